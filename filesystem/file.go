@@ -1,0 +1,134 @@
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"syscall"
+)
+
+// DefaultReadLimit is the largest file that is read whole unless told
+// otherwise. In base64 it makes a message of 64 MiB, the most that existing
+// clients accept.
+const DefaultReadLimit = 48 << 20
+
+// ReadOptions are the options of Open and ReadFile.
+type ReadOptions struct {
+	Links Links
+	Limit int64 // bytes; 0 means DefaultReadLimit, negative none
+}
+
+// TooLargeError says that a file exceeds the limit for reading it whole.
+type TooLargeError struct {
+	Limit int64
+	Size  int64 // 0 if the file has no size of its own, as in /proc
+}
+
+func (e *TooLargeError) Error() string {
+	text := fmt.Sprintf("file is too large to read: limit is %d bytes", e.Limit)
+	if e.Size > 0 {
+		text += fmt.Sprintf(", size is %d bytes", e.Size)
+	}
+	return text
+}
+
+// File is a regular file opened for reading it whole.
+type File struct {
+	f     *os.File
+	size  int64
+	limit int64
+	read  int64
+}
+
+// Open opens a regular file for reading, without ever waiting for one: a FIFO,
+// device or directory is a [Refusal]. A file beyond the limit is a
+// [TooLargeError] here, before anything is read.
+func Open(ctx context.Context, path string, options ReadOptions) (*File, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	f, size, err := openRegular(path, options.Links)
+	if err != nil {
+		return nil, err
+	}
+	limit := options.Limit
+	switch {
+	case limit == 0:
+		limit = DefaultReadLimit
+	case limit < 0:
+		limit = 1<<63 - 1
+	}
+	if size > limit {
+		f.Close()
+		return nil, &TooLargeError{Limit: limit, Size: size}
+	}
+	return &File{f: f, size: size, limit: limit}, nil
+}
+
+// Size returns the size at the time of opening. It is a hint: the file may
+// change, and files in /proc say 0 and have content.
+func (f *File) Size() int64 { return f.size }
+
+// Read reads on. A file that turns out to be longer than the limit is a
+// [TooLargeError].
+func (f *File) Read(p []byte) (int, error) {
+	n, err := f.f.Read(p)
+	f.read += int64(n)
+	if f.read > f.limit {
+		return 0, &TooLargeError{Limit: f.limit}
+	}
+	return n, f.readError(err)
+}
+
+// ReadAt implements [io.ReaderAt]. It may be called concurrently.
+func (f *File) ReadAt(p []byte, offset int64) (int, error) {
+	n, err := f.f.ReadAt(p, offset)
+	return n, f.readError(err)
+}
+
+// readError makes the end of a file out of "nothing to read now", which only
+// files that are fed while one reads, such as /proc/kmsg, ever say.
+func (f *File) readError(err error) error {
+	switch {
+	case err == nil || err == io.EOF:
+		return err
+	case errors.Is(err, syscall.EAGAIN):
+		return io.EOF
+	}
+	return pathError("read", f.f.Name(), err)
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.f.Close() }
+
+// readBlock is how much is read between two looks at the context.
+const readBlock = 1 << 20
+
+// ReadFile reads a regular file whole.
+func ReadFile(ctx context.Context, path string, options ReadOptions) ([]byte, error) {
+	f, err := Open(ctx, path, options)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data := make([]byte, 0, f.Size()+512)
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if len(data) == cap(data) {
+			data = slices.Grow(data, 512)
+		}
+		n, err := f.Read(data[len(data):min(cap(data), len(data)+readBlock)])
+		data = data[:len(data)+n]
+		if err == io.EOF {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package filesystem
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func openRegular(path string, links Links) (*os.File, int64, error) {
+	p, err := locate(path, links)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer p.close()
+	follow := 0
+	flags := unix.O_RDONLY
+	if links == NoFollow {
+		follow, flags = unix.AT_SYMLINK_NOFOLLOW, flags|unix.O_NOFOLLOW
+	}
+	// Merely opening a device may rewind a tape or arm a watchdog, and opening
+	// a FIFO is noticed at its other end, so look first.
+	st, err := p.stat(follow)
+	if err != nil {
+		return nil, 0, pathError("open", path, err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG, unix.S_IFLNK, unix.S_IFSOCK: // the system refuses the last two
+	default:
+		return nil, 0, refuseNotFile(path, links)
+	}
+	fd, err := p.open(flags, 0)
+	if err != nil {
+		return nil, 0, pathError("open", path, err)
+	}
+	err = unix.Fstat(fd, &st)
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		return plainFile(fd, path), st.Size, nil
+	}
+	unix.Close(fd)
+	if err != nil {
+		return nil, 0, pathError("stat", path, err)
+	}
+	return nil, 0, refuseNotFile(path, links)
+}

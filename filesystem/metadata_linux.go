@@ -1,0 +1,55 @@
+package filesystem
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func getMetadata(path string, links Links) (Metadata, error) {
+	p, err := locate(path, links)
+	if err != nil {
+		return Metadata{}, err
+	}
+	defer p.close()
+	st, err := p.statx(unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return Metadata{}, pathError("stat", path, err)
+	}
+	symlink := st.Mode&unix.S_IFMT == unix.S_IFLNK
+	if symlink {
+		if links == NoFollow {
+			return Metadata{}, &Refusal{textLinkInPath}
+		}
+		if st, err = p.statx(0); err != nil {
+			return Metadata{}, pathError("stat", path, err)
+		}
+	}
+	m := Metadata{
+		IsDirectory: st.Mode&unix.S_IFMT == unix.S_IFDIR,
+		IsFile:      st.Mode&unix.S_IFMT == unix.S_IFREG,
+		IsSymlink:   symlink,
+		Size:        int64(st.Size),
+		Modified:    time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
+	}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		m.Created = time.Unix(st.Btime.Sec, int64(st.Btime.Nsec))
+	}
+	return m, nil
+}
+
+// statx is stat with the time of creation. Kernels and sandboxes without it
+// get by with stat.
+func (p place) statx(flags int) (unix.Statx_t, error) {
+	var stx unix.Statx_t
+	_, err := retry(func() (int, error) {
+		return 0, unix.Statx(p.dir, p.name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &stx)
+	})
+	if err != unix.ENOSYS {
+		return stx, err
+	}
+	st, err := p.stat(flags)
+	stx.Mode, stx.Size = uint16(st.Mode), uint64(st.Size)
+	stx.Mtime.Sec, stx.Mtime.Nsec = int64(st.Mtim.Sec), uint32(st.Mtim.Nsec)
+	return stx, err
+}

@@ -1,0 +1,31 @@
+//go:build !linux
+
+package filesystem
+
+import "os"
+
+func getMetadata(path string, links Links) (Metadata, error) {
+	if err := guard(path, links); err != nil {
+		return Metadata{}, err
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return Metadata{}, pathError("stat", path, err)
+	}
+	symlink := isLink(info.Mode())
+	if symlink {
+		if links == NoFollow {
+			return Metadata{}, &Refusal{textLinkInPath}
+		}
+		if info, err = os.Stat(path); err != nil {
+			return Metadata{}, pathError("stat", path, err)
+		}
+	}
+	return Metadata{
+		IsDirectory: info.IsDir(),
+		IsFile:      info.Mode().IsRegular(),
+		IsSymlink:   symlink,
+		Size:        info.Size(),
+		Modified:    info.ModTime(),
+	}, nil
+}

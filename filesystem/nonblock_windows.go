@@ -1,0 +1,3 @@
+package filesystem
+
+const nonblock = 0

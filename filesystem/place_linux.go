@@ -1,0 +1,106 @@
+package filesystem
+
+import (
+	"context"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// place is a name in an open directory: what the *at system calls take. When
+// links are followed, the directory is "wherever the process is" and the name
+// is the whole path.
+type place struct {
+	dir  int
+	name string
+	path string // as asked, for errors
+}
+
+// locate finds the place of a path. With NoFollow it enters the directories
+// one by one, so that no link is crossed even while someone swaps directories
+// for links; a link on the way is ENOTDIR. Close the place afterwards.
+func locate(file string, links Links) (place, error) {
+	if err := checkPath(file); err != nil {
+		return place{}, err
+	}
+	if links == Follow {
+		return place{dir: unix.AT_FDCWD, name: file, path: file}, nil
+	}
+	file = path.Clean(file)
+	dir, name := path.Split(file)
+	if name == "" {
+		name = "."
+	}
+	p := place{dir: -1, name: name, path: file}
+	fd, err := openDirAt(unix.AT_FDCWD, "/")
+	for _, part := range strings.Split(strings.Trim(dir, "/"), "/") {
+		if err != nil {
+			return place{}, pathError("open", file, err)
+		}
+		if part == "" {
+			break
+		}
+		parent := fd
+		fd, err = openDirAt(parent, part)
+		unix.Close(parent)
+	}
+	p.dir = fd
+	if err != nil {
+		return place{}, pathError("open", file, err)
+	}
+	return p, nil
+}
+
+// close releases the directory.
+func (p place) close() {
+	if p.dir >= 0 {
+		unix.Close(p.dir)
+	}
+}
+
+// open opens the place. Nothing here may wait for another process, hence
+// O_NONBLOCK: a FIFO opens at once or fails, a terminal does not wait for a
+// carrier and does not become ours.
+func (p place) open(flags int, perm uint32) (int, error) {
+	return retry(func() (int, error) {
+		return unix.Openat(p.dir, p.name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, perm)
+	})
+}
+
+// stat describes the place, and not what a link there points to if flags has
+// AT_SYMLINK_NOFOLLOW.
+func (p place) stat(flags int) (unix.Stat_t, error) {
+	var st unix.Stat_t
+	_, err := retry(func() (int, error) { return 0, unix.Fstatat(p.dir, p.name, &st, flags) })
+	return st, err
+}
+
+func openDirAt(dir int, name string) (int, error) {
+	return retry(func() (int, error) {
+		return unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+}
+
+// retry repeats a system call that a signal interrupted.
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// plainFile wraps a descriptor so that the runtime never parks on it: reads
+// and writes return at once, with EAGAIN if there is nothing to be had.
+// That is for regular files, where only a few in /proc ever say so.
+func plainFile(fd int, name string) *os.File {
+	unix.SetNonblock(fd, false)
+	f := os.NewFile(uintptr(fd), name)
+	unix.SetNonblock(fd, true)
+	return f
+}
+
+func interrupted(ctx context.Context) error { return context.Cause(ctx) }

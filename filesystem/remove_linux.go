@@ -1,0 +1,216 @@
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func remove(ctx context.Context, path string, options RemoveOptions) error {
+	if path == "/" {
+		return pathError("remove", path, unix.EBUSY)
+	}
+	p, err := locate(path, options.Links)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if options.Links == NoFollow {
+		if st, err := p.stat(unix.AT_SYMLINK_NOFOLLOW); err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			return &Refusal{textLinkInPath}
+		}
+	}
+	switch err := p.unlink(); {
+	case err == nil:
+		return nil
+	case err != unix.ENOTEMPTY && err != unix.EEXIST || !options.Recursive:
+		return pathError("remove", path, err)
+	}
+	r := remover{ctx: ctx, path: path}
+	return r.remove(p)
+}
+
+// unlink removes a file or an empty directory.
+func (p place) unlink() error {
+	_, err := retry(func() (int, error) { return 0, unix.Unlinkat(p.dir, p.name, 0) })
+	if err != unix.EISDIR && err != unix.EPERM { // EPERM: a directory, to some file systems
+		return err
+	}
+	_, dirErr := retry(func() (int, error) { return 0, unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR) })
+	if dirErr == unix.ENOTDIR {
+		return err
+	}
+	return dirErr
+}
+
+// remover empties directories, deepest first. It keeps the directories on the
+// way down open, so nobody can lead it astray by moving them.
+type remover struct {
+	ctx   context.Context
+	path  string
+	first error // that kept something from being removed
+	stack []*emptying
+}
+
+// emptying is a directory that is being emptied. Trees may be deeper than we
+// may have files open, so far up it is closed, and found again through "..".
+type emptying struct {
+	place    // in its parent
+	dir      *os.File
+	dev, ino uint64
+	names    []string
+	progress bool            // something was removed since the start of this pass
+	stuck    map[string]bool // what could not be removed
+}
+
+// keepOpen is how many directories are open at a time.
+const keepOpen = 100
+
+func (r *remover) remove(top place) error {
+	defer func() {
+		for _, d := range r.stack {
+			if d.dir != nil {
+				d.dir.Close()
+			}
+		}
+	}()
+	if err := r.enter(top); err != nil {
+		return pathError("remove", r.path, err)
+	}
+	for len(r.stack) > 0 {
+		if r.ctx.Err() != nil {
+			return context.Cause(r.ctx)
+		}
+		if err := r.step(); err != nil {
+			return pathError("remove", r.path, err)
+		}
+	}
+	return pathError("remove", r.path, r.first)
+}
+
+func (r *remover) enter(p place) error {
+	fd, err := p.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	if n := len(r.stack) - keepOpen; n >= 0 {
+		r.stack[n].dir.Close()
+		r.stack[n].dir = nil
+	}
+	r.stack = append(r.stack, &emptying{place: p, dir: plainFile(fd, p.name), dev: uint64(st.Dev), ino: st.Ino})
+	return nil
+}
+
+// step removes one name of the deepest directory, enters it, or leaves.
+func (r *remover) step() error {
+	d := r.stack[len(r.stack)-1]
+	if len(d.names) == 0 {
+		names, err := d.dir.Readdirnames(directoryBatch)
+		if len(names) == 0 {
+			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ENOENT) {
+				r.note(err)
+			}
+			return r.leave(d)
+		}
+		d.names = names
+	}
+	name := d.names[len(d.names)-1]
+	d.names = d.names[:len(d.names)-1]
+	if d.stuck[name] {
+		return nil
+	}
+	p := place{dir: int(d.dir.Fd()), name: name}
+	err := p.unlink()
+	if err == unix.ENOTEMPTY || err == unix.EEXIST {
+		err = r.enter(p)
+		if err == nil {
+			return nil
+		}
+	}
+	if err == nil {
+		d.progress = true
+	} else if err != unix.ENOENT {
+		d.giveUp(name)
+		r.note(err)
+	}
+	return nil
+}
+
+// leave removes the directory that is now empty. If new names have appeared,
+// or reading skipped some because others went, it takes another pass.
+func (r *remover) leave(d *emptying) error {
+	if d.progress && len(d.stuck) == 0 {
+		d.progress = false
+		if _, err := d.dir.Seek(0, io.SeekStart); err == nil {
+			if names, _ := d.dir.Readdirnames(1); len(names) > 0 {
+				d.names = names
+				return nil
+			}
+		}
+	}
+	r.stack = r.stack[:len(r.stack)-1]
+	defer d.dir.Close()
+	if len(r.stack) == 0 {
+		return r.removed(d, nil)
+	}
+	parent := r.stack[len(r.stack)-1]
+	if parent.dir == nil {
+		if err := parent.reopen(d); err != nil {
+			return err
+		}
+	}
+	d.place.dir = int(parent.dir.Fd())
+	return r.removed(d, parent)
+}
+
+func (r *remover) removed(d, parent *emptying) error {
+	_, err := retry(func() (int, error) { return 0, unix.Unlinkat(d.place.dir, d.name, unix.AT_REMOVEDIR) })
+	switch {
+	case err == nil || err == unix.ENOENT:
+		if parent != nil {
+			parent.progress = true
+		}
+	default:
+		r.note(err)
+		if parent != nil {
+			parent.giveUp(d.name)
+		}
+	}
+	return nil
+}
+
+// reopen opens d again, as the parent of child.
+func (d *emptying) reopen(child *emptying) error {
+	fd, err := place{dir: int(child.dir.Fd()), name: ".."}.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Dev) != d.dev || st.Ino != d.ino {
+		unix.Close(fd)
+		return unix.ESTALE // moved away under our hands; whatever is there now is not ours
+	}
+	d.dir = plainFile(fd, d.name)
+	return nil
+}
+
+func (d *emptying) giveUp(name string) {
+	if d.stuck == nil {
+		d.stuck = map[string]bool{}
+	}
+	d.stuck[name] = true
+}
+
+func (r *remover) note(err error) {
+	if r.first == nil {
+		r.first = cause(err)
+	}
+}

@@ -1,0 +1,201 @@
+package filesystem
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+)
+
+// The largest limits of a walk.
+const (
+	MaxWalkDepth       = 64
+	MaxWalkDirectories = 10_000
+	MaxWalkEntries     = 50_000
+)
+
+// WalkOptions bound a walk.
+type WalkOptions struct {
+	// MaxDepth is how far below the root a directory may be to be read; 0
+	// lists only the root's own entries.
+	MaxDepth int
+	// MaxDirectories is how many directories are read, the root included.
+	MaxDirectories int
+	// MaxEntries is how many names are looked at, whether listed or not.
+	MaxEntries int
+
+	// FollowDirectorySymlinks enters links to directories, each real directory
+	// once. Without it such links are not even listed.
+	FollowDirectorySymlinks bool
+	// PruneHiddenDirectories lists directories whose name starts with a dot
+	// without entering them.
+	PruneHiddenDirectories bool
+}
+
+// WalkEntry is a regular file or a directory below the root of a walk.
+type WalkEntry struct {
+	Path        string // raw bytes, not necessarily UTF-8
+	IsDirectory bool
+}
+
+// WalkError is a directory that could not be read.
+type WalkError struct {
+	Path string
+	Err  error
+}
+
+// WalkResult is what a walk has found.
+type WalkResult struct {
+	Entries   []WalkEntry
+	Errors    []WalkError
+	Truncated bool // a limit on directories or entries left something out
+}
+
+// Walk lists the files and directories below root: level by level, each
+// directory sorted by the bytes of its names. Special files and links to files
+// are not listed. Anything but a directory as root gives an empty result, as
+// does a link to one that is not to be followed; a missing root is an error.
+//
+// What it holds in memory is bounded by the limits, not by the size of the
+// directories it meets.
+func Walk(ctx context.Context, root string, options WalkOptions) (WalkResult, error) {
+	if err := options.check(); err != nil {
+		return WalkResult{}, err
+	}
+	if ctx.Err() != nil {
+		return WalkResult{}, context.Cause(ctx)
+	}
+	if err := checkPath(root); err != nil {
+		return WalkResult{}, err
+	}
+	target, err := os.Stat(root)
+	if err != nil {
+		return WalkResult{}, pathError("walk", root, err)
+	}
+	if !target.IsDir() {
+		return WalkResult{}, nil
+	}
+	if info, err := os.Lstat(root); err == nil && isLink(info.Mode()) && !options.FollowDirectorySymlinks {
+		return WalkResult{}, nil
+	}
+	w := walker{options: options, seen: map[any]bool{}}
+	w.enqueue(root, 0)
+	for len(w.queue) > 0 && !w.result.Truncated {
+		if err := w.next(ctx); err != nil {
+			return WalkResult{}, err
+		}
+	}
+	return w.result, nil
+}
+
+func (o WalkOptions) check() error {
+	if o.MaxDirectories <= 0 || o.MaxEntries <= 0 || o.MaxDepth < 0 {
+		return &Refusal{"filesystem walk limits must be greater than zero"}
+	}
+	if o.MaxDepth > MaxWalkDepth || o.MaxDirectories > MaxWalkDirectories || o.MaxEntries > MaxWalkEntries {
+		return &Refusal{fmt.Sprintf("filesystem walk limits exceed maximums: depth=%d, directories=%d, entries=%d",
+			MaxWalkDepth, MaxWalkDirectories, MaxWalkEntries)}
+	}
+	return nil
+}
+
+type walker struct {
+	options     WalkOptions
+	result      WalkResult
+	queue       []walkDirectory
+	seen        map[any]bool // real directories entered or to be entered
+	directories int
+	looked      int // entries looked at
+}
+
+type walkDirectory struct {
+	path  string
+	depth int
+}
+
+func (w *walker) enqueue(path string, depth int) {
+	if depth > w.options.MaxDepth {
+		return
+	}
+	if w.options.FollowDirectorySymlinks { // otherwise there is but one way to each
+		if id, ok := directoryID(path); ok {
+			if w.seen[id] {
+				return
+			}
+			w.seen[id] = true
+		}
+	}
+	w.queue = append(w.queue, walkDirectory{path, depth})
+}
+
+// next reads one directory.
+func (w *walker) next(ctx context.Context) error {
+	dir := w.queue[0]
+	w.queue = w.queue[1:]
+	if w.directories == w.options.MaxDirectories {
+		w.result.Truncated = true
+		return nil
+	}
+	w.directories++
+	entries, more, err := readSorted(ctx, dir.path, w.options.MaxEntries-w.looked)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		w.result.Errors = append(w.result.Errors, WalkError{dir.path, err})
+		return nil
+	}
+	for i, e := range entries {
+		if i%directoryBatch == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.looked++
+		w.visit(dir, e)
+	}
+	w.result.Truncated = more
+	return nil
+}
+
+func (w *walker) visit(dir walkDirectory, e fs.DirEntry) {
+	path := join(dir.path, e.Name())
+	mode := e.Type()
+	if isLink(mode) {
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() || !w.options.FollowDirectorySymlinks {
+			return
+		}
+		mode = info.Mode().Type()
+	}
+	switch {
+	case mode.IsRegular():
+		w.result.Entries = append(w.result.Entries, WalkEntry{Path: path})
+	case mode.IsDir():
+		w.result.Entries = append(w.result.Entries, WalkEntry{Path: path, IsDirectory: true})
+		if !w.options.PruneHiddenDirectories || !strings.HasPrefix(e.Name(), ".") {
+			w.enqueue(path, dir.depth+1)
+		}
+	}
+}
+
+// readSorted returns the first limit entries of a directory by name, and
+// whether there are more, without ever holding all of them.
+func readSorted(ctx context.Context, path string, limit int) (entries []fs.DirEntry, more bool, err error) {
+	cut := func() {
+		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
+		if len(entries) > limit {
+			clear(entries[limit:])
+			entries, more = entries[:limit], true
+		}
+	}
+	err = eachEntry(ctx, path, func(_ *os.File, e fs.DirEntry) {
+		entries = append(entries, e)
+		if len(entries) >= 2*limit+directoryBatch {
+			cut()
+		}
+	})
+	cut()
+	return entries, more, err
+}

@@ -1,0 +1,292 @@
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// replaceContent decides how a file gets its content; WriteFile has the rules.
+func replaceContent(ctx context.Context, path string, c content, options WriteOptions) error {
+	p, err := locate(path, options.Links)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	w := &writer{path: path, content: c, options: options}
+	// A file that comes or goes in between is looked at again.
+	for attempt := 0; ; attempt++ {
+		err = w.write(ctx, p)
+		if !errors.Is(err, errAgain) {
+			return err
+		}
+		if attempt == 10 {
+			return pathError("write", path, unix.EBUSY)
+		}
+	}
+}
+
+// errAgain says that the file changed under our hands in a way that matters.
+var errAgain = errors.New("file changed meanwhile")
+
+type writer struct {
+	path    string
+	content content
+	options WriteOptions
+}
+
+func (w *writer) write(ctx context.Context, p place) error {
+	follow := 0
+	if w.options.Links == NoFollow {
+		follow = unix.AT_SYMLINK_NOFOLLOW
+	}
+	st, err := p.stat(follow)
+	if err != nil && err != unix.ENOENT {
+		return w.failed("open", err)
+	}
+	existing := err == nil
+	if existing {
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
+		case unix.S_IFCHR:
+			return w.writeDevice(ctx, p)
+		case unix.S_IFLNK:
+			return w.failed("open", unix.ELOOP)
+		case unix.S_IFDIR:
+			return w.failed("open", unix.EISDIR)
+		case unix.S_IFSOCK:
+			return w.failed("open", unix.ENXIO)
+		default:
+			return refuseNotFile(w.path, w.options.Links)
+		}
+	}
+	target, err := resolveLast(p, w.options.Links)
+	if err != nil {
+		if !existing {
+			return w.failed("open", err)
+		}
+		target = place{dir: -1} // the link cannot be read as a path; write through it
+	}
+	defer target.close()
+
+	if w.options.ExpectedSHA256 != "" {
+		unlock, err := expecting.lock(ctx, target)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	if !existing {
+		return w.create(ctx, target)
+	}
+	return w.rewrite(ctx, p, target)
+}
+
+// create makes a file that is not there. It appears complete or not at all.
+func (w *writer) create(ctx context.Context, target place) error {
+	if want := w.options.ExpectedSHA256; want != "" {
+		return &ChangedError{Want: want}
+	}
+	tmp, err := newTemporary(target.dir, 0o666)
+	if err != nil {
+		return w.failed("open", err)
+	}
+	defer tmp.discard()
+	if err := w.fill(ctx, tmp.f); err != nil {
+		return &WriteError{Path: w.path, Err: err}
+	}
+	switch err := tmp.publish(target, false); err {
+	case nil:
+		return w.sync(target)
+	case unix.EEXIST:
+		return errAgain
+	default:
+		return w.failed("write", err)
+	}
+}
+
+// rewrite gives new content to a file that is there.
+func (w *writer) rewrite(ctx context.Context, p, target place) error {
+	flags := unix.O_WRONLY
+	if w.options.Links == NoFollow {
+		flags |= unix.O_NOFOLLOW
+	}
+	// Opening it for writing also finds out whether we may.
+	fd, err := p.open(flags, 0)
+	if err == unix.ENOENT {
+		return errAgain
+	}
+	if err != nil {
+		return w.failed("open", err)
+	}
+	old := plainFile(fd, w.path)
+	defer old.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return w.failed("stat", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errAgain
+	}
+	if want := w.options.ExpectedSHA256; want != "" {
+		if err := w.verify(ctx, fd, want); err != nil {
+			return err
+		}
+	}
+	if st.Nlink == 1 && target.is(st) {
+		done, err := w.swap(ctx, old, st, target)
+		if done {
+			return err
+		}
+	}
+	return w.overwrite(ctx, old, st)
+}
+
+// swap writes the content beside the file and renames it over it. It reports
+// false if that cannot be done without changing more than the content.
+func (w *writer) swap(ctx context.Context, old *os.File, st unix.Stat_t, target place) (bool, error) {
+	tmp, err := newTemporary(target.dir, 0o600)
+	if err != nil {
+		if slices.Contains([]error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EIO}, err) {
+			return true, &WriteError{Path: w.path, Err: err, Unchanged: true}
+		}
+		return false, nil
+	}
+	defer tmp.discard()
+	if keepAttributes(tmp.f, old, st) != nil {
+		return false, nil
+	}
+	if err := w.fill(ctx, tmp.f); err != nil {
+		return true, &WriteError{Path: w.path, Err: err, Unchanged: true}
+	}
+	if w.options.ExpectedSHA256 != "" && !target.unchanged(st) {
+		return true, errAgain
+	}
+	switch err := tmp.publish(target, true); err {
+	case nil:
+		return true, w.sync(target)
+	case unix.ENOSPC, unix.EDQUOT, unix.EIO:
+		return true, &WriteError{Path: w.path, Err: err, Unchanged: true}
+	default:
+		return false, nil // a mount point, a sticky directory, ...
+	}
+}
+
+// overwrite writes in place. Room is made first, so that a full disk is found
+// out while the old content is still whole.
+func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) error {
+	fd := int(old.Fd())
+	if w.content.size > 0 {
+		_, err := retry(func() (int, error) {
+			return 0, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, w.content.size)
+		})
+		switch err {
+		case unix.ENOSPC, unix.EDQUOT, unix.EFBIG:
+			w.giveBack(fd, st)
+			return &WriteError{Path: w.path, Err: err, Unchanged: true}
+		}
+	}
+	n, err := w.content.writeTo(ctx, old)
+	if err == nil && n < max(st.Size, w.content.size) {
+		err = unix.Ftruncate(fd, n)
+	}
+	if err != nil {
+		return &WriteError{Path: w.path, Err: cause(err), Unchanged: n == 0, Partial: n > 0}
+	}
+	return w.failed("finish", w.finish(old))
+}
+
+// giveBack frees what a failed reservation may have left beyond the end.
+func (w *writer) giveBack(fd int, before unix.Stat_t) {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && st.Blocks != before.Blocks {
+		unix.Ftruncate(fd, before.Size)
+	}
+}
+
+// fill writes content and mode of a temporary file.
+func (w *writer) fill(ctx context.Context, f *os.File) error {
+	if _, err := w.content.writeTo(ctx, f); err != nil {
+		return err
+	}
+	return w.finish(f)
+}
+
+// finish sets the mode and waits for the disk, if asked to.
+func (w *writer) finish(f *os.File) error {
+	if w.options.Mode != nil {
+		if err := unix.Fchmod(int(f.Fd()), permissions(*w.options.Mode)); err != nil {
+			return err
+		}
+	}
+	if w.options.Durable {
+		if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: nothing to sync there
+			return cause(err)
+		}
+	}
+	return nil
+}
+
+// sync makes a change of a directory durable.
+func (w *writer) sync(target place) error {
+	if !w.options.Durable {
+		return nil
+	}
+	fd, err := place{dir: target.dir, name: "."}.open(unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return w.failed("sync", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Fsync(fd); err != nil && err != unix.EINVAL {
+		return w.failed("sync", err)
+	}
+	return nil
+}
+
+func (w *writer) writeDevice(ctx context.Context, p place) error {
+	if want := w.options.ExpectedSHA256; want != "" || w.options.Links == NoFollow {
+		return &Refusal{textNotRegular}
+	}
+	fd, err := p.open(unix.O_WRONLY, 0)
+	if err != nil {
+		return w.failed("open", err)
+	}
+	f := os.NewFile(uintptr(fd), w.path) // non-blocking: the deadline below works
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return errAgain
+	}
+	defer context.AfterFunc(ctx, func() { f.SetWriteDeadline(time.Unix(1, 0)) })()
+	if _, err := w.content.writeTo(ctx, f); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return w.failed("write", err)
+	}
+	return nil
+}
+
+func (w *writer) verify(ctx context.Context, fd int, want string) error {
+	// The same file again, for reading; by number, because its name may be
+	// another's by now.
+	if !haveProc() {
+		return w.failed("open", unix.ENOSYS)
+	}
+	rd, err := unix.Open(fdPath(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return w.failed("open", err)
+	}
+	f := plainFile(rd, w.path)
+	defer f.Close()
+	err = checkExpected(ctx, f, want)
+	if _, changed := errors.AsType[*ChangedError](err); changed {
+		return err
+	}
+	return w.failed("read", err)
+}
+
+func (w *writer) failed(op string, err error) error { return pathError(op, w.path, err) }

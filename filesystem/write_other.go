@@ -1,0 +1,83 @@
+//go:build !linux
+
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+func replaceContent(ctx context.Context, path string, c content, options WriteOptions) error {
+	if err := guard(path, options.Links); err != nil {
+		return err
+	}
+	stat := os.Stat
+	if options.Links == NoFollow {
+		stat = os.Lstat
+	}
+	flags := os.O_WRONLY | nonblock
+	info, err := stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if want := options.ExpectedSHA256; want != "" {
+			return &ChangedError{Want: want}
+		}
+		flags |= os.O_CREATE
+	case err != nil:
+		return pathError("open", path, err)
+	case isLink(info.Mode()):
+		return pathError("open", path, syscall.ELOOP)
+	case info.IsDir():
+		return pathError("open", path, syscall.EISDIR)
+	case info.Mode()&fs.ModeSocket != 0:
+		return pathError("open", path, syscall.ENXIO)
+	case !info.Mode().IsRegular() && info.Mode()&fs.ModeCharDevice == 0:
+		return refuseNotFile(path, options.Links)
+	}
+	if want := options.ExpectedSHA256; want != "" {
+		old, err := os.Open(path)
+		if err != nil {
+			return pathError("open", path, err)
+		}
+		err = checkExpected(ctx, old, want)
+		old.Close()
+		if err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(path, flags, 0o666)
+	if err != nil {
+		return pathError("open", path, err)
+	}
+	n, err := c.writeTo(ctx, f)
+	if err == nil && (info == nil || info.Mode().IsRegular()) {
+		err = finish(f, n, options)
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		return nil
+	}
+	if info == nil {
+		os.Remove(path)
+		return &WriteError{Path: path, Err: cause(err)}
+	}
+	return &WriteError{Path: path, Err: cause(err), Unchanged: n == 0, Partial: n > 0}
+}
+
+func finish(f *os.File, size int64, options WriteOptions) error {
+	if err := f.Truncate(size); err != nil {
+		return err
+	}
+	if options.Mode != nil {
+		if err := f.Chmod(*options.Mode); err != nil {
+			return err
+		}
+	}
+	if options.Durable {
+		return f.Sync()
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+package auth_test
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"execserver/internal/auth"
+)
+
+const (
+	capabilityToken = "tok-abc"
+	// capabilityDigest is the SHA-256 digest of capabilityToken.
+	capabilityDigest = "0b9f31c5403adf5a5676eafcf2ed391dec857be4b8d54e9ae0923a3d10f86e47"
+	sharedSecret     = "0123456789abcdef0123456789abcdef"
+)
+
+// writeFile makes a file with the content and returns its absolute path.
+func writeFile(t testing.TB, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func newAuthenticator(t testing.TB, cfg auth.Config) *auth.Authenticator {
+	t.Helper()
+	a, err := auth.New(cfg, true)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	if a == nil {
+		t.Fatal("New: no Authenticator although a mode is set")
+	}
+	return a
+}
+
+func TestNewErrors(t *testing.T) {
+	const (
+		needsMode       = "websocket auth flags require `--ws-auth capability-token` or `--ws-auth signed-bearer-token`"
+		needsListener   = "WebSocket auth requires a WebSocket listener, not stdio"
+		needsToken      = "`--ws-token-file` or `--ws-token-sha256` is required when `--ws-auth capability-token` is set"
+		exclusive       = "`--ws-token-file` and `--ws-token-sha256` are mutually exclusive"
+		badDigest       = "--ws-token-sha256 must be a 64-character hex SHA-256 digest"
+		needsSigned     = "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and `--ws-max-clock-skew-seconds` require `--ws-auth signed-bearer-token`"
+		needsSecret     = "`--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set"
+		needsCapability = "`--ws-token-file` and `--ws-token-sha256` require `--ws-auth capability-token`, not `signed-bearer-token`"
+		badSkew         = "websocket auth clock skew must fit in a signed 64-bit integer"
+	)
+	const capability, signed = auth.ModeCapabilityToken, auth.ModeSignedBearerToken
+	const unread = "/must/not/be/read"
+	missing := filepath.Join(t.TempDir(), "missing")
+	token := writeFile(t, capabilityToken+"\n")
+	secret := writeFile(t, sharedSecret)
+	blank := writeFile(t, " \t\r\n\u00a0\n")
+	short := writeFile(t, "\n"+sharedSecret[:31]+"\n\n")
+	binary := writeFile(t, "a\xffb")
+	long := writeFile(t, strings.Repeat("x", 1<<20+1))
+	zero := new(uint64(0))
+	tooMuch := new(uint64(math.MaxInt64 + 1))
+
+	tests := []struct {
+		name  string
+		cfg   auth.Config
+		stdio bool
+		want  string
+	}{
+		{name: "token file without mode", cfg: auth.Config{TokenFile: unread}, want: needsMode},
+		{name: "digest without mode", cfg: auth.Config{TokenSHA256: capabilityDigest}, want: needsMode},
+		{name: "secret without mode", cfg: auth.Config{SharedSecretFile: unread}, want: needsMode},
+		{name: "issuer without mode", cfg: auth.Config{Issuer: "i"}, want: needsMode},
+		{name: "audience without mode", cfg: auth.Config{Audience: "a"}, want: needsMode},
+		{name: "skew of zero without mode", cfg: auth.Config{MaxClockSkewSeconds: zero}, want: needsMode},
+		{name: "query token without mode", cfg: auth.Config{AllowQueryToken: true}, want: needsMode},
+		{name: "flags without mode, stdio", cfg: auth.Config{TokenFile: unread}, stdio: true, want: needsMode},
+
+		{name: "unknown mode", cfg: auth.Config{Mode: "Capability-Token"}, want: "invalid value \"Capability-Token\" for `--ws-auth`; expected `capability-token` or `signed-bearer-token`"},
+
+		{name: "capability, stdio", cfg: auth.Config{Mode: capability, TokenFile: unread}, stdio: true, want: needsListener},
+		{name: "digest, stdio", cfg: auth.Config{Mode: capability, TokenSHA256: capabilityDigest}, stdio: true, want: needsListener},
+		{name: "signed, stdio", cfg: auth.Config{Mode: signed, SharedSecretFile: unread, MaxClockSkewSeconds: tooMuch}, stdio: true, want: needsListener},
+		{name: "incomplete capability, stdio", cfg: auth.Config{Mode: capability}, stdio: true, want: needsToken},
+		{name: "bad digest, stdio", cfg: auth.Config{Mode: capability, TokenSHA256: "zz"}, stdio: true, want: badDigest},
+		{name: "incomplete signed, stdio", cfg: auth.Config{Mode: signed}, stdio: true, want: needsSecret},
+
+		{name: "capability without source", cfg: auth.Config{Mode: capability}, want: needsToken},
+		{name: "both sources", cfg: auth.Config{Mode: capability, TokenFile: unread, TokenSHA256: "zz"}, want: exclusive},
+		{name: "digest not hex", cfg: auth.Config{Mode: capability, TokenSHA256: strings.Repeat("z", 64)}, want: badDigest},
+		{name: "digest too short", cfg: auth.Config{Mode: capability, TokenSHA256: capabilityDigest[2:]}, want: badDigest},
+		{name: "digest odd", cfg: auth.Config{Mode: capability, TokenSHA256: capabilityDigest + "0"}, want: badDigest},
+		{name: "digest too long", cfg: auth.Config{Mode: capability, TokenSHA256: capabilityDigest + "00"}, want: badDigest},
+		{name: "secret with capability", cfg: auth.Config{Mode: capability, TokenFile: unread, SharedSecretFile: unread}, want: needsSigned},
+		{name: "issuer with capability", cfg: auth.Config{Mode: capability, TokenFile: unread, TokenSHA256: "zz", Issuer: "i"}, want: needsSigned},
+		{name: "audience with capability", cfg: auth.Config{Mode: capability, Audience: "a"}, want: needsSigned},
+		{name: "skew with capability", cfg: auth.Config{Mode: capability, TokenFile: unread, MaxClockSkewSeconds: zero}, want: needsSigned},
+
+		{name: "signed without secret", cfg: auth.Config{Mode: signed, Issuer: "i"}, want: needsSecret},
+		{name: "token file with signed", cfg: auth.Config{Mode: signed, TokenFile: token}, want: needsCapability},
+		{name: "digest with signed", cfg: auth.Config{Mode: signed, SharedSecretFile: secret, TokenSHA256: capabilityDigest}, want: needsCapability},
+
+		{name: "unreadable token file", cfg: auth.Config{Mode: capability, TokenFile: missing}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
+		{name: "path is made absolute", cfg: auth.Config{Mode: capability, TokenFile: missing + "/../missing/"}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
+		{name: "binary token file", cfg: auth.Config{Mode: capability, TokenFile: binary}, want: "failed to read websocket auth secret " + binary + ": stream did not contain valid UTF-8"},
+		{name: "endless token file", cfg: auth.Config{Mode: capability, TokenFile: long}, want: "failed to read websocket auth secret " + long + ": file is longer than 1048576 bytes"},
+		{name: "empty token file", cfg: auth.Config{Mode: capability, TokenFile: blank}, want: "websocket auth secret " + blank + " must not be empty"},
+		{name: "unreadable secret file", cfg: auth.Config{Mode: signed, SharedSecretFile: missing, MaxClockSkewSeconds: tooMuch}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
+		{name: "empty secret file", cfg: auth.Config{Mode: signed, SharedSecretFile: blank}, want: "websocket auth secret " + blank + " must not be empty"},
+		{name: "short secret", cfg: auth.Config{Mode: signed, SharedSecretFile: short, MaxClockSkewSeconds: tooMuch}, want: "signed websocket bearer secret " + short + " must be at least 32 bytes"},
+		{name: "skew too large", cfg: auth.Config{Mode: signed, SharedSecretFile: secret, MaxClockSkewSeconds: tooMuch}, want: badSkew},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, err := auth.New(tt.cfg, !tt.stdio)
+			if err == nil {
+				t.Fatalf("New: no error, want %q", tt.want)
+			}
+			if a != nil {
+				t.Error("New: both an Authenticator and an error")
+			}
+			if err.Error() != tt.want {
+				t.Errorf("New:\n got %q\nwant %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// fsText is what the operating system says about a file that does not exist.
+func fsText(t *testing.T, path string) string {
+	t.Helper()
+	_, err := os.Open(path)
+	pathErr, ok := errors.AsType[*fs.PathError](err)
+	if !ok {
+		t.Fatalf("open %s: %v", path, err)
+	}
+	return pathErr.Err.Error()
+}
+
+func TestNewWrapsFileError(t *testing.T) {
+	_, err := auth.New(auth.Config{Mode: auth.ModeCapabilityToken, TokenFile: filepath.Join(t.TempDir(), "missing")}, true)
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("New: %v does not wrap fs.ErrNotExist", err)
+	}
+}
+
+func TestNewWithoutFlags(t *testing.T) {
+	for _, webSocketListener := range []bool{true, false} {
+		a, err := auth.New(auth.Config{}, webSocketListener)
+		if a != nil || err != nil {
+			t.Errorf("New(no flags, %t) = %v, %v, want nil, nil", webSocketListener, a, err)
+		}
+		if refusal := a.Check(request("")); refusal != nil {
+			t.Errorf("Check without authentication: %v", refusal)
+		}
+	}
+}
+
+func TestZeroAuthenticatorRefuses(t *testing.T) {
+	var a auth.Authenticator
+	if a.Check(request("Bearer "+capabilityToken)) == nil {
+		t.Error("the zero Authenticator allows a request")
+	}
+}
+
+// TestNewSources has every way to give the token and the spellings of each.
+func TestNewSources(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("USERPROFILE", home)
+	t.Chdir(home)
+	if err := os.WriteFile(filepath.Join(home, "token"), []byte(capabilityToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		cfg  auth.Config
+	}{
+		{"absolute file", auth.Config{TokenFile: filepath.Join(home, "token")}},
+		{"relative file", auth.Config{TokenFile: "token"}},
+		{"file under home", auth.Config{TokenFile: "~/token"}},
+		{"trailing newline", auth.Config{TokenFile: writeFile(t, capabilityToken+"\n")}},
+		{"white space around", auth.Config{TokenFile: writeFile(t, "\t \u00a0"+capabilityToken+"\u2003\r\n\r\n")}},
+		{"digest", auth.Config{TokenSHA256: capabilityDigest}},
+		{"digest in upper case", auth.Config{TokenSHA256: strings.ToUpper(capabilityDigest)}},
+		{"spaces around digest", auth.Config{TokenSHA256: " " + capabilityDigest + "\n"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.cfg.Mode = auth.ModeCapabilityToken
+			a := newAuthenticator(t, tt.cfg)
+			if refusal := a.Check(request("Bearer " + capabilityToken)); refusal != nil {
+				t.Errorf("the token is refused: %v", refusal)
+			}
+			if a.Check(request("Bearer x"+capabilityToken)) == nil {
+				t.Error("another token is accepted")
+			}
+		})
+	}
+}
+
+// TestSecretsStayOutOfErrors makes every error that can arise with a secret at hand, with a
+// marker in all the secrets.
+func TestSecretsStayOutOfErrors(t *testing.T) {
+	const marker = "hush-hush"
+	long := marker + strings.Repeat("x", 32)
+	configs := []auth.Config{
+		{Mode: auth.ModeCapabilityToken, TokenSHA256: marker},
+		{Mode: auth.ModeCapabilityToken, TokenSHA256: marker, TokenFile: writeFile(t, marker)},
+		{Mode: auth.ModeCapabilityToken, TokenSHA256: marker, SharedSecretFile: writeFile(t, marker)},
+		{TokenSHA256: marker},
+		{Mode: auth.ModeSignedBearerToken, TokenSHA256: marker},
+		{Mode: auth.ModeSignedBearerToken, SharedSecretFile: writeFile(t, marker)},
+		{Mode: auth.ModeSignedBearerToken, SharedSecretFile: writeFile(t, long), MaxClockSkewSeconds: new(uint64(math.MaxUint64))},
+		{Mode: auth.ModeCapabilityToken, TokenFile: writeFile(t, marker+"\xff")},
+		{Mode: auth.ModeCapabilityToken, TokenFile: writeFile(t, strings.Repeat(marker, 1<<18))},
+	}
+	for _, cfg := range configs {
+		_, err := auth.New(cfg, true)
+		if err == nil {
+			t.Errorf("New(%+v): no error", cfg)
+			continue
+		}
+		if strings.Contains(err.Error(), marker) {
+			t.Errorf("the secret is in the error: %v", err)
+		}
+	}
+
+	authenticators := []*auth.Authenticator{
+		newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenFile: writeFile(t, long), AllowQueryToken: true}),
+		newAuthenticator(t, auth.Config{Mode: auth.ModeSignedBearerToken, SharedSecretFile: writeFile(t, long), AllowQueryToken: true, Issuer: marker, Audience: marker}),
+	}
+	requests := map[string]*http.Request{
+		"token":       request("Bearer " + marker),
+		"long token":  request("Bearer " + long + "!"),
+		"raw":         request(marker),
+		"scheme":      request(marker + " x"),
+		"query":       queryRequest("token=" + marker),
+		"bad query":   queryRequest("token=" + marker + "%zz"),
+		"two queries": queryRequest("token=" + marker + "&token=" + marker),
+		"issuer":      request("Bearer " + sign(long, hs256, expiring(60))),
+		"expired":     request("Bearer " + sign(long, hs256, expiring(-60))),
+		"bad claim":   request("Bearer " + sign(long, hs256, `{"exp":"`+marker+`"}`)),
+	}
+	for name, r := range requests {
+		for _, a := range authenticators {
+			refusal := a.Check(r)
+			if refusal == nil {
+				t.Errorf("%s: accepted", name)
+				continue
+			}
+			if strings.Contains(refusal.Error(), marker) {
+				t.Errorf("%s: the secret is in the refusal: %v", name, refusal)
+			}
+		}
+	}
+}

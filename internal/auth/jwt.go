@@ -1,0 +1,178 @@
+package auth
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// maxJWTBytes bounds what is decoded for a peer that nobody knows yet: a token is parsed
+// before its signature can be checked.
+const maxJWTBytes = 64 << 10
+
+// jwtParser checks form and signature only. Its own claim checks are off because they count
+// in time.Duration, which overflows with large skews, and take fractional and quoted times.
+// Strict decoding refuses signatures that differ from the canonical one in unused bits.
+var jwtParser = jwt.NewParser(
+	jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}),
+	jwt.WithStrictDecoding(),
+	jwt.WithoutClaimsValidation(),
+)
+
+// signedBearer accepts JSON Web Tokens that are signed with the secret.
+type signedBearer struct {
+	secret           []byte
+	issuer, audience string // "" = any
+	skew             int64  // seconds, not negative
+	now              func() time.Time
+}
+
+func (s *signedBearer) verify(token string) *Refusal {
+	c, err := s.decode(token)
+	if err != nil {
+		// Which of its many parts was wrong is of use only to someone who forges one.
+		return refuseJWT
+	}
+	now := s.now().Unix()
+	switch {
+	case now > saturatingAdd(*c.exp, s.skew):
+		return refuseExpired
+	case c.nbf != nil && now < saturatingAdd(*c.nbf, -s.skew):
+		return refuseEarly
+	case s.issuer != "" && (c.iss == nil || *c.iss != s.issuer):
+		return refuseIssuer
+	case s.audience != "" && !slices.Contains(c.aud, s.audience):
+		return refuseAudience
+	}
+	return nil
+}
+
+// decode returns the claims of a token whose signature is good.
+func (s *signedBearer) decode(token string) (*claims, error) {
+	if len(token) > maxJWTBytes {
+		return nil, fmt.Errorf("token of %d bytes is over the limit of %d", len(token), maxJWTBytes)
+	}
+	key := func(*jwt.Token) (any, error) { return s.secret, nil }
+	if _, err := jwtParser.Parse(token, key); err != nil {
+		return nil, err
+	}
+	// The parser's own claims are a map of float64, which loses what is to be checked here.
+	_, rest, _ := strings.Cut(token, ".")
+	payload, _, _ := strings.Cut(rest, ".")
+	text, err := jwtParser.DecodeSegment(payload)
+	if err != nil {
+		return nil, err
+	}
+	return decodeClaims(text)
+}
+
+// saturatingAdd returns a+b, or the nearest int64 if that is out of range.
+func saturatingAdd(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < math.MinInt64-b:
+		return math.MinInt64
+	}
+	return a + b
+}
+
+// claims are the members of a token's payload that matter here; all others are ignored.
+type claims struct {
+	exp *int64 // never nil in a decoded value
+	nbf *int64
+	iss *string
+	aud audience
+}
+
+// decodeClaims is strict where encoding/json is generous with structs: names match exactly,
+// and a claim that is given twice is an error, because signer and server could each mean
+// another one.
+func decodeClaims(payload []byte) (*claims, error) {
+	dec := json.NewDecoder(bytes.NewReader(payload))
+	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
+		return nil, errors.New("claims are not an object")
+	}
+	var c claims
+	seen := make(map[string]bool)
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return nil, err
+		}
+		var field any
+		switch name {
+		case "exp":
+			field = &c.exp
+		case "nbf":
+			field = &c.nbf
+		case "iss":
+			field = &c.iss
+		case "aud":
+			field = &c.aud
+		default:
+			continue
+		}
+		if seen[name.(string)] {
+			return nil, fmt.Errorf("claim %s is given twice", name)
+		}
+		seen[name.(string)] = true
+		// encoding/json would replace invalid bytes and compare the result.
+		if !utf8.Valid(value) {
+			return nil, fmt.Errorf("claim %s is not UTF-8", name)
+		}
+		if err := json.Unmarshal(value, field); err != nil {
+			return nil, fmt.Errorf("claim %s: %w", name, err)
+		}
+	}
+	if _, err := dec.Token(); err != nil { // the closing brace
+		return nil, err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("data after the claims")
+	}
+	if c.exp == nil {
+		return nil, errors.New("claim exp is missing")
+	}
+	return &c, nil
+}
+
+// audience is the value of aud: one string or an array of them; nil stands for null.
+type audience []string
+
+func (a *audience) UnmarshalJSON(data []byte) error {
+	if data[0] != '[' {
+		var one *string
+		if err := json.Unmarshal(data, &one); err != nil {
+			return err
+		}
+		if one != nil {
+			*a = audience{*one}
+		}
+		return nil
+	}
+	var many []*string
+	if err := json.Unmarshal(data, &many); err != nil {
+		return err
+	}
+	for _, one := range many {
+		if one == nil {
+			return errors.New("null in an array of strings")
+		}
+		*a = append(*a, *one)
+	}
+	return nil
+}

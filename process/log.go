@@ -1,0 +1,399 @@
+package process
+
+import (
+	"context"
+	"sort"
+	"sync"
+	"time"
+
+	"execserver/protocol"
+)
+
+// maxChunkBytes is how large a chunk grows while nobody has seen it.
+const maxChunkBytes = 64 << 10
+
+// chunkCost is what a chunk counts against the retention besides its data, so
+// that a child that writes single bytes does not cost many times its limit.
+const chunkCost = 64
+
+// Log numbers the events of one process and retains its output within a bound.
+// Numbers start at 1 and have no gaps over output, exit and close.
+//
+// A chunk may grow until somebody has seen it; this is what gathers output
+// while the receiver is busy, at no cost in latency when it is not.
+//
+// All methods may be called concurrently.
+type Log struct {
+	limit  int64
+	budget *Budget
+	notify func() // called without locks after every new event
+
+	mu      sync.Mutex
+	room    sync.Cond     // broadcast when output may have become evictable
+	changed chan struct{} // closed at the next event; nil when nobody waits
+	chunks  []chunk       // oldest first
+	cost    int64         // of chunks
+	last    uint64        // the number given last
+	acked   uint64        // the owner has everything up to here
+	polled  uint64        // a reader that polls has everything up to here…
+	polling time.Time     // …and counts until then
+	evict   bool          // evict what nobody has, rather than block
+	aborted bool          // output is not waited for any more
+
+	droppedBytes uint64
+	exitSeq      uint64 // 0: not exited
+	exitCode     int
+	closedSeq    uint64 // 0: not closed
+}
+
+type chunk struct {
+	protocol.Chunk
+	stamp  uint64 // orders chunks over all processes by age
+	sealed bool   // somebody has seen it
+}
+
+func (c *chunk) cost() int64 { return int64(len(c.Data)) + chunkCost }
+
+// newLog makes a log that retains up to limit bytes within the budget.
+func newLog(limit int64, budget *Budget, notify func()) *Log {
+	l := &Log{limit: limit, budget: budget, notify: notify}
+	l.room.L = &l.mu
+	budget.add(l)
+	return l
+}
+
+// EventKind tells what an Event is.
+type EventKind byte
+
+// The kinds of event.
+const (
+	Output EventKind = iota + 1
+	Exited
+	Closed
+)
+
+// Event is one numbered event. Data is immutable.
+type Event struct {
+	Kind     EventKind
+	Seq      uint64
+	Output   protocol.Chunk // Output
+	ExitCode int            // Exited
+}
+
+// Next returns the first event after the number, if there is one. A chunk that
+// it returns does not grow any more.
+func (l *Log) Next(after uint64) (Event, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := l.firstAfterLocked(after)
+	hasExit := l.exitSeq > after
+	if i < len(l.chunks) && !(hasExit && l.exitSeq < l.chunks[i].Seq) {
+		c := &l.chunks[i]
+		c.sealed = true
+		return Event{Kind: Output, Seq: c.Seq, Output: c.Chunk}, true
+	}
+	switch {
+	case hasExit:
+		return Event{Kind: Exited, Seq: l.exitSeq, ExitCode: l.exitCode}, true
+	case l.closedSeq > after:
+		return Event{Kind: Closed, Seq: l.closedSeq}, true
+	}
+	return Event{}, false
+}
+
+// firstAfterLocked is the index of the first chunk after the number.
+func (l *Log) firstAfterLocked(after uint64) int {
+	return sort.Search(len(l.chunks), func(i int) bool { return l.chunks[i].Seq > after })
+}
+
+// Last returns the number given last.
+func (l *Log) Last() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// Acked returns the number up to which the owner has everything.
+func (l *Log) Acked() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.acked
+}
+
+// Ack notes that the owner has everything up to the number, so that it may be
+// evicted.
+func (l *Log) Ack(seq uint64) {
+	l.mu.Lock()
+	l.acked = max(l.acked, seq)
+	l.room.Broadcast()
+	l.mu.Unlock()
+	l.budget.wake()
+}
+
+// SetEvict says whether output that the owner does not have may be evicted.
+func (l *Log) SetEvict(evict bool) {
+	l.mu.Lock()
+	l.evict = evict
+	l.room.Broadcast()
+	l.mu.Unlock()
+	l.budget.wake()
+}
+
+// pollGrace is how long after its last read a reader that polls keeps what it
+// has not read from being evicted.
+const pollGrace = 5 * time.Second
+
+// Poll notes that a reader which takes its output by polling has everything up
+// to the number. What comes after is not evicted until it polls again, at most
+// pollGrace.
+func (l *Log) Poll(after uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.polled = max(l.polled, after)
+	l.polling = time.Now().Add(pollGrace)
+	l.room.Broadcast()
+}
+
+// append adds output; data belongs to the log from then on, and is contiguous
+// with the chunk before where the memory of the two is.
+func (l *Log) append(stream string, data []byte) {
+	l.mu.Lock()
+	if l.aborted {
+		l.droppedBytes += uint64(len(data))
+		l.mu.Unlock()
+		return
+	}
+	cost := int64(len(data))
+	if n := len(l.chunks); n > 0 && l.chunks[n-1].grow(stream, data, l.last) {
+		l.budget.use(cost)
+	} else {
+		l.last++
+		c := chunk{Chunk: protocol.Chunk{Seq: l.last, Stream: stream, Data: data}, stamp: l.budget.stamp()}
+		cost = c.cost()
+		l.chunks = append(l.chunks, c)
+		l.budget.use(cost)
+	}
+	l.cost += cost
+	for l.cost > l.limit && l.evictOldestLocked() {
+	}
+	l.signalLocked()
+	l.mu.Unlock()
+	l.notify()
+}
+
+// grow extends an unseen chunk, the one numbered last, by data that follows it
+// in memory.
+func (c *chunk) grow(stream string, data []byte, last uint64) bool {
+	n := len(c.Data)
+	if c.sealed || c.Seq != last || c.Stream != stream || n+len(data) > maxChunkBytes || cap(c.Data) < n+len(data) {
+		return false
+	}
+	if grown := c.Data[:n+len(data)]; &grown[n] == &data[0] {
+		c.Data = grown
+		return true
+	}
+	return false
+}
+
+// evictOldestLocked drops the oldest chunk if that may be.
+func (l *Log) evictOldestLocked() bool {
+	if len(l.chunks) == 0 || !l.evictableLocked(&l.chunks[0]) {
+		return false
+	}
+	c := &l.chunks[0]
+	l.cost -= c.cost()
+	l.budget.use(-c.cost())
+	l.droppedBytes += uint64(len(c.Data))
+	*c = chunk{}
+	l.chunks = l.chunks[1:]
+	return true
+}
+
+func (l *Log) evictableLocked(c *chunk) bool {
+	if l.evict {
+		return true
+	}
+	if c.Seq > l.acked {
+		return false
+	}
+	return c.Seq <= l.polled || !l.polling.After(time.Now())
+}
+
+// waitRoom blocks while the retention is full of output that may not be
+// evicted, and returns how many bytes may be read then; 0 means that output is
+// not wanted any more.
+func (l *Log) waitRoom() int {
+	for {
+		n := l.ownRoom()
+		if n == 0 {
+			return 0
+		}
+		full := l.budget.wait(func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.aborted
+		})
+		if !full {
+			return n
+		}
+	}
+}
+
+// ownRoom waits for room within the process's own limit.
+func (l *Log) ownRoom() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		if l.aborted {
+			return 0
+		}
+		for l.cost >= l.limit && l.evictOldestLocked() {
+		}
+		if l.cost < l.limit {
+			return int(min(l.limit-l.cost, maxChunkBytes))
+		}
+		var timer *time.Timer
+		if wait := time.Until(l.polling); wait > 0 {
+			timer = time.AfterFunc(wait, l.room.Broadcast)
+		}
+		l.room.Wait()
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
+
+// abort wakes waitRoom for good.
+func (l *Log) abort() {
+	l.mu.Lock()
+	l.aborted = true
+	l.room.Broadcast()
+	l.mu.Unlock()
+	l.budget.wake()
+}
+
+// exited numbers the end of the leader.
+func (l *Log) exited(code int) {
+	l.mu.Lock()
+	l.last++
+	l.exitSeq, l.exitCode = l.last, code
+	l.signalLocked()
+	l.mu.Unlock()
+	l.notify()
+}
+
+// closed numbers the last event.
+func (l *Log) closed() {
+	l.mu.Lock()
+	l.last++
+	l.closedSeq = l.last
+	l.signalLocked()
+	l.mu.Unlock()
+	l.notify()
+}
+
+func (l *Log) signalLocked() {
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+// release gives the retained bytes back to the budget; the log is not used any
+// more.
+func (l *Log) release() {
+	l.mu.Lock()
+	l.budget.use(-l.cost)
+	l.cost, l.chunks = 0, nil
+	l.aborted = true
+	l.room.Broadcast()
+	l.mu.Unlock()
+	l.budget.remove(l)
+	l.budget.wake()
+}
+
+// Read collects events after the number by the rules of process/read
+// (PROTOCOL.md, "process/read"); it never waits.
+func (l *Log) Read(after uint64, maxBytes *uint64) *protocol.ReadResult {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &protocol.ReadResult{
+		NextSeq:      l.last + 1,
+		Exited:       l.exitSeq > 0,
+		Closed:       l.closedSeq > 0,
+		DroppedBytes: l.droppedBytes,
+	}
+	if r.Exited {
+		code := l.exitCode
+		r.ExitCode = &code
+	}
+	var size uint64
+	for i := l.firstAfterLocked(after); i < len(l.chunks); i++ {
+		c := &l.chunks[i]
+		n := uint64(len(c.Data))
+		if maxBytes != nil && len(r.Chunks) > 0 && size+n > *maxBytes {
+			break
+		}
+		size += n
+		c.sealed = true
+		r.Chunks = append(r.Chunks, c.Chunk)
+		if maxBytes != nil && size >= *maxBytes {
+			break
+		}
+	}
+	if maxBytes != nil && len(r.Chunks) > 0 {
+		r.NextSeq = r.Chunks[len(r.Chunks)-1].Seq + 1
+	}
+	if l.droppedBytes > 0 {
+		r.FirstSeq = l.last + 1
+		if len(l.chunks) > 0 {
+			r.FirstSeq = l.chunks[0].Seq
+		}
+	}
+	return r
+}
+
+// ready reports whether a process/read after the number returns at once.
+func (l *Log) readyLocked(after uint64) bool {
+	return l.firstAfterLocked(after) < len(l.chunks) || l.closedSeq > 0 || l.exitSeq > after
+}
+
+// Wait waits until Read has something to tell, or ctx ends.
+func (l *Log) Wait(ctx context.Context, after uint64) {
+	for {
+		l.mu.Lock()
+		if l.readyLocked(after) {
+			l.mu.Unlock()
+			return
+		}
+		if l.changed == nil {
+			l.changed = make(chan struct{})
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// IsClosed reports whether the closed event is numbered.
+func (l *Log) IsClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closedSeq > 0
+}
+
+// SizeAfter is about how many bytes a process/read after the number takes on the
+// wire.
+func (l *Log) SizeAfter(after uint64) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	size := 256
+	for i := l.firstAfterLocked(after); i < len(l.chunks); i++ {
+		size += chunkCost + len(l.chunks[i].Data)/3*4 + 4
+	}
+	return size
+}

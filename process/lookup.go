@@ -1,0 +1,135 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"syscall"
+
+	"execserver/internal/errno"
+)
+
+// Error says why a process could not be started: what was attempted, and the
+// system's reason, which errors.Is finds.
+type Error struct {
+	Program string // as asked for
+	Reason  string // in a few words, with the names that matter
+	Err     error  // a syscall.Errno, or nil
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("cannot start %q: %s", e.Program, e.Reason)
+	if e.Err != nil {
+		text += ": " + errno.Text(e.Err)
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// command is a Spec with everything looked up.
+type command struct {
+	path string // of the program
+	argv []string
+	env  []string
+	dir  string
+	spec Spec
+}
+
+// defaultPath is searched when the child's environment has no PATH.
+const defaultPath = "/usr/local/bin:/usr/bin:/bin"
+
+// prepare checks a Spec and looks the program up.
+func prepare(spec Spec) (command, error) {
+	if len(spec.Argv) == 0 {
+		return command{}, &Error{Reason: "argv must not be empty"}
+	}
+	program := spec.Argv[0]
+	refuse := func(err error, format string, args ...any) (command, error) {
+		return command{}, &Error{Program: program, Reason: fmt.Sprintf(format, args...), Err: err}
+	}
+	if program == "" {
+		return refuse(nil, "missing program: argv[0] is empty")
+	}
+	argv := append([]string(nil), spec.Argv...)
+	if spec.Arg0 != nil {
+		argv[0] = *spec.Arg0
+	}
+	env := make([]string, 0, len(spec.Env))
+	for name, value := range spec.Env {
+		env = append(env, name+"="+value)
+	}
+	sort.Strings(env)
+	if hasNUL(argv) || hasNUL(env) || hasNUL(spec.Argv[:1]) {
+		return refuse(nil, "nul byte found in provided data")
+	}
+	info, err := os.Stat(spec.Dir)
+	switch {
+	case err != nil:
+		return refuse(reason(err), "working directory %q", spec.Dir)
+	case !info.IsDir():
+		return refuse(syscall.ENOTDIR, "working directory %q", spec.Dir)
+	}
+	path, err := lookup(program, spec)
+	if err != nil {
+		return command{}, err
+	}
+	return command{path: path, argv: argv, env: env, dir: spec.Dir, spec: spec}, nil
+}
+
+func hasNUL(list []string) bool {
+	for _, s := range list {
+		if strings.IndexByte(s, 0) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// lookup finds a program as execvp does, with the child's PATH and relative to
+// the child's directory.
+func lookup(program string, spec Spec) (string, error) {
+	if strings.ContainsRune(program, '/') || strings.ContainsRune(program, filepath.Separator) {
+		path := program
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(spec.Dir, path)
+		}
+		path, err := executable(path)
+		if err != nil {
+			return "", &Error{Program: program, Reason: "program", Err: err}
+		}
+		return path, nil
+	}
+	list, ok := searchPath(spec.Env)
+	if !ok {
+		list = defaultPath
+	}
+	var denied error
+	for _, dir := range filepath.SplitList(list) {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(spec.Dir, dir)
+		}
+		path, err := executable(filepath.Join(dir, program))
+		if err == nil {
+			return path, nil
+		}
+		if errors.Is(err, syscall.EACCES) {
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", &Error{Program: program, Reason: fmt.Sprintf("program, in PATH %q", list), Err: denied}
+	}
+	return "", &Error{Program: program, Reason: fmt.Sprintf("program not found in PATH %q", list), Err: syscall.ENOENT}
+}
+
+// reason is the errno inside an error of package os, or the error itself.
+func reason(err error) error {
+	if e := syscall.Errno(0); errors.As(err, &e) {
+		return e
+	}
+	return err
+}

@@ -1,0 +1,32 @@
+//go:build unix
+
+package process
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// searchPath is the child's PATH.
+func searchPath(env map[string]string) (list string, ok bool) {
+	list, ok = env["PATH"]
+	return list, ok
+}
+
+// executable checks that path is a file that we may execute. The kernel has the
+// last word; this finds the right error early.
+func executable(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return "", reason(err)
+	case !info.Mode().IsRegular():
+		return "", syscall.EACCES
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS); err != nil {
+		return "", err
+	}
+	return path, nil
+}

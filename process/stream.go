@@ -1,0 +1,127 @@
+package process
+
+import (
+	"os"
+	"sync/atomic"
+)
+
+// stream reads one output of a child into the log.
+type stream struct {
+	name string
+	file *os.File
+	log  *Log
+
+	drained chan struct{} // closed when what the leader wrote is in the log
+	ended   chan struct{} // closed at the end of the stream
+	order   atomic.Int32  // what the waiter asks for; see orders below
+	segment []byte        // memory being filled: length is what is used
+	size    int           // of the next segment
+}
+
+// What drain and finish ask of a stream's reader, in ascending order.
+const (
+	orderRead   = iota
+	orderDrain  // report when what is there now has been read
+	orderFinish // the same, and then end
+)
+
+// Segments grow with the stream, so that an idle process costs little and a
+// busy one few reads.
+const (
+	firstSegment = 2 << 10
+	maxSegment   = maxChunkBytes
+)
+
+func newStream(log *Log, name string, file *os.File) *stream {
+	return &stream{
+		name: name, file: file, log: log,
+		drained: make(chan struct{}), ended: make(chan struct{}),
+		size: firstSegment,
+	}
+}
+
+// drain asks the reader to close drained once everything that the stream holds
+// now is in the log.
+func (s *stream) drain() { s.interrupt(orderDrain) }
+
+// finish asks the reader to read what the stream holds now and then to end it,
+// whoever still has it open.
+func (s *stream) finish() { s.interrupt(orderFinish) }
+
+// run reads until the end of the stream, or until finish.
+func (s *stream) run() {
+	isDrained := false
+	markDrained := func() {
+		if !isDrained {
+			isDrained = true
+			close(s.drained)
+		}
+	}
+	defer close(s.ended)
+	defer markDrained()
+	for {
+		room := s.log.waitRoom()
+		if room == 0 {
+			return
+		}
+		n, interrupted, err := s.read(room)
+		if n > 0 {
+			s.commit(n)
+		}
+		switch {
+		case interrupted:
+			order := s.order.Load()
+			if !s.readHeld() {
+				return
+			}
+			markDrained()
+			if order == orderFinish {
+				return
+			}
+		case err != nil:
+			return // a terminal whose last holder is gone gives EIO
+		}
+	}
+}
+
+// readHeld reads what the stream holds at this moment, at least; false at the
+// end of the stream.
+func (s *stream) readHeld() bool {
+	for held := s.held(); held > 0; {
+		room := s.log.waitRoom()
+		if room == 0 {
+			return false
+		}
+		n, err := s.readNow(min(room, held))
+		if n > 0 {
+			s.commit(n)
+		}
+		if err != nil {
+			return false
+		}
+		if n <= 0 {
+			return true
+		}
+		held -= n
+	}
+	return true
+}
+
+// buffer returns memory for up to room bytes.
+func (s *stream) buffer(room int) []byte {
+	if free := cap(s.segment) - len(s.segment); free < s.size/4 || free == 0 {
+		s.segment = make([]byte, 0, s.size)
+	}
+	free := s.segment[len(s.segment):cap(s.segment)]
+	return free[:min(room, len(free))]
+}
+
+// commit hands the n bytes that were read into buffer to the log.
+func (s *stream) commit(n int) {
+	from := len(s.segment)
+	s.segment = s.segment[:from+n]
+	s.log.append(s.name, s.segment[from:])
+	if len(s.segment) == cap(s.segment) {
+		s.size = min(2*s.size, maxSegment)
+	}
+}

@@ -1,0 +1,136 @@
+//go:build unix
+
+package process
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// interrupt makes a blocked read return and tells it why.
+func (s *stream) interrupt(order int32) {
+	for {
+		old := s.order.Load()
+		if old >= order {
+			return
+		}
+		if s.order.CompareAndSwap(old, order) {
+			break
+		}
+	}
+	// An error means that the file is closed, and its reader gone.
+	_ = s.file.SetReadDeadline(time.Unix(1, 0))
+}
+
+// read waits for output and reads it; at most room bytes. Memory is taken only
+// when there is something to read.
+func (s *stream) read(room int) (n int, interrupted bool, err error) {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return 0, false, err
+	}
+	waitErr := raw.Read(func(fd uintptr) bool {
+		if s.segment == nil && !readable(int(fd)) {
+			return false
+		}
+		n, err = readFd(int(fd), s.buffer(room))
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	if errors.Is(waitErr, os.ErrDeadlineExceeded) {
+		_ = s.file.SetReadDeadline(time.Time{})
+		return 0, true, nil
+	}
+	if waitErr != nil {
+		return 0, false, waitErr
+	}
+	return n, false, err
+}
+
+// readNow reads what is there; 0 without error means nothing.
+func (s *stream) readNow(room int) (n int, err error) {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	waitErr := raw.Read(func(fd uintptr) bool {
+		n, err = readFd(int(fd), s.buffer(room))
+		return true
+	})
+	if errors.Is(err, unix.EAGAIN) {
+		return 0, nil
+	}
+	return n, errors.Join(waitErr, err)
+}
+
+// terminalHolds is more than the kernel buffers for a terminal; how much it
+// does cannot be asked.
+const terminalHolds = 256 << 10
+
+// held is how many bytes the stream holds, at most.
+func (s *stream) held() int {
+	held := terminalHolds
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return held
+	}
+	_ = raw.Control(func(fd uintptr) {
+		var st unix.Stat_t
+		if unix.Fstat(int(fd), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+			return
+		}
+		if n, err := unix.IoctlGetInt(int(fd), ioctlReadable); err == nil {
+			held = n
+		}
+	})
+	return held
+}
+
+func readable(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err != nil || n > 0
+}
+
+// readFd reads once; the end of the stream is io.EOF.
+func readFd(fd int, b []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, b)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+// writeAvailable writes what can be written without blocking.
+func writeAvailable(f *os.File, b []byte) (n int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	waitErr := raw.Write(func(fd uintptr) bool {
+		for n < len(b) && err == nil {
+			var m int
+			m, err = unix.Write(int(fd), b[n:])
+			if err == syscall.EINTR {
+				err = nil
+			}
+			n += max(m, 0)
+		}
+		return true
+	})
+	if errors.Is(err, unix.EAGAIN) {
+		err = nil
+	}
+	return n, errors.Join(waitErr, err)
+}

@@ -1,0 +1,64 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Code is a JSON-RPC error code of this wire (PROTOCOL.md, "Error codes").
+type Code int
+
+// The codes. Clients branch on NotFound and SessionAttached, and take
+// TransportClosed for a broken link; no text is ever branched on.
+const (
+	CodeInvalidRequest  Code = -32600 // malformed message, wrong phase, refused request
+	CodeMethodNotFound  Code = -32601
+	CodeInvalidParams   Code = -32602
+	CodeInternal        Code = -32603
+	CodeTransportClosed Code = -32000 // never sent by a server
+	CodeNotFound        Code = -32004 // a file or file handle does not exist
+	CodeSessionAttached Code = -32010 // the session has a live connection elsewhere
+)
+
+// Sentinels, one for each code: errors.Is(err, ErrNotFound) gives the same
+// answer for an error that was received and for one that was returned
+// in-process.
+var (
+	ErrInvalidRequest  = &Error{Code: CodeInvalidRequest, Message: "invalid request"}
+	ErrMethodNotFound  = &Error{Code: CodeMethodNotFound, Message: "method not found"}
+	ErrInvalidParams   = &Error{Code: CodeInvalidParams, Message: "invalid params"}
+	ErrInternal        = &Error{Code: CodeInternal, Message: "internal error"}
+	ErrTransportClosed = &Error{Code: CodeTransportClosed, Message: "JSON-RPC transport closed"}
+	ErrNotFound        = &Error{Code: CodeNotFound, Message: "not found"}
+	ErrSessionAttached = &Error{Code: CodeSessionAttached, Message: "session is attached to another connection"}
+)
+
+// Error is an error as it stands on the wire.
+type Error struct {
+	Code    Code            `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Is compares codes, so that a more detailed text keeps its identity.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// Errorf returns an Error with a formatted message.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// AsError returns the *Error inside err, or an internal error with err's text.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return Errorf(CodeInternal, "%s", err)
+}

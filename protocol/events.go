@@ -1,0 +1,141 @@
+package protocol
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"execserver/internal/base64"
+)
+
+// Chunk is a piece of output. Data belongs to whoever made the Chunk and is not
+// changed any more.
+type Chunk struct {
+	Seq    uint64
+	Stream string
+	Data   []byte
+}
+
+// AppendJSON implements Appender.
+func (c Chunk) AppendJSON(b []byte) []byte {
+	b = append(b, `{"seq":`...)
+	b = strconv.AppendUint(b, c.Seq, 10)
+	b = append(b, `,"stream":"`...)
+	b = append(b, c.Stream...)
+	b = append(b, `","chunk":"`...)
+	b = base64.AppendEncode(b, c.Data)
+	return append(b, `"}`...)
+}
+
+// ReadResult is the answer to process/read. FirstSeq and DroppedBytes are sent
+// only when output was evicted: the number of the oldest output still held, and
+// how many bytes went before it.
+type ReadResult struct {
+	Chunks        []Chunk
+	NextSeq       uint64
+	Exited        bool
+	ExitCode      *int
+	Closed        bool
+	Failure       *string
+	SandboxDenied bool
+	FirstSeq      uint64
+	DroppedBytes  uint64
+}
+
+// EncodedLen is about how many bytes the answer takes on the wire.
+func (r *ReadResult) EncodedLen() int {
+	n := 256
+	for _, c := range r.Chunks {
+		n += base64.EncodedLen(len(c.Data)) + 64
+	}
+	return n
+}
+
+// AppendJSON implements Appender.
+func (r *ReadResult) AppendJSON(b []byte) []byte {
+	b = append(b, `{"chunks":[`...)
+	for i, c := range r.Chunks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = c.AppendJSON(b)
+	}
+	b = append(b, `],"nextSeq":`...)
+	b = strconv.AppendUint(b, r.NextSeq, 10)
+	b = append(b, `,"exited":`...)
+	b = strconv.AppendBool(b, r.Exited)
+	b = append(b, `,"exitCode":`...)
+	if r.ExitCode == nil {
+		b = append(b, `null`...)
+	} else {
+		b = strconv.AppendInt(b, int64(*r.ExitCode), 10)
+	}
+	b = append(b, `,"closed":`...)
+	b = strconv.AppendBool(b, r.Closed)
+	b = append(b, `,"failure":`...)
+	if r.Failure == nil {
+		b = append(b, `null`...)
+	} else {
+		b = appendString(b, *r.Failure)
+	}
+	b = append(b, `,"sandboxDenied":`...)
+	b = strconv.AppendBool(b, r.SandboxDenied)
+	if r.DroppedBytes > 0 {
+		b = append(b, `,"firstSeq":`...)
+		b = strconv.AppendUint(b, r.FirstSeq, 10)
+		b = append(b, `,"droppedBytes":`...)
+		b = strconv.AppendUint(b, r.DroppedBytes, 10)
+	}
+	return append(b, '}')
+}
+
+// AppendOutput appends the notification process/output.
+func AppendOutput(b []byte, processID string, c Chunk) []byte {
+	b = append(b, `{"method":"process/output","params":{"processId":`...)
+	b = appendString(b, processID)
+	b = append(b, `,"seq":`...)
+	b = strconv.AppendUint(b, c.Seq, 10)
+	b = append(b, `,"stream":"`...)
+	b = append(b, c.Stream...)
+	b = append(b, `","chunk":"`...)
+	b = base64.AppendEncode(b, c.Data)
+	return append(b, `"}}`...)
+}
+
+// AppendExited appends the notification process/exited.
+func AppendExited(b []byte, processID string, seq uint64, exitCode int, sandboxDenied bool) []byte {
+	b = append(b, `{"method":"process/exited","params":{"processId":`...)
+	b = appendString(b, processID)
+	b = append(b, `,"seq":`...)
+	b = strconv.AppendUint(b, seq, 10)
+	b = append(b, `,"exitCode":`...)
+	b = strconv.AppendInt(b, int64(exitCode), 10)
+	b = append(b, `,"sandboxDenied":`...)
+	b = strconv.AppendBool(b, sandboxDenied)
+	return append(b, `}}`...)
+}
+
+// AppendClosed appends the notification process/closed.
+func AppendClosed(b []byte, processID string, seq uint64) []byte {
+	b = append(b, `{"method":"process/closed","params":{"processId":`...)
+	b = appendString(b, processID)
+	b = append(b, `,"seq":`...)
+	b = strconv.AppendUint(b, seq, 10)
+	return append(b, `}}`...)
+}
+
+// Output are the params of process/output, for receivers.
+type Output struct {
+	ProcessID string
+	Chunk
+}
+
+// DecodeOutput decodes the params of process/output. Data is a copy.
+func DecodeOutput(raw json.RawMessage) (p Output, err error) {
+	err = decodeParams(raw, "ExecOutputDeltaNotification", func(f *fields) {
+		p.ProcessID = f.string("processId")
+		p.Seq = uint64(f.integer("seq"))
+		p.Stream = f.string("stream")
+		p.Data = f.base64("chunk")
+	})
+	return p, err
+}

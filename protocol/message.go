@@ -1,0 +1,299 @@
+package protocol
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// ID identifies a request: a string or a signed 64-bit integer, echoed in the
+// reply with the same type and value. IDs are comparable. The zero value is no
+// id at all.
+type ID struct {
+	text   string
+	number int64
+	kind   idKind
+}
+
+type idKind byte
+
+const (
+	noID idKind = iota
+	numberID
+	textID
+)
+
+// NumberID returns the id n.
+func NumberID(n int64) ID { return ID{number: n, kind: numberID} }
+
+// TextID returns the id s.
+func TextID(s string) ID { return ID{text: s, kind: textID} }
+
+// MalformedID is the id of the error that answers a message which could not be
+// parsed (PROTOCOL.md, "Malformed input").
+var MalformedID = NumberID(-1)
+
+// IsZero reports whether id is no id.
+func (id ID) IsZero() bool { return id.kind == noID }
+
+func (id ID) String() string {
+	if id.kind == textID {
+		return strconv.Quote(id.text)
+	}
+	return strconv.FormatInt(id.number, 10)
+}
+
+func (id ID) append(b []byte) []byte {
+	if id.kind == textID {
+		return appendString(b, id.text)
+	}
+	return strconv.AppendInt(b, id.number, 10)
+}
+
+func parseID(raw json.RawMessage) (ID, error) {
+	if raw[0] == '"' {
+		s, err := decodeString(raw)
+		return TextID(s), err
+	}
+	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+		return NumberID(n), nil
+	}
+	return ID{}, &SyntaxError{"data did not match any variant of untagged enum RequestId"}
+}
+
+// Kind tells what a Message is.
+type Kind byte
+
+// The kinds of message.
+const (
+	Request Kind = iota + 1
+	Notification
+	Response
+	ErrorResponse
+)
+
+// Message is one parsed envelope (PROTOCOL.md, "Messages"). Params and Result
+// point into the text that was parsed and live as long as it does.
+type Message struct {
+	Kind   Kind
+	ID     ID              // request, response, error response
+	Method string          // request, notification
+	Params json.RawMessage // request, notification; nil when absent
+	Result json.RawMessage // response
+	Error  *Error          // error response
+}
+
+// ParseMessage parses one envelope. The error is always a *SyntaxError.
+func ParseMessage(data []byte) (Message, error) {
+	var space [8]member
+	members, err := scanObject(data, space[:0])
+	if err != nil {
+		return Message{}, err
+	}
+	var m Message
+	var id, method, result, failure, trace json.RawMessage
+	for _, member := range members {
+		switch string(member.name) {
+		case "id":
+			id = member.value
+		case "method":
+			method = member.value
+		case "params":
+			m.Params = member.value
+		case "result":
+			result = member.value
+		case "error":
+			failure = member.value
+		case "trace":
+			trace = member.value
+		}
+	}
+	if id != nil {
+		if m.ID, err = parseID(id); err != nil {
+			return Message{}, err
+		}
+	}
+	switch {
+	case method != nil:
+		m.Kind = Notification
+		if id != nil {
+			m.Kind = Request
+			err = checkTrace(trace)
+		}
+		if err == nil {
+			m.Method, err = decodeString(method)
+		}
+	case id != nil && result != nil:
+		m.Kind, m.Result = Response, result
+	case id != nil && failure != nil:
+		m.Kind = ErrorResponse
+		m.Error, err = decodeError(failure)
+	default:
+		err = &SyntaxError{"missing field `error`"}
+	}
+	if err != nil {
+		return Message{}, asSyntaxError(err)
+	}
+	return m, nil
+}
+
+// checkTrace accepts what a request may carry as trace context: nothing, null,
+// or an object whose known members are strings.
+func checkTrace(raw json.RawMessage) error {
+	if raw == nil || isNull(raw) {
+		return nil
+	}
+	f, err := fieldsOf(raw, "W3cTraceContext")
+	if err != nil {
+		return err
+	}
+	f.optionalString("traceparent")
+	f.optionalString("tracestate")
+	return f.err
+}
+
+func decodeError(raw json.RawMessage) (*Error, error) {
+	f, err := fieldsOf(raw, "JSONRPCErrorError")
+	if err != nil {
+		return nil, err
+	}
+	e := &Error{Code: Code(f.integer("code")), Message: f.string("message")}
+	if data := f.get("data"); data != nil {
+		e.Data = append(json.RawMessage(nil), data...)
+	}
+	return e, f.err
+}
+
+func asSyntaxError(err error) error {
+	if e, ok := err.(*SyntaxError); ok {
+		return e
+	}
+	return &SyntaxError{err.Error()}
+}
+
+// GuessID finds the id of a message that is cut off or not JSON at all, from
+// its beginning, so that an error can name the request it answers. It returns
+// MalformedID when the beginning does not tell.
+func GuessID(prefix []byte) ID {
+	s := scanner{data: prefix}
+	s.space()
+	if s.pos == len(prefix) || prefix[s.pos] != '{' {
+		return MalformedID
+	}
+	id := MalformedID
+	// The object is incomplete, so the scan fails; the members before the
+	// failure are still whole.
+	_ = s.object(1, func(m member) {
+		if string(m.name) != "id" {
+			return
+		}
+		if parsed, err := parseID(m.value); err == nil {
+			id = parsed
+		}
+	})
+	return id
+}
+
+// AppendRequest appends a request. A nil params leaves the member out.
+func AppendRequest(b []byte, id ID, method string, params any) ([]byte, error) {
+	b = append(b, `{"id":`...)
+	b = id.append(b)
+	b = append(b, `,"method":`...)
+	b = appendString(b, method)
+	return appendTail(b, `,"params":`, params)
+}
+
+// AppendNotification appends a notification. A nil params leaves the member out.
+func AppendNotification(b []byte, method string, params any) ([]byte, error) {
+	b = append(b, `{"method":`...)
+	b = appendString(b, method)
+	return appendTail(b, `,"params":`, params)
+}
+
+// AppendResponse appends the answer to the request id.
+func AppendResponse(b []byte, id ID, result any) ([]byte, error) {
+	b = append(b, `{"id":`...)
+	b = id.append(b)
+	if result == nil {
+		return append(b, `,"result":null}`...), nil
+	}
+	return appendTail(b, `,"result":`, result)
+}
+
+// AppendErrorResponse appends the error that answers the request id.
+func AppendErrorResponse(b []byte, id ID, e *Error) []byte {
+	b = append(b, `{"error":{"code":`...)
+	b = strconv.AppendInt(b, int64(e.Code), 10)
+	b = append(b, `,"message":`...)
+	b = appendString(b, e.Message)
+	if e.Data != nil {
+		b = append(b, `,"data":`...)
+		b = append(b, e.Data...)
+	}
+	b = append(b, `},"id":`...)
+	b = id.append(b)
+	return append(b, '}')
+}
+
+// Appender is a value that encodes itself, which spares large and frequent
+// messages the reflection and the second copy of encoding/json.
+type Appender interface {
+	AppendJSON(b []byte) []byte
+}
+
+func appendTail(b []byte, name string, v any) ([]byte, error) {
+	if v == nil {
+		return append(b, '}'), nil
+	}
+	b = append(b, name...)
+	if a, ok := v.(Appender); ok {
+		return append(a.AppendJSON(b), '}'), nil
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return append(append(b, text...), '}'), nil
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends s as a JSON string; bytes that are not UTF-8 become
+// U+FFFD.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	from := 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 0x80 {
+			return append(append(b, encodeRest(s[from:])...), '"')
+		}
+		if c >= 0x20 && c != '"' && c != '\\' {
+			continue
+		}
+		b = append(b, s[from:i]...)
+		from = i + 1
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\r':
+			b = append(b, '\\', 'r')
+		case '\t':
+			b = append(b, '\\', 't')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return append(append(b, s[from:]...), '"')
+}
+
+// encodeRest leaves text beyond ASCII to the standard library.
+func encodeRest(s string) []byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic("protocol: a string always encodes: " + err.Error())
+	}
+	return text[1 : len(text)-1]
+}

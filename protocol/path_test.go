@@ -1,0 +1,398 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"path"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// foreign marks rows whose URI parses but names no path of the host.
+const foreign = "foreign"
+
+func TestParsePathOnLinux(t *testing.T) {
+	const (
+		notAbsolute = "invalid URI: relative URL without a base"
+		badHost     = "invalid URI: invalid international domain name"
+		badIPv6     = "invalid URI: invalid IPv6 address"
+		query       = "query parameters are not allowed in path URIs"
+		fragment    = "fragments are not allowed in path URIs"
+	)
+	invalid := func(uri string) string { return "'" + uri + "' is invalid on 'linux'" }
+	scheme := func(s string) string { return "unsupported path URI scheme `" + s + "`" }
+	tests := []struct {
+		in     string
+		native string // or foreign, with wire = the URI named by the error
+		wire   string
+		err    string
+	}{
+		// One file, many spellings.
+		{in: "file:///etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file://localhost/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file://LOCALHOST/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file://%6cocalhost/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "FILE:///etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: `file:\etc\hostname`, native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: `file:\\localhost\etc\hostname`, native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: " file:///etc/hostname ", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "fi\tle:///etc/host\r\nname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc/hostname\x01", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:////etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc//hostname", native: "/etc/hostname", wire: "file:///etc//hostname"},
+		{in: "file:///etc/hostname/", native: "/etc/hostname", wire: "file:///etc/hostname/"},
+		{in: "file:///etc/./x/../hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc/%2e/%2E%2e/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc/x//../../hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc//../hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///../etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc/%68ostname", native: "/etc/hostname", wire: "file:///etc/%68ostname"},
+		{in: "file:///etc%2Fhostname", native: "/etc/hostname", wire: "file:///etc%2Fhostname"},
+		{in: "file:///etc/nodir/%2e%2e%2fhostname", native: "/etc/hostname", wire: "file:///etc/nodir/%2e%2e%2fhostname"},
+		// The root.
+		{in: "file:", native: "/", wire: "file:///"},
+		{in: "file://", native: "/", wire: "file:///"},
+		{in: "file:///", native: "/", wire: "file:///"},
+		{in: "file:////", native: "/", wire: "file:///"},
+		{in: "file://localhost", native: "/", wire: "file:///"},
+		{in: "file:///..", native: "/", wire: "file:///"},
+		{in: "file:///%2E", native: "/", wire: "file:///"},
+		{in: "file:///a/..", native: "/", wire: "file:///"},
+		{in: "file:///%2F", native: "/", wire: "file:///%2F"},
+		{in: "file:///%2e%2e%2f%2e%2e", native: "/", wire: "file:///%2e%2e%2f%2e%2e"},
+		// Bytes.
+		{in: "file:///a b", native: "/a b", wire: "file:///a%20b"},
+		{in: "file:///srv/a%20b", native: "/srv/a b", wire: "file:///srv/a%20b"},
+		{in: "file:///ä", native: "/ä", wire: "file:///%C3%A4"},
+		{in: "file:///%C3%BC", native: "/ü", wire: "file:///%C3%BC"},
+		{in: "file:///😀", native: "/😀", wire: "file:///%F0%9F%98%80"},
+		{in: "file:///%FF%fe", native: "/\xff\xfe", wire: "file:///%FF%fe"},
+		{in: "file:///etc/%zz", native: "/etc/%zz", wire: "file:///etc/%zz"},
+		{in: "file:///etc/%4", native: "/etc/%4", wire: "file:///etc/%4"},
+		{in: "file:///a%", native: "/a%", wire: "file:///a%"},
+		{in: "file:///a%25", native: "/a%", wire: "file:///a%25"},
+		{in: "file:///a%3Fb%23c", native: "/a?b#c", wire: "file:///a%3Fb%23c"},
+		{in: "file:///a%5Cb", native: `/a\b`, wire: "file:///a%5Cb"},
+		{in: "file:///a\"<>`{}[]^|~b", native: "/a\"<>`{}[]^|~b", wire: "file:///a%22%3C%3E%60%7B%7D[]^|~b"},
+		{in: "file:///etc/ho\x01st", native: "/etc/ho\x01st", wire: "file:///etc/ho%01st"},
+		{in: "file:///a%00", err: invalid("file:///a%00")},
+		{in: "file:///a\x00b", err: invalid("file:///a%00b")},
+		{in: "file://server/%00", err: invalid("file://server/%00")},
+		{in: "file:///%00", err: invalid("file:///%00")},
+		// The fallback form is only for what has no other spelling.
+		{in: "file:///%00/bad/path/L2Fi", native: foreign, wire: "file:///%00/bad/path/L2Fi"},
+		{in: "file:///%00/bad/path/L2EAYg", native: foreign, wire: "file:///%00/bad/path/L2EAYg"},
+		{in: "file:///%00/bad/path/", err: invalid("file:///%00/bad/path/")},
+		{in: "file:///%00/bad/path/!!", err: invalid("file:///%00/bad/path/!!")},
+		// What does not belong into a path.
+		{in: "file:///etc?q", err: query},
+		{in: "file:///etc?", err: query},
+		{in: "file:///a?b#c", err: query},
+		{in: "file:///a%00?x", err: query},
+		{in: "file://server/x?y", err: query},
+		{in: "file:?x", err: query},
+		{in: "file:///etc#f", err: fragment},
+		{in: "file:///a#b?c", err: fragment},
+		// Hosts.
+		{in: "file://u@h/x", err: badHost},
+		{in: "file://h:80/x", err: badHost},
+		{in: "file://host:/x", err: badHost},
+		{in: "file://:80/x", err: badHost},
+		{in: "file://@/x", err: badHost},
+		{in: "file://a b/x", err: badHost},
+		{in: "file://a%2Fb/x", err: badHost},
+		{in: "file://%/x", err: badHost},
+		{in: "file://local%00host/x", err: badHost},
+		{in: "file://u@h/x?q", err: badHost},
+		{in: "file://[zz]/x", err: badIPv6},
+		{in: "file://[::1/x", err: badIPv6},
+		{in: "file://server/share/x", native: foreign, wire: "file://server/share/x"},
+		{in: "file://SERVER/Share/x/../../..", native: foreign, wire: "file://server/"},
+		{in: "file://tmp", native: foreign, wire: "file://tmp/"},
+		{in: "file://./x", native: foreign, wire: "file://./x"},
+		{in: "file://127.0.0.1/x", native: foreign, wire: "file://127.0.0.1/x"},
+		{in: "file://[::1]/x", native: foreign, wire: "file://[::1]/x"},
+		// Drive letters.
+		{in: "file:///C:/x", native: foreign, wire: "file:///C:/x"},
+		{in: "file:///c:/x/../y z", native: foreign, wire: "file:///C:/y%20z"},
+		{in: "file:///c%3A/x", native: foreign, wire: "file:///C%3A/x"},
+		{in: "file:///C:", native: foreign, wire: "file:///C:"},
+		{in: "file:///C:/../../x", native: foreign, wire: "file:///C:/x"},
+		{in: "file:///C:/a//b/", native: foreign, wire: "file:///C:/a//b/"},
+		{in: "file:C:/x", native: foreign, wire: "file:///C:/x"},
+		{in: "file:C|/x", native: foreign, wire: "file:///C:/x"},
+		{in: "file:/C|/x", native: foreign, wire: "file:///C:/x"},
+		{in: "file://C:/x", native: foreign, wire: "file:///C:/x"},
+		{in: "file://c|/x", native: foreign, wire: "file:///C:/x"},
+		{in: "file:////C:/x", native: foreign, wire: "file:///C:/x"},
+		{in: "file:///a/../C:/x", native: foreign, wire: "file:///C:/x"},
+		{in: "file://server/c:/x", native: foreign, wire: "file:///C:/x"},
+		{in: "file:///C|/x", native: "/C|/x", wire: "file:///C|/x"},
+		{in: "file:///C:x", native: "/C:x", wire: "file:///C:x"},
+		{in: "file:C|x", native: "/C|x", wire: "file:///C|x"},
+		{in: "file:///Cx:/x", native: "/Cx:/x", wire: "file:///Cx:/x"},
+		{in: "file:///x/C:/y", native: "/x/C:/y", wire: "file:///x/C:/y"},
+		{in: "file:///%43:/x", native: "/C:/x", wire: "file:///%43:/x"},
+		// Other schemes, and no scheme.
+		{in: "http://x/y?z", err: scheme("http")},
+		{in: `C:\x`, err: scheme("c")},
+		{in: "mailto:x", err: scheme("mailto")},
+		{in: "A+b:x", err: scheme("a+b")},
+		{in: "", err: notAbsolute},
+		{in: "rel", err: notAbsolute},
+		{in: "file", err: notAbsolute},
+		{in: "~", err: notAbsolute},
+		{in: "~/x", err: notAbsolute},
+		{in: `\\srv\share`, err: notAbsolute},
+		{in: "1a:x", err: notAbsolute},
+		{in: "a_b:x", err: notAbsolute},
+		{in: ":x", err: notAbsolute},
+		{in: "\u00a0file:///etc", err: notAbsolute},
+		// Native form.
+		{in: "/", native: "/", wire: "/"},
+		{in: "/srv/x", native: "/srv/x", wire: "/srv/x"},
+		{in: "//srv//x/", native: "/srv/x", wire: "/srv/x"},
+		{in: "/a/./b/../c", native: "/a/c", wire: "/a/c"},
+		{in: "/../..", native: "/", wire: "/"},
+		{in: "/a?b#c%20d", native: "/a?b#c%20d", wire: "/a?b#c%20d"},
+		{in: "/C:/x", native: "/C:/x", wire: "/C:/x"},
+		{in: "/\xff", native: "/\xff", wire: "file:///%FF"},
+		{in: "/a\x00b", err: invalid("/a\x00b")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			p, err := parsePath("linux", tt.in)
+			if tt.err != "" {
+				pathErr, ok := errors.AsType[*PathError](err)
+				if !ok || pathErr.Error() != tt.err || pathErr.Spelling != tt.in {
+					t.Fatalf("error = %#v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.String() != tt.wire {
+				t.Errorf("wire = %q, want %q", p, tt.wire)
+			}
+			want := tt.native
+			if want == foreign {
+				want = ""
+			}
+			if p.native != want {
+				t.Errorf("native = %q, want %q", p.native, want)
+			}
+			again, err := parsePath("linux", p.String())
+			if err != nil || again != p {
+				t.Errorf("parsing %q again: %+v, %v; want %+v", p, again, err, p)
+			}
+		})
+	}
+}
+
+func TestParsePathOnWindows(t *testing.T) {
+	tests := []struct{ in, native, wire string }{
+		{`C:\x`, `C:\x`, `C:\x`},
+		{`c:/x/../y/`, `C:\y`, `C:\y`},
+		{`C:\`, `C:\`, `C:\`},
+		{`\\srv\share\x\.`, `\\srv\share\x`, `\\srv\share\x`},
+		{`\\srv\share`, `\\srv\share\`, `\\srv\share\`},
+		{`\\?\C:\x`, `\\?\C:\x`, `\\?\C:\x`},
+		{"file:///C:/x", `C:\x`, "file:///C:/x"},
+		{"file:///C:", `C:\`, "file:///C:"},
+		{"file:///c%3A/a%20b", `C:\a b`, "file:///C%3A/a%20b"},
+		{"file://srv/share/x", `\\srv\share\x`, "file://srv/share/x"},
+		{"file://srv", "", "file://srv/"},
+		{"file:///a/b", "", "file:///a/b"},
+	}
+	for _, tt := range tests {
+		p, err := parsePath("windows", tt.in)
+		if err != nil {
+			t.Errorf("%s: %v", tt.in, err)
+		} else if p.native != tt.native || p.wire != tt.wire {
+			t.Errorf("%s: native %q wire %q, want %q %q", tt.in, p.native, p.wire, tt.native, tt.wire)
+		}
+	}
+	for _, in := range []string{"/a", `\a`, "a", `C:a`} {
+		if p, err := parsePath("windows", in); err == nil {
+			t.Errorf("%s: accepted as %+v", in, p)
+		}
+	}
+	for native, uri := range map[string]string{
+		`C:\x y`:          "file:///C:/x%20y",
+		`\\srv\share\x`:   "file://srv/share/x",
+		`\\?\C:\very\odd`: "file:///%00/bad/path/XFw_XEM6XHZlcnlcb2Rk",
+	} {
+		p := uriPath("windows", native)
+		if p.wire != uri {
+			t.Errorf("%s: URI %s, want %s", native, p.wire, uri)
+		}
+		if again, err := parsePath("windows", uri); err != nil || again.native != native {
+			t.Errorf("%s: native %q, %v; want %q", uri, again.native, err, native)
+		}
+	}
+}
+
+func TestURIPathSpelling(t *testing.T) {
+	needPOSIX(t)
+	for native, want := range map[string]string{
+		"/":              "file:///",
+		"/a b%c":         "file:///a%20b%25c",
+		"/ä\xff":         "file:///%C3%A4%FF",
+		`/a\b?#`:         "file:///a%5Cb%3F%23",
+		"/[x]^y|z~'()*;": "file:///[x]^y|z~'()*;",
+		"/C:":            "file:///%43:",
+		"/c|/x":          "file:///%63|/x",
+		"/C:x":           "file:///C:x",
+		"/%2e%2e":        "file:///%252e%252e",
+		"/a\x00b":        "file:///%00/bad/path/L2EAYg",
+	} {
+		if got := URIPath(native).String(); got != want {
+			t.Errorf("%q: %s, want %s", native, got, want)
+		}
+	}
+}
+
+func TestPathKeepsTheFormOfTheRequest(t *testing.T) {
+	needPOSIX(t)
+	plain, _ := ParsePath("/a/b")
+	uri, _ := ParsePath("file:///a/b")
+	for _, tt := range []struct {
+		p            Path
+		native, want string
+	}{
+		{plain, "/x y", "/x y"},
+		{uri, "/x y", "file:///x%20y"},
+		{plain, "/x\xff", "file:///x%FF"}, // no plain JSON spelling exists
+		{Path{}, "/x", "/x"},
+	} {
+		got := tt.p.WithNative(tt.native)
+		if got.String() != tt.want {
+			t.Errorf("%v with %q: %s, want %s", tt.p, tt.native, got, tt.want)
+		}
+		if n, err := got.Native(); err != nil || n != tt.native {
+			t.Errorf("%v: native %q, %v; want %q", got, n, err, tt.native)
+		}
+	}
+	if plain.IsURI() || !uri.IsURI() || plain.IsZero() || !(Path{}).IsZero() {
+		t.Error("IsURI or IsZero is wrong")
+	}
+}
+
+func TestForeignPath(t *testing.T) {
+	p, err := ParsePath("file://server/share")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS == "windows" {
+		t.Skip("a share is native here")
+	}
+	_, err = p.Native()
+	foreignErr, ok := errors.AsType[*ForeignPathError](err)
+	if !ok || foreignErr.URI != "file://server/share" {
+		t.Fatalf("error = %#v", err)
+	}
+	if want := "'file://server/share' is invalid on '" + osName(runtime.GOOS) + "'"; err.Error() != want {
+		t.Errorf("text = %s, want %s", err, want)
+	}
+}
+
+func TestPathJSON(t *testing.T) {
+	needPOSIX(t)
+	type params struct {
+		Path    Path  `json:"path"`
+		Present Path  `json:"present,omitzero"`
+		Other   *Path `json:"other,omitempty"`
+	}
+	var got params
+	if err := json.Unmarshal([]byte(`{"path":"file:///a b","present":null}`), &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := (params{Path: URIPath("/a b")}); got != want {
+		t.Error(cmp.Diff(want.Path.String(), got.Path.String()))
+	}
+	out, err := json.Marshal(got)
+	if want := `{"path":"file:///a%20b"}`; err != nil || string(out) != want {
+		t.Errorf("marshal: %s, %v; want %s", out, err, want)
+	}
+	for in, want := range map[string]string{
+		`5`:     "invalid type: number, expected a string",
+		`true`:  "invalid type: boolean `true`, expected a string",
+		`{}`:    "invalid type: map, expected a string",
+		`["x"]`: "invalid type: sequence, expected a string",
+		`"x"`:   "invalid URI: relative URL without a base",
+	} {
+		err := json.Unmarshal([]byte(`{"path":`+in+`}`), &got)
+		if pathErr, ok := errors.AsType[*PathError](err); !ok || pathErr.Error() != want {
+			t.Errorf("%s: %v, want %s", in, err, want)
+		}
+	}
+}
+
+func FuzzURIPathRoundTrip(f *testing.F) {
+	needPOSIX(f)
+	for _, s := range []string{"a/b", "C:/x", "c|", "%2e%2e/%", `a\b`, "\xff\xfe", "ä 😀", "?#", "%00/bad/path/L2Fi", "\n\t ", "a/../b//c/"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return
+		}
+		native := path.Clean("/" + s)
+		for _, p := range []Path{URIPath("/" + s), NativePath("/" + s)} {
+			again, err := ParsePath(p.String())
+			if err != nil || again != p {
+				t.Fatalf("%q: parsed %q as %+v, %v", native, p, again, err)
+			}
+			if got, err := again.Native(); err != nil || got != native {
+				t.Fatalf("%q came back as %q, %v", native, got, err)
+			}
+			wire, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var decoded Path
+			if err := json.Unmarshal(wire, &decoded); err != nil || decoded != p {
+				t.Fatalf("%s decoded as %+v, %v", wire, decoded, err)
+			}
+		}
+	})
+}
+
+func FuzzParsePath(f *testing.F) {
+	for _, s := range []string{"", "/", "file:///a", "file://h/x", "file:C|/..", "file:////..//C:/..", "file:///%00/bad/path/L2EAYg", "file://[::1]/", "FILE:\\a\t", "/a/../\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, goos := range []string{"linux", "windows"} {
+			p, err := parsePath(goos, s)
+			if err != nil {
+				if _, ok := errors.AsType[*PathError](err); !ok || !p.IsZero() {
+					t.Fatalf("%q: %+v, %#v", s, p, err)
+				}
+				continue
+			}
+			if p.IsZero() {
+				t.Fatalf("%q: zero path without error", s)
+			}
+			again, err := parsePath(goos, p.String())
+			if err != nil || again != p {
+				t.Fatalf("%s: %q is %+v, again %+v, %v", goos, s, p, again, err)
+			}
+			if goos == "linux" && p.native != "" && (p.native[0] != '/' || p.native != path.Clean(p.native) || strings.IndexByte(p.native, 0) >= 0) {
+				t.Fatalf("%q: native %q is not clean and absolute", s, p.native)
+			}
+		}
+	})
+}
+
+func needPOSIX(tb testing.TB) {
+	if runtime.GOOS == "windows" {
+		tb.Skip("POSIX paths")
+	}
+}

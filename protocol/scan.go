@@ -1,0 +1,345 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+// Limits of one message (PROTOCOL.md, "Limits").
+const (
+	// MaxValues is how many JSON values one message may hold; every scalar,
+	// array and object counts one, member names do not.
+	MaxValues = 262144
+	// MaxDepth is how deep arrays and objects may nest, the message included.
+	MaxDepth = 127
+)
+
+// SyntaxError says why a message is not a JSON-RPC message of this wire.
+type SyntaxError struct {
+	text string
+}
+
+func (e *SyntaxError) Error() string { return e.text }
+
+// member is one name and value of an object; both slices point into the text
+// that was scanned, the name unquoted.
+type member struct {
+	name  []byte
+	value json.RawMessage
+}
+
+// scanner validates one JSON text in a single pass, as strictly as
+// encoding/json, and refuses what this wire refuses besides: invalid UTF-8,
+// names given twice in one object, more than MaxValues values, nesting deeper
+// than MaxDepth.
+type scanner struct {
+	data   []byte
+	pos    int
+	values int
+	names  [][]byte // the names seen so far of every open object, innermost last
+}
+
+// scanObject validates data, which must be one object, and appends its members
+// to members.
+func scanObject(data []byte, members []member) ([]member, error) {
+	if !utf8.Valid(data) {
+		return nil, &SyntaxError{"invalid UTF-8"}
+	}
+	s := scanner{data: data}
+	s.space()
+	if s.pos == len(data) {
+		return nil, s.fail("EOF while parsing a value")
+	}
+	if data[s.pos] != '{' {
+		if err := s.value(0); err != nil {
+			return nil, err
+		}
+		return nil, &SyntaxError{"expected a JSON-RPC object"}
+	}
+	s.values++
+	err := s.object(1, func(m member) { members = append(members, m) })
+	if err != nil {
+		return nil, err
+	}
+	s.space()
+	if s.pos != len(data) {
+		return nil, s.fail("trailing characters")
+	}
+	return members, nil
+}
+
+// fail reports a mistake at the current position.
+func (s *scanner) fail(text string) error {
+	pos := min(s.pos, len(s.data))
+	line := 1 + bytes.Count(s.data[:pos], []byte{'\n'})
+	column := pos - bytes.LastIndexByte(s.data[:pos], '\n')
+	return &SyntaxError{fmt.Sprintf("%s at line %d column %d", text, line, column)}
+}
+
+func (s *scanner) space() {
+	for s.pos < len(s.data) {
+		switch s.data[s.pos] {
+		case ' ', '\t', '\r', '\n':
+			s.pos++
+		default:
+			return
+		}
+	}
+}
+
+// value scans one value; depth is the number of arrays and objects around it.
+func (s *scanner) value(depth int) error {
+	s.values++
+	if s.values > MaxValues {
+		return &SyntaxError{fmt.Sprintf("JSON-RPC message exceeds the limit of %d JSON values", MaxValues)}
+	}
+	if s.pos == len(s.data) {
+		return s.fail("EOF while parsing a value")
+	}
+	switch c := s.data[s.pos]; {
+	case c == '{':
+		return s.object(depth+1, nil)
+	case c == '[':
+		return s.array(depth + 1)
+	case c == '"':
+		_, err := s.text()
+		return err
+	case c == '-' || '0' <= c && c <= '9':
+		return s.number()
+	case c == 't':
+		return s.word("true")
+	case c == 'f':
+		return s.word("false")
+	case c == 'n':
+		return s.word("null")
+	}
+	return s.fail("expected value")
+}
+
+func (s *scanner) word(w string) error {
+	if len(s.data)-s.pos < len(w) || string(s.data[s.pos:s.pos+len(w)]) != w {
+		return s.fail("expected ident")
+	}
+	s.pos += len(w)
+	return nil
+}
+
+// object scans an object whose opening brace is at pos, and calls visit for
+// each member.
+func (s *scanner) object(depth int, visit func(member)) error {
+	if depth > MaxDepth {
+		return s.fail("recursion limit exceeded")
+	}
+	s.pos++
+	first := len(s.names)
+	var seen map[string]bool // replaces the linear search in large objects
+	for more := false; ; more = true {
+		s.space()
+		if s.pos == len(s.data) {
+			return s.fail("EOF while parsing an object")
+		}
+		if s.data[s.pos] == '}' && !more {
+			s.pos++
+			break
+		}
+		if s.data[s.pos] != '"' {
+			return s.fail("key must be a string")
+		}
+		name, err := s.name()
+		if err != nil {
+			return err
+		}
+		if seen, err = s.once(name, first, seen); err != nil {
+			return err
+		}
+		s.space()
+		if s.pos == len(s.data) || s.data[s.pos] != ':' {
+			return s.fail("expected `:`")
+		}
+		s.pos++
+		s.space()
+		from := s.pos
+		if err := s.value(depth); err != nil {
+			return err
+		}
+		if visit != nil {
+			visit(member{name, json.RawMessage(s.data[from:s.pos])})
+		}
+		s.space()
+		if s.pos == len(s.data) {
+			return s.fail("EOF while parsing an object")
+		}
+		c := s.data[s.pos]
+		if c != ',' && c != '}' {
+			return s.fail("expected `,` or `}`")
+		}
+		s.pos++
+		if c == '}' {
+			break
+		}
+	}
+	s.names = s.names[:first]
+	return nil
+}
+
+// linearNames is how many names of one object are compared one by one before a
+// map takes over.
+const linearNames = 16
+
+// once refuses a name that the object whose names start at first already has.
+func (s *scanner) once(name []byte, first int, seen map[string]bool) (map[string]bool, error) {
+	duplicate := seen[string(name)]
+	if seen == nil {
+		for _, n := range s.names[first:] {
+			if bytes.Equal(n, name) {
+				duplicate = true
+			}
+		}
+	}
+	if duplicate {
+		return nil, s.fail(fmt.Sprintf("duplicate JSON object key `%s`", name))
+	}
+	s.names = append(s.names, name)
+	if count := len(s.names) - first; seen == nil && count > linearNames {
+		seen = make(map[string]bool, 4*count)
+		for _, n := range s.names[first:] {
+			seen[string(n)] = true
+		}
+	} else if seen != nil {
+		seen[string(name)] = true
+	}
+	return seen, nil
+}
+
+// name scans a string and returns what it spells.
+func (s *scanner) name() ([]byte, error) {
+	from := s.pos
+	escaped, err := s.text()
+	if err != nil {
+		return nil, err
+	}
+	if !escaped {
+		return s.data[from+1 : s.pos-1], nil
+	}
+	var name string
+	if err := json.Unmarshal(s.data[from:s.pos], &name); err != nil {
+		return nil, s.fail("invalid string")
+	}
+	return []byte(name), nil
+}
+
+// text scans a string and says whether it holds escapes.
+func (s *scanner) text() (escaped bool, err error) {
+	s.pos++
+	for s.pos < len(s.data) {
+		c := s.data[s.pos]
+		switch {
+		case c == '"':
+			s.pos++
+			return escaped, nil
+		case c < 0x20:
+			return false, s.fail("control character (\\u0000-\\u001F) found while parsing a string")
+		case c != '\\':
+			s.pos++
+			continue
+		}
+		escaped = true
+		s.pos++
+		if s.pos == len(s.data) {
+			break
+		}
+		switch s.data[s.pos] {
+		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			s.pos++
+		case 'u':
+			s.pos++
+			for range 4 {
+				if s.pos == len(s.data) || !isHex(s.data[s.pos]) {
+					return false, s.fail("invalid escape")
+				}
+				s.pos++
+			}
+		default:
+			return false, s.fail("invalid escape")
+		}
+	}
+	return false, s.fail("EOF while parsing a string")
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+// array scans an array whose opening bracket is at pos.
+func (s *scanner) array(depth int) error {
+	if depth > MaxDepth {
+		return s.fail("recursion limit exceeded")
+	}
+	s.pos++
+	for more := false; ; more = true {
+		s.space()
+		if s.pos == len(s.data) {
+			return s.fail("EOF while parsing a list")
+		}
+		if s.data[s.pos] == ']' && !more {
+			s.pos++
+			return nil
+		}
+		if err := s.value(depth); err != nil {
+			return err
+		}
+		s.space()
+		if s.pos == len(s.data) {
+			return s.fail("EOF while parsing a list")
+		}
+		switch s.data[s.pos] {
+		case ',':
+			s.pos++
+		case ']':
+			s.pos++
+			return nil
+		default:
+			return s.fail("expected `,` or `]`")
+		}
+	}
+}
+
+// number scans a number of the JSON grammar.
+func (s *scanner) number() error {
+	if s.data[s.pos] == '-' {
+		s.pos++
+	}
+	switch {
+	case s.pos < len(s.data) && s.data[s.pos] == '0':
+		s.pos++
+	case !s.digits():
+		return s.fail("invalid number")
+	}
+	if s.pos < len(s.data) && s.data[s.pos] == '.' {
+		s.pos++
+		if !s.digits() {
+			return s.fail("invalid number")
+		}
+	}
+	if s.pos < len(s.data) && (s.data[s.pos] == 'e' || s.data[s.pos] == 'E') {
+		s.pos++
+		if s.pos < len(s.data) && (s.data[s.pos] == '+' || s.data[s.pos] == '-') {
+			s.pos++
+		}
+		if !s.digits() {
+			return s.fail("invalid number")
+		}
+	}
+	return nil
+}
+
+// digits scans at least one digit.
+func (s *scanner) digits() bool {
+	from := s.pos
+	for s.pos < len(s.data) && '0' <= s.data[s.pos] && s.data[s.pos] <= '9' {
+		s.pos++
+	}
+	return s.pos > from
+}

@@ -1,0 +1,298 @@
+// Package rpc runs one JSON-RPC connection: it correlates calls in both
+// directions, keeps the order that matters, bounds what waits, and owns the two
+// goroutines that read and write. It knows no method names.
+//
+// Start at [Conn.Run], the reader, and [Conn.writeLoop], the writer; a
+// [Handler] says what requests do, a [Source] supplies the events.
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"execserver/protocol"
+	"execserver/transport"
+)
+
+// Handler serves what the peer sends. Its methods are called by the reader, one
+// at a time and in order of arrival, and must not block: work that may take
+// long goes to [Request.Go] or into a lane.
+type Handler interface {
+	// Request serves a request; it or something it started must call
+	// [Request.Reply] or [Request.Fail] exactly once. Params are valid until
+	// then.
+	Request(*Request)
+
+	// Notification serves a notification. An error is a protocol violation
+	// and ends the connection with the error's text. Params are valid until
+	// it returns.
+	Notification(method string, params json.RawMessage) error
+}
+
+// Source supplies events to a connection whenever its writer is free, so that
+// nothing is encoded before it can be sent and what waits can still be gathered
+// into larger pieces. Call [Conn.Wake] when there is something new.
+type Source interface {
+	// AppendEvent appends the next event to frame; ok is false when there is
+	// none. sent is the number of bytes sent before this frame; once the
+	// frame is sent it is sent plus the frame's length. Called by the writer
+	// alone.
+	AppendEvent(frame []byte, sent uint64) (result []byte, ok bool)
+
+	// Acknowledged says that the peer has everything up to the offset. It must
+	// not block.
+	Acknowledged(offset uint64)
+}
+
+// Options of a Conn. The zero value means the defaults.
+type Options struct {
+	Log *slog.Logger // nil: discard
+
+	// MaxOutboundBytes bounds the replies that wait for the peer to read:
+	// beyond it large replies are not made and requests not read. Default
+	// 4 MiB.
+	MaxOutboundBytes int64
+
+	// MaxPendingBytes and MaxPendingRequests bound the requests that are not
+	// answered yet; at the bound the reader pauses. Defaults 64 MiB, 65,536.
+	MaxPendingBytes    int64
+	MaxPendingRequests int
+
+	// PingInterval is the time between two pings, default 15 s; ProbeTimeout
+	// how long Probe waits for a sign of life, default 1 s.
+	PingInterval time.Duration
+	ProbeTimeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxOutboundBytes <= 0 {
+		o.MaxOutboundBytes = 4 << 20
+	}
+	if o.MaxPendingBytes <= 0 {
+		o.MaxPendingBytes = 64 << 20
+	}
+	if o.MaxPendingRequests <= 0 {
+		o.MaxPendingRequests = 65536
+	}
+	if o.PingInterval <= 0 {
+		o.PingInterval = 15 * time.Second
+	}
+	if o.ProbeTimeout <= 0 {
+		o.ProbeTimeout = time.Second
+	}
+	return o
+}
+
+// Conn is one connection. All methods may be called by any goroutine, but for
+// Run.
+type Conn struct {
+	stream  transport.Conn
+	pinger  transport.Pinger // nil when the transport has no pings
+	handler Handler
+	opts    Options
+	log     *slog.Logger
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	closed sync.Once
+
+	// goMu guards gone, and wg against starting something while Wait waits.
+	goMu sync.Mutex
+	gone bool
+	wg   sync.WaitGroup // everything started for this connection but Run itself
+
+	// Lanes orders the requests of this connection that need it.
+	Lanes Lanes
+
+	pool pool
+	out  outbound
+	work admission
+
+	sent  atomic.Uint64 // bytes of messages handed to the stream
+	life  heartbeat
+	calls pendingCalls
+}
+
+// New makes a connection of a stream. Nothing is read or written before Run.
+func New(stream transport.Conn, handler Handler, opts *Options) *Conn {
+	c := &Conn{stream: stream, handler: handler}
+	if opts != nil {
+		c.opts = *opts
+	}
+	c.opts = c.opts.withDefaults()
+	c.log = c.opts.Log
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.out.init(c.opts.MaxOutboundBytes)
+	c.work.init(c.opts.MaxPendingBytes, c.opts.MaxPendingRequests)
+	c.calls.init()
+	if pinger, ok := stream.(transport.Pinger); ok {
+		c.pinger = pinger
+		pinger.OnPong(c.pong)
+	}
+	return c
+}
+
+// flushTimeout is how long Close waits for the peer to read what is queued.
+const flushTimeout = time.Second
+
+// ErrPeerClosed is the cause when the peer ended the connection in an orderly
+// way.
+var ErrPeerClosed = errors.New("peer closed the connection")
+
+// Run reads until the connection ends and returns why: ErrPeerClosed, the error
+// given to Close, or what broke. Requests still being served then have their
+// context cancelled; Wait waits for them.
+func (c *Conn) Run() error {
+	c.start(c.writeLoop)
+	if c.pinger != nil {
+		c.start(c.heartbeatLoop)
+	}
+	err := c.readLoop()
+	if errors.Is(err, io.EOF) {
+		err = ErrPeerClosed
+	}
+	c.Close(transport.Reason{Code: transport.CodeNormal}, err)
+	c.calls.fail(context.Cause(c.ctx))
+	c.work.release()
+	return context.Cause(c.ctx)
+}
+
+// Wait waits until everything that the connection started is gone. Run must
+// have returned.
+func (c *Conn) Wait() {
+	c.Lanes.WaitIdle()
+	c.goMu.Lock()
+	c.gone = true
+	c.goMu.Unlock()
+	c.wg.Wait()
+}
+
+// start runs f on a goroutine that Wait waits for, unless the connection is
+// gone already.
+func (c *Conn) start(f func()) {
+	c.goMu.Lock()
+	defer c.goMu.Unlock()
+	if !c.gone {
+		c.wg.Go(f)
+	}
+}
+
+// Context is cancelled when the connection ends; its cause says why.
+func (c *Conn) Context() context.Context { return c.ctx }
+
+// Close ends the connection after what is already queued has been sent, for
+// which the peer has a second. reason goes to the peer where the transport can
+// carry it, cause to whoever asks for the context's cause. Only the first call
+// counts.
+func (c *Conn) Close(reason transport.Reason, cause error) {
+	c.closed.Do(func() {
+		c.cancel(cause)
+		c.out.finish()
+		c.start(func() {
+			select {
+			case <-c.out.done:
+			case <-time.After(flushTimeout):
+			}
+			_ = c.stream.Close(reason)
+		})
+	})
+}
+
+// readLoop reads and dispatches messages until the stream fails.
+func (c *Conn) readLoop() error {
+	for {
+		c.work.admit()
+		buf := buffers.get()
+		msg, err := c.stream.Read(buf.b)
+		var tooLarge *transport.TooLargeError
+		switch {
+		case errors.As(err, &tooLarge):
+			buffers.put(buf)
+			c.log.Warn("message refused", "error", err)
+			c.fail(protocol.GuessID(tooLarge.Prefix), protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
+		case err != nil:
+			buffers.put(buf)
+			return err
+		default:
+			c.life.hear()
+			buf.b = msg
+			if err := c.dispatch(buf); err != nil {
+				c.violate(err)
+			}
+		}
+	}
+}
+
+// dispatch serves one message, whose buffer it passes on or gives back.
+func (c *Conn) dispatch(buf *buffer) error {
+	m, err := protocol.ParseMessage(buf.b)
+	if err != nil {
+		defer buffers.put(buf)
+		text := fmt.Sprintf("failed to parse %s: %s", c.stream.Name(), err)
+		c.fail(protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "%s", text))
+		return nil
+	}
+	if c.ctx.Err() != nil {
+		buffers.put(buf)
+		return nil
+	}
+	switch m.Kind {
+	case protocol.Request:
+		r := &Request{ID: m.ID, Method: m.Method, Params: m.Params, conn: c, buf: buf, size: int64(len(buf.b))}
+		c.work.add(r.size)
+		r.guard(func() { c.handler.Request(r) })
+	case protocol.Notification:
+		defer buffers.put(buf)
+		return c.handler.Notification(m.Method, m.Params)
+	default:
+		defer buffers.put(buf)
+		if !c.calls.answer(m) {
+			c.log.Warn("response without a request ignored", "id", m.ID.String())
+		}
+	}
+	return nil
+}
+
+// violate ends the connection because of something the peer must not send.
+func (c *Conn) violate(err error) {
+	c.log.Warn("protocol violation", "error", err)
+	c.fail(protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
+	c.Close(transport.Reason{Code: transport.CodeProtocolError, Text: err.Error()}, err)
+}
+
+// fail queues an error reply.
+func (c *Conn) fail(id protocol.ID, e *protocol.Error) {
+	c.out.put(protocol.AppendErrorResponse(nil, id, e))
+}
+
+// Notify queues a notification.
+func (c *Conn) Notify(method string, params any) error {
+	msg, err := protocol.AppendNotification(nil, method, params)
+	if err != nil {
+		return err
+	}
+	if !c.out.put(msg) {
+		return context.Cause(c.ctx)
+	}
+	return nil
+}
+
+// SetSource makes source the supplier of events; nil means none. The source
+// before is not used any more once SetSource has returned.
+func (c *Conn) SetSource(source Source) {
+	c.out.setSource(source)
+	c.Wake()
+}
+
+// Wake tells the writer that the source has something new.
+func (c *Conn) Wake() { c.out.wake() }

@@ -1,0 +1,187 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"execserver/transport"
+)
+
+// missedPings is how many pings in a row may go unanswered by a peer that has
+// answered one before.
+const missedPings = 3
+
+// pingEvery is how many bytes of events are sent between two pings, whose pongs
+// acknowledge them.
+const pingEvery = 256 << 10
+
+// ErrSilent is the cause when a peer that used to answer pings fell silent.
+var ErrSilent = errors.New("peer does not answer pings any more")
+
+// ErrTakenOver is the cause when the session was resumed by another connection.
+var ErrTakenOver = errors.New("session has been resumed by another connection")
+
+var goingAway = transport.Reason{Code: transport.CodeGoingAway, Text: "going away"}
+
+// heartbeat is what is known about the peer being alive. A pong carries the
+// offset up to which we had sent when we pinged, so it also says what the peer
+// has read.
+type heartbeat struct {
+	heard    atomic.Uint64 // grows with every sign of life
+	answers  atomic.Bool   // the peer has answered a ping
+	pinging  atomic.Bool   // a ping is being written
+	lastPing uint64        // offset of the last ping for acknowledgement; the writer's own
+	silent   atomic.Bool   // the first ping was not answered in time
+
+	mu     sync.Mutex
+	heard1 chan struct{} // closed at the next sign of life, made on demand
+	first  *time.Timer   // waits for the answer to the first ping
+}
+
+// hear notes a sign of life.
+func (h *heartbeat) hear() {
+	h.heard.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.heard1 != nil {
+		close(h.heard1)
+		h.heard1 = nil
+	}
+}
+
+// nextSign returns a channel that is closed at the next sign of life.
+func (h *heartbeat) nextSign() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.heard1 == nil {
+		h.heard1 = make(chan struct{})
+	}
+	return h.heard1
+}
+
+// pong is called by the reader for every pong.
+func (c *Conn) pong(offset uint64) {
+	c.life.answers.Store(true)
+	c.life.hear()
+	c.acknowledged(offset)
+}
+
+func (c *Conn) acknowledged(offset uint64) {
+	c.out.mu.Lock()
+	source := c.out.source
+	c.out.mu.Unlock()
+	if source != nil {
+		source.Acknowledged(offset)
+	}
+}
+
+// eventSent is called by the writer after every event. It sees to it that the
+// source learns what the peer has: by a pong where the peer answers pings, and
+// otherwise, for want of something better, because it was sent.
+func (c *Conn) eventSent(source Source) {
+	sent := c.sent.Load()
+	if c.pinger == nil || c.life.silent.Load() {
+		source.Acknowledged(sent)
+		return
+	}
+	first := c.life.lastPing == 0
+	if !first && sent-c.life.lastPing < pingEvery {
+		return
+	}
+	c.life.lastPing = sent
+	if first {
+		c.life.expectAnswer(c)
+	}
+	// A broken stream is noticed by the next write.
+	_ = c.pinger.Ping(sent)
+}
+
+// expectAnswer gives the peer until the probe's timeout to answer the first
+// ping; a peer that does not is taken to have read what was sent.
+func (h *heartbeat) expectAnswer(c *Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.first = time.AfterFunc(c.opts.ProbeTimeout, func() {
+		if !h.answers.Load() {
+			h.silent.Store(true)
+			c.acknowledged(c.sent.Load())
+		}
+	})
+}
+
+// heartbeatLoop pings at every interval and gives a peer up that used to answer
+// and has been silent for missedPings intervals. Silence alone proves nothing
+// about a peer that never answered.
+func (c *Conn) heartbeatLoop() {
+	defer c.life.stop()
+	ticker := time.NewTicker(c.opts.PingInterval)
+	defer ticker.Stop()
+	var last uint64
+	missed := -1 // the first tick has no ping to miss
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if heard := c.life.heard.Load(); heard != last {
+			last, missed = heard, 0
+		} else {
+			missed++
+		}
+		if missed >= missedPings && c.life.answers.Load() {
+			c.log.Info("connection given up", "error", ErrSilent, "missed", missed)
+			c.Close(transport.Reason{Code: transport.CodePolicy, Text: ErrSilent.Error()}, ErrSilent)
+			return
+		}
+		c.ping()
+	}
+}
+
+func (h *heartbeat) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.first != nil {
+		h.first.Stop()
+	}
+}
+
+// ping writes a ping on a goroutine of its own, for the writer may be stuck.
+func (c *Conn) ping() {
+	if c.life.pinging.Swap(true) {
+		return
+	}
+	c.start(func() {
+		defer c.life.pinging.Store(false)
+		_ = c.pinger.Ping(c.sent.Load())
+	})
+}
+
+// Probe asks the peer for a sign of life and reports whether one came within
+// the probe's timeout. On a transport without pings the kernel knows whether
+// the peer is there, and Probe reports whether the connection has ended.
+func (c *Conn) Probe(ctx context.Context) bool {
+	if c.ctx.Err() != nil {
+		return false
+	}
+	if c.pinger == nil {
+		return true
+	}
+	sign := c.life.nextSign()
+	c.ping()
+	timeout := time.NewTimer(c.opts.ProbeTimeout)
+	defer timeout.Stop()
+	select {
+	case <-sign:
+		return true
+	case <-c.ctx.Done():
+		return false
+	case <-ctx.Done():
+		return true
+	case <-timeout.C:
+		return false
+	}
+}

@@ -1,0 +1,175 @@
+package rpc
+
+import "sync"
+
+// outbound is what waits to be written: replies and notifications that are
+// already encoded, and the word that the source has something new.
+type outbound struct {
+	limit int64
+	done  chan struct{} // closed when the writer has written all there will be
+
+	mu       sync.Mutex
+	changed  sync.Cond // signalled for the writer, on mu
+	room     sync.Cond // broadcast when bytes or reserved shrink, on mu
+	queue    [][]byte
+	bytes    int64 // of queue and of what the writer took from it
+	reserved int64 // for replies that are being made
+	source   Source
+	sourceMu sync.Mutex // held while the source is used; taken before mu
+	awake    bool       // the source may have something
+	finished bool       // nothing more is taken; the writer ends when queue is empty
+}
+
+func (o *outbound) init(limit int64) {
+	o.limit = limit
+	o.done = make(chan struct{})
+	o.changed.L = &o.mu
+	o.room.L = &o.mu
+}
+
+// put queues one message, which it owns from then on, and says whether the
+// connection still takes any.
+func (o *outbound) put(msg []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.finished {
+		return false
+	}
+	o.queue = append(o.queue, msg)
+	o.bytes += int64(len(msg))
+	o.changed.Signal()
+	return true
+}
+
+func (o *outbound) wake() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.awake {
+		o.awake = true
+		o.changed.Signal()
+	}
+}
+
+// finish lets the writer end once the queue is empty.
+func (o *outbound) finish() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.finished = true
+	o.changed.Signal()
+	o.room.Broadcast()
+}
+
+func (o *outbound) setSource(source Source) {
+	o.sourceMu.Lock()
+	defer o.sourceMu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.source = source
+}
+
+// take waits for work: messages to write first, and whether to ask the source
+// then. ok is false at the end.
+func (o *outbound) take(batch [][]byte) (messages [][]byte, awake, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.queue) == 0 && !o.awake && !o.finished {
+		o.changed.Wait()
+	}
+	messages, o.queue = o.queue, batch[:0]
+	awake, o.awake = o.awake, false
+	if o.finished {
+		return messages, false, len(messages) > 0
+	}
+	return messages, awake, true
+}
+
+// written gives back the room of n bytes.
+func (o *outbound) written(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.bytes -= int64(n)
+	o.room.Broadcast()
+}
+
+// reserve waits until a reply of n bytes fits, or is alone.
+func (o *outbound) reserve(n int64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.bytes+o.reserved > 0 && o.bytes+o.reserved+n > o.limit {
+		if o.finished {
+			return ErrPeerClosed
+		}
+		o.room.Wait()
+	}
+	o.reserved += n
+	return nil
+}
+
+// unreserve gives back what reserve took.
+func (o *outbound) unreserve(n int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reserved -= n
+	o.room.Broadcast()
+}
+
+// writeLoop is the connection's one writer. Replies go before events, and after
+// every batch of replies one event goes, so that neither starves the other.
+func (c *Conn) writeLoop() {
+	defer close(c.out.done)
+	var batch [][]byte
+	var frame []byte
+	for {
+		messages, awake, ok := c.out.take(batch)
+		if !ok {
+			return
+		}
+		for i, msg := range messages {
+			if !c.write(msg) {
+				return
+			}
+			c.out.written(len(msg))
+			messages[i] = nil
+		}
+		batch = messages
+		if awake {
+			frame, ok = c.writeEvent(frame[:0])
+			if !ok {
+				return
+			}
+		}
+	}
+}
+
+// writeEvent writes the source's next event, if it has one; ok is false when
+// the stream is broken.
+func (c *Conn) writeEvent(frame []byte) (_ []byte, ok bool) {
+	c.out.sourceMu.Lock()
+	source := c.out.source
+	if source == nil {
+		c.out.sourceMu.Unlock()
+		return frame, true
+	}
+	frame, ok = source.AppendEvent(frame, c.sent.Load())
+	c.out.sourceMu.Unlock()
+	if !ok {
+		return frame, true
+	}
+	c.out.wake() // there may be more
+	if !c.write(frame) {
+		return frame, false
+	}
+	c.eventSent(source)
+	return frame, true
+}
+
+// write sends one message; a failure ends the connection.
+func (c *Conn) write(msg []byte) bool {
+	if err := c.stream.Write(msg); err != nil {
+		// The reader must not wait for a peer that cannot be answered.
+		c.Close(goingAway, err)
+		return false
+	}
+	c.sent.Add(uint64(len(msg)))
+	return true
+}

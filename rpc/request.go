@@ -1,0 +1,201 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"execserver/protocol"
+)
+
+// Request is one request of the peer, until it is answered.
+type Request struct {
+	ID     protocol.ID
+	Method string
+	Params json.RawMessage // nil when absent; valid until the reply
+
+	conn     *Conn
+	buf      *buffer
+	size     int64 // of the message
+	reserved int64
+	answered atomic.Bool
+}
+
+// Conn returns the connection that the request came on.
+func (r *Request) Conn() *Conn { return r.conn }
+
+// Size is the size of the request's message in bytes.
+func (r *Request) Size() int64 { return r.size }
+
+// Context is cancelled when the connection ends.
+func (r *Request) Context() context.Context { return r.conn.ctx }
+
+// Go serves the rest of the request on a goroutine of its own.
+func (r *Request) Go(f func()) {
+	r.conn.start(func() { r.guard(f) })
+}
+
+// Pool serves the rest of the request as soon as one of a bounded number of
+// goroutines is free.
+func (r *Request) Pool(f func()) {
+	r.conn.pool.submit(r.conn, func() { r.guard(f) })
+}
+
+// Queue serves the rest of the request in the lane of key; see [Lanes.Submit].
+func (r *Request) Queue(key string, urgent, quick bool, f func(*Lane)) {
+	r.conn.Lanes.Submit(key, urgent, quick, func(lane *Lane) {
+		if r.conn.ctx.Err() != nil {
+			r.Drop()
+			return
+		}
+		r.guard(func() { f(lane) })
+	})
+}
+
+// Reserve waits until a reply of about n bytes may be made without more waiting
+// for the peer than the connection allows. It fails when the connection ends.
+func (r *Request) Reserve(n int) error {
+	if err := r.conn.out.reserve(int64(n)); err != nil {
+		return err
+	}
+	r.reserved += int64(n)
+	return nil
+}
+
+// Reply answers the request. A result that is a protocol.Appender encodes
+// itself.
+func (r *Request) Reply(result any) {
+	msg, err := protocol.AppendResponse(nil, r.ID, result)
+	if err != nil {
+		r.Fail(err)
+		return
+	}
+	r.send(msg)
+}
+
+// Fail answers the request with an error; the *protocol.Error inside err goes
+// out as it is.
+func (r *Request) Fail(err error) {
+	r.send(protocol.AppendErrorResponse(nil, r.ID, protocol.AsError(err)))
+}
+
+func (r *Request) send(msg []byte) {
+	if r.answered.Swap(true) {
+		r.conn.log.Error("request answered twice", "method", r.Method, "id", r.ID.String())
+		return
+	}
+	r.conn.out.put(msg)
+	r.release()
+}
+
+// Drop ends a request without an answer, its connection being gone.
+func (r *Request) Drop() {
+	if !r.answered.Swap(true) {
+		r.release()
+	}
+}
+
+func (r *Request) release() {
+	if r.reserved > 0 {
+		r.conn.out.unreserve(r.reserved)
+	}
+	r.conn.work.done(r.size)
+	r.Params = nil
+	buffers.put(r.buf)
+}
+
+var panics atomic.Uint64
+
+// guard turns a panic of a handler into an internal error of this request.
+func (r *Request) guard(f func()) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		incident := panics.Add(1)
+		r.conn.log.Error("panic while serving a request", "method", r.Method, "incident", incident,
+			"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		if !r.answered.Load() {
+			r.Fail(protocol.Errorf(protocol.CodeInternal,
+				"internal error while serving %s (incident %d, see the server's log)", r.Method, incident))
+		}
+	}()
+	f()
+}
+
+// admission bounds the requests that are not answered yet.
+type admission struct {
+	maxBytes int64
+	maxCount int
+
+	mu       sync.Mutex
+	changed  sync.Cond
+	bytes    int64
+	count    int
+	released bool
+}
+
+func (a *admission) init(maxBytes int64, maxCount int) {
+	a.maxBytes, a.maxCount = maxBytes, maxCount
+	a.changed.L = &a.mu
+}
+
+// admit waits until another request may be read.
+func (a *admission) admit() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for !a.released && (a.bytes > a.maxBytes || a.count > a.maxCount) {
+		a.changed.Wait()
+	}
+}
+
+func (a *admission) add(bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bytes += bytes
+	a.count++
+}
+
+func (a *admission) done(bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bytes -= bytes
+	a.count--
+	a.changed.Signal()
+}
+
+// release lets the reader pass for good.
+func (a *admission) release() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.released = true
+	a.changed.Signal()
+}
+
+// buffer holds one message that was read.
+type buffer struct{ b []byte }
+
+// keepBytes is the largest buffer worth keeping for the next message.
+const keepBytes = 64 << 10
+
+// buffers recycles the memory of messages.
+var buffers bufferPool
+
+type bufferPool struct{ pool sync.Pool }
+
+func (p *bufferPool) get() *buffer {
+	if b, ok := p.pool.Get().(*buffer); ok {
+		return b
+	}
+	return new(buffer)
+}
+
+func (p *bufferPool) put(b *buffer) {
+	if cap(b.b) <= keepBytes {
+		p.pool.Put(b)
+	}
+}

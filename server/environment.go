@@ -1,0 +1,134 @@
+package server
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"execserver/protocol"
+	"execserver/rpc"
+)
+
+// environmentInfo describes the machine (PROTOCOL.md, "Environment").
+func (s *Server) environmentInfo() protocol.EnvironmentInfo {
+	info := protocol.EnvironmentInfo{
+		Shell:                loginShell(),
+		ExecutorVersion:      s.opts.Version,
+		PlatformOS:           platformOS(),
+		PrependPathDirs:      []protocol.Path{},
+		TemporaryDirectories: []protocol.Path{},
+	}
+	cwd, err := os.Getwd()
+	if err == nil {
+		info.Cwd = uri(cwd)
+	}
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
+		info.UserHomeDir = uri(home)
+	}
+	if dir := os.Getenv("TMPDIR"); dir != "" {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(cwd, dir)
+		}
+		info.TemporaryDirectories = append(info.TemporaryDirectories, *uri(dir))
+	}
+	if dir := os.TempDir(); filepath.IsAbs(dir) {
+		info.TempDir = uri(dir)
+	}
+	return info
+}
+
+func uri(path string) *protocol.Path {
+	p := protocol.URIPath(path)
+	return &p
+}
+
+// platformOS is the name that clients know this system by.
+func platformOS() string {
+	if runtime.GOOS == "darwin" {
+		return "macos"
+	}
+	return runtime.GOOS
+}
+
+// loginShell is the account's shell, or one found on the search path when that
+// is unusable. Clients know only some names and fall back to a shell of their
+// own machine for others, so a POSIX shell by another name is "sh" to them.
+var loginShell = sync.OnceValue(func() protocol.Shell {
+	if runtime.GOOS == "windows" {
+		return windowsShell()
+	}
+	if path := accountShell(); usableShell(path) {
+		return protocol.Shell{Name: shellName(path), Path: path}
+	}
+	for _, name := range []string{"bash", "zsh", "sh"} {
+		if path, err := exec.LookPath(name); err == nil && filepath.IsAbs(path) {
+			return protocol.Shell{Name: name, Path: path}
+		}
+	}
+	return protocol.Shell{Name: "sh", Path: "/bin/sh"}
+})
+
+func windowsShell() protocol.Shell {
+	for _, name := range []string{"pwsh", "powershell"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return protocol.Shell{Name: "powershell", Path: path}
+		}
+	}
+	return protocol.Shell{Name: "cmd", Path: os.Getenv("ComSpec")}
+}
+
+func shellName(path string) string {
+	switch name := filepath.Base(path); name {
+	case "bash", "zsh":
+		return name
+	}
+	return "sh"
+}
+
+// usableShell refuses the programs that keep an account from logging in, and
+// shells whose language the clients' commands are not written in.
+func usableShell(path string) bool {
+	switch filepath.Base(path) {
+	case "bash", "zsh", "sh", "dash", "ash", "ksh", "mksh", "busybox":
+	default:
+		return false
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// accountShell looks the account up in the user database; package user does not
+// tell the shell.
+func accountShell() string {
+	account, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	f, err := os.Open("/etc/passwd")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Split(lines.Text(), ":")
+		if len(fields) == 7 && fields[2] == account.Uid {
+			return fields[6]
+		}
+	}
+	return ""
+}
+
+// environmentInfo serves environment/info.
+func (c *connection) environmentInfo(r *rpc.Request, _ struct{}) {
+	r.Reply(c.server.environmentInfo())
+}
+
+// environmentStatus serves environment/status.
+func (c *connection) environmentStatus(r *rpc.Request, _ struct{}) {
+	r.Reply(protocol.EnvironmentStatus{Status: protocol.StatusReady})
+}

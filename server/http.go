@@ -1,0 +1,148 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"execserver/transport"
+)
+
+// Bounds of the time that a peer may take before it is a connection.
+const (
+	headerTimeout  = 10 * time.Second
+	maxHeaderBytes = 64 << 10
+)
+
+// Handler serves the WebSocket endpoint and the probes of its readiness
+// (PROTOCOL.md, "HTTP endpoints"). The checks come in the order in which
+// clients know them: Origin, route, upgrade, authentication.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := r.Header["Origin"]; ok {
+			// Only browsers send one, on behalf of a page that may be anybody's.
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		switch r.URL.Path {
+		case "/readyz", "/healthz":
+			s.serveProbe(w, r)
+		case "/":
+			s.serveUpgrade(w, r)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+}
+
+func (s *Server) serveProbe(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET,HEAD")
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
+	if status, text := transport.CheckUpgrade(r); status != 0 {
+		refuse(w, status, text)
+		return
+	}
+	if refusal := s.opts.Auth.Check(r); refusal != nil {
+		s.log.Warn("connection refused", "peer", r.RemoteAddr, "reason", refusal.Error())
+		refusal.ServeHTTP(w, r)
+		return
+	}
+	if err := s.full(); err != nil {
+		s.log.Warn("connection refused", "peer", r.RemoteAddr, "reason", err)
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	conn, err := transport.Upgrade(w, r, s.opts.MaxMessageBytes)
+	if err != nil {
+		s.log.Warn("connection refused", "peer", r.RemoteAddr, "reason", err)
+		return
+	}
+	// How a connection ends is logged there.
+	_ = s.ServeConn(conn)
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}
+
+// ServeWebSocket serves WebSocket connections accepted by l, which it closes in
+// the end. It returns ErrClosed after Shutdown.
+func (s *Server) ServeWebSocket(l net.Listener) error {
+	if err := s.track(l); err != nil {
+		return err
+	}
+	defer s.untrack(l)
+	httpServer := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	err := httpServer.Serve(l)
+	_ = httpServer.Close() // those that are not connections yet
+	return s.serveError(err)
+}
+
+// ServeUnix serves connections of a unix socket, one message to a line. l is
+// closed in the end. It returns ErrClosed after Shutdown.
+func (s *Server) ServeUnix(l net.Listener) error {
+	if err := s.track(l); err != nil {
+		return err
+	}
+	defer s.untrack(l)
+	for pause := time.Duration(0); ; {
+		conn, err := l.Accept()
+		if err == nil {
+			pause = 0
+			go s.ServeConn(transport.NewUnix(conn, s.opts.MaxMessageBytes))
+			continue
+		}
+		if temporary := (interface{ Temporary() bool })(nil); !errors.As(err, &temporary) || !temporary.Temporary() {
+			return s.serveError(err)
+		}
+		// Out of descriptors, most likely; some will be closed.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		s.log.Warn("cannot accept a connection", "error", err, "retryAfter", pause)
+		time.Sleep(pause)
+	}
+}
+
+func (s *Server) serveError(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shutdown {
+		return ErrClosed
+	}
+	return err
+}
+
+func (s *Server) track(l net.Listener) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shutdown {
+		_ = l.Close()
+		return ErrClosed
+	}
+	s.listeners[l] = struct{}{}
+	return nil
+}
+
+func (s *Server) untrack(l net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, l)
+	_ = l.Close()
+}

@@ -1,0 +1,198 @@
+// Package server serves the exec-server protocol: it accepts connections,
+// authenticates them, binds each to a session, and maps the methods of the wire
+// to what they do.
+//
+// Start at [New]. A request's way: [Server.Handler] or [Server.ServeConn]
+// accepts the connection, connection.Request finds the method in the table of
+// methods.go, and the method's function does it.
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"execserver/internal/auth"
+	"execserver/rpc"
+	"execserver/session"
+	"execserver/transport"
+)
+
+// DefaultMaxConnections is how many connections are served at the same time
+// unless told otherwise.
+const DefaultMaxConnections = 1024
+
+// abandonTimeout bounds the wait for the goroutines of a connection that has
+// ended; each of them is bound to end by itself.
+const abandonTimeout = 5 * time.Second
+
+// Options of a Server. The zero value means the defaults.
+type Options struct {
+	Log             *slog.Logger // nil: discard
+	Version         string       // told to clients as executorVersion; default "0.0.0"
+	MaxMessageBytes int64        // of one incoming message; default transport.DefaultMaxMessageBytes
+	MaxConnections  int          // default DefaultMaxConnections
+
+	// Auth decides about WebSocket upgrades; nil lets everybody in.
+	Auth *auth.Authenticator
+
+	// Session are the options of the sessions; its Log defaults to Log.
+	Session session.Options
+
+	// PingInterval and ProbeTimeout are those of rpc.Options.
+	PingInterval, ProbeTimeout time.Duration
+}
+
+// Server serves any number of connections. All methods may be called
+// concurrently.
+type Server struct {
+	opts     Options
+	log      *slog.Logger
+	sessions *session.Sessions
+
+	mu        sync.Mutex
+	conns     map[*connection]struct{}
+	listeners map[net.Listener]struct{}
+	shutdown  bool
+	wg        sync.WaitGroup // connections being served
+}
+
+// ErrClosed is returned by the serving methods after Shutdown.
+var ErrClosed = errors.New("server closed")
+
+// New makes a server.
+func New(opts *Options) *Server {
+	s := &Server{conns: make(map[*connection]struct{}), listeners: make(map[net.Listener]struct{})}
+	if opts != nil {
+		s.opts = *opts
+	}
+	if s.opts.Log == nil {
+		s.opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.opts.Version == "" {
+		s.opts.Version = "0.0.0"
+	}
+	if s.opts.MaxMessageBytes <= 0 {
+		s.opts.MaxMessageBytes = transport.DefaultMaxMessageBytes
+	}
+	if s.opts.MaxConnections <= 0 {
+		s.opts.MaxConnections = DefaultMaxConnections
+	}
+	if s.opts.Session.Log == nil {
+		s.opts.Session.Log = s.opts.Log
+	}
+	s.log = s.opts.Log
+	s.sessions = session.New(&s.opts.Session)
+	return s
+}
+
+// ServeConn serves one connection until it ends and returns why. When it has
+// ended, its session lives on for the detached TTL, and can be resumed by
+// another connection.
+func (s *Server) ServeConn(stream transport.Conn) error {
+	return s.serve(stream, true)
+}
+
+// ServeOnly serves a connection that nobody can come back to, as on stdio: its
+// session ends with it.
+func (s *Server) ServeOnly(stream transport.Conn) error {
+	return s.serve(stream, false)
+}
+
+func (s *Server) serve(stream transport.Conn, resumable bool) error {
+	c := &connection{server: s, resumable: resumable}
+	c.rpc = rpc.New(stream, c, &rpc.Options{
+		Log:          s.log,
+		PingInterval: s.opts.PingInterval,
+		ProbeTimeout: s.opts.ProbeTimeout,
+	})
+	if err := s.add(c); err != nil {
+		c.refuse(stream, err)
+		return err
+	}
+	defer s.remove(c)
+	s.log.Info("connection opened", "name", stream.Name())
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = c.rpc.Run() // the context's cause tells the same
+		c.rpc.Wait()
+	}()
+	<-c.rpc.Context().Done()
+	c.leave()
+	select {
+	case <-ran:
+	case <-time.After(abandonTimeout):
+		// Reading stdin cannot be interrupted where it is not in the poller.
+	}
+	err := context.Cause(c.rpc.Context())
+	s.log.Info("connection closed", "name", stream.Name(), "reason", err)
+	return err
+}
+
+// add admits a connection.
+func (s *Server) add(c *connection) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.shutdown:
+		return ErrClosed
+	case len(s.conns) >= s.opts.MaxConnections:
+		return &limitError{what: "connections", limit: s.opts.MaxConnections}
+	}
+	s.conns[c] = struct{}{}
+	s.wg.Add(1)
+	return nil
+}
+
+func (s *Server) remove(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	s.wg.Done()
+}
+
+// full reports whether another connection would be refused.
+func (s *Server) full() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) >= s.opts.MaxConnections {
+		return &limitError{what: "connections", limit: s.opts.MaxConnections}
+	}
+	return nil
+}
+
+// Shutdown ends everything: listeners, then all processes, then the
+// connections, which are told that the server goes away. It returns when all
+// are gone, or with the context's cause.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.shutdown = true
+	for l := range s.listeners {
+		_ = l.Close()
+	}
+	conns := make([]*connection, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	s.sessions.Close("server shutdown")
+	for _, c := range conns {
+		c.rpc.Close(transport.Reason{Code: transport.CodeGoingAway, Text: "server is shutting down"}, ErrClosed)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.sessions.Wait()
+		s.wg.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,223 @@
+package session
+
+import (
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"execserver/process"
+	"execserver/protocol"
+)
+
+// Defaults of Options.
+const (
+	DefaultDetachedTTL        = 90 * time.Second
+	DefaultMaxSessions        = 1024
+	DefaultMaxProcesses       = 4096
+	DefaultRetainedTotalBytes = 512 << 20
+)
+
+// Options of Sessions. The zero value means the defaults.
+type Options struct {
+	Log           *slog.Logger    // nil: discard
+	DetachedTTL   time.Duration   // how long a session lives without a connection
+	ClosedTTL     time.Duration   // how long a closed process is remembered; default DetachedTTL, at least 80 s
+	MaxSessions   int             // attached or not
+	MaxProcesses  int             // of one session that are not closed
+	RetainedBytes int64           // of output, per process
+	Budget        *process.Budget // for the output of all processes
+	EvictDetached bool            // while detached, evict output rather than block the child
+}
+
+// minClosedTTL is how long clients count on a closed process being known.
+const minClosedTTL = 80 * time.Second
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.DetachedTTL <= 0 {
+		o.DetachedTTL = DefaultDetachedTTL
+	}
+	if o.ClosedTTL <= 0 {
+		o.ClosedTTL = max(o.DetachedTTL, minClosedTTL)
+	}
+	if o.MaxSessions <= 0 {
+		o.MaxSessions = DefaultMaxSessions
+	}
+	if o.MaxProcesses <= 0 {
+		o.MaxProcesses = DefaultMaxProcesses
+	}
+	if o.RetainedBytes <= 0 {
+		o.RetainedBytes = process.DefaultRetainedBytes
+	}
+	if o.Budget == nil {
+		o.Budget = process.NewBudget(DefaultRetainedTotalBytes)
+	}
+	return o
+}
+
+// Sessions are the sessions of a server. All methods may be called
+// concurrently.
+type Sessions struct {
+	opts Options
+
+	mu     sync.Mutex
+	byID   map[string]*Session
+	expiry map[*Session]*time.Timer // of the detached ones
+	closed bool
+	ending sync.WaitGroup // sessions whose processes are going
+}
+
+// New makes an empty set of sessions.
+func New(opts *Options) *Sessions {
+	s := &Sessions{byID: make(map[string]*Session), expiry: make(map[*Session]*time.Timer)}
+	if opts != nil {
+		s.opts = *opts
+	}
+	s.opts = s.opts.withDefaults()
+	return s
+}
+
+// Create makes a session with peer attached.
+func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "server is shutting down")
+	case len(s.byID) >= s.opts.MaxSessions:
+		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest,
+			"session refused: the server has %d sessions, the limit is %d", len(s.byID), s.opts.MaxSessions)
+	}
+	session := newSession(newID(), s.opts)
+	s.byID[session.ID] = session
+	session.mu.Lock()
+	defer session.mu.Unlock()
+	return session, session.attachLocked(peer, false), nil
+}
+
+// Resume attaches peer to a session that has lost its connection. A connection
+// that is still attached is probed, and taken over when it is dead. The error
+// has the code SessionAttached when it is alive, InvalidRequest when there is no
+// such session.
+func (s *Sessions) Resume(id string, peer Peer) (*Session, *Outbox, error) {
+	session, current := s.lookup(id)
+	if session == nil {
+		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
+	}
+	attached := protocol.Errorf(protocol.CodeSessionAttached, "session %s is already attached to another connection", id)
+	if current != nil {
+		if current.peer.Probe() {
+			return nil, nil, attached
+		}
+		s.Detach(session, current)
+		current.peer.TakenOver()
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session.mu.Lock()
+	defer session.mu.Unlock()
+	switch {
+	case session.ended:
+		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
+	case session.out != nil:
+		return nil, nil, attached
+	}
+	s.stopExpiryLocked(session)
+	return session, session.attachLocked(peer, true), nil
+}
+
+func (s *Sessions) lookup(id string) (*Session, *Outbox) {
+	s.mu.Lock()
+	session := s.byID[id]
+	s.mu.Unlock()
+	if session == nil {
+		return nil, nil
+	}
+	session.mu.Lock()
+	defer session.mu.Unlock()
+	return session, session.out
+}
+
+// Detach lets a session go on without the connection of out, for as long as the
+// TTL says. It does nothing when the session has another connection by now.
+func (s *Sessions) Detach(session *Session, out *Outbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session.mu.Lock()
+	defer session.mu.Unlock()
+	if session.out != out || session.ended {
+		return
+	}
+	session.detachLocked()
+	if !s.closed {
+		s.expiry[session] = time.AfterFunc(s.opts.DetachedTTL, func() { s.expire(session) })
+	}
+}
+
+// expire ends a session that nobody has come back to.
+func (s *Sessions) expire(session *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.expiry[session] != nil {
+		s.endLocked(session, "nobody resumed it")
+	}
+}
+
+// End ends a session: its processes are killed, and its id is unknown from now
+// on.
+func (s *Sessions) End(session *Session, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLocked(session, reason)
+}
+
+func (s *Sessions) endLocked(session *Session, reason string) {
+	s.stopExpiryLocked(session)
+	session.end(reason)
+	if s.byID[session.ID] == session {
+		delete(s.byID, session.ID)
+		s.ending.Go(session.wait)
+	}
+}
+
+func (s *Sessions) stopExpiryLocked(session *Session) {
+	if timer := s.expiry[session]; timer != nil {
+		timer.Stop()
+		delete(s.expiry, session)
+	}
+}
+
+// Close ends all sessions, and refuses new ones. Wait waits for their
+// processes.
+func (s *Sessions) Close(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, session := range s.byID {
+		s.endLocked(session, reason)
+	}
+}
+
+// Wait waits until the processes of all ended sessions are gone.
+func (s *Sessions) Wait() { s.ending.Wait() }
+
+// Count returns the number of sessions, attached or not.
+func (s *Sessions) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID)
+}
+
+// newID returns a random UUID.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0F | 0x40
+	b[8] = b[8]&0x3F | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

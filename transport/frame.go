@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// The opcodes of RFC 6455 section 5.2.
+const (
+	opContinuation = 0x0
+	opText         = 0x1
+	opBinary       = 0x2
+	opClose        = 0x8
+	opPing         = 0x9
+	opPong         = 0xA
+)
+
+const (
+	finBit  = 0x80
+	rsvBits = 0x70
+	maskBit = 0x80
+
+	maxControlBytes = 125
+	maxHeaderBytes  = 14
+)
+
+// frameHeader is the header of a frame from a client.
+type frameHeader struct {
+	fin    bool
+	opcode byte
+	length int64
+	mask   [4]byte
+}
+
+func (h frameHeader) control() bool { return h.opcode >= opClose }
+
+// protocolError is a violation of RFC 6455, answered with a close frame.
+type protocolError struct {
+	reason Reason
+}
+
+func (e *protocolError) Error() string { return "websocket protocol error: " + e.reason.Text }
+
+func violation(code int, format string, args ...any) error {
+	return &protocolError{Reason{code, fmt.Sprintf(format, args...)}}
+}
+
+// readHeader reads the header of the next frame, which must be masked.
+func readHeader(r *bufio.Reader) (h frameHeader, err error) {
+	var b [8]byte
+	if _, err := io.ReadFull(r, b[:2]); err != nil {
+		return h, err
+	}
+	h.fin = b[0]&finBit != 0
+	h.opcode = b[0] & 0x0F
+	if b[0]&rsvBits != 0 {
+		return h, violation(CodeProtocolError, "reserved bits set, no extension was negotiated")
+	}
+	if b[1]&maskBit == 0 {
+		return h, violation(CodeProtocolError, "frame from a client is not masked")
+	}
+	switch length := b[1] &^ maskBit; length {
+	case 126:
+		if _, err := io.ReadFull(r, b[:2]); err != nil {
+			return h, unexpected(err)
+		}
+		h.length = int64(binary.BigEndian.Uint16(b[:2]))
+	case 127:
+		if _, err := io.ReadFull(r, b[:8]); err != nil {
+			return h, unexpected(err)
+		}
+		h.length = int64(binary.BigEndian.Uint64(b[:8]))
+		if h.length < 0 {
+			return h, violation(CodeProtocolError, "frame length has its highest bit set")
+		}
+	default:
+		h.length = int64(length)
+	}
+	if _, err := io.ReadFull(r, h.mask[:]); err != nil {
+		return h, unexpected(err)
+	}
+	switch h.opcode {
+	case opContinuation, opText, opBinary:
+	case opClose, opPing, opPong:
+		if !h.fin || h.length > maxControlBytes {
+			return h, violation(CodeProtocolError, "control frame is fragmented or longer than %d bytes", maxControlBytes)
+		}
+	default:
+		return h, violation(CodeProtocolError, "unknown opcode %#x", h.opcode)
+	}
+	return h, nil
+}
+
+// unexpected tells the end of the stream inside a frame from one between two.
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// appendHeader appends the header of an unmasked frame.
+func appendHeader(b []byte, fin bool, opcode byte, length int) []byte {
+	if fin {
+		opcode |= finBit
+	}
+	b = append(b, opcode)
+	switch {
+	case length <= 125:
+		return append(b, byte(length))
+	case length <= 0xFFFF:
+		return binary.BigEndian.AppendUint16(append(b, 126), uint16(length))
+	}
+	return binary.BigEndian.AppendUint64(append(b, 127), uint64(length))
+}
+
+// unmask applies the key to b, whose first byte is at offset of the payload.
+func unmask(b []byte, key [4]byte, offset int64) {
+	var k [8]byte
+	for i := range k {
+		k[i] = key[(offset+int64(i))&3]
+	}
+	word := binary.LittleEndian.Uint64(k[:])
+	for len(b) >= 8 {
+		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)^word)
+		b = b[8:]
+	}
+	for i := range b {
+		b[i] ^= k[i]
+	}
+}

@@ -1,0 +1,78 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// ListenUnix listens on a unix socket with mode 0600. A socket that a dead
+// server left behind is replaced; a live one is refused, and so is anything at
+// path that is not a socket.
+func ListenUnix(path string) (net.Listener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, err)
+	}
+	// The mode set on the unbound socket is the one that Linux gives the file,
+	// which therefore never exists with a wider mode; elsewhere chmod follows.
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(restrictSocket)
+	}}
+	listener, err := config.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, bare(err))
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = listener.Close()
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, err)
+	}
+	return listener, nil
+}
+
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("the path exists and is not a socket; remove it or choose another path")
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = conn.Close()
+		return errors.New("another server is listening there")
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return bare(err)
+	}
+	return os.Remove(path)
+}
+
+// bare strips the address that package net puts around an error and that the
+// caller's own text already names.
+func bare(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// NewUnix makes the Conn of an accepted connection: lines, as on stdio.
+func NewUnix(conn net.Conn, limit int64) *Lines {
+	return NewLines("JSON-RPC message from exec-server unix socket", conn, conn, conn.Close, limit)
+}
+
+// NewStdio makes the Conn of a server that a client started as its child. Close
+// closes both files.
+func NewStdio(in, out *os.File, limit int64) *Lines {
+	stop := func() error { return errors.Join(in.Close(), out.Close()) }
+	return NewLines("JSON-RPC message from exec-server stdio", in, out, stop, limit)
+}

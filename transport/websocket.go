@@ -1,0 +1,325 @@
+package transport
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+// maxFrameBytes is the largest frame sent. Larger messages are fragmented:
+// released clients drop a connection that sends a frame above 16 MiB.
+const maxFrameBytes = 4 << 20
+
+// copyBytes is up to where a message is copied behind its header, so that both
+// go out with one plain write.
+const copyBytes = 16 << 10
+
+// closeTimeout bounds how long Close may take to tell the peer, and how long
+// the peer may take to answer.
+const closeTimeout = time.Second
+
+// WebSocket is the server's end of a WebSocket connection, one message to a
+// text frame (PROTOCOL.md, "WebSocket"). It implements Conn and Pinger.
+//
+// The framing is our own because a library's control frames, written under a
+// timeout, end the connection of a peer that merely stalls, and because one
+// write per message is what keeps a keystroke fast.
+type WebSocket struct {
+	name   string
+	limit  int64
+	conn   net.Conn
+	r      *bufio.Reader
+	onPong func(uint64)
+
+	closing  atomic.Bool
+	readEnd  atomic.Bool // Read has returned its final error
+	closed   sync.Once
+	hardStop *time.Timer // set by Close before closing
+
+	// writeMu orders frames. It is held while the peer does not read, so the
+	// reading goroutine never takes it.
+	writeMu  sync.Mutex
+	scratch  []byte
+	vector   [2][]byte
+	sentLast bool // a close frame went out
+
+	// pongMu guards the answer to the latest ping; older ones need none (RFC
+	// 6455 section 5.5.3).
+	pongMu  sync.Mutex
+	pong    []byte
+	ponging bool // a goroutine is writing pongs
+	pongs   sync.WaitGroup
+}
+
+// newWebSocket wraps a connection whose upgrade has been answered.
+func newWebSocket(conn net.Conn, r *bufio.Reader, peer string, limit int64) *WebSocket {
+	if limit <= 0 {
+		limit = DefaultMaxMessageBytes
+	}
+	return &WebSocket{
+		name:  "websocket JSON-RPC message from exec-server websocket " + peer,
+		limit: limit,
+		conn:  conn,
+		r:     r,
+	}
+}
+
+// Name implements Conn.
+func (w *WebSocket) Name() string { return w.name }
+
+// OnPong implements Pinger.
+func (w *WebSocket) OnPong(f func(uint64)) { w.onPong = f }
+
+// Read implements Conn. It answers pings and close frames by itself.
+func (w *WebSocket) Read(buf []byte) ([]byte, error) {
+	msg, err := w.message(buf[:0])
+	if err == nil {
+		return msg, nil
+	}
+	var tooLarge *TooLargeError
+	if errors.As(err, &tooLarge) {
+		return nil, err
+	}
+	if violation := (*protocolError)(nil); errors.As(err, &violation) {
+		_ = w.Close(violation.reason)
+	}
+	w.readEnd.Store(true)
+	if w.closing.Load() {
+		w.hangUp()
+		if peer := (*PeerClosedError)(nil); !errors.As(err, &peer) && errors.Is(err, net.ErrClosed) {
+			return nil, ErrClosed
+		}
+	}
+	return nil, err
+}
+
+// message reads the frames of one message.
+func (w *WebSocket) message(buf []byte) ([]byte, error) {
+	var size int64
+	for first := true; ; {
+		h, err := readHeader(w.r)
+		if err != nil {
+			if !first {
+				err = unexpected(err)
+			}
+			return nil, err
+		}
+		if h.control() {
+			if err := w.control(h); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		switch {
+		case first && h.opcode == opContinuation:
+			return nil, violation(CodeProtocolError, "continuation frame without a message to continue")
+		case !first && h.opcode != opContinuation:
+			return nil, violation(CodeProtocolError, "new message before the end of the one before")
+		}
+		first = false
+		size += h.length
+		if size < 0 {
+			return nil, violation(CodeTooBig, "message size overflows")
+		}
+		if size > w.limit {
+			err = w.discard(h.length)
+		} else {
+			buf, err = w.payload(buf, h)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if h.fin && size > w.limit {
+			return nil, oversize(w.limit, size, buf)
+		}
+		if h.fin {
+			return buf, nil
+		}
+	}
+}
+
+// payload appends the payload of a frame to buf. Memory grows with what has
+// arrived, not with what the header announces.
+func (w *WebSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
+	for done := int64(0); done < h.length; {
+		step := min(h.length-done, max(64<<10, int64(len(buf))))
+		from := len(buf)
+		buf = append(buf, make([]byte, step)...)
+		if _, err := io.ReadFull(w.r, buf[from:]); err != nil {
+			return nil, unexpected(err)
+		}
+		unmask(buf[from:], h.mask, done)
+		done += step
+	}
+	return buf, nil
+}
+
+func (w *WebSocket) discard(n int64) error {
+	_, err := io.CopyN(io.Discard, w.r, n)
+	return unexpected(err)
+}
+
+// control handles a control frame.
+func (w *WebSocket) control(h frameHeader) error {
+	var space [maxControlBytes]byte
+	b := space[:h.length]
+	if _, err := io.ReadFull(w.r, b); err != nil {
+		return unexpected(err)
+	}
+	unmask(b, h.mask, 0)
+	switch h.opcode {
+	case opPing:
+		w.answerPing(b)
+	case opPong:
+		payload, err := strconv.ParseUint(string(b), 10, 64)
+		if err == nil && w.onPong != nil {
+			w.onPong(payload)
+		}
+	case opClose:
+		return w.peerCloses(b)
+	}
+	return nil
+}
+
+// answerPing has a goroutine of its own write the pong, because the reader must
+// go on while the peer does not read.
+func (w *WebSocket) answerPing(payload []byte) {
+	w.pongMu.Lock()
+	defer w.pongMu.Unlock()
+	w.pong = append(make([]byte, 0, len(payload)), payload...)
+	if w.ponging {
+		return
+	}
+	w.ponging = true
+	w.pongs.Go(func() {
+		for {
+			w.pongMu.Lock()
+			pong := w.pong
+			w.pong = nil
+			w.ponging = pong != nil
+			w.pongMu.Unlock()
+			if pong == nil {
+				return
+			}
+			// A failure is seen by the writer and the reader as well.
+			_ = w.writeControl(opPong, pong)
+		}
+	})
+}
+
+// peerCloses answers a close frame with the same code.
+func (w *WebSocket) peerCloses(payload []byte) error {
+	reason := Reason{Code: CodeNormal}
+	switch {
+	case len(payload) == 1:
+		return violation(CodeProtocolError, "close frame of one byte")
+	case len(payload) >= 2:
+		reason = Reason{int(binary.BigEndian.Uint16(payload)), string(payload[2:])}
+		if !validCloseCode(reason.Code) || !utf8.ValidString(reason.Text) {
+			return violation(CodeProtocolError, "invalid close frame")
+		}
+	}
+	_ = w.Close(Reason{Code: reason.Code})
+	return &PeerClosedError{reason}
+}
+
+// validCloseCode reports whether RFC 6455 section 7.4 lets a peer send code.
+func validCloseCode(code int) bool {
+	switch {
+	case code >= 1000 && code <= 1003, code >= 1007 && code <= 1014, code >= 3000 && code <= 4999:
+		return true
+	}
+	return false
+}
+
+// Write implements Conn. Messages above maxFrameBytes go out in fragments.
+func (w *WebSocket) Write(msg []byte) error {
+	w.writeMu.Lock()
+	defer w.writeMu.Unlock()
+	opcode := byte(opText)
+	for len(msg) > maxFrameBytes {
+		if err := w.frame(false, opcode, msg[:maxFrameBytes]); err != nil {
+			return err
+		}
+		msg = msg[maxFrameBytes:]
+		opcode = opContinuation
+	}
+	return w.frame(true, opcode, msg)
+}
+
+// Ping implements Pinger.
+func (w *WebSocket) Ping(payload uint64) error {
+	return w.writeControl(opPing, strconv.AppendUint(nil, payload, 10))
+}
+
+func (w *WebSocket) writeControl(opcode byte, payload []byte) error {
+	w.writeMu.Lock()
+	defer w.writeMu.Unlock()
+	return w.frame(true, opcode, payload)
+}
+
+// frame writes one frame with one system call. The caller holds writeMu.
+func (w *WebSocket) frame(fin bool, opcode byte, payload []byte) error {
+	if w.sentLast {
+		return ErrClosed
+	}
+	w.sentLast = opcode == opClose
+	w.scratch = appendHeader(w.scratch[:0], fin, opcode, len(payload))
+	var err error
+	if len(payload) <= copyBytes {
+		w.scratch = append(w.scratch, payload...)
+		_, err = w.conn.Write(w.scratch)
+	} else {
+		w.vector = [2][]byte{w.scratch, payload}
+		buffers := net.Buffers(w.vector[:])
+		_, err = buffers.WriteTo(w.conn)
+		w.vector = [2][]byte{}
+	}
+	if err != nil && w.closing.Load() {
+		return ErrClosed
+	}
+	return err
+}
+
+// Close implements Conn: it sends a close frame with the reason, and ends the
+// stream. A Read in progress goes on until the peer's own close frame or end of
+// stream, at most closeTimeout.
+func (w *WebSocket) Close(reason Reason) error {
+	w.closed.Do(func() {
+		_ = w.conn.SetDeadline(time.Now().Add(closeTimeout))
+		w.hardStop = time.AfterFunc(closeTimeout, func() { _ = w.conn.Close() })
+		w.closing.Store(true)
+		text := reason.Text
+		if len(text) > maxControlBytes-2 {
+			text = text[:maxControlBytes-2]
+		}
+		for !utf8.ValidString(text) {
+			text = text[:len(text)-1]
+		}
+		payload := binary.BigEndian.AppendUint16(nil, uint16(reason.Code))
+		_ = w.writeControl(opClose, append(payload, text...))
+		// Ending only our direction lets the peer read the close frame: to
+		// close a socket with unread input would reset it.
+		if half, ok := w.conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+		if w.readEnd.Load() {
+			w.hangUp()
+		}
+	})
+	return nil
+}
+
+// hangUp closes the socket once the reader has seen the end of the stream.
+func (w *WebSocket) hangUp() {
+	w.hardStop.Stop()
+	_ = w.conn.Close()
+	w.pongs.Wait()
+}
