@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"sync"
 	"sync/atomic"
 )
 
@@ -12,6 +13,7 @@ type stream struct {
 	log  *Log
 
 	drained chan struct{} // closed when what the leader wrote is in the log
+	once    sync.Once     // closes drained
 	ended   chan struct{} // closed at the end of the stream
 	order   atomic.Int32  // what the waiter asks for; see orders below
 	segment []byte        // memory being filled: length is what is used
@@ -50,15 +52,8 @@ func (s *stream) finish() { s.interrupt(orderFinish) }
 
 // run reads until the end of the stream, or until finish.
 func (s *stream) run() {
-	isDrained := false
-	markDrained := func() {
-		if !isDrained {
-			isDrained = true
-			close(s.drained)
-		}
-	}
 	defer close(s.ended)
-	defer markDrained()
+	defer s.markDrained()
 	for {
 		room := s.log.waitRoom()
 		if room == 0 {
@@ -74,7 +69,7 @@ func (s *stream) run() {
 			if !s.readHeld() {
 				return
 			}
-			markDrained()
+			s.markDrained()
 			if order == orderFinish {
 				return
 			}
@@ -83,6 +78,8 @@ func (s *stream) run() {
 		}
 	}
 }
+
+func (s *stream) markDrained() { s.once.Do(func() { close(s.drained) }) }
 
 // readHeld reads what the stream holds at this moment, at least; false at the
 // end of the stream.

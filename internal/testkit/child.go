@@ -1,0 +1,205 @@
+//go:build unix
+
+// Package testkit is what the tests of several packages share: child programs
+// that need no shell, waiting with a deadline, and counts of what must not leak.
+package testkit
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// childVariable names the child program in the environment.
+const childVariable = "EXEC_SERVER_TEST_CHILD"
+
+// Main makes the test binary serve as child program when it is started as one.
+// TestMain calls it first; it returns when this is the test itself.
+func Main() {
+	if name := os.Getenv(childVariable); name != "" {
+		program, ok := children[name]
+		if !ok {
+			fmt.Fprintf(os.Stderr, "no child program %q\n", name)
+			os.Exit(120)
+		}
+		program(os.Args[1:])
+		os.Exit(0)
+	}
+}
+
+// Child returns the command line and the environment that start a child program.
+func Child(name string, args ...string) (argv []string, env map[string]string) {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return append([]string{self}, args...), map[string]string{
+		childVariable: name,
+		"PATH":        os.Getenv("PATH"),
+		"GORACE":      "atexit_sleep_ms=0", // or a race-enabled child takes a second to exit
+	}
+}
+
+var children = map[string]func(args []string){
+	"exit":    childExit,
+	"signal":  childSignal,
+	"count":   childCount,
+	"cat":     func([]string) { _, _ = io.Copy(os.Stdout, os.Stdin) },
+	"echo":    func(args []string) { fmt.Println(strings.Join(args, " ")) },
+	"flood":   childFlood,
+	"hold":    childHold,
+	"idle":    func([]string) { time.Sleep(time.Hour) },
+	"numbers": childNumbers,
+	"drain":   childDrain,
+	"close0":  childCloseStdin,
+}
+
+// childExit exits with a code.
+func childExit(args []string) {
+	code, _ := strconv.Atoi(args[0])
+	os.Exit(code)
+}
+
+// childSignal kills itself.
+func childSignal(args []string) {
+	n, _ := strconv.Atoi(args[0])
+	_ = syscall.Kill(os.Getpid(), syscall.Signal(n))
+	select {}
+}
+
+// Pattern is what "count" writes: 8-byte numbers in sequence.
+func Pattern(n int64) []byte {
+	b := make([]byte, 0, n+8)
+	for i := uint64(0); int64(len(b)) < n; i++ {
+		b = binary.BigEndian.AppendUint64(b, i)
+	}
+	return b[:n]
+}
+
+// childCount writes Pattern to stdout as fast as it can, and after every write
+// that returned notes in a file how many bytes that makes.
+func childCount(args []string) {
+	file, err := os.OpenFile(args[0], os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		os.Exit(121)
+	}
+	var total int64
+	var count [8]byte
+	buf := make([]byte, 0, 4096)
+	for i := uint64(0); ; {
+		buf = buf[:0]
+		for len(buf) < 4096 {
+			buf = binary.BigEndian.AppendUint64(buf, i)
+			i++
+		}
+		n, err := syscall.Write(1, buf)
+		if err != nil || n != len(buf) {
+			os.Exit(122)
+		}
+		total += int64(n)
+		binary.BigEndian.PutUint64(count[:], uint64(total))
+		if _, err := file.WriteAt(count[:], 0); err != nil {
+			os.Exit(123)
+		}
+	}
+}
+
+// Counted reads the file that "count" keeps.
+func Counted(path string) (int64, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	if len(b) != 8 {
+		return 0, fmt.Errorf("count file has %d bytes", len(b))
+	}
+	return int64(binary.BigEndian.Uint64(b)), nil
+}
+
+// childFlood writes n bytes of x to stdout.
+func childFlood(args []string) {
+	n, _ := strconv.ParseInt(args[0], 10, 64)
+	block := bytes.Repeat([]byte("x"), 32<<10)
+	for n > 0 {
+		m, err := os.Stdout.Write(block[:min(n, int64(len(block)))])
+		if err != nil {
+			os.Exit(124)
+		}
+		n -= int64(m)
+	}
+}
+
+// childHold starts a copy of itself that keeps some streams and lives for an
+// hour, prints the copy's process id, and exits with code 7. Its arguments:
+// "setsid" to leave the session, "streams" to keep stdout and stderr, "hup" to
+// ignore SIGHUP.
+func childHold(args []string) {
+	has := func(word string) bool {
+		for _, a := range args {
+			if a == word {
+				return true
+			}
+		}
+		return false
+	}
+	if has("held") {
+		if has("hup") {
+			signal.Ignore(syscall.SIGHUP)
+		}
+		fmt.Fprintln(os.NewFile(3, "ready"), "ready")
+		time.Sleep(time.Hour)
+	}
+	self, _ := os.Executable()
+	ready, theirs, _ := os.Pipe()
+	command := exec.Command(self, append(args, "held")...)
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: has("setsid")}
+	command.ExtraFiles = []*os.File{theirs}
+	if has("streams") {
+		command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	}
+	if err := command.Start(); err != nil {
+		os.Exit(125)
+	}
+	_, _ = bufio.NewReader(ready).ReadString('\n')
+	fmt.Println(command.Process.Pid)
+	os.Exit(7)
+}
+
+// childNumbers prints the numbers from 0 to n-1, a line each.
+func childNumbers(args []string) {
+	n, _ := strconv.Atoi(args[0])
+	w := bufio.NewWriter(os.Stdout)
+	for i := range n {
+		fmt.Fprintln(w, i)
+	}
+	_ = w.Flush()
+}
+
+// childDrain prints "ready", waits for a file to exist, and then copies stdin
+// to stdout.
+func childDrain(args []string) {
+	fmt.Println("ready")
+	for {
+		if _, err := os.Stat(args[0]); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_, _ = io.Copy(os.Stdout, os.Stdin)
+}
+
+// childCloseStdin closes stdin, says so, and idles.
+func childCloseStdin([]string) {
+	_ = os.Stdin.Close()
+	fmt.Println("closed")
+	time.Sleep(time.Hour)
+}

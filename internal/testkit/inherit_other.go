@@ -1,0 +1,6 @@
+//go:build unix && !linux
+
+package testkit
+
+// InheritNothing does nothing here.
+func InheritNothing() {}

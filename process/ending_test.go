@@ -1,0 +1,243 @@
+//go:build unix
+
+package process_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"execserver/internal/testkit"
+	"execserver/process"
+)
+
+func TestOutputIsNumberedBeforeExited(t *testing.T) {
+	want := []process.EventKind{process.Output, process.Exited, process.Closed}
+	for _, tty := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tty=%v", tty), func(t *testing.T) {
+			for range 200 {
+				spec := child("echo", "hi")
+				spec.TTY = tty
+				s := follow(t, start(t, spec, nil))
+				if diff := cmp.Diff(want, s.kinds()); diff != "" {
+					t.Fatalf("order of events (-want +got):\n%s", diff)
+				}
+				if got := strings.TrimSpace(s.all); got != "hi" {
+					t.Fatalf("output %q", s.all)
+				}
+			}
+		})
+	}
+}
+
+// Every byte that the child's write returned for is delivered, although the
+// child is killed while it writes as fast as it can.
+func TestTerminateLosesNothingWritten(t *testing.T) {
+	for _, tty := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tty=%v", tty), func(t *testing.T) {
+			for range 20 {
+				file := filepath.Join(t.TempDir(), "count")
+				spec := child("count", file)
+				spec.TTY = tty
+				if tty {
+					// Output processing would change the bytes.
+					spec = shell(`stty -opost; exec "$0" "$1"`)
+					argv, env := testkit.Child("count", file)
+					spec.Argv, spec.Env, spec.TTY = append(spec.Argv, argv...), env, true
+				}
+				p := start(t, spec, nil)
+				testkit.WaitFor(t, testTimeout, func() error {
+					_, err := testkit.Counted(file)
+					return err
+				})
+				if !p.Terminate() {
+					t.Error("Terminate says that the process was not running")
+				}
+				s := follow(t, p)
+				counted, err := testkit.Counted(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := s.output["stdout"] + s.output["pty"]
+				if int64(len(got)) < counted {
+					t.Fatalf("%d bytes delivered, the child counted %d", len(got), counted)
+				}
+				if got != string(testkit.Pattern(int64(len(got)))) {
+					t.Fatal("the bytes are not those written")
+				}
+				if s.code != 137 {
+					t.Errorf("exit code %d, want 137", s.code)
+				}
+			}
+		})
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, tty := range []bool{false, true} {
+		for _, code := range []int{0, 1, 3, 127, 255} {
+			spec := child("exit", strconv.Itoa(code))
+			spec.TTY = tty
+			if s := follow(t, start(t, spec, nil)); s.code != code {
+				t.Errorf("tty=%v: exit(%d) gave code %d", tty, code, s.code)
+			}
+		}
+		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, 40} {
+			spec := shell("kill -" + strconv.Itoa(int(sig)) + " $$")
+			spec.TTY = tty
+			if s := follow(t, start(t, spec, nil)); s.code != 128+int(sig) {
+				t.Errorf("tty=%v: death by signal %d gave code %d", tty, sig, s.code)
+			}
+		}
+	}
+}
+
+// heldPid reads the process id that the child program "hold" prints.
+func heldPid(t *testing.T, p *process.Process) int {
+	t.Helper()
+	var pid int
+	testkit.WaitFor(t, testTimeout, func() (err error) {
+		r := p.Log.Read(0, nil)
+		if !r.Exited || len(r.Chunks) == 0 {
+			return fmt.Errorf("leader has not exited: %+v", r)
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(r.Chunks[0].Data)))
+		return err
+	})
+	return pid
+}
+
+func TestDescendantHoldsTheStreams(t *testing.T) {
+	p := start(t, child("hold", "streams", "hup"), nil)
+	pid := heldPid(t, p)
+	select {
+	case <-p.Closed():
+		t.Fatal("closed although a descendant holds the streams")
+	default:
+	}
+	if !testkit.Alive(pid) {
+		t.Fatal("the descendant is gone")
+	}
+	if p.Terminate() {
+		t.Error("Terminate says running although the leader has exited")
+	}
+	s := follow(t, p)
+	want := []process.EventKind{process.Output, process.Exited, process.Closed}
+	if diff := cmp.Diff(want, s.kinds()); diff != "" || s.code != 7 {
+		t.Errorf("code %d, order of events (-want +got):\n%s", s.code, diff)
+	}
+	testkit.WaitFor(t, testTimeout, func() error { return goneError(pid) })
+}
+
+func goneError(pid int) error {
+	if testkit.Alive(pid) {
+		return fmt.Errorf("process %d is alive", pid)
+	}
+	return nil
+}
+
+// A descendant that left the group cannot keep a terminated process open.
+func TestTerminateGivesUpStreamsHeldOutsideTheGroup(t *testing.T) {
+	p := start(t, child("hold", "streams", "setsid"), nil)
+	pid := heldPid(t, p)
+	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+	before := time.Now()
+	p.Terminate()
+	follow(t, p)
+	if took := time.Since(before); took > 2*time.Second {
+		t.Errorf("closed after %v", took)
+	}
+}
+
+// The released client terminates after every closed; what a command left in the
+// background without its streams survives that, and dies with Kill.
+func TestTerminateAfterClosedKillsNothing(t *testing.T) {
+	p := start(t, child("hold"), nil)
+	s := follow(t, p)
+	pid, err := strconv.Atoi(strings.TrimSpace(s.all))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if p.Terminate() {
+			t.Error("Terminate says running after closed")
+		}
+	}
+	if !testkit.Alive(pid) {
+		t.Fatal("the background process is gone")
+	}
+	group := p.Leftover()
+	if group == 0 || !group.Alive() {
+		t.Fatalf("Leftover is %d", group)
+	}
+	p.Kill()
+	testkit.WaitFor(t, testTimeout, func() error { return goneError(pid) })
+	testkit.WaitFor(t, testTimeout, func() error {
+		if group.Alive() {
+			return fmt.Errorf("group %d is alive", group)
+		}
+		return nil
+	})
+}
+
+func TestInterrupt(t *testing.T) {
+	for _, tty := range []bool{false, true} {
+		spec := shell("echo ready; exec sleep 100")
+		spec.TTY = tty
+		p := start(t, spec, nil)
+		testkit.WaitFor(t, testTimeout, func() error {
+			if r := p.Log.Read(0, nil); len(r.Chunks) == 0 {
+				return fmt.Errorf("no output yet")
+			}
+			return nil
+		})
+		if err := p.Interrupt(); err != nil {
+			t.Fatal(err)
+		}
+		if s := follow(t, p); s.code != 130 {
+			t.Errorf("tty=%v: code %d", tty, s.code)
+		}
+		if err := p.Interrupt(); err != nil {
+			t.Errorf("signal after the end: %v", err)
+		}
+	}
+}
+
+func TestNothingLeaks(t *testing.T) {
+	run := func() {
+		for range 10 {
+			for _, tty := range []bool{false, true} {
+				spec := child("echo", "hi")
+				spec.TTY, spec.PipeStdin = tty, true
+				p, err := process.Start(process.Spec{Argv: spec.Argv, Env: spec.Env, Dir: "/", TTY: tty, PipeStdin: true}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				follow(t, p)
+				p.Release()
+			}
+			_, err := process.Start(process.Spec{Argv: []string{"/nonexistent"}, Dir: "/"}, nil)
+			if err == nil {
+				t.Fatal("started /nonexistent")
+			}
+		}
+	}
+	run() // what is made once
+	before := testkit.Descriptors(t)
+	run()
+	testkit.WaitFor(t, testTimeout, func() error {
+		if after := testkit.Descriptors(t); after > before {
+			return fmt.Errorf("%d descriptors, %d before", after, before)
+		}
+		return nil
+	})
+	if zombies := testkit.Zombies(t); len(zombies) > 0 {
+		t.Errorf("zombies: %s", zombies)
+	}
+}

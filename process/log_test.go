@@ -1,0 +1,297 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"execserver/protocol"
+)
+
+// FuzzLogAgainstSlice appends, reads, acknowledges and evicts at random, and
+// compares the log with a plain slice of everything ever appended.
+func FuzzLogAgainstSlice(f *testing.F) {
+	f.Add([]byte{0, 10, 1, 20, 2, 0, 3, 5, 0, 200, 4, 1, 2, 0})
+	f.Add([]byte("append some, read some, acknowledge some"))
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		const limit = 4096
+		budget := NewBudget(limit * 4)
+		l := newLog(limit, budget, func() {})
+		defer l.release()
+		var all [2]bytes.Buffer // by stream, everything ever appended
+		var segment []byte
+		var got [2][]byte // by stream, what Next told
+		var cursor uint64
+		drain := func() {
+			for {
+				e, ok := l.Next(cursor)
+				if !ok {
+					return
+				}
+				if e.Seq != cursor+1 && e.Seq != l.chunks[0].Seq {
+					t.Fatalf("event %d after %d, although %d is retained", e.Seq, cursor, l.chunks[0].Seq)
+				}
+				cursor = e.Seq
+				i := 0
+				if e.Output.Stream == protocol.Stderr {
+					i = 1
+				}
+				got[i] = append(got[i], e.Output.Data...)
+			}
+		}
+		for i := 0; i+1 < len(ops); i += 2 {
+			op, arg := ops[i]%6, int(ops[i+1])
+			switch op {
+			case 0, 1:
+				stream := []string{protocol.Stdout, protocol.Stderr}[op]
+				n := arg*7 + 1
+				if cap(segment)-len(segment) < n {
+					segment = make([]byte, 0, max(n, 1024))
+				}
+				if !l.roomNow() {
+					continue // the reader of a real stream would wait
+				}
+				from := len(segment)
+				segment = segment[:from+n]
+				for j := range n {
+					segment[from+j] = byte(all[op].Len() + j)
+				}
+				all[op].Write(segment[from:])
+				l.append(stream, segment[from:])
+			case 2:
+				drain()
+			case 3:
+				l.Ack(min(uint64(arg), cursor))
+			case 4:
+				l.SetEvict(arg%2 == 0)
+			case 5:
+				checkRead(t, l, uint64(arg), uint64(arg)*3)
+			}
+			if l.cost > limit+maxChunkBytes {
+				t.Fatalf("%d bytes retained, the limit is %d", l.cost, limit)
+			}
+			if used := budget.Used(); used != l.cost {
+				t.Fatalf("the budget has %d bytes, the log %d", used, l.cost)
+			}
+		}
+		retained := uint64(0)
+		for _, c := range l.chunks {
+			retained += uint64(len(c.Data))
+		}
+		if total := uint64(all[0].Len() + all[1].Len()); retained+l.droppedBytes != total {
+			t.Fatalf("%d bytes retained and %d dropped of %d", retained, l.droppedBytes, total)
+		}
+		drain()
+		for i := range got {
+			if l.droppedBytes == 0 && !bytes.Equal(got[i], all[i].Bytes()) {
+				t.Fatalf("stream %d: told %d bytes of %d", i, len(got[i]), all[i].Len())
+			}
+			if !bytes.HasSuffix(all[i].Bytes(), tail(got[i], 1)) {
+				t.Fatalf("stream %d: the last byte told is not the last one appended", i)
+			}
+		}
+	})
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// roomNow is waitRoom without waiting.
+func (l *Log) roomNow() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.cost >= l.limit && l.evictOldestLocked() {
+	}
+	return l.cost < l.limit
+}
+
+// checkRead checks an answer of process/read against the rules.
+func checkRead(t *testing.T, l *Log, after, maxBytes uint64) {
+	t.Helper()
+	r := l.Read(after, &maxBytes)
+	size := uint64(0)
+	for i, c := range r.Chunks {
+		if c.Seq <= after || i > 0 && c.Seq != r.Chunks[i-1].Seq+1 {
+			t.Fatalf("chunk %d in an answer after %d", c.Seq, after)
+		}
+		if i > 0 && size >= maxBytes {
+			t.Fatalf("chunk beyond maxBytes %d", maxBytes)
+		}
+		size += uint64(len(c.Data))
+		if i > 0 && size > maxBytes {
+			t.Fatalf("%d bytes, maxBytes is %d", size, maxBytes)
+		}
+	}
+	want := l.last + 1
+	if n := len(r.Chunks); n > 0 {
+		want = r.Chunks[n-1].Seq + 1
+	}
+	if r.NextSeq != want {
+		t.Fatalf("nextSeq %d, want %d", r.NextSeq, want)
+	}
+}
+
+func appendText(l *Log, stream, text string) { l.append(stream, []byte(text)) }
+
+func TestReadRules(t *testing.T) {
+	l := newLog(1<<20, NewBudget(1<<20), func() {})
+	appendText(l, protocol.Stdout, "one")
+	appendText(l, protocol.Stderr, "two")
+	zero, four := uint64(0), uint64(4)
+	for _, test := range []struct {
+		name     string
+		after    uint64
+		maxBytes *uint64
+		seqs     int
+		next     uint64
+	}{
+		{"everything", 0, nil, 2, 3},
+		{"the first chunk is taken whatever its size", 0, &zero, 1, 2},
+		{"chunks are not split", 0, &four, 1, 2},
+		{"after", 1, nil, 1, 3},
+		{"beyond the end", 99, nil, 0, 3},
+	} {
+		r := l.Read(test.after, test.maxBytes)
+		if len(r.Chunks) != test.seqs || r.NextSeq != test.next {
+			t.Errorf("%s: %d chunks, nextSeq %d", test.name, len(r.Chunks), r.NextSeq)
+		}
+	}
+	l.exited(3)
+	l.closed()
+	if r := l.Read(2, nil); !r.Exited || !r.Closed || *r.ExitCode != 3 || r.NextSeq != 5 {
+		t.Errorf("after the end: %+v", r)
+	}
+	large := uint64(1 << 20)
+	if r := l.Read(0, &large); r.NextSeq != 3 {
+		t.Errorf("with maxBytes, exited and closed are not counted: nextSeq %d", r.NextSeq)
+	}
+}
+
+func TestEvictionIsTold(t *testing.T) {
+	l := newLog(1000, NewBudget(1<<20), func() {})
+	for i := range 20 {
+		l.append(protocol.Stdout, bytes.Repeat([]byte{byte(i)}, 100))
+		l.Ack(uint64(i + 1))
+		if _, ok := l.Next(uint64(i)); !ok { // sealed, so that it does not grow
+			t.Fatal("no event")
+		}
+	}
+	r := l.Read(0, nil)
+	if r.DroppedBytes == 0 || r.FirstSeq != r.Chunks[0].Seq || r.DroppedBytes != (r.FirstSeq-1)*100 {
+		t.Errorf("droppedBytes %d, firstSeq %d, first chunk %d", r.DroppedBytes, r.FirstSeq, r.Chunks[0].Seq)
+	}
+}
+
+// What the owner may not have seen is not evicted: the child waits.
+func TestUnacknowledgedOutputBlocks(t *testing.T) {
+	l := newLog(1000, NewBudget(1<<20), func() {})
+	l.append(protocol.Stdout, make([]byte, 1000))
+	room := make(chan int)
+	wait := func() { room <- l.waitRoom() }
+	go wait()
+	select {
+	case n := <-room:
+		t.Fatalf("room for %d bytes in a full log", n)
+	case <-time.After(20 * time.Millisecond):
+	}
+	l.Ack(1)
+	if n := <-room; n == 0 {
+		t.Error("no room after the acknowledgement")
+	}
+	l.append(protocol.Stdout, make([]byte, 1000))
+	go wait()
+	l.SetEvict(true)
+	if n := <-room; n == 0 {
+		t.Error("no room although eviction is allowed")
+	}
+	l.SetEvict(false)
+	l.append(protocol.Stdout, make([]byte, 1000))
+	go wait()
+	l.abort()
+	if n := <-room; n != 0 {
+		t.Errorf("room for %d bytes after the end", n)
+	}
+}
+
+// A reader that polls keeps what it has not read, although it was delivered.
+func TestPollingReaderIsProtected(t *testing.T) {
+	l := newLog(1000, NewBudget(1<<20), func() {})
+	l.append(protocol.Stdout, make([]byte, 600))
+	l.Next(0)
+	l.append(protocol.Stdout, make([]byte, 600))
+	l.Next(1)
+	l.Ack(2)
+	l.Poll(0)
+	if l.roomNow() {
+		t.Error("unread output was evicted")
+	}
+	l.Poll(1)
+	if !l.roomNow() {
+		t.Error("output that was read is not evicted")
+	}
+}
+
+// The total budget takes the oldest delivered output first, whosever it is.
+func TestBudgetEvictsTheOldest(t *testing.T) {
+	budget := NewBudget(4000)
+	logs := []*Log{newLog(1<<20, budget, func() {}), newLog(1<<20, budget, func() {})}
+	for i := range 36 {
+		l := logs[i%2]
+		l.append(protocol.Stdout, make([]byte, 50))
+		l.Next(l.Last() - 1)
+		l.Ack(l.Last())
+	}
+	if budget.Used() < 4000 {
+		t.Fatalf("only %d bytes used", budget.Used())
+	}
+	if n := logs[0].waitRoom(); n == 0 {
+		t.Fatal("no room")
+	}
+	if budget.Used() >= 4000 {
+		t.Errorf("%d bytes used", budget.Used())
+	}
+	a, b := logs[0].droppedBytes, logs[1].droppedBytes
+	if a == 0 || b == 0 {
+		t.Errorf("dropped %d and %d bytes; both logs had old output", a, b)
+	}
+	logs[0].release()
+	logs[1].release()
+	if budget.Used() != 0 {
+		t.Errorf("%d bytes used by nobody", budget.Used())
+	}
+}
+
+func TestChunksGrowUntilSeen(t *testing.T) {
+	l := newLog(1<<20, NewBudget(1<<20), func() {})
+	memory := make([]byte, 0, 100)
+	add := func(n int) {
+		from := len(memory)
+		memory = memory[:from+n]
+		l.append(protocol.Stdout, memory[from:])
+	}
+	add(10)
+	add(10)
+	if e, _ := l.Next(0); len(e.Output.Data) != 20 {
+		t.Errorf("first chunk has %d bytes, want 20", len(e.Output.Data))
+	}
+	add(5)
+	if e, _ := l.Next(0); len(e.Output.Data) != 20 {
+		t.Errorf("a chunk that was seen has grown to %d bytes", len(e.Output.Data))
+	}
+	if e, _ := l.Next(1); e.Seq != 2 || len(e.Output.Data) != 5 {
+		t.Errorf("second chunk: %+v", e)
+	}
+}
+
+func TestWaitReturnsAtTheEnd(t *testing.T) {
+	l := newLog(1<<20, NewBudget(1<<20), func() {})
+	l.exited(0)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	l.Wait(ctx, 1)
+	if ctx.Err() == nil {
+		t.Error("Wait returned although exited has been seen and closed has not come")
+	}
+	l.closed()
+	l.Wait(context.Background(), 99)
+}

@@ -1,0 +1,73 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// child is what spawn has made: the leader, and our ends of its streams.
+type child struct {
+	pid     int
+	exit    exitNotice
+	master  *os.File // of the terminal, or nil
+	stdin   *os.File // the master, a pipe, or nil
+	outputs []namedFile
+}
+
+type namedFile struct {
+	name string
+	file *os.File
+}
+
+// execReason explains what the errno alone does not: the file was found, so a
+// missing file is its interpreter.
+func execReason(c command, err error) string {
+	if errors.Is(err, syscall.ENOENT) {
+		return "the interpreter or loader that " + c.path + " needs"
+	}
+	return "execute " + c.path
+}
+
+// makeStreams makes both ends of the child's streams; theirs are descriptors 0,
+// 1 and 2. What is returned with an error is to be closed as well.
+func makeStreams(spec Spec) (ours *child, theirs []*os.File, err error) {
+	ours = &child{}
+	if spec.TTY {
+		master, slave, err := openTerminal(defaultSize)
+		if err != nil {
+			return ours, nil, err
+		}
+		ours.master, ours.stdin = master, master
+		ours.outputs = []namedFile{{"pty", master}}
+		return ours, []*os.File{slave, slave, slave}, nil
+	}
+	var in *os.File
+	if spec.PipeStdin {
+		in, ours.stdin, err = os.Pipe()
+	} else {
+		in, err = os.Open(os.DevNull)
+	}
+	if err != nil {
+		return ours, nil, err
+	}
+	theirs = append(theirs, in)
+	for _, name := range []string{"stdout", "stderr"} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return ours, theirs, err
+		}
+		theirs = append(theirs, w)
+		ours.outputs = append(ours.outputs, namedFile{name, r})
+	}
+	return ours, theirs, nil
+}
+
+func (c *child) close() {
+	if c.stdin != nil {
+		_ = c.stdin.Close()
+	}
+	for _, out := range c.outputs {
+		_ = out.file.Close()
+	}
+}
