@@ -129,8 +129,10 @@ func TestChildSetup(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	inherited := []string{"PATH=/bin", "HOME=/h", "lang=C", "TERM=x", "MONKEY=1", "A_TOKEN=2", "MySecret=3", "USERNAME=u",
-		"openai_identity_token_file=4", "CODEX_X=5", "TZ=UTC"}
+	inherited := []string{
+		"PATH=/bin", "HOME=/h", "lang=C", "TERM=x", "MONKEY=1", "A_TOKEN=2", "MySecret=3", "USERNAME=u",
+		"openai_identity_token_file=4", "CODEX_X=5", "TZ=UTC",
+	}
 	none := map[string]string{}
 	for _, test := range []struct {
 		name   string
@@ -142,16 +144,28 @@ func TestEnvironment(t *testing.T) {
 		{"no policy removes credentials", nil, map[string]string{"NODE_REPL_AUTH_TOKEN": "1", "node_repl_auth_token": "2", "API_KEY": "3"}, map[string]string{"API_KEY": "3"}},
 		{"none", &protocol.EnvPolicy{Inherit: "none"}, map[string]string{"A": "1"}, map[string]string{"A": "1"}},
 		{"core", &protocol.EnvPolicy{Inherit: "core"}, none, map[string]string{"PATH": "/bin", "HOME": "/h", "lang": "C"}},
-		{"all", &protocol.EnvPolicy{Inherit: "all"}, none,
-			map[string]string{"PATH": "/bin", "HOME": "/h", "lang": "C", "TERM": "x", "USERNAME": "u", "CODEX_X": "5", "TZ": "UTC"}},
-		{"ignore default excludes", &protocol.EnvPolicy{Inherit: "all", IgnoreDefaultExcludes: true, Exclude: []string{"p*", "codex_?", "*E"}}, none,
-			map[string]string{"lang": "C", "TERM": "x", "MONKEY": "1", "A_TOKEN": "2", "MySecret": "3", "TZ": "UTC"}},
-		{"no classes in patterns", &protocol.EnvPolicy{Inherit: "all", Exclude: []string{"[P]ATH"}, IncludeOnly: []string{"PATH"}}, none,
-			map[string]string{"PATH": "/bin"}},
-		{"set is not excluded but must be included", &protocol.EnvPolicy{Inherit: "none", Set: map[string]string{"X_KEY": "1", "Y": "2"}, Exclude: []string{"*"}, IncludeOnly: []string{"x*"}},
-			map[string]string{"Z": "3"}, map[string]string{"X_KEY": "1", "Z": "3"}},
-		{"env wins", &protocol.EnvPolicy{Inherit: "core", Set: map[string]string{"HOME": "/s"}}, map[string]string{"HOME": "/e"},
-			map[string]string{"PATH": "/bin", "HOME": "/e", "lang": "C"}},
+		{
+			"all", &protocol.EnvPolicy{Inherit: "all"}, none,
+			map[string]string{"PATH": "/bin", "HOME": "/h", "lang": "C", "TERM": "x", "USERNAME": "u", "CODEX_X": "5", "TZ": "UTC"},
+		},
+		{
+			"ignore default excludes", &protocol.EnvPolicy{Inherit: "all", IgnoreDefaultExcludes: true, Exclude: []string{"p*", "codex_?", "*E"}}, none,
+			map[string]string{"lang": "C", "TERM": "x", "MONKEY": "1", "A_TOKEN": "2", "MySecret": "3", "TZ": "UTC"},
+		},
+		{
+			"no classes in patterns", &protocol.EnvPolicy{Inherit: "all", Exclude: []string{"[P]ATH"}, IncludeOnly: []string{"PATH"}}, none,
+			map[string]string{"PATH": "/bin"},
+		},
+		{
+			"set is not excluded but must be included", &protocol.EnvPolicy{Inherit: "none", Set: map[string]string{"X_KEY": "1", "Y": "2"}, Exclude: []string{"*"}, IncludeOnly: []string{"x*"}},
+			map[string]string{"Z": "3"},
+			map[string]string{"X_KEY": "1", "Z": "3"},
+		},
+		{
+			"env wins", &protocol.EnvPolicy{Inherit: "core", Set: map[string]string{"HOME": "/s"}},
+			map[string]string{"HOME": "/e"},
+			map[string]string{"PATH": "/bin", "HOME": "/e", "lang": "C"},
+		},
 		{"odd names", nil, map[string]string{"": "empty", "A=B": "c"}, map[string]string{"": "empty", "A=B": "c"}},
 	} {
 		if diff := cmp.Diff(test.want, process.Environment(inherited, test.policy, test.env)); diff != "" {

@@ -1,0 +1,58 @@
+# The same targets for people and for CI. Only Go is needed for build, run, test
+# and lint; race needs a C compiler, and test-codex needs npm, which it installs
+# on Debian as root.
+
+GO ?= go
+export CGO_ENABLED ?= 0
+
+PACKAGES := ./...
+TOOL := $(GO) tool -modfile=tools/go.mod
+LISTEN ?= ws://127.0.0.1:8765
+FUZZTIME ?= 60s
+COUNT ?= 1
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.PHONY: help build run test race lint fmt fuzz bench cover test-codex soak
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+build: ## build bin/exec-server, static and stripped
+	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/exec-server ./cmd/exec-server
+
+run: ## serve on $(LISTEN)
+	$(GO) run ./cmd/exec-server --listen $(LISTEN)
+
+test: ## run all tests that need nothing but Go
+	$(GO) test -shuffle=on -count=$(COUNT) $(PACKAGES)
+
+race: ## the same with the race detector, which needs a C compiler
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) $(PACKAGES)
+
+lint: ## formatting, vet on every platform, staticcheck
+	@test -z "$$($(TOOL) gofumpt -l .)" || { echo "gofumpt would change:"; $(TOOL) gofumpt -l .; exit 1; }
+	$(GO) vet $(PACKAGES)
+	for os in darwin freebsd windows; do GOOS=$$os $(GO) vet $(PACKAGES) || exit 1; done
+	GOARCH=arm64 $(GO) vet $(PACKAGES)
+	$(TOOL) staticcheck $(PACKAGES)
+
+fmt: ## format the code
+	$(TOOL) gofumpt -w .
+
+fuzz: ## run every fuzz target for $(FUZZTIME)
+	FUZZTIME=$(FUZZTIME) GO=$(GO) scripts/fuzz
+
+bench: ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
+
+cover: ## write coverage/coverage.html
+	mkdir -p coverage
+	$(GO) test -coverpkg=$(PACKAGES) -coverprofile=coverage/coverage.out $(PACKAGES)
+	$(GO) tool cover -html=coverage/coverage.out -o coverage/coverage.html
+
+test-codex: ## drive released Codex clients against the server (installs them with npm)
+	scripts/install-codex 0.169.0 0.130.0
+	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) ./test/codex
+
+soak: ## the suite 20 times with the race detector
+	$(MAKE) race COUNT=20

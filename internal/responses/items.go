@@ -1,0 +1,83 @@
+package responses
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// An Item is one entry of a conversation as the Responses API writes it. Which fields are
+// set depends on Type.
+type Item struct {
+	Type   string `json:"type"`
+	ID     string `json:"id,omitempty"`
+	CallID string `json:"call_id,omitempty"`
+	Name   string `json:"name,omitempty"`
+
+	// Arguments is the JSON text of a function call, Input the plain text of a custom
+	// tool call.
+	Arguments string `json:"arguments,omitempty"`
+	Input     string `json:"input,omitempty"`
+
+	// Output is what a tool answered, in the form in which the client sent it. Use Text.
+	Output json.RawMessage `json:"output,omitempty"`
+
+	Role    string    `json:"role,omitempty"`
+	Content []Content `json:"content,omitempty"`
+}
+
+// Content is a part of a message or of a tool's output.
+type Content struct {
+	Type     string `json:"type"`
+	Text     string `json:"text,omitempty"`
+	ImageURL string `json:"image_url,omitempty"`
+}
+
+// Call is the model asking for a function tool, with args as its JSON arguments.
+func Call(id, tool string, args any) Item {
+	text, err := json.Marshal(args)
+	if err != nil {
+		panic(fmt.Sprintf("arguments of %s: %v", tool, err)) // a mistake in the test itself
+	}
+	return Item{Type: "function_call", ID: "fc_" + id, CallID: id, Name: tool, Arguments: string(text)}
+}
+
+// CustomCall is the model asking for a tool that takes plain text, such as apply_patch.
+func CustomCall(id, tool, input string) Item {
+	return Item{Type: "custom_tool_call", ID: "ctc_" + id, CallID: id, Name: tool, Input: input}
+}
+
+// Message is the model speaking to the user. A reply with nothing else ends the client's turn.
+func Message(text string) Item {
+	return Item{
+		Type:    "message",
+		ID:      "msg_1",
+		Role:    "assistant",
+		Content: []Content{{Type: "output_text", Text: text}},
+	}
+}
+
+// Parts is a tool's output as a list of contents. Clients send either a text or such a list.
+func (it Item) Parts() []Content {
+	var text string
+	if json.Unmarshal(it.Output, &text) == nil {
+		return []Content{{Type: "input_text", Text: text}}
+	}
+	var parts []Content
+	if json.Unmarshal(it.Output, &parts) == nil {
+		return parts
+	}
+	return []Content{{Type: "input_text", Text: string(it.Output)}}
+}
+
+// Text is the text of a tool's output, or of a message.
+func (it Item) Text() string {
+	parts := it.Content
+	if len(it.Output) > 0 {
+		parts = it.Parts()
+	}
+	var text string
+	for _, part := range parts {
+		text += part.Text
+	}
+	return text
+}

@@ -1,0 +1,346 @@
+//go:build unix
+
+package codex
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"execserver/internal/responses"
+)
+
+// A run is one client with one server, in folders of their own.
+type run struct {
+	client client
+
+	root string // holds all of the following
+	work string // where the commands run
+	home string // CODEX_HOME
+
+	id     string // stands in the environment of all that belongs to the run
+	model  *responses.Server
+	remote *program // the server, nil if the client started it
+	local  *program // the client
+	link   *link    // between the two, if the scenario wants one
+}
+
+// A program is a running child of the test.
+type program struct {
+	cmd            *exec.Cmd
+	stdout, stderr buffer
+	done           chan struct{} // closed when it has ended
+	err            error         // how, once done is closed
+}
+
+// environment variables of the commands that a run has the server run
+const (
+	runVariable    = "EXEC_SERVER_TEST_RUN"  // the run's id
+	sideVariable   = "EXEC_SERVER_TEST_SIDE" // "server" on the server's side alone
+	helperVariable = "HELPER"                // the program that is all of the helpers
+)
+
+// newRun makes the folders and starts the server, if the client does not start it itself.
+// Everything is gone again when t ends.
+func newRun(t *testing.T, c client, s scenario) *run {
+	t.Helper()
+	parent := filepath.Join(cacheFolder(t), "runs")
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.MkdirTemp(parent, c.version+"-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{
+		client: c,
+		root:   root,
+		work:   filepath.Join(root, "work"),
+		home:   filepath.Join(root, "codex"),
+		id:     filepath.Base(root),
+		model:  responses.Start(s.model),
+	}
+	t.Cleanup(func() { r.close(t) })
+	for _, folder := range []string{r.work, r.home, filepath.Join(root, "home"), filepath.Join(root, "tmp")} {
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	command, ours := serverCommand(t, c)
+	environments := ""
+	if c.stdio {
+		environments = stdioEnvironment(t, append(command, "--listen", "stdio"))
+	} else {
+		if len(s.flags) > 0 && !ours {
+			t.Skipf("%s may not know %s", command[0], strings.Join(s.flags, " "))
+		}
+		command = append(append(command, "--listen", "ws://127.0.0.1:0"), s.flags...)
+		r.remote = start(t, command, r.work, append(r.env(), serverEnv(t)...))
+		url := r.url(t)
+		if s.linked {
+			r.link = newLink(t, url)
+			url = r.link.url()
+		}
+		environments = fmt.Sprintf("url = %q\n", url)
+	}
+	r.write(t, "codex/environments.toml", `default = "box"
+include_local = false
+
+[[environments]]
+id = "box"
+`+environments)
+	r.write(t, "codex/config.toml", fmt.Sprintf(clientConfig, r.model.URL()))
+	return r
+}
+
+// clientConfig has the client ask nobody but the mock. With that model it offers the plain
+// tools, and without plugins it does not call home.
+const clientConfig = `model = "gpt-5.5"
+model_provider = "mock"
+check_for_update_on_startup = false
+
+[model_providers.mock]
+name = "mock"
+base_url = %q
+wire_api = "responses"
+requires_openai_auth = false
+request_max_retries = 0
+stream_max_retries = 0
+
+[analytics]
+enabled = false
+
+[features]
+plugins = false
+`
+
+// stdioEnvironment is the part of environments.toml that has the client start a server.
+func stdioEnvironment(t *testing.T, command []string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "program = %q\nargs = [", command[0])
+	for _, arg := range command[1:] {
+		fmt.Fprintf(&text, "%q, ", arg)
+	}
+	text.WriteString("]\n\n[environments.env]\n")
+	for _, entry := range serverEnv(t) {
+		name, value, _ := strings.Cut(entry, "=")
+		fmt.Fprintf(&text, "%s = %q\n", name, value)
+	}
+	return text.String()
+}
+
+// env is the environment of both client and server.
+func (r *run) env() []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"),
+		"LANG=C.UTF-8",
+		"HOME=" + filepath.Join(r.root, "home"),
+		"TMPDIR=" + filepath.Join(r.root, "tmp"),
+		"CODEX_HOME=" + r.home,
+		runVariable + "=" + r.id,
+	}
+}
+
+// serverEnv is what the server's environment has on top of that.
+func serverEnv(t *testing.T) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{sideVariable + "=server", helperVariable + "=" + self}
+}
+
+// serverLog has the client show what the server that it started writes to stderr.
+const serverLog = "RUST_LOG=error,codex_exec_server::client_transport=debug"
+
+// url waits for the server to say where it listens.
+func (r *run) url(t *testing.T) string {
+	t.Helper()
+	var url string
+	waitFor(t, 10*time.Second, func() error {
+		select {
+		case <-r.remote.done:
+			t.Fatalf("server ended: %v", r.remote.err)
+		default:
+		}
+		line, _, whole := strings.Cut(r.remote.stdout.String(), "\n")
+		if !whole || !strings.HasPrefix(line, "ws://") {
+			return fmt.Errorf("server's stdout is %q, want a line ws://IP:PORT", r.remote.stdout.String())
+		}
+		url = line
+		return nil
+	})
+	return url
+}
+
+// write makes a file with a path relative to the run's root.
+func (r *run) write(t *testing.T, name, content string) {
+	t.Helper()
+	path := filepath.Join(r.root, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startClient sends the client to work.
+func (r *run) startClient(t *testing.T) {
+	t.Helper()
+	env := r.env()
+	if r.client.stdio {
+		env = append(env, serverLog)
+	} else {
+		// Where there is an environments.toml and the client knows it, this is not read.
+		env = append(env, "CODEX_EXEC_SERVER_URL="+r.url(t))
+	}
+	r.local = start(t, []string{
+		r.client.program(t), "exec", "--json", "--skip-git-repo-check",
+		"--dangerously-bypass-approvals-and-sandbox", "-C", r.work, "Do as you are told.",
+	}, r.work, env)
+}
+
+// waitClient waits for the client to end and wants it to be content.
+func (r *run) waitClient(t *testing.T) {
+	t.Helper()
+	select {
+	case <-r.local.done:
+	case <-time.After(time.Minute):
+		t.Fatal("the client has not ended after a minute")
+	}
+	if r.local.err != nil {
+		t.Fatalf("client: %v", r.local.err)
+	}
+}
+
+// close ends what still runs. A server that was asked to end must leave nothing behind.
+func (r *run) close(t *testing.T) {
+	if r.local != nil {
+		r.local.stop(syscall.SIGKILL)
+	}
+	if r.remote != nil && !r.remote.stop(syscall.SIGTERM) {
+		t.Error("the server did not end on SIGTERM")
+	}
+	if _, ours := serverCommand(t, r.client); ours {
+		waitFor(t, 10*time.Second, func() error { return noneOf(r.processes(t)) })
+	}
+	for _, p := range r.processes(t) {
+		t.Logf("ending %s", p)
+		_ = syscall.Kill(p.pid, syscall.SIGKILL)
+	}
+	if r.link != nil {
+		r.link.close()
+	}
+	r.model.Close()
+	if t.Failed() {
+		r.report(t)
+	}
+	if err := os.RemoveAll(r.root); err != nil {
+		t.Error(err)
+	}
+}
+
+// report logs what a reader of a failed test wants to see.
+func (r *run) report(t *testing.T) {
+	for _, p := range []struct {
+		name string
+		*program
+	}{{"client", r.local}, {"server", r.remote}} {
+		if p.program != nil {
+			t.Logf("%s's stdout:\n%s", p.name, p.stdout.Tail(8<<10))
+			t.Logf("%s's stderr:\n%s", p.name, p.stderr.Tail(8<<10))
+		}
+	}
+	t.Log("requests to the model:", len(r.model.Requests()))
+	if other := r.model.Other(); len(other) > 0 {
+		t.Log("other requests:", other)
+	}
+}
+
+func start(t *testing.T, command []string, folder string, env []string) *program {
+	t.Helper()
+	p := &program{cmd: exec.Command(command[0], command[1:]...), done: make(chan struct{})}
+	p.cmd.Dir, p.cmd.Env = folder, env
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p.cmd.WaitDelay = 5 * time.Second // a child of its may hold the streams
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with the program, which stop sees to
+		defer close(p.done)
+		p.err = p.cmd.Wait()
+		if errors.Is(p.err, exec.ErrWaitDelay) {
+			p.err = nil
+		}
+	}()
+	return p
+}
+
+// stop sends a signal and, if that does not help, kills the program. It reports whether
+// the signal was enough.
+func (p *program) stop(signal syscall.Signal) bool {
+	_ = p.cmd.Process.Signal(signal)
+	select {
+	case <-p.done:
+		return true
+	case <-time.After(10 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		return false
+	}
+}
+
+// A buffer collects output that may be read meanwhile.
+type buffer struct {
+	mu   sync.Mutex
+	data bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.String()
+}
+
+// Tail returns at most the last n bytes.
+func (b *buffer) Tail(n int) string {
+	text := b.String()
+	if len(text) > n {
+		return "…" + text[len(text)-n:]
+	}
+	return text
+}
+
+// waitFor waits until condition gives no error any more.
+func waitFor(t *testing.T, limit time.Duration, condition func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("after %v: %v", limit, err)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
