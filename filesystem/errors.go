@@ -35,6 +35,9 @@ func (e *Refusal) Is(target error) bool { return target == fs.ErrInvalid }
 // clients show it to people, who know it from everywhere else. Paths are left
 // out; the peer knows what it asked for.
 func Classify(err error) (Kind, string) {
+	if err == nil {
+		return Other, ""
+	}
 	if e, ok := errors.AsType[*WriteError](err); ok {
 		kind, text := Classify(e.Err)
 		return kind, text + e.outcome()

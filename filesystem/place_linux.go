@@ -1,7 +1,6 @@
 package filesystem
 
 import (
-	"context"
 	"os"
 	"path"
 	"strings"
@@ -102,5 +101,3 @@ func plainFile(fd int, name string) *os.File {
 	unix.SetNonblock(fd, true)
 	return f
 }
-
-func interrupted(ctx context.Context) error { return context.Cause(ctx) }

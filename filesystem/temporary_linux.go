@@ -62,9 +62,9 @@ func (t *temporary) publish(target place, replace bool) error {
 	if !replace {
 		flags = unix.RENAME_NOREPLACE
 	}
-	err := unix.Renameat2(t.dir, t.name, target.dir, target.name, flags)
+	err := renameat2(t.dir, t.name, target.dir, target.name, flags)
 	if !replace && (err == unix.EINVAL || err == unix.ENOSYS) { // the file system knows no flags
-		err = unix.Linkat(t.dir, t.name, target.dir, target.name, 0)
+		err = linkat(t.dir, t.name, target.dir, target.name, 0)
 		if err == nil {
 			return nil // and discard removes the other name
 		}
@@ -76,7 +76,7 @@ func (t *temporary) publish(target place, replace bool) error {
 }
 
 func (t *temporary) link(name string) error {
-	return unix.Linkat(unix.AT_FDCWD, fdPath(int(t.f.Fd())), t.dir, name, unix.AT_SYMLINK_FOLLOW)
+	return linkat(unix.AT_FDCWD, fdPath(int(t.f.Fd())), t.dir, name, unix.AT_SYMLINK_FOLLOW)
 }
 
 // discard closes the file and removes it if it was not published.
@@ -90,6 +90,12 @@ func (t *temporary) discard() {
 func temporaryName() string { return fmt.Sprintf(".exec-server-%016x.tmp", rand.Uint64()) }
 
 func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// For tests, since not every file system has these.
+var (
+	linkat    = unix.Linkat
+	renameat2 = unix.Renameat2
+)
 
 var haveProc = sync.OnceValue(func() bool {
 	_, err := os.Stat("/proc/self/fd")

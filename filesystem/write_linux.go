@@ -104,9 +104,28 @@ func (w *writer) create(ctx context.Context, target place) error {
 		return w.sync(target)
 	case unix.EEXIST:
 		return errAgain
+	case unix.EPERM, unix.EINVAL, unix.ENOSYS, unix.EOPNOTSUPP, unix.EXDEV, unix.EMLINK:
+		return w.createPlainly(ctx, target) // a file system with neither links nor careful renames
 	default:
 		return w.failed("write", err)
 	}
+}
+
+func (w *writer) createPlainly(ctx context.Context, target place) error {
+	fd, err := target.open(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, 0o666)
+	if err == unix.EEXIST {
+		return errAgain
+	}
+	if err != nil {
+		return w.failed("open", err)
+	}
+	f := plainFile(fd, w.path)
+	defer f.Close()
+	if err := w.fill(ctx, f); err != nil {
+		unix.Unlinkat(target.dir, target.name, 0)
+		return &WriteError{Path: w.path, Err: err}
+	}
+	return w.sync(target)
 }
 
 // rewrite gives new content to a file that is there.

@@ -133,7 +133,7 @@ type Output struct {
 func DecodeOutput(raw json.RawMessage) (p Output, err error) {
 	err = decodeParams(raw, "ExecOutputDeltaNotification", func(f *fields) {
 		p.ProcessID = f.string("processId")
-		p.Seq = uint64(f.integer("seq"))
+		p.Seq = f.unsigned("seq")
 		p.Stream = f.string("stream")
 		p.Data = f.base64("chunk")
 	})

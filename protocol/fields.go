@@ -143,14 +143,12 @@ func (f *fields) optionalUnsigned(name string) *uint64 {
 	if raw == nil {
 		return nil
 	}
-	n := parse(f, raw, func(raw json.RawMessage) (uint64, error) {
-		n, err := strconv.ParseUint(string(raw), 10, 64)
-		if err != nil {
-			return 0, expected(raw, "number", "u64")
-		}
-		return n, nil
-	})
+	n := parse(f, raw, decodeUnsigned)
 	return &n
+}
+
+func (f *fields) unsigned(name string) uint64 {
+	return parse(f, f.required(name), decodeUnsigned)
 }
 
 func (f *fields) strings(name string) []string {
@@ -251,6 +249,14 @@ func textOf(raw json.RawMessage) ([]byte, error) {
 func decodeString(raw json.RawMessage) (string, error) {
 	text, err := textOf(raw)
 	return string(text), err
+}
+
+func decodeUnsigned(raw json.RawMessage) (uint64, error) {
+	n, err := strconv.ParseUint(string(raw), 10, 64)
+	if err != nil {
+		return 0, expected(raw, "number", "u64")
+	}
+	return n, nil
 }
 
 func decodeBool(raw json.RawMessage) (bool, error) {

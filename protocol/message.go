@@ -173,17 +173,29 @@ func asSyntaxError(err error) error {
 
 // GuessID finds the id of a message that is cut off or not JSON at all, from
 // its beginning, so that an error can name the request it answers. It returns
-// MalformedID when the beginning does not tell.
-func GuessID(prefix []byte) ID {
+// MalformedID when the beginning does not tell. answer says that the message is
+// itself the answer to a request of ours.
+func GuessID(prefix []byte) (id ID, answer bool) {
 	s := scanner{data: prefix}
 	s.space()
 	if s.pos == len(prefix) || prefix[s.pos] != '{' {
-		return MalformedID
+		return MalformedID, false
 	}
-	id := MalformedID
+	id = MalformedID
+	request, whole := false, 0
+	see := func(name []byte) {
+		switch string(name) {
+		case "method":
+			request = true
+		case "result", "error":
+			answer = true
+		}
+	}
 	// The object is incomplete, so the scan fails; the members before the
-	// failure are still whole.
+	// failure are still whole, and the name of the next one may be there.
 	_ = s.object(1, func(m member) {
+		whole++
+		see(m.name)
 		if string(m.name) != "id" {
 			return
 		}
@@ -191,7 +203,10 @@ func GuessID(prefix []byte) ID {
 			id = parsed
 		}
 	})
-	return id
+	if whole < len(s.names) {
+		see(s.names[whole])
+	}
+	return id, answer && !request
 }
 
 // AppendRequest appends a request. A nil params leaves the member out.

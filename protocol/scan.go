@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -32,8 +34,8 @@ type member struct {
 
 // scanner validates one JSON text in a single pass, as strictly as
 // encoding/json, and refuses what this wire refuses besides: invalid UTF-8,
-// names given twice in one object, more than MaxValues values, nesting deeper
-// than MaxDepth.
+// halves of surrogate pairs, names given twice in one object, more than
+// MaxValues values, nesting deeper than MaxDepth.
 type scanner struct {
 	data   []byte
 	pos    int
@@ -70,11 +72,12 @@ func scanObject(data []byte, members []member) ([]member, error) {
 	return members, nil
 }
 
-// fail reports a mistake at the current position.
+// fail reports a mistake at the current position. The column counts what has
+// been read, the offending byte included.
 func (s *scanner) fail(text string) error {
-	pos := min(s.pos, len(s.data))
-	line := 1 + bytes.Count(s.data[:pos], []byte{'\n'})
-	column := pos - bytes.LastIndexByte(s.data[:pos], '\n')
+	read := s.data[:min(s.pos+1, len(s.data))]
+	line := 1 + bytes.Count(read, []byte{'\n'})
+	column := len(read) - 1 - bytes.LastIndexByte(read, '\n')
 	return &SyntaxError{fmt.Sprintf("%s at line %d column %d", text, line, column)}
 }
 
@@ -119,10 +122,12 @@ func (s *scanner) value(depth int) error {
 }
 
 func (s *scanner) word(w string) error {
-	if len(s.data)-s.pos < len(w) || string(s.data[s.pos:s.pos+len(w)]) != w {
-		return s.fail("expected ident")
+	for i := range len(w) {
+		if s.pos == len(s.data) || s.data[s.pos] != w[i] {
+			return s.fail("expected ident")
+		}
+		s.pos++
 	}
-	s.pos += len(w)
 	return nil
 }
 
@@ -164,9 +169,7 @@ func (s *scanner) object(depth int, visit func(member)) error {
 		if err := s.value(depth); err != nil {
 			return err
 		}
-		if visit != nil {
-			visit(member{name, json.RawMessage(s.data[from:s.pos])})
-		}
+		value := json.RawMessage(s.data[from:s.pos])
 		s.space()
 		if s.pos == len(s.data) {
 			return s.fail("EOF while parsing an object")
@@ -174,6 +177,10 @@ func (s *scanner) object(depth int, visit func(member)) error {
 		c := s.data[s.pos]
 		if c != ',' && c != '}' {
 			return s.fail("expected `,` or `}`")
+		}
+		// Only what follows a number shows that it is whole.
+		if visit != nil {
+			visit(member{name, value})
 		}
 		s.pos++
 		if c == '}' {
@@ -199,6 +206,7 @@ func (s *scanner) once(name []byte, first int, seen map[string]bool) (map[string
 		}
 	}
 	if duplicate {
+		s.pos-- // the name's last byte
 		return nil, s.fail(fmt.Sprintf("duplicate JSON object key `%s`", name))
 	}
 	s.names = append(s.names, name)
@@ -255,17 +263,49 @@ func (s *scanner) text() (escaped bool, err error) {
 			s.pos++
 		case 'u':
 			s.pos++
-			for range 4 {
-				if s.pos == len(s.data) || !isHex(s.data[s.pos]) {
-					return false, s.fail("invalid escape")
-				}
-				s.pos++
+			if err := s.codePoint(); err != nil {
+				return false, err
 			}
 		default:
 			return false, s.fail("invalid escape")
 		}
 	}
 	return false, s.fail("EOF while parsing a string")
+}
+
+// codePoint scans what follows the u of an escape: four digits, or with the
+// next escape a surrogate pair. Half a pair has no spelling in UTF-8: an id or
+// a path with one could not be told from others.
+func (s *scanner) codePoint() error {
+	unit, err := s.hex()
+	if err != nil || !utf16.IsSurrogate(unit) {
+		return err
+	}
+	if bytes.HasPrefix(s.data[s.pos:], []byte(`\u`)) {
+		s.pos += 2
+		low, err := s.hex()
+		if err != nil {
+			return err
+		}
+		if utf16.DecodeRune(unit, low) != utf8.RuneError {
+			return nil
+		}
+	}
+	return s.fail("lone surrogate in hex escape")
+}
+
+// hex scans four hexadecimal digits.
+func (s *scanner) hex() (rune, error) {
+	if len(s.data)-s.pos < 4 {
+		s.pos = len(s.data)
+		return 0, s.fail("EOF while parsing a string")
+	}
+	n, err := strconv.ParseUint(string(s.data[s.pos:s.pos+4]), 16, 16)
+	if err != nil {
+		return 0, s.fail("invalid escape")
+	}
+	s.pos += 4
+	return rune(n), nil
 }
 
 func isHex(c byte) bool {

@@ -12,20 +12,26 @@ import (
 type pendingCalls struct {
 	mu      sync.Mutex
 	next    int64
-	waiting map[protocol.ID]chan protocol.Message
+	waiting map[protocol.ID]chan outcome
 	failed  error
 }
 
-func (p *pendingCalls) init() { p.waiting = make(map[protocol.ID]chan protocol.Message) }
+// outcome is what became of a call.
+type outcome struct {
+	result json.RawMessage
+	err    error
+}
 
-func (p *pendingCalls) add() (protocol.ID, chan protocol.Message, error) {
+func (p *pendingCalls) init() { p.waiting = make(map[protocol.ID]chan outcome) }
+
+func (p *pendingCalls) add() (protocol.ID, chan outcome, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failed != nil {
 		return protocol.ID{}, nil, p.failed
 	}
 	p.next++
-	id, answer := protocol.NumberID(p.next), make(chan protocol.Message, 1)
+	id, answer := protocol.NumberID(p.next), make(chan outcome, 1)
 	p.waiting[id] = answer
 	return id, answer, nil
 }
@@ -38,13 +44,22 @@ func (p *pendingCalls) drop(id protocol.ID) {
 
 // answer passes a response on and says whether anybody waits for it.
 func (p *pendingCalls) answer(m protocol.Message) bool {
+	if m.Kind == protocol.ErrorResponse {
+		return p.settle(m.ID, outcome{err: m.Error})
+	}
+	return p.settle(m.ID, outcome{result: append(json.RawMessage(nil), m.Result...)})
+}
+
+// refuse ends a call whose response could not be read.
+func (p *pendingCalls) refuse(id protocol.ID, err error) { p.settle(id, outcome{err: err}) }
+
+func (p *pendingCalls) settle(id protocol.ID, o outcome) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	answer, ok := p.waiting[m.ID]
+	answer, ok := p.waiting[id]
 	if ok {
-		delete(p.waiting, m.ID)
-		m.Result = append(json.RawMessage(nil), m.Result...)
-		answer <- m
+		delete(p.waiting, id)
+		answer <- o
 	}
 	return ok
 }
@@ -55,13 +70,14 @@ func (p *pendingCalls) fail(err error) {
 	p.failed = err
 	for id, answer := range p.waiting {
 		delete(p.waiting, id)
-		close(answer)
+		answer <- outcome{err: err}
 	}
 }
 
 // Call sends a request and waits for the answer. The error is a *protocol.Error
-// when the peer refused, the context's cause when ctx ended first (the request
-// is not taken back), or why the connection ended.
+// when the peer refused, a *transport.TooLargeError when its answer is above
+// our limit, the context's cause when ctx ended first (the request is not taken
+// back), or why the connection ended.
 func (c *Conn) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	id, answer, err := c.calls.add()
 	if err != nil {
@@ -72,18 +88,12 @@ func (c *Conn) Call(ctx context.Context, method string, params any) (json.RawMes
 	if err != nil {
 		return nil, err
 	}
-	if !c.out.put(msg) {
+	if !c.out.put(msg, 0) {
 		return nil, context.Cause(c.ctx)
 	}
 	select {
-	case m, ok := <-answer:
-		switch {
-		case !ok:
-			return nil, context.Cause(c.ctx)
-		case m.Kind == protocol.ErrorResponse:
-			return nil, m.Error
-		}
-		return m.Result, nil
+	case o := <-answer:
+		return o.result, o.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

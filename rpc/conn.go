@@ -163,7 +163,6 @@ func (c *Conn) Run() error {
 	}
 	c.Close(transport.Reason{Code: transport.CodeNormal}, err)
 	c.calls.fail(context.Cause(c.ctx))
-	c.work.release()
 	return context.Cause(c.ctx)
 }
 
@@ -198,6 +197,7 @@ func (c *Conn) Close(reason transport.Reason, cause error) {
 	c.closed.Do(func() {
 		c.cancel(cause)
 		c.out.finish()
+		c.work.release()
 		c.start(func() {
 			select {
 			case <-c.out.done:
@@ -212,14 +212,15 @@ func (c *Conn) Close(reason transport.Reason, cause error) {
 func (c *Conn) readLoop() error {
 	for {
 		c.work.admit()
+		c.out.admit()
 		buf := buffers.get()
 		msg, err := c.stream.Read(buf.b)
 		var tooLarge *transport.TooLargeError
 		switch {
 		case errors.As(err, &tooLarge):
 			buffers.put(buf)
-			c.log.Warn("message refused", "error", err)
-			c.fail(protocol.GuessID(tooLarge.Prefix), protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
+			c.life.hear()
+			c.refuse(tooLarge)
 		case err != nil:
 			buffers.put(buf)
 			return err
@@ -253,7 +254,7 @@ func (c *Conn) dispatch(buf *buffer) error {
 		r.guard(func() { c.handler.Request(r) })
 	case protocol.Notification:
 		defer buffers.put(buf)
-		return c.handler.Notification(m.Method, m.Params)
+		return c.notify(m.Method, m.Params)
 	default:
 		defer buffers.put(buf)
 		if !c.calls.answer(m) {
@@ -261,6 +262,27 @@ func (c *Conn) dispatch(buf *buffer) error {
 		}
 	}
 	return nil
+}
+
+// refuse answers a message above the limit.
+func (c *Conn) refuse(tooLarge *transport.TooLargeError) {
+	c.log.Warn("message refused", "error", tooLarge)
+	id, answer := protocol.GuessID(tooLarge.Prefix)
+	if answer {
+		c.calls.refuse(id, tooLarge)
+		return
+	}
+	c.fail(id, protocol.Errorf(protocol.CodeInvalidRequest, "%s", tooLarge))
+}
+
+// notify has the handler serve a notification; a panic ends only that.
+func (c *Conn) notify(method string, params json.RawMessage) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.logPanic("a notification", method, v)
+		}
+	}()
+	return c.handler.Notification(method, params)
 }
 
 // violate ends the connection because of something the peer must not send.
@@ -272,7 +294,7 @@ func (c *Conn) violate(err error) {
 
 // fail queues an error reply.
 func (c *Conn) fail(id protocol.ID, e *protocol.Error) {
-	c.out.put(protocol.AppendErrorResponse(nil, id, e))
+	c.out.put(protocol.AppendErrorResponse(nil, id, e), 0)
 }
 
 // Notify queues a notification.
@@ -281,7 +303,7 @@ func (c *Conn) Notify(method string, params any) error {
 	if err != nil {
 		return err
 	}
-	if !c.out.put(msg) {
+	if !c.out.put(msg, 0) {
 		return context.Cause(c.ctx)
 	}
 	return nil

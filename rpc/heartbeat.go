@@ -34,7 +34,7 @@ type heartbeat struct {
 	answers  atomic.Bool   // the peer has answered a ping
 	pinging  atomic.Bool   // a ping is being written
 	lastPing uint64        // offset of the last ping for acknowledgement; the writer's own
-	silent   atomic.Bool   // the first ping was not answered in time
+	silent   atomic.Bool   // the first ping was not answered in time, nor any since
 
 	mu     sync.Mutex
 	heard1 chan struct{} // closed at the next sign of life, made on demand
@@ -65,26 +65,18 @@ func (h *heartbeat) nextSign() <-chan struct{} {
 // pong is called by the reader for every pong.
 func (c *Conn) pong(offset uint64) {
 	c.life.answers.Store(true)
+	c.life.silent.Store(false)
 	c.life.hear()
-	c.acknowledged(offset)
-}
-
-func (c *Conn) acknowledged(offset uint64) {
-	c.out.mu.Lock()
-	source := c.out.source
-	c.out.mu.Unlock()
-	if source != nil {
-		source.Acknowledged(offset)
-	}
+	c.out.acknowledged(offset)
 }
 
 // eventSent is called by the writer after every event. It sees to it that the
 // source learns what the peer has: by a pong where the peer answers pings, and
 // otherwise, for want of something better, because it was sent.
-func (c *Conn) eventSent(source Source) {
+func (c *Conn) eventSent() {
 	sent := c.sent.Load()
 	if c.pinger == nil || c.life.silent.Load() {
-		source.Acknowledged(sent)
+		c.out.acknowledged(sent)
 		return
 	}
 	first := c.life.lastPing == 0
@@ -107,14 +99,15 @@ func (h *heartbeat) expectAnswer(c *Conn) {
 	h.first = time.AfterFunc(c.opts.ProbeTimeout, func() {
 		if !h.answers.Load() {
 			h.silent.Store(true)
-			c.acknowledged(c.sent.Load())
+			c.out.acknowledged(c.sent.Load())
 		}
 	})
 }
 
 // heartbeatLoop pings at every interval and gives a peer up that used to answer
 // and has been silent for missedPings intervals. Silence alone proves nothing
-// about a peer that never answered.
+// about a peer that never answered, nor while nobody listens because too many
+// requests wait.
 func (c *Conn) heartbeatLoop() {
 	defer c.life.stop()
 	ticker := time.NewTicker(c.opts.PingInterval)
@@ -127,7 +120,8 @@ func (c *Conn) heartbeatLoop() {
 			return
 		case <-ticker.C:
 		}
-		if heard := c.life.heard.Load(); heard != last {
+		heard := c.life.heard.Load() + c.pinger.Received()
+		if heard != last || c.work.paused() {
 			last, missed = heard, 0
 		} else {
 			missed++
@@ -170,7 +164,7 @@ func (c *Conn) Probe(ctx context.Context) bool {
 	if c.pinger == nil {
 		return true
 	}
-	sign := c.life.nextSign()
+	sign, received := c.life.nextSign(), c.pinger.Received()
 	c.ping()
 	timeout := time.NewTimer(c.opts.ProbeTimeout)
 	defer timeout.Stop()
@@ -182,6 +176,6 @@ func (c *Conn) Probe(ctx context.Context) bool {
 	case <-ctx.Done():
 		return true
 	case <-timeout.C:
-		return false
+		return c.pinger.Received() != received
 	}
 }

@@ -18,6 +18,7 @@ type Lanes struct {
 type Lane struct {
 	owner   *Lanes
 	jobs    []job
+	urgent  int  // how many of jobs are
 	waiting bool // the running job is in Wait
 }
 
@@ -27,15 +28,15 @@ type job struct {
 }
 
 // Submit runs run after all jobs submitted before under the same key. An urgent
-// job overtakes others only while the running one is in Wait. When nothing
-// keeps it from running at once and quick is set, Submit runs it itself, so it
-// must then not block; otherwise a goroutine does.
+// job overtakes others only while the running one is in Wait; it must not block
+// and gets no lane then. When nothing keeps a quick job from running at once,
+// Submit runs it itself, so it must not block then; otherwise a goroutine does.
 func (l *Lanes) Submit(key string, urgent, quick bool, run func(*Lane)) {
 	l.mu.Lock()
 	lane := l.lanes[key]
 	if lane == nil && quick || lane != nil && lane.waiting && urgent {
 		l.mu.Unlock()
-		run(lane)
+		run(nil)
 		return
 	}
 	if lane == nil {
@@ -47,6 +48,9 @@ func (l *Lanes) Submit(key string, urgent, quick bool, run func(*Lane)) {
 		l.wg.Go(func() { lane.drain(key) })
 	}
 	lane.jobs = append(lane.jobs, job{run, urgent})
+	if urgent {
+		lane.urgent++
+	}
 	l.mu.Unlock()
 }
 
@@ -66,6 +70,9 @@ func (lane *Lane) drain(key string) {
 		next := lane.jobs[0]
 		lane.jobs[0] = job{}
 		lane.jobs = lane.jobs[1:]
+		if next.urgent {
+			lane.urgent--
+		}
 		l.mu.Unlock()
 		next.run(lane)
 	}
@@ -94,13 +101,19 @@ func (lane *Lane) Wait(wait func()) {
 			j.run(nil)
 		}
 	}
+	defer func() { // wait may panic
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		lane.waiting = false
+	}()
 	wait()
-	l.mu.Lock()
-	lane.waiting = false
-	l.mu.Unlock()
 }
 
 func (lane *Lane) takeUrgentLocked() (urgent []job) {
+	if lane.urgent == 0 {
+		return nil
+	}
+	lane.urgent = 0
 	rest := lane.jobs[:0:0]
 	for _, j := range lane.jobs {
 		if j.urgent {

@@ -11,13 +11,20 @@ type outbound struct {
 	mu       sync.Mutex
 	changed  sync.Cond // signalled for the writer, on mu
 	room     sync.Cond // broadcast when bytes or reserved shrink, on mu
-	queue    [][]byte
-	bytes    int64 // of queue and of what the writer took from it
-	reserved int64 // for replies that are being made
-	source   Source
+	queue    []outgoing
+	bytes    int64      // of queue and of what the writer took from it
+	loose    int64      // of bytes, those that nobody reserved
+	reserved int64      // for replies that are being made
+	source   Source     // changed under both locks
 	sourceMu sync.Mutex // held while the source is used; taken before mu
 	awake    bool       // the source may have something
 	finished bool       // nothing more is taken; the writer ends when queue is empty
+}
+
+// outgoing is one encoded message; loose when nobody reserved room for it.
+type outgoing struct {
+	text  []byte
+	loose bool
 }
 
 func (o *outbound) init(limit int64) {
@@ -28,17 +35,35 @@ func (o *outbound) init(limit int64) {
 }
 
 // put queues one message, which it owns from then on, and says whether the
-// connection still takes any.
-func (o *outbound) put(msg []byte) bool {
+// connection still takes any. reserved is what reserve got for it, 0 for none.
+func (o *outbound) put(msg []byte, reserved int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if reserved > 0 {
+		o.reserved -= reserved
+		o.room.Broadcast()
+	}
 	if o.finished {
 		return false
 	}
-	o.queue = append(o.queue, msg)
+	o.queue = append(o.queue, outgoing{msg, reserved == 0})
 	o.bytes += int64(len(msg))
+	if reserved == 0 {
+		o.loose += int64(len(msg))
+	}
 	o.changed.Signal()
 	return true
+}
+
+// admit waits while a peer that sends and does not read has too many replies
+// waiting. Those that were reserved do not count: they are bounded, and a peer
+// may send its next large request before it reads them.
+func (o *outbound) admit() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.finished && o.loose > o.limit {
+		o.room.Wait()
+	}
 }
 
 func (o *outbound) wake() {
@@ -69,7 +94,7 @@ func (o *outbound) setSource(source Source) {
 
 // take waits for work: messages to write first, and whether to ask the source
 // then. ok is false at the end.
-func (o *outbound) take(batch [][]byte) (messages [][]byte, awake, ok bool) {
+func (o *outbound) take(batch []outgoing) (messages []outgoing, awake, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.queue) == 0 && !o.awake && !o.finished {
@@ -83,11 +108,14 @@ func (o *outbound) take(batch [][]byte) (messages [][]byte, awake, ok bool) {
 	return messages, awake, true
 }
 
-// written gives back the room of n bytes.
-func (o *outbound) written(n int) {
+// written gives back the room of a message.
+func (o *outbound) written(msg outgoing) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.bytes -= int64(n)
+	o.bytes -= int64(len(msg.text))
+	if msg.loose {
+		o.loose -= int64(len(msg.text))
+	}
 	o.room.Broadcast()
 }
 
@@ -113,11 +141,20 @@ func (o *outbound) unreserve(n int64) {
 	o.room.Broadcast()
 }
 
+// acknowledged tells the source what the peer has.
+func (o *outbound) acknowledged(offset uint64) {
+	o.sourceMu.Lock()
+	defer o.sourceMu.Unlock()
+	if o.source != nil {
+		o.source.Acknowledged(offset)
+	}
+}
+
 // writeLoop is the connection's one writer. Replies go before events, and after
 // every batch of replies one event goes, so that neither starves the other.
 func (c *Conn) writeLoop() {
 	defer close(c.out.done)
-	var batch [][]byte
+	var batch []outgoing
 	var frame []byte
 	for {
 		messages, awake, ok := c.out.take(batch)
@@ -125,11 +162,11 @@ func (c *Conn) writeLoop() {
 			return
 		}
 		for i, msg := range messages {
-			if !c.write(msg) {
+			if !c.write(msg.text) {
 				return
 			}
-			c.out.written(len(msg))
-			messages[i] = nil
+			c.out.written(msg)
+			messages[i] = outgoing{}
 		}
 		batch = messages
 		if awake {
@@ -159,7 +196,7 @@ func (c *Conn) writeEvent(frame []byte) (_ []byte, ok bool) {
 	if !c.write(frame) {
 		return frame, false
 	}
-	c.eventSent(source)
+	c.eventSent()
 	return frame, true
 }
 

@@ -41,7 +41,13 @@ func (r *Request) Go(f func()) {
 // Pool serves the rest of the request as soon as one of a bounded number of
 // goroutines is free.
 func (r *Request) Pool(f func()) {
-	r.conn.pool.submit(r.conn, func() { r.guard(f) })
+	r.conn.pool.submit(r.conn, func() {
+		if r.conn.ctx.Err() != nil {
+			r.Drop()
+			return
+		}
+		r.guard(f)
+	})
 }
 
 // Queue serves the rest of the request in the lane of key; see [Lanes.Submit].
@@ -87,21 +93,19 @@ func (r *Request) send(msg []byte) {
 		r.conn.log.Error("request answered twice", "method", r.Method, "id", r.ID.String())
 		return
 	}
-	r.conn.out.put(msg)
+	r.conn.out.put(msg, r.reserved)
 	r.release()
 }
 
 // Drop ends a request without an answer, its connection being gone.
 func (r *Request) Drop() {
 	if !r.answered.Swap(true) {
+		r.conn.out.unreserve(r.reserved)
 		r.release()
 	}
 }
 
 func (r *Request) release() {
-	if r.reserved > 0 {
-		r.conn.out.unreserve(r.reserved)
-	}
 	r.conn.work.done(r.size)
 	r.Params = nil
 	buffers.put(r.buf)
@@ -116,15 +120,21 @@ func (r *Request) guard(f func()) {
 		if v == nil {
 			return
 		}
-		incident := panics.Add(1)
-		r.conn.log.Error("panic while serving a request", "method", r.Method, "incident", incident,
-			"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		incident := r.conn.logPanic("a request", r.Method, v)
 		if !r.answered.Load() {
 			r.Fail(protocol.Errorf(protocol.CodeInternal,
 				"internal error while serving %s (incident %d, see the server's log)", r.Method, incident))
 		}
 	}()
 	f()
+}
+
+// logPanic logs a panic of a handler under a number that the peer may know.
+func (c *Conn) logPanic(what, method string, v any) (incident uint64) {
+	incident = panics.Add(1)
+	c.log.Error("panic while serving "+what, "method", method, "incident", incident,
+		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	return incident
 }
 
 // admission bounds the requests that are not answered yet.
@@ -136,6 +146,7 @@ type admission struct {
 	changed  sync.Cond
 	bytes    int64
 	count    int
+	waiting  bool // the reader is in admit
 	released bool
 }
 
@@ -148,9 +159,18 @@ func (a *admission) init(maxBytes int64, maxCount int) {
 func (a *admission) admit() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.waiting = true
 	for !a.released && (a.bytes > a.maxBytes || a.count > a.maxCount) {
 		a.changed.Wait()
 	}
+	a.waiting = false
+}
+
+// paused reports whether the reader waits.
+func (a *admission) paused() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.waiting
 }
 
 func (a *admission) add(bytes int64) {

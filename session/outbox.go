@@ -64,11 +64,15 @@ func (o *Outbox) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
 	return frame, false
 }
 
-// Acknowledged says that the peer has everything up to the offset.
+// Acknowledged says that the peer has everything up to the offset. What a
+// connection says after it has lost the session does not count.
 func (o *Outbox) Acknowledged(offset uint64) {
 	s := o.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.out != o {
+		return
+	}
 	n := 0
 	for ; n < len(o.unacked) && o.unacked[n].offset <= offset; n++ {
 		o.unacked[n].entry.proc.Log.Ack(o.unacked[n].seq)

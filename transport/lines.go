@@ -39,47 +39,46 @@ func (l *Lines) Name() string { return l.name }
 // line feed is dropped, and a last line without line feed counts.
 func (l *Lines) Read(buf []byte) ([]byte, error) {
 	for {
-		line, err := l.line(buf[:0])
-		if tooLarge := (*TooLargeError)(nil); errors.As(err, &tooLarge) {
-			return nil, err
-		}
-		line = bytes.TrimSpace(line)
-		if len(line) > 0 {
+		line, size, err := l.line(buf[:0])
+		switch {
+		case err != nil && err != io.EOF:
+			return nil, l.ended(err)
+		case size > l.limit:
+			return nil, oversize(l.limit, size, line)
+		case len(bytes.TrimSpace(line)) > 0:
 			return line, nil
-		}
-		if err != nil {
+		case err != nil:
 			return nil, l.ended(err)
 		}
 	}
 }
 
-// line reads up to and including the next line feed.
-func (l *Lines) line(buf []byte) ([]byte, error) {
+// line reads up to the next line feed, or the end of the stream. size is the
+// length of the line without its ending; buf holds the line, or the beginning
+// of one above the limit.
+func (l *Lines) line(buf []byte) (_ []byte, size int64, err error) {
+	room := uint64(l.limit) + uint64(len("\r\n"))
+	ending, last := 0, byte(0)
 	for {
 		part, err := l.r.ReadSlice('\n')
-		full := errors.Is(err, bufio.ErrBufferFull)
-		if size := int64(len(buf) + len(bytes.TrimRight(part, "\r\n"))); size > l.limit {
-			return nil, l.skip(append(buf, part...), full)
-		}
-		buf = append(buf, part...)
-		if !full {
-			return buf, err
-		}
-	}
-}
-
-// skip drops the rest of a line that begins with b and is too long.
-func (l *Lines) skip(b []byte, more bool) error {
-	size := int64(len(b))
-	for more {
-		part, err := l.r.ReadSlice('\n')
 		size += int64(len(part))
-		more = errors.Is(err, bufio.ErrBufferFull)
-		if err != nil && !more {
-			return l.ended(err)
+		buf = append(buf, part[:min(uint64(len(part)), room-uint64(len(buf)))]...)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			last = part[len(part)-1]
+			continue
 		}
+		if err == nil {
+			ending = 1
+			if len(part) > 1 {
+				last = part[len(part)-2]
+			}
+			if last == '\r' {
+				ending = 2
+			}
+		}
+		size -= int64(ending)
+		return buf[:min(int64(len(buf)), size)], size, err
 	}
-	return oversize(l.limit, size-1, b)
 }
 
 // ended explains a failed read.
@@ -92,6 +91,9 @@ func (l *Lines) ended(err error) error {
 
 // Write implements Conn.
 func (l *Lines) Write(msg []byte) error {
+	if l.closed.Load() {
+		return ErrClosed
+	}
 	l.out = append(append(l.out[:0], msg...), '\n')
 	_, err := l.w.Write(l.out)
 	if cap(l.out) > 1<<20 {

@@ -50,12 +50,17 @@ type Pinger interface {
 	// OnPong sets the function that Read calls for every pong to a ping of
 	// ours. It must be set before the first Read and must not block.
 	OnPong(func(payload uint64))
+
+	// Received is how many bytes of messages have arrived, those of a message
+	// that Read has not seen the end of included: a peer that sends a large
+	// message cannot answer a ping before its end.
+	Received() uint64
 }
 
 // Reason says why a connection ends, with the status codes of RFC 6455 section
 // 7.4.1, which transports without such codes drop.
 type Reason struct {
-	Code int
+	Code int    // 0 means CodeNormal
 	Text string // at most 123 bytes; the rest is cut off
 }
 

@@ -71,7 +71,9 @@ func NewUnix(conn net.Conn, limit int64) *Lines {
 }
 
 // NewStdio makes the Conn of a server that a client started as its child. Close
-// closes both files.
+// closes both files. It cannot unblock a Read or Write of a file in blocking
+// mode, as standard input and output are when they were opened that way: whoever
+// closes those must not wait for the reader, and does best to end the program.
 func NewStdio(in, out *os.File, limit int64) *Lines {
 	stop := func() error { return errors.Join(in.Close(), out.Close()) }
 	return NewLines("JSON-RPC message from exec-server stdio", in, out, stop, limit)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -38,13 +39,14 @@ type WebSocket struct {
 	r      *bufio.Reader
 	onPong func(uint64)
 
+	received atomic.Uint64
 	closing  atomic.Bool
 	readEnd  atomic.Bool // Read has returned its final error
 	closed   sync.Once
 	hardStop *time.Timer // set by Close before closing
 
 	// writeMu orders frames. It is held while the peer does not read, so the
-	// reading goroutine never takes it.
+	// reading goroutine takes it only to close, within closeTimeout.
 	writeMu  sync.Mutex
 	scratch  []byte
 	vector   [2][]byte
@@ -77,6 +79,9 @@ func (w *WebSocket) Name() string { return w.name }
 // OnPong implements Pinger.
 func (w *WebSocket) OnPong(f func(uint64)) { w.onPong = f }
 
+// Received implements Pinger.
+func (w *WebSocket) Received() uint64 { return w.received.Load() }
+
 // Read implements Conn. It answers pings and close frames by itself.
 func (w *WebSocket) Read(buf []byte) ([]byte, error) {
 	msg, err := w.message(buf[:0])
@@ -89,11 +94,15 @@ func (w *WebSocket) Read(buf []byte) ([]byte, error) {
 	}
 	if violation := (*protocolError)(nil); errors.As(err, &violation) {
 		_ = w.Close(violation.reason)
+		// A socket closed with unread input is reset, and the peer may never
+		// read why.
+		_, _ = io.Copy(io.Discard, w.r)
 	}
 	w.readEnd.Store(true)
 	if w.closing.Load() {
 		w.hangUp()
-		if peer := (*PeerClosedError)(nil); !errors.As(err, &peer) && errors.Is(err, net.ErrClosed) {
+		// Close has set a deadline, and then closes the socket.
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, ErrClosed
 		}
 	}
@@ -129,7 +138,7 @@ func (w *WebSocket) message(buf []byte) ([]byte, error) {
 			return nil, violation(CodeTooBig, "message size overflows")
 		}
 		if size > w.limit {
-			err = w.discard(h.length)
+			buf, err = w.discard(buf, h)
 		} else {
 			buf, err = w.payload(buf, h)
 		}
@@ -152,8 +161,12 @@ func (w *WebSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
 		step := min(h.length-done, max(64<<10, int64(len(buf))))
 		from := len(buf)
 		buf = append(buf, make([]byte, step)...)
-		if _, err := io.ReadFull(w.r, buf[from:]); err != nil {
-			return nil, unexpected(err)
+		for rest := buf[from:]; len(rest) > 0; {
+			n, err := w.r.Read(rest)
+			w.received.Add(uint64(n))
+			if rest = rest[n:]; err != nil && len(rest) > 0 {
+				return nil, unexpected(err)
+			}
 		}
 		unmask(buf[from:], h.mask, done)
 		done += step
@@ -161,9 +174,19 @@ func (w *WebSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
 	return buf, nil
 }
 
-func (w *WebSocket) discard(n int64) error {
-	_, err := io.CopyN(io.Discard, w.r, n)
-	return unexpected(err)
+// discard drops the payload of a frame that takes a message above the limit,
+// but for the beginning of the message.
+func (w *WebSocket) discard(buf []byte, h frameHeader) ([]byte, error) {
+	kept := h
+	kept.length = min(h.length, max(0, prefixBytes-int64(len(buf))))
+	buf, err := w.payload(buf, kept)
+	for rest := h.length - kept.length; rest > 0 && err == nil; {
+		_, err = w.r.Peek(1)
+		n, _ := w.r.Discard(int(min(rest, int64(w.r.Buffered()))))
+		w.received.Add(uint64(n))
+		rest -= int64(n)
+	}
+	return buf, unexpected(err)
 }
 
 // control handles a control frame.
@@ -294,7 +317,7 @@ func (w *WebSocket) frame(fin bool, opcode byte, payload []byte) error {
 func (w *WebSocket) Close(reason Reason) error {
 	w.closed.Do(func() {
 		_ = w.conn.SetDeadline(time.Now().Add(closeTimeout))
-		w.hardStop = time.AfterFunc(closeTimeout, func() { _ = w.conn.Close() })
+		w.hardStop = time.AfterFunc(closeTimeout, w.closeSocket)
 		w.closing.Store(true)
 		text := reason.Text
 		if len(text) > maxControlBytes-2 {
@@ -302,6 +325,9 @@ func (w *WebSocket) Close(reason Reason) error {
 		}
 		for !utf8.ValidString(text) {
 			text = text[:len(text)-1]
+		}
+		if reason.Code == 0 {
+			reason.Code = CodeNormal
 		}
 		payload := binary.BigEndian.AppendUint16(nil, uint16(reason.Code))
 		_ = w.writeControl(opClose, append(payload, text...))
@@ -320,6 +346,16 @@ func (w *WebSocket) Close(reason Reason) error {
 // hangUp closes the socket once the reader has seen the end of the stream.
 func (w *WebSocket) hangUp() {
 	w.hardStop.Stop()
-	_ = w.conn.Close()
+	w.closeSocket()
 	w.pongs.Wait()
+}
+
+// closeSocket goes past TLS, whose own close waits seconds for a peer that does
+// not read.
+func (w *WebSocket) closeSocket() {
+	conn := w.conn
+	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = secure.NetConn()
+	}
+	_ = conn.Close()
 }

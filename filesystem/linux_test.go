@@ -1,0 +1,94 @@
+//go:build linux
+
+package filesystem_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func mkfifo(t *testing.T, path string) string {
+	t.Helper()
+	ok(t, "mkfifo", unix.Mkfifo(path, 0o666))
+	return path
+}
+
+func socket(t *testing.T, path string) string {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	ok(t, "listen", err)
+	t.Cleanup(func() { l.Close() })
+	return path
+}
+
+// mountTmpfs mounts a file system for one test.
+func mountTmpfs(t *testing.T, options string) string {
+	t.Helper()
+	dir := mkdir(t, filepath.Join(t.TempDir(), "mnt"))
+	mount(t, "tmpfs", dir, "tmpfs", 0, options)
+	return dir
+}
+
+func mount(t *testing.T, source, target, kind string, flags uintptr, options string) {
+	t.Helper()
+	if err := unix.Mount(source, target, kind, flags, options); err != nil {
+		t.Skip("may not mount here: ", err)
+	}
+	t.Cleanup(func() { unix.Unmount(target, unix.MNT_DETACH) })
+}
+
+// asNobody runs f with the rights of a user that owns nothing, as far as files
+// are concerned. That is a property of the thread, which is thrown away.
+func asNobody(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		const nobody = 65534
+		if _, err := unix.SetfsgidRetGid(nobody); err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := unix.SetfsuidRetUid(nobody); err != nil {
+			t.Error(err)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// sharedDir is a temporary directory that everybody may search, which those of
+// the testing package are not.
+func sharedDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "filesystem")
+	ok(t, "mkdir", err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ok(t, "chmod", os.Chmod(dir, 0o755))
+	return dir
+}
+
+func stat(t *testing.T, path string) unix.Stat_t {
+	t.Helper()
+	var st unix.Stat_t
+	ok(t, "stat", unix.Stat(path, &st))
+	return st
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	ok(t, "read descriptors", err)
+	return len(entries)
+}

@@ -1,0 +1,264 @@
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// WatchOptions are the options of a Watcher. Zero values mean the defaults.
+type WatchOptions struct {
+	Debounce       time.Duration // changes within this time are told as one; 50 ms
+	MaxDirectories int           // that are watched; 50,000
+	History        int           // events kept for those who come back; 4,096
+}
+
+func (o WatchOptions) withDefaults() WatchOptions {
+	if o.Debounce <= 0 {
+		o.Debounce = 50 * time.Millisecond
+	}
+	if o.MaxDirectories <= 0 {
+		o.MaxDirectories = 50_000
+	}
+	if o.History <= 0 {
+		o.History = 4096
+	}
+	return o
+}
+
+// EventKind says what happened to a path.
+type EventKind int
+
+const (
+	// Created says that a name is new, or stands for something else now. A
+	// directory that is created stands for everything in it, though what it
+	// held when it was found is told as well.
+	Created EventKind = iota + 1
+	// Modified says that content or attributes are different.
+	Modified
+	// Removed says that a name is gone, with everything below it.
+	Removed
+	// Overflow says that changes went unseen, or may do so from now on, at and
+	// below the paths of Unwatched.
+	Overflow
+)
+
+func (k EventKind) String() string {
+	switch k {
+	case Created:
+		return "created"
+	case Modified:
+		return "modified"
+	case Removed:
+		return "removed"
+	case Overflow:
+		return "overflow"
+	}
+	return "unknown"
+}
+
+// Event is a change below the root of a Watcher. Events are numbered from 1
+// without gaps.
+type Event struct {
+	Cursor    uint64
+	Kind      EventKind
+	Path      string   // raw bytes, not necessarily UTF-8; "" for Overflow
+	Unwatched []string // only for Overflow
+}
+
+// ErrWatcherClosed is what Events returns when there is nothing more to come.
+var ErrWatcherClosed = errors.New("watcher is closed")
+
+// Watcher watches a directory and everything below it; links are not followed.
+// It remembers recent events, so that several readers, or one that lost its
+// connection, can each go on from where they were.
+type Watcher struct {
+	journal *journal
+	source  *watchSource
+}
+
+// NewWatcher starts watching a directory. What cannot be watched below it is
+// told in an Overflow event. Close it to release its resources.
+func NewWatcher(ctx context.Context, root string, options WatchOptions) (*Watcher, error) {
+	if err := checkPath(root); err != nil {
+		return nil, err
+	}
+	options = options.withDefaults()
+	j := newJournal(root, options)
+	source, err := newWatchSource(ctx, root, options, j)
+	if err != nil {
+		j.close()
+		return nil, err
+	}
+	return &Watcher{journal: j, source: source}, nil
+}
+
+// Events returns what happened after the event with the given cursor, 0 for
+// the beginning, waiting until something does. If the events right after it
+// are forgotten already, the first one returned is an Overflow for the root.
+func (w *Watcher) Events(ctx context.Context, after uint64) ([]Event, error) {
+	return w.journal.since(ctx, after)
+}
+
+// Cursor returns the cursor of the latest event.
+func (w *Watcher) Cursor() uint64 {
+	w.journal.mu.Lock()
+	defer w.journal.mu.Unlock()
+	return w.journal.last
+}
+
+// Close stops watching and wakes those who wait in Events. It may be called
+// more than once.
+func (w *Watcher) Close() {
+	w.source.close()
+	w.journal.close()
+}
+
+// journal gathers changes for a moment, numbers and keeps them.
+type journal struct {
+	root    string
+	options WatchOptions
+
+	mu        sync.Mutex // guards the fields below
+	pending   map[string]EventKind
+	order     []string // of pending
+	unwatched []string // for an Overflow to come
+	timer     *time.Timer
+	events    []Event
+	last      uint64
+	wake      chan struct{} // closed when there are new events
+	closed    bool
+}
+
+func newJournal(root string, options WatchOptions) *journal {
+	return &journal{root: root, options: options, pending: map[string]EventKind{}, wake: make(chan struct{})}
+}
+
+// note records a change of a path.
+func (j *journal) note(path string, kind EventKind) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if slices.Contains(j.unwatched, j.root) {
+		return // that says it all
+	}
+	// What was the case last is told, even if a name came and went: somebody
+	// who looked in between knows it.
+	before, known := j.pending[path]
+	if !known {
+		j.order = append(j.order, path)
+	} else if before == Created && kind == Modified {
+		kind = Created
+	}
+	j.pending[path] = kind
+	if len(j.order) > j.options.History {
+		j.forget()
+	}
+	j.schedule()
+}
+
+// maxUnwatched is how many paths an Overflow lists before it just says "root".
+const maxUnwatched = 256
+
+// overflow records that changes below path went unseen, or will.
+func (j *journal) overflow(path string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case slices.Contains(j.unwatched, path) || slices.Contains(j.unwatched, j.root):
+	case path == j.root || len(j.unwatched) >= maxUnwatched:
+		j.forget()
+	default:
+		j.unwatched = append(j.unwatched, path)
+	}
+	j.schedule()
+}
+
+// forget gives up on details.
+func (j *journal) forget() {
+	j.pending, j.order = map[string]EventKind{}, nil
+	j.unwatched = []string{j.root}
+}
+
+func (j *journal) schedule() {
+	if j.timer == nil && !j.closed {
+		j.timer = time.AfterFunc(j.options.Debounce, j.flush)
+	}
+}
+
+// flush turns what is pending into events.
+func (j *journal) flush() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return
+	}
+	j.timer = nil
+	before := j.last
+	if len(j.unwatched) > 0 {
+		j.append(Event{Kind: Overflow, Unwatched: j.unwatched})
+	}
+	for _, path := range j.order {
+		j.append(Event{Kind: j.pending[path], Path: path})
+	}
+	j.pending, j.order, j.unwatched = map[string]EventKind{}, nil, nil
+	if excess := len(j.events) - j.options.History; excess > 0 {
+		j.events = slices.Clone(j.events[excess:])
+	}
+	if j.last > before {
+		close(j.wake)
+		j.wake = make(chan struct{})
+	}
+}
+
+func (j *journal) append(e Event) {
+	j.last++
+	e.Cursor = j.last
+	j.events = append(j.events, e)
+}
+
+func (j *journal) since(ctx context.Context, after uint64) ([]Event, error) {
+	for {
+		j.mu.Lock()
+		events, wake, closed := j.after(after), j.wake, j.closed
+		j.mu.Unlock()
+		switch {
+		case len(events) > 0:
+			return events, nil
+		case closed:
+			return nil, ErrWatcherClosed
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (j *journal) after(cursor uint64) []Event {
+	first := j.last + 1 - uint64(len(j.events))
+	switch {
+	case cursor > j.last: // of a watcher before us
+		return []Event{{Cursor: j.last, Kind: Overflow, Unwatched: []string{j.root}}}
+	case cursor+1 < first:
+		lost := Event{Cursor: first - 1, Kind: Overflow, Unwatched: []string{j.root}}
+		return append([]Event{lost}, j.events...)
+	}
+	return slices.Clone(j.events[cursor+1-first:])
+}
+
+func (j *journal) close() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return
+	}
+	j.closed = true
+	if j.timer != nil {
+		j.timer.Stop()
+	}
+	close(j.wake)
+}

@@ -1,0 +1,228 @@
+package filesystem_test
+
+import (
+	"context"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"execserver/filesystem"
+)
+
+func TestWatcherFollowsMoves(t *testing.T) {
+	base := t.TempDir()
+	dir := mkdir(t, base+"/root")
+	put(t, dir+"/a/b/c/f", "")
+	mkdir(t, dir+"/d")
+	w := newWatcher(t, dir, filesystem.WatchOptions{})
+
+	// Within the tree: from now on it has its new name, all the way down.
+	ok(t, "rename", os.Rename(dir+"/a/b", dir+"/d/e"))
+	w.want("removed a/b", "created d/e")
+	put(t, dir+"/d/e/c/f", "changed")
+	w.want("modified d/e/c/f")
+	ok(t, "rename", os.Rename(dir+"/d", dir+"/g"))
+	w.want("removed d", "created g")
+	put(t, dir+"/g/e/c/new", "")
+	w.want("created g/e/c/new")
+
+	// Out of it: what happens there is none of our business.
+	ok(t, "rename", os.Rename(dir+"/g/e", base+"/out"))
+	w.want("removed g/e")
+	put(t, base+"/out/c/f", "again")
+	put(t, dir+"/g/marker", "")
+	for _, e := range w.want("created g/marker") {
+		if e != "created g/marker" && e != "modified g/marker" {
+			t.Errorf("got %q", e)
+		}
+	}
+	// And back in.
+	ok(t, "rename", os.Rename(base+"/out", dir+"/back"))
+	w.want("created back")
+	put(t, dir+"/back/c/f", "and again")
+	w.want("modified back/c/f")
+
+	// One directory takes the place of another.
+	mkdir(t, dir+"/x/y")
+	mkdir(t, dir+"/empty")
+	w.want("created x/y", "created empty")
+	ok(t, "rename", unix.Rename(dir+"/x", dir+"/empty"))
+	w.want("created empty")
+	put(t, dir+"/empty/y/f", "")
+	w.want("created empty/y/f")
+	ok(t, "exchange", unix.Renameat2(unix.AT_FDCWD, dir+"/empty/y", unix.AT_FDCWD, dir+"/back", unix.RENAME_EXCHANGE))
+	w.want("created empty/y", "created back")
+	put(t, dir+"/empty/y/c/z", "")
+	put(t, dir+"/back/z", "")
+	w.want("created empty/y/c/z", "created back/z")
+}
+
+func TestWatcherRootGoes(t *testing.T) {
+	dir := mkdir(t, t.TempDir()+"/root")
+	w := newWatcher(t, dir, filesystem.WatchOptions{})
+	ok(t, "remove", os.RemoveAll(dir))
+	w.want("removed .")
+}
+
+func TestWatcherFollowsALinkToItsRoot(t *testing.T) {
+	dir := t.TempDir()
+	mkdir(t, dir+"/d/e")
+	w := newWatcher(t, symlink(t, "d", dir+"/link"), filesystem.WatchOptions{})
+	put(t, dir+"/d/e/f", "")
+	w.want("created e/f")
+	symlink(t, "..", dir+"/d/up")
+	put(t, dir+"/d/g", "")
+	w.want("created up", "created g")
+}
+
+func TestWatcherUnreadableDirectory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := sharedDir(t)
+	ok(t, "chmod", os.Chmod(mkdir(t, dir+"/closed"), 0o700))
+	mkdir(t, dir+"/open")
+	asNobody(t, func() {
+		w := newWatcher(t, dir, filesystem.WatchOptions{})
+		w.want("overflow closed")
+	})
+}
+
+// A mount that shows a part of the tree within itself would be endless.
+func TestWatcherMountLoop(t *testing.T) {
+	dir := t.TempDir()
+	mkdir(t, dir+"/a/b")
+	mount(t, dir, dir+"/a/b", "", unix.MS_BIND, "")
+	within(t, "NewWatcher", func() {
+		w := newWatcher(t, dir, filesystem.WatchOptions{})
+		put(t, dir+"/a/f", "")
+		w.want("created a/f")
+	})
+}
+
+func TestWatcherLosesNothingSilently(t *testing.T) {
+	dir := t.TempDir()
+	w := newWatcher(t, dir, filesystem.WatchOptions{History: 100_000})
+	// Directories are created faster than they can be entered.
+	const n = 60
+	for i := range n {
+		put(t, dir+"/"+itoa(i)+"/x/y/f", "")
+	}
+	var want []string
+	for i := range n {
+		want = append(want, "created "+itoa(i)+"/x/y/f")
+	}
+	w.want(want...)
+}
+
+// More than the kernel's queue holds, with directories among it.
+func TestWatcherQueueOverflow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second")
+	}
+	dir := t.TempDir()
+	w := newWatcher(t, dir, filesystem.WatchOptions{})
+	stop := filesystem.HoldWatcher(w.Watcher)
+	for range 9_000 {
+		ok(t, "mknod", unix.Mknod(dir+"/x", unix.S_IFREG, 0))
+		ok(t, "unlink", unix.Unlink(dir+"/x"))
+	}
+	mkdir(t, dir+"/unseen/d")
+	stop()
+	w.want("overflow .")
+	put(t, dir+"/unseen/d/f", "")
+	w.want("created unseen/d/f")
+	_, err := w.Events(ctxDone(context.Background()), w.Cursor())
+	if err == nil {
+		t.Error("there is more")
+	}
+}
+
+// A reader that acts on events, and on nothing else, ends up knowing the tree.
+func TestWatcherModel(t *testing.T) {
+	for seed := range uint64(4) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		dir := t.TempDir()
+		w := newWatcher(t, dir, filesystem.WatchOptions{Debounce: time.Millisecond})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			pick := func() string {
+				path := dir
+				for range 1 + rng.IntN(4) {
+					path += "/" + string(rune('a'+rng.IntN(4)))
+				}
+				return path
+			}
+			for range 400 {
+				switch a, b := pick(), pick(); rng.IntN(8) {
+				case 0, 1:
+					os.MkdirAll(a, 0o777)
+				case 2, 3:
+					os.WriteFile(a, nil, 0o666)
+				case 4:
+					os.RemoveAll(a)
+				case 5, 6:
+					unix.Rename(a, b)
+				case 7:
+					unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+				}
+			}
+		}()
+		known := map[string]bool{}
+		learn := func(path string) {
+			filepath.WalkDir(path, func(p string, _ fs.DirEntry, err error) error {
+				if err == nil && p != dir {
+					known[p] = true
+				}
+				return nil
+			})
+		}
+		marker := dir + "/marker"
+		var cursor uint64
+		follow := func() (last bool) {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			events, err := w.Events(ctx, cursor)
+			ok(t, "events", err)
+			for _, e := range events {
+				cursor = e.Cursor
+				if e.Kind == filesystem.Overflow {
+					t.Errorf("overflow: %q", e.Unwatched)
+					continue
+				}
+				for p := range known {
+					if p == e.Path || strings.HasPrefix(p, e.Path+"/") {
+						delete(known, p)
+					}
+				}
+				if e.Kind != filesystem.Removed {
+					learn(e.Path)
+				}
+				last = last || e.Path == marker && e.Kind == filesystem.Removed
+			}
+			return last
+		}
+		go func() { // the last event there is
+			<-done
+			os.WriteFile(marker, nil, 0o666)
+			os.Remove(marker)
+		}()
+		for !follow() {
+		}
+		want := known
+		known = map[string]bool{}
+		learn(dir)
+		if diff := cmp.Diff(known, want); diff != "" {
+			t.Fatalf("seed %d: what the reader knows (+) is not what there is (-):\n%s", seed, diff)
+		}
+		w.Close()
+	}
+}

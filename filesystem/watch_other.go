@@ -1,0 +1,104 @@
+//go:build !linux
+
+package filesystem
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// watchSource feeds a journal from whatever the system has.
+type watchSource struct {
+	options WatchOptions
+	journal *journal
+	root    string
+	files   *fsnotify.Watcher
+	stop    sync.Once
+	done    chan struct{}
+}
+
+func newWatchSource(ctx context.Context, root string, options WatchOptions, j *journal) (*watchSource, error) {
+	if info, err := os.Stat(root); err != nil {
+		return nil, pathError("watch", root, err)
+	} else if !info.IsDir() {
+		return nil, pathError("watch", root, syscall.ENOTDIR)
+	}
+	files, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, pathError("watch", root, err)
+	}
+	s := &watchSource{options: options, journal: j, root: root, files: files, done: make(chan struct{})}
+	s.add(ctx, root, false)
+	if ctx.Err() != nil {
+		files.Close()
+		return nil, context.Cause(ctx)
+	}
+	go s.run()
+	return s, nil
+}
+
+func (s *watchSource) add(ctx context.Context, root string, tell bool) {
+	filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return fs.SkipAll
+		}
+		if err != nil {
+			s.journal.overflow(path)
+			return nil
+		}
+		if tell && path != root {
+			s.journal.note(path, Created)
+		}
+		if !d.IsDir() {
+			return nil
+		}
+		if len(s.files.WatchList()) >= s.options.MaxDirectories || s.files.Add(path) != nil {
+			s.journal.overflow(path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+func (s *watchSource) run() {
+	defer close(s.done)
+	for {
+		select {
+		case e, ok := <-s.files.Events:
+			if !ok {
+				return
+			}
+			s.event(e)
+		case _, ok := <-s.files.Errors:
+			if !ok {
+				return
+			}
+			s.journal.overflow(s.root)
+		}
+	}
+}
+
+func (s *watchSource) event(e fsnotify.Event) {
+	switch {
+	case e.Has(fsnotify.Create):
+		s.journal.note(e.Name, Created)
+		if info, err := os.Lstat(e.Name); err == nil && info.IsDir() {
+			s.add(context.Background(), e.Name, true)
+		}
+	case e.Has(fsnotify.Remove), e.Has(fsnotify.Rename):
+		s.journal.note(e.Name, Removed)
+	default:
+		s.journal.note(e.Name, Modified)
+	}
+}
+
+func (s *watchSource) close() {
+	s.stop.Do(func() { s.files.Close() })
+	<-s.done
+}

@@ -1,0 +1,236 @@
+package filesystem
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// watchNode is a watched directory. While events wait to be read its place in
+// the tree is one of the past: the path may lead elsewhere by now. So whoever
+// uses a path has the kernel confirm it, and what is below is reached through
+// the open directory.
+type watchNode struct {
+	wd       int32
+	name     string
+	parent   *watchNode // nil for the root, and for what was moved out
+	children map[string]*watchNode
+
+	// partial says that the path led elsewhere when there was something to be
+	// looked at. The move that explains it will be told, and then it is done.
+	partial bool
+}
+
+func (n *watchNode) detach() {
+	if n.parent != nil && n.parent.children[n.name] == n {
+		delete(n.parent.children, n.name)
+	}
+	n.parent = nil
+}
+
+// pathOf returns the path of a directory, and whether it is in the tree.
+func (s *watchSource) pathOf(n *watchNode) (string, bool) {
+	var names []string
+	for ; n.parent != nil; n = n.parent {
+		names = append(names, n.name)
+	}
+	path := n.name
+	for i := len(names) - 1; i >= 0; i-- {
+		path = join(path, names[i])
+	}
+	return path, n == s.root
+}
+
+// open opens the directory of a node, and reports false if its path leads to
+// another one.
+func (s *watchSource) open(n *watchNode) (*os.File, bool) {
+	path, _ := s.pathOf(n)
+	dir, err := openDirectory(path)
+	if err != nil {
+		return nil, false
+	}
+	wd, err := s.watch(dir, path)
+	if err == nil && wd == n.wd {
+		return dir, true
+	}
+	if err == nil && s.nodes[wd] == nil {
+		s.unwatch(wd)
+	}
+	dir.Close()
+	return nil, false
+}
+
+// add looks at a name in n that is a new directory. With tell, what is found
+// in there is news.
+func (s *watchSource) add(n *watchNode, name string, tell bool) {
+	dir, ok := s.open(n)
+	if !ok {
+		n.partial = true
+		return
+	}
+	defer dir.Close()
+	s.addIn(n, dir, name, tell)
+}
+
+// addIn watches a directory in n and all below it. What the tree says about it
+// counts for little: the kernel gives one number to one directory, whatever
+// its name is by now.
+func (s *watchSource) addIn(n *watchNode, dir *os.File, name string, tell bool) {
+	child := &watchNode{name: name, parent: n, children: map[string]*watchNode{}}
+	path, _ := s.pathOf(child)
+	fd, err := place{dir: int(dir.Fd()), name: name}.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP: // it is something else already, and that will be told
+		return
+	default:
+		s.journal.overflow(path)
+		return
+	}
+	opened := plainFile(fd, path)
+	defer opened.Close()
+	wd, err := s.watch(opened, path)
+	if err != nil {
+		s.journal.overflow(path)
+		return
+	}
+	old, known := n.children[name], s.nodes[wd]
+	if known != nil {
+		if old == known {
+			s.complete(known)
+			return
+		}
+		if there, inTree := s.pathOf(known); inTree && mountedTwice(there, opened) {
+			s.journal.overflow(path) // the kernel tells its changes under one name only
+			return
+		}
+		known.detach()
+	}
+	if old != nil {
+		old.detach()
+		s.drop(old)
+	}
+	switch {
+	case known != nil: // moved here, with all that is in it
+		if known == s.moving {
+			s.moving = nil
+		}
+		known.name, known.parent = name, n
+		n.children[name] = known
+		s.complete(known)
+	case len(s.nodes) >= s.options.MaxDirectories:
+		s.unwatch(wd)
+		s.journal.overflow(path)
+	default:
+		child.wd = wd
+		s.nodes[wd], n.children[name] = child, child
+		s.scan(child, opened, tell)
+	}
+}
+
+// scan looks for directories in one that is watched already, so that none can
+// slip through: what comes later is an event.
+func (s *watchSource) scan(n *watchNode, dir *os.File, tell bool) {
+	path, _ := s.pathOf(n)
+	var below []string
+	for s.ctx.Err() == nil {
+		entries, err := dir.ReadDir(directoryBatch)
+		for _, e := range entries {
+			if tell {
+				s.journal.note(join(path, e.Name()), Created)
+			}
+			if e.Type()&fs.ModeType == fs.ModeDir {
+				below = append(below, e.Name())
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			s.journal.overflow(path)
+			break
+		}
+	}
+	for _, name := range below {
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.addIn(n, dir, name, tell)
+	}
+}
+
+// complete does below n what could not be done while the path led elsewhere.
+func (s *watchSource) complete(n *watchNode) {
+	if n.partial {
+		if dir, ok := s.open(n); ok {
+			n.partial = false
+			s.scan(n, dir, true)
+			dir.Close()
+		}
+		return
+	}
+	for _, child := range n.children {
+		s.complete(child)
+	}
+}
+
+// drop stops watching a directory that is no longer in the tree.
+func (s *watchSource) drop(n *watchNode) {
+	for _, child := range n.children {
+		child.parent = nil
+		s.drop(child)
+	}
+	if s.nodes[n.wd] == n {
+		delete(s.nodes, n.wd)
+		s.unwatch(n.wd)
+	}
+}
+
+// watch returns the kernel's number for a directory, which it watches from now
+// on if it did not.
+func (s *watchSource) watch(dir *os.File, path string) (wd int32, err error) {
+	if haveProc() {
+		path = fdPath(int(dir.Fd()))
+	}
+	raw, err := s.inotify.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if controlErr := raw.Control(func(fd uintptr) {
+		var n int
+		n, err = unix.InotifyAddWatch(int(fd), path, watchMask|watchFlags)
+		wd = int32(n)
+	}); controlErr != nil {
+		return 0, controlErr
+	}
+	return wd, err
+}
+
+func (s *watchSource) unwatch(wd int32) {
+	if raw, err := s.inotify.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { unix.InotifyRmWatch(int(fd), uint32(wd)) })
+	}
+}
+
+// mountedTwice reports whether an open directory is at path as well, which
+// takes a mount. Without one it has been moved.
+func mountedTwice(path string, dir *os.File) bool {
+	one, err := place{dir: unix.AT_FDCWD, name: path}.mountedAt(0)
+	if err != nil {
+		return false
+	}
+	other, err := place{dir: int(dir.Fd())}.mountedAt(unix.AT_EMPTY_PATH)
+	return err == nil && one.Ino == other.Ino && one.Dev_major == other.Dev_major && one.Dev_minor == other.Dev_minor &&
+		one.Mnt_id != other.Mnt_id
+}
+
+func (p place) mountedAt(flags int) (unix.Statx_t, error) {
+	var stx unix.Statx_t
+	_, err := retry(func() (int, error) {
+		return 0, unix.Statx(p.dir, p.name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &stx)
+	})
+	return stx, err
+}

@@ -1,0 +1,218 @@
+package protocol_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"execserver/protocol"
+)
+
+// same compares a text of ours, byte for byte of meaning, with what
+// encoding/json makes of want.
+func same(t *testing.T, got []byte, want any) {
+	t.Helper()
+	wanted, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b any
+	if err := json.Unmarshal(got, &a); err != nil {
+		t.Fatalf("%s: %v", got, err)
+	}
+	if err := json.Unmarshal(wanted, &b); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b, a); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", got, diff)
+	}
+	if _, err := protocol.ParseMessage(got); err != nil && !strings.Contains(err.Error(), "missing field `error`") {
+		t.Errorf("%s: %v", got, err)
+	}
+}
+
+type object = map[string]any
+
+// texts are strings that are hard to spell in JSON.
+var texts = []string{
+	"", "plain", `"quoted" \back/`, "\x00\x1f\x7f\n\r\t\b\f", "ü€😀\u2028\u2029", "<a>&", "a\x01ü\x02", "\ufffd",
+}
+
+func TestAppendEnvelopes(t *testing.T) {
+	must := func(b []byte, err error) []byte {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(b), "kept") {
+			t.Fatalf("the buffer was changed: %s", b)
+		}
+		return b[len("kept"):]
+	}
+	kept := []byte("kept")
+	for _, s := range texts {
+		id := protocol.TextID(s)
+		same(t, must(protocol.AppendRequest(kept, id, s, nil)), object{"id": s, "method": s})
+		same(t, must(protocol.AppendRequest(kept, id, s, object{s: s})), object{"id": s, "method": s, "params": object{s: s}})
+		same(t, must(protocol.AppendNotification(kept, s, nil)), object{"method": s})
+		same(t, must(protocol.AppendNotification(kept, s, []string{s})), object{"method": s, "params": []string{s}})
+		same(t, must(protocol.AppendResponse(kept, id, nil)), object{"id": s, "result": nil})
+		same(t, must(protocol.AppendResponse(kept, id, protocol.Empty{})), object{"id": s, "result": object{}})
+		same(t, must(protocol.AppendErrorResponse(kept, id, protocol.Errorf(-7, "%s", s)), nil),
+			object{"id": s, "error": object{"code": -7, "message": s}})
+		failure := &protocol.Error{Code: 1, Message: s, Data: raw(`[1,"x"]`)}
+		same(t, must(protocol.AppendErrorResponse(kept, id, failure), nil),
+			object{"id": s, "error": object{"code": 1, "message": s, "data": []any{1, "x"}}})
+	}
+	same(t, must(protocol.AppendRequest(kept, protocol.NumberID(-3), "m", 1)), object{"id": -3, "method": "m", "params": 1})
+	if b, err := protocol.AppendResponse(nil, protocol.NumberID(1), func() {}); err == nil {
+		t.Errorf("a function was encoded: %s", b)
+	}
+}
+
+func TestAppendEvents(t *testing.T) {
+	big := strings.Repeat("\x00\xffab", 20000)
+	for _, s := range append(texts, "not UTF-8: \xff\xfe.", big) {
+		id := strings.ToValidUTF8(s, "\ufffd")
+		chunk := protocol.Chunk{Seq: 1<<64 - 1, Stream: protocol.PTY, Data: []byte(s)}
+		encoded := base64.StdEncoding.EncodeToString([]byte(s))
+		exact := json.Number("18446744073709551615")
+		same(t, protocol.AppendOutput(nil, id, chunk), object{
+			"method": "process/output", "params": object{"processId": id, "seq": exact, "stream": "pty", "chunk": encoded},
+		})
+		same(t, chunk.AppendJSON(nil), object{"seq": exact, "stream": "pty", "chunk": encoded})
+		same(t, protocol.ReadFileResult{Data: []byte(s)}.AppendJSON(nil), object{"dataBase64": encoded})
+		same(t, protocol.AppendExited(nil, id, 3, -1, true), object{
+			"method": "process/exited", "params": object{"processId": id, "seq": 3, "exitCode": -1, "sandboxDenied": true},
+		})
+		same(t, protocol.AppendClosed(nil, id, 4), object{"method": "process/closed", "params": object{"processId": id, "seq": 4}})
+
+		m, err := protocol.ParseMessage(protocol.AppendOutput([]byte{}, id, chunk))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := protocol.DecodeOutput(m.Params)
+		if diff := cmp.Diff(protocol.Output{ProcessID: id, Chunk: chunk}, got); err != nil || diff != "" {
+			t.Errorf("output came back: %v\n%s", err, diff)
+		}
+	}
+}
+
+func TestAppendReadResult(t *testing.T) {
+	code, failure := -2, "a \"b\""
+	chunks := []protocol.Chunk{{1, "stdout", []byte("x")}, {2, "stderr", nil}}
+	listed := []object{{"seq": 1, "stream": "stdout", "chunk": "eA=="}, {"seq": 2, "stream": "stderr", "chunk": ""}}
+	for _, test := range []struct {
+		in   protocol.ReadResult
+		want object
+	}{
+		{protocol.ReadResult{}, object{
+			"chunks": []any{}, "nextSeq": 0, "exited": false, "exitCode": nil, "closed": false, "failure": nil, "sandboxDenied": false,
+		}},
+		{protocol.ReadResult{Chunks: chunks, NextSeq: 3, Exited: true, ExitCode: &code, Closed: true, Failure: &failure, SandboxDenied: true}, object{
+			"chunks": listed, "nextSeq": 3, "exited": true, "exitCode": -2, "closed": true, "failure": failure, "sandboxDenied": true,
+		}},
+		// What was evicted is told only when there is something to tell.
+		{protocol.ReadResult{FirstSeq: 9}, object{
+			"chunks": []any{}, "nextSeq": 0, "exited": false, "exitCode": nil, "closed": false, "failure": nil, "sandboxDenied": false,
+		}},
+		{protocol.ReadResult{FirstSeq: 9, DroppedBytes: 7}, object{
+			"chunks": []any{}, "nextSeq": 0, "exited": false, "exitCode": nil, "closed": false, "failure": nil, "sandboxDenied": false,
+			"firstSeq": 9, "droppedBytes": 7,
+		}},
+	} {
+		same(t, test.in.AppendJSON(nil), test.want)
+		response, err := protocol.AppendResponse(nil, protocol.NumberID(1), &test.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, response, object{"id": 1, "result": test.want})
+		if room := test.in.EncodedLen(); room < len(response) {
+			t.Errorf("EncodedLen = %d, the answer has %d bytes", room, len(response))
+		}
+	}
+}
+
+// TestRoundTrips decodes what encoding/json makes of params.
+func TestRoundTrips(t *testing.T) {
+	s, n := "x", uint64(1<<64-1)
+	for _, test := range []struct {
+		name string
+		in   any
+	}{
+		{"InitializeParams", protocol.Initialize{ClientName: "c", ResumeSessionID: &s}},
+		{"ReadParams", protocol.Read{ProcessID: "p", AfterSeq: &n, MaxBytes: &n, WaitMs: &n}},
+		{"SignalParams", protocol.Signal{ProcessID: "p", Signal: protocol.SignalInterrupt}},
+		{"TerminateParams", protocol.Terminate{ProcessID: "p"}},
+		{"FsParams", protocol.File{Path: protocol.NativePath("/a b"), FollowSymlinks: true}},
+		{"ExecParams", protocol.Start{ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{"A": "ü"}, TTY: true, Arg0: &s}},
+	} {
+		got, err := decoders[test.name](raw(text(t, test.in)))
+		if diff := cmp.Diff(test.in, got, cmp.AllowUnexported(protocol.Path{})); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", test.name, err, diff)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	sentinels := []*protocol.Error{
+		protocol.ErrInvalidRequest, protocol.ErrMethodNotFound, protocol.ErrInvalidParams, protocol.ErrInternal,
+		protocol.ErrTransportClosed, protocol.ErrNotFound, protocol.ErrSessionAttached,
+	}
+	for i, sentinel := range sentinels {
+		// The same answer in-process and for what came over the wire.
+		wire := protocol.AppendErrorResponse(nil, protocol.NumberID(1), protocol.Errorf(sentinel.Code, "detail"))
+		m, err := protocol.ParseMessage(wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range []error{sentinel, protocol.Errorf(sentinel.Code, "detail"), fmt.Errorf("call: %w", m.Error)} {
+			for j, other := range sentinels {
+				if errors.Is(err, other) != (i == j) {
+					t.Errorf("errors.Is(%d, %d) = %v", sentinel.Code, other.Code, i != j)
+				}
+			}
+			if got := protocol.AsError(fmt.Errorf("outer: %w", err)); got.Code != sentinel.Code {
+				t.Errorf("AsError changed the code %d to %d", sentinel.Code, got.Code)
+			}
+		}
+	}
+	if errors.Is(protocol.ErrInternal, io.EOF) || errors.Is(io.EOF, protocol.ErrInternal) {
+		t.Error("a foreign error is one of ours")
+	}
+	if got := protocol.AsError(io.ErrUnexpectedEOF); got.Code != protocol.CodeInternal || got.Message != "unexpected EOF" {
+		t.Errorf("a foreign error on the wire: %+v", got)
+	}
+}
+
+// FuzzAppendString holds our strings against what encoding/json reads in them.
+func FuzzAppendString(f *testing.F) {
+	for _, s := range texts {
+		f.Add(s)
+	}
+	f.Add("\xff\xed\xa0\x80a")
+	f.Fuzz(func(t *testing.T, s string) {
+		text, err := protocol.AppendNotification(nil, s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ Method string }
+		want := strings.Map(func(r rune) rune { return r }, s) // one U+FFFD for each wrong byte
+		if err := json.Unmarshal(text, &got); err != nil || got.Method != want {
+			t.Fatalf("%q spelled %s reads %q, %v", s, text, got.Method, err)
+		}
+		m, err := protocol.ParseMessage(text)
+		if err != nil || m.Method != want {
+			t.Fatalf("%s parsed as %q, %v", text, m.Method, err)
+		}
+		if bytes := protocol.AppendErrorResponse(nil, protocol.TextID(s), protocol.Errorf(1, "%s", s)); !json.Valid(bytes) {
+			t.Fatalf("invalid JSON: %s", bytes)
+		}
+	})
+}

@@ -1,0 +1,180 @@
+package server_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"execserver/internal/transcript"
+	"execserver/process"
+	"execserver/server"
+)
+
+var update = flag.Bool("update", false, "rewrite the expectations of the transcripts")
+
+// updateTransport is the transport that expectations are taken from.
+const updateTransport = "websocket"
+
+// TestTranscripts runs the contract with other implementations over every
+// transport.
+func TestTranscripts(t *testing.T) {
+	for _, transport := range []string{"memory", "websocket", "unix", "stdio"} {
+		t.Run(transport, func(t *testing.T) {
+			for _, f := range transcripts(t) {
+				if !f.For(transport) {
+					continue
+				}
+				if *update && transport != updateTransport && f.For(updateTransport) {
+					continue
+				}
+				t.Run(f.Name, func(t *testing.T) { runFile(t, f, transport) })
+			}
+		})
+	}
+}
+
+func transcripts(t *testing.T) []*transcript.File {
+	t.Helper()
+	files, err := transcript.ParseDir(filepath.Join("..", "transcripts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func runFile(t *testing.T, f *transcript.File, transport string) {
+	for _, assignment := range f.Env {
+		name, value, _ := strings.Cut(assignment, "=")
+		t.Setenv(name, value)
+	}
+	for _, s := range f.Scenarios {
+		t.Run(s.Name, func(t *testing.T) {
+			err := s.Run(serveInProcess(t, transport, f.Options), transcript.Options{Dir: realTempDir(t)})
+			if err != nil && *update {
+				err = s.Run(serveInProcess(t, transport, f.Options), transcript.Options{Dir: realTempDir(t), Update: true})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if !*update {
+		return
+	}
+	if err := os.WriteFile(f.Path, f.Format(), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// realTempDir is a directory whose path holds no symbolic links, as
+// fs/canonicalize answers it.
+func realTempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// serveInProcess starts a server of the options in a transcript's header, and
+// checks in the end that it goes away.
+func serveInProcess(t *testing.T, transport string, options map[string]string) transcript.Server {
+	t.Helper()
+	srv := server.New(serverOptions(t, options))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Errorf("the server does not end: %v", err)
+		}
+	})
+	limit := serverOptions(t, options).MaxMessageBytes
+	switch transport {
+	case "memory":
+		return memoryServer{srv, limit}
+	case "stdio":
+		return stdioServer{srv, limit}
+	case "unix":
+		return listenUnix(t, srv)
+	}
+	return listenWebSocket(t, srv)
+}
+
+// serverOptions understands the flags of the program that matter to the wire.
+func serverOptions(t *testing.T, flags map[string]string) *server.Options {
+	t.Helper()
+	o := &server.Options{Version: "0.0.0-test"}
+	for name, value := range flags {
+		number := func() int {
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				t.Fatalf("option %s: %v", name, err)
+			}
+			return n
+		}
+		switch name {
+		case "max-message-bytes":
+			o.MaxMessageBytes = int64(number())
+		case "max-connections":
+			o.MaxConnections = number()
+		case "max-sessions":
+			o.Session.MaxSessions = number()
+		case "max-processes-per-session":
+			o.Session.MaxProcesses = number()
+		case "retained-output-bytes":
+			o.Session.RetainedBytes = int64(number())
+		case "retained-output-total":
+			o.Session.Budget = process.NewBudget(int64(number()))
+		case "detached-output":
+			o.Session.EvictDetached = value == "evict"
+		case "detached-session-ttl":
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				t.Fatalf("option %s: %v", name, err)
+			}
+			o.Session.DetachedTTL = d
+		default:
+			t.Fatalf("unknown option %s", name)
+		}
+	}
+	return o
+}
+
+// TestTranscriptsOfCommand runs the transcripts against the server that
+// EXEC_SERVER_COMMAND starts, such as "codex exec-server". The released server
+// need not agree in all details, and must not agree where a scenario says that
+// it differs. With EXEC_SERVER_EXACT=1 the command is held to everything.
+func TestTranscriptsOfCommand(t *testing.T) {
+	command := strings.Fields(os.Getenv("EXEC_SERVER_COMMAND"))
+	if len(command) == 0 {
+		t.Skip("EXEC_SERVER_COMMAND is not set")
+	}
+	exact := os.Getenv("EXEC_SERVER_EXACT") == "1"
+	for _, transport := range []string{"websocket", "stdio"} {
+		t.Run(transport, func(t *testing.T) {
+			for _, f := range transcripts(t) {
+				if !f.For(transport) || len(f.Options) > 0 && !exact {
+					continue
+				}
+				for _, s := range f.Scenarios {
+					t.Run(f.Name+"/"+s.Name, func(t *testing.T) {
+						options := transcript.Options{Dir: realTempDir(t), Reference: !exact, Timeout: 4 * time.Second}
+						err := s.Run(commandServer{t, command, f, transport, new(string)}, options)
+						switch {
+						case err == nil && s.Differs != "" && !s.Maybe && !exact:
+							t.Errorf("agrees, although the transcript says that it differs: %s", s.Differs)
+						case err != nil && (s.Differs == "" || exact):
+							t.Error(err)
+						}
+					})
+				}
+			}
+		})
+	}
+}
