@@ -28,6 +28,8 @@ type Log struct {
 	budget *Budget
 	notify func() // called without locks after every new event
 
+	blocked func() // called without locks when waitRoom is about to wait
+
 	mu      sync.Mutex
 	room    sync.Cond     // broadcast when output may have become evictable
 	changed chan struct{} // closed at the next event; nil when nobody waits
@@ -55,8 +57,8 @@ type chunk struct {
 func (c *chunk) cost() int64 { return int64(len(c.Data)) + chunkCost }
 
 // newLog makes a log that retains up to limit bytes within the budget.
-func newLog(limit int64, budget *Budget, notify func()) *Log {
-	l := &Log{limit: limit, budget: budget, notify: notify}
+func newLog(limit int64, budget *Budget, notify, blocked func()) *Log {
+	l := &Log{limit: limit, budget: budget, notify: notify, blocked: blocked}
 	l.room.L = &l.mu
 	budget.add(l)
 	return l
@@ -229,6 +231,7 @@ func (l *Log) waitRoom() int {
 			return 0
 		}
 		full := l.budget.wait(func() bool {
+			l.blocked()
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.aborted
@@ -243,7 +246,7 @@ func (l *Log) waitRoom() int {
 func (l *Log) ownRoom() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for {
+	for told := false; ; {
 		if l.aborted {
 			return 0
 		}
@@ -251,6 +254,13 @@ func (l *Log) ownRoom() int {
 		}
 		if l.cost < l.limit {
 			return int(min(l.limit-l.cost, maxChunkBytes))
+		}
+		if !told {
+			told = true
+			l.mu.Unlock()
+			l.blocked()
+			l.mu.Lock()
+			continue
 		}
 		var timer *time.Timer
 		if wait := time.Until(l.polling); wait > 0 {

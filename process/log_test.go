@@ -18,7 +18,7 @@ func FuzzLogAgainstSlice(f *testing.F) {
 		ops = ops[:min(len(ops), 400)] // every step is checked against everything
 		const limit = 4096
 		budget := NewBudget(limit * 4)
-		l := newLog(limit, budget, func() {})
+		l := newLog(limit, budget, func() {}, func() {})
 		defer l.release()
 		var everything, streams []byte // each byte appended, and its stream
 		var segment []byte
@@ -139,7 +139,7 @@ func checkRead(t *testing.T, l *Log, after, maxBytes uint64) {
 func appendText(l *Log, stream, text string) { l.append(stream, []byte(text)) }
 
 func TestReadRules(t *testing.T) {
-	l := newLog(1<<20, NewBudget(1<<20), func() {})
+	l := newLog(1<<20, NewBudget(1<<20), func() {}, func() {})
 	appendText(l, protocol.Stdout, "one")
 	appendText(l, protocol.Stderr, "two")
 	zero, four := uint64(0), uint64(4)
@@ -173,7 +173,7 @@ func TestReadRules(t *testing.T) {
 }
 
 func TestEvictionIsTold(t *testing.T) {
-	l := newLog(1000, NewBudget(1<<20), func() {})
+	l := newLog(1000, NewBudget(1<<20), func() {}, func() {})
 	for i := range 20 {
 		l.append(protocol.Stdout, bytes.Repeat([]byte{byte(i)}, 100))
 		l.Ack(uint64(i + 1))
@@ -189,7 +189,7 @@ func TestEvictionIsTold(t *testing.T) {
 
 // What the owner may not have seen is not evicted: the child waits.
 func TestUnacknowledgedOutputBlocks(t *testing.T) {
-	l := newLog(1000, NewBudget(1<<20), func() {})
+	l := newLog(1000, NewBudget(1<<20), func() {}, func() {})
 	l.append(protocol.Stdout, make([]byte, 1000))
 	room := make(chan int)
 	wait := func() { room <- l.waitRoom() }
@@ -220,7 +220,7 @@ func TestUnacknowledgedOutputBlocks(t *testing.T) {
 
 // A reader that polls keeps what it has not read, although it was delivered.
 func TestPollingReaderIsProtected(t *testing.T) {
-	l := newLog(1000, NewBudget(1<<20), func() {})
+	l := newLog(1000, NewBudget(1<<20), func() {}, func() {})
 	l.append(protocol.Stdout, make([]byte, 600))
 	l.Next(0)
 	l.append(protocol.Stdout, make([]byte, 600))
@@ -239,7 +239,7 @@ func TestPollingReaderIsProtected(t *testing.T) {
 // The total budget takes the oldest delivered output first, whosever it is.
 func TestBudgetEvictsTheOldest(t *testing.T) {
 	budget := NewBudget(4000)
-	logs := []*Log{newLog(1<<20, budget, func() {}), newLog(1<<20, budget, func() {})}
+	logs := []*Log{newLog(1<<20, budget, func() {}, func() {}), newLog(1<<20, budget, func() {}, func() {})}
 	for i := range 36 {
 		l := logs[i%2]
 		l.append(protocol.Stdout, make([]byte, 50))
@@ -267,7 +267,7 @@ func TestBudgetEvictsTheOldest(t *testing.T) {
 }
 
 func TestChunksGrowUntilSeen(t *testing.T) {
-	l := newLog(1<<20, NewBudget(1<<20), func() {})
+	l := newLog(1<<20, NewBudget(1<<20), func() {}, func() {})
 	memory := make([]byte, 0, 100)
 	add := func(n int) {
 		from := len(memory)
@@ -289,7 +289,7 @@ func TestChunksGrowUntilSeen(t *testing.T) {
 }
 
 func TestWaitReturnsAtTheEnd(t *testing.T) {
-	l := newLog(1<<20, NewBudget(1<<20), func() {})
+	l := newLog(1<<20, NewBudget(1<<20), func() {}, func() {})
 	l.exited(0)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()

@@ -35,6 +35,7 @@ type Options struct {
 	RetainedBytes int64   // default DefaultRetainedBytes
 	Budget        *Budget // shared with other processes; nil: none
 	Notify        func()  // called without locks after every new event; must not block
+	Blocked       func()  // called without locks when output waits for an acknowledgement; must not block
 }
 
 // Process is one child and what is left of it. All methods may be called
@@ -73,6 +74,9 @@ func Start(spec Spec, opts *Options) (*Process, error) {
 	if o.Notify == nil {
 		o.Notify = func() {}
 	}
+	if o.Blocked == nil {
+		o.Blocked = func() {}
+	}
 	command, err := prepare(spec)
 	if err != nil {
 		return nil, err
@@ -82,7 +86,7 @@ func Start(spec Spec, opts *Options) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{
-		Log:      newLog(o.RetainedBytes, o.Budget, o.Notify),
+		Log:      newLog(o.RetainedBytes, o.Budget, o.Notify, o.Blocked),
 		spec:     spec,
 		pid:      child.pid,
 		master:   child.master,

@@ -106,7 +106,7 @@ func TestChildSetup(t *testing.T) {
 		echo leader $([ $$ = $3 ] && [ $$ = $4 ] && echo yes || echo no $$ $3 $4)
 		echo terminal $([ $5 != 0 ] && echo yes || echo no)
 		echo descriptors $(ls /proc/$$/fd | tr '\n' ' ')
-		grep -E 'Sig(Blk|Ign)' /proc/$$/status
+		grep -E "Sig(Blk|Ign)" /proc/self/status
 		stty size 2>/dev/null`
 	// Something that must not be inherited.
 	extra, err := os.Open(os.DevNull)

@@ -33,6 +33,7 @@ type heartbeat struct {
 	heard    atomic.Uint64 // grows with every sign of life
 	answers  atomic.Bool   // the peer has answered a ping
 	pinging  atomic.Bool   // a ping is being written
+	wantAck  atomic.Bool   // the source waits for an acknowledgement
 	lastPing uint64        // offset of the last ping for acknowledgement; the writer's own
 	silent   atomic.Bool   // the first ping was not answered in time, nor any since
 
@@ -88,6 +89,23 @@ func (c *Conn) eventSent() {
 		c.life.expectAnswer(c)
 	}
 	// A broken stream is noticed by the next write.
+	_ = c.pinger.Ping(sent)
+}
+
+// WantAck says that the source waits for an acknowledgement of what it has
+// supplied: once everything is sent the peer is pinged, however little it was.
+func (c *Conn) WantAck() {
+	c.life.wantAck.Store(true)
+	c.Wake()
+}
+
+// askAck is called by the writer when the source has nothing more.
+func (c *Conn) askAck() {
+	sent := c.sent.Load()
+	if !c.life.wantAck.Swap(false) || c.pinger == nil || sent == c.life.lastPing {
+		return
+	}
+	c.life.lastPing = sent
 	_ = c.pinger.Ping(sent)
 }
 

@@ -190,6 +190,7 @@ func (c *Conn) writeEvent(frame []byte) (_ []byte, ok bool) {
 	frame, ok = source.AppendEvent(frame, c.sent.Load())
 	c.out.sourceMu.Unlock()
 	if !ok {
+		c.askAck()
 		return frame, true
 	}
 	c.out.wake() // there may be more

@@ -136,6 +136,9 @@ func (c *connection) leave() {
 // Wake implements session.Peer.
 func (c *connection) Wake() { c.rpc.Wake() }
 
+// WantAck implements session.Peer.
+func (c *connection) WantAck() { c.rpc.WantAck() }
+
 // Probe implements session.Peer.
 func (c *connection) Probe() bool { return c.rpc.Probe(c.rpc.Context()) }
 

@@ -9,6 +9,9 @@ import (
 type Peer interface {
 	// Wake says that the outbox has something new. It must not block.
 	Wake()
+	// WantAck says that a process waits until what it has sent is
+	// acknowledged. It must not block.
+	WantAck()
 	// Probe asks for a sign of life and reports whether one came in time.
 	Probe() bool
 	// TakenOver ends the connection because another one has resumed its

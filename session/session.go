@@ -66,6 +66,7 @@ func (s *Session) Start(id string, spec process.Spec) error {
 		RetainedBytes: s.opts.RetainedBytes,
 		Budget:        s.opts.Budget,
 		Notify:        func() { s.notify(e) },
+		Blocked:       s.wantAck,
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,6 +123,16 @@ func (s *Session) notify(e *entry) {
 	if e.announced {
 		s.readyLocked(e)
 		s.noteClosedLocked(e)
+	}
+}
+
+// wantAck is called by a process that waits for room.
+func (s *Session) wantAck() {
+	s.mu.Lock()
+	out := s.out
+	s.mu.Unlock()
+	if out != nil {
+		out.peer.WantAck()
 	}
 }
 

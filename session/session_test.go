@@ -49,6 +49,8 @@ func (p *peer) Wake() {
 	}
 }
 
+func (p *peer) WantAck() {}
+
 func (p *peer) Probe() bool { return p.alive }
 
 func (p *peer) TakenOver() {
