@@ -57,9 +57,9 @@ func (s *stream) readNow(room int) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	waitErr := raw.Read(func(fd uintptr) bool {
+	// Not raw.Read, which fails when the next interruption is there already.
+	waitErr := raw.Control(func(fd uintptr) {
 		n, err = readFd(int(fd), s.buffer(room))
-		return true
 	})
 	if errors.Is(err, unix.EAGAIN) {
 		return 0, nil
