@@ -78,8 +78,8 @@ func TestAppendEnvelopes(t *testing.T) {
 
 func TestAppendEvents(t *testing.T) {
 	big := strings.Repeat("\x00\xffab", 20000)
-	for _, s := range append(texts, "not UTF-8: \xff\xfe.", big) {
-		id := strings.ToValidUTF8(s, "\ufffd")
+	for _, s := range append(texts, "not UTF-8: \xff\xfe.", "\x80", "a\xc0b", big) {
+		id := strings.Map(func(r rune) rune { return r }, s) // one U+FFFD for each wrong byte
 		chunk := protocol.Chunk{Seq: 1<<64 - 1, Stream: protocol.PTY, Data: []byte(s)}
 		encoded := base64.StdEncoding.EncodeToString([]byte(s))
 		exact := json.Number("18446744073709551615")
@@ -197,6 +197,7 @@ func FuzzAppendString(f *testing.F) {
 		f.Add(s)
 	}
 	f.Add("\xff\xed\xa0\x80a")
+	f.Add("\x80")
 	f.Fuzz(func(t *testing.T, s string) {
 		text, err := protocol.AppendNotification(nil, s, nil)
 		if err != nil {

@@ -57,12 +57,11 @@ func (l *Lines) Read(buf []byte) ([]byte, error) {
 // length of the line without its ending; buf holds the line, or the beginning
 // of one above the limit.
 func (l *Lines) line(buf []byte) (_ []byte, size int64, err error) {
-	room := uint64(l.limit) + uint64(len("\r\n"))
 	ending, last := 0, byte(0)
 	for {
 		part, err := l.r.ReadSlice('\n')
 		size += int64(len(part))
-		buf = append(buf, part[:min(uint64(len(part)), room-uint64(len(buf)))]...)
+		buf = append(buf, part[:min(int64(len(part)), l.limit-int64(len(buf)))]...)
 		if errors.Is(err, bufio.ErrBufferFull) {
 			last = part[len(part)-1]
 			continue

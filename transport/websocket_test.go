@@ -141,6 +141,20 @@ func TestFragments(t *testing.T) {
 	}
 }
 
+// TestLargeFragments has fragments whose sizes are no multiples of anything.
+func TestLargeFragments(t *testing.T) {
+	near, peer := dialRaw(t, 0)
+	msg := string(message(1, 1<<20))
+	go func() {
+		peer.send(frame(text, msg[:70_001]))
+		peer.send(frame(continuation, msg[70_001:370_004]))
+		peer.send(frame(fin|continuation, msg[370_004:]))
+	}()
+	if got, err := near.Read(nil); err != nil || string(got) != msg {
+		t.Errorf("%d bytes came different, %v", len(got), err)
+	}
+}
+
 func TestOutgoingFrames(t *testing.T) {
 	const most = 4 << 20
 	for _, test := range []struct{ size, frames int }{
@@ -408,6 +422,12 @@ func TestCloseWithUnreadInput(t *testing.T) {
 	}
 	<-closed
 	peer.expectClose(1008, "not you")
+	// Only our direction has ended.
+	select {
+	case <-reading:
+		t.Error("the socket was closed before the peer had answered")
+	default:
+	}
 	_ = peer.conn.Close()
 	within(t, "Read", func() { <-reading })
 }
