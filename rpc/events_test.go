@@ -73,7 +73,6 @@ type source struct {
 
 	mu     sync.Mutex
 	left   int
-	using  bool
 	acked  []uint64
 	broken error
 }
