@@ -101,14 +101,22 @@ func childCount(args []string) {
 			buf = binary.BigEndian.AppendUint64(buf, i)
 			i++
 		}
-		n, err := syscall.Write(1, buf)
-		if err != nil || n != len(buf) {
-			os.Exit(122)
-		}
-		total += int64(n)
-		binary.BigEndian.PutUint64(count[:], uint64(total))
-		if _, err := file.WriteAt(count[:], 0); err != nil {
-			os.Exit(123)
+		for rest := buf; len(rest) > 0; {
+			// The runtime's own signals interrupt a write to a terminal, which
+			// then returns early.
+			n, err := syscall.Write(1, rest)
+			if err == syscall.EINTR {
+				continue
+			}
+			if err != nil {
+				os.Exit(122)
+			}
+			rest = rest[n:]
+			total += int64(n)
+			binary.BigEndian.PutUint64(count[:], uint64(total))
+			if _, err := file.WriteAt(count[:], 0); err != nil {
+				os.Exit(123)
+			}
 		}
 	}
 }
