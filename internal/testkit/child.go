@@ -53,6 +53,7 @@ var children = map[string]func(args []string){
 	"exit":    childExit,
 	"signal":  childSignal,
 	"count":   childCount,
+	"pattern": childPattern,
 	"cat":     func([]string) { _, _ = io.Copy(os.Stdout, os.Stdin) },
 	"echo":    func(args []string) { fmt.Println(strings.Join(args, " ")) },
 	"flood":   childFlood,
@@ -61,6 +62,7 @@ var children = map[string]func(args []string){
 	"numbers": childNumbers,
 	"drain":   childDrain,
 	"close0":  childCloseStdin,
+	"use":     childUse,
 }
 
 // childExit exits with a code.
@@ -121,6 +123,23 @@ func childCount(args []string) {
 	}
 }
 
+// childPattern writes n bytes of Pattern to stdout, and exits with code 9.
+func childPattern(args []string) {
+	n, _ := strconv.ParseInt(args[0], 10, 64)
+	w := bufio.NewWriterSize(os.Stdout, 32<<10)
+	var number [8]byte
+	for i := uint64(0); n > 0; i++ {
+		binary.BigEndian.PutUint64(number[:], i)
+		m, err := w.Write(number[:min(n, 8)])
+		if err != nil {
+			os.Exit(124)
+		}
+		n -= int64(m)
+	}
+	_ = w.Flush()
+	os.Exit(9)
+}
+
 // Counted reads the file that "count" keeps.
 func Counted(path string) (int64, error) {
 	b, err := os.ReadFile(path)
@@ -149,7 +168,7 @@ func childFlood(args []string) {
 // childHold starts a copy of itself that keeps some streams and lives for an
 // hour, prints the copy's process id, and exits with code 7. Its arguments:
 // "setsid" to leave the session, "streams" to keep stdout and stderr, "hup" to
-// ignore SIGHUP.
+// ignore SIGHUP, "term" to ignore SIGTERM.
 func childHold(args []string) {
 	has := func(word string) bool {
 		for _, a := range args {
@@ -162,6 +181,9 @@ func childHold(args []string) {
 	if has("held") {
 		if has("hup") {
 			signal.Ignore(syscall.SIGHUP)
+		}
+		if has("term") {
+			signal.Ignore(syscall.SIGTERM)
 		}
 		fmt.Fprintln(os.NewFile(3, "ready"), "ready")
 		time.Sleep(time.Hour)
@@ -210,4 +232,17 @@ func childCloseStdin([]string) {
 	_ = os.Stdin.Close()
 	fmt.Println("closed")
 	time.Sleep(time.Hour)
+}
+
+// childUse uses so many MiB of memory and so many milliseconds of processor time.
+func childUse(args []string) {
+	mib, _ := strconv.Atoi(args[0])
+	ms, _ := strconv.Atoi(args[1])
+	memory := make([]byte, mib<<20)
+	for i := 0; i < len(memory); i += 4096 {
+		memory[i] = 1
+	}
+	for start := time.Now(); time.Since(start) < time.Duration(ms)*time.Millisecond; {
+	}
+	fmt.Println(memory[4096])
 }

@@ -3,6 +3,7 @@
 package testkit
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -75,4 +76,30 @@ func Zombies(t testing.TB) []string {
 		}
 	}
 	return zombies
+}
+
+// WithVariable lists the processes, but this one, that were started with an
+// environment variable of that value: what a test has started with it is found
+// whoever its parent is by now.
+func WithVariable(t testing.TB, name, value string) []string {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Skipf("processes cannot be looked at here: %v", err)
+	}
+	want := "\x00" + name + "=" + value + "\x00"
+	var found []string
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		vars, err := os.ReadFile("/proc/" + e.Name() + "/environ")
+		if err != nil || !strings.Contains("\x00"+string(vars), want) {
+			continue
+		}
+		line, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		found = append(found, fmt.Sprintf("%d %q", pid, line))
+	}
+	return found
 }

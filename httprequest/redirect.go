@@ -1,0 +1,84 @@
+package httprequest
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+)
+
+// follow makes the request that a response redirects to; nil when the response
+// is final. body is that of the first request.
+func follow(last *http.Request, response *http.Response, body []byte) (*http.Request, error) {
+	locations := response.Header["Location"]
+	if !isRedirect(response.StatusCode) || len(locations) == 0 {
+		return nil, nil
+	}
+	target, err := parseURL(locations[0], last.URL)
+	if scheme, ok := err.(*schemeError); ok {
+		return nil, fmt.Errorf("redirect target uses %w", scheme)
+	}
+	if err != nil {
+		return nil, nil // it leads nowhere, but is an answer
+	}
+	target.User = nil // the server has no business to choose it
+	next := &http.Request{
+		Method: last.Method, URL: target, Host: last.Host, Proto: last.Proto, ProtoMajor: last.ProtoMajor, ProtoMinor: last.ProtoMinor,
+		Header: maps.Clone(last.Header),
+	}
+	if dropsBody(response.StatusCode, last.Method) {
+		next.Method = http.MethodGet
+		remove(next.Header, "content-type", "content-encoding")
+	} else if last.ContentLength > 0 {
+		setBody(next, body)
+	}
+	if target.Scheme != last.URL.Scheme || target.Host != last.URL.Host {
+		next.Host = ""
+		remove(next.Header, "authorization", "cookie", "cookie2", "proxy-authorization", "www-authenticate")
+	}
+	if referer := referer(last.URL, target); referer == "" {
+		remove(next.Header, "referer")
+	} else {
+		next.Header["referer"] = []string{referer}
+	}
+	return next, nil
+}
+
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+// dropsBody reports whether the request after a redirect is a GET without body.
+func dropsBody(status int, method string) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound:
+		return method == http.MethodPost
+	case http.StatusSeeOther:
+		return method != http.MethodHead
+	}
+	return false
+}
+
+// referer is what target may know about where the request was before: nothing
+// when that was encrypted and target is not, and only its origin when target is
+// another one's.
+func referer(last, target *url.URL) string {
+	if last.Scheme == "https" && target.Scheme == "http" {
+		return ""
+	}
+	if last.Scheme != target.Scheme || last.Host != target.Host {
+		return last.Scheme + "://" + last.Host + "/"
+	}
+	return last.String()
+}
+
+func remove(header http.Header, names ...string) {
+	for _, name := range names {
+		delete(header, name)
+	}
+}

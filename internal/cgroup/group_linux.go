@@ -1,0 +1,184 @@
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Group is one control group that this program has made. Its methods may be
+// called concurrently, until Close.
+type Group struct {
+	path string
+	dir  int // descriptor of the directory
+}
+
+// make makes a group.
+func makeGroup(path string) (*Group, error) {
+	if err := unix.Mkdir(path, 0o755); err != nil {
+		return nil, &os.PathError{Op: "make control group", Path: path, Err: err}
+	}
+	g, err := openGroup(path)
+	if err != nil {
+		_ = unix.Rmdir(path)
+	}
+	return g, err
+}
+
+func openGroup(path string) (*Group, error) {
+	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open control group", Path: path, Err: err}
+	}
+	return &Group{path: path, dir: dir}, nil
+}
+
+// Path is the group's directory.
+func (g *Group) Path() string { return g.path }
+
+// Fd is a descriptor of the directory, to start a process in the group. It
+// belongs to the group.
+func (g *Group) Fd() int { return g.dir }
+
+// Close gives the descriptor back; the group stays.
+func (g *Group) Close() { _ = unix.Close(g.dir) }
+
+// Kill sends SIGKILL to everything in the group and in groups below. What is
+// being forked meanwhile is killed as well: nothing gets away.
+func (g *Group) Kill() error { return g.Set("cgroup.kill", "1") }
+
+// Set writes a file of the group.
+func (g *Group) Set(name, value string) error {
+	fd, err := unix.Openat(g.dir, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_, err = unix.Write(fd, []byte(value))
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		return fmt.Errorf("write %q to %s: %w", value, filepath.Join(g.path, name), err)
+	}
+	return nil
+}
+
+// Populated reports whether anything runs in the group or in groups below.
+func (g *Group) Populated() (bool, error) {
+	n, err := g.event("cgroup.events", "populated")
+	return n != 0, err
+}
+
+// OOMKills is how many processes of the group the kernel has killed because
+// there was no memory left. It fails where memory is not controlled.
+func (g *Group) OOMKills() (int, error) { return g.event("memory.events", "oom_kill") }
+
+// event reads one number from a file of lines with a name and a number.
+func (g *Group) event(file, name string) (int, error) {
+	text, err := g.read(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && key == name {
+			return strconv.Atoi(value)
+		}
+	}
+	return 0, fmt.Errorf("%s has no %q", filepath.Join(g.path, file), name)
+}
+
+func (g *Group) read(name string) (string, error) {
+	fd, err := unix.Openat(g.dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: filepath.Join(g.path, name), Err: err}
+	}
+	f := os.NewFile(uintptr(fd), filepath.Join(g.path, name))
+	defer f.Close()
+	var text bytes.Buffer
+	_, err = text.ReadFrom(f)
+	return text.String(), err
+}
+
+// Processes lists what runs in the group and in groups below.
+func (g *Group) Processes() ([]int, error) {
+	pids, err := processesOf(g.path)
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, os.ErrNotExist) {
+		return pids, nil // removed meanwhile
+	}
+	return pids, err
+}
+
+func processesOf(path string) ([]int, error) {
+	text, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, word := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			return pids, err
+		}
+		pids = append(pids, pid)
+	}
+	below, err := groupsBelow(path)
+	for _, path := range below {
+		more, err := processesOf(path)
+		if err == nil {
+			pids = append(pids, more...)
+		}
+	}
+	return pids, err
+}
+
+func groupsBelow(path string) ([]string, error) {
+	entries, err := os.ReadDir(path)
+	var groups []string
+	for _, e := range entries {
+		if e.IsDir() {
+			groups = append(groups, filepath.Join(path, e.Name()))
+		}
+	}
+	return groups, err
+}
+
+// Remove removes the group, and groups that what ran in it has made below; it
+// fails with EBUSY, and removes nothing, while anything runs there.
+func (g *Group) Remove() error { return remove(g.path) }
+
+func remove(path string) error {
+	err := unix.Rmdir(path)
+	if errors.Is(err, unix.EBUSY) {
+		err = removeBelow(path)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return &os.PathError{Op: "remove control group", Path: path, Err: err}
+	}
+	return nil
+}
+
+// removeBelow removes a group that has groups below, unless anything runs in
+// them: another server may live there, which needs its empty groups.
+func removeBelow(path string) error {
+	g, err := openGroup(path)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	if populated, err := g.Populated(); err != nil || populated {
+		return errors.Join(unix.EBUSY, err)
+	}
+	below, err := groupsBelow(path)
+	if err != nil {
+		return err
+	}
+	for _, b := range below {
+		if err := remove(b); err != nil {
+			return err
+		}
+	}
+	return unix.Rmdir(path)
+}

@@ -1,0 +1,2 @@
+// Package procfs reads what the Linux kernel tells about processes in /proc.
+package procfs
