@@ -10,9 +10,10 @@ TOOL := $(GO) tool -modfile=tools/go.mod
 LISTEN ?= ws://127.0.0.1:8765
 FUZZTIME ?= 60s
 COUNT ?= 1
+TIMEOUT ?= 10m
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build run test race lint fmt fuzz bench cover test-codex soak
+.PHONY: help build run test race lint fmt fuzz bench bench-codex microbench cover test-codex soak model chaos test-cuts
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -24,10 +25,10 @@ run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
 
 test: ## run all tests that need nothing but Go
-	$(GO) test -shuffle=on -count=$(COUNT) $(PACKAGES)
+	$(GO) test -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) $(PACKAGES)
 
 race: ## the same with the race detector, which needs a C compiler
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) $(PACKAGES)
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) $(PACKAGES)
 
 lint: ## formatting, vet on every platform, staticcheck
 	@test -z "$$($(TOOL) gofumpt -l .)" || { echo "gofumpt would change:"; $(TOOL) gofumpt -l .; exit 1; }
@@ -42,7 +43,14 @@ fmt: ## format the code
 fuzz: ## run every fuzz target for $(FUZZTIME)
 	FUZZTIME=$(FUZZTIME) GO=$(GO) scripts/fuzz
 
-bench: ## run the benchmarks
+bench: build ## measure the server (BENCHFLAGS=-help tells what can be chosen)
+	$(GO) run ./bench $(BENCHFLAGS) 'bin/exec-server --listen ws://127.0.0.1:0'
+
+bench-codex: build ## measure the server and the released Codex beside each other
+	$(GO) run ./bench $(BENCHFLAGS) 'bin/exec-server --listen ws://127.0.0.1:0' \
+		"$$(scripts/install-codex 0.169.0) exec-server --listen ws://127.0.0.1:0"
+
+microbench: ## run the benchmarks of the packages
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
 
 cover: ## write coverage/coverage.html
@@ -50,9 +58,18 @@ cover: ## write coverage/coverage.html
 	$(GO) test -coverpkg=$(PACKAGES) -coverprofile=coverage/coverage.out $(PACKAGES)
 	$(GO) tool cover -html=coverage/coverage.out -o coverage/coverage.html
 
-test-codex: ## drive released Codex clients against the server (installs them with npm)
+test-codex: ## released Codex clients with the server, and its server with our client (installs them with npm)
 	scripts/install-codex 0.169.0 0.130.0
-	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) ./test/codex
+	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) ./test/codex ./client
+
+model: ## 100,000 random operations against a reference model, with the race detector
+	CGO_ENABLED=1 MODEL_STEPS=100000 $(GO) test -race -count=1 -timeout 60m -v ./test/model
+
+chaos: ## 1,000 processes over a network that delays, stalls, cuts and forgets connections
+	CGO_ENABLED=1 CHAOS_PROCESSES=1000 $(GO) test -race -count=1 -timeout 60m -v ./test/chaos
+
+test-cuts: ## cut the link 1,000 times during a gigabyte, and during 10,000 writes
+	EXEC_SERVER_TEST_CUTS=full $(GO) test -count=1 -run Cuts -v -timeout 60m ./client
 
 soak: ## the suite 20 times with the race detector
-	$(MAKE) race COUNT=20
+	$(MAKE) race COUNT=20 TIMEOUT=90m

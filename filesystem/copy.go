@@ -12,6 +12,7 @@ import (
 // CopyOptions are the options of Copy.
 type CopyOptions struct {
 	Recursive bool // without it a directory is refused
+	Durable   bool // wait until the content of files is on disk
 
 	// Skipped, if not nil, is told of every special file in a directory that
 	// was not copied.
@@ -60,7 +61,7 @@ func Copy(ctx context.Context, from, to string, options CopyOptions) error {
 	case !info.Mode().IsRegular():
 		return &Refusal{textCopySpecial}
 	}
-	return copyFile(ctx, from, to)
+	return copyFile(ctx, from, to, options)
 }
 
 // refuseDescendant compares files, not names: there are many ways to spell a
@@ -99,7 +100,7 @@ func copyLink(from, to string) error {
 	return pathError("symlink", to, os.Symlink(text, to))
 }
 
-func copyFile(ctx context.Context, from, to string) error {
+func copyFile(ctx context.Context, from, to string, options CopyOptions) error {
 	src, size, err := openRegular(from, Follow)
 	if err != nil {
 		return err
@@ -118,7 +119,7 @@ func copyFile(ctx context.Context, from, to string) error {
 		writeTo: func(ctx context.Context, dst *os.File) (int64, error) {
 			return copyData(ctx, dst, src)
 		},
-	}, WriteOptions{Mode: &mode})
+	}, WriteOptions{Mode: &mode, Durable: options.Durable})
 }
 
 type copier struct {
@@ -152,7 +153,10 @@ func (c *copier) tree(from, to string) error {
 	defer func() { c.into = c.into[:len(c.into)-1] }()
 
 	var names []fs.DirEntry
-	err = eachEntry(c.ctx, from, func(_ *os.File, e fs.DirEntry) { names = append(names, e) })
+	err = eachEntry(c.ctx, from, func(_ *os.File, e fs.DirEntry) bool {
+		names = append(names, e)
+		return true
+	})
 	if err != nil {
 		return err
 	}
@@ -178,7 +182,7 @@ func (c *copier) entry(from, to string, kind fs.FileMode) error {
 		}
 		return nil
 	}
-	err := copyFile(c.ctx, from, to)
+	err := copyFile(c.ctx, from, to, c.options)
 	if refusal, ok := errors.AsType[*Refusal](err); ok && refusal.Text == textCopyOntoItself {
 		return nil // the two trees share this file: it is there already
 	}

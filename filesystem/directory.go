@@ -22,28 +22,24 @@ type DirEntry struct {
 // directoryBatch is how many entries are read between two looks at the context.
 const directoryBatch = 1024
 
-// ReadDirectory lists a directory, in the order the system has it. It follows
-// a link to a directory.
-func ReadDirectory(ctx context.Context, path string) ([]DirEntry, error) {
-	var list []DirEntry
-	err := eachEntry(ctx, path, func(dir *os.File, e fs.DirEntry) {
+// ReadDirectory calls visit for every entry of a directory, in the order the
+// system has them, until visit returns false. It follows a link to a directory.
+// Its memory does not depend on the size of the directory.
+func ReadDirectory(ctx context.Context, path string, visit func(DirEntry) bool) error {
+	return eachEntry(ctx, path, func(dir *os.File, e fs.DirEntry) bool {
 		entry := DirEntry{Name: e.Name(), IsSymlink: e.Type()&fs.ModeSymlink != 0}
 		mode := e.Type()
 		if entry.IsSymlink {
 			mode = targetMode(dir, path, e.Name())
 		}
 		entry.IsDirectory, entry.IsFile = mode.IsDir(), mode.IsRegular()
-		list = append(list, entry)
+		return visit(entry)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }
 
-// eachEntry calls visit for every entry of a directory, holding no more than a
-// batch of them.
-func eachEntry(ctx context.Context, path string, visit func(dir *os.File, e fs.DirEntry)) error {
+// eachEntry calls visit for the entries of a directory until it returns false,
+// holding no more than a batch of them.
+func eachEntry(ctx context.Context, path string, visit func(dir *os.File, e fs.DirEntry) bool) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -58,7 +54,9 @@ func eachEntry(ctx context.Context, path string, visit func(dir *os.File, e fs.D
 	for {
 		entries, err := dir.ReadDir(directoryBatch)
 		for _, e := range entries {
-			visit(dir, e)
+			if !visit(dir, e) {
+				return nil
+			}
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

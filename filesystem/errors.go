@@ -3,8 +3,9 @@ package filesystem
 import (
 	"errors"
 	"io/fs"
-	"strconv"
 	"syscall"
+
+	"execserver/internal/errno"
 )
 
 // Kind sorts errors the way a caller acts on them.
@@ -54,28 +55,15 @@ func Classify(err error) (Kind, string) {
 	if e, ok := errors.AsType[*UnknownHandleError](err); ok {
 		return NotFound, e.Error()
 	}
-	errno, ok := errors.AsType[syscall.Errno](err)
-	if !ok {
-		if errors.Is(err, fs.ErrNotExist) {
-			return NotFound, err.Error()
-		}
-		return Other, err.Error()
-	}
-	text := errnoText(errno) + " (os error " + strconv.Itoa(int(errno)) + ")"
+	text := errno.Text(err)
+	number, ok := errors.AsType[syscall.Errno](err)
 	switch {
-	case errors.Is(errno, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist):
 		return NotFound, text
-	case errors.Is(errno, fs.ErrPermission), isInvalid(errno):
+	case ok && (errors.Is(number, fs.ErrPermission) || isInvalid(number)):
 		return InvalidInput, text
 	}
 	return Other, text
-}
-
-func errnoText(errno syscall.Errno) string {
-	if text, ok := errnoTexts[errno]; ok {
-		return text
-	}
-	return errno.Error()
 }
 
 // pathError is the one way this package reports a failed system call.

@@ -11,9 +11,9 @@ import (
 )
 
 // DefaultReadLimit is the largest file that is read whole unless told
-// otherwise. In base64 it makes a message of 64 MiB, the most that existing
-// clients accept.
-const DefaultReadLimit = 48 << 20
+// otherwise. In base64 it makes a message of a little less than 64 MiB, the most
+// that existing clients accept.
+const DefaultReadLimit = 48<<20 - 1<<10
 
 // ReadOptions are the options of Open and ReadFile.
 type ReadOptions struct {

@@ -36,6 +36,10 @@ const (
 // explicit offsets, in any order, also concurrently; who wants an order keeps
 // it. Close releases everything.
 type Handles struct {
+	// Durable makes CloseHandle wait until what was written is on disk. Set it
+	// before the first use.
+	Durable bool
+
 	mu     sync.Mutex // guards the fields below; never held during I/O
 	open   map[string]*handle
 	closed bool
@@ -199,7 +203,11 @@ func (h *Handles) CloseHandle(id string) error {
 	if found == nil {
 		return nil
 	}
-	return pathError("close", id, found.close())
+	var err error
+	if h.Durable && found.mode == HandleReplace {
+		err = found.sync()
+	}
+	return pathError("close", id, errors.Join(err, found.close()))
 }
 
 func (h *Handles) drop(id string, mine *handle) {
@@ -209,6 +217,15 @@ func (h *Handles) drop(id string, mine *handle) {
 	}
 	h.mu.Unlock()
 	mine.close()
+}
+
+// sync waits until what was written is on disk.
+func (h *handle) sync() error {
+	<-h.ready
+	if h.f == nil {
+		return nil
+	}
+	return syncFile(h.f)
 }
 
 // close closes the file of a handle that is no longer in the table. While it

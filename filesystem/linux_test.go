@@ -10,7 +10,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
 )
+
+func isolateMounts() { testkit.IsolateMounts() }
 
 func mkfifo(t *testing.T, path string) string {
 	t.Helper()

@@ -15,6 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	isolateMounts()
 	goleak.VerifyTestMain(m)
 }
 
@@ -115,7 +116,7 @@ func TestEndedContextStopsEverything(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"GetMetadata":     func() error { _, err := filesystem.GetMetadata(ctx, file, filesystem.Follow); return err },
 		"ReadFile":        func() error { _, err := filesystem.ReadFile(ctx, file, filesystem.ReadOptions{}); return err },
-		"ReadDirectory":   func() error { _, err := filesystem.ReadDirectory(ctx, dir); return err },
+		"ReadDirectory":   func() error { _, err := readDirectory(ctx, dir); return err },
 		"Canonicalize":    func() error { _, err := filesystem.Canonicalize(ctx, file); return err },
 		"WriteFile":       func() error { return filesystem.WriteFile(ctx, file, []byte("y"), filesystem.WriteOptions{}) },
 		"CreateDirectory": func() error { return filesystem.CreateDirectory(ctx, dir+"/n", filesystem.CreateDirectoryOptions{}) },
@@ -147,7 +148,7 @@ func TestPathsMustBeAbsoluteAndWithoutNUL(t *testing.T) {
 		wantError(t, "GetMetadata", err, filesystem.InvalidInput, text)
 		_, err = filesystem.ReadFile(ctx, path, filesystem.ReadOptions{Links: filesystem.NoFollow})
 		wantError(t, "ReadFile", err, filesystem.InvalidInput, text)
-		_, err = filesystem.ReadDirectory(ctx, path)
+		_, err = readDirectory(ctx, path)
 		wantError(t, "ReadDirectory", err, filesystem.InvalidInput, text)
 		_, err = filesystem.Canonicalize(ctx, path)
 		wantError(t, "Canonicalize", err, filesystem.InvalidInput, text)
@@ -185,4 +186,12 @@ func TestJoinAndParent(t *testing.T) {
 			t.Errorf("Parent(%q) = %q, %v; want %q", path, parent, has, want)
 		}
 	}
+}
+
+func readDirectory(ctx context.Context, path string) (entries []filesystem.DirEntry, err error) {
+	err = filesystem.ReadDirectory(ctx, path, func(e filesystem.DirEntry) bool {
+		entries = append(entries, e)
+		return true
+	})
+	return entries, err
 }

@@ -17,33 +17,44 @@ type MissingWatch struct {
 	notify func(id uint64)
 
 	mu     sync.Mutex // guards the fields below
-	last   uint64     // highest id seen
+	last   uint64     // highest id claimed
 	slot   *missingSlot
 	closed bool
 }
 
 // NewMissingWatch returns a watch that calls notify, from a goroutine of its
 // own, when the paths of the watch with that id may have changed. Notify must
-// not wait for Watch or Close.
+// not wait for Arm or Close.
 func NewMissingWatch(notify func(id uint64)) *MissingWatch {
 	return &MissingWatch{notify: notify}
 }
 
-// Watch watches paths that must all be missing and, if present is not empty,
-// one that must stay as it is. Ids must grow; one that does not changes
-// nothing. Any other call ends the watch before, also if it is refused because
-// a path exists, has a link or a file on its way, or because there is too much
-// to watch.
-//
-// If Watch reports true, nothing is told until begin is called: after the
-// answer to the peer, which could not make sense of it earlier.
-func (w *MissingWatch) Watch(ctx context.Context, id uint64, missing []string, present string) (begin func(), watching bool) {
+// Claim says that a call of Arm with this id is to come, and reports whether it
+// may: ids must grow, and one that does not changes nothing. It does not block,
+// so whoever must keep calls in order can claim first and arm later.
+func (w *MissingWatch) Claim(id uint64) bool {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.closed || id <= w.last {
+		return false
+	}
+	w.last = id
+	return true
+}
+
+// Arm watches paths that must all be missing and, if present is not empty, one
+// that must stay as it is, under the id claimed last. It ends the watch before,
+// also if it is refused because a path exists, has a link or a file on its way,
+// or because there is too much to watch.
+//
+// If Arm reports true, nothing is told until begin is called: after the answer
+// to the peer, which could not make sense of it earlier.
+func (w *MissingWatch) Arm(ctx context.Context, id uint64, missing []string, present string) (begin func(), watching bool) {
+	w.mu.Lock()
+	if w.closed || id != w.last {
 		w.mu.Unlock()
 		return nil, false
 	}
-	w.last = id
 	old := w.slot
 	w.slot = nil
 	w.mu.Unlock()
@@ -54,7 +65,7 @@ func (w *MissingWatch) Watch(ctx context.Context, id uint64, missing []string, p
 		return nil, false
 	}
 	w.mu.Lock()
-	if w.closed || w.last != id { // replaced already
+	if w.closed || id != w.last { // replaced already
 		w.mu.Unlock()
 		slot.stop()
 		return nil, false

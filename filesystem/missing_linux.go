@@ -11,6 +11,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
+// WatchesMissing says whether a MissingWatch can ever watch anything here.
+const WatchesMissing = true
+
 // missingSlot is one watch under way. Its goroutine ends when something has
 // happened or stop is called, whatever comes first.
 type missingSlot struct {

@@ -34,6 +34,14 @@ func newMissingWatch(t *testing.T) *missingWatch {
 	return w
 }
 
+// Watch claims and arms at once.
+func (w *missingWatch) Watch(ctx context.Context, id uint64, missing []string, present string) (begin func(), watching bool) {
+	if !w.Claim(id) {
+		return nil, false
+	}
+	return w.Arm(ctx, id, missing, present)
+}
+
 // next watches under the next id and reports whether that was accepted.
 func (w *missingWatch) next(missing []string, present string) bool {
 	w.t.Helper()
@@ -231,6 +239,28 @@ func TestMissingWatchSlot(t *testing.T) {
 	if after := openDescriptors(t); after != before {
 		t.Errorf("%d descriptors open, %d before", after, before)
 	}
+}
+
+// Of calls that are armed in another order than they were claimed in, the last
+// one that was claimed counts.
+func TestMissingWatchOvertaken(t *testing.T) {
+	dir := t.TempDir()
+	ctx := context.Background()
+	w := newMissingWatch(t)
+	if !w.Claim(1) || !w.Claim(2) || w.Claim(2) {
+		t.Fatal("ids need not grow")
+	}
+	begin, watching := w.Arm(ctx, 2, []string{dir + "/a"}, "")
+	if !watching {
+		t.Fatal("not watching")
+	}
+	begin()
+	if _, watching := w.Arm(ctx, 1, []string{dir + "/b"}, ""); watching {
+		t.Error("a call that was replaced is watching")
+	}
+	put(t, dir+"/a", "")
+	w.id = 2
+	w.wantTold("the last call")
 }
 
 // The answer goes first.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -146,16 +147,32 @@ func TestReadDirectory(t *testing.T) {
 		{Name: "to-file", IsFile: true, IsSymlink: true},
 	}
 	for _, path := range []string{dir, filepath.Join(dir, "d", "up")} {
-		got, err := filesystem.ReadDirectory(ctx, path)
+		got, err := readDirectory(ctx, path)
 		ok(t, "ReadDirectory", err)
 		slices.SortFunc(got, func(a, b filesystem.DirEntry) int { return strings.Compare(a.Name, b.Name) })
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", path, diff)
 		}
 	}
-	empty, err := filesystem.ReadDirectory(ctx, mkdir(t, filepath.Join(dir, "empty")))
+	empty, err := readDirectory(ctx, mkdir(t, filepath.Join(dir, "empty")))
 	if err != nil || len(empty) != 0 {
 		t.Errorf("empty directory: %v, %v", empty, err)
+	}
+}
+
+// Whoever has seen enough of a directory does not read the rest.
+func TestReadDirectoryStops(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 10 {
+		put(t, filepath.Join(dir, strconv.Itoa(i)), "")
+	}
+	seen := 0
+	err := filesystem.ReadDirectory(context.Background(), dir, func(filesystem.DirEntry) bool {
+		seen++
+		return seen < 3
+	})
+	if err != nil || seen != 3 {
+		t.Errorf("%d entries, %v", seen, err)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestSpecialFilesNeverBlock(t *testing.T) {
 			})
 		}
 		within(t, "ReadDirectory "+name, func() {
-			_, err := filesystem.ReadDirectory(ctx, path)
+			_, err := readDirectory(ctx, path)
 			wantError(t, "ReadDirectory "+name, err, filesystem.Other, notDir)
 		})
 		within(t, "Canonicalize "+name, func() { filesystem.Canonicalize(ctx, path) })
@@ -105,7 +105,8 @@ func TestSpecialFilesNeverBlock(t *testing.T) {
 		within(t, "MissingWatch "+name, func() {
 			w := filesystem.NewMissingWatch(func(uint64) {})
 			defer w.Close()
-			if _, watching := w.Watch(ctx, 1, []string{path, path + "/x"}, path); watching {
+			w.Claim(1)
+			if _, watching := w.Arm(ctx, 1, []string{path, path + "/x"}, path); watching {
 				t.Errorf("MissingWatch %s is watching", name)
 			}
 		})

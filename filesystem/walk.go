@@ -26,6 +26,9 @@ type WalkOptions struct {
 	MaxDirectories int
 	// MaxEntries is how many names are looked at, whether listed or not.
 	MaxEntries int
+	// MaxPathBytes is how many bytes the paths of entries and errors may have
+	// together; 0 means no limit.
+	MaxPathBytes int
 
 	// FollowDirectorySymlinks enters links to directories, each real directory
 	// once. Without it such links are not even listed.
@@ -51,7 +54,7 @@ type WalkError struct {
 type WalkResult struct {
 	Entries   []WalkEntry
 	Errors    []WalkError
-	Truncated bool // a limit on directories or entries left something out
+	Truncated bool // a limit on directories, entries or bytes left something out
 }
 
 // Walk lists the files and directories below root: level by level, each
@@ -109,6 +112,7 @@ type walker struct {
 	seen        map[any]bool // real directories entered or to be entered
 	directories int
 	looked      int // entries looked at
+	pathBytes   int // of the result
 }
 
 type walkDirectory struct {
@@ -145,7 +149,9 @@ func (w *walker) next(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		w.result.Errors = append(w.result.Errors, WalkError{dir.path, err})
+		if w.room(dir.path) {
+			w.result.Errors = append(w.result.Errors, WalkError{dir.path, err})
+		}
 		return nil
 	}
 	for i, e := range entries {
@@ -153,10 +159,23 @@ func (w *walker) next(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		w.looked++
-		w.visit(dir, e)
+		if w.visit(dir, e); w.result.Truncated {
+			return nil
+		}
 	}
 	w.result.Truncated = more
 	return nil
+}
+
+// room reports whether another path fits into the result, and truncates it
+// otherwise.
+func (w *walker) room(path string) bool {
+	if limit := w.options.MaxPathBytes; limit > 0 && w.pathBytes+len(path) > limit {
+		w.result.Truncated = true
+		return false
+	}
+	w.pathBytes += len(path)
+	return true
 }
 
 func (w *walker) visit(dir walkDirectory, e fs.DirEntry) {
@@ -170,9 +189,10 @@ func (w *walker) visit(dir walkDirectory, e fs.DirEntry) {
 		mode = info.Mode().Type()
 	}
 	switch {
+	case !mode.IsRegular() && !mode.IsDir(), !w.room(path):
 	case mode.IsRegular():
 		w.result.Entries = append(w.result.Entries, WalkEntry{Path: path})
-	case mode.IsDir():
+	default:
 		w.result.Entries = append(w.result.Entries, WalkEntry{Path: path, IsDirectory: true})
 		if !w.options.PruneHiddenDirectories || !strings.HasPrefix(e.Name(), ".") {
 			w.enqueue(path, dir.depth+1)
@@ -190,11 +210,12 @@ func readSorted(ctx context.Context, path string, limit int) (entries []fs.DirEn
 			entries, more = entries[:limit], true
 		}
 	}
-	err = eachEntry(ctx, path, func(_ *os.File, e fs.DirEntry) {
+	err = eachEntry(ctx, path, func(_ *os.File, e fs.DirEntry) bool {
 		entries = append(entries, e)
 		if len(entries) >= 2*limit+directoryBatch {
 			cut()
 		}
+		return true
 	})
 	cut()
 	return entries, more, err

@@ -189,6 +189,31 @@ func TestWalkLargeDirectory(t *testing.T) {
 	runtime.KeepAlive(r)
 }
 
+// What a walk returns is bounded in bytes, too.
+func TestWalkPathBytes(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c/d"} {
+		put(t, filepath.Join(dir, name), "")
+	}
+	options := walkAll
+	one := len(dir) + len("/a")
+	for bytes, want := range map[int]string{
+		one - 1:   "...",
+		one:       "a ...",
+		3*one - 1: "a b ...",
+		3 * one:   "a b c/ ...",
+		4*one + 1: "a b c/ ...",
+		4*one + 2: "a b c/ c/d",
+		0:         "a b c/ c/d",
+		1 << 20:   "a b c/ c/d",
+	} {
+		options.MaxPathBytes = bytes
+		if got := walk(t, dir, options); got != want {
+			t.Errorf("%d bytes: got %s, want %s", bytes, got, want)
+		}
+	}
+}
+
 func TestWalkStopsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 50 {

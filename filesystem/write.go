@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // WriteOptions are the options of WriteFile.
@@ -123,6 +125,18 @@ func writeBlocks(ctx context.Context, f *os.File, data []byte) (int64, error) {
 	}
 	return total, nil
 }
+
+// syncFile waits until what was written to a file or directory is on disk. Some
+// files are never, and say EINVAL.
+func syncFile(f *os.File) error {
+	if err := fsync(f); err != nil && !errors.Is(err, syscall.EINVAL) {
+		return cause(err)
+	}
+	return nil
+}
+
+// For tests, which cannot see what is on disk.
+var fsync = (*os.File).Sync
 
 // copyBlock is how much is written between two looks at the context.
 const copyBlock = 8 << 20

@@ -243,9 +243,7 @@ func (w *writer) finish(f *os.File) error {
 		}
 	}
 	if w.options.Durable {
-		if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: nothing to sync there
-			return cause(err)
-		}
+		return syncFile(f)
 	}
 	return nil
 }
@@ -259,11 +257,9 @@ func (w *writer) sync(target place) error {
 	if err != nil {
 		return w.failed("sync", err)
 	}
-	defer unix.Close(fd)
-	if err := unix.Fsync(fd); err != nil && err != unix.EINVAL {
-		return w.failed("sync", err)
-	}
-	return nil
+	dir := plainFile(fd, "directory")
+	defer dir.Close()
+	return w.failed("sync", syncFile(dir))
 }
 
 func (w *writer) writeDevice(ctx context.Context, p place) error {

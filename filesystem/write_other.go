@@ -77,7 +77,7 @@ func finish(f *os.File, size int64, options WriteOptions) error {
 		}
 	}
 	if options.Durable {
-		return f.Sync()
+		return syncFile(f)
 	}
 	return nil
 }

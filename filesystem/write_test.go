@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -134,5 +136,59 @@ func TestExpectedSHA256LetsOneWriterThrough(t *testing.T) {
 			t.Fatalf("round %d: %d writers got through", round, wrote)
 		}
 		put(t, file, "0")
+	}
+}
+
+// Durable writes wait for the disk: the content first, and then the name.
+func TestDurableWrites(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	var synced []string
+	filesystem.OnSync(t, func(f *os.File) {
+		info, err := f.Stat()
+		ok(t, "stat", err)
+		what := "directory"
+		if info.Mode().IsRegular() {
+			what = fmt.Sprint("file of ", info.Size())
+		}
+		synced = append(synced, what)
+	})
+	var h filesystem.Handles
+	defer h.Close()
+	check := func(what string, content string, named bool, err error) {
+		t.Helper()
+		ok(t, what, err)
+		want := []string{}
+		if content != "" {
+			want = append(want, "file of "+content)
+			if named && runtime.GOOS == "linux" {
+				want = append(want, "directory")
+			}
+		}
+		if !slices.Equal(synced, want) {
+			t.Errorf("%s: %v, want %v", what, synced, want)
+		}
+		synced = nil
+	}
+	file := filepath.Join(dir, "f")
+	durable := filesystem.WriteOptions{Durable: true}
+	check("new file", "3", true, filesystem.WriteFile(ctx, file, []byte("new"), durable))
+	check("old file", "4", true, filesystem.WriteFile(ctx, file, []byte("file"), durable))
+	check("copy", "4", true, filesystem.Copy(ctx, file, filepath.Join(dir, "g"), filesystem.CopyOptions{Durable: true}))
+	ok(t, "link", os.Link(file, filepath.Join(dir, "link")))
+	check("in place", "5", false, filesystem.WriteFile(ctx, file, []byte("place"), durable))
+	check("not durable", "", false, filesystem.WriteFile(ctx, file, []byte("x"), filesystem.WriteOptions{}))
+
+	for _, durable := range []bool{true, false} {
+		h := filesystem.Handles{Durable: durable}
+		ok(t, "open", h.Open(ctx, "w", file, filesystem.HandleReplace))
+		ok(t, "write", h.WriteBlock(ctx, "w", 0, []byte("block")))
+		content := ""
+		if durable {
+			content = "5"
+		}
+		check("blocks", content, false, h.CloseHandle("w"))
+		ok(t, "open", h.Open(ctx, "r", file, filesystem.HandleRead))
+		check("reader", "", false, h.CloseHandle("r"))
 	}
 }

@@ -7,7 +7,8 @@ import (
 
 // Budget bounds the output retained by all processes together. When it is used
 // up, the oldest output that its owner has is evicted first, whichever process
-// it came from; when there is none, children block.
+// it came from, then the beginnings that are kept for snapshots; when there is
+// nothing left, children block.
 //
 // All methods may be called concurrently.
 type Budget struct {
@@ -101,7 +102,7 @@ func (b *Budget) reclaim() bool {
 			}
 		}
 		if oldest == nil {
-			return found
+			return found || b.reclaimHeads(logs)
 		}
 		oldest.evictSome()
 		found = true

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"execserver/internal/testkit"
 	"execserver/process"
+	"execserver/protocol"
 )
 
 func TestOutputIsNumberedBeforeExited(t *testing.T) {
@@ -156,9 +158,10 @@ func TestTerminateGivesUpStreamsHeldOutsideTheGroup(t *testing.T) {
 }
 
 // The released client terminates after every closed; what a command left in the
-// background without its streams survives that, and dies with Kill.
+// background without its streams survives that, and dies with its owner.
 func TestTerminateAfterClosedKillsNothing(t *testing.T) {
-	p := start(t, child("hold"), nil)
+	owner := newOwnership(t, nil).NewOwner()
+	p := start(t, child("hold"), &process.Options{Owner: owner, Name: "held"})
 	s := follow(t, p)
 	pid, err := strconv.Atoi(strings.TrimSpace(s.all))
 	if err != nil {
@@ -172,18 +175,60 @@ func TestTerminateAfterClosedKillsNothing(t *testing.T) {
 	if !testkit.Alive(pid) {
 		t.Fatal("the background process is gone")
 	}
-	group := p.Leftover()
-	if group == 0 || !group.Alive() {
-		t.Fatalf("Leftover is %d", group)
+	list := owner.Background()
+	if len(list) != 1 || list[0].Pid != pid || list[0].Name != "held" {
+		t.Errorf("Background is %+v, want process %d", list, pid)
 	}
-	p.Kill()
-	testkit.WaitFor(t, testTimeout, func() error { return goneError(pid) })
-	testkit.WaitFor(t, testTimeout, func() error {
-		if group.Alive() {
-			return fmt.Errorf("group %d is alive", group)
+	owner.End(protocol.EndedBySessionExpired)
+	owner.Wait()
+	if testkit.Alive(pid) {
+		t.Error("the background process has outlived its owner")
+	}
+	if list := owner.Background(); len(list) > 0 {
+		t.Errorf("Background is %+v after the end of the owner", list)
+	}
+}
+
+// A process that is being started while its owner ends is either refused or
+// ended, too.
+func TestStartWhileTheOwnerEnds(t *testing.T) {
+	o := newOwnership(t, nil)
+	for range 30 {
+		owner := o.NewOwner()
+		started := make(chan *process.Process)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for {
+					p, err := process.Start(process.Spec{Argv: []string{"/bin/sleep", "100"}, Dir: "/"}, &process.Options{Owner: owner})
+					if err != nil {
+						return
+					}
+					started <- p
+				}
+			})
 		}
-		return nil
-	})
+		procs := []*process.Process{<-started}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			owner.End(protocol.EndedByServerShutdown)
+			wg.Wait()
+			close(started)
+		}()
+		for p := range started {
+			procs = append(procs, p)
+		}
+		<-ended
+		owner.Wait()
+		for _, p := range procs {
+			if testkit.Alive(p.Pid()) {
+				t.Errorf("process %d is alive", p.Pid())
+			}
+			<-p.Closed()
+			p.Release()
+		}
+	}
 }
 
 func TestInterrupt(t *testing.T) {
@@ -197,13 +242,13 @@ func TestInterrupt(t *testing.T) {
 			}
 			return nil
 		})
-		if err := p.Interrupt(); err != nil {
+		if err := p.Signal(syscall.SIGINT); err != nil {
 			t.Fatal(err)
 		}
 		if s := follow(t, p); s.code != 130 {
 			t.Errorf("tty=%v: code %d", tty, s.code)
 		}
-		if err := p.Interrupt(); err != nil {
+		if err := p.Signal(syscall.SIGINT); err != nil {
 			t.Errorf("signal after the end: %v", err)
 		}
 	}

@@ -4,55 +4,36 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 )
 
-// killGroupLocked signals the leader's process group; signal 0 only looks. The
-// group's number belongs to it as long as it has a member; when the leader has
-// been reaped and a process has its number, the number has been given to
+// signalGroup sends a signal to the leader's process group, which may be gone.
+// The group's number belongs to it as long as it has a member; when the leader
+// has been reaped and a process has its number, the number has been given to
 // another, and the group is gone.
-func (p *Process) killGroupLocked(sig syscall.Signal) error {
-	if !p.groupKnownLocked() {
+func (p *Process) signalGroup(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped && !groupAlive(p.pid) {
 		return nil
 	}
-	err := syscall.Kill(-p.pid, sig)
-	if errors.Is(err, syscall.ESRCH) && sig != 0 {
-		return nil
+	if err := signalGroup(p.pid, sig); err != nil {
+		return fmt.Errorf("signal process group %d: %w", p.pid, err)
 	}
-	return err
+	return nil
 }
 
-// groupKnownLocked reports whether the group's number still means our group.
-func (p *Process) groupKnownLocked() bool {
-	if !p.reaped {
-		return true
+// signalGroup sends a signal to a group that is known to be the one meant.
+func signalGroup(leader int, sig syscall.Signal) error {
+	if err := syscall.Kill(-leader, sig); !errors.Is(err, syscall.ESRCH) {
+		return err
 	}
-	err := syscall.Kill(p.pid, 0)
-	return errors.Is(err, syscall.ESRCH)
+	return nil
 }
 
-// Group is what may be left of a closed process: the number of its group.
-type Group int
-
-// Leftover returns the group if it still has members, else 0.
-func (p *Process) Leftover() Group {
-	if !p.groupAlive() {
-		return 0
-	}
-	return Group(p.pid)
+// groupAlive reports whether the group of a leader that has been reaped has
+// members.
+func groupAlive(leader int) bool {
+	return errors.Is(syscall.Kill(leader, 0), syscall.ESRCH) && syscall.Kill(-leader, 0) == nil
 }
-
-// Alive reports whether the group has members.
-func (g Group) Alive() bool {
-	return errors.Is(syscall.Kill(int(g), 0), syscall.ESRCH) && syscall.Kill(-int(g), 0) == nil
-}
-
-// Kill sends SIGKILL to the group if it has members.
-func (g Group) Kill() {
-	if g.Alive() {
-		_ = syscall.Kill(-int(g), syscall.SIGKILL)
-	}
-}
-
-// Interrupt sends SIGINT to the leader's process group.
-func (p *Process) Interrupt() error { return p.Signal(syscall.SIGINT) }

@@ -11,6 +11,10 @@ import (
 // that finds less than its size free waits, unless the queue is empty.
 const maxQueuedInput = 8 << 20
 
+// queuedCost is what a queued write counts besides its bytes, so that many small
+// ones do not cost many times the limit.
+const queuedCost = 64
+
 // rememberedWrites is how many writeIds are remembered, the latest ones.
 const rememberedWrites = 4096
 
@@ -23,14 +27,24 @@ type input struct {
 
 	mu      sync.Mutex
 	room    chan struct{} // closed when the queue shrinks; nil when nobody waits
-	queue   [][]byte
-	queued  int
-	writing bool // the goroutine exists, or a caller is writing
+	queue   []queued
+	cost    int  // of queue
+	writing bool // the goroutine exists
+	ending  bool // nothing more is taken; the input is closed when the queue is empty
 	closed  bool // the child does not take input any more
 	seen    map[string]bool
 	order   []string // of seen, a ring once it is full
 	oldest  int
 }
+
+// queued is one thing to be done in order: write data, or else give the terminal
+// a size, or else close the input.
+type queued struct {
+	data []byte
+	size *protocol.TerminalSize
+}
+
+func (q queued) cost() int { return len(q.data) + queuedCost }
 
 func newInput(file *os.File, own bool) *input {
 	return &input{file: file, own: own}
@@ -44,7 +58,7 @@ func (in *input) hasRoom(n int) bool {
 }
 
 func (in *input) hasRoomLocked(n int) bool {
-	return in.closed || in.queued == 0 || in.queued+n <= maxQueuedInput
+	return in.closed || in.ending || in.cost == 0 || in.cost+n+queuedCost <= maxQueuedInput
 }
 
 func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wait func(func())) (protocol.WriteStatus, bool) {
@@ -62,7 +76,7 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 	switch {
 	case in.repeatedLocked(writeID):
 		return protocol.WriteAccepted, false
-	case in.closed:
+	case in.closed, in.ending:
 		return protocol.WriteStdinClosed, false
 	}
 	if !in.writing && len(data) > 0 {
@@ -72,12 +86,7 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 		}
 	}
 	if len(data) > 0 {
-		in.queue = append(in.queue, append([]byte(nil), data...))
-		in.queued += len(data)
-		if !in.writing {
-			in.writing = true
-			go in.drain()
-		}
+		in.enqueueLocked(queued{data: append([]byte(nil), data...)})
 	}
 	in.rememberLocked(writeID)
 	return protocol.WriteAccepted, false
@@ -115,8 +124,57 @@ func (in *input) waitRoom(n int, cancel <-chan struct{}) bool {
 	}
 }
 
-// drain writes the queue, blocking while the child does not read; close of the
-// file unblocks it.
+func (in *input) enqueueLocked(q queued) {
+	in.queue = append(in.queue, q)
+	in.cost += q.cost()
+	if !in.writing {
+		in.writing = true
+		go in.drain()
+	}
+}
+
+// end closes the input once everything queued before has been written.
+func (in *input) end() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case in.closed, in.ending:
+	case len(in.queue) == 0:
+		in.closeLocked()
+	default:
+		in.ending = true
+		in.enqueueLocked(queued{})
+	}
+}
+
+// ended reports whether nothing more is taken.
+func (in *input) ended() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.closed || in.ending
+}
+
+// resize gives the terminal a size once everything queued before has been
+// written.
+func (in *input) resize(size protocol.TerminalSize) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	last := len(in.queue) - 1
+	switch {
+	case in.closed:
+		return nil // nobody is there to see it
+	case last < 0:
+		return resize(in.file, size)
+	case last > 0 && in.queue[last].size != nil: // the first may be at work
+		in.queue[last].size = &size
+	default:
+		in.enqueueLocked(queued{size: &size})
+	}
+	return nil
+}
+
+// drain works the queue off, blocking while the child does not read; close of
+// the file unblocks it.
 func (in *input) drain() {
 	for {
 		in.mu.Lock()
@@ -125,20 +183,34 @@ func (in *input) drain() {
 			in.mu.Unlock()
 			return
 		}
-		data := in.queue[0]
+		next := in.queue[0]
 		in.mu.Unlock()
-		_, err := in.file.Write(data)
+		done := in.do(next)
 		in.mu.Lock()
-		if err != nil {
+		if !done {
 			in.closeLocked()
 		} else if !in.closed {
-			in.queue[0] = nil
+			in.queue[0] = queued{}
 			in.queue = in.queue[1:]
-			in.queued -= len(data)
+			in.cost -= next.cost()
 			in.signalLocked()
 		}
 		in.mu.Unlock()
 	}
+}
+
+// do is false when the input is to be closed.
+func (in *input) do(q queued) bool {
+	switch {
+	case q.size != nil:
+		// A size that the terminal does not take is no reason to stop writing.
+		_ = resize(in.file, *q.size)
+		return true
+	case q.data != nil:
+		_, err := in.file.Write(q.data)
+		return err == nil
+	}
+	return false
 }
 
 func (in *input) signalLocked() {
@@ -160,7 +232,7 @@ func (in *input) closeLocked() {
 		return
 	}
 	in.closed = true
-	in.queue, in.queued = nil, 0
+	in.queue, in.cost = nil, 0
 	in.signalLocked()
 	if in.own {
 		_ = in.file.Close()

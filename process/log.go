@@ -34,22 +34,32 @@ type Log struct {
 	room    sync.Cond     // broadcast when output may have become evictable
 	changed chan struct{} // closed at the next event; nil when nobody waits
 	chunks  []chunk       // oldest first
-	cost    int64         // of chunks
+	cost    int64         // of chunks and heads
 	last    uint64        // the number given last
-	acked   uint64        // the owner has everything up to here
+	total   uint64        // bytes of output numbered so far
+	acked   Position      // the owner has everything up to here
 	polled  uint64        // a reader that polls has everything up to here…
 	polling time.Time     // …and counts until then
 	evict   bool          // evict what nobody has, rather than block
 	aborted bool          // output is not waited for any more
+	waiting int           // streams that wait for room
+	pace    pace
+
+	streams   []streamRecord
+	headLimit int    // bytes of each stream's beginning that outlive eviction
+	born      uint64 // when the log was made, as a stamp of chunks
 
 	droppedBytes uint64
 	exitSeq      uint64 // 0: not exited
-	exitCode     int
-	closedSeq    uint64 // 0: not closed
+	exitOffset   uint64 // bytes of output numbered before
+	exit         protocol.ExitRecord
+	exitCh       chan struct{} // closed when exited
+	closedSeq    uint64        // 0: not closed
 }
 
 type chunk struct {
 	protocol.Chunk
+	offset uint64 // bytes of output before it
 	stamp  uint64 // orders chunks over all processes by age
 	sealed bool   // somebody has seen it
 }
@@ -58,7 +68,10 @@ func (c *chunk) cost() int64 { return int64(len(c.Data)) + chunkCost }
 
 // newLog makes a log that retains up to limit bytes within the budget.
 func newLog(limit int64, budget *Budget, notify, blocked func()) *Log {
-	l := &Log{limit: limit, budget: budget, notify: notify, blocked: blocked}
+	l := &Log{
+		limit: limit, budget: budget, notify: notify, blocked: blocked,
+		headLimit: headLimit(limit), born: budget.stamp(), exitCh: make(chan struct{}),
+	}
 	l.room.L = &l.mu
 	budget.add(l)
 	return l
@@ -76,10 +89,13 @@ const (
 
 // Event is one numbered event. Data is immutable.
 type Event struct {
-	Kind     EventKind
-	Seq      uint64
-	Output   protocol.Chunk // Output
-	ExitCode int            // Exited
+	Kind   EventKind
+	Seq    uint64
+	Offset uint64              // bytes of output numbered before it
+	Output protocol.Chunk      // Output
+	Exit   protocol.ExitRecord // Exited
+
+	Waiting bool // output waits until this is acknowledged
 }
 
 // Next returns the first event after the number, if there is one. A chunk that
@@ -92,13 +108,13 @@ func (l *Log) Next(after uint64) (Event, bool) {
 	if i < len(l.chunks) && !(hasExit && l.exitSeq < l.chunks[i].Seq) {
 		c := &l.chunks[i]
 		c.sealed = true
-		return Event{Kind: Output, Seq: c.Seq, Output: c.Chunk}, true
+		return Event{Kind: Output, Seq: c.Seq, Offset: c.offset, Output: c.Chunk, Waiting: l.waiting > 0}, true
 	}
 	switch {
 	case hasExit:
-		return Event{Kind: Exited, Seq: l.exitSeq, ExitCode: l.exitCode}, true
+		return Event{Kind: Exited, Seq: l.exitSeq, Offset: l.exitOffset, Exit: l.exit}, true
 	case l.closedSeq > after:
-		return Event{Kind: Closed, Seq: l.closedSeq}, true
+		return Event{Kind: Closed, Seq: l.closedSeq, Offset: l.total}, true
 	}
 	return Event{}, false
 }
@@ -113,23 +129,6 @@ func (l *Log) Last() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
-}
-
-// Acked returns the number up to which the owner has everything.
-func (l *Log) Acked() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.acked
-}
-
-// Ack notes that the owner has everything up to the number, so that it may be
-// evicted.
-func (l *Log) Ack(seq uint64) {
-	l.mu.Lock()
-	l.acked = max(l.acked, seq)
-	l.room.Broadcast()
-	l.mu.Unlock()
-	l.budget.wake()
 }
 
 // SetEvict says whether output that the owner does not have may be evicted.
@@ -170,15 +169,39 @@ func (l *Log) append(stream string, data []byte) {
 		l.budget.use(cost)
 	} else {
 		l.last++
-		c := chunk{Chunk: protocol.Chunk{Seq: l.last, Stream: stream, Data: data}, stamp: l.budget.stamp()}
+		c := chunk{
+			Chunk:  protocol.Chunk{Seq: l.last, Stream: stream, Data: data},
+			offset: l.total, stamp: l.budget.stamp(),
+		}
 		cost = c.cost()
 		l.chunks = append(l.chunks, c)
 		l.budget.use(cost)
 	}
 	l.cost += cost
+	l.total += uint64(len(data))
+	l.streamLocked(stream).total += uint64(len(data))
 	for l.cost > l.limit && l.evictOldestLocked() {
 	}
 	l.signalLocked()
+	tell := l.pace.now(len(data), l.growingLocked(), l.tellLate)
+	l.mu.Unlock()
+	if tell {
+		l.notify()
+	}
+}
+
+// growingLocked is the size of the chunk that may still grow.
+func (l *Log) growingLocked() int {
+	if len(l.chunks) == 0 {
+		return maxChunkBytes // evicted already, which is to be told
+	}
+	return len(l.chunks[len(l.chunks)-1].Data)
+}
+
+// tellLate tells of output that was gathered.
+func (l *Log) tellLate() {
+	l.mu.Lock()
+	l.pace.armed = false
 	l.mu.Unlock()
 	l.notify()
 }
@@ -197,14 +220,16 @@ func (c *chunk) grow(stream string, data []byte, last uint64) bool {
 	return false
 }
 
-// evictOldestLocked drops the oldest chunk if that may be.
+// evictOldestLocked drops the oldest chunk if that may be, but for what it holds
+// of its stream's beginning.
 func (l *Log) evictOldestLocked() bool {
 	if len(l.chunks) == 0 || !l.evictableLocked(&l.chunks[0]) {
 		return false
 	}
 	c := &l.chunks[0]
-	l.cost -= c.cost()
-	l.budget.use(-c.cost())
+	freed := c.cost() - l.keepHeadLocked(c)
+	l.cost -= freed
+	l.budget.use(-freed)
 	l.droppedBytes += uint64(len(c.Data))
 	*c = chunk{}
 	l.chunks = l.chunks[1:]
@@ -215,15 +240,16 @@ func (l *Log) evictableLocked(c *chunk) bool {
 	if l.evict {
 		return true
 	}
-	if c.Seq > l.acked {
+	if c.Seq > l.acked.Seq {
 		return false
 	}
 	return c.Seq <= l.polled || !l.polling.After(time.Now())
 }
 
 // waitRoom blocks while the retention is full of output that may not be
-// evicted, and returns how many bytes may be read then; 0 means that output is
-// not wanted any more.
+// evicted, and returns how many bytes may be read then, which may exceed the
+// limit by less than a chunk per stream; 0 means that output is not wanted any
+// more.
 func (l *Log) waitRoom() int {
 	for {
 		n := l.ownRoom()
@@ -253,10 +279,13 @@ func (l *Log) ownRoom() int {
 		for l.cost >= l.limit && l.evictOldestLocked() {
 		}
 		if l.cost < l.limit {
-			return int(min(l.limit-l.cost, maxChunkBytes))
+			// Not cut to what is left: the smaller the reads, the more of them.
+			return int(min(l.limit, maxChunkBytes))
 		}
 		if !told {
 			told = true
+			l.waiting++
+			defer func() { l.waiting-- }()
 			l.mu.Unlock()
 			l.blocked()
 			l.mu.Lock()
@@ -283,10 +312,11 @@ func (l *Log) abort() {
 }
 
 // exited numbers the end of the leader.
-func (l *Log) exited(code int) {
+func (l *Log) exited(how protocol.ExitRecord) {
 	l.mu.Lock()
 	l.last++
-	l.exitSeq, l.exitCode = l.last, code
+	l.exitSeq, l.exitOffset, l.exit = l.last, l.total, how
+	close(l.exitCh)
 	l.signalLocked()
 	l.mu.Unlock()
 	l.notify()
@@ -315,7 +345,9 @@ func (l *Log) release() {
 	l.mu.Lock()
 	l.budget.use(-l.cost)
 	l.cost, l.chunks = 0, nil
+	l.dropHeadsLocked()
 	l.aborted = true
+	l.pace.stop()
 	l.room.Broadcast()
 	l.mu.Unlock()
 	l.budget.remove(l)
@@ -334,8 +366,8 @@ func (l *Log) Read(after uint64, maxBytes *uint64) *protocol.ReadResult {
 		DroppedBytes: l.droppedBytes,
 	}
 	if r.Exited {
-		code := l.exitCode
-		r.ExitCode = &code
+		how := l.exit
+		r.Exit = &how
 	}
 	var size uint64
 	for i := l.firstAfterLocked(after); i < len(l.chunks); i++ {
@@ -401,7 +433,7 @@ func (l *Log) IsClosed() bool {
 func (l *Log) SizeAfter(after uint64) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	size := 256
+	size := 512
 	for i := l.firstAfterLocked(after); i < len(l.chunks); i++ {
 		size += chunkCost + len(l.chunks[i].Data)/3*4 + 4
 	}

@@ -161,9 +161,9 @@ func TestReadRules(t *testing.T) {
 			t.Errorf("%s: %d chunks, nextSeq %d", test.name, len(r.Chunks), r.NextSeq)
 		}
 	}
-	l.exited(3)
+	l.exited(protocol.ExitRecord{ExitCode: 3})
 	l.closed()
-	if r := l.Read(2, nil); !r.Exited || !r.Closed || *r.ExitCode != 3 || r.NextSeq != 5 {
+	if r := l.Read(2, nil); !r.Exited || !r.Closed || r.Exit.ExitCode != 3 || r.NextSeq != 5 {
 		t.Errorf("after the end: %+v", r)
 	}
 	large := uint64(1 << 20)
@@ -290,7 +290,7 @@ func TestChunksGrowUntilSeen(t *testing.T) {
 
 func TestWaitReturnsAtTheEnd(t *testing.T) {
 	l := newLog(1<<20, NewBudget(1<<20), func() {}, func() {})
-	l.exited(0)
+	l.exited(protocol.ExitRecord{})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	l.Wait(ctx, 1)

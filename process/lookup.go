@@ -32,7 +32,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // command is a Spec with everything looked up.
 type command struct {
-	path string // of the program
+	path string // of the program; relative to dir unless absolute
 	argv []string
 	env  []string
 	dir  string
@@ -90,14 +90,11 @@ func hasNUL(list []string) bool {
 }
 
 // lookup finds a program as execvp does, with the child's PATH and relative to
-// the child's directory.
+// the child's directory. The path is spelled as execvp spells it, because a
+// script sees it as its $0.
 func lookup(program string, spec Spec) (string, error) {
 	if strings.ContainsRune(program, '/') || strings.ContainsRune(program, filepath.Separator) {
-		path := program
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(spec.Dir, path)
-		}
-		path, err := executable(path)
+		path, err := executable(program, spec.Dir)
 		if err != nil {
 			return "", &Error{Program: program, Reason: "program", Err: err}
 		}
@@ -109,10 +106,7 @@ func lookup(program string, spec Spec) (string, error) {
 	}
 	var denied error
 	for _, dir := range filepath.SplitList(list) {
-		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(spec.Dir, dir)
-		}
-		path, err := executable(filepath.Join(dir, program))
+		path, err := executable(inDirectory(dir, program), spec.Dir)
 		if err == nil {
 			return path, nil
 		}
@@ -124,6 +118,23 @@ func lookup(program string, spec Spec) (string, error) {
 		return "", &Error{Program: program, Reason: fmt.Sprintf("program, in PATH %q", list), Err: denied}
 	}
 	return "", &Error{Program: program, Reason: fmt.Sprintf("program not found in PATH %q", list), Err: syscall.ENOENT}
+}
+
+// inDirectory is the path of a program in an element of PATH, where the empty
+// one is the working directory.
+func inDirectory(dir, program string) string {
+	if dir == "" {
+		return program
+	}
+	return dir + string(filepath.Separator) + program
+}
+
+// absolute is where a path that is relative to dir leads.
+func absolute(path, dir string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
 }
 
 // reason is the errno inside an error of package os, or the error itself.

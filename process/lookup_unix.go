@@ -15,17 +15,19 @@ func searchPath(env map[string]string) (list string, ok bool) {
 	return list, ok
 }
 
-// executable checks that path is a file that we may execute. The kernel has the
-// last word; this finds the right error early.
-func executable(path string) (string, error) {
-	info, err := os.Stat(path)
+// executable checks that path, relative to dir unless absolute, is a file that
+// we may execute. The kernel has the last word; this finds the right error
+// early.
+func executable(path, dir string) (string, error) {
+	file := absolute(path, dir)
+	info, err := os.Stat(file)
 	switch {
 	case err != nil:
 		return "", reason(err)
 	case !info.Mode().IsRegular():
 		return "", syscall.EACCES
 	}
-	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS); err != nil {
+	if err := unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS); err != nil {
 		return "", err
 	}
 	return path, nil

@@ -18,9 +18,12 @@ import (
 func TestMain(m *testing.M) {
 	testkit.Main()
 	testkit.InheritNothing()
+	if owning() {
+		runOwning(m)
+	}
 	// The thread that spawns children must live as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("execserver/process.init.func1.1"),
-		goleak.IgnoreAnyFunction("execserver/process.init.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("execserver/process.runSpawns"),
+		goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }
 
 // story is all that a process's log has told.
@@ -28,7 +31,8 @@ type story struct {
 	output map[string]string // by stream
 	all    string
 	events []process.Event
-	code   int
+	exit   protocol.ExitRecord
+	code   int // of exit
 }
 
 const testTimeout = 20 * time.Second
@@ -60,7 +64,7 @@ func follow(t *testing.T, p *process.Process) story {
 			s.output[e.Output.Stream] += string(e.Output.Data)
 			s.all += string(e.Output.Data)
 		case process.Exited:
-			s.code = e.ExitCode
+			s.exit, s.code = e.Exit, e.Exit.ExitCode
 		case process.Closed:
 			return s
 		}
@@ -115,4 +119,13 @@ func write(t *testing.T, p *process.Process, data string) protocol.WriteStatus {
 		t.Fatal("write was cancelled")
 	}
 	return status
+}
+
+func newOwnership(t testing.TB, opts *process.OwnershipOptions) *process.Ownership {
+	t.Helper()
+	o, err := process.NewOwnership(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
 }

@@ -7,9 +7,9 @@
 package process
 
 import (
-	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,7 +28,17 @@ type Spec struct {
 	Env       map[string]string // the whole environment
 	TTY       bool              // a terminal instead of pipes
 	PipeStdin bool              // without TTY: a pipe instead of /dev/null
+
+	Size   protocol.TerminalSize // with TTY; zero: DefaultSize
+	Limits Limits
+
+	// KeepDescendants lets go of what the process has left running when it
+	// closes: nothing owns that any more, and it outlives the program.
+	KeepDescendants bool
 }
+
+// DefaultSize is what clients expect of a terminal whose size nobody gave.
+var DefaultSize = protocol.TerminalSize{Rows: 24, Cols: 80}
 
 // Options of Start. The zero value means the defaults.
 type Options struct {
@@ -36,6 +46,15 @@ type Options struct {
 	Budget        *Budget // shared with other processes; nil: none
 	Notify        func()  // called without locks after every new event; must not block
 	Blocked       func()  // called without locks when output waits for an acknowledgement; must not block
+
+	// Owner owns the process and what it leaves running. nil: nobody owns that,
+	// and MeansProcessGroup finds what Terminate shall end.
+	Owner *Owner
+	// Name of the process in Background.
+	Name string
+	// DrainTimeout bounds how long descendants that outlive the leader and
+	// hold its streams keep it from closing; 0: as long as they hold them.
+	DrainTimeout time.Duration
 }
 
 // Process is one child and what is left of it. All methods may be called
@@ -44,27 +63,60 @@ type Process struct {
 	// Log holds the numbered events.
 	Log *Log
 
-	spec    Spec
+	about   Description
+	limits  Limits
+	opts    Options
+	tree    *tree
 	stdin   *input // nil: no stdin to write to
 	streams []*stream
 	master  *os.File // of the terminal, else nil
 
-	mu     sync.Mutex
-	pid    int
-	reaped bool // the leader has been waited for; pid may belong to another
-
+	mu       sync.Mutex
+	pid      int
+	reaped   bool // the leader has been waited for; pid may belong to another
+	closing  bool // too late to end it: closed is about to be numbered
+	ending   ending
+	killed   chan struct{} // closed when the killed tree is gone; nil: not killed
+	timers   []*time.Timer // stopped when it closes
+	grace    *time.Timer   // of timers: kills what was asked to end; nil: nothing was
+	graceEnd time.Time     // when that is
+	asking   atomic.Bool   // somebody asks what is outside of the group
 	reapedCh chan struct{} // closed when reaped
 	closedCh chan struct{} // closed after the closed event
-	finish   sync.Once
 }
 
-// Start spawns a child. A failure is an *Error, and nothing is left behind. Close
-// the process with Release when its events are not needed any more.
+// Start spawns a child. A failure is an *Error or a *LimitError, and nothing is
+// left behind. Close the process with Release when its events are not needed any
+// more.
 func Start(spec Spec, opts *Options) (*Process, error) {
-	var o Options
-	if opts != nil {
-		o = *opts
+	if spec.Size == (protocol.TerminalSize{}) {
+		spec.Size = DefaultSize
 	}
+	p := &Process{limits: spec.Limits, reapedCh: make(chan struct{}), closedCh: make(chan struct{})}
+	if opts != nil {
+		p.opts = *opts
+	}
+	p.opts.complete()
+	command, err := prepare(spec)
+	if err != nil {
+		return nil, err
+	}
+	p.tree, err = p.opts.Owner.plant(p, spec)
+	if err != nil {
+		return nil, err
+	}
+	child, err := spawn(command, p.tree)
+	if err != nil {
+		p.tree.uproot()
+		return nil, err
+	}
+	p.about = describe(spec, child.pid)
+	p.Log = newLog(p.opts.RetainedBytes, p.opts.Budget, p.opts.Notify, p.opts.Blocked)
+	p.run(child)
+	return p, nil
+}
+
+func (o *Options) complete() {
 	if o.RetainedBytes <= 0 {
 		o.RetainedBytes = DefaultRetainedBytes
 	}
@@ -77,33 +129,46 @@ func Start(spec Spec, opts *Options) (*Process, error) {
 	if o.Blocked == nil {
 		o.Blocked = func() {}
 	}
-	command, err := prepare(spec)
-	if err != nil {
-		return nil, err
+	if o.Owner == nil {
+		o.Owner = DefaultOwnership().newOwner()
 	}
-	child, err := spawn(command)
-	if err != nil {
-		return nil, err
-	}
-	p := &Process{
-		Log:      newLog(o.RetainedBytes, o.Budget, o.Notify, o.Blocked),
-		spec:     spec,
-		pid:      child.pid,
-		master:   child.master,
-		reapedCh: make(chan struct{}),
-		closedCh: make(chan struct{}),
-	}
+}
+
+// run starts what accompanies a child that has been spawned.
+func (p *Process) run(child *child) {
+	p.mu.Lock()
+	p.pid, p.master = child.pid, child.master
+	p.mu.Unlock()
 	if child.stdin != nil {
 		p.stdin = newInput(child.stdin, child.master == nil)
 	}
+	var limit *outputLimit
+	if most := p.limits.MaxOutputBytes; most > 0 {
+		limit = &outputLimit{over: func() { p.end(protocol.EndedByOutputLimit) }}
+		limit.left.Store(most)
+	}
 	for _, out := range child.outputs {
-		p.streams = append(p.streams, newStream(p.Log, out.name, out.file))
+		p.streams = append(p.streams, newStream(p.Log, out.name, out.file, limit))
 	}
 	for _, s := range p.streams {
 		go s.run()
 	}
+	if p.tree.started(p.pid) {
+		p.end(protocol.EndedBySessionExpired) // the owner has ended meanwhile
+	}
+	if timeout := p.limits.Timeout; timeout > 0 {
+		p.after(timeout, func() { p.endGracefully(protocol.EndedByTimeout, TimeoutGrace) })
+	}
 	go p.wait(child)
-	return p, nil
+}
+
+// after runs f after some time unless the process closes before.
+func (p *Process) after(d time.Duration, f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closing {
+		p.timers = append(p.timers, time.AfterFunc(d, f))
+	}
 }
 
 // Pid is the leader's process id, which is also its process group and session.
@@ -112,10 +177,10 @@ func (p *Process) Pid() int { return p.pid }
 // wait tells the end of the story: the leader is reaped, what its streams hold
 // is read, exited is numbered, the streams end, closed is numbered.
 func (p *Process) wait(child *child) {
-	status := child.wait(func(reap func() bool) bool {
+	status, usage, known := child.wait(func(reap func() bool) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.reaped = reap()
+		p.reaped = p.tree.reap(reap)
 		return p.reaped
 	})
 	close(p.reapedCh)
@@ -125,29 +190,52 @@ func (p *Process) wait(child *child) {
 	for _, s := range p.streams {
 		<-s.drained
 	}
-	p.Log.exited(exitCode(status))
+	p.mu.Lock()
+	ending := p.ending
+	p.mu.Unlock()
+	record := exitRecord(status, known, usage, ending)
+	record.OOMKilled = p.tree.oomKilled()
+	p.Log.exited(record)
 	if p.stdin != nil && p.master != nil {
 		p.stdin.close() // a terminal takes input even when nobody is there
+	}
+	if p.opts.DrainTimeout > 0 {
+		p.after(p.opts.DrainTimeout, p.finishStreams)
 	}
 	for _, s := range p.streams {
 		<-s.ended
 	}
+	p.beginClosing()
 	if p.stdin != nil {
 		p.stdin.close()
 	}
 	for _, s := range p.streams {
 		_ = s.file.Close()
 	}
+	p.tree.closed()
 	close(p.closedCh)
 	p.Log.closed()
 }
 
-// exitCode is the code that clients expect: 128+n for death by signal n.
-func exitCode(status syscall.WaitStatus) int {
-	if status.Signaled() {
-		return 128 + int(status.Signal())
+// beginClosing is the point from which on the process cannot be ended any more.
+// What somebody has begun to end is gone before, as far as it can be killed.
+func (p *Process) beginClosing() {
+	p.mu.Lock()
+	asked := p.ending.asked
+	p.mu.Unlock()
+	if asked {
+		p.kill(p.tree.collect()) // those that have let go of the streams, and still linger
 	}
-	return status.ExitStatus()
+	p.mu.Lock()
+	p.closing = true
+	for _, t := range p.timers {
+		t.Stop()
+	}
+	killed := p.killed
+	p.mu.Unlock()
+	if killed != nil {
+		<-killed
+	}
 }
 
 // Exited reports whether the leader has ended and its exited event is numbered.
@@ -178,92 +266,164 @@ func (p *Process) Write(data []byte, writeID *string, cancel <-chan struct{}, wa
 	return p.stdin.write(data, writeID, cancel, wait)
 }
 
-// Signal sends a signal to the leader's process group. A group that is gone is
-// no error.
+// Signal sends a signal of the client to the leader's process group. A group
+// that is gone is no error.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.killGroupLocked(sig); err != nil {
-		return fmt.Errorf("signal process group %d: %w", p.pid, err)
-	}
-	return nil
+	p.ending.noteSignal(sig)
+	p.mu.Unlock()
+	return p.signalGroup(sig)
 }
 
-// Terminate ends a process that is not closed yet: SIGKILL to its group, now.
-// It reports whether the process had not exited. Output that was written
-// before is still delivered; a stream that something outside the group holds is
-// given up after it has been drained. After closed, Terminate does nothing: what
-// let go of its streams may live on.
-func (p *Process) Terminate() (running bool) {
-	select {
-	case <-p.closedCh:
+// Terminate ends a process that is not closed yet, and everything that it has
+// started: SIGKILL, now. It reports whether the process had not exited. Output
+// that was written before is still delivered, and closed is numbered when all is
+// gone. After closed, Terminate does nothing: what let go of its streams may
+// live on.
+func (p *Process) Terminate() (running bool) { return p.end(protocol.EndedByClient) }
+
+// TerminateGracefully asks everything that a process has started to end, by
+// SIGTERM, and kills what has not when the time is up, or when the leader has
+// ended and nothing holds its streams any more. It returns at once, and is
+// otherwise like Terminate.
+func (p *Process) TerminateGracefully(grace time.Duration) (running bool) {
+	return p.endGracefully(protocol.EndedByClient, grace)
+}
+
+// end kills the tree of a process that is not closed yet.
+func (p *Process) end(cause protocol.EndedBy) (running bool) {
+	if !p.noteEnding(cause, false) {
 		return false
-	default:
 	}
 	running = !p.Exited()
-	p.kill()
-	p.finish.Do(func() { go p.finishStreams() })
+	p.kill(p.tree.collect())
 	return running
 }
 
-// Kill ends the process and whatever of its group is left, also after closed.
-func (p *Process) Kill() {
-	p.Terminate()
-	p.kill()
+func (p *Process) endGracefully(cause protocol.EndedBy, grace time.Duration) (running bool) {
+	if !p.noteEnding(cause, true) {
+		return false
+	}
+	running = !p.Exited()
+	p.ask()
+	p.killAfter(grace, cause)
+	return running
 }
 
-// Abandon makes a killed process close although nobody takes its output: what
-// the retention cannot hold is lost.
-func (p *Process) Abandon() { p.Log.abort() }
+// ask sends SIGTERM to everything that belongs to the process, and lets what is
+// stopped have it.
+func (p *Process) ask() {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, sigCont} {
+		_ = p.signalGroup(sig) // it may not be ours to signal; then nothing helps
+	}
+	if !p.asking.CompareAndSwap(false, true) {
+		return
+	}
+	go func() { // ends when it has looked at every process twice
+		defer p.asking.Store(false)
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, sigCont} {
+			p.tree.signalOthers(sig)
+		}
+	}()
+}
 
-func (p *Process) kill() {
+// killAfter kills the tree when the grace is over; of several, the first to end
+// counts.
+func (p *Process) killAfter(grace time.Duration, cause protocol.EndedBy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// The group may be gone, and nothing else can go wrong for its owner.
-	_ = p.killGroupLocked(syscall.SIGKILL)
+	end := time.Now().Add(grace)
+	switch {
+	case p.closing:
+	case p.grace == nil:
+		p.grace, p.graceEnd = time.AfterFunc(grace, func() { p.end(cause) }), end
+		p.timers = append(p.timers, p.grace)
+	case end.Before(p.graceEnd):
+		p.grace.Reset(grace)
+		p.graceEnd = end
+	}
 }
 
-// groupTimeout bounds the wait for a killed group to be gone; members that are
-// zombies of a parent that does not reap stay for ever.
-const groupTimeout = time.Second
+// noteEnding remembers who ends the process; false means that it is too late.
+func (p *Process) noteEnding(cause protocol.EndedBy, asked bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing {
+		return false
+	}
+	if !p.reaped {
+		p.ending.note(cause)
+	}
+	p.ending.asked = p.ending.asked || asked
+	return true
+}
 
-// finishStreams waits until the killed group is gone, so that nothing is
-// written any more by what was killed, and then ends the streams that something
-// else still holds.
-func (p *Process) finishStreams() {
-	deadline := time.NewTimer(groupTimeout)
-	defer deadline.Stop()
-	pause := time.Millisecond
-	select {
-	case <-p.reapedCh:
-	case <-deadline.C:
+// kill sends SIGKILL to everything that belongs to the process. The leader's
+// group gets it first and at once, lest a shell see its children die and tell
+// about it; others kills what tree.collect has found.
+func (p *Process) kill(others func()) {
+	p.mu.Lock()
+	if p.closing {
+		p.mu.Unlock()
+		return
 	}
-	for p.groupAlive() {
+	first := p.killed == nil
+	if first {
+		p.killed = make(chan struct{}) // from now on it does not close before
+	}
+	killed := p.killed
+	p.mu.Unlock()
+	_ = p.signalGroup(syscall.SIGKILL) // gone, or not ours to kill
+	others()
+	if first {
+		go p.finish(killed)
+	}
+}
+
+// treeTimeout bounds how long a killed tree keeps the process from closing:
+// there are processes that the kernel cannot kill.
+const treeTimeout = time.Second
+
+// finish sees to it that a killed tree is gone, so that nothing is written any
+// more by what was killed, and then ends the streams that others still hold.
+func (p *Process) finish(killed chan<- struct{}) {
+	gone := make(chan struct{})
+	go func() { // ends after killTimeout at the latest
+		defer close(gone)
 		select {
-		case <-p.closedCh:
-			return
-		case <-deadline.C:
-			for _, s := range p.streams {
-				s.finish()
-			}
-			return
-		case <-time.After(pause):
+		case <-p.reapedCh:
+		case <-time.After(treeTimeout):
 		}
-		p.kill()
-		pause = min(2*pause, 50*time.Millisecond)
+		p.tree.kill()
+	}()
+	select {
+	case <-gone:
+	case <-time.After(treeTimeout):
 	}
+	close(killed)
+	p.finishStreams()
+}
+
+// finishStreams ends the streams, whoever holds them, once what they hold now
+// has been read.
+func (p *Process) finishStreams() {
 	for _, s := range p.streams {
 		s.finish()
 	}
 }
 
-// GroupAlive reports whether anything of the leader's group lives.
-func (p *Process) groupAlive() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.killGroupLocked(0) == nil && p.groupKnownLocked()
-}
+// Kill ends the process; its owner's End ends what it has left as well.
+func (p *Process) Kill() { p.end(protocol.EndedBySessionExpired) }
+
+// Abandon makes a killed process close although nobody takes its output: what
+// the retention cannot hold is lost.
+func (p *Process) Abandon() { p.Log.abort() }
 
 // Release gives back the retained output. The process must be closed or be
 // killed by the caller before.
-func (p *Process) Release() { p.Log.release() }
+func (p *Process) Release() {
+	p.Log.release()
+	if p.opts.Owner.index == 0 {
+		p.opts.Owner.forget()
+	}
+}

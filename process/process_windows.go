@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"execserver/protocol"
 )
 
 // exitNotice is the handle that tells when the child has ended.
@@ -16,7 +18,7 @@ type exitNotice struct {
 }
 
 // spawn starts a child.
-func spawn(c command) (*child, error) {
+func spawn(c command, _ *tree) (*child, error) {
 	ours, theirs, err := makeStreams(c.spec)
 	for _, f := range theirs {
 		defer f.Close()
@@ -37,17 +39,21 @@ func spawn(c command) (*child, error) {
 
 // wait waits for the child. Its id stays ours while the handle is open, so
 // nothing has to be locked.
-func (c *child) wait(locked func(reap func() bool) bool) (status syscall.WaitStatus) {
+func (c *child) wait(locked func(reap func() bool) bool) (syscall.WaitStatus, *protocol.Rusage, bool) {
 	state, err := c.exit.process.Wait()
 	locked(func() bool { return true })
 	if err != nil {
-		return syscall.WaitStatus{ExitCode: ^uint32(0)}
+		return syscall.WaitStatus{}, nil, false
 	}
-	return state.Sys().(syscall.WaitStatus)
+	usage := &protocol.Rusage{UserMs: state.UserTime().Milliseconds(), SystemMs: state.SystemTime().Milliseconds()}
+	return state.Sys().(syscall.WaitStatus), usage, true
 }
 
-// killGroupLocked ends the child; there are no groups and no other signals.
-func (p *Process) killGroupLocked(sig syscall.Signal) error {
+// signalGroup ends the child on SIGKILL; there are no groups and no other
+// signals.
+func (p *Process) signalGroup(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.reaped || sig != syscall.SIGKILL {
 		return nil
 	}
@@ -59,22 +65,32 @@ func (p *Process) killGroupLocked(sig syscall.Signal) error {
 	return process.Kill()
 }
 
-func (p *Process) groupKnownLocked() bool { return !p.reaped }
+func signalGroup(int, syscall.Signal) error { return nil }
 
-// Group is what may be left of a closed process; here nothing is known of it.
-type Group int
+func groupAlive(int) bool { return false }
 
-// Leftover returns 0.
-func (p *Process) Leftover() Group { return 0 }
+func signalName(sig syscall.Signal) string { return unnamedSignal(sig) }
 
-// Alive reports false.
-func (g Group) Alive() bool { return false }
+// Signals says whether processes here can be sent every signal.
+const Signals = false
 
-// Kill does nothing.
-func (g Group) Kill() {}
+// SignalNumber returns the signal of a name such as "SIGTERM", 0 when there is
+// none here. SIGINT does nothing: it cannot reach a process without a console of
+// its own.
+func SignalNumber(name string) syscall.Signal {
+	switch name {
+	case "SIGINT":
+		return syscall.SIGINT
+	case "SIGKILL":
+		return syscall.SIGKILL
+	}
+	return 0
+}
 
-// Interrupt cannot reach a process without a console of its own.
-func (p *Process) Interrupt() error { return nil }
+// sigCont is not known here, and does nothing.
+const sigCont = syscall.Signal(0)
+
+func signalForeign(int, syscall.Signal) error { return nil }
 
 // drainGrace is how long output may come after the end of the child and still
 // be numbered before it; a pipe cannot be asked here.
@@ -111,9 +127,10 @@ func searchPath(env map[string]string) (list string, ok bool) {
 	return "", false
 }
 
-// executable finds the file that path means, with the usual extensions.
-func executable(path string) (string, error) {
-	found, err := exec.LookPath(filepath.Clean(path))
+// executable finds the file that path, relative to dir unless absolute, means
+// with the usual extensions.
+func executable(path, dir string) (string, error) {
+	found, err := exec.LookPath(filepath.Clean(absolute(path, dir)))
 	if err != nil {
 		return "", syscall.ENOENT
 	}

@@ -34,7 +34,7 @@ func execReason(c command, err error) string {
 func makeStreams(spec Spec) (ours *child, theirs []*os.File, err error) {
 	ours = &child{}
 	if spec.TTY {
-		master, slave, err := openTerminal(defaultSize)
+		master, slave, err := openTerminal(spec.Size)
 		if err != nil {
 			return ours, nil, err
 		}

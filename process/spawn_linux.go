@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/protocol"
 )
 
 const ioctlReadable = unix.TIOCINQ
@@ -21,17 +23,19 @@ type exitNotice struct {
 // process.
 var spawnThread = sync.OnceValue(func() chan<- func() {
 	calls := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range calls {
-			f()
-		}
-	}()
+	go runSpawns(calls)
 	return calls
 })
 
+func runSpawns(calls <-chan func()) {
+	runtime.LockOSThread()
+	for f := range calls {
+		f()
+	}
+}
+
 // spawn starts a child as the leader of a session of its own.
-func spawn(c command) (*child, error) {
+func spawn(c command, t *tree) (*child, error) {
 	ours, theirs, err := makeStreams(c.spec)
 	for _, f := range theirs {
 		defer f.Close()
@@ -54,10 +58,13 @@ func spawn(c command) (*child, error) {
 	for _, f := range theirs {
 		attr.Files = append(attr.Files, f.Fd())
 	}
+	if t.group != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, t.group.Fd()
+	}
 	done := make(chan struct{})
 	spawnThread() <- func() {
 		defer close(done)
-		ours.pid, err = syscall.ForkExec(c.path, c.argv, attr)
+		marked(t.mark, func() { ours.pid, err = syscall.ForkExec(c.path, c.argv, attr) })
 	}
 	<-done
 	if err != nil {
@@ -75,11 +82,12 @@ func spawn(c command) (*child, error) {
 // wait waits for the leader without a thread and reaps it. locked runs the
 // reaping, which may find that it is too early, such that nobody signals the
 // process id meanwhile.
-func (c *child) wait(locked func(reap func() bool) bool) (status syscall.WaitStatus) {
-	reap := c.reaper(&status)
+func (c *child) wait(locked func(reap func() bool) bool) (syscall.WaitStatus, *protocol.Rusage, bool) {
+	var r reaped
+	reap := c.reaper(&r)
 	if c.exit.pidfd == nil {
 		poll(func() bool { return locked(reap) })
-		return status
+		return r.told()
 	}
 	defer c.exit.pidfd.Close()
 	raw, err := c.exit.pidfd.SyscallConn()
@@ -89,5 +97,5 @@ func (c *child) wait(locked func(reap func() bool) bool) (status syscall.WaitSta
 	if err != nil {
 		poll(func() bool { return locked(reap) })
 	}
-	return status
+	return r.told()
 }

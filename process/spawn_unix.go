@@ -4,13 +4,15 @@ package process
 
 import (
 	"syscall"
+
+	"execserver/protocol"
 )
 
 // exitNotice tells when the leader has ended; here nothing does.
 type exitNotice struct{}
 
 // spawn starts a child as the leader of a session of its own.
-func spawn(c command) (*child, error) {
+func spawn(c command, _ *tree) (*child, error) {
 	ours, theirs, err := makeStreams(c.spec)
 	for _, f := range theirs {
 		defer f.Close()
@@ -33,8 +35,9 @@ func spawn(c command) (*child, error) {
 
 // wait waits for the leader and reaps it. locked runs the reaping, which may
 // find that it is too early, such that nobody signals the process id meanwhile.
-func (c *child) wait(locked func(reap func() bool) bool) (status syscall.WaitStatus) {
-	reap := c.reaper(&status)
+func (c *child) wait(locked func(reap func() bool) bool) (syscall.WaitStatus, *protocol.Rusage, bool) {
+	var r reaped
+	reap := c.reaper(&r)
 	poll(func() bool { return locked(reap) })
-	return status
+	return r.told()
 }

@@ -76,15 +76,20 @@ func TestLookup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, "run"), []byte("#!/bin/sh\necho run $0\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	zed := "zed"
 	for _, test := range []struct {
 		name string
 		spec process.Spec
 		want string
 	}{
-		{"relative PATH entry", process.Spec{Argv: []string{"prog"}, Env: map[string]string{"PATH": "nope:bin"}}, "bin " + dir + "/bin/prog"},
+		{"relative PATH entry", process.Spec{Argv: []string{"prog"}, Env: map[string]string{"PATH": "nope:bin"}}, "bin bin/prog"},
+		{"this directory in PATH", process.Spec{Argv: []string{"run"}, Env: map[string]string{"PATH": "nope::bin"}}, "run run"},
 		{"order of PATH", process.Spec{Argv: []string{"prog"}, Env: map[string]string{"PATH": dir + "/other:" + dir + "/bin"}}, "other " + dir + "/other/prog"},
-		{"relative path", process.Spec{Argv: []string{"bin/prog"}}, "bin " + dir + "/bin/prog"},
+		{"relative path", process.Spec{Argv: []string{"bin/prog"}}, "bin bin/prog"},
+		{"relative path from here", process.Spec{Argv: []string{"./run"}}, "run ./run"},
 		{"default PATH", process.Spec{Argv: []string{"sh", "-c", "echo found"}}, "found"},
 		{"arg0", process.Spec{Argv: []string{"/bin/sh", "-c", "echo $0"}, Arg0: &zed}, "zed"},
 	} {
@@ -99,13 +104,13 @@ func TestLookup(t *testing.T) {
 }
 
 // The child is a session leader with nothing but its three streams, and with
-// default signals. Descriptor 3 is the pipe of the shell's own $(…).
+// default signals. Descriptor 3 is that of ls itself, on the directory it lists.
 func TestChildSetup(t *testing.T) {
 	script := `
 		set -- $(cat /proc/$$/stat | sed 's/.*) //')
 		echo leader $([ $$ = $3 ] && [ $$ = $4 ] && echo yes || echo no $$ $3 $4)
 		echo terminal $([ $5 != 0 ] && echo yes || echo no)
-		echo descriptors $(ls /proc/$$/fd | tr '\n' ' ')
+		ls -1 /proc/self/fd
 		grep -E "Sig(Blk|Ign)" /proc/self/status
 		stty size 2>/dev/null`
 	// Something that must not be inherited.
@@ -118,7 +123,7 @@ func TestChildSetup(t *testing.T) {
 		spec := shell(script)
 		spec.TTY = tty
 		got := strings.ReplaceAll(follow(t, start(t, spec, nil)).all, "\r", "")
-		want := "leader yes\nterminal no\ndescriptors 0 1 2 3\nSigBlk:\t0000000000000000\n" + ignoredSignals(t) + "\n"
+		want := "leader yes\nterminal no\n0\n1\n2\n3\nSigBlk:\t0000000000000000\n" + ignoredSignals(t) + "\n"
 		if tty {
 			want = strings.Replace(want, "terminal no", "terminal yes", 1) + "24 80\n"
 		}

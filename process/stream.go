@@ -11,6 +11,7 @@ type stream struct {
 	name string
 	file *os.File
 	log  *Log
+	most *outputLimit // nil: none
 
 	drained chan struct{} // closed when what the leader wrote is in the log
 	once    sync.Once     // closes drained
@@ -34,9 +35,9 @@ const (
 	maxSegment   = maxChunkBytes
 )
 
-func newStream(log *Log, name string, file *os.File) *stream {
+func newStream(log *Log, name string, file *os.File, most *outputLimit) *stream {
 	return &stream{
-		name: name, file: file, log: log,
+		name: name, file: file, log: log, most: most,
 		drained: make(chan struct{}), ended: make(chan struct{}),
 		size: firstSegment,
 	}
@@ -118,6 +119,7 @@ func (s *stream) commit(n int) {
 	from := len(s.segment)
 	s.segment = s.segment[:from+n]
 	s.log.append(s.name, s.segment[from:])
+	s.most.count(n)
 	if len(s.segment) == cap(s.segment) {
 		s.size = min(2*s.size, maxSegment)
 	}

@@ -5,17 +5,16 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/protocol"
 )
 
-// size of a terminal in characters.
-type size struct{ rows, cols uint16 }
-
-// defaultSize is what clients expect of a terminal whose size nobody gave.
-var defaultSize = size{24, 80}
+// Terminals says whether processes can have a terminal here.
+const Terminals = true
 
 // openTerminal opens a new terminal. The master is in the poller, so that
 // deadlines work and closing it wakes its reader.
-func openTerminal(s size) (master, slave *os.File, err error) {
+func openTerminal(s protocol.TerminalSize) (master, slave *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, &os.PathError{Op: "open", Path: "/dev/ptmx", Err: err}
@@ -23,7 +22,7 @@ func openTerminal(s size) (master, slave *os.File, err error) {
 	master = os.NewFile(uintptr(fd), "/dev/ptmx")
 	slave, err = openSlave(fd)
 	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: s.rows, Col: s.cols})
+		err = setSize(fd, s)
 	}
 	if err != nil {
 		_ = master.Close()
@@ -51,4 +50,40 @@ func openSlave(master int) (*os.File, error) {
 		return nil, os.NewSyscallError("number of terminal", err)
 	}
 	return os.OpenFile("/dev/pts/"+strconv.Itoa(n), flags, 0)
+}
+
+func setSize(fd int, s protocol.TerminalSize) error {
+	err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: s.Rows, Col: s.Cols})
+	return os.NewSyscallError("set terminal size", err)
+}
+
+// resize gives a terminal another size; its foreground process group is told by
+// SIGWINCH.
+func resize(master *os.File, s protocol.TerminalSize) error {
+	return control(master, func(fd int) error { return setSize(fd, s) })
+}
+
+// foreground returns the foreground process group of a terminal, 0 when there is
+// none.
+func foreground(master *os.File) (group int, err error) {
+	err = control(master, func(fd int) error {
+		n, err := unix.IoctlGetUint32(fd, unix.TIOCGPGRP)
+		group = int(n)
+		return os.NewSyscallError("look for the foreground group", err)
+	})
+	return group, err
+}
+
+// control calls f with the descriptor of a file; the error is os.ErrClosed when
+// the file has been closed meanwhile.
+func control(file *os.File, f func(fd int) error) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var result error
+	if raw.Control(func(fd uintptr) { result = f(int(fd)) }) != nil {
+		return os.ErrClosed
+	}
+	return result
 }

@@ -6,12 +6,19 @@ import (
 	"errors"
 	"os"
 	"runtime"
+
+	"execserver/protocol"
 )
 
-type size struct{ rows, cols uint16 }
+// Terminals says whether processes can have a terminal here.
+const Terminals = false
 
-var defaultSize = size{24, 80}
+var errNoTerminals = errors.New("terminals are not supported on " + runtime.GOOS + " yet; start the process with tty false")
 
-func openTerminal(size) (master, slave *os.File, err error) {
-	return nil, nil, errors.New("terminals are not supported on " + runtime.GOOS + " yet; start the process with tty false")
+func openTerminal(protocol.TerminalSize) (master, slave *os.File, err error) {
+	return nil, nil, errNoTerminals
 }
+
+func resize(*os.File, protocol.TerminalSize) error { return errNoTerminals }
+
+func foreground(*os.File) (group int, err error) { return 0, errNoTerminals }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"execserver/protocol"
 )
@@ -88,7 +89,7 @@ func TestAppendEvents(t *testing.T) {
 		})
 		same(t, chunk.AppendJSON(nil), object{"seq": exact, "stream": "pty", "chunk": encoded})
 		same(t, protocol.ReadFileResult{Data: []byte(s)}.AppendJSON(nil), object{"dataBase64": encoded})
-		same(t, protocol.AppendExited(nil, id, 3, -1, true), object{
+		same(t, protocol.AppendExited(nil, id, 3, protocol.ExitRecord{ExitCode: -1}, true), object{
 			"method": "process/exited", "params": object{"processId": id, "seq": 3, "exitCode": -1, "sandboxDenied": true},
 		})
 		same(t, protocol.AppendClosed(nil, id, 4), object{"method": "process/closed", "params": object{"processId": id, "seq": 4}})
@@ -104,8 +105,74 @@ func TestAppendEvents(t *testing.T) {
 	}
 }
 
+func TestAppendHTTP(t *testing.T) {
+	for _, s := range append(texts, "not UTF-8: \xff\xfe.") {
+		text := strings.Map(func(r rune) rune { return r }, s) // one U+FFFD for each wrong byte
+		encoded := base64.StdEncoding.EncodeToString([]byte(s))
+		response := protocol.HTTPResponse{Status: 404, Body: []byte(s)}
+		same(t, response.AppendJSON(nil), object{"status": 404, "headers": []any{}, "bodyBase64": encoded})
+		response.Headers = []protocol.HTTPHeader{{Name: "a", Value: text}, {Name: text, Value: ""}}
+		want := object{
+			"status": 404, "bodyBase64": encoded,
+			"headers": []any{object{"name": "a", "value": text}, object{"name": text, "value": ""}},
+		}
+		same(t, response.AppendJSON(nil), want)
+		var got protocol.HTTPResponse
+		if err := json.Unmarshal(response.AppendJSON(nil), &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(response, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("the answer came back:\n%s", diff)
+		}
+		for _, failure := range []*string{nil, &text} {
+			delta := protocol.HTTPBodyDelta{RequestID: text, Seq: 7, Data: []byte(s), Done: failure != nil, Error: failure}
+			m, err := protocol.ParseMessage(protocol.AppendHTTPBodyDelta(nil, delta))
+			if err != nil || m.Method != protocol.NotificationHTTPBodyDelta {
+				t.Fatal(m, err)
+			}
+			same(t, m.Params, object{"requestId": text, "seq": 7, "deltaBase64": encoded, "done": failure != nil, "error": failure})
+			got, err := protocol.DecodeHTTPBodyDelta(m.Params)
+			if diff := cmp.Diff(delta, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+				t.Errorf("a piece came back: %v\n%s", err, diff)
+			}
+		}
+	}
+	big := protocol.HTTPResponse{Status: 200, Body: make([]byte, 1000)}
+	for range 100 {
+		big.Headers = append(big.Headers, protocol.HTTPHeader{Name: "name", Value: "value"})
+	}
+	if room, size := big.EncodedLen(), len(big.AppendJSON(nil)); room < size || room > size+size/10 {
+		t.Errorf("EncodedLen = %d, the answer has %d bytes", room, size)
+	}
+}
+
+// The notification has the same members as the record has by itself.
+func TestAppendExitRecord(t *testing.T) {
+	for _, r := range []protocol.ExitRecord{
+		{},
+		{ExitCode: 3, EndedBy: protocol.EndedBySelf, Rusage: &protocol.Rusage{}},
+		{ExitCode: 137, Signal: "SIGKILL", EndedBy: protocol.EndedByTimeout, OOMKilled: true, Rusage: &protocol.Rusage{UserMs: 5, MaxRSSBytes: 1 << 40}},
+		{ExitCode: 134, Signal: "SIGABRT", CoreDumped: true, EndedBy: protocol.EndedBySelf, Rusage: &protocol.Rusage{SystemMs: 9}},
+	} {
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var params object
+		if err := json.Unmarshal(text, &params); err != nil {
+			t.Fatal(err)
+		}
+		params["processId"], params["seq"], params["sandboxDenied"] = "p", 7, false
+		same(t, protocol.AppendExited(nil, "p", 7, r, false), object{"method": "process/exited", "params": params})
+	}
+}
+
 func TestAppendReadResult(t *testing.T) {
-	code, failure := -2, "a \"b\""
+	failure := "a \"b\""
+	killed := &protocol.ExitRecord{
+		ExitCode: 139, Signal: "SIGSEGV", CoreDumped: true, EndedBy: protocol.EndedBySelf, OOMKilled: true,
+		Rusage: &protocol.Rusage{UserMs: 1, SystemMs: 2, MaxRSSBytes: 3},
+	}
 	chunks := []protocol.Chunk{{1, "stdout", []byte("x")}, {2, "stderr", nil}}
 	listed := []object{{"seq": 1, "stream": "stdout", "chunk": "eA=="}, {"seq": 2, "stream": "stderr", "chunk": ""}}
 	for _, test := range []struct {
@@ -115,8 +182,13 @@ func TestAppendReadResult(t *testing.T) {
 		{protocol.ReadResult{}, object{
 			"chunks": []any{}, "nextSeq": 0, "exited": false, "exitCode": nil, "closed": false, "failure": nil, "sandboxDenied": false,
 		}},
-		{protocol.ReadResult{Chunks: chunks, NextSeq: 3, Exited: true, ExitCode: &code, Closed: true, Failure: &failure, SandboxDenied: true}, object{
+		{protocol.ReadResult{Chunks: chunks, NextSeq: 3, Exited: true, Exit: &protocol.ExitRecord{ExitCode: -2}, Closed: true, Failure: &failure, SandboxDenied: true}, object{
 			"chunks": listed, "nextSeq": 3, "exited": true, "exitCode": -2, "closed": true, "failure": failure, "sandboxDenied": true,
+		}},
+		{protocol.ReadResult{Exited: true, Exit: killed}, object{
+			"chunks": []any{}, "nextSeq": 0, "exited": true, "exitCode": 139, "closed": false, "failure": nil, "sandboxDenied": false,
+			"signal": "SIGSEGV", "coreDumped": true, "endedBy": "self", "oomKilled": true,
+			"rusage": object{"userMs": 1, "systemMs": 2, "maxRssBytes": 3},
 		}},
 		// What was evicted is told only when there is something to tell.
 		{protocol.ReadResult{FirstSeq: 9}, object{
@@ -148,10 +220,26 @@ func TestRoundTrips(t *testing.T) {
 	}{
 		{"InitializeParams", protocol.Initialize{ClientName: "c", ResumeSessionID: &s}},
 		{"ReadParams", protocol.Read{ProcessID: "p", AfterSeq: &n, MaxBytes: &n, WaitMs: &n}},
+		{"InitializeParams", protocol.Initialize{ClientName: "c", ObserveSessionID: &s, Capabilities: protocol.ClientCapabilities{ProcessAck: true, ProcessEvents: true}}},
 		{"SignalParams", protocol.Signal{ProcessID: "p", Signal: protocol.SignalInterrupt}},
+		{"SignalParams", protocol.Signal{ProcessID: "p", Signal: "SIGUSR1", ToForeground: true}},
 		{"TerminateParams", protocol.Terminate{ProcessID: "p"}},
+		{"TerminateParams", protocol.Terminate{ProcessID: "p", Mode: protocol.TerminateGraceful, TimeoutMs: new(uint64(5))}},
+		{"ResizeParams", protocol.Resize{ProcessID: "p", Size: protocol.TerminalSize{Rows: 1, Cols: 2}}},
+		{"AckParams", protocol.Ack{ProcessID: "p", Seq: n}},
+		{"WaitParams", protocol.Wait{ProcessID: "p", WaitMs: &n}},
+		{"SnapshotParams", protocol.Snapshot{ProcessID: "p", MaxBytes: &n}},
 		{"FsParams", protocol.File{Path: protocol.NativePath("/a b"), FollowSymlinks: true}},
 		{"ExecParams", protocol.Start{ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{"A": "ü"}, TTY: true, Arg0: &s}},
+		{"ExecParams", protocol.Start{
+			ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{},
+			KeepDescendants: true,
+			StartLimits:     protocol.StartLimits{TimeoutMs: &n, MaxOutputBytes: &n, MemoryBytes: &n, Pids: &n, CPUs: new(0.25)},
+		}},
+		{"ExecParams", protocol.Start{
+			Form: protocol.StartDirect, ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{},
+			KeepDescendants: true, StartLimits: protocol.StartLimits{TimeoutMs: &n, CPUs: new(2.0)},
+		}},
 	} {
 		got, err := decoders[test.name](raw(text(t, test.in)))
 		if diff := cmp.Diff(test.in, got, cmp.AllowUnexported(protocol.Path{})); err != nil || diff != "" {
@@ -163,7 +251,7 @@ func TestRoundTrips(t *testing.T) {
 func TestErrors(t *testing.T) {
 	sentinels := []*protocol.Error{
 		protocol.ErrInvalidRequest, protocol.ErrMethodNotFound, protocol.ErrInvalidParams, protocol.ErrInternal,
-		protocol.ErrTransportClosed, protocol.ErrNotFound, protocol.ErrSessionAttached,
+		protocol.ErrTransportClosed, protocol.ErrNotFound, protocol.ErrFileChanged, protocol.ErrSessionAttached,
 	}
 	for i, sentinel := range sentinels {
 		// The same answer in-process and for what came over the wire.

@@ -19,8 +19,33 @@ var decoders = map[string]func(json.RawMessage) (any, error){
 	"WriteParams":                 decoder(protocol.DecodeWrite),
 	"SignalParams":                decoder(protocol.DecodeSignal),
 	"TerminateParams":             decoder(protocol.DecodeTerminate),
+	"CloseStdinParams":            decoder(protocol.DecodeCloseStdin),
+	"ResizeParams":                decoder(protocol.DecodeResize),
+	"AckParams":                   decoder(protocol.DecodeAck),
+	"WaitParams":                  decoder(protocol.DecodeWait),
+	"SnapshotParams":              decoder(protocol.DecodeSnapshot),
 	"FsParams":                    decoder(protocol.DecodeFile),
-	"ExecOutputDeltaNotification": decoder(protocol.DecodeOutput),
+	"FsWriteFileParams":           decoder(protocol.DecodeWriteFile),
+	"FsCreateDirectoryParams":     decoder(protocol.DecodeCreateDirectory),
+	"FsRemoveParams":              decoder(protocol.DecodeRemove),
+	"FsCopyParams":                decoder(protocol.DecodeCopy),
+	"FsRenameParams":              decoder(protocol.DecodeRename),
+	"FsJoinParams":                decoder(protocol.DecodeJoin),
+	"FsWalkParams":                decoder(protocol.DecodeWalk),
+	"FsOpenParams":                decoder(protocol.DecodeOpen),
+	"FsReadBlockParams":           decoder(protocol.DecodeReadBlock),
+	"FsWriteBlockParams":          decoder(protocol.DecodeWriteBlock),
+	"FsCloseParams":               decoder(protocol.DecodeClose),
+	"FsWatchMissingParams":        decoder(protocol.DecodeWatchMissing),
+	"FsWatchParams":               decoder(protocol.DecodeWatch),
+	"FsUnwatchParams":             decoder(protocol.DecodeUnwatch),
+	"EnvironmentConfigReadParams": decoder(protocol.DecodeEnvironmentConfigRead),
+
+	"HttpRequestParams":                decoder(protocol.DecodeHTTPRequest),
+	"HttpRequestBodyDeltaNotification": decoder(protocol.DecodeHTTPBodyDelta),
+
+	"CapabilityRootsDiscoverParams": decoder(protocol.DecodeDiscoverRoots),
+	"ExecOutputDeltaNotification":   decoder(protocol.DecodeOutput),
 }
 
 func decoder[T any](decode func(json.RawMessage) (T, error)) func(json.RawMessage) (any, error) {
@@ -35,8 +60,33 @@ var whole = map[string]string{
 	"WriteParams":                 `{"processId":"p","chunk":"aGk="}`,
 	"SignalParams":                `{"processId":"p","signal":"interrupt"}`,
 	"TerminateParams":             `{"processId":"p"}`,
+	"CloseStdinParams":            `{"processId":"p"}`,
+	"ResizeParams":                `{"processId":"p","size":{"rows":1,"cols":65535}}`,
+	"AckParams":                   `{"processId":"p","seq":1}`,
+	"WaitParams":                  `{"processId":"p"}`,
+	"SnapshotParams":              `{"processId":"p"}`,
 	"FsParams":                    `{"path":"/"}`,
-	"ExecOutputDeltaNotification": `{"processId":"p","seq":1,"stream":"stdout","chunk":""}`,
+	"FsWriteFileParams":           `{"path":"/f","dataBase64":"aGk="}`,
+	"FsCreateDirectoryParams":     `{"path":"/d"}`,
+	"FsRemoveParams":              `{"path":"/f"}`,
+	"FsCopyParams":                `{"sourcePath":"/f","destinationPath":"/g","recursive":false}`,
+	"FsRenameParams":              `{"sourcePath":"/f","destinationPath":"/g"}`,
+	"FsJoinParams":                `{"basePath":"/d","path":"f"}`,
+	"FsWalkParams":                `{"path":"/d","options":{"maxDepth":1,"maxDirectories":2,"maxEntries":3,"followDirectorySymlinks":true}}`,
+	"FsOpenParams":                `{"handleId":"h","path":"/f"}`,
+	"FsReadBlockParams":           `{"handleId":"h","offset":0,"len":1}`,
+	"FsWriteBlockParams":          `{"handleId":"h","offset":0,"chunk":"aGk="}`,
+	"FsCloseParams":               `{"handleId":"h"}`,
+	"FsWatchMissingParams":        `{"watchId":1,"missing":["/f"]}`,
+	"FsWatchParams":               `{"watchId":"w","path":"/d"}`,
+	"FsUnwatchParams":             `{"watchId":"w"}`,
+	"EnvironmentConfigReadParams": `{"cwd":"/","configPaths":[["a","b"]],"requirementsPaths":[]}`,
+
+	"HttpRequestParams":                `{"method":"GET","url":"http://h/","requestId":"r"}`,
+	"HttpRequestBodyDeltaNotification": `{"requestId":"r","seq":1,"deltaBase64":"","done":false}`,
+
+	"CapabilityRootsDiscoverParams": `{"roots":[{"id":"a","path":"/"}]}`,
+	"ExecOutputDeltaNotification":   `{"processId":"p","seq":1,"stream":"stdout","chunk":""}`,
 }
 
 // TestDecodersAlike holds every decoder to what is the same for all.
@@ -116,6 +166,12 @@ func TestDecodeTexts(t *testing.T) {
 		{"ExecParams", `"argv":["sh",1]`, "invalid type: number, expected a string"},
 		{"ExecParams", `"argv":[null]`, "invalid type: null, expected a string"},
 		{"ExecParams", `"argv":[]`, ""},
+		{"ExecParams", `"keepDescendants":null`, "invalid type: null, expected a boolean"},
+		{"ExecParams", `"timeoutMs":null,"maxOutputBytes":1,"memoryBytes":18446744073709551615,"pids":0,"cpus":1.5e-1`, ""},
+		{"ExecParams", `"timeoutMs":-1`, "invalid number"},
+		{"ExecParams", `"pids":1.5`, "invalid number"},
+		{"ExecParams", `"cpus":"2"`, "invalid type: string \"2\", expected f64"},
+		{"ExecParams", `"cpus":1e999`, "invalid number"},
 		{"ExecParams", `"env":null`, "invalid type: null, expected a map"},
 		{"ExecParams", `"env":[]`, "invalid type: sequence, expected a map"},
 		{"ExecParams", `"env":{"A":1}`, "invalid type: number, expected a string"},
@@ -164,12 +220,155 @@ func TestDecodeTexts(t *testing.T) {
 		// The chunk is checked before the id of the write.
 		{"WriteParams", `"writeId":"","chunk":"a"`, "Invalid padding"},
 
-		{"SignalParams", `"signal":"kill"`, "unknown variant `kill`, expected `interrupt`"},
+		{"SignalParams", `"signal":"kill"`, ""},
+		{"SignalParams", `"signal":"SIGUSR1","toForeground":true`, ""},
+		{"SignalParams", `"signal":"SigHup"`, ""},
+		{"SignalParams", `"signal":"INTERRUPT"`, "unknown variant `INTERRUPT`, expected `interrupt` or the name of a signal, such as `SIGTERM`"},
+		{"SignalParams", `"signal":"SIG"`, "unknown variant `SIG`, expected `interrupt` or the name of a signal, such as `SIGTERM`"},
+		{"SignalParams", `"signal":"SIGSIGINT"`, "unknown variant `SIGSIGINT`, expected `interrupt` or the name of a signal, such as `SIGTERM`"},
+		{"SignalParams", `"signal":"9"`, "unknown variant `9`, expected `interrupt` or the name of a signal, such as `SIGTERM`"},
+		{"SignalParams", `"toForeground":null`, "invalid type: null, expected a boolean"},
 		{"SignalParams", `"signal":2`, "invalid type: number, expected a string"},
+
+		{"InitializeParams", `"observeSessionId":"s","capabilities":{"processAck":true,"unknown":1}`, ""},
+		{"InitializeParams", `"observeSessionId":null,"capabilities":null`, ""},
+		{"InitializeParams", `"observeSessionId":"s","resumeSessionId":"s"`, "`resumeSessionId` and `observeSessionId` exclude each other"},
+		{"InitializeParams", `"capabilities":{"processAck":1}`, "invalid type: number, expected a boolean"},
+		{"InitializeParams", `"capabilities":[]`, "invalid type: sequence, expected struct ClientCapabilities"},
+
+		{"ResizeParams", `"size":{"rows":0,"cols":1}`, "invalid value: integer `0`, expected `rows` from 1 to 65535"},
+		{"ResizeParams", `"size":{"rows":1,"cols":65536}`, "invalid value: integer `65536`, expected `cols` from 1 to 65535"},
+		{"ResizeParams", `"size":{"rows":-1,"cols":1}`, "invalid number"},
+		{"ResizeParams", `"size":{"rows":"1","cols":1}`, "invalid type: string \"1\", expected u16"},
+		{"ResizeParams", `"size":{"rows":1}`, "missing field `cols`"},
+		{"ResizeParams", `"size":[24,80]`, "invalid type: sequence, expected struct TerminalSize"},
+
+		{"TerminateParams", `"mode":"force"`, ""},
+		{"TerminateParams", `"mode":null,"timeoutMs":null`, ""},
+		{"TerminateParams", `"mode":"graceful","timeoutMs":0`, ""},
+		{"TerminateParams", `"mode":"graceful"`, "missing field `timeoutMs`"},
+		{"TerminateParams", `"mode":"graceful","timeoutMs":3600001`, "`timeoutMs` is 3600001, the limit is 3600000"},
+		{"TerminateParams", `"mode":"graceful","timeoutMs":-1`, "invalid number"},
+		{"TerminateParams", `"timeoutMs":1`, "`timeoutMs` is for mode `graceful`"},
+		{"TerminateParams", `"mode":"gentle"`, "unknown variant `gentle`, expected `force` or `graceful`"},
+
+		{"AckParams", `"seq":18446744073709551615`, ""},
+		{"AckParams", `"seq":-1`, "invalid number"},
+		{"WaitParams", `"waitMs":null`, ""},
+		{"WaitParams", `"waitMs":18446744073709551615`, ""},
+		{"SnapshotParams", `"maxBytes":1.5`, "invalid number"},
 
 		{"FsParams", `"path":1`, "invalid type: number, expected a string"},
 		{"FsParams", `"followSymlinks":null,"sandbox":null`, ""},
 		{"FsParams", `"followSymlinks":1`, "invalid type: number, expected a boolean"},
+
+		{"HttpRequestParams", `"requestId":""`, ""},
+		{"HttpRequestParams", `"requestId":3`, "invalid type: number, expected a string"},
+		{"HttpRequestParams", `"method":3`, "invalid type: number, expected a string"},
+		{"HttpRequestParams", `"url":3`, "invalid type: number, expected a string"},
+		{"HttpRequestParams", `"headers":[]`, ""},
+		{"HttpRequestParams", `"headers":null`, "invalid type: null, expected a sequence"},
+		{"HttpRequestParams", `"headers":{}`, "invalid type: map, expected a sequence"},
+		{"HttpRequestParams", `"headers":"x"`, "invalid type: string \"x\", expected a sequence"},
+		{"HttpRequestParams", `"headers":[1]`, "invalid type: number, expected struct HttpHeader"},
+		{"HttpRequestParams", `"headers":[null]`, "invalid type: null, expected struct HttpHeader"},
+		{"HttpRequestParams", `"headers":[{}]`, "missing field `name`"},
+		{"HttpRequestParams", `"headers":[{"name":"a","value":"b"},{"name":"a"}]`, "missing field `value`"},
+		{"HttpRequestParams", `"headers":[{"name":1,"value":""}]`, "invalid type: number, expected a string"},
+		{"HttpRequestParams", `"headers":[{"name":"a","value":null}]`, "invalid type: null, expected a string"},
+		{"HttpRequestParams", `"headers":[{"name":"a","value":"","valueEnvVar":3}]`, "invalid type: number, expected a string"},
+		{"HttpRequestParams", `"headers":[{"name":"a","value":"","valueEnvVar":null,"x":[]}]`, ""},
+		{"HttpRequestParams", `"bodyBase64":null`, ""},
+		{"HttpRequestParams", `"bodyBase64":""`, ""},
+		{"HttpRequestParams", `"bodyBase64":3`, "invalid type: number, expected a string"},
+		{"HttpRequestParams", `"bodyBase64":[104]`, "invalid type: sequence, expected a string"},
+		{"HttpRequestParams", `"bodyBase64":"!"`, "Invalid symbol 33, offset 0."},
+		{"HttpRequestParams", `"bodyBase64":"aGk"`, "Invalid padding"},
+		{"HttpRequestParams", `"bodyBase64":"aGk=\n"`, "Invalid symbol 10, offset 4."},
+		{"HttpRequestParams", `"bodyBase64":"ab-_"`, "Invalid symbol 45, offset 2."},
+		{"HttpRequestParams", `"timeoutMs":null`, ""},
+		{"HttpRequestParams", `"timeoutMs":18446744073709551615`, ""},
+		{"HttpRequestParams", `"timeoutMs":18446744073709551616`, "invalid number"},
+		{"HttpRequestParams", `"timeoutMs":-1`, "invalid number"},
+		{"HttpRequestParams", `"timeoutMs":1.5`, "invalid number"},
+		{"HttpRequestParams", `"timeoutMs":"1"`, "invalid type: string \"1\", expected u64"},
+		{"HttpRequestParams", `"redirectPolicy":"stop"`, ""},
+		{"HttpRequestParams", `"redirectPolicy":"follow"`, ""},
+		{"HttpRequestParams", `"redirectPolicy":null`, "invalid type: null, expected string or map"},
+		{"HttpRequestParams", `"redirectPolicy":1`, "invalid type: number, expected string or map"},
+		{"HttpRequestParams", `"redirectPolicy":[]`, "invalid type: sequence, expected string or map"},
+		{"HttpRequestParams", `"redirectPolicy":"Stop"`, "unknown variant `Stop`, expected `follow` or `stop`"},
+		{"HttpRequestParams", `"streamResponse":null`, "invalid type: null, expected a boolean"},
+		{"HttpRequestParams", `"streamResponse":1`, "invalid type: number, expected a boolean"},
+
+		{"HttpRequestBodyDeltaNotification", `"deltaBase64":"a"`, "Invalid padding"},
+		{"HttpRequestBodyDeltaNotification", `"seq":-1`, "invalid number"},
+		{"HttpRequestBodyDeltaNotification", `"done":1`, "invalid type: number, expected a boolean"},
+		{"HttpRequestBodyDeltaNotification", `"error":null`, ""},
+		{"HttpRequestBodyDeltaNotification", `"error":1`, "invalid type: number, expected a string"},
+		// The data is looked at later: what is wrong with it has another code.
+		{"FsWriteFileParams", `"dataBase64":"!"`, ""},
+		{"FsWriteFileParams", `"dataBase64":[]`, "invalid type: sequence, expected a string"},
+		{"FsWriteFileParams", `"followSymlinks":null,"sandbox":null,"expectedSha256":null,"mode":null`, ""},
+		{"FsWriteFileParams", `"mode":4095`, ""},
+		{"FsWriteFileParams", `"mode":4096`, "mode must not exceed 4095 (octal 7777)"},
+		{"FsWriteFileParams", `"mode":-1`, "invalid number"},
+		{"FsWriteFileParams", `"mode":"0644"`, `invalid type: string "0644", expected u64`},
+		{"FsWriteFileParams", `"expectedSha256":"` + strings.Repeat("aF", 32) + `"`, ""},
+		{"FsWriteFileParams", `"expectedSha256":""`, "expectedSha256 must be 64 hex digits"},
+		{"FsWriteFileParams", `"expectedSha256":"` + strings.Repeat("g", 64) + `"`, "expectedSha256 must be 64 hex digits"},
+
+		{"FsCreateDirectoryParams", `"recursive":null,"followSymlinks":null`, ""},
+		{"FsCreateDirectoryParams", `"recursive":[]`, "invalid type: sequence, expected a boolean"},
+		{"FsRemoveParams", `"recursive":null,"force":null,"followSymlinks":null`, ""},
+		{"FsRemoveParams", `"force":0`, "invalid type: number, expected a boolean"},
+		{"FsCopyParams", `"recursive":null`, "invalid type: null, expected a boolean"},
+		{"FsCopyParams", `"destinationPath":"x"`, "invalid URI: relative URL without a base"},
+		{"FsRenameParams", `"noReplace":null`, ""},
+		{"FsRenameParams", `"noReplace":1`, "invalid type: number, expected a boolean"},
+		{"FsJoinParams", `"path":"","relativePath":"y"`, ""},
+
+		{"FsWalkParams", `"options":null`, "invalid type: null, expected struct WalkOptions"},
+		{"FsWalkParams", `"options":{}`, "missing field `maxDepth`"},
+		{"FsWalkParams", `"options":{"maxDepth":1,"maxDirectories":2,"maxEntries":3}`, "missing field `followDirectorySymlinks`"},
+		{"FsWalkParams", `"options":{"maxDepth":-1,"maxDirectories":2,"maxEntries":3,"followDirectorySymlinks":true}`, "invalid number"},
+		{"FsWalkParams", `"options":{"maxDepth":0,"maxDirectories":0,"maxEntries":0,"followDirectorySymlinks":true,"pruneHiddenDirectories":true}`, ""},
+		{"FsWalkParams", `"options":{"maxDepth":1,"maxDirectories":2,"maxEntries":3,"followDirectorySymlinks":true,"pruneHiddenDirectories":null}`, "invalid type: null, expected a boolean"},
+
+		{"FsOpenParams", `"handleId":""`, ""},
+		{"FsOpenParams", `"mode":"read"`, ""},
+		{"FsOpenParams", `"mode":"replace"`, ""},
+		{"FsOpenParams", `"mode":"append"`, "unknown variant `append`, expected `read` or `replace`"},
+		{"FsOpenParams", `"mode":null`, "invalid type: null, expected a string"},
+		{"FsReadBlockParams", `"offset":18446744073709551615,"len":0`, ""},
+		{"FsReadBlockParams", `"len":1.5`, "invalid number"},
+		{"FsWriteBlockParams", `"chunk":"aGk"`, "Invalid padding"},
+		{"FsWriteBlockParams", `"offset":-1`, "invalid number"},
+
+		{"FsWatchMissingParams", `"watchId":18446744073709551615,"missing":[],"present":null`, ""},
+		{"FsWatchMissingParams", `"watchId":-1`, "invalid number"},
+		{"FsWatchMissingParams", `"missing":null`, "invalid type: null, expected a sequence"},
+		{"FsWatchMissingParams", `"missing":["/a",7]`, "invalid type: number, expected a string"},
+		{"FsWatchMissingParams", `"missing":["a"]`, "invalid URI: relative URL without a base"},
+		{"FsWatchMissingParams", `"missing":["file://host/a"],"present":"file:///C:/x"`, ""},
+		{"FsWatchMissingParams", `"present":7`, "invalid type: number, expected a string"},
+		{"FsWatchParams", `"cursor":null`, ""},
+		{"FsWatchParams", `"cursor":-1`, "invalid number"},
+		{"FsWatchParams", `"watchId":"` + strings.Repeat("x", 257) + `"`, "watchId must not exceed 256 bytes"},
+		{"FsUnwatchParams", `"watchId":"` + strings.Repeat("x", 257) + `"`, "watchId must not exceed 256 bytes"},
+
+		{"EnvironmentConfigReadParams", `"configPaths":[]`, "at least one config or requirements path is required"},
+		{"EnvironmentConfigReadParams", `"requirementsPaths":[[]]`, "TOML paths must contain at least one key segment"},
+		{"EnvironmentConfigReadParams", `"configPaths":["a"]`, `invalid type: string "a", expected a sequence`},
+		{"EnvironmentConfigReadParams", `"configPaths":[[1]]`, "invalid type: number, expected a string"},
+		{"EnvironmentConfigReadParams", `"requirementsPaths":null`, "invalid type: null, expected a sequence"},
+
+		{"CapabilityRootsDiscoverParams", `"roots":[]`, ""},
+		{"CapabilityRootsDiscoverParams", `"roots":[{"id":"a","path":"/","sandbox":null}]`, ""},
+		{"CapabilityRootsDiscoverParams", `"roots":{}`, "invalid type: map, expected a sequence"},
+		{"CapabilityRootsDiscoverParams", `"roots":[7]`, "invalid type: number, expected struct CapabilityRoot"},
+		{"CapabilityRootsDiscoverParams", `"roots":[{"path":"/"}]`, "missing field `id`"},
+		{"CapabilityRootsDiscoverParams", `"roots":[{"id":"a","path":"x"}]`, "invalid URI: relative URL without a base"},
 
 		{"ExecOutputDeltaNotification", `"seq":-1`, "invalid number"},
 		{"ExecOutputDeltaNotification", `"seq":18446744073709551615`, ""},
@@ -213,6 +412,71 @@ func TestNullIsNotEmpty(t *testing.T) {
 	}
 }
 
+// TestDecodeFileDefaults covers what is true unless it is said, and both names
+// of one member.
+func TestDecodeFileDefaults(t *testing.T) {
+	create, err := protocol.DecodeCreateDirectory(raw(`{"path":"/d","recursive":null}`))
+	if err != nil || !create.Recursive || !create.FollowSymlinks {
+		t.Errorf("create: %+v, %v", create, err)
+	}
+	create, err = protocol.DecodeCreateDirectory(raw(`{"path":"/d","recursive":false,"followSymlinks":false}`))
+	if err != nil || create.Recursive || create.FollowSymlinks {
+		t.Errorf("create: %+v, %v", create, err)
+	}
+	remove, err := protocol.DecodeRemove(raw(`{"path":"/d","force":false}`))
+	if err != nil || !remove.Recursive || remove.Force || !remove.FollowSymlinks {
+		t.Errorf("remove: %+v, %v", remove, err)
+	}
+	rename, err := protocol.DecodeRename(raw(`{"sourcePath":"/a","destinationPath":"/b","sandboxPolicy":{}}`))
+	if err != nil || rename.NoReplace || !rename.FollowSymlinks || string(rename.Sandbox) != "{}" {
+		t.Errorf("rename: %+v, %v", rename, err)
+	}
+	open, err := protocol.DecodeOpen(raw(`{"handleId":"h","path":"/a"}`))
+	if err != nil || open.Mode != protocol.OpenRead {
+		t.Errorf("open: %+v, %v", open, err)
+	}
+	for _, in := range []string{`{"basePath":"/d","path":"x"}`, `{"basePath":"/d","relativePath":"x"}`} {
+		if join, err := protocol.DecodeJoin(raw(in)); err != nil || join.Path != "x" {
+			t.Errorf("%s: %+v, %v", in, join, err)
+		}
+	}
+	write, err := protocol.DecodeWriteFile(raw(`{"path":"/f","dataBase64":"","mode":0,"expectedSha256":"` + strings.Repeat("0", 64) + `"}`))
+	if err != nil || write.Mode == nil || *write.Mode != 0 || write.ExpectedSHA256 != strings.Repeat("0", 64) || !write.FollowSymlinks {
+		t.Errorf("write: %+v, %v", write, err)
+	}
+}
+
+func TestConfinesFiles(t *testing.T) {
+	for sandbox, want := range map[string]bool{
+		`{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","useLegacyLandlock":false}`: false,
+		`{"permissions":{"type":"external","network":"restricted"},"windowsSandboxLevel":"disabled"}`:    false,
+		`{"permissions":{"type":"managed","file_system":{"type":"unrestricted"},"network":"enabled"}}`:   false,
+		`{"permissions":{"type":"disabled"},"additionalPermissions":null}`:                               false,
+		`{"sandboxPolicy":{"type":"danger-full-access"},"windowsSandboxLevel":"disabled"}`:               false,
+		`{"type":"danger-full-access"}`: false,
+
+		`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[]},"network":"enabled"}}`: true,
+		`{"permissions":{"type":"managed","network":"enabled"}}`:                                                  true,
+		`{"permissions":{"type":"managed","file_system":null}}`:                                                   true,
+		`{"permissions":{"type":"new"}}`:                                                                          true,
+		`{"permissions":{}}`:                                                                                      true,
+		`{"permissions":7}`:                                                                                       true,
+		`{"permissions":{"type":"managed","file_system":{"type":"restricted"}},"sandboxPolicy":{"type":"danger-full-access"}}`: true,
+		`{"permissions":{"type":"disabled"},"additionalPermissions":{}}`:                                                       true,
+		`{"sandboxPolicy":{"type":"workspace-write"},"type":"danger-full-access"}`:                                             true,
+		`{"sandboxPolicy":[]}`: true,
+		`{"type":"read-only"}`: true,
+		`{"type":null}`:        true,
+		`{}`:                   true,
+		`[]`:                   true,
+		`7`:                    true,
+	} {
+		if got := protocol.ConfinesFiles(raw(sandbox)); got != want {
+			t.Errorf("%s: %v, want %v", sandbox, got, want)
+		}
+	}
+}
+
 func TestDecodeStartWhole(t *testing.T) {
 	in := `{"processId":"1-a","argv":["/bin/bash","-lc","x \u00fc"],"cwd":"file:///w%20d","env":{"TERM":"dumb","\u0041":"\n"},` +
 		`"tty":true,"arg0":"","pipeStdin":true,"sandbox":{"a":[1]},"enforceManagedNetwork":true,"managedNetwork":{},"networkProxy":1,` +
@@ -240,6 +504,31 @@ func TestDecodeStartWhole(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(protocol.Path{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestDecodeHTTPRequestWhole(t *testing.T) {
+	source := []byte(`{"method":"POST","url":"http://h/ü","headers":[{"name":"A","value":"1"},{"name":"a","value":"Bearer ","valueEnvVar":"T"}],` +
+		`"bodyBase64":"aGk=","timeoutMs":0,"redirectPolicy":"stop","requestId":"r","streamResponse":true}`)
+	got, err := protocol.DecodeHTTPRequest(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range source { // what was decoded owes nothing to the text
+		source[i] = '?'
+	}
+	variable, zero := "T", uint64(0)
+	want := protocol.HTTPRequest{
+		Method: "POST", URL: "http://h/ü", Headers: []protocol.HTTPHeader{{Name: "A", Value: "1"}, {Name: "a", Value: "Bearer ", ValueEnvVar: &variable}},
+		Body: []byte("hi"), TimeoutMs: &zero, RedirectPolicy: protocol.RedirectStop, RequestID: "r", StreamResponse: true,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	got, err = protocol.DecodeHTTPRequest(raw(whole["HttpRequestParams"]))
+	want = protocol.HTTPRequest{Method: "GET", URL: "http://h/", RequestID: "r", RedirectPolicy: protocol.RedirectFollow}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("defaults: %v\n%s", err, diff)
 	}
 }
 

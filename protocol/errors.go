@@ -18,6 +18,7 @@ const (
 	CodeInternal        Code = -32603
 	CodeTransportClosed Code = -32000 // never sent by a server
 	CodeNotFound        Code = -32004 // a file or file handle does not exist
+	CodeFileChanged     Code = -32005 // a file is not what the client expected it to be
 	CodeSessionAttached Code = -32010 // the session has a live connection elsewhere
 )
 
@@ -31,6 +32,7 @@ var (
 	ErrInternal        = &Error{Code: CodeInternal, Message: "internal error"}
 	ErrTransportClosed = &Error{Code: CodeTransportClosed, Message: "JSON-RPC transport closed"}
 	ErrNotFound        = &Error{Code: CodeNotFound, Message: "not found"}
+	ErrFileChanged     = &Error{Code: CodeFileChanged, Message: "file has changed"}
 	ErrSessionAttached = &Error{Code: CodeSessionAttached, Message: "session is attached to another connection"}
 )
 

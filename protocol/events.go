@@ -33,7 +33,7 @@ type ReadResult struct {
 	Chunks        []Chunk
 	NextSeq       uint64
 	Exited        bool
-	ExitCode      *int
+	Exit          *ExitRecord // nil unless Exited
 	Closed        bool
 	Failure       *string
 	SandboxDenied bool
@@ -43,7 +43,7 @@ type ReadResult struct {
 
 // EncodedLen is about how many bytes the answer takes on the wire.
 func (r *ReadResult) EncodedLen() int {
-	n := 256
+	n := 512
 	for _, c := range r.Chunks {
 		n += base64.EncodedLen(len(c.Data)) + 64
 	}
@@ -63,12 +63,7 @@ func (r *ReadResult) AppendJSON(b []byte) []byte {
 	b = strconv.AppendUint(b, r.NextSeq, 10)
 	b = append(b, `,"exited":`...)
 	b = strconv.AppendBool(b, r.Exited)
-	b = append(b, `,"exitCode":`...)
-	if r.ExitCode == nil {
-		b = append(b, `null`...)
-	} else {
-		b = strconv.AppendInt(b, int64(*r.ExitCode), 10)
-	}
+	b = appendExit(b, r.Exit)
 	b = append(b, `,"closed":`...)
 	b = strconv.AppendBool(b, r.Closed)
 	b = append(b, `,"failure":`...)
@@ -102,13 +97,12 @@ func AppendOutput(b []byte, processID string, c Chunk) []byte {
 }
 
 // AppendExited appends the notification process/exited.
-func AppendExited(b []byte, processID string, seq uint64, exitCode int, sandboxDenied bool) []byte {
+func AppendExited(b []byte, processID string, seq uint64, exit ExitRecord, sandboxDenied bool) []byte {
 	b = append(b, `{"method":"process/exited","params":{"processId":`...)
 	b = appendString(b, processID)
 	b = append(b, `,"seq":`...)
 	b = strconv.AppendUint(b, seq, 10)
-	b = append(b, `,"exitCode":`...)
-	b = strconv.AppendInt(b, int64(exitCode), 10)
+	b = appendExit(b, &exit)
 	b = append(b, `,"sandboxDenied":`...)
 	b = strconv.AppendBool(b, sandboxDenied)
 	return append(b, `}}`...)
@@ -120,6 +114,45 @@ func AppendClosed(b []byte, processID string, seq uint64) []byte {
 	b = appendString(b, processID)
 	b = append(b, `,"seq":`...)
 	b = strconv.AppendUint(b, seq, 10)
+	return append(b, `}}`...)
+}
+
+// AppendStarted appends the notification process/started; startedAtMs is Unix
+// milliseconds.
+func AppendStarted(b []byte, processID string, pid int, startedAtMs int64) []byte {
+	b = append(b, `{"method":"process/started","params":{"processId":`...)
+	b = appendString(b, processID)
+	b = append(b, `,"pid":`...)
+	b = strconv.AppendInt(b, int64(pid), 10)
+	b = append(b, `,"startedAtMs":`...)
+	b = strconv.AppendInt(b, startedAtMs, 10)
+	return append(b, `}}`...)
+}
+
+// AppendFailed appends the notification process/failed; omitted is how many
+// earlier ones are not sent.
+func AppendFailed(b []byte, processID string, e *Error, omitted uint64) []byte {
+	b = append(b, `{"method":"process/failed","params":{"processId":`...)
+	b = appendString(b, processID)
+	b = append(b, `,"error":`...)
+	b = e.appendJSON(b)
+	if omitted > 0 {
+		b = append(b, `,"omitted":`...)
+		b = strconv.AppendUint(b, omitted, 10)
+	}
+	return append(b, `}}`...)
+}
+
+// AppendDropped appends the notification process/dropped: the event firstSeq
+// follows the last one on this connection, and droppedBytes of output between
+// them are gone.
+func AppendDropped(b []byte, processID string, firstSeq, droppedBytes uint64) []byte {
+	b = append(b, `{"method":"process/dropped","params":{"processId":`...)
+	b = appendString(b, processID)
+	b = append(b, `,"firstSeq":`...)
+	b = strconv.AppendUint(b, firstSeq, 10)
+	b = append(b, `,"droppedBytes":`...)
+	b = strconv.AppendUint(b, droppedBytes, 10)
 	return append(b, `}}`...)
 }
 

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ func fieldsOf(raw json.RawMessage, typeName string) (*fields, error) {
 		return nil, fmt.Errorf("invalid type: %s, expected struct %s", kind, typeName)
 	}
 	var space [12]member
-	members, err := scanObject(raw, space[:0])
+	members, err := splitObject(raw, space[:0])
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +83,7 @@ func (f *fields) optional(name string) json.RawMessage {
 	return raw
 }
 
+// fail notes an error, unless it is nil or there is one already.
 func (f *fields) fail(err error) {
 	if f.err == nil {
 		f.err = err
@@ -127,6 +129,15 @@ func (f *fields) boolOr(name string, absent bool) bool {
 	return parse(f, raw, decodeBool)
 }
 
+// optionalBool takes null for absence.
+func (f *fields) optionalBool(name string, absent bool) bool {
+	raw := f.optional(name)
+	if raw == nil {
+		return absent
+	}
+	return parse(f, raw, decodeBool)
+}
+
 func (f *fields) integer(name string) int64 {
 	return parse(f, f.required(name), func(raw json.RawMessage) (int64, error) {
 		n, err := strconv.ParseInt(string(raw), 10, 64)
@@ -147,6 +158,22 @@ func (f *fields) optionalUnsigned(name string) *uint64 {
 	return &n
 }
 
+// optionalNumber distinguishes absent or null (nil) from zero.
+func (f *fields) optionalNumber(name string) *float64 {
+	raw := f.optional(name)
+	if raw == nil {
+		return nil
+	}
+	n := parse(f, raw, func(raw json.RawMessage) (float64, error) {
+		n, err := strconv.ParseFloat(string(raw), 64)
+		if err != nil {
+			return 0, expected(raw, "number", "f64")
+		}
+		return n, nil
+	})
+	return &n
+}
+
 func (f *fields) unsigned(name string) uint64 {
 	return parse(f, f.required(name), decodeUnsigned)
 }
@@ -160,7 +187,7 @@ func (f *fields) stringMap(name string) map[string]string {
 		if kind := kindOf(raw); kind != "map" {
 			return nil, fmt.Errorf("invalid type: %s, expected a map", kind)
 		}
-		members, err := scanObject(raw, nil)
+		members, err := splitObject(raw, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -236,14 +263,12 @@ func textOf(raw json.RawMessage) ([]byte, error) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return nil, fmt.Errorf("invalid type: %s, expected a string", kindOf(raw))
 	}
-	for _, c := range raw {
-		if c == '\\' {
-			var s string
-			err := json.Unmarshal(raw, &s)
-			return []byte(s), err
-		}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw[1 : len(raw)-1], nil
 	}
-	return raw[1 : len(raw)-1], nil
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return []byte(s), err
 }
 
 func decodeString(raw json.RawMessage) (string, error) {
@@ -267,6 +292,10 @@ func decodeBool(raw json.RawMessage) (bool, error) {
 }
 
 func decodeStrings(raw json.RawMessage) ([]string, error) {
+	return decodeList(raw, decodeString)
+}
+
+func decodeList[T any](raw json.RawMessage, decode func(json.RawMessage) (T, error)) ([]T, error) {
 	if kind := kindOf(raw); kind != "sequence" {
 		return nil, fmt.Errorf("invalid type: %s, expected a sequence", kind)
 	}
@@ -274,13 +303,13 @@ func decodeStrings(raw json.RawMessage) ([]string, error) {
 	if err := json.Unmarshal(raw, &items); err != nil {
 		return nil, err
 	}
-	list := make([]string, len(items))
+	list := make([]T, len(items))
 	for i, item := range items {
-		s, err := decodeString(item)
+		v, err := decode(item)
 		if err != nil {
 			return nil, err
 		}
-		list[i] = s
+		list[i] = v
 	}
 	return list, nil
 }

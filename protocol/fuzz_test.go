@@ -6,6 +6,7 @@ import (
 	"errors"
 	"reflect"
 	"runtime"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -219,6 +220,9 @@ func FuzzDecodeParams(f *testing.F) {
 		f.Add(uint8(i), []byte(strings.Replace(whole[name], `"`, `"`+strings.Repeat("A", 300), 1)))
 	}
 	f.Add(uint8(0), []byte(`{"processId":"p","argv":["`+strings.Repeat(`","`, 500)+`"],"cwd":"/","env":{"a":"b"},"tty":true,"metadata":{"threadId":null},"envPolicy":{"inherit":"none"}}`))
+	for _, in := range forms {
+		f.Add(uint8(slices.Index(names, "ExecParams")), []byte(in))
+	}
 	f.Fuzz(func(t *testing.T, which uint8, params []byte) {
 		name := names[int(which)%len(names)]
 		m, err := protocol.ParseMessage([]byte(`{"id":1,"method":"m","params":` + string(params) + `}`))
@@ -248,6 +252,7 @@ func FuzzDecodeParams(f *testing.F) {
 		}
 		followsEncodingJSON(t, name, m.Params, got)
 		_ = protocol.DecodeNoParams(m.Params)
+		_ = protocol.ConfinesFiles(m.Params)
 	})
 }
 
@@ -255,7 +260,7 @@ func FuzzDecodeParams(f *testing.F) {
 // them again.
 func followsEncodingJSON(t *testing.T, name string, params []byte, got any) {
 	switch got.(type) {
-	case protocol.Write, protocol.Output:
+	case protocol.Write, protocol.Output, protocol.HTTPBodyDelta, protocol.WriteFile, protocol.WriteBlock:
 		return // these have no spelling of their own
 	}
 	text, err := json.Marshal(got)

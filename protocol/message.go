@@ -61,6 +61,10 @@ func parseID(raw json.RawMessage) (ID, error) {
 	return ID{}, &SyntaxError{"data did not match any variant of untagged enum RequestId"}
 }
 
+// MaxAnswerBytes is how large an answer may be: what released clients accept
+// (PROTOCOL.md, "Limits").
+const MaxAnswerBytes = 64 << 20
+
 // Kind tells what a Message is.
 type Kind byte
 
@@ -237,7 +241,15 @@ func AppendResponse(b []byte, id ID, result any) ([]byte, error) {
 
 // AppendErrorResponse appends the error that answers the request id.
 func AppendErrorResponse(b []byte, id ID, e *Error) []byte {
-	b = append(b, `{"error":{"code":`...)
+	b = append(b, `{"error":`...)
+	b = e.appendJSON(b)
+	b = append(b, `,"id":`...)
+	b = id.append(b)
+	return append(b, '}')
+}
+
+func (e *Error) appendJSON(b []byte) []byte {
+	b = append(b, `{"code":`...)
 	b = strconv.AppendInt(b, int64(e.Code), 10)
 	b = append(b, `,"message":`...)
 	b = appendString(b, e.Message)
@@ -245,8 +257,6 @@ func AppendErrorResponse(b []byte, id ID, e *Error) []byte {
 		b = append(b, `,"data":`...)
 		b = append(b, e.Data...)
 	}
-	b = append(b, `},"id":`...)
-	b = id.append(b)
 	return append(b, '}')
 }
 

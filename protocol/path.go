@@ -472,3 +472,18 @@ func upper(c byte) byte {
 	}
 	return c
 }
+
+// URIPathOn returns the Path of an absolute path of a machine that runs another
+// system, named as runtime.GOOS is, in URI form. It is for clients; Native is
+// of no use with it.
+func URIPathOn(goos, native string) Path { return uriPath(goos, native) }
+
+// NativeOn returns the native spelling, on a machine that runs goos, of a path
+// in either form; "" when s names none there.
+func NativeOn(goos, s string) string {
+	p, err := parsePath(goos, s)
+	if err != nil {
+		return ""
+	}
+	return p.native
+}

@@ -16,11 +16,17 @@ const (
 	NotificationOutput = "process/output"
 	NotificationExited = "process/exited"
 	NotificationClosed = "process/closed"
+
+	// For clients that asked for them in initialize.
+	NotificationStarted = "process/started"
+	NotificationFailed  = "process/failed"
+	NotificationDropped = "process/dropped"
 )
 
 // Start are the params of process/start.
 type Start struct {
 	ProcessID             string            `json:"processId"`
+	StartID               *string           `json:"startId,omitempty"` // a repetition under it starts nothing
 	Argv                  []string          `json:"argv"`
 	Cwd                   Path              `json:"cwd"`
 	Env                   map[string]string `json:"env"`
@@ -28,35 +34,57 @@ type Start struct {
 	Arg0                  *string           `json:"arg0,omitempty"`
 	EnvPolicy             *EnvPolicy        `json:"envPolicy,omitempty"`
 	PipeStdin             bool              `json:"pipeStdin,omitempty"`
+	Size                  *TerminalSize     `json:"size,omitempty"` // of the terminal; nil: 24 rows, 80 columns
 	Sandbox               json.RawMessage   `json:"sandbox,omitempty"`
 	EnforceManagedNetwork bool              `json:"enforceManagedNetwork,omitempty"`
 	ManagedNetwork        json.RawMessage   `json:"managedNetwork,omitempty"`
 	NetworkProxy          json.RawMessage   `json:"networkProxy,omitempty"`
 	Metadata              *Metadata         `json:"metadata,omitempty"`
+
+	// KeepDescendants asks that what the process leaves running outlives its
+	// session (PROTOCOL.md, "Descendants").
+	KeepDescendants bool `json:"keepDescendants,omitempty"`
+	StartLimits
+
+	// Form is told by the members direct and prepared; Program is a prepared
+	// start's.
+	Form    StartForm `json:"-"`
+	Program Path      `json:"-"`
 }
 
 // DecodeStart decodes the params of process/start.
 func DecodeStart(raw json.RawMessage) (p Start, err error) {
 	err = decodeParams(raw, "ExecParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
-		p.Argv = f.strings("argv")
-		p.Cwd = f.path("cwd")
-		p.Env = f.stringMap("env")
-		p.TTY = f.bool("tty")
-		p.Arg0 = f.optionalString("arg0")
-		p.PipeStdin = f.boolOr("pipeStdin", false)
-		p.Sandbox = f.raw("sandbox")
-		p.EnforceManagedNetwork = f.boolOr("enforceManagedNetwork", false)
-		p.ManagedNetwork = f.raw("managedNetwork")
-		p.NetworkProxy = f.raw("networkProxy")
-		if raw := f.optional("envPolicy"); raw != nil {
-			p.EnvPolicy = parse(f, raw, decodeEnvPolicy)
+		if !p.decodeForm(f) {
+			p.decodeOrdinary(f)
 		}
+		p.StartID = f.optionalString("startId")
+		if p.StartID != nil && *p.StartID == "" {
+			f.fail(fmt.Errorf("startId must not be empty"))
+		}
+		p.KeepDescendants = f.boolOr("keepDescendants", false)
+		p.StartLimits = f.startLimits()
 		if raw := f.optional("metadata"); raw != nil {
 			p.Metadata = parse(f, raw, decodeMetadata)
 		}
 	})
 	return p, err
+}
+
+func (p *Start) decodeOrdinary(f *fields) {
+	p.ProcessID = f.string("processId")
+	p.Argv = f.strings("argv")
+	p.Cwd = f.path("cwd")
+	p.Env = f.stringMap("env")
+	p.decodeIO(f)
+	p.Arg0 = f.optionalString("arg0")
+	p.Sandbox = f.raw("sandbox")
+	p.EnforceManagedNetwork = f.boolOr("enforceManagedNetwork", false)
+	p.ManagedNetwork = f.raw("managedNetwork")
+	p.NetworkProxy = f.raw("networkProxy")
+	if raw := f.optional("envPolicy"); raw != nil {
+		p.EnvPolicy = parse(f, raw, decodeEnvPolicy)
+	}
 }
 
 // EnvPolicy says what a child inherits of the server's environment
@@ -207,45 +235,6 @@ const (
 	WriteStdinClosed    WriteStatus = "stdinClosed"
 	WriteStarting       WriteStatus = "starting"
 )
-
-// Signal are the params of process/signal.
-type Signal struct {
-	ProcessID string `json:"processId"`
-	Signal    string `json:"signal"`
-}
-
-// SignalInterrupt is the one signal that clients know.
-const SignalInterrupt = "interrupt"
-
-// DecodeSignal decodes the params of process/signal.
-func DecodeSignal(raw json.RawMessage) (p Signal, err error) {
-	err = decodeParams(raw, "SignalParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
-		p.Signal = f.string("signal")
-		if f.err == nil && p.Signal != SignalInterrupt {
-			f.fail(fmt.Errorf("unknown variant `%s`, expected `interrupt`", p.Signal))
-		}
-	})
-	return p, err
-}
-
-// Terminate are the params of process/terminate.
-type Terminate struct {
-	ProcessID string `json:"processId"`
-}
-
-// DecodeTerminate decodes the params of process/terminate.
-func DecodeTerminate(raw json.RawMessage) (p Terminate, err error) {
-	err = decodeParams(raw, "TerminateParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
-	})
-	return p, err
-}
-
-// TerminateResult is the answer to process/terminate.
-type TerminateResult struct {
-	Running bool `json:"running"`
-}
 
 // Empty is the answer of methods that have nothing to say: {}.
 type Empty struct{}

@@ -2,8 +2,10 @@ package protocol
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -38,6 +40,7 @@ type member struct {
 // MaxValues values, nesting deeper than MaxDepth.
 type scanner struct {
 	data   []byte
+	valid  bool // data has been validated before
 	pos    int
 	values int
 	names  [][]byte // the names seen so far of every open object, innermost last
@@ -50,6 +53,18 @@ func scanObject(data []byte, members []member) ([]member, error) {
 		return nil, &SyntaxError{"invalid UTF-8"}
 	}
 	s := scanner{data: data}
+	return s.whole(members)
+}
+
+// splitObject does the same for data that has been validated before, as part of
+// a message: it need not look into strings again, which may be long.
+func splitObject(data []byte, members []member) ([]member, error) {
+	s := scanner{data: data, valid: true}
+	return s.whole(members)
+}
+
+func (s *scanner) whole(members []member) ([]member, error) {
+	data := s.data
 	s.space()
 	if s.pos == len(data) {
 		return nil, s.fail("EOF while parsing a value")
@@ -241,17 +256,20 @@ func (s *scanner) name() ([]byte, error) {
 // text scans a string and says whether it holds escapes.
 func (s *scanner) text() (escaped bool, err error) {
 	s.pos++
+	if s.valid {
+		return s.skipText()
+	}
 	for s.pos < len(s.data) {
-		c := s.data[s.pos]
-		switch {
+		s.pos += plainLen(s.data[s.pos:])
+		if s.pos == len(s.data) {
+			break
+		}
+		switch c := s.data[s.pos]; {
 		case c == '"':
 			s.pos++
 			return escaped, nil
 		case c < 0x20:
 			return false, s.fail("control character (\\u0000-\\u001F) found while parsing a string")
-		case c != '\\':
-			s.pos++
-			continue
 		}
 		escaped = true
 		s.pos++
@@ -271,6 +289,58 @@ func (s *scanner) text() (escaped bool, err error) {
 		}
 	}
 	return false, s.fail("EOF while parsing a string")
+}
+
+// skipText finds the end of a string that has been validated: the next quote that
+// no odd number of backslashes stands before.
+func (s *scanner) skipText() (escaped bool, err error) {
+	from := s.pos
+	for {
+		n := bytes.IndexByte(s.data[s.pos:], '"')
+		if n < 0 {
+			s.pos = len(s.data)
+			return false, s.fail("EOF while parsing a string")
+		}
+		s.pos += n + 1
+		text := s.data[from : s.pos-1]
+		if (len(text)-len(bytes.TrimRight(text, `\`)))%2 == 0 {
+			return bytes.IndexByte(text, '\\') >= 0, nil
+		}
+	}
+}
+
+// plainLen returns how many bytes at the start of b are plain text of a string:
+// no quote, backslash or control character. Strings may have many megabytes, so
+// it looks at many bytes at a time.
+func plainLen(b []byte) int {
+	n := 0
+	for ; len(b)-n >= 32; n += 32 {
+		block := b[n : n+32]
+		if special(block[:8])|special(block[8:16])|special(block[16:24])|special(block[24:]) != 0 {
+			break
+		}
+	}
+	for ; len(b)-n >= 8; n += 8 {
+		if marks := special(b[n : n+8]); marks != 0 {
+			return n + bits.TrailingZeros64(marks)/8
+		}
+	}
+	for ; n < len(b); n++ {
+		if c := b[n]; c < 0x20 || c == '"' || c == '\\' {
+			break
+		}
+	}
+	return n
+}
+
+// special marks the bytes of b, which are eight, that are not plain text, by
+// their highest bit: subtracting sets it in a byte that is smaller, and borrows
+// at most from bytes behind that one.
+func special(b []byte) uint64 {
+	const each = 0x0101010101010101
+	word := binary.LittleEndian.Uint64(b)
+	quote, backslash := word^each*'"', word^each*'\\'
+	return ((word-each*0x20)&^word | (quote-each)&^quote | (backslash-each)&^backslash) & (each << 7)
 }
 
 // codePoint scans what follows the u of an escape: four digits, or with the

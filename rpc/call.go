@@ -79,22 +79,36 @@ func (p *pendingCalls) fail(err error) {
 // our limit, the context's cause when ctx ended first (the request is not taken
 // back), or why the connection ended.
 func (c *Conn) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
+	await, err := c.Begin(method, params)
+	if err != nil {
+		return nil, err
+	}
+	return await(ctx)
+}
+
+// Begin is the first half of Call: it sends the request, so that more can be
+// sent behind it before there is an answer. await is the second half, and must
+// be called once.
+func (c *Conn) Begin(method string, params any) (await func(context.Context) (json.RawMessage, error), err error) {
 	id, answer, err := c.calls.add()
 	if err != nil {
 		return nil, err
 	}
-	defer c.calls.drop(id)
 	msg, err := protocol.AppendRequest(nil, id, method, params)
+	if err == nil && !c.out.put(msg, 0) {
+		err = context.Cause(c.ctx)
+	}
 	if err != nil {
+		c.calls.drop(id)
 		return nil, err
 	}
-	if !c.out.put(msg, 0) {
-		return nil, context.Cause(c.ctx)
-	}
-	select {
-	case o := <-answer:
-		return o.result, o.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return func(ctx context.Context) (json.RawMessage, error) {
+		defer c.calls.drop(id)
+		select {
+		case o := <-answer:
+			return o.result, o.err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}, nil
 }

@@ -68,7 +68,7 @@ func TestCallErrors(t *testing.T) {
 		"big":  func(r *rpc.Request) { r.Reply(strings.Repeat("x", 100_000)) },
 		"echo": echo,
 	}
-	a, b := pair(t, 50_000, handler{}, h)
+	b, a := pair(t, 50_000, h, handler{}) // the limit is that of the second
 	_, err := a.Call(context.Background(), "fail", nil)
 	if e, ok := errors.AsType[*protocol.Error](err); !ok || !errors.Is(err, protocol.ErrNotFound) || string(e.Data) != "[1]" {
 		t.Errorf("a refusal: %#v", err)

@@ -41,8 +41,9 @@ type Handler interface {
 // into larger pieces. Call [Conn.Wake] when there is something new.
 type Source interface {
 	// AppendEvent appends the next event to frame; ok is false when there is
-	// none. sent is the number of bytes sent before this frame; once the
-	// frame is sent it is sent plus the frame's length. Called by the writer
+	// none. sent is the number of bytes of events sent before this frame; once
+	// the frame is sent it is sent plus the frame's length. What was replied
+	// before the event came to be is sent before it. Called by the writer
 	// alone.
 	AppendEvent(frame []byte, sent uint64) (result []byte, ok bool)
 
@@ -65,6 +66,10 @@ type Options struct {
 	MaxPendingBytes    int64
 	MaxPendingRequests int
 
+	// Patience is for how long a request keeps its place in the pool when others
+	// wait for one; default 1 s.
+	Patience time.Duration
+
 	// PingInterval is the time between two pings, default 15 s; ProbeTimeout
 	// how long Probe waits for a sign of life, default 1 s.
 	PingInterval time.Duration
@@ -83,6 +88,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxPendingRequests <= 0 {
 		o.MaxPendingRequests = 65536
+	}
+	if o.Patience <= 0 {
+		o.Patience = time.Second
 	}
 	if o.PingInterval <= 0 {
 		o.PingInterval = 15 * time.Second
@@ -105,6 +113,7 @@ type Conn struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	closed sync.Once
+	ended  chan struct{} // closed when the stream has been
 
 	// goMu guards gone, and wg against starting something while Wait waits.
 	goMu sync.Mutex
@@ -114,24 +123,27 @@ type Conn struct {
 	// Lanes orders the requests of this connection that need it.
 	Lanes Lanes
 
-	pool pool
-	out  outbound
-	work admission
+	pool  pool
+	heavy pool
+	out   outbound
+	work  admission
 
-	sent  atomic.Uint64 // bytes of messages handed to the stream
+	sent  atomic.Uint64 // bytes of events handed to the stream
 	life  heartbeat
 	calls pendingCalls
 }
 
 // New makes a connection of a stream. Nothing is read or written before Run.
 func New(stream transport.Conn, handler Handler, opts *Options) *Conn {
-	c := &Conn{stream: stream, handler: handler}
+	c := &Conn{stream: stream, handler: handler, ended: make(chan struct{})}
 	if opts != nil {
 		c.opts = *opts
 	}
 	c.opts = c.opts.withDefaults()
 	c.log = c.opts.Log
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.pool = pool{conn: c, size: poolSize, maxOverdue: maxOverdue, patience: c.opts.Patience}
+	c.heavy = pool{conn: c, size: heavyPoolSize, maxOverdue: heavyMaxOverdue, patience: c.opts.Patience}
 	c.out.init(c.opts.MaxOutboundBytes)
 	c.work.init(c.opts.MaxPendingBytes, c.opts.MaxPendingRequests)
 	c.calls.init()
@@ -204,9 +216,15 @@ func (c *Conn) Close(reason transport.Reason, cause error) {
 			case <-time.After(flushTimeout):
 			}
 			_ = c.stream.Close(reason)
+			close(c.ended)
 		})
 	})
 }
+
+// Closed is closed when the stream has been: what was to be told to the peer
+// has been, or never will be. The reader may still be in a Read that cannot be
+// interrupted.
+func (c *Conn) Closed() <-chan struct{} { return c.ended }
 
 // readLoop reads and dispatches messages until the stream fails.
 func (c *Conn) readLoop() error {
@@ -272,7 +290,7 @@ func (c *Conn) refuse(tooLarge *transport.TooLargeError) {
 		c.calls.refuse(id, tooLarge)
 		return
 	}
-	c.fail(id, protocol.Errorf(protocol.CodeInvalidRequest, "%s", tooLarge))
+	c.fail(id, protocol.Errorf(protocol.CodeInvalidRequest, "%s; raise it with --max-message-bytes", tooLarge))
 }
 
 // notify has the handler serve a notification; a panic ends only that.
@@ -304,6 +322,23 @@ func (c *Conn) Notify(method string, params any) error {
 		return err
 	}
 	if !c.out.put(msg, 0) {
+		return context.Cause(c.ctx)
+	}
+	return nil
+}
+
+// Publish queues a notification of about size bytes when there is room for it,
+// as [Request.Reserve] does for a reply. It fails when the connection ends.
+func (c *Conn) Publish(method string, params any, size int) error {
+	if err := c.out.reserve(int64(size)); err != nil {
+		return err
+	}
+	msg, err := protocol.AppendNotification(nil, method, params)
+	if err != nil {
+		c.out.unreserve(int64(size))
+		return err
+	}
+	if !c.out.put(msg, int64(size)) {
 		return context.Cause(c.ctx)
 	}
 	return nil

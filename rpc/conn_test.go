@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"execserver/protocol"
 	"execserver/rpc"
@@ -85,7 +86,7 @@ func TestTooLarge(t *testing.T) {
 	} {
 		msg := test.start + strings.Repeat("x", 2000)
 		peer.send("%s", msg)
-		peer.expect(fmt.Sprintf(`{"error":{"code":-32600,"message":"message of %d bytes exceeds the limit of 1000 bytes"},"id":%s}`, len(msg), test.id))
+		peer.expect(fmt.Sprintf(`{"error":{"code":-32600,"message":"message of %d bytes exceeds the limit of 1000 bytes; raise it with --max-message-bytes"},"id":%s}`, len(msg), test.id))
 	}
 	// Nobody asked, so nobody is answered.
 	peer.send(`{"id":7,"result":"%s"}`, strings.Repeat("x", 2000))
@@ -193,7 +194,7 @@ func TestPoolIsBounded(t *testing.T) {
 			r.Reply(nil)
 		})
 	}}
-	_, peer := serve(t, h, nil)
+	_, peer := serve(t, h, &rpc.Options{Patience: time.Hour})
 	for i := range count {
 		peer.send(`{"id":%d,"method":"pool"}`, i)
 		if i == size {

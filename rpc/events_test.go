@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,6 +76,7 @@ type source struct {
 	left   int
 	acked  []uint64
 	broken error
+	empty  func() // called, once, when there is nothing left
 }
 
 func (s *source) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
@@ -84,6 +86,13 @@ func (s *source) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
 		s.broken = fmt.Errorf("the frame begins with %q", frame)
 	}
 	if s.left == 0 {
+		empty := s.empty
+		s.empty = nil
+		if empty != nil {
+			s.mu.Unlock()
+			empty()
+			s.mu.Lock()
+		}
 		return frame, false
 	}
 	s.left--
@@ -128,9 +137,9 @@ func TestEventsWithoutPings(t *testing.T) {
 		if got := s.highest(); got != offset {
 			t.Errorf("acknowledged up to %d, want %d", got, offset)
 		}
-		// Other messages count as well.
+		// Other messages do not count.
 		peer.send(`{"id":1,"method":"echo","params":1}`)
-		offset += uint64(len(peer.next()))
+		peer.next()
 		s.give(1)
 		c.Wake()
 		peer.expect(fmt.Sprintf(`{"method":"event","params":"%d *`, offset))
@@ -231,6 +240,38 @@ func TestAcknowledgedByPongs(t *testing.T) {
 	})
 }
 
+// TestWantAck pings for what the source wants acknowledged, also when it comes
+// just after the source had nothing.
+func TestWantAck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 1000
+		c, peer, p := serveWithPings(t, handler{}, &rpc.Options{PingInterval: time.Hour})
+		p.answer = true
+		s := &source{size: size, left: 1}
+		c.SetSource(s)
+		peer.next()
+		synctest.Wait() // the first event is always asked for
+		s.mu.Lock()
+		s.empty = func() {
+			s.give(1)
+			c.WantAck()
+		}
+		s.mu.Unlock()
+		c.Wake()
+		peer.next()
+		synctest.Wait()
+		if got := s.highest(); got != 2*size {
+			t.Errorf("acknowledged %d of %d", got, 2*size)
+		}
+		p.seen()
+		c.Wake()
+		synctest.Wait()
+		if pings := p.seen(); len(pings) != 0 {
+			t.Errorf("pings %d that nobody wants", pings)
+		}
+	})
+}
+
 // TestAcknowledgedBySilence takes what was sent for read when the peer does not
 // answer pings, until it does.
 func TestAcknowledgedBySilence(t *testing.T) {
@@ -289,8 +330,11 @@ func (w *watched) AppendEvent(frame []byte, _ uint64) ([]byte, bool) {
 func (w *watched) Acknowledged(uint64) { w.use() }
 
 func (w *watched) use() {
-	if w.gone.Load() {
-		w.bad.Add(1)
+	for range 10 { // takes its time
+		runtime.Gosched()
+		if w.gone.Load() {
+			w.bad.Add(1)
+		}
 	}
 }
 
@@ -329,4 +373,49 @@ func TestSetSource(t *testing.T) {
 			t.Errorf("pings %v: sources were used %d times after they had been replaced", pings, n)
 		}
 	}
+}
+
+// gated is a transport that writes one message for every pass.
+type gated struct {
+	transport.Conn
+	pass chan struct{}
+}
+
+func (g *gated) Write(msg []byte) error {
+	<-g.pass
+	return g.Conn.Write(msg)
+}
+
+// TestReplyBeforeItsEvents has events that a request causes become ready, right
+// after its reply, while the writer is busy and about to ask for events.
+func TestReplyBeforeItsEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far, near := transport.Pipe(0)
+		g := &gated{near, make(chan struct{})}
+		s := &source{size: 100}
+		var c *running
+		h := handler{"echo": echo, "start": func(r *rpc.Request) {
+			r.Reply("started")
+			s.give(1)
+			c.Wake()
+		}}
+		c = serveOn(t, g, h, nil)
+		peer := &client{t, far}
+		c.SetSource(s)
+		synctest.Wait()
+		peer.send(`{"id":1,"method":"echo","params":1}`)
+		synctest.Wait()                                  // the writer has the first reply
+		peer.send(`{"id":2,"method":"echo","params":2}`) // is taken with it next,
+		c.Wake()                                         // and with this
+		synctest.Wait()
+		g.pass <- struct{}{}
+		synctest.Wait()
+		peer.send(`{"id":3,"method":"start"}`)
+		synctest.Wait()
+		close(g.pass)
+		peer.expect(`{"id":1,"result":1}`)
+		peer.expect(`{"id":2,"result":2}`)
+		peer.expect(`{"id":3,"result":"started"}`)
+		peer.expect(`{"method":"event"*`)
+	})
 }

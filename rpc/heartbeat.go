@@ -99,10 +99,11 @@ func (c *Conn) WantAck() {
 	c.Wake()
 }
 
-// askAck is called by the writer when the source has nothing more.
+// askAck is called by the writer when the source wants an acknowledgement and
+// has nothing more.
 func (c *Conn) askAck() {
 	sent := c.sent.Load()
-	if !c.life.wantAck.Swap(false) || c.pinger == nil || sent == c.life.lastPing {
+	if c.pinger == nil || sent == c.life.lastPing {
 		return
 	}
 	c.life.lastPing = sent

@@ -1,6 +1,10 @@
 package rpc
 
-import "sync"
+import (
+	"sync"
+
+	"execserver/internal/spare"
+)
 
 // outbound is what waits to be written: replies and notifications that are
 // already encoded, and the word that the source has something new.
@@ -108,6 +112,14 @@ func (o *outbound) take(batch []outgoing) (messages []outgoing, awake, ok bool) 
 	return messages, awake, true
 }
 
+// takeQueued is take for the messages that are there already.
+func (o *outbound) takeQueued(batch []outgoing) (messages []outgoing) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	messages, o.queue = o.queue, batch[:0]
+	return messages
+}
+
 // written gives back the room of a message.
 func (o *outbound) written(msg outgoing) {
 	o.mu.Lock()
@@ -158,47 +170,65 @@ func (c *Conn) writeLoop() {
 	var frame []byte
 	for {
 		messages, awake, ok := c.out.take(batch)
-		if !ok {
+		if !ok || !c.writeAll(messages) {
 			return
 		}
-		for i, msg := range messages {
-			if !c.write(msg.text) {
-				return
-			}
-			c.out.written(msg)
-			messages[i] = outgoing{}
-		}
 		batch = messages
-		if awake {
-			frame, ok = c.writeEvent(frame[:0])
-			if !ok {
-				return
-			}
+		if !awake {
+			continue
 		}
+		if frame, ok = c.nextEvent(frame[:0]); !ok {
+			continue
+		}
+		// What was queued in the meantime goes first: the event may be one that
+		// follows a reply.
+		batch = c.out.takeQueued(batch)
+		if !c.writeAll(batch) || !c.write(frame) {
+			return
+		}
+		c.sent.Add(uint64(len(frame)))
+		c.eventSent()
 	}
 }
 
-// writeEvent writes the source's next event, if it has one; ok is false when
-// the stream is broken.
-func (c *Conn) writeEvent(frame []byte) (_ []byte, ok bool) {
+// nextEvent asks the source for its next event, if it has one.
+func (c *Conn) nextEvent(frame []byte) (_ []byte, ok bool) {
 	c.out.sourceMu.Lock()
 	source := c.out.source
 	if source == nil {
 		c.out.sourceMu.Unlock()
-		return frame, true
-	}
-	frame, ok = source.AppendEvent(frame, c.sent.Load())
-	c.out.sourceMu.Unlock()
-	if !ok {
-		c.askAck()
-		return frame, true
-	}
-	c.out.wake() // there may be more
-	if !c.write(frame) {
 		return frame, false
 	}
-	c.eventSent()
+	// Looked at first: what is wanted after the source has had nothing is about
+	// events that are yet to be sent.
+	wanted := c.life.wantAck.Swap(false)
+	frame, ok = source.AppendEvent(frame, c.sent.Load())
+	c.out.sourceMu.Unlock()
+	switch {
+	case !ok && wanted:
+		c.askAck()
+		return frame, false
+	case !ok:
+		return frame, false
+	case wanted:
+		c.life.wantAck.Store(true)
+	}
+	c.out.wake() // there may be more
 	return frame, true
+}
+
+// writeAll sends queued messages and gives their room back; it reports whether
+// the stream is whole.
+func (c *Conn) writeAll(messages []outgoing) bool {
+	for i, msg := range messages {
+		if !c.write(msg.text) {
+			return false
+		}
+		c.out.written(msg)
+		spare.Put(msg.text)
+		messages[i] = outgoing{}
+	}
+	return true
 }
 
 // write sends one message; a failure ends the connection.
@@ -208,6 +238,5 @@ func (c *Conn) write(msg []byte) bool {
 		c.Close(goingAway, err)
 		return false
 	}
-	c.sent.Add(uint64(len(msg)))
 	return true
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"execserver/internal/spare"
 	"execserver/protocol"
 )
 
@@ -21,6 +22,7 @@ type Request struct {
 	buf      *buffer
 	size     int64 // of the message
 	reserved int64
+	waiting  atomic.Bool // in Reserve
 	answered atomic.Bool
 }
 
@@ -39,15 +41,21 @@ func (r *Request) Go(f func()) {
 }
 
 // Pool serves the rest of the request as soon as one of a bounded number of
-// goroutines is free.
-func (r *Request) Pool(f func()) {
-	r.conn.pool.submit(r.conn, func() {
+// goroutines is free. One that takes longer than [Options.Patience], other than
+// in Reserve, does not count any more.
+func (r *Request) Pool(f func()) { r.pool(&r.conn.pool, f) }
+
+// HeavyPool is Pool for what takes much memory: fewer run at the same time.
+func (r *Request) HeavyPool(f func()) { r.pool(&r.conn.heavy, f) }
+
+func (r *Request) pool(p *pool, f func()) {
+	p.submit(&task{patient: &r.waiting, run: func() {
 		if r.conn.ctx.Err() != nil {
 			r.Drop()
 			return
 		}
 		r.guard(f)
-	})
+	}})
 }
 
 // Queue serves the rest of the request in the lane of key; see [Lanes.Submit].
@@ -64,7 +72,10 @@ func (r *Request) Queue(key string, urgent, quick bool, f func(*Lane)) {
 // Reserve waits until a reply of about n bytes may be made without more waiting
 // for the peer than the connection allows. It fails when the connection ends.
 func (r *Request) Reserve(n int) error {
-	if err := r.conn.out.reserve(int64(n)); err != nil {
+	r.waiting.Store(true)
+	err := r.conn.out.reserve(int64(n))
+	r.waiting.Store(false)
+	if err != nil {
 		return err
 	}
 	r.reserved += int64(n)
@@ -75,6 +86,10 @@ func (r *Request) Reserve(n int) error {
 // itself.
 func (r *Request) Reply(result any) {
 	msg, err := protocol.AppendResponse(nil, r.ID, result)
+	if err == nil && len(msg) > protocol.MaxAnswerBytes {
+		err = protocol.Errorf(protocol.CodeInvalidRequest,
+			"the answer to %s is %d bytes long, the limit is %d; ask for less", r.Method, len(msg), protocol.MaxAnswerBytes)
+	}
 	if err != nil {
 		r.Fail(err)
 		return
@@ -199,7 +214,7 @@ func (a *admission) release() {
 // buffer holds one message that was read.
 type buffer struct{ b []byte }
 
-// keepBytes is the largest buffer worth keeping for the next message.
+// keepBytes is the largest buffer worth keeping for any message.
 const keepBytes = 64 << 10
 
 // buffers recycles the memory of messages.
@@ -215,7 +230,9 @@ func (p *bufferPool) get() *buffer {
 }
 
 func (p *bufferPool) put(b *buffer) {
-	if cap(b.b) <= keepBytes {
-		p.pool.Put(b)
+	if cap(b.b) > keepBytes {
+		spare.Put(b.b)
+		b.b = nil
 	}
+	p.pool.Put(b)
 }

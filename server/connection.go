@@ -1,10 +1,14 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
+	"execserver/filesystem"
 	"execserver/protocol"
 	"execserver/rpc"
 	"execserver/session"
@@ -21,17 +25,41 @@ const (
 )
 
 // connection serves one connection. It is the rpc.Handler, and the peer of its
-// session; phase is the reader's own.
+// session; phase and observing are the reader's own.
 type connection struct {
 	server    *Server
+	log       *slog.Logger // names the remote end
 	rpc       *rpc.Conn
+	http      *httpRequests
 	resumable bool
 	phase     phase
+	asks      protocol.ClientCapabilities // set before the session knows the connection
+	observing bool                        // it does not own its session
 
-	mu      sync.Mutex
-	session *session.Session
-	outbox  *session.Outbox
-	left    bool // the connection has ended
+	changes     changes
+	handles     filesystem.Handles
+	handlePaths map[string]string // of handles to write, by id; the reader's own
+	missing     *filesystem.MissingWatch
+
+	mu       sync.Mutex
+	session  *session.Session
+	outbox   *session.Outbox
+	left     bool                     // the connection has ended
+	watching map[string]*subscription // watches whose events this connection gets
+}
+
+// newConnection makes what serves a stream.
+func newConnection(s *Server, stream transport.Conn, resumable bool) *connection {
+	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), resumable: resumable, handlePaths: make(map[string]string)}
+	c.handles.Durable = s.opts.DurableWrites
+	c.missing = filesystem.NewMissingWatch(c.missingChanged)
+	c.rpc = rpc.New(stream, c, &rpc.Options{
+		Log:          c.log,
+		PingInterval: s.opts.PingInterval,
+		ProbeTimeout: s.opts.ProbeTimeout,
+	})
+	c.http = newHTTPRequests(&s.opts, c.rpc.Wake)
+	return c
 }
 
 // Request implements rpc.Handler.
@@ -41,14 +69,28 @@ func (c *connection) Request(r *rpc.Request) {
 		r.Fail(protocol.Errorf(protocol.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method))
 		return
 	}
+	if c.observing && c.phase == phaseReady && !observable[r.Method] {
+		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest,
+			"`%s` is refused: this connection observes session %s; call `%s` first to own it",
+			r.Method, c.session.ID, protocol.MethodTakeOver))
+		return
+	}
 	serve(c, r)
 }
 
 // Notification implements rpc.Handler.
-func (c *connection) Notification(method string, _ json.RawMessage) error {
-	if method != protocol.MethodInitialized {
-		return fmt.Errorf("unknown notification `%s`", method)
+func (c *connection) Notification(method string, params json.RawMessage) error {
+	switch method {
+	case protocol.MethodInitialized:
+		return c.initialized()
+	case protocol.MethodAck:
+		return c.ack(params)
 	}
+	return fmt.Errorf("unknown notification `%s`", method)
+}
+
+// initialized serves the notification of this name.
+func (c *connection) initialized() error {
 	switch c.phase {
 	case phaseNew:
 		return fmt.Errorf("`initialized` was sent before `initialize`")
@@ -67,7 +109,7 @@ func (c *connection) gate(family string) error {
 		return protocol.Errorf(protocol.CodeInvalidRequest, "client must send initialized before using %s methods", family)
 	}
 	if c.rpc.Context().Err() != nil {
-		return protocol.Errorf(protocol.CodeInvalidRequest, "%s", rpc.ErrTakenOver)
+		return protocol.Errorf(protocol.CodeInvalidRequest, "%s", context.Cause(c.rpc.Context()))
 	}
 	return nil
 }
@@ -83,26 +125,36 @@ func (c *connection) initialize(r *rpc.Request) {
 		r.Fail(err)
 		return
 	}
+	c.asks = p.Capabilities
 	var s *session.Session
 	var outbox *session.Outbox
-	if p.ResumeSessionID == nil {
-		s, outbox, err = c.server.sessions.Create(c)
-	} else {
+	switch {
+	case p.ObserveSessionID != nil:
+		s, outbox, err = c.server.sessions.Observe(*p.ObserveSessionID, c)
+	case p.ResumeSessionID != nil:
 		s, outbox, err = c.server.sessions.Resume(*p.ResumeSessionID, c)
+	default:
+		s, outbox, err = c.server.sessions.Create(c)
 	}
 	if err != nil {
 		r.Fail(err)
 		return
 	}
 	c.phase = phaseGreeted
-	c.server.log.Info("session attached", "session", s.ID, "client", p.ClientName, "resumed", p.ResumeSessionID != nil)
-	info := c.server.environmentInfo()
+	c.observing = p.ObserveSessionID != nil
+	c.log.Info("session attached", "session", s.ID, "client", p.ClientName,
+		"resumed", p.ResumeSessionID != nil, "observing", c.observing)
+	info := c.info()
 	r.Reply(protocol.InitializeResult{
 		ProtocolVersion: protocol.Version,
 		SessionID:       s.ID,
 		EnvironmentInfo: &info,
 	})
 	c.enter(s, outbox)
+	if p.ResumeSessionID != nil {
+		// Processes have waited since before there was anybody to ask.
+		c.rpc.WantAck()
+	}
 }
 
 // enter binds the connection to its session, whose events flow from now on.
@@ -115,7 +167,7 @@ func (c *connection) enter(s *session.Session, outbox *session.Outbox) {
 		c.leave()
 		return
 	}
-	c.rpc.SetSource(outbox)
+	c.rpc.SetSource(&events{outbox: outbox, http: c.http})
 }
 
 // leave lets go of the session when the connection has ended.
@@ -124,14 +176,20 @@ func (c *connection) leave() {
 	c.left = true
 	s, outbox := c.session, c.outbox
 	c.mu.Unlock()
-	switch {
-	case s == nil:
-	case c.resumable:
-		c.server.sessions.Detach(s, outbox)
-	default:
-		c.server.sessions.End(s, "its connection ended")
+	if s != nil {
+		c.server.sessions.Leave(s, outbox, c.resumable)
 	}
 }
+
+// release gives up the files that belong to a connection which has ended. On a
+// file system that does not answer it takes its time.
+func (c *connection) release() {
+	c.missing.Close()
+	c.handles.Close()
+}
+
+// Asks implements session.Peer.
+func (c *connection) Asks() protocol.ClientCapabilities { return c.asks }
 
 // Wake implements session.Peer.
 func (c *connection) Wake() { c.rpc.Wake() }
@@ -143,8 +201,22 @@ func (c *connection) WantAck() { c.rpc.WantAck() }
 func (c *connection) Probe() bool { return c.rpc.Probe(c.rpc.Context()) }
 
 // TakenOver implements session.Peer.
-func (c *connection) TakenOver() {
-	c.rpc.Close(transport.Reason{Code: transport.CodePolicy, Text: rpc.ErrTakenOver.Error()}, rpc.ErrTakenOver)
+func (c *connection) TakenOver(sessionID string, byObserver bool) {
+	err := rpc.ErrTakenOver
+	if byObserver {
+		err = errObserverTookOver
+		// A connection that cannot take it any more is ended all the same.
+		_ = c.rpc.Notify(protocol.NotificationTakenOver, protocol.TakenOver{SessionID: sessionID})
+	}
+	c.rpc.Close(transport.Reason{Code: transport.CodePolicy, Text: err.Error()}, err)
+}
+
+// Left implements session.Peer.
+func (c *connection) Left(reason string) {
+	if c.server.closing() {
+		return // Shutdown says so to everybody
+	}
+	c.rpc.Close(transport.Reason{Code: transport.CodePolicy, Text: reason}, errors.New(reason))
 }
 
 // limitError says that a limit of the server is reached.

@@ -1,15 +1,13 @@
 package server
 
 import (
-	"bufio"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"runtime"
-	"strings"
-	"sync"
 
+	"execserver/filesystem"
+	"execserver/internal/loginshell"
+	"execserver/process"
 	"execserver/protocol"
 	"execserver/rpc"
 )
@@ -17,17 +15,21 @@ import (
 // environmentInfo describes the machine (PROTOCOL.md, "Environment").
 func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 	info := protocol.EnvironmentInfo{
-		Shell:                loginShell(),
+		Shell:                loginshell.Get(),
 		ExecutorVersion:      s.opts.Version,
 		PlatformOS:           platformOS(),
 		PrependPathDirs:      []protocol.Path{},
 		TemporaryDirectories: []protocol.Path{},
+		ProcessOwnership: &protocol.ProcessOwnership{
+			Means:  string(s.ownership.Means()),
+			Limits: s.ownership.Limits(),
+		},
 	}
 	cwd, err := os.Getwd()
 	if err == nil {
 		info.Cwd = uri(cwd)
 	}
-	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
+	if home, ok := homeDir(); ok {
 		info.UserHomeDir = uri(home)
 	}
 	if dir := os.Getenv("TMPDIR"); dir != "" {
@@ -38,6 +40,44 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 	}
 	if dir := os.TempDir(); filepath.IsAbs(dir) {
 		info.TempDir = uri(dir)
+	}
+	return info
+}
+
+// homeDir is the account's home, if that is known.
+func homeDir() (string, bool) {
+	home, err := os.UserHomeDir()
+	return home, err == nil && filepath.IsAbs(home)
+}
+
+// info describes the machine, and what can be asked for on this connection.
+func (c *connection) info() protocol.EnvironmentInfo {
+	info := c.server.environmentInfo()
+	info.Capabilities = protocol.Capabilities{
+		FsWatchMissing:        filesystem.WatchesMissing,
+		EnvironmentConfigRead: true,
+		FileWriteStreaming:    true,
+		HTTPHeaderEnvVars:     true,
+		FsRename:              true,
+		FsWatch:               true,
+		FsWriteFileCondition:  true,
+		FsWriteFileMode:       runtime.GOOS != "windows",
+
+		ProcessAck:               true,
+		ProcessCloseStdin:        true,
+		ProcessDirectExec:        c.server.opts.AllowDirectExec,
+		ProcessEvents:            true,
+		ProcessIO:                true,
+		ProcessLimits:            true,
+		ProcessList:              true,
+		ProcessPreparedExec:      c.server.opts.AllowPreparedExec,
+		ProcessResize:            process.Terminals,
+		ProcessSignals:           process.Signals,
+		ProcessSnapshot:          true,
+		ProcessTerminateGraceful: process.Signals,
+		ProcessWait:              true,
+		SessionObserve:           c.resumable, // else there is nobody else
+		StartID:                  true,
 	}
 	return info
 }
@@ -55,80 +95,34 @@ func platformOS() string {
 	return runtime.GOOS
 }
 
-// loginShell is the account's shell, or one found on the search path when that
-// is unusable. Clients know only some names and fall back to a shell of their
-// own machine for others, so a POSIX shell by another name is "sh" to them.
-var loginShell = sync.OnceValue(func() protocol.Shell {
-	if runtime.GOOS == "windows" {
-		return windowsShell()
-	}
-	if path := accountShell(); usableShell(path) {
-		return protocol.Shell{Name: shellName(path), Path: path}
-	}
-	for _, name := range []string{"bash", "zsh", "sh"} {
-		if path, err := exec.LookPath(name); err == nil && filepath.IsAbs(path) {
-			return protocol.Shell{Name: name, Path: path}
-		}
-	}
-	return protocol.Shell{Name: "sh", Path: "/bin/sh"}
-})
-
-func windowsShell() protocol.Shell {
-	for _, name := range []string{"pwsh", "powershell"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return protocol.Shell{Name: "powershell", Path: path}
-		}
-	}
-	return protocol.Shell{Name: "cmd", Path: os.Getenv("ComSpec")}
-}
-
-func shellName(path string) string {
-	switch name := filepath.Base(path); name {
-	case "bash", "zsh":
-		return name
-	}
-	return "sh"
-}
-
-// usableShell refuses the programs that keep an account from logging in, and
-// shells whose language the clients' commands are not written in.
-func usableShell(path string) bool {
-	switch filepath.Base(path) {
-	case "bash", "zsh", "sh", "dash", "ash", "ksh", "mksh", "busybox":
-	default:
-		return false
-	}
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
-}
-
-// accountShell looks the account up in the user database; package user does not
-// tell the shell.
-func accountShell() string {
-	account, err := user.Current()
-	if err != nil {
-		return ""
-	}
-	f, err := os.Open("/etc/passwd")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Split(lines.Text(), ":")
-		if len(fields) == 7 && fields[2] == account.Uid {
-			return fields[6]
-		}
-	}
-	return ""
-}
-
 // environmentInfo serves environment/info.
 func (c *connection) environmentInfo(r *rpc.Request, _ struct{}) {
-	r.Reply(c.server.environmentInfo())
+	r.Reply(c.info())
 }
 
 // environmentStatus serves environment/status.
 func (c *connection) environmentStatus(r *rpc.Request, _ struct{}) {
 	r.Reply(protocol.EnvironmentStatus{Status: protocol.StatusReady})
+}
+
+// environmentConfigRead serves environmentConfig/read: a server has no
+// configuration of its own, and says so.
+func (c *connection) environmentConfigRead(r *rpc.Request, p protocol.EnvironmentConfigRead) {
+	if _, err := p.Cwd.Native(); err != nil {
+		r.Fail(protocol.Errorf(protocol.CodeInvalidParams, "%s", err))
+		return
+	}
+	none := protocol.ConfigLayers{Layers: []protocol.ConfigLayer{}}
+	config := protocol.EnvironmentConfig{Config: none, Requirements: none}
+	if home, ok := homeDir(); ok {
+		config.UserHomeDir = uri(home)
+		config.CodexHomeDir = uri(filepath.Join(home, ".codex"))
+	}
+	if dir := os.Getenv("CODEX_HOME"); filepath.IsAbs(dir) {
+		config.CodexHomeDir = uri(dir)
+	}
+	if name, err := os.Hostname(); err == nil {
+		config.Hostname = &name
+	}
+	r.Reply(config)
 }

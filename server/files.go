@@ -1,45 +1,120 @@
 package server
 
 import (
-	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"strings"
 	"unicode/utf8"
 
 	"execserver/filesystem"
 	"execserver/internal/base64"
+	"execserver/internal/errno"
+	"execserver/internal/spare"
 	"execserver/protocol"
 	"execserver/rpc"
 )
 
-// file makes a method about one file of a function that may take its time and
-// returns the result; the path it gets is native.
-func file(do func(c *connection, r *rpc.Request, path string, p protocol.File) (any, error)) func(*connection, *rpc.Request, protocol.File) {
-	return func(c *connection, r *rpc.Request, p protocol.File) {
-		path, err := p.Path.Native()
+// maxFileOperations bounds the file operations that are under way for all
+// connections. Each occupies a thread, for good if the file system does not
+// answer, and a program may only have so many.
+const maxFileOperations = 4096
+
+// Bounds of listings, so that the answer is one that clients take: below
+// protocol.MaxAnswerBytes and protocol.MaxValues.
+const (
+	maxListingBytes  = 48 << 20                // of an encoded answer
+	maxListingValues = protocol.MaxValues - 16 // JSON values in it
+	maxWalkPathBytes = 16 << 20                // before they are escaped, which at most triples them
+)
+
+// native makes host paths of those in a request, which it refuses when there
+// are none, or when it asks for a sandbox that has something to enforce.
+func native(r *rpc.Request, sandbox json.RawMessage, paths ...protocol.Path) ([]string, bool) {
+	list := make([]string, len(paths))
+	for i, p := range paths {
+		path, err := p.Native()
 		if err != nil {
 			r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
-			return
+			return nil, false
 		}
-		if p.Sandbox != nil {
-			r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "%s", errNoSandbox))
-			return
-		}
-		r.Pool(func() {
-			result, err := do(c, r, path, p)
-			if err != nil {
-				r.Fail(fileError(err))
-				return
-			}
-			r.Reply(result)
-		})
+		list[i] = path
 	}
+	if sandbox != nil && protocol.ConfinesFiles(sandbox) {
+		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "%s", errNoSandbox))
+		return nil, false
+	}
+	return list, true
+}
+
+// look serves a request that changes nothing, beside all others.
+func (c *connection) look(r *rpc.Request, do func() (any, error)) {
+	r.Pool(func() { c.operate(r, do) })
+}
+
+// list is look for a request whose answer may be as large as clients take, and
+// is not known before.
+func (c *connection) list(r *rpc.Request, do func() (any, error)) {
+	r.HeavyPool(func() { c.operate(r, do) })
+}
+
+// change serves a request that changes something at these paths, in order.
+func (c *connection) change(r *rpc.Request, paths []string, do func() error) {
+	c.changes.submit(paths, func(x *change) {
+		r.Go(func() {
+			defer c.changes.done(x)
+			c.operate(r, func() (any, error) { return protocol.Empty{}, do() })
+		})
+	})
+}
+
+// operate does something with files that may take its time, and answers with
+// its result.
+func (c *connection) operate(r *rpc.Request, do func() (any, error)) {
+	if r.Context().Err() != nil {
+		r.Drop()
+		return
+	}
+	if limit := c.server.maxOperations; c.server.operations.Add(1) > limit {
+		c.server.operations.Add(-1)
+		r.Fail(protocol.Errorf(protocol.CodeInternal,
+			"the server has its limit of %d file operations under way; perhaps a file system does not answer", limit))
+		return
+	}
+	defer c.server.operations.Add(-1)
+	result, err := do()
+	if err != nil {
+		r.Fail(fileError(err))
+		return
+	}
+	r.Reply(result)
+}
+
+// reserve is r.Reserve within an operation, which is not under way meanwhile.
+func (c *connection) reserve(r *rpc.Request, n int) error {
+	c.server.operations.Add(-1)
+	defer c.server.operations.Add(1)
+	return r.Reserve(n)
 }
 
 // fileError gives an error of the file system its code and text on the wire
 // (PROTOCOL.md, "Errors of files").
 func fileError(err error) error {
+	if coded, ok := errors.AsType[*protocol.Error](err); ok {
+		return coded
+	}
 	kind, text := filesystem.Classify(err)
+	if changed, ok := errors.AsType[*filesystem.ChangedError](err); ok {
+		e := protocol.Errorf(protocol.CodeFileChanged, "%s", text)
+		var data protocol.FileChanged
+		if changed.Got != "" {
+			data.SHA256 = &changed.Got
+		}
+		e.Data, _ = json.Marshal(data) // a string always encodes
+		return e
+	}
 	switch kind {
 	case filesystem.NotFound:
 		return protocol.Errorf(protocol.CodeNotFound, "%s", text)
@@ -49,64 +124,201 @@ func fileError(err error) error {
 	return protocol.Errorf(protocol.CodeInternal, "%s", text)
 }
 
-func links(p protocol.File) filesystem.Links {
-	if p.FollowSymlinks {
+func links(follow bool) filesystem.Links {
+	if follow {
 		return filesystem.Follow
 	}
 	return filesystem.NoFollow
 }
 
-func (c *connection) getMetadata(r *rpc.Request, path string, p protocol.File) (any, error) {
-	m, err := filesystem.GetMetadata(r.Context(), path, links(p))
-	if err != nil {
-		return nil, err
+// getMetadata serves fs/getMetadata.
+func (c *connection) getMetadata(r *rpc.Request, p protocol.File) {
+	paths, ok := native(r, p.Sandbox, p.Path)
+	if !ok {
+		return
 	}
-	return protocol.FileMetadata{
-		IsDirectory:  m.IsDirectory,
-		IsFile:       m.IsFile,
-		IsSymlink:    m.IsSymlink,
-		Size:         m.Size,
-		CreatedAtMs:  filesystem.Milliseconds(m.Created),
-		ModifiedAtMs: filesystem.Milliseconds(m.Modified),
-	}, nil
+	c.look(r, func() (any, error) {
+		m, err := filesystem.GetMetadata(r.Context(), paths[0], links(p.FollowSymlinks))
+		if err != nil {
+			return nil, err
+		}
+		return protocol.FileMetadata{
+			IsDirectory:  m.IsDirectory,
+			IsFile:       m.IsFile,
+			IsSymlink:    m.IsSymlink,
+			Size:         m.Size,
+			CreatedAtMs:  filesystem.Milliseconds(m.Created),
+			ModifiedAtMs: filesystem.Milliseconds(m.Modified),
+		}, nil
+	})
 }
 
-func (c *connection) readFile(r *rpc.Request, path string, p protocol.File) (any, error) {
-	f, err := filesystem.Open(r.Context(), path, filesystem.ReadOptions{Links: links(p)})
-	if err != nil {
-		return nil, err
+// readFile serves fs/readFile.
+func (c *connection) readFile(r *rpc.Request, p protocol.File) {
+	paths, ok := native(r, p.Sandbox, p.Path)
+	if !ok {
+		return
 	}
-	defer f.Close()
-	if err := r.Reserve(base64.EncodedLen(int(f.Size())) + 64); err != nil {
-		return nil, err
-	}
-	data := bytes.NewBuffer(make([]byte, 0, f.Size()+bytes.MinRead))
-	if _, err := data.ReadFrom(f); err != nil {
-		return nil, err
-	}
-	return protocol.ReadFileResult{Data: data.Bytes()}, nil
+	c.look(r, func() (any, error) {
+		f, err := filesystem.Open(r.Context(), paths[0], filesystem.ReadOptions{Links: links(p.FollowSymlinks)})
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if err := c.reserve(r, base64.EncodedLen(int(f.Size()))+64); err != nil {
+			return nil, err
+		}
+		data, err := readAll(r, f)
+		if err != nil {
+			return nil, err
+		}
+		if more := len(data) - int(f.Size()); more > 0 { // as in /proc
+			if err := c.reserve(r, base64.EncodedLen(more)); err != nil {
+				return nil, err
+			}
+		}
+		return readAnswer{protocol.ReadFileResult{Data: data}}, nil
+	})
 }
 
-func (c *connection) readDirectory(r *rpc.Request, path string, p protocol.File) (any, error) {
-	entries, err := filesystem.ReadDirectory(r.Context(), path)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]protocol.DirectoryEntry, len(entries))
-	for i, e := range entries {
-		list[i] = protocol.DirectoryEntry{FileName: e.Name, IsDirectory: e.IsDirectory, IsFile: e.IsFile}
-		if !utf8.ValidString(e.Name) {
-			full := protocol.URIPath(filepath.Join(path, e.Name))
-			list[i].Path = &full
+// readAnswer gives back the memory of the content once that is encoded.
+type readAnswer struct{ protocol.ReadFileResult }
+
+func (a readAnswer) AppendJSON(b []byte) []byte {
+	defer spare.Put(a.Data)
+	return a.ReadFileResult.AppendJSON(b)
+}
+
+// readBytes is how much of a file is read between two looks at the context.
+const readBytes = 4 << 20
+
+func readAll(r *rpc.Request, f *filesystem.File) ([]byte, error) {
+	data := spare.Get(int(f.Size()) + 512)
+	for r.Context().Err() == nil {
+		data = spare.Grow(data, 1)
+		n, err := f.Read(data[len(data):min(cap(data), len(data)+readBytes)])
+		data = data[:len(data)+n]
+		if err == io.EOF {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	return protocol.ReadDirectoryResult{Entries: list}, nil
+	return nil, r.Context().Err()
 }
 
-func (c *connection) canonicalize(r *rpc.Request, path string, p protocol.File) (any, error) {
-	real, err := filesystem.Canonicalize(r.Context(), path)
-	if err != nil {
-		return nil, fmt.Errorf("canonicalize %s: %w", path, err)
+// readDirectory serves fs/readDirectory.
+func (c *connection) readDirectory(r *rpc.Request, p protocol.File) {
+	paths, ok := native(r, p.Sandbox, p.Path)
+	if !ok {
+		return
 	}
-	return protocol.PathResult{Path: p.Path.WithNative(real)}, nil
+	c.list(r, func() (any, error) {
+		result := protocol.ReadDirectoryResult{Entries: []protocol.DirectoryEntry{}}
+		bytes, values := 0, 0
+		err := filesystem.ReadDirectory(r.Context(), paths[0], func(e filesystem.DirEntry) bool {
+			entry := protocol.DirectoryEntry{FileName: e.Name, IsDirectory: e.IsDirectory, IsFile: e.IsFile}
+			if !utf8.ValidString(e.Name) {
+				full := protocol.URIPath(filepath.Join(paths[0], e.Name))
+				entry.Path = &full
+			}
+			bytes += entry.EncodedLen()
+			values += entry.Values()
+			if bytes > maxListingBytes || values > maxListingValues {
+				result.Truncated = true
+				return false
+			}
+			result.Entries = append(result.Entries, entry)
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+		return result, c.reserve(r, bytes+64)
+	})
+}
+
+// walk serves fs/walk.
+func (c *connection) walk(r *rpc.Request, p protocol.Walk) {
+	paths, ok := native(r, p.Sandbox, p.Path)
+	if !ok {
+		return
+	}
+	c.list(r, func() (any, error) {
+		found, err := filesystem.Walk(r.Context(), paths[0], filesystem.WalkOptions{
+			MaxDepth:                clampInt(p.Options.MaxDepth),
+			MaxDirectories:          clampInt(p.Options.MaxDirectories),
+			MaxEntries:              clampInt(p.Options.MaxEntries),
+			MaxPathBytes:            maxWalkPathBytes,
+			FollowDirectorySymlinks: p.Options.FollowDirectorySymlinks,
+			PruneHiddenDirectories:  p.Options.PruneHiddenDirectories,
+		})
+		if err != nil {
+			return nil, err
+		}
+		result := protocol.WalkResult{
+			Entries:   make([]protocol.WalkEntry, len(found.Entries)),
+			Errors:    make([]protocol.WalkError, len(found.Errors)),
+			Truncated: found.Truncated,
+		}
+		for i, e := range found.Entries {
+			result.Entries[i] = protocol.WalkEntry{Path: p.Path.WithNative(e.Path), Kind: protocol.WalkFile}
+			if e.IsDirectory {
+				result.Entries[i].Kind = protocol.WalkDirectory
+			}
+		}
+		for i, e := range found.Errors {
+			result.Errors[i] = protocol.WalkError{Path: p.Path.WithNative(e.Path), Message: errno.Text(e.Err)}
+		}
+		return result, c.reserve(r, result.EncodedLen())
+	})
+}
+
+// clampInt converts a number of the wire, however large.
+func clampInt(n uint64) int { return int(min(n, 1<<31-1)) }
+
+// canonicalize serves fs/canonicalize.
+func (c *connection) canonicalize(r *rpc.Request, p protocol.File) {
+	paths, ok := native(r, p.Sandbox, p.Path)
+	if !ok {
+		return
+	}
+	c.look(r, func() (any, error) {
+		real, err := filesystem.Canonicalize(r.Context(), paths[0])
+		if err != nil {
+			return nil, fmt.Errorf("canonicalize %s: %w", paths[0], err)
+		}
+		return protocol.PathResult{Path: p.Path.WithNative(real)}, nil
+	})
+}
+
+// join serves fs/join. It looks at no file.
+func (c *connection) join(r *rpc.Request, p protocol.Join) {
+	paths, ok := native(r, p.Sandbox, p.BasePath)
+	if !ok {
+		return
+	}
+	if strings.IndexByte(p.Path, 0) >= 0 {
+		r.Fail(protocol.Errorf(protocol.CodeInvalidParams, "path must not contain a NUL"))
+		return
+	}
+	if absolute, err := protocol.ParsePath(p.Path); err == nil && absolute.IsURI() == p.BasePath.IsURI() {
+		r.Reply(protocol.PathResult{Path: absolute})
+		return
+	}
+	r.Reply(protocol.PathResult{Path: p.BasePath.WithNative(filesystem.Join(paths[0], p.Path))})
+}
+
+// parent serves fs/parent. It looks at no file.
+func (c *connection) parent(r *rpc.Request, p protocol.File) {
+	paths, ok := native(r, p.Sandbox, p.Path)
+	if !ok {
+		return
+	}
+	var result protocol.PathResult
+	if parent, ok := filesystem.Parent(paths[0]); ok {
+		result.Path = p.Path.WithNative(parent)
+	}
+	r.Reply(result)
 }

@@ -53,18 +53,18 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if refusal := s.opts.Auth.Check(r); refusal != nil {
-		s.log.Warn("connection refused", "peer", r.RemoteAddr, "reason", refusal.Error())
+		s.log.Warn("connection refused", "remote", r.RemoteAddr, "reason", refusal.Error())
 		refusal.ServeHTTP(w, r)
 		return
 	}
 	if err := s.full(); err != nil {
-		s.log.Warn("connection refused", "peer", r.RemoteAddr, "reason", err)
+		s.log.Warn("connection refused", "remote", r.RemoteAddr, "reason", err)
 		refuse(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
 	conn, err := transport.Upgrade(w, r, s.opts.MaxMessageBytes)
 	if err != nil {
-		s.log.Warn("connection refused", "peer", r.RemoteAddr, "reason", err)
+		s.log.Warn("connection refused", "remote", r.RemoteAddr, "reason", err)
 		return
 	}
 	// How a connection ends is logged there.

@@ -1,78 +1,27 @@
 package server
 
 import (
-	"errors"
 	"math"
 	"time"
 
-	"execserver/process"
 	"execserver/protocol"
 	"execserver/rpc"
 )
 
 // The methods about one process run in the process's lane, in their order of
-// arrival; only reads, signals and terminate overtake a write that waits for a
-// child which does not read.
-
-// start serves process/start.
-func (c *connection) start(r *rpc.Request, p protocol.Start) {
-	spec, err := c.server.spec(p)
-	if err != nil {
-		r.Fail(err)
-		return
-	}
-	r.Queue(p.ProcessID, false, false, func(*rpc.Lane) {
-		if err := c.session.Start(p.ProcessID, spec); err != nil {
-			r.Fail(err)
-			return
-		}
-		r.Reply(protocol.StartResult{ProcessID: p.ProcessID, SandboxType: protocol.SandboxNone})
-		c.session.Announce(p.ProcessID)
-	})
-}
-
-// spec checks the params of process/start and makes of them what the process
-// package starts.
-func (s *Server) spec(p protocol.Start) (process.Spec, error) {
-	invalid := func(format string, args ...any) (process.Spec, error) {
-		return process.Spec{}, protocol.Errorf(protocol.CodeInvalidParams, format, args...)
-	}
-	dir, err := p.Cwd.Native()
-	switch {
-	case err != nil:
-		return invalid("cwd URI `%s` is not valid on this exec-server host: %s", p.Cwd, err)
-	case p.Sandbox != nil:
-		return invalid("%s", errNoSandbox)
-	case p.EnforceManagedNetwork, p.ManagedNetwork != nil, p.NetworkProxy != nil:
-		return invalid("this exec-server cannot restrict the network of a process; " +
-			"start it without enforceManagedNetwork, managedNetwork and networkProxy")
-	case len(p.Argv) == 0:
-		return invalid("argv must not be empty")
-	}
-	env := process.Environment(process.ServerEnvironment(), p.EnvPolicy, p.Env)
-	if _, ok := env["SHELL"]; p.TTY && !ok {
-		env["SHELL"] = loginShell().Path
-	}
-	return process.Spec{
-		Argv:      p.Argv,
-		Arg0:      p.Arg0,
-		Dir:       dir,
-		Env:       env,
-		TTY:       p.TTY,
-		PipeStdin: p.PipeStdin,
-	}, nil
-}
-
-// errNoSandbox refuses every request that asks for a sandbox: to run it without
-// would be to open a door.
-var errNoSandbox = errors.New("this exec-server cannot enforce a sandbox; " +
-	"run the client without one (danger-full-access) if this machine is one itself")
+// arrival; only those that look, signal or terminate overtake a write that waits
+// for a child which does not read.
 
 // read serves process/read. It waits for nothing but its process.
 func (c *connection) read(r *rpc.Request, p protocol.Read) {
+	observing := c.observing
 	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
 		r.Go(func() {
-			result, err := c.session.Read(r.Context(), p, milliseconds(p.WaitMs), r.Reserve)
+			read := c.session.Read
+			if observing {
+				read = c.session.Peek
+			}
+			result, err := read(r.Context(), p, milliseconds(p.WaitMs), r.Reserve)
 			if err != nil {
 				r.Fail(err)
 				return
@@ -106,17 +55,42 @@ func (c *connection) write(r *rpc.Request, p protocol.Write) {
 // signal serves process/signal.
 func (c *connection) signal(r *rpc.Request, p protocol.Signal) {
 	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
-		if err := c.session.Interrupt(p.ProcessID); err != nil {
-			r.Fail(err)
-			return
-		}
-		r.Reply(protocol.Empty{})
+		done(r, c.session.Signal(p))
 	})
 }
 
 // terminate serves process/terminate.
 func (c *connection) terminate(r *rpc.Request, p protocol.Terminate) {
 	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
-		r.Reply(protocol.TerminateResult{Running: c.session.Terminate(p.ProcessID)})
+		var running bool
+		if p.Mode == protocol.TerminateGraceful {
+			running = c.session.TerminateGracefully(p.ProcessID, milliseconds(p.TimeoutMs))
+		} else {
+			running = c.session.Terminate(p.ProcessID)
+		}
+		r.Reply(protocol.TerminateResult{Running: running})
 	})
+}
+
+// closeStdin serves process/closeStdin.
+func (c *connection) closeStdin(r *rpc.Request, p protocol.CloseStdin) {
+	r.Queue(p.ProcessID, false, true, func(*rpc.Lane) {
+		done(r, c.session.CloseStdin(p.ProcessID))
+	})
+}
+
+// resize serves process/resize.
+func (c *connection) resize(r *rpc.Request, p protocol.Resize) {
+	r.Queue(p.ProcessID, false, true, func(*rpc.Lane) {
+		done(r, c.session.Resize(p))
+	})
+}
+
+// done answers a request that has nothing to say but an error.
+func done(r *rpc.Request, err error) {
+	if err != nil {
+		r.Fail(err)
+		return
+	}
+	r.Reply(protocol.Empty{})
 }

@@ -13,10 +13,11 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"execserver/internal/auth"
-	"execserver/rpc"
+	"execserver/process"
 	"execserver/session"
 	"execserver/transport"
 )
@@ -26,8 +27,13 @@ import (
 const DefaultMaxConnections = 1024
 
 // abandonTimeout bounds the wait for the goroutines of a connection that has
-// ended; each of them is bound to end by itself.
-const abandonTimeout = 5 * time.Second
+// ended; each of them is bound to end by itself. Where the connection is the
+// only one, its reader may be in a read of standard input that nothing but the
+// end of the program can interrupt, and that is what its end leads to.
+const (
+	abandonTimeout     = 5 * time.Second
+	abandonOnlyTimeout = 20 * time.Millisecond
+)
 
 // Options of a Server. The zero value means the defaults.
 type Options struct {
@@ -36,8 +42,23 @@ type Options struct {
 	MaxMessageBytes int64        // of one incoming message; default transport.DefaultMaxMessageBytes
 	MaxConnections  int          // default DefaultMaxConnections
 
+	// MaxHTTPBodyBytes bounds the body of an HTTP response that is not
+	// streamed; default DefaultMaxHTTPBodyBytes.
+	MaxHTTPBodyBytes int64
+	// DurableWrites makes every write of a file wait until its content is on
+	// disk.
+	DurableWrites bool
+
 	// Auth decides about WebSocket upgrades; nil lets everybody in.
 	Auth *auth.Authenticator
+
+	// AllowDirectExec and AllowPreparedExec let clients start programs in an
+	// environment of theirs alone, and without looking anything up (PROTOCOL.md,
+	// "Direct and prepared starts").
+	AllowDirectExec, AllowPreparedExec bool
+	// AllowKeepDescendants lets clients start processes that leave something
+	// running which nobody owns.
+	AllowKeepDescendants bool
 
 	// Session are the options of the sessions; its Log defaults to Log.
 	Session session.Options
@@ -49,9 +70,13 @@ type Options struct {
 // Server serves any number of connections. All methods may be called
 // concurrently.
 type Server struct {
-	opts     Options
-	log      *slog.Logger
-	sessions *session.Sessions
+	opts      Options
+	log       *slog.Logger
+	ownership *process.Ownership
+	sessions  *session.Sessions
+
+	operations    atomic.Int64 // on files, under way
+	maxOperations int64        // maxFileOperations, but in tests
 
 	mu        sync.Mutex
 	conns     map[*connection]struct{}
@@ -81,10 +106,17 @@ func New(opts *Options) *Server {
 	if s.opts.MaxConnections <= 0 {
 		s.opts.MaxConnections = DefaultMaxConnections
 	}
+	if s.opts.MaxHTTPBodyBytes <= 0 {
+		s.opts.MaxHTTPBodyBytes = DefaultMaxHTTPBodyBytes
+	}
 	if s.opts.Session.Log == nil {
 		s.opts.Session.Log = s.opts.Log
 	}
-	s.log = s.opts.Log
+	s.maxOperations = maxFileOperations
+	if s.opts.Session.Ownership == nil {
+		s.opts.Session.Ownership = process.DefaultOwnership()
+	}
+	s.log, s.ownership = s.opts.Log, s.opts.Session.Ownership
 	s.sessions = session.New(&s.opts.Session)
 	return s
 }
@@ -97,39 +129,47 @@ func (s *Server) ServeConn(stream transport.Conn) error {
 }
 
 // ServeOnly serves a connection that nobody can come back to, as on stdio: its
-// session ends with it.
+// session ends with it. A read of it that cannot be interrupted is left behind.
 func (s *Server) ServeOnly(stream transport.Conn) error {
 	return s.serve(stream, false)
 }
 
 func (s *Server) serve(stream transport.Conn, resumable bool) error {
-	c := &connection{server: s, resumable: resumable}
-	c.rpc = rpc.New(stream, c, &rpc.Options{
-		Log:          s.log,
-		PingInterval: s.opts.PingInterval,
-		ProbeTimeout: s.opts.ProbeTimeout,
-	})
+	c := newConnection(s, stream, resumable)
 	if err := s.add(c); err != nil {
+		c.log.Warn("connection refused", "reason", err)
 		c.refuse(stream, err)
 		return err
 	}
 	defer s.remove(c)
-	s.log.Info("connection opened", "name", stream.Name())
-	ran := make(chan struct{})
-	go func() {
-		defer close(ran)
+	c.log.Info("connection opened")
+	gone := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		_ = c.rpc.Run() // the context's cause tells the same
 		c.rpc.Wait()
-	}()
+		c.http.close()
+	})
 	<-c.rpc.Context().Done()
 	c.leave()
+	<-c.rpc.Closed()
+	wg.Go(c.release)
+	go func() {
+		defer close(gone)
+		wg.Wait()
+	}()
+	timeout := abandonTimeout
+	if !resumable {
+		timeout = abandonOnlyTimeout
+	}
 	select {
-	case <-ran:
-	case <-time.After(abandonTimeout):
-		// Reading stdin cannot be interrupted where it is not in the poller.
+	case <-gone:
+	case <-time.After(timeout):
+		// Reading stdin cannot be interrupted where it is not in the poller,
+		// nor can a file system that does not answer.
 	}
 	err := context.Cause(c.rpc.Context())
-	s.log.Info("connection closed", "name", stream.Name(), "reason", err)
+	c.log.Info("connection closed", "reason", err)
 	return err
 }
 
@@ -153,6 +193,13 @@ func (s *Server) remove(c *connection) {
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 	s.wg.Done()
+}
+
+// closing reports whether Shutdown was called.
+func (s *Server) closing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shutdown
 }
 
 // full reports whether another connection would be refused.

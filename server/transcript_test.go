@@ -23,9 +23,19 @@ const updateTransport = "websocket"
 // TestTranscripts runs the contract with other implementations over every
 // transport.
 func TestTranscripts(t *testing.T) {
+	files := transcripts(t)
+	for _, f := range files {
+		for _, assignment := range f.Env {
+			name, value, _ := strings.Cut(assignment, "=")
+			t.Setenv(name, value)
+		}
+	}
 	for _, transport := range []string{"memory", "websocket", "unix", "stdio"} {
 		t.Run(transport, func(t *testing.T) {
-			for _, f := range transcripts(t) {
+			if !*update { // which rewrites the files
+				t.Parallel() // most of the time is waiting
+			}
+			for _, f := range files {
 				if !f.For(transport) {
 					continue
 				}
@@ -48,10 +58,6 @@ func transcripts(t *testing.T) []*transcript.File {
 }
 
 func runFile(t *testing.T, f *transcript.File, transport string) {
-	for _, assignment := range f.Env {
-		name, value, _ := strings.Cut(assignment, "=")
-		t.Setenv(name, value)
-	}
 	for _, s := range f.Scenarios {
 		t.Run(s.Name, func(t *testing.T) {
 			err := s.Run(serveInProcess(t, transport, f.Options), transcript.Options{Dir: realTempDir(t)})
@@ -87,13 +93,7 @@ func realTempDir(t *testing.T) string {
 func serveInProcess(t *testing.T, transport string, options map[string]string) transcript.Server {
 	t.Helper()
 	srv := server.New(serverOptions(t, options))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Errorf("the server does not end: %v", err)
-		}
-	})
+	t.Cleanup(func() { shutdown(t, srv) })
 	limit := serverOptions(t, options).MaxMessageBytes
 	switch transport {
 	case "memory":
@@ -104,6 +104,14 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 		return listenUnix(t, srv)
 	}
 	return listenWebSocket(t, srv)
+}
+
+func shutdown(t *testing.T, srv *server.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		t.Errorf("the server does not end: %v", err)
+	}
 }
 
 // serverOptions understands the flags of the program that matter to the wire.
@@ -123,16 +131,32 @@ func serverOptions(t *testing.T, flags map[string]string) *server.Options {
 			o.MaxMessageBytes = int64(number())
 		case "max-connections":
 			o.MaxConnections = number()
+		case "durable-writes":
+			o.DurableWrites = value == "true"
 		case "max-sessions":
 			o.Session.MaxSessions = number()
+		case "max-observers-per-session":
+			o.Session.MaxObservers = number()
+		case "allow-direct-exec":
+			o.AllowDirectExec = value == "true"
+		case "allow-prepared-exec":
+			o.AllowPreparedExec = value == "true"
 		case "max-processes-per-session":
 			o.Session.MaxProcesses = number()
+		case "max-http-body-bytes":
+			o.MaxHTTPBodyBytes = int64(number())
 		case "retained-output-bytes":
 			o.Session.RetainedBytes = int64(number())
 		case "retained-output-total":
 			o.Session.Budget = process.NewBudget(int64(number()))
 		case "detached-output":
 			o.Session.EvictDetached = value == "evict"
+		case "drain-timeout":
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				t.Fatalf("option %s: %v", name, err)
+			}
+			o.Session.DrainTimeout = d
 		case "detached-session-ttl":
 			d, err := time.ParseDuration(value)
 			if err != nil {

@@ -1,6 +1,7 @@
-// Package session holds what outlives a connection: a session owns processes,
-// passes their events on to the connection that is attached to it, keeps them
-// while none is, and ends when it has been detached too long.
+// Package session holds what outlives a connection: a session owns processes
+// and watches of files, passes the events of processes on to the connection that
+// is attached to it, keeps them while none is, and ends when it has been detached
+// too long.
 //
 // Start at [Sessions], the sessions of a server, and [Session.Start]. The way
 // of an event is [Outbox.AppendEvent].
@@ -8,6 +9,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -16,103 +18,165 @@ import (
 	"execserver/protocol"
 )
 
-// maxClosed is how many closed processes a session keeps at most, whatever
-// their age: the record of a process is small, but clients can start hundreds a
-// second.
-const maxClosed = 4096
-
 // Session is one session. All methods may be called concurrently.
 //
 // Lock order: Sessions.mu, Session.mu, the lock of a process's log.
 type Session struct {
 	ID string
 
-	opts Options
-	log  *slog.Logger
+	opts  Options
+	log   *slog.Logger
+	owner *process.Owner // of the processes, and of what they leave running
 
 	mu        sync.Mutex
 	entries   map[string]*entry
-	closed    []*entry        // of entries, in the order in which they closed
-	sweep     *time.Timer     // expires the first of closed
-	leftovers []process.Group // of processes whose entries have expired
-	out       *Outbox         // nil while detached
+	closed    []*entry    // of entries, in the order in which they closed
+	sweep     *time.Timer // expires the first of closed
+	out       *Outbox     // the owner's, nil while detached
+	acks      bool        // the owner acknowledges by itself, also when it comes back
+	observers map[*Outbox]bool
+	watches   map[string]*watch
+	starts    uint64                 // how many there were
+	graces    map[string]*time.Timer // end background processes that were asked to end
 	ended     bool
 }
 
 // entry is one process of a session.
 type entry struct {
 	id        string
+	startID   string           // "": none
+	order     uint64           // of the starts
+	spawned   chan struct{}    // closed when it is started or has failed
+	failure   error            // why it has failed; set before spawned is closed
 	proc      *process.Process // nil while it is being spawned
 	cancelled bool             // terminated while it was being spawned
 	announced bool             // its start has been answered
-	ready     bool             // it is in the outbox's queue
-	cursor    uint64           // number of the last event passed to the outbox
-	reads     int              // process/read calls of the attached connection
+	wantsAck  bool             // it waits for room, and has not been announced
 	closedAt  time.Time        // zero: not closed
 }
 
 func newSession(id string, opts Options) *Session {
-	return &Session{ID: id, opts: opts, log: opts.Log.With("session", id), entries: make(map[string]*entry)}
+	return &Session{
+		ID: id, opts: opts, log: opts.Log.With("session", id),
+		owner:   opts.Ownership.NewOwner(),
+		entries: make(map[string]*entry),
+	}
 }
 
 // Start starts a process under a client's id. After the caller has passed the
 // success on, it calls Announce; no event of the process goes out before.
-func (s *Session) Start(id string, spec process.Spec) error {
-	e, err := s.reserve(id)
+func (s *Session) Start(id string, spec process.Spec) error { return s.start(id, "", spec) }
+
+// StartOnce is Start for a client that may have to ask again: with the startID of
+// a process that exists it starts nothing, and returns what the first one did.
+func (s *Session) StartOnce(id, startID string, spec process.Spec) error {
+	return s.start(id, startID, spec)
+}
+
+func (s *Session) start(id, startID string, spec process.Spec) error {
+	e, repeated, err := s.reserve(id, startID)
 	if err != nil {
 		return err
 	}
+	if repeated {
+		<-e.spawned
+		return e.failure
+	}
+	defer close(e.spawned)
+	e.failure = s.spawn(e, spec)
+	return e.failure
+}
+
+// spawn starts the process of a reserved entry.
+func (s *Session) spawn(e *entry, spec process.Spec) error {
 	proc, err := process.Start(spec, &process.Options{
 		RetainedBytes: s.opts.RetainedBytes,
 		Budget:        s.opts.Budget,
 		Notify:        func() { s.notify(e) },
-		Blocked:       s.wantAck,
+		Blocked:       func() { s.wantAck(e) },
+		Owner:         s.owner,
+		Name:          e.id,
+		DrainTimeout:  s.opts.DrainTimeout,
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		delete(s.entries, id)
-		return protocol.Errorf(protocol.CodeInternal, "%s", err)
+		return s.failLocked(e, startError(err))
 	}
 	e.proc = proc
-	proc.Log.SetEvict(s.out == nil && s.opts.EvictDetached)
-	s.log.Info("process started", "process", id, "pid", proc.Pid(), "tty", spec.TTY)
+	proc.Log.SetEvict(s.evictLocked())
+	s.log.Info("process started", "process", e.id, "pid", proc.Pid(), "tty", spec.TTY)
 	if s.ended || e.cancelled {
-		delete(s.entries, id)
 		proc.Kill()
 		proc.Abandon()
 		go release(proc)
-		return protocol.Errorf(protocol.CodeInvalidRequest, "process %s start was cancelled", id)
+		return s.failLocked(e, protocol.Errorf(protocol.CodeInvalidRequest, "process %s start was cancelled", e.id))
 	}
 	return nil
 }
 
-// reserve makes the entry of a process that is to be spawned.
-func (s *Session) reserve(id string) (*entry, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch live := len(s.entries) - len(s.closed); {
-	case s.ended:
-		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "session %s has ended", s.ID)
-	case s.entries[id] != nil:
-		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "process %s already exists", id)
-	case live >= s.opts.MaxProcesses:
-		return nil, protocol.Errorf(protocol.CodeInvalidRequest,
-			"process %s refused: the session has %d live processes, the limit is %d", id, live, s.opts.MaxProcesses)
-	}
-	e := &entry{id: id}
-	s.entries[id] = e
-	return e, nil
+// failLocked forgets a process that could not be started.
+func (s *Session) failLocked(e *entry, err *protocol.Error) error {
+	delete(s.entries, e.id)
+	s.outboxesLocked(func(o *Outbox) {
+		delete(o.views, e)
+		if o.asks.ProcessEvents {
+			o.failures.add(e.id, err)
+			o.peer.Wake()
+		}
+	})
+	return err
 }
 
-// Announce lets the events of a started process go out.
+// startError is what the client is told when a process was not started.
+func startError(err error) *protocol.Error {
+	var limit *process.LimitError
+	if errors.As(err, &limit) {
+		return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)
+	}
+	return protocol.Errorf(protocol.CodeInternal, "%s", err)
+}
+
+// reserve makes the entry of a process that is to be spawned, or returns the one
+// whose start this repeats.
+func (s *Session) reserve(id, startID string) (e *entry, repeated bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	existing := s.entries[id]
+	switch live := len(s.entries) - len(s.closed); {
+	case s.ended:
+		return nil, false, protocol.Errorf(protocol.CodeInvalidRequest, "session %s has ended", s.ID)
+	case existing != nil && startID != "" && existing.startID == startID:
+		return existing, true, nil
+	case existing != nil:
+		return nil, false, protocol.Errorf(protocol.CodeInvalidRequest, "process %s already exists", id)
+	case live >= s.opts.MaxProcesses:
+		return nil, false, protocol.Errorf(protocol.CodeInvalidRequest,
+			"process %s refused: the session has %d live processes, the limit is %d; raise it with --max-processes-per-session", id, live, s.opts.MaxProcesses)
+	}
+	s.starts++
+	e = &entry{id: id, startID: startID, order: s.starts, spawned: make(chan struct{})}
+	s.entries[id] = e
+	return e, false, nil
+}
+
+// Announce lets the events of a started process go out. When a start was repeated
+// the first call counts.
 func (s *Session) Announce(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.entries[id]; e != nil {
+	if e := s.entries[id]; e != nil && e.proc != nil && !e.announced {
 		e.announced = true
+		s.outboxesLocked(func(o *Outbox) {
+			if o.asks.ProcessEvents {
+				o.viewLocked(e).started = true
+			}
+		})
 		s.readyLocked(e)
 		s.noteClosedLocked(e)
+		if e.wantsAck && s.out != nil {
+			s.out.peer.WantAck()
+		}
 	}
 }
 
@@ -126,83 +190,22 @@ func (s *Session) notify(e *entry) {
 	}
 }
 
-// wantAck is called by a process that waits for room.
-func (s *Session) wantAck() {
-	s.mu.Lock()
-	out := s.out
-	s.mu.Unlock()
-	if out != nil {
-		out.peer.WantAck()
-	}
-}
-
-// readyLocked queues a process that has something to send.
-func (s *Session) readyLocked(e *entry) {
-	if s.out == nil || e.ready || e.proc == nil || !e.announced {
-		return
-	}
-	e.ready = true
-	s.out.queue = append(s.out.queue, e)
-	s.out.peer.Wake()
-}
-
-// noteClosedLocked starts the clock of a process that has closed.
-func (s *Session) noteClosedLocked(e *entry) {
-	if e.proc == nil || !e.closedAt.IsZero() || !e.proc.Log.IsClosed() {
-		return
-	}
-	e.closedAt = time.Now()
-	s.closed = append(s.closed, e)
-	if len(s.closed) > maxClosed {
-		s.expireLocked()
-	}
-	if s.sweep == nil {
-		s.sweep = time.AfterFunc(s.opts.ClosedTTL, s.expireClosed)
-	}
-}
-
-// expireClosed forgets the processes that closed long enough ago.
-func (s *Session) expireClosed() {
+// wantAck is called by a process that waits for room. What has not been sent
+// cannot be acknowledged, so it has to wait until it is announced.
+func (s *Session) wantAck(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sweep = nil
-	if s.ended {
-		return
-	}
-	for len(s.closed) > 0 {
-		wait := time.Until(s.closed[0].closedAt.Add(s.opts.ClosedTTL))
-		if wait > 0 {
-			s.sweep = time.AfterFunc(wait, s.expireClosed)
-			return
-		}
-		s.expireLocked()
+	switch {
+	case !e.announced:
+		e.wantsAck = true
+	case s.out != nil && !s.out.asks.ProcessAck:
+		s.out.peer.WantAck()
 	}
 }
 
-// expireLocked forgets the process that closed first. What it left running in
-// its group still belongs to the session.
-func (s *Session) expireLocked() {
-	e := s.closed[0]
-	s.closed[0] = nil
-	s.closed = s.closed[1:]
-	delete(s.entries, e.id)
-	s.leftovers = aliveGroups(s.leftovers)
-	if group := e.proc.Leftover(); group != 0 {
-		s.leftovers = append(s.leftovers, group)
-	}
-	e.proc.Release()
-}
-
-// aliveGroups drops the groups that are gone, whose numbers may be given to
-// others.
-func aliveGroups(groups []process.Group) []process.Group {
-	alive := groups[:0]
-	for _, g := range groups {
-		if g.Alive() {
-			alive = append(alive, g)
-		}
-	}
-	return alive
+// readyLocked queues an announced process for every connection.
+func (s *Session) readyLocked(e *entry) {
+	s.outboxesLocked(func(o *Outbox) { o.readyLocked(e) })
 }
 
 // find returns a process that has been spawned.
@@ -227,9 +230,19 @@ func (s *Session) Read(ctx context.Context, p protocol.Read, wait time.Duration,
 	if err != nil {
 		return nil, err
 	}
+	s.notePoll(e, value(p.AfterSeq))
+	return s.Peek(ctx, p, wait, reserve)
+}
+
+// Peek serves the process/read of an observer: it is Read, but keeps nothing from
+// being evicted.
+func (s *Session) Peek(ctx context.Context, p protocol.Read, wait time.Duration, reserve func(bytes int) error) (*protocol.ReadResult, error) {
+	e, err := s.find(p.ProcessID)
+	if err != nil {
+		return nil, err
+	}
 	log := e.proc.Log
 	after := value(p.AfterSeq)
-	s.notePoll(e, after)
 	if wait > 0 {
 		waitCtx, cancel := context.WithTimeout(ctx, wait)
 		log.Wait(waitCtx, after)
@@ -242,11 +255,17 @@ func (s *Session) Read(ctx context.Context, p protocol.Read, wait time.Duration,
 }
 
 // notePoll tells a client that takes its output by polling from one that reads
-// once after a resume to fill a gap: the former's unread output is protected.
+// once after a resume to fill a gap: the former's unread output is protected. A
+// client that acknowledges by itself says what it needs no more in that way.
 func (s *Session) notePoll(e *entry, after uint64) {
 	s.mu.Lock()
-	e.reads++
-	polls := s.out != nil && (!s.out.resumed || e.reads > 1)
+	o := s.out
+	polls := o != nil && !o.asks.ProcessAck && s.entries[e.id] == e
+	if polls {
+		v := o.viewLocked(e)
+		v.reads++
+		polls = !o.resumed || v.reads > 1
+	}
 	s.mu.Unlock()
 	if polls {
 		e.proc.Log.Poll(after)
@@ -277,21 +296,26 @@ func (s *Session) Write(p protocol.Write, cancel <-chan struct{}, wait func(func
 	return proc.Write(p.Chunk, p.WriteID, cancel, wait)
 }
 
-// Interrupt sends SIGINT to a process's group; unknown, starting and ended
-// processes are no error.
-func (s *Session) Interrupt(id string) error {
-	e, err := s.find(id)
-	if err != nil {
-		return nil
-	}
-	if err := e.proc.Interrupt(); err != nil {
-		return protocol.Errorf(protocol.CodeInternal, "failed to signal process: %s", err)
-	}
-	return nil
-}
-
 // Terminate ends a process and reports whether it was running.
 func (s *Session) Terminate(id string) (running bool) {
+	if s.inBackground(id) {
+		return s.owner.SignalBackground(id, process.SignalNumber("SIGKILL")) == nil
+	}
+	return s.terminate(id, (*process.Process).Terminate)
+}
+
+// TerminateGracefully asks a process to end, ends it after timeout, and reports at
+// once whether it was running.
+func (s *Session) TerminateGracefully(id string, timeout time.Duration) (running bool) {
+	if s.inBackground(id) {
+		return s.endBackground(id, timeout)
+	}
+	return s.terminate(id, func(p *process.Process) bool { return p.TerminateGracefully(timeout) })
+}
+
+// terminate ends a process that is started, and cancels the start of one that is
+// not yet.
+func (s *Session) terminate(id string, end func(*process.Process) bool) (running bool) {
 	s.mu.Lock()
 	e := s.entries[id]
 	if e != nil && e.proc == nil {
@@ -300,54 +324,58 @@ func (s *Session) Terminate(id string) (running bool) {
 		return true
 	}
 	s.mu.Unlock()
-	return e != nil && e.proc.Terminate()
+	return e != nil && end(e.proc)
 }
 
 // end kills everything that the session owns; its events go nowhere any more.
-func (s *Session) end(reason string) {
+func (s *Session) end(cause protocol.EndedBy, reason string) {
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
 		return
 	}
 	s.ended = true
+	s.out = nil
 	if s.sweep != nil {
 		s.sweep.Stop()
 	}
-	var procs []*process.Process
-	for _, e := range s.entries {
-		if e.proc != nil {
-			procs = append(procs, e.proc)
-		}
-	}
-	leftovers := s.leftovers
-	s.leftovers = nil
+	s.stopGracesLocked()
+	procs := s.processesLocked()
+	observers := s.observers
+	s.observers = nil
 	s.mu.Unlock()
-
-	for _, p := range procs {
-		p.Kill()
-		p.Abandon()
+	s.owner.End(cause)
+	for o := range observers {
+		o.peer.Left("the session has ended")
 	}
-	for _, g := range leftovers {
-		g.Kill()
+	for _, p := range procs {
+		p.Abandon()
 	}
 	s.log.Info("session ended", "reason", reason, "processes", len(procs))
 }
 
-// wait waits until the processes of an ended session are closed, and gives
-// their memory back.
-func (s *Session) wait() {
-	s.mu.Lock()
-	var procs []*process.Process
+func (s *Session) processesLocked() []*process.Process {
+	procs := make([]*process.Process, 0, len(s.entries))
 	for _, e := range s.entries {
 		if e.proc != nil {
 			procs = append(procs, e.proc)
 		}
 	}
+	return procs
+}
+
+// wait waits until everything that an ended session has owned is gone, and gives
+// the memory of its processes back. It also ends the watches, which may take its
+// time.
+func (s *Session) wait() {
+	s.owner.Wait()
+	s.mu.Lock()
+	procs := s.processesLocked()
 	s.mu.Unlock()
 	for _, p := range procs {
 		release(p)
 	}
+	s.unwatchAll()
 }
 
 // release gives the memory of a killed process back once it is closed.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,16 +29,20 @@ const testTimeout = 20 * time.Second
 func TestMain(m *testing.M) {
 	testkit.Main()
 	// The thread that spawns children must live as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.init.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }
 
 // peer is a connection that is not there: the test takes the events itself.
 type peer struct {
 	alive bool
+	asks  protocol.ClientCapabilities
 	woken chan struct{}
+	asked atomic.Int64 // for acknowledgements
 
-	mu    sync.Mutex
-	taken bool
+	mu         sync.Mutex
+	taken      bool
+	byObserver bool
+	left       string
 }
 
 func newPeer(alive bool) *peer { return &peer{alive: alive, woken: make(chan struct{}, 1)} }
@@ -49,14 +54,27 @@ func (p *peer) Wake() {
 	}
 }
 
-func (p *peer) WantAck() {}
+func (p *peer) WantAck() { p.asked.Add(1) }
+
+// forget returns how often WantAck was called since.
+func (p *peer) forget() (asked int) {
+	return int(p.asked.Swap(0))
+}
 
 func (p *peer) Probe() bool { return p.alive }
 
-func (p *peer) TakenOver() {
+func (p *peer) Asks() protocol.ClientCapabilities { return p.asks }
+
+func (p *peer) TakenOver(_ string, byObserver bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.taken = true
+	p.taken, p.byObserver = true, byObserver
+}
+
+func (p *peer) Left(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = reason
 }
 
 // event is a notification as it went out.
@@ -67,6 +85,8 @@ type event struct {
 		Seq       uint64
 		Chunk     string
 		ExitCode  int
+
+		FirstSeq, DroppedBytes, Omitted uint64
 	}
 }
 
@@ -177,6 +197,35 @@ func code(err error) protocol.Code {
 	return 0
 }
 
+// A process that has filled its retention before its start is answered is not
+// forgotten: what it waits for is asked for again when its output goes out.
+func TestOutputThatWaitedForTheAnnouncement(t *testing.T) {
+	s, r := create(t, newSessions(t, &session.Options{RetainedBytes: 10_000}))
+	r.ack = false
+	argv, env := testkit.Child("flood", "100000")
+	if err := s.Start("a", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, testTimeout, func() error {
+		if n := s.List().Processes[0].RetainedBytes; n < 10_000 {
+			return fmt.Errorf("%d bytes are retained", n)
+		}
+		return nil
+	})
+	asked := r.peer.asked.Load()
+	s.Announce("a")
+	r.next()
+	for e, ok := r.poll(); ok; e, ok = r.poll() {
+		t.Logf("event %d", e.Params.Seq)
+	}
+	if r.peer.asked.Load() == asked {
+		t.Error("nobody asked for an acknowledgement of what was sent")
+	}
+	r.ack = true
+	r.out.Acknowledged(r.sent)
+	r.until(protocol.NotificationClosed)
+}
+
 func TestEventsGoOutInOrder(t *testing.T) {
 	s, r := create(t, newSessions(t, nil))
 	startChild(t, s, "a", "numbers", "20000")
@@ -220,6 +269,40 @@ func TestEventsWaitForTheAnnouncement(t *testing.T) {
 	s.Announce("a")
 	if events := r.until(protocol.NotificationClosed); len(events) != 3 {
 		t.Errorf("%d events", len(events))
+	}
+}
+
+// A process that has used up its room before its start was answered has to be
+// acknowledged all the same: until then there is nothing that could be.
+func TestWantAckAfterTheAnnouncement(t *testing.T) {
+	for range 10 {
+		s, r := create(t, newSessions(t, &session.Options{RetainedBytes: 1000}))
+		argv, env := testkit.Child("flood", "1000000")
+		if err := s.Start("a", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.WaitFor(t, testTimeout, func() error {
+			result, err := s.Read(context.Background(), protocol.Read{ProcessID: "a"}, 0, noReserve)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes := 0
+			for _, chunk := range result.Chunks {
+				bytes += len(chunk.Data)
+			}
+			if bytes < 1000 {
+				return fmt.Errorf("%d bytes retained", bytes)
+			}
+			return nil
+		})
+		r.peer.forget()
+		s.Announce("a")
+		testkit.WaitFor(t, testTimeout, func() error {
+			if r.peer.forget() == 0 {
+				return errors.New("nobody was asked for an acknowledgement")
+			}
+			return nil
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ const (
 	DefaultDetachedTTL        = 90 * time.Second
 	DefaultMaxSessions        = 1024
 	DefaultMaxProcesses       = 4096
+	DefaultMaxClosed          = 4096
 	DefaultRetainedTotalBytes = 512 << 20
 )
 
@@ -26,9 +27,16 @@ type Options struct {
 	ClosedTTL     time.Duration   // how long a closed process is remembered; default DetachedTTL, at least 80 s
 	MaxSessions   int             // attached or not
 	MaxProcesses  int             // of one session that are not closed
+	MaxClosed     int             // of one session; the record of a process is small, but clients can start hundreds a second
 	RetainedBytes int64           // of output, per process
 	Budget        *process.Budget // for the output of all processes
 	EvictDetached bool            // while detached, evict output rather than block the child
+	MaxObservers  int             // of one session
+
+	// Ownership keeps hold of what processes start; nil: by process group.
+	Ownership *process.Ownership
+	// DrainTimeout is that of process.Options.
+	DrainTimeout time.Duration
 }
 
 // minClosedTTL is how long clients count on a closed process being known.
@@ -50,11 +58,20 @@ func (o Options) withDefaults() Options {
 	if o.MaxProcesses <= 0 {
 		o.MaxProcesses = DefaultMaxProcesses
 	}
+	if o.MaxClosed <= 0 {
+		o.MaxClosed = DefaultMaxClosed
+	}
+	if o.MaxObservers <= 0 {
+		o.MaxObservers = DefaultMaxObservers
+	}
 	if o.RetainedBytes <= 0 {
 		o.RetainedBytes = process.DefaultRetainedBytes
 	}
 	if o.Budget == nil {
 		o.Budget = process.NewBudget(DefaultRetainedTotalBytes)
+	}
+	if o.Ownership == nil {
+		o.Ownership = process.DefaultOwnership()
 	}
 	return o
 }
@@ -90,7 +107,7 @@ func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "server is shutting down")
 	case len(s.byID) >= s.opts.MaxSessions:
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest,
-			"session refused: the server has %d sessions, the limit is %d", len(s.byID), s.opts.MaxSessions)
+			"session refused: the server has %d sessions, the limit is %d; raise it with --max-sessions", len(s.byID), s.opts.MaxSessions)
 	}
 	session := newSession(newID(), s.opts)
 	s.byID[session.ID] = session
@@ -114,7 +131,7 @@ func (s *Sessions) Resume(id string, peer Peer) (*Session, *Outbox, error) {
 			return nil, nil, attached
 		}
 		s.Detach(session, current)
-		current.peer.TakenOver()
+		current.peer.TakenOver(id, false)
 	}
 
 	s.mu.Lock()
@@ -143,8 +160,21 @@ func (s *Sessions) lookup(id string) (*Session, *Outbox) {
 	return session, session.out
 }
 
-// Detach lets a session go on without the connection of out, for as long as the
-// TTL says. It does nothing when the session has another connection by now.
+// Leave lets go of a session whose connection has ended: an observer's is
+// forgotten; without its owner's a session is detached, or ended unless it can be
+// resumed.
+func (s *Sessions) Leave(session *Session, out *Outbox, resumable bool) {
+	switch {
+	case session.forgetObserver(out):
+	case resumable:
+		s.Detach(session, out)
+	case session.owned(out):
+		s.End(session, "its connection ended")
+	}
+}
+
+// Detach lets a session go on without the owner's connection of out, for as long
+// as the TTL says. It does nothing when the session has another owner by now.
 func (s *Sessions) Detach(session *Session, out *Outbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +194,7 @@ func (s *Sessions) expire(session *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.expiry[session] != nil {
-		s.endLocked(session, "nobody resumed it")
+		s.endLocked(session, protocol.EndedBySessionExpired, "nobody resumed it")
 	}
 }
 
@@ -173,12 +203,12 @@ func (s *Sessions) expire(session *Session) {
 func (s *Sessions) End(session *Session, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked(session, reason)
+	s.endLocked(session, protocol.EndedBySessionExpired, reason)
 }
 
-func (s *Sessions) endLocked(session *Session, reason string) {
+func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason string) {
 	s.stopExpiryLocked(session)
-	session.end(reason)
+	session.end(cause, reason)
 	if s.byID[session.ID] == session {
 		delete(s.byID, session.ID)
 		s.ending.Go(session.wait)
@@ -199,7 +229,7 @@ func (s *Sessions) Close(reason string) {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, session := range s.byID {
-		s.endLocked(session, reason)
+		s.endLocked(session, protocol.EndedByServerShutdown, reason)
 	}
 }
 

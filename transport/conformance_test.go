@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -125,6 +127,7 @@ func TestCloseUnblocksRead(t *testing.T) {
 			_, err := near.Read(nil)
 			result <- err
 		}()
+		testkit.WaitFor(t, patience, func() error { return waits("TestCloseUnblocksRead.") })
 		within(t, "Close", func() { _ = near.Close(transport.Reason{Code: transport.CodeGoingAway}) })
 		within(t, "Read", func() {
 			if err := <-result; !errors.Is(err, transport.ErrClosed) {
@@ -137,6 +140,19 @@ func TestCloseUnblocksRead(t *testing.T) {
 			}
 		})
 	})
+}
+
+// waits reports whether a goroutine that runs the named function waits itself.
+func waits(function string) error {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for _, stack := range strings.Split(string(stacks), "\n\n") {
+		state, _, _ := strings.Cut(stack, "\n")
+		if strings.Contains(stack, function) && (strings.Contains(state, "[select") || strings.Contains(state, "[IO wait")) {
+			return nil
+		}
+	}
+	return fmt.Errorf("nothing in %s waits:\n%s", function, stacks)
 }
 
 // flood writes until it fails, and counts the messages that it began.
@@ -155,7 +171,8 @@ func flood(near transport.Conn, size int) (begun *atomic.Int64, end chan error) 
 	return begun, end
 }
 
-// stalled waits until the count has not grown for a while.
+// stalled waits until the count of flood has not grown for a while, and not
+// because the writer had no turn.
 func stalled(t *testing.T, count *atomic.Int64) int64 {
 	t.Helper()
 	last, since := count.Load(), time.Now()
@@ -165,6 +182,10 @@ func stalled(t *testing.T, count *atomic.Int64) int64 {
 		}
 		if time.Since(since) < 50*time.Millisecond {
 			return fmt.Errorf("still growing: %d", last)
+		}
+		if err := waits("transport_test.flood"); err != nil {
+			since = time.Now()
+			return err
 		}
 		return nil
 	})
@@ -366,6 +387,9 @@ func TestNames(t *testing.T) {
 		"websocket JSON-RPC message from exec-server websocket 127.0.0.1:",
 		"websocket JSON-RPC message from exec-server websocket 127.0.0.1:",
 		"JSON-RPC message from exec-server in-process connection",
+		"JSON-RPC message from exec-server unix socket",
+		"websocket JSON-RPC message from exec-server websocket 127.0.0.1:",
+		"websocket JSON-RPC message from exec-server websocket 127.0.0.1:",
 	}
 	for i, k := range kinds {
 		near, _ := k.connect(t, 0)

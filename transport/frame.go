@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ const (
 	maxHeaderBytes  = 14
 )
 
-// frameHeader is the header of a frame from a client.
+// frameHeader is the header of a frame; mask is zero in one from a server.
 type frameHeader struct {
 	fin    bool
 	opcode byte
@@ -47,8 +48,9 @@ func violation(code int, format string, args ...any) error {
 	return &protocolError{Reason{code, fmt.Sprintf(format, args...)}}
 }
 
-// readHeader reads the header of the next frame, which must be masked.
-func readHeader(r *bufio.Reader) (h frameHeader, err error) {
+// readHeader reads the header of the next frame, which must be masked if it
+// comes from a client, and must not be otherwise.
+func readHeader(r *bufio.Reader, fromClient bool) (h frameHeader, err error) {
 	var b [8]byte
 	if _, err := io.ReadFull(r, b[:2]); err != nil {
 		return h, err
@@ -58,8 +60,11 @@ func readHeader(r *bufio.Reader) (h frameHeader, err error) {
 	if b[0]&rsvBits != 0 {
 		return h, violation(CodeProtocolError, "reserved bits set, no extension was negotiated")
 	}
-	if b[1]&maskBit == 0 {
+	switch masked := b[1]&maskBit != 0; {
+	case fromClient && !masked:
 		return h, violation(CodeProtocolError, "frame from a client is not masked")
+	case !fromClient && masked:
+		return h, violation(CodeProtocolError, "frame from a server is masked")
 	}
 	switch length := b[1] &^ maskBit; length {
 	case 126:
@@ -78,8 +83,10 @@ func readHeader(r *bufio.Reader) (h frameHeader, err error) {
 	default:
 		h.length = int64(length)
 	}
-	if _, err := io.ReadFull(r, h.mask[:]); err != nil {
-		return h, unexpected(err)
+	if fromClient {
+		if _, err := io.ReadFull(r, h.mask[:]); err != nil {
+			return h, unexpected(err)
+		}
 	}
 	switch h.opcode {
 	case opContinuation, opText, opBinary:
@@ -116,8 +123,28 @@ func appendHeader(b []byte, fin bool, opcode byte, length int) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 127), uint64(length))
 }
 
-// unmask applies the key to b, whose first byte is at offset of the payload.
-func unmask(b []byte, key [4]byte, offset int64) {
+// appendMasked appends a whole frame from a client. The key is random, so that
+// nobody on the way can be made to see a request of the payload's choosing (RFC
+// 6455 section 10.3).
+func appendMasked(b []byte, fin bool, opcode byte, payload []byte) []byte {
+	var key [4]byte
+	_, _ = rand.Read(key[:]) // never fails
+	header := len(b)
+	b = appendHeader(b, fin, opcode, len(payload))
+	b[header+1] |= maskBit
+	b = append(b, key[:]...)
+	body := len(b)
+	b = append(b, payload...)
+	applyMask(b[body:], key, 0)
+	return b
+}
+
+// applyMask applies the key to b, whose first byte is at offset of the payload.
+// Twice is as good as never.
+func applyMask(b []byte, key [4]byte, offset int64) {
+	if key == [4]byte{} {
+		return
+	}
 	var k [8]byte
 	for i := range k {
 		k[i] = key[(offset+int64(i))&3]

@@ -5,9 +5,15 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
+
+	"execserver/internal/spare"
 )
+
+// messageFrom is what the names of connections begin with.
+const messageFrom = "JSON-RPC message from exec-server "
 
 // Lines is a Conn with one message to a line, as on stdio and on unix sockets
 // (PROTOCOL.md, "Lines").
@@ -35,6 +41,10 @@ func NewLines(name string, r io.Reader, w io.Writer, close func() error, limit i
 // Name implements Conn.
 func (l *Lines) Name() string { return l.name }
 
+// Remote implements Conn. Streams have no address, so it is the kind of stream
+// that Name ends with.
+func (l *Lines) Remote() string { return strings.TrimPrefix(l.name, messageFrom) }
+
 // Read implements Conn. Blank lines are skipped, a carriage return before the
 // line feed is dropped, and a last line without line feed counts.
 func (l *Lines) Read(buf []byte) ([]byte, error) {
@@ -61,7 +71,11 @@ func (l *Lines) line(buf []byte) (_ []byte, size int64, err error) {
 	for {
 		part, err := l.r.ReadSlice('\n')
 		size += int64(len(part))
-		buf = append(buf, part[:min(int64(len(part)), l.limit-int64(len(buf)))]...)
+		kept := part[:min(int64(len(part)), l.limit-int64(len(buf)))]
+		if cap(buf)-len(buf) < len(kept) {
+			buf = spare.Grow(buf, max(len(kept), len(buf)))
+		}
+		buf = append(buf, kept...)
 		if errors.Is(err, bufio.ErrBufferFull) {
 			last = part[len(part)-1]
 			continue

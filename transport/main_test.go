@@ -50,6 +50,9 @@ var kinds = []kind{
 	{"websocket", func(t testing.TB, limit int64) (transport.Conn, far) { return connectWebSocket(t, limit, false) }, true},
 	{"websocket over TLS", func(t testing.TB, limit int64) (transport.Conn, far) { return connectWebSocket(t, limit, true) }, true},
 	{"memory", connectMemory, true},
+	{"dialed unix", dialUnix, false},
+	{"dialed websocket", func(t testing.TB, limit int64) (transport.Conn, far) { return dialWebSocket(t, limit, false) }, true},
+	{"dialed websocket over TLS", func(t testing.TB, limit int64) (transport.Conn, far) { return dialWebSocket(t, limit, true) }, true},
 }
 
 // each runs a test over every transport.

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"io"
+	"strings"
 	"sync"
 )
 
@@ -25,26 +26,30 @@ type pipeDone struct {
 }
 
 // Pipe returns the two ends of a connection in memory. limit is the largest
-// message accepted by either end, in bytes; 0 means DefaultMaxMessageBytes.
+// message that the server's end accepts, in bytes; 0 means
+// DefaultMaxMessageBytes, which is also what the client's end accepts.
 func Pipe(limit int64) (client, server Conn) {
 	if limit <= 0 {
 		limit = DefaultMaxMessageBytes
 	}
 	toServer, toClient := make(chan []byte, memoryQueue), make(chan []byte, memoryQueue)
 	done := &pipeDone{ch: make(chan struct{})}
-	end := func(in <-chan []byte, out chan<- []byte) *pipeEnd {
+	end := func(in <-chan []byte, out chan<- []byte, limit int64) *pipeEnd {
 		return &pipeEnd{
-			name:     "JSON-RPC message from exec-server in-process connection",
+			name:     messageFrom + "in-process connection",
 			limit:    limit,
 			incoming: in, outgoing: out,
 			done: done, mine: make(chan struct{}),
 		}
 	}
-	return end(toClient, toServer), end(toServer, toClient)
+	return end(toClient, toServer, DefaultMaxMessageBytes), end(toServer, toClient, limit)
 }
 
 // Name implements Conn.
 func (p *pipeEnd) Name() string { return p.name }
+
+// Remote implements Conn.
+func (p *pipeEnd) Remote() string { return strings.TrimPrefix(p.name, messageFrom) }
 
 // Read implements Conn. What the peer wrote before it closed is still read.
 func (p *pipeEnd) Read(buf []byte) ([]byte, error) {

@@ -21,7 +21,8 @@ const DefaultMaxMessageBytes = 64 << 20
 // called by any, any number of times.
 type Conn interface {
 	// Read appends the next message to buf[:0] and returns it; the result
-	// shares buf's memory when it is large enough and is the caller's. Read
+	// shares buf's memory when it is large enough and is the caller's; the
+	// memory of a large one is worth keeping (package spare). Read
 	// returns a *TooLargeError for a message above the limit, which it has
 	// skipped: the connection goes on. Every other error is final; io.EOF says
 	// that the peer ended the stream in an orderly way. Close unblocks it.
@@ -38,6 +39,10 @@ type Conn interface {
 	// Name names the connection in the error that answers a malformed message:
 	// "JSON-RPC message from exec-server stdio".
 	Name() string
+
+	// Remote says who is at the other end, for the log: "127.0.0.1:4711",
+	// "unix socket", "stdio", "in-process connection".
+	Remote() string
 }
 
 // Pinger is a Conn whose peer can be asked for a sign of life. A pong also

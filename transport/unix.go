@@ -9,14 +9,20 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"execserver/internal/errno"
 )
 
 // ListenUnix listens on a unix socket with mode 0600. A socket that a dead
 // server left behind is replaced; a live one is refused, and so is anything at
 // path that is not a socket.
 func ListenUnix(path string) (net.Listener, error) {
+	if limit := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > limit {
+		return nil, fmt.Errorf("listen on unix socket %s: the path has %d bytes, and this system allows %d; choose a shorter one",
+			path, len(path), limit)
+	}
 	if err := removeStale(path); err != nil {
-		return nil, fmt.Errorf("listen on unix socket %s: %w", path, err)
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
 	}
 	// The mode set on the unbound socket is the one that Linux gives the file,
 	// which therefore never exists with a wider mode; elsewhere chmod follows.
@@ -25,11 +31,11 @@ func ListenUnix(path string) (net.Listener, error) {
 	}}
 	listener, err := config.Listen(context.Background(), "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listen on unix socket %s: %w", path, bare(err))
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		_ = listener.Close()
-		return nil, fmt.Errorf("listen on unix socket %s: %w", path, err)
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
 	}
 	return listener, nil
 }
@@ -51,23 +57,14 @@ func removeStale(path string) error {
 		return errors.New("another server is listening there")
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return bare(err)
+		return err
 	}
 	return os.Remove(path)
 }
 
-// bare strips the address that package net puts around an error and that the
-// caller's own text already names.
-func bare(err error) error {
-	if op := (*net.OpError)(nil); errors.As(err, &op) {
-		return op.Err
-	}
-	return err
-}
-
 // NewUnix makes the Conn of an accepted connection: lines, as on stdio.
 func NewUnix(conn net.Conn, limit int64) *Lines {
-	return NewLines("JSON-RPC message from exec-server unix socket", conn, conn, conn.Close, limit)
+	return NewLines(messageFrom+"unix socket", conn, conn, conn.Close, limit)
 }
 
 // NewStdio makes the Conn of a server that a client started as its child. Close
@@ -76,5 +73,5 @@ func NewUnix(conn net.Conn, limit int64) *Lines {
 // closes those must not wait for the reader, and does best to end the program.
 func NewStdio(in, out *os.File, limit int64) *Lines {
 	stop := func() error { return errors.Join(in.Close(), out.Close()) }
-	return NewLines("JSON-RPC message from exec-server stdio", in, out, stop, limit)
+	return NewLines(messageFrom+"stdio", in, out, stop, limit)
 }

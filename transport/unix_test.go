@@ -84,8 +84,9 @@ func TestListenUnixRefuses(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"file": notSocket, "directory": notSocket, "link": notSocket, "fifo": notSocket,
-		"missing/s":              "no such file or directory",
-		strings.Repeat("s", 200): "invalid argument",
+		"missing/s":              "No such file or directory (os error 2)",
+		"file/s":                 "Not a directory (os error 20)",
+		strings.Repeat("s", 200): "; choose a shorter one",
 	} {
 		listener, err := transport.ListenUnix(path(name))
 		prefix := "listen on unix socket " + path(name) + ": "

@@ -58,7 +58,7 @@ func Upgrade(w http.ResponseWriter, r *http.Request, limit int64) (*WebSocket, e
 		_ = conn.Close()
 		return nil, fmt.Errorf("upgrade to websocket: %w", err)
 	}
-	return newWebSocket(conn, rw.Reader, r.RemoteAddr, limit), nil
+	return newWebSocket(conn, rw.Reader, false, r.RemoteAddr, limit), nil
 }
 
 // acceptKey proves that the upgrade was understood (RFC 6455 section 1.3).

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"execserver/internal/spare"
 )
 
 // maxFrameBytes is the largest frame sent. Larger messages are fragmented:
@@ -22,18 +24,22 @@ const maxFrameBytes = 4 << 20
 // go out with one plain write.
 const copyBytes = 16 << 10
 
+// keepScratch is the largest frame whose memory a client keeps for the next.
+const keepScratch = 1 << 20
+
 // closeTimeout bounds how long Close may take to tell the peer, and how long
 // the peer may take to answer.
 const closeTimeout = time.Second
 
-// WebSocket is the server's end of a WebSocket connection, one message to a
-// text frame (PROTOCOL.md, "WebSocket"). It implements Conn and Pinger.
+// WebSocket is one end of a WebSocket connection, one message to a text frame
+// (PROTOCOL.md, "WebSocket"). It implements Conn and Pinger.
 //
 // The framing is our own because a library's control frames, written under a
 // timeout, end the connection of a peer that merely stalls, and because one
 // write per message is what keeps a keystroke fast.
 type WebSocket struct {
-	name   string
+	remote string
+	client bool // this is the client's end
 	limit  int64
 	conn   net.Conn
 	r      *bufio.Reader
@@ -60,21 +66,26 @@ type WebSocket struct {
 	pongs   sync.WaitGroup
 }
 
-// newWebSocket wraps a connection whose upgrade has been answered.
-func newWebSocket(conn net.Conn, r *bufio.Reader, peer string, limit int64) *WebSocket {
+// newWebSocket wraps a connection whose upgrade has been answered; client says
+// that it was us who asked for it.
+func newWebSocket(conn net.Conn, r *bufio.Reader, client bool, peer string, limit int64) *WebSocket {
 	if limit <= 0 {
 		limit = DefaultMaxMessageBytes
 	}
 	return &WebSocket{
-		name:  "websocket JSON-RPC message from exec-server websocket " + peer,
-		limit: limit,
-		conn:  conn,
-		r:     r,
+		remote: peer,
+		client: client,
+		limit:  limit,
+		conn:   conn,
+		r:      r,
 	}
 }
 
 // Name implements Conn.
-func (w *WebSocket) Name() string { return w.name }
+func (w *WebSocket) Name() string { return "websocket " + messageFrom + "websocket " + w.remote }
+
+// Remote implements Conn.
+func (w *WebSocket) Remote() string { return w.remote }
 
 // OnPong implements Pinger.
 func (w *WebSocket) OnPong(f func(uint64)) { w.onPong = f }
@@ -113,7 +124,7 @@ func (w *WebSocket) Read(buf []byte) ([]byte, error) {
 func (w *WebSocket) message(buf []byte) ([]byte, error) {
 	var size int64
 	for first := true; ; {
-		h, err := readHeader(w.r)
+		h, err := readHeader(w.r, !w.client)
 		if err != nil {
 			if !first {
 				err = unexpected(err)
@@ -158,9 +169,9 @@ func (w *WebSocket) message(buf []byte) ([]byte, error) {
 // arrived, not with what the header announces.
 func (w *WebSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
 	for done := int64(0); done < h.length; {
-		step := min(h.length-done, max(64<<10, int64(len(buf))))
+		step := min(h.length-done, max(64<<10, 3*int64(len(buf))))
 		from := len(buf)
-		buf = append(buf, make([]byte, step)...)
+		buf = spare.Grow(buf, int(step))[:from+int(step)]
 		for rest := buf[from:]; len(rest) > 0; {
 			n, err := w.r.Read(rest)
 			w.received.Add(uint64(n))
@@ -168,7 +179,7 @@ func (w *WebSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
 				return nil, unexpected(err)
 			}
 		}
-		unmask(buf[from:], h.mask, done)
+		applyMask(buf[from:], h.mask, done)
 		done += step
 	}
 	return buf, nil
@@ -196,7 +207,7 @@ func (w *WebSocket) control(h frameHeader) error {
 	if _, err := io.ReadFull(w.r, b); err != nil {
 		return unexpected(err)
 	}
-	unmask(b, h.mask, 0)
+	applyMask(b, h.mask, 0)
 	switch h.opcode {
 	case opPing:
 		w.answerPing(b)
@@ -294,12 +305,20 @@ func (w *WebSocket) frame(fin bool, opcode byte, payload []byte) error {
 		return ErrClosed
 	}
 	w.sentLast = opcode == opClose
-	w.scratch = appendHeader(w.scratch[:0], fin, opcode, len(payload))
 	var err error
-	if len(payload) <= copyBytes {
-		w.scratch = append(w.scratch, payload...)
+	switch {
+	case w.client:
+		w.scratch = appendMasked(spare.Grow(w.scratch[:0], maxHeaderBytes+len(payload)), fin, opcode, payload)
 		_, err = w.conn.Write(w.scratch)
-	} else {
+		if cap(w.scratch) > keepScratch {
+			spare.Put(w.scratch)
+			w.scratch = nil
+		}
+	case len(payload) <= copyBytes:
+		w.scratch = append(appendHeader(w.scratch[:0], fin, opcode, len(payload)), payload...)
+		_, err = w.conn.Write(w.scratch)
+	default:
+		w.scratch = appendHeader(w.scratch[:0], fin, opcode, len(payload))
 		w.vector = [2][]byte{w.scratch, payload}
 		buffers := net.Buffers(w.vector[:])
 		_, err = buffers.WriteTo(w.conn)

@@ -2,6 +2,10 @@
 
 package main
 
+import "os"
+
 func inheritNothing() {}
 
 func ignoreBrokenPipes() {}
+
+func interruptible(stdin *os.File) *os.File { return stdin }

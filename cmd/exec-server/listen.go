@@ -14,6 +14,10 @@ const (
 	listenUnix
 )
 
+func (k listenKind) String() string {
+	return [...]string{"stdio", "a WebSocket", "a unix socket"}[k]
+}
+
 // listenAddress is a parsed --listen.
 type listenAddress struct {
 	kind    listenKind
@@ -23,24 +27,34 @@ type listenAddress struct {
 
 // parseListen understands the forms of --listen (PROTOCOL.md, "Listening").
 func parseListen(url string, tls bool) (listenAddress, error) {
-	scheme, rest, _ := strings.Cut(url, "://")
+	scheme, rest, isURL := strings.Cut(url, "://")
 	switch {
 	case url == "stdio", url == "stdio://":
 		return listenAddress{kind: listenStdio}, nil
-	case scheme == "ws" && rest != url, scheme == "wss" && tls:
+	case isURL && scheme == "ws", isURL && scheme == "wss" && tls:
 		address, err := netip.ParseAddrPort(rest)
-		if err != nil || !strings.Contains(url, "://") {
+		// A zone has a meaning on one machine only, and none in a URL.
+		if err != nil || address.Addr().Zone() != "" {
 			return listenAddress{}, fmt.Errorf("invalid websocket --listen URL `%s`; expected `%s://IP:PORT`", url, scheme)
 		}
 		return listenAddress{kind: listenWebSocket, address: address.String(), ip: address.Addr()}, nil
-	case scheme == "wss" && rest != "":
+	case isURL && scheme == "wss":
 		return listenAddress{}, fmt.Errorf("--listen URL `%s` needs --tls-cert and --tls-key", url)
-	case scheme == "unix" && strings.HasPrefix(rest, "/"):
+	case isURL && scheme == "unix" && strings.HasPrefix(rest, "/"):
 		return listenAddress{kind: listenUnix, address: rest}, nil
-	case scheme == "unix" && strings.Contains(url, "://"):
+	case isURL && scheme == "unix":
 		return listenAddress{}, fmt.Errorf("invalid unix --listen URL `%s`; expected `unix:///absolute/path`", url)
 	}
-	return listenAddress{}, fmt.Errorf("unsupported --listen URL `%s`; expected `ws://IP:PORT`, `unix://PATH` or `stdio`", url)
+	return listenAddress{}, fmt.Errorf("unsupported --listen URL `%s`; expected `ws://IP:PORT`, `unix:///PATH` or `stdio`", url)
+}
+
+// network is what package net calls it. Without the number, 0.0.0.0 would mean
+// all addresses of IPv6 as well.
+func (l listenAddress) network() string {
+	if l.ip.Unmap().Is4() {
+		return "tcp4"
+	}
+	return "tcp"
 }
 
 // checkOpen refuses an address that others can reach without authentication.

@@ -7,43 +7,40 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-
-	"github.com/spf13/cobra"
 )
 
 // version is set by the release build.
 var version = ""
 
 func main() {
-	inheritNothing()
-	os.Exit(run(os.Args[1:]))
+	clearLeft()
+	go func() { os.Exit(run(os.Args[1:])) }()
+	runFirstThread()
 }
 
 // run executes the command line and returns the exit code: 0, 1 for a failure,
-// 2 for a command line that cannot be understood.
+// 2 for a command line that cannot be understood, and of the subcommand run that
+// of its command.
 func run(args []string) int {
 	command := newCommand()
 	command.SetArgs(args)
 	err := command.Execute()
-	var usage *usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "error: %s\n\n%s", err, usage.command.UsageString())
+	}
+	if usage, ok := errors.AsType[*usageError](err); ok {
+		fmt.Fprint(os.Stderr, usage.text())
 		return 2
 	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
 	fmt.Fprintf(os.Stderr, "Error: %s\n", err)
+	if failure, ok := errors.AsType[*runFailure](err); ok {
+		return failure.code
+	}
 	return 1
 }
-
-// usageError says that the command line cannot be understood.
-type usageError struct {
-	err     error
-	command *cobra.Command
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
 
 // buildVersion is the version that clients and --version are told.
 func buildVersion() string {

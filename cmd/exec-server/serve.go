@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/internal/auth"
+	"execserver/internal/errno"
 	"execserver/process"
 	"execserver/server"
 	"execserver/session"
@@ -27,23 +29,37 @@ import (
 // take their last messages. Processes are dead before.
 const shutdownTimeout = 200 * time.Millisecond
 
+// killTimeout bounds how long the program kills at its end what its sessions
+// have left: only what cannot be killed takes as long.
+const killTimeout = 2 * time.Second
+
 // options are the flags of the server.
 type options struct {
-	listen             string
-	insecureNoAuth     bool
-	tlsCert, tlsKey    string
-	exitOnStdinClose   bool
-	auth               auth.Config
-	maxClockSkew       uint64
-	detachedTTL        time.Duration
-	detachedOutput     string
-	retainedBytes      int64
-	retainedTotal      int64
-	maxMessageBytes    int64
-	maxConnections     int
-	maxSessions        int
-	maxProcesses       int
-	logLevel, logForms string
+	listen              string
+	insecureNoAuth      bool
+	tlsCert, tlsKey     string
+	tls                 *tls.Config // of the two; nil: none
+	exitOnStdinClose    bool
+	auth                auth.Config
+	maxClockSkew        uint64
+	detachedTTL         time.Duration
+	detachedOutput      string
+	retainedBytes       int64
+	retainedTotal       int64
+	maxMessageBytes     int64
+	maxConnections      int
+	maxSessions         int
+	maxProcesses        int
+	maxObservers        int
+	allowDirect         bool
+	allowPrepared       bool
+	maxHTTPBodyBytes    int64
+	durableWrites       bool
+	keeper, cgroups     string
+	keepDescendants     bool
+	drainTimeout        time.Duration
+	logLevel, logFormat string
+	version             bool
 }
 
 func newCommand() *cobra.Command {
@@ -53,21 +69,26 @@ func newCommand() *cobra.Command {
 		Short: "Run commands, terminals and file operations on this machine for an agent",
 		Long: "exec-server serves the exec-server protocol of Codex over WebSocket, a unix socket or stdio:\n" +
 			"it starts processes with pipes or a terminal, keeps their output through lost connections,\n" +
-			"and reads files.",
-		Version:       buildVersion(),
+			"reads, writes and watches files, and sends HTTP requests.",
+		Example: "  exec-server --listen ws://127.0.0.1:8765\n" +
+			"  exec-server --listen stdio\n" +
+			"  exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if o.version { // not cobra's own, whose template costs the program 2 MB
+				_, err := fmt.Fprintln(command.OutOrStdout(), "exec-server", buildVersion())
+				return err
+			}
 			if err := o.complete(command.Flags()); err != nil {
 				return &usageError{err, command}
 			}
 			return serve(o)
 		},
 	}
-	command.SetVersionTemplate("exec-server {{.Version}}\n")
 	command.CompletionOptions.HiddenDefaultCmd = true
-	command.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{err, c} })
+	command.SetFlagErrorFunc(flagError)
 	args := command.Args
 	command.Args = func(c *cobra.Command, given []string) error {
 		if err := args(c, given); err != nil {
@@ -76,38 +97,53 @@ func newCommand() *cobra.Command {
 		return nil
 	}
 	o.define(command.Flags())
+	command.AddCommand(newRunCommand())
 	return command
 }
 
 func (o *options) define(f *pflag.FlagSet) {
 	f.SortFlags = false
-	f.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "where to serve: `URL` ws://IP:PORT, wss://IP:PORT, unix://PATH, or stdio")
-	f.BoolVar(&o.insecureNoAuth, "insecure-no-auth", false, "serve beyond this machine without authentication")
-	f.StringVar(&o.tlsCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")
-	f.StringVar(&o.tlsKey, "tls-key", "", "private key of --tls-cert, a PEM `file`")
-	f.BoolVar(&o.exitOnStdinClose, "exit-on-stdin-close", false, "end when standard input ends")
+	f.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "`URL` to serve at: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; port 0 picks a free one")
+	f.BoolVar(&o.insecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: whoever can connect can run commands")
+	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM `file` with the certificate chain, to serve wss://")
+	f.StringVar(&o.tlsKey, "tls-key", "", "PEM `file` with the private key of --tls-cert")
+	f.BoolVar(&o.exitOnStdinClose, "exit-on-stdin-close", false, "end when standard input ends, as stdio does anyway")
 
-	f.StringVar(&o.auth.Mode, "ws-auth", "", "authentication `mode`: capability-token or signed-bearer-token")
+	f.StringVar(&o.auth.Mode, "ws-auth", "", "`mode` of authentication: capability-token or signed-bearer-token")
 	f.StringVar(&o.auth.TokenFile, "ws-token-file", "", "`file` with the capability token")
 	f.StringVar(&o.auth.TokenSHA256, "ws-token-sha256", "", "SHA-256 of the capability token in `hex`, instead of a file")
 	f.StringVar(&o.auth.SharedSecretFile, "ws-shared-secret-file", "", "`file` with the HMAC secret of signed bearer tokens (JWT, HS256)")
-	f.StringVar(&o.auth.Issuer, "ws-issuer", "", "issuer that signed bearer tokens must `name`")
-	f.StringVar(&o.auth.Audience, "ws-audience", "", "audience that signed bearer tokens must `name`")
+	f.StringVar(&o.auth.Issuer, "ws-issuer", "", "`name` of the issuer that signed bearer tokens must have")
+	f.StringVar(&o.auth.Audience, "ws-audience", "", "`name` of the audience that signed bearer tokens must have")
 	f.Uint64Var(&o.maxClockSkew, "ws-max-clock-skew-seconds", 30, "`seconds` that the clocks of signer and server may differ")
-	f.BoolVar(&o.auth.AllowQueryToken, "ws-allow-query-token", false, "accept ?token=… in the URL, for clients before 0.158, which cannot send a header")
+	f.BoolVar(&o.auth.AllowQueryToken, "ws-allow-query-token", false, "also take the token from ?token=… in the URL, for clients before 0.158, which cannot send a header")
 
-	f.DurationVar(&o.detachedTTL, "detached-session-ttl", session.DefaultDetachedTTL, "how `long` a session lives without a connection")
-	f.StringVar(&o.detachedOutput, "detached-output", "block", "what a full retention does while detached: `block` the child or evict output")
-	f.Int64Var(&o.retainedBytes, "retained-output-bytes", process.DefaultRetainedBytes, "output retained per process, in `bytes`")
-	f.Int64Var(&o.retainedTotal, "retained-output-total", session.DefaultRetainedTotalBytes, "output retained in total, in `bytes`")
+	f.DurationVar(&o.detachedTTL, "detached-session-ttl", session.DefaultDetachedTTL, "`time` that a session and its processes live without a connection")
+	f.StringVar(&o.detachedOutput, "detached-output", "block", "`policy` for a process that has filled its retention without a connection: block it, or evict its oldest output")
+	f.Int64Var(&o.retainedBytes, "retained-output-bytes", process.DefaultRetainedBytes, "`bytes` of output retained per process")
+	f.Int64Var(&o.retainedTotal, "retained-output-total", session.DefaultRetainedTotalBytes, "`bytes` of output retained for all processes")
 
-	f.Int64Var(&o.maxMessageBytes, "max-message-bytes", transport.DefaultMaxMessageBytes, "largest incoming message, in `bytes`")
-	f.IntVar(&o.maxConnections, "max-connections", server.DefaultMaxConnections, "connections at the same time")
-	f.IntVar(&o.maxSessions, "max-sessions", session.DefaultMaxSessions, "sessions at the same time, detached ones included")
-	f.IntVar(&o.maxProcesses, "max-processes-per-session", session.DefaultMaxProcesses, "live processes of one session")
+	f.Int64Var(&o.maxMessageBytes, "max-message-bytes", transport.DefaultMaxMessageBytes, "`bytes` of the largest message accepted")
+	f.IntVar(&o.maxConnections, "max-connections", server.DefaultMaxConnections, "`number` of connections at the same time")
+	f.IntVar(&o.maxSessions, "max-sessions", session.DefaultMaxSessions, "`number` of sessions at the same time, detached ones included")
+	f.IntVar(&o.maxProcesses, "max-processes-per-session", session.DefaultMaxProcesses, "`number` of live processes of one session")
+	f.IntVar(&o.maxObservers, "max-observers-per-session", session.DefaultMaxObservers, "`number` of connections that observe one session at the same time")
+	f.Int64Var(&o.maxHTTPBodyBytes, "max-http-body-bytes", server.DefaultMaxHTTPBodyBytes, "`bytes` of the largest body of an HTTP response that is not streamed")
+
+	f.BoolVar(&o.durableWrites, "durable-writes", false, "answer a write of a file only when its content is on disk")
+	f.BoolVar(&o.allowDirect, "allow-direct-exec", false, "let clients start programs with exactly the environment that they give")
+	f.BoolVar(&o.allowPrepared, "allow-prepared-exec", false, "let clients start programs by path, with nothing looked up or added")
+
+	f.StringVar(&o.keeper, "keeper", "auto", "`choice` of a small parent process that ends what the server has started when it is killed: auto, on or off")
+	f.StringVar(&o.cgroups, "cgroups", "auto", "`choice` of control groups, which hold together what a process starts, and limit it: auto, on or off")
+	f.BoolVar(&o.keepDescendants, "allow-keep-descendants", false, "let clients start processes whose background processes outlive the session and the server")
+	f.DurationVar(&o.drainTimeout, "drain-timeout", 0, "`time` that background processes that hold a process's streams keep it from closing, 0 for as long as they hold them")
 
 	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
-	f.StringVar(&o.logForms, "log-format", "text", "`format` of the log: text or json")
+	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")
+
+	f.BoolP("help", "h", false, "print this text")
+	f.BoolVarP(&o.version, "version", "v", false, "print the version")
 }
 
 // complete checks what the flag library cannot.
@@ -121,22 +157,51 @@ func (o *options) complete(f *pflag.FlagSet) error {
 	if f.Changed("ws-max-clock-skew-seconds") {
 		o.auth.MaxClockSkewSeconds = &o.maxClockSkew
 	}
-	positive := map[string]int64{
-		"detached-session-ttl": int64(o.detachedTTL), "retained-output-bytes": o.retainedBytes,
-		"retained-output-total": o.retainedTotal, "max-message-bytes": o.maxMessageBytes,
-		"max-connections": int64(o.maxConnections), "max-sessions": int64(o.maxSessions),
-		"max-processes-per-session": int64(o.maxProcesses),
-	}
-	for name, value := range positive {
-		if value <= 0 {
-			return fmt.Errorf("--%s must be greater than zero", name)
+	for _, limit := range []struct {
+		flag  string
+		value int64
+	}{
+		{"detached-session-ttl", int64(o.detachedTTL)},
+		{"retained-output-bytes", o.retainedBytes},
+		{"retained-output-total", o.retainedTotal},
+		{"max-message-bytes", o.maxMessageBytes},
+		{"max-connections", int64(o.maxConnections)},
+		{"max-sessions", int64(o.maxSessions)},
+		{"max-processes-per-session", int64(o.maxProcesses)},
+		{"max-observers-per-session", int64(o.maxObservers)},
+		{"max-http-body-bytes", o.maxHTTPBodyBytes},
+	} {
+		// Zero would mean "no limit" to some and "nothing" to others.
+		if limit.value <= 0 {
+			return invalidValue(limit.flag, f.Lookup(limit.flag).Value.String(), "must be greater than zero")
 		}
 	}
-	if o.detachedOutput != "block" && o.detachedOutput != "evict" {
-		return fmt.Errorf("--detached-output must be block or evict, not %q", o.detachedOutput)
+	switch o.auth.Mode {
+	case "", auth.ModeCapabilityToken, auth.ModeSignedBearerToken:
+	default:
+		return invalidValue("ws-auth", o.auth.Mode, "expected capability-token or signed-bearer-token")
 	}
-	if (o.tlsCert == "") != (o.tlsKey == "") {
-		return errors.New("--tls-cert and --tls-key need each other")
+	for _, choice := range []struct {
+		flag, value string
+	}{
+		{"keeper", o.keeper},
+		{"cgroups", o.cgroups},
+	} {
+		if choice.value != "auto" && choice.value != "on" && choice.value != "off" {
+			return invalidValue(choice.flag, choice.value, "expected auto, on or off")
+		}
+	}
+	if o.drainTimeout < 0 {
+		return invalidValue("drain-timeout", o.drainTimeout.String(), "must not be negative")
+	}
+	if o.detachedOutput != "block" && o.detachedOutput != "evict" {
+		return invalidValue("detached-output", o.detachedOutput, "expected block or evict")
+	}
+	switch {
+	case o.tlsCert != "" && o.tlsKey == "":
+		return errors.New("--tls-cert needs --tls-key")
+	case o.tlsKey != "" && o.tlsCert == "":
+		return errors.New("--tls-key needs --tls-cert")
 	}
 	_, err := o.newLog(io.Discard)
 	return err
@@ -145,26 +210,47 @@ func (o *options) complete(f *pflag.FlagSet) error {
 func (o *options) newLog(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return nil, fmt.Errorf("--log-level must be debug, info, warn or error, not %q", o.logLevel)
+		return nil, invalidValue("log-level", o.logLevel, "expected debug, info, warn or error")
 	}
 	handlerOptions := &slog.HandlerOptions{Level: level}
-	switch o.logForms {
+	switch o.logFormat {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, handlerOptions)), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, handlerOptions)), nil
 	}
-	return nil, fmt.Errorf("--log-format must be text or json, not %q", o.logForms)
+	return nil, invalidValue("log-format", o.logFormat, "expected text or json")
 }
 
-// serve runs the server until a signal, the end of stdio, or a failure.
+// serve runs the server until a signal, the end of stdio, or a failure; or it
+// becomes the keeper of one that does.
 func serve(o options) error {
+	log, err := o.newLog(os.Stderr)
+	if err != nil {
+		return err
+	}
+	if o.wantsKeeper() {
+		err := o.keep()
+		if o.keeper == "on" {
+			return err
+		}
+		log.Warn("the server has no keeper: if it is killed, what it has started may live on", "error", err)
+	}
+	inheritNothing()
+	return o.serve(log)
+}
+
+// serve is the server proper.
+func (o *options) serve(log *slog.Logger) error {
 	where, err := parseListen(o.listen, o.tlsCert != "")
 	if err != nil {
 		return err
 	}
 	if where.kind == listenUnix && o.auth.Mode != "" {
 		return errors.New("websocket authentication does not apply to a unix socket, which only its owner can open")
+	}
+	if where.kind != listenWebSocket && o.tlsCert != "" {
+		return fmt.Errorf("--tls-cert and --tls-key require a WebSocket listener, not %s", where.kind)
 	}
 	authenticator, err := auth.New(o.auth, where.kind == listenWebSocket)
 	if err != nil {
@@ -173,20 +259,35 @@ func serve(o options) error {
 	if err := where.checkOpen(authenticator != nil, o.insecureNoAuth); err != nil {
 		return err
 	}
-	log, err := o.newLog(os.Stderr)
+	if err := o.loadTLS(); err != nil {
+		return err
+	}
+	ownership, err := own(o, log)
 	if err != nil {
 		return err
 	}
+	defer ownership.Close()
 	srv := server.New(&server.Options{
-		Log:             log,
-		Version:         buildVersion(),
-		MaxMessageBytes: o.maxMessageBytes,
-		MaxConnections:  o.maxConnections,
-		Auth:            authenticator,
+		Log:              log,
+		Version:          buildVersion(),
+		MaxMessageBytes:  o.maxMessageBytes,
+		MaxConnections:   o.maxConnections,
+		MaxHTTPBodyBytes: o.maxHTTPBodyBytes,
+		DurableWrites:    o.durableWrites,
+		Auth:             authenticator,
+
+		AllowDirectExec:   o.allowDirect,
+		AllowPreparedExec: o.allowPrepared,
+
+		AllowKeepDescendants: o.keepDescendants,
+
 		Session: session.Options{
+			Ownership:     ownership,
+			DrainTimeout:  o.drainTimeout,
 			DetachedTTL:   o.detachedTTL,
 			MaxSessions:   o.maxSessions,
 			MaxProcesses:  o.maxProcesses,
+			MaxObservers:  o.maxObservers,
 			RetainedBytes: o.retainedBytes,
 			Budget:        process.NewBudget(o.retainedTotal),
 			EvictDetached: o.detachedOutput == "evict",
@@ -194,10 +295,13 @@ func serve(o options) error {
 	})
 
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	signal.Notify(signals, ending()...)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	ignoreBrokenPipes()
 	ended := make(chan error, 1)
-	if err := start(srv, where, o, ended); err != nil {
+	if err := start(srv, log, where, *o, ended); err != nil {
 		return err
 	}
 	if o.exitOnStdinClose && where.kind != listenStdio {
@@ -207,9 +311,10 @@ func serve(o options) error {
 			ended <- nil
 		}()
 	}
+	var received os.Signal
 	select {
-	case s := <-signals:
-		log.Info("shutting down", "signal", s.String())
+	case received = <-signals:
+		log.Info("shutting down", "signal", received.String())
 	case err = <-ended:
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
@@ -217,14 +322,44 @@ func serve(o options) error {
 	if timeout := srv.Shutdown(ctx); timeout != nil {
 		log.Info("not everything ended in time", "error", timeout)
 	}
+	ownership.KillAll(killTimeout)
+	if received == syscall.SIGHUP && os.Getpid() != 1 { // which no signal of its own ends
+		die(syscall.SIGHUP)
+	}
 	return err
 }
 
+// die ends the program as a signal does that is not caught: whoever waits for
+// it is told the truth.
+func die(s syscall.Signal) {
+	signal.Reset(s)
+	self, err := os.FindProcess(os.Getpid())
+	if err == nil && self.Signal(s) == nil {
+		time.Sleep(time.Second) // which is longer than it takes to arrive
+	}
+}
+
+// loadTLS reads the certificate and the key, if there are any.
+func (o *options) loadTLS() error {
+	if o.tlsCert == "" {
+		return nil
+	}
+	certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("read TLS file %s: %w", file.Path, errno.Wrap(err))
+	}
+	if err != nil {
+		return fmt.Errorf("load TLS certificate %s with key %s: %w", o.tlsCert, o.tlsKey, err)
+	}
+	o.tls = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	return nil
+}
+
 // start begins to serve; ended gets the reason when serving ends by itself.
-func start(srv *server.Server, where listenAddress, o options, ended chan<- error) error {
+func start(srv *server.Server, log *slog.Logger, where listenAddress, o options, ended chan<- error) error {
 	switch where.kind {
 	case listenStdio:
-		conn := transport.NewStdio(os.Stdin, os.Stdout, o.maxMessageBytes)
+		conn := transport.NewStdio(interruptible(os.Stdin), os.Stdout, o.maxMessageBytes)
 		go func() {
 			_ = srv.ServeOnly(conn) // the log tells why; a client that leaves is no failure
 			ended <- nil
@@ -235,40 +370,34 @@ func start(srv *server.Server, where listenAddress, o options, ended chan<- erro
 		if err != nil {
 			return err
 		}
-		banner("unix://" + where.address)
+		banner(log, "unix://"+where.address)
 		go func() { ended <- srv.ServeUnix(listener) }()
 		return nil
 	}
-	listener, err := net.Listen("tcp", where.address)
+	listener, err := net.Listen(where.network(), where.address)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", where.address, bindError(err))
+		err = fmt.Errorf("listen on %s: %w", where.address, errno.Wrap(err))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w; end what listens there, or choose another port (0 picks a free one)", err)
+		}
+		return err
 	}
 	url := "ws://" + listener.Addr().String()
-	if o.tlsCert != "" {
-		certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
-		if err != nil {
-			_ = listener.Close()
-			return fmt.Errorf("load the TLS certificate %s and key %s: %w", o.tlsCert, o.tlsKey, err)
-		}
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+	if o.tls != nil {
+		listener = tls.NewListener(listener, o.tls)
 		url = "wss://" + listener.Addr().String()
 	}
-	banner(url)
+	banner(log, url)
 	go func() { ended <- srv.ServeWebSocket(listener) }()
 	return nil
 }
 
 // banner tells launchers where the server is: newer ones read the URL from
 // stdout, the oldest look for it in a sentence on stderr.
-func banner(url string) {
-	fmt.Println(url)
-	fmt.Fprintln(os.Stderr, "exec-server listening on "+url)
-}
-
-// bindError is the system's reason without the address, which is named already.
-func bindError(err error) error {
-	if e := syscall.Errno(0); errors.As(err, &e) {
-		return fmt.Errorf("%w (os error %d)", e, int(e))
+func banner(log *slog.Logger, url string) {
+	if _, err := fmt.Println(url); err != nil {
+		// Whoever launched it may not want to know.
+		log.Warn("cannot say on standard output where the server listens", "url", url, "error", err)
 	}
-	return err
+	fmt.Fprintln(os.Stderr, "exec-server listening on "+url)
 }

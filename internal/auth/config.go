@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"execserver/internal/errno"
 )
 
 // The values of [Config.Mode].
@@ -171,11 +172,7 @@ func readSecret(file string) (secret []byte, path string, err error) {
 	}
 	content, err := readLimited(path)
 	if err != nil {
-		// The path is in the text already.
-		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-			err = pathErr.Err
-		}
-		return nil, "", fmt.Errorf("failed to read websocket auth secret %s: %w", path, err)
+		return nil, "", fmt.Errorf("failed to read websocket auth secret %s: %w", path, errno.Wrap(err))
 	}
 	secret = bytes.TrimSpace(content)
 	if len(secret) == 0 {

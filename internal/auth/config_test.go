@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"execserver/internal/auth"
+	"execserver/internal/errno"
 )
 
 const (
@@ -131,15 +132,15 @@ func TestNewErrors(t *testing.T) {
 	}
 }
 
-// fsText is what the operating system says about a file that does not exist.
+// fsText is what the operating system says about a file that does not exist, as
+// clients know it.
 func fsText(t *testing.T, path string) string {
 	t.Helper()
 	_, err := os.Open(path)
-	pathErr, ok := errors.AsType[*fs.PathError](err)
-	if !ok {
-		t.Fatalf("open %s: %v", path, err)
+	if err == nil {
+		t.Fatalf("%s exists", path)
 	}
-	return pathErr.Err.Error()
+	return errno.Text(err)
 }
 
 func TestNewWrapsFileError(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	stdbase64 "encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 var strict = stdbase64.StdEncoding.Strict()
@@ -27,19 +28,32 @@ func EncodedLen(n int) int { return stdbase64.StdEncoding.EncodedLen(n) }
 // AppendEncode appends the encoding of src to dst and returns the extended
 // buffer. It keeps no reference to src.
 func AppendEncode(dst, src []byte) []byte {
-	return stdbase64.StdEncoding.AppendEncode(dst, src)
+	n := EncodedLen(len(src))
+	from := len(dst)
+	dst = slices.Grow(dst, n)[:from+n]
+	done := encodeFast(dst[from:], src)
+	stdbase64.StdEncoding.Encode(dst[from+done/3*4:], src[done:])
+	return dst
 }
 
 // AppendDecode appends the decoding of src to dst and returns the extended
 // buffer. On error it returns dst unchanged and an *Error. It keeps no
 // reference to src.
 func AppendDecode(dst, src []byte) ([]byte, error) {
-	if i := bytes.IndexAny(src, "\r\n"); i >= 0 {
-		return dst, invalidSymbol(src, i)
+	n := stdbase64.StdEncoding.DecodedLen(len(src))
+	from := len(dst)
+	out := slices.Grow(dst, n)[:from+n]
+	done := decodeFast(out[from:], src)
+	rest := src[done:]
+	for _, c := range []byte("\r\n") { // faster than IndexAny by far
+		if bytes.IndexByte(rest, c) >= 0 {
+			return dst, invalidSymbol(src, done+bytes.IndexAny(rest, "\r\n"))
+		}
 	}
-	out, err := strict.AppendDecode(dst, src)
+	from += done / 4 * 3
+	n, err := strict.Decode(out[from:], rest)
 	if err == nil {
-		return out, nil
+		return out[:from+n], nil
 	}
 	return dst, explain(src, err)
 }

@@ -3,6 +3,8 @@ package base64
 import (
 	"bytes"
 	stdbase64 "encoding/base64"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 )
@@ -29,34 +31,106 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// FuzzAgainstStandardLibrary holds the codec against encoding/base64: what one
-// accepts the other accepts, but for line breaks, with the same bytes.
+// everyCodec runs a test with the machine's fastest codec and with the portable
+// one.
+func everyCodec(f func()) {
+	fast := hasAVX2
+	defer func() { hasAVX2 = fast }()
+	for _, hasAVX2 = range []bool{fast, false} {
+		f()
+	}
+}
+
+// check holds the codec against encoding/base64: what one accepts the other
+// accepts, but for line breaks, with the same bytes.
+func check(t *testing.T, in []byte) {
+	t.Helper()
+	encoded := AppendEncode([]byte("x"), in)
+	if want := "x" + stdbase64.StdEncoding.EncodeToString(in); string(encoded) != want {
+		t.Fatalf("AppendEncode(%q) = %q, want %q", in, encoded, want)
+	}
+	if len(encoded)-1 != EncodedLen(len(in)) {
+		t.Fatalf("EncodedLen(%d) = %d, want %d", len(in), EncodedLen(len(in)), len(encoded)-1)
+	}
+	decoded, err := AppendDecode([]byte("x"), encoded[1:])
+	if err != nil || string(decoded) != "x"+string(in) {
+		t.Fatalf("round trip of %q: %q, %v", in, decoded, err)
+	}
+	got, err := AppendDecode(nil, in)
+	want, wantErr := stdbase64.StdEncoding.Strict().DecodeString(string(in))
+	if strings.ContainsAny(string(in), "\r\n") {
+		wantErr = &Error{"line break"}
+	}
+	if (err == nil) != (wantErr == nil) {
+		t.Fatalf("AppendDecode(%q): error %v, the standard library says %v", in, err, wantErr)
+	}
+	if err == nil && !bytes.Equal(got, want) {
+		t.Fatalf("AppendDecode(%q) = %q, want %q", in, got, want)
+	}
+}
+
+// TestLengths takes every short length, at every alignment.
+func TestLengths(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	everyCodec(func() {
+		for n := range 300 {
+			in := make([]byte, n+32)
+			for i := range in {
+				in[i] = byte(random.Uint32())
+			}
+			check(t, in[n%32:][:n])
+		}
+	})
+}
+
+// TestEveryByteEverywhere puts every byte at every place of a text that is long
+// enough for all ways of decoding.
+func TestEveryByteEverywhere(t *testing.T) {
+	everyCodec(func() {
+		for i := range 100 {
+			for c := range 256 {
+				text := []byte(strings.Repeat("azAZ09+/", 13)[:100])
+				text[i] = byte(c)
+				check(t, text)
+				_, err := AppendDecode(nil, text)
+				if want := fmt.Sprintf("Invalid symbol %d, offset %d.", c, i); !inAlphabet(byte(c)) && (c != '=' || i < 98) &&
+					(err == nil || err.Error() != want) {
+					t.Fatalf("byte %d at %d: %v", c, i, err)
+				}
+			}
+		}
+	})
+}
+
 func FuzzAgainstStandardLibrary(f *testing.F) {
 	for _, s := range []string{"", "aGk=", "aGl=", "aGkx", "a", "====", "aGk=\r\n", "ab-_", "AAAA AAAA"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		encoded := AppendEncode([]byte("x"), in)
-		if want := "x" + stdbase64.StdEncoding.EncodeToString(in); string(encoded) != want {
-			t.Fatalf("AppendEncode(%q) = %q, want %q", in, encoded, want)
-		}
-		if len(encoded)-1 != EncodedLen(len(in)) {
-			t.Fatalf("EncodedLen(%d) = %d, want %d", len(in), EncodedLen(len(in)), len(encoded)-1)
-		}
-		decoded, err := AppendDecode(nil, encoded[1:])
-		if err != nil || !bytes.Equal(decoded, in) {
-			t.Fatalf("round trip of %q: %q, %v", in, decoded, err)
-		}
-		got, err := AppendDecode(nil, in)
-		want, wantErr := stdbase64.StdEncoding.Strict().DecodeString(string(in))
-		if strings.ContainsAny(string(in), "\r\n") {
-			wantErr = &Error{"line break"}
-		}
-		if (err == nil) != (wantErr == nil) {
-			t.Fatalf("AppendDecode(%q): error %v, the standard library says %v", in, err, wantErr)
-		}
-		if err == nil && !bytes.Equal(got, want) {
-			t.Fatalf("AppendDecode(%q) = %q, want %q", in, got, want)
-		}
+		everyCodec(func() {
+			check(t, in)
+			if len(in) > 0 {
+				check(t, bytes.Repeat(in, 1+200/len(in)))
+			}
+			check(t, append(bytes.Repeat([]byte("azAZ09+/"), 16), in...))
+		})
 	})
+}
+
+func BenchmarkEncode(b *testing.B) {
+	src, dst := make([]byte, 64<<10), make([]byte, 0, 100<<10)
+	b.SetBytes(int64(len(src)))
+	for b.Loop() {
+		AppendEncode(dst, src)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	src, dst := AppendEncode(nil, make([]byte, 64<<10)), make([]byte, 0, 100<<10)
+	b.SetBytes(64 << 10)
+	for b.Loop() {
+		if _, err := AppendDecode(dst, src); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

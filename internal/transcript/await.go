@@ -111,7 +111,7 @@ func (l *link) answered(id string) {
 // again sends a request again whose answer says that it is too early.
 func (r *runner) again(l *link, message map[string]any) bool {
 	failure, ok := message["error"].(map[string]any)
-	if l.retry == nil || !ok || show(message["id"]) != l.retry.id || show(failure["code"]) != strconv.Itoa(l.retry.code) {
+	if l.retry == nil || !ok || show(message["id"]) != l.retry.id || show(failure["code"]) != strconv.Itoa(l.retry.code) || time.Now().After(l.retry.until) {
 		return false
 	}
 	text := l.retry.message
@@ -223,6 +223,10 @@ func (p *pending) tryOutput(message map[string]any) string {
 // number checks that the events of a process are numbered without gaps.
 func (r *runner) number(l *link, process string, message map[string]any) error {
 	params, _ := message["params"].(map[string]any)
+	if message["method"] == "process/dropped" {
+		delete(l.seqs, process) // the event that follows is the first after a gap
+		l.resumed = true
+	}
 	seq, ok := params["seq"].(json.Number)
 	if process == "" || !ok || r.opts.Reference {
 		return nil

@@ -24,6 +24,7 @@ const (
 	mute                  // mute, unmute
 	refused               // refused
 	file                  // file, directory, link, fifo, mode
+	webPage               // page, more, end
 )
 
 // Frame says how a client's message goes onto the wire.
@@ -54,7 +55,7 @@ type step struct {
 
 	code   int      // closed, closeConn, refused; 0: none given
 	reason *string  // closed, closeConn, refused
-	words  []string // file
+	words  []string // file, webPage
 }
 
 var connLine = regexp.MustCompile(`^([A-Z]?)(->|<-|$|\s+[a-z])`)
@@ -116,6 +117,9 @@ func parseLine(text string) (step, error) {
 		err = st.parseReason(rest)
 	case "file", "directory", "link", "fifo", "mode":
 		st.kind = file
+		st.words, err = fileWords(word, rest)
+	case "page", "more", "end":
+		st.kind = webPage
 		st.words, err = fileWords(word, rest)
 	default:
 		err = fmt.Errorf("cannot understand %q", text)

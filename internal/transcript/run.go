@@ -85,6 +85,7 @@ type runner struct {
 	server   Server
 	opts     Options
 	vars     variables
+	web      *web // nil: the scenario needs none
 
 	conns    map[string]*link
 	arrivals chan arrival
@@ -102,7 +103,7 @@ type link struct {
 	name    string
 	conn    Conn
 	gone    bool // dropped here, or ended by the server as expected
-	resumed bool // numbers of events need not begin at 1
+	resumed bool // numbers of events need not begin at 1: it resumes, observes or takes over
 	seqs    map[string]uint64
 	retry   *retrying
 
@@ -115,6 +116,7 @@ type retrying struct {
 	message string
 	id      string
 	code    int
+	until   time.Time
 }
 
 // arrival is a message, or the end of a connection.
@@ -147,6 +149,9 @@ func (s *Scenario) Run(server Server, opts Options) error {
 		done:     make(chan struct{}),
 	}
 	defer r.stop()
+	if err := r.startWeb(); err != nil {
+		return err
+	}
 	for _, st := range s.steps {
 		if err := r.step(st); err != nil {
 			return err
@@ -166,6 +171,9 @@ func (r *runner) stop() {
 	close(r.done)
 	for _, l := range r.conns {
 		l.conn.Drop()
+	}
+	if r.web != nil {
+		r.web.close()
 	}
 }
 
@@ -239,6 +247,8 @@ func (r *runner) act(st step) error {
 		return r.refused(st)
 	case file:
 		return r.file(st)
+	case webPage:
+		return r.page(st)
 	}
 	panic("transcript: unknown step")
 }
@@ -294,15 +304,18 @@ func (r *runner) send(st step) error {
 	if err != nil {
 		return err
 	}
-	if strings.Contains(text, `"resumeSessionId":"`) {
-		l.resumed = true
+	for _, later := range []string{`"resumeSessionId":"`, `"observeSessionId":"`, `"session/takeOver"`} {
+		if strings.Contains(text, later) {
+			l.resumed = true
+			clear(l.seqs)
+		}
 	}
 	l.note(text, st.at)
 	l.retry = nil
 	if st.retry != 0 {
 		message, _ := decode([]byte(text))
 		envelope, _ := message.(map[string]any)
-		l.retry = &retrying{text, show(envelope["id"]), st.retry}
+		l.retry = &retrying{text, show(envelope["id"]), st.retry, time.Now().Add(r.opts.Timeout)}
 	}
 	return l.conn.Send(st.frame, []byte(text))
 }

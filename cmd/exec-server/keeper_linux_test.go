@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"execserver/internal/testkit"
+	"execserver/process"
+)
+
+// states are the states of keeper and server, as ps shows them.
+func states(keeper, server int) string {
+	var all string
+	for _, pid := range []int{keeper, server} {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, rest, ok := strings.Cut(string(stat), ") ")
+		if err != nil || !ok {
+			all += "-"
+			continue
+		}
+		all += strings.Replace(rest[:1], "R", "S", 1) // either is running
+	}
+	return all
+}
+
+func waitStates(t *testing.T, keeper, server int, want string) {
+	t.Helper()
+	testkit.WaitFor(t, patience, func() error {
+		if got := states(keeper, server); got != want {
+			return fmt.Errorf("keeper and server are %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// On a terminal the shell stops, continues and interrupts keeper and server as
+// one job.
+func TestKeeperIsAJob(t *testing.T) {
+	ready := filepath.Join(t.TempDir(), "ready")
+	p, err := process.Start(process.Spec{
+		Argv: []string{"/bin/sh", "-i"}, Dir: "/", TTY: true,
+		Env: map[string]string{"PATH": os.Getenv("PATH"), "PS1": "$ "},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		p.Abandon()
+		<-p.Closed()
+		p.Release()
+	})
+	shown := func() (text []byte) {
+		for _, c := range p.Log.Read(0, nil).Chunks {
+			text = append(text, c.Data...)
+		}
+		return text
+	}
+	typed := func(text string) {
+		if _, cancelled := p.Write([]byte(text), nil, nil, func(wait func()) { wait() }); cancelled {
+			t.Fatal("the terminal takes nothing")
+		}
+	}
+	typed(fmt.Sprintf("exec-server --keeper=on --listen ws://127.0.0.1:0 >%s\n", ready))
+	testkit.WaitFor(t, patience, func() error {
+		if line, err := os.ReadFile(ready); err != nil || !bytes.HasSuffix(line, []byte("\n")) {
+			return fmt.Errorf("banner %q %w; the terminal shows %q", line, err, shown())
+		}
+		return nil
+	})
+	keeper := childrenOf(p.Pid())[0]
+	server := childrenOf(keeper)[0]
+	waitStates(t, keeper, server, "SS")
+	typed("\x1a")
+	waitStates(t, keeper, server, "TT")
+	typed("fg\n")
+	waitStates(t, keeper, server, "SS")
+	typed("\x03")
+	waitStates(t, keeper, server, "--")
+	typed("echo code $((40+$?))\n")
+	testkit.WaitFor(t, patience, func() error {
+		if !bytes.Contains(shown(), []byte("code 40\r\n")) {
+			return fmt.Errorf("the terminal shows %q", shown())
+		}
+		return nil
+	})
+}
+
+// What is sent to the keeper means the server, and how the server ends is how
+// the program ends.
+func TestKeeperPassesOn(t *testing.T) {
+	for sig, want := range map[syscall.Signal]syscall.WaitStatus{
+		syscall.SIGTERM: 0,
+		syscall.SIGQUIT: 2 << 8, // Go's way: it shows its goroutines
+		syscall.SIGINT:  0,
+	} {
+		p := startListening(t, nil, "--keeper=on")
+		p.server()
+		if err := p.command.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.ending().Sys().(syscall.WaitStatus); got != want {
+			t.Errorf("%v: the program ended with %#x, want %#x", sig, got, want)
+		}
+	}
+	p := startListening(t, nil, "--keeper=on")
+	_ = p.command.Process.Signal(syscall.SIGUSR1) // means nothing to the server
+	p.connect().call("environment/status", nil, nil)
+	// One that the keeper does not know of.
+	_ = syscall.Kill(p.server(), syscall.SIGSEGV)
+	if got := p.ending().Sys().(syscall.WaitStatus); got.ExitStatus() != 2 && got.Signal() != syscall.SIGSEGV {
+		t.Errorf("the server got SIGSEGV, and the program ended with %#x", got)
+	}
+}
+
+// A killed group takes the keeper with it; the server notices and ends in order.
+func TestKilledGroup(t *testing.T) {
+	p := startOwned(t, &syscall.SysProcAttr{Setpgid: true}, false, "--listen=stdio")
+	c := p.connect()
+	word := newWord()
+	c.trees(word)
+	if err := syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	none(t, word)
+}
+
+// Keeper and server have the descriptors of the program, and its children have
+// not.
+func TestKeeperPassesDescriptors(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	command := exec.Command("exec-server", "--keeper=on", "--listen=stdio")
+	command.ExtraFiles = []*os.File{w}
+	started, err := launch(command, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(started.kill)
+	_ = w.Close()
+	p := &ownedProgram{started, t}
+	c := p.connect()
+	if _, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/3", p.server())); err != nil {
+		t.Errorf("the server has no descriptor 3: %v", err)
+	}
+	c.start(params{"processId": "ls", "argv": []string{"/bin/ls", "/proc/self/fd"}, "cwd": "/", "env": params{}, "tty": false})
+	c.closed("ls")
+	if got := strings.Fields(c.eventsOf("ls").output.String()); len(got) != 4 { // 0 to 2, and the directory
+		t.Errorf("a child has the descriptors %v", got)
+	}
+	_ = p.stdin.Close()
+	p.exits(t, 0)
+}
+
+// The keeper is small: what it does not share with the server is about a
+// megabyte.
+func TestKeeperIsSmall(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes memory of its own")
+	}
+	program := filepath.Join(t.TempDir(), "exec-server")
+	build := exec.Command("go", "build", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	cmd := exec.Command(program, "--keeper=on")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	}()
+	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	memory := make(map[string]int)
+	for _, file := range []string{"status", "smaps_rollup"} {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", cmd.Process.Pid, file))
+		for line := range strings.Lines(string(text)) {
+			if fields := strings.Fields(line); len(fields) == 3 && fields[2] == "kB" {
+				memory[fields[0]], _ = strconv.Atoi(fields[1])
+			}
+		}
+	}
+	t.Logf("the keeper has %d kB of its own, resident %d kB, its share %d kB", memory["RssAnon:"], memory["VmRSS:"], memory["Pss:"])
+	if memory["RssAnon:"] > 2500 {
+		t.Errorf("the keeper has %d kB of its own", memory["RssAnon:"])
+	}
+}
+
+// A server that is started anew by its keeper does not wait long for it.
+func TestStartIsQuick(t *testing.T) {
+	for _, keeper := range []string{"--keeper=on", "--keeper=off"} {
+		var took []time.Duration
+		for range 5 {
+			before := time.Now()
+			startListening(t, nil, keeper)
+			took = append(took, time.Since(before).Round(time.Microsecond))
+		}
+		t.Logf("%s: listens after %v", keeper, took)
+	}
+}

@@ -1,0 +1,230 @@
+//go:build unix
+
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"execserver/internal/transcript"
+)
+
+// TestScripts runs testdata/script. Beside the commands of testscript they have
+//
+//	exits CODE PROGRAM [ARG...]   runs a program that must end with the code
+//	serve [ARG...]                starts exec-server, and sets $url and $address
+//	talk FILE                     holds the conversation of a transcript with it
+//	end SIGNAL CODE               sends it a signal; it must end with the code
+//	end stdin CODE                ends its standard input
+//	logged PATTERN                waits for text on its standard error
+//	mode FILE PERMISSIONS         checks the permissions of a file
+//	certificate CERT KEY          makes a certificate for 127.0.0.1
+//	configure FILE URL            makes URL the environment "box" of Codex, with the token "secret"
+//	socket PATH                   leaves a socket behind that nobody listens on
+//
+// After end, stdout and stderr are those of the server.
+//
+// With EXEC_SERVER_COMMAND, such as "codex exec-server", the scripts whose names
+// begin with "released" are run with that command: these are the texts that are
+// the same there.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := os.Getenv("EXEC_SERVER_COMMAND")
+	if released != "" {
+		files, _ = filepath.Glob("testdata/script/released*.txtar")
+	}
+	testscript.Run(t, testscript.Params{
+		Files:               files,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Deadline:            time.Now().Add(time.Minute),
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":       scriptExits,
+			"serve":       scriptServe,
+			"talk":        scriptTalk,
+			"end":         scriptEnd,
+			"logged":      scriptLogged,
+			"mode":        scriptMode,
+			"certificate": scriptCertificate,
+			"configure":   scriptConfigure,
+			"socket":      scriptSocket,
+		},
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", os.Getenv("GORACE"))
+			env.Values[serverKey{}] = new(*program)
+			if released != "" {
+				return replaceProgram(env, released)
+			}
+			return nil
+		},
+	})
+}
+
+// replaceProgram makes exec-server another command.
+func replaceProgram(env *testscript.Env, command string) error {
+	dir := filepath.Join(env.WorkDir, ".bin")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	script := "#!/bin/sh\nexec " + command + ` "$@"` + "\n"
+	env.Setenv("PATH", dir+string(filepath.ListSeparator)+env.Getenv("PATH"))
+	return os.WriteFile(filepath.Join(dir, "exec-server"), []byte(script), 0o755)
+}
+
+func usage(ts *testscript.TestScript, ok bool, text string) {
+	if !ok {
+		ts.Fatalf("usage: %s", text)
+	}
+}
+
+func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) >= 2, "exits CODE PROGRAM [ARG...]")
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// serverKey is where a script keeps its server.
+type serverKey struct{}
+
+func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg, "serve [ARG...]")
+	if p := running(ts); p != nil {
+		p.kill()
+	}
+	p, err := startServer(ts.MkAbs("."), []string{"HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR")}, args...)
+	ts.Check(err)
+	ts.Defer(p.kill)
+	*ts.Value(serverKey{}).(**program) = p
+	ts.Setenv("url", p.url)
+	ts.Setenv("address", p.address())
+}
+
+func running(ts *testscript.TestScript) *program { return *ts.Value(serverKey{}).(**program) }
+
+// reply is how long a message may take: less than the interval of the server's
+// pings, which must not be what makes it go on.
+const reply = 10 * time.Second
+
+func scriptTalk(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 1, "talk FILE")
+	f, err := transcript.Parse([]byte("-- " + args[0] + " --\n" + ts.ReadFile(args[0])))
+	ts.Check(err)
+	dir, err := os.MkdirTemp(ts.MkAbs("."), "talk")
+	ts.Check(err)
+	ts.Check(f.Scenarios[0].Run(running(ts), transcript.Options{Dir: dir, Timeout: reply}))
+}
+
+var signals = map[string]syscall.Signal{
+	"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "PIPE": syscall.SIGPIPE,
+}
+
+func scriptEnd(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "end SIGNAL|stdin CODE")
+	p := running(ts)
+	if args[0] == "stdin" {
+		ts.Check(p.stdin.Close())
+	} else {
+		ts.Check(p.signal(signals[args[0]]))
+	}
+	code, err := p.wait(promptly)
+	ts.Check(err)
+	fmt.Fprint(ts.Stdout(), p.stdout.all())
+	fmt.Fprint(ts.Stderr(), p.stderr.all())
+	if strconv.Itoa(code) != args[1] {
+		ts.Fatalf("exit code %d, want %s", code, args[1])
+	}
+}
+
+func scriptLogged(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 1, "logged PATTERN")
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	stderr := running(ts).stderr
+	if err := stderr.await(patience, pattern.MatchString); err != nil {
+		ts.Fatalf("%q is not logged: %v: %s", args[0], err, stderr.text())
+	}
+}
+
+func scriptMode(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "mode FILE PERMISSIONS")
+	info, err := os.Lstat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if got := fmt.Sprintf("%04o", info.Mode().Perm()); got != args[1] {
+		ts.Fatalf("permissions %s, want %s", got, args[1])
+	}
+}
+
+func scriptConfigure(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "configure FILE URL")
+	text := fmt.Sprintf("[[environments]]\nid = \"box\"\nurl = %q\nauth_bearer_token = \"secret\"\n", args[1])
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+func scriptSocket(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 1, "socket PATH")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: ts.MkAbs(args[0]), Net: "unix"})
+	ts.Check(err)
+	l.SetUnlinkOnClose(false)
+	ts.Check(l.Close())
+}
+
+func scriptCertificate(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "certificate CERT KEY")
+	cert, key, err := certificate()
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), cert, 0o644))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), key, 0o600))
+}
+
+// certificate makes a self-signed certificate and its key, in PEM.
+func certificate() (cert, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotAfter:     time.Now().Add(time.Hour),
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return nil, nil, err
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	return cert, key, nil
+}

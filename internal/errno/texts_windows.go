@@ -1,0 +1,6 @@
+package errno
+
+import "syscall"
+
+// texts is empty: Windows has texts of its own.
+var texts map[syscall.Errno]string

@@ -1,0 +1,81 @@
+package process
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"golang.org/x/sys/unix"
+)
+
+// A daemon that has made a session of its own and lost its parent has nothing
+// in common with the process that it comes from, but for what every process
+// passes on to its children. One of these things has no effect: the soft limit
+// of file locks, which Linux has not enforced since 2.4.25. There every process
+// of a subreaper carries whose it is, and anybody may read it there. A
+// descendant could change it; what it wins is to live until its session ends.
+//
+// A mark is 63 bits: the program's series, whether it is kept, owner, process.
+const (
+	maxSeries   = 1<<22 - 1
+	seriesShift = 41
+	keptBit     = 1 << 40
+	ownerShift  = 24
+	numberMask  = 1<<24 - 1
+)
+
+// rlimitLocks is RLIMIT_LOCKS, which the packages do not name.
+const rlimitLocks = 10
+
+// NewSeries returns a random number for OwnershipOptions.
+func NewSeries() uint64 { return 1 + rand.Uint64N(maxSeries) }
+
+// marksWork reports what keeps marks from being set here.
+func marksWork() error {
+	var limit unix.Rlimit
+	if err := unix.Prlimit(0, rlimitLocks, nil, &limit); err != nil {
+		return fmt.Errorf("read the limit of file locks: %w", err)
+	}
+	if limit.Max < 1<<63 {
+		return fmt.Errorf("the hard limit of file locks is %d, which leaves no room for marks", limit.Max)
+	}
+	return nil
+}
+
+// markOf is the mark for the processes of a tree; 0 where there are none.
+func (o *Ownership) markOf(t *tree) uint64 {
+	if o.series == 0 || t.owner.index == 0 {
+		return 0
+	}
+	mark := o.series<<seriesShift | uint64(t.owner.index)<<ownerShift | uint64(t.number)
+	if t.kept {
+		mark |= keptBit
+	}
+	return mark
+}
+
+// marked runs spawn such that the child inherits a mark. Spawns do not run at
+// the same time; children that others start meanwhile inherit it, too.
+func marked(mark uint64, spawn func()) {
+	var old unix.Rlimit
+	if mark == 0 || unix.Prlimit(0, rlimitLocks, nil, &old) != nil {
+		spawn()
+		return
+	}
+	limit := unix.Rlimit{Cur: mark, Max: old.Max}
+	_ = unix.Prlimit(0, rlimitLocks, &limit, nil) // marksWork has checked that it may
+	spawn()
+	_ = unix.Prlimit(0, rlimitLocks, &old, nil)
+}
+
+// readMark reads the mark of a process and reports whether it is one of this
+// program.
+func (o *Ownership) readMark(pid int) (owner, number uint32, kept, ok bool) {
+	var limit unix.Rlimit
+	if o.series == 0 || unix.Prlimit(pid, rlimitLocks, nil, &limit) != nil {
+		return 0, 0, false, false
+	}
+	if limit.Cur>>seriesShift != o.series {
+		return 0, 0, false, false
+	}
+	return uint32(limit.Cur >> ownerShift & maxOwners), uint32(limit.Cur & numberMask), limit.Cur&keptBit != 0, true
+}

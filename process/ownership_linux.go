@@ -1,0 +1,352 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/cgroup"
+	"execserver/internal/procfs"
+)
+
+// system is what an Ownership has on Linux.
+type system struct {
+	claimed     *cgroup.Claimed // nil: no control groups
+	controllers map[string]bool
+	noCgroups   string // why claimed is nil
+	subreaper   bool   // orphans come to this program
+	series      uint64 // of marks; 0: there are none
+
+	// guarded by mu
+	sessions map[int]*tree // by the process id of the leader, which is that of its session
+	hunts    []*hunt
+	hunting  bool
+}
+
+// CgroupControllers are those that the limits of processes need.
+var CgroupControllers = []string{"memory", "pids", "cpu"}
+
+// controllerOf is what enforces a limit.
+var controllerOf = map[string]string{LimitMemory: "memory", LimitPids: "pids", LimitCPUs: "cpu"}
+
+func (o *Ownership) prepare(opts *OwnershipOptions) error {
+	o.means = MeansProcessGroup
+	o.sessions = make(map[int]*tree)
+	o.noCgroups = opts.NoCgroups
+	if o.noCgroups == "" {
+		o.noCgroups = "this program uses no control groups"
+	}
+	if opts.Subreaper {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("become the parent of orphaned descendants: %w", err)
+		}
+		o.subreaper = true
+		o.means = MeansSubreaper
+		if o.series = opts.Series & maxSeries; o.series == 0 {
+			o.series = NewSeries()
+		}
+		if err := marksWork(); err != nil {
+			o.log.Warn("daemons whose parents have ended are told apart by their session alone", "error", err)
+			o.series = 0
+		}
+	}
+	if opts.Cgroups != "" {
+		claimed, err := cgroup.Open(opts.Cgroups)
+		if err != nil {
+			return err
+		}
+		o.claimed, o.means = claimed, MeansCgroup
+		o.controllers = make(map[string]bool)
+		for _, name := range claimed.Controllers() {
+			o.controllers[name] = true
+		}
+	}
+	return nil
+}
+
+// Limits lists those of LimitMemory, LimitPids and LimitCPUs that can be
+// enforced here.
+func (o *Ownership) Limits() []string {
+	limits := []string{}
+	for _, limit := range []string{LimitMemory, LimitPids, LimitCPUs} {
+		if o.controllers[controllerOf[limit]] {
+			limits = append(limits, limit)
+		}
+	}
+	return limits
+}
+
+// treeSystem is what a tree has on Linux.
+type treeSystem struct {
+	group *cgroup.Group // nil: none
+	mark  uint64        // 0: none
+}
+
+// prepare gets ready what the process shall be started in.
+func (t *tree) prepare(limits Limits) error {
+	o := t.owner.ownership
+	if o.claimed != nil {
+		group, err := o.claimed.Make(strconv.Itoa(int(t.owner.index))+"-"+strconv.Itoa(int(t.number)), t.kept)
+		if err != nil {
+			// The marks will have to do.
+			o.log.Warn("a process gets no control group", "process", t.name, "error", err)
+		}
+		t.group = group
+	}
+	if err := t.limit(limits); err != nil {
+		return err
+	}
+	// What is kept must be recognized by a keeper even if it is in a group.
+	if t.group == nil || t.kept {
+		t.mark = o.markOf(t)
+	}
+	return nil
+}
+
+// limit sets the limits of the tree's control group.
+func (t *tree) limit(l Limits) error {
+	const period = 100_000 // µs, the kernel's default
+	for _, want := range []struct {
+		limit, file, value string
+		set                bool
+	}{
+		{LimitMemory, "memory.max", strconv.FormatInt(l.MemoryBytes, 10), l.MemoryBytes > 0},
+		{LimitPids, "pids.max", strconv.FormatInt(l.Pids, 10), l.Pids > 0},
+		{LimitCPUs, "cpu.max", fmt.Sprintf("%d %d", int64(l.CPUs*period), period), l.CPUs > 0},
+	} {
+		if !want.set {
+			continue
+		}
+		if missing := t.owner.ownership.missing(t, controllerOf[want.limit]); missing != "" {
+			return &LimitError{want.limit, missing}
+		}
+		if err := t.group.Set(want.file, want.value); err != nil {
+			return &LimitError{want.limit, err.Error()}
+		}
+	}
+	if l.MemoryBytes > 0 {
+		// Without swap, or the limit would only move the memory there.
+		if err := t.group.Set("memory.swap.max", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return &LimitError{LimitMemory, err.Error()}
+		}
+	}
+	return nil
+}
+
+// missing says what keeps a controller from being used, "" if nothing does.
+func (o *Ownership) missing(t *tree, controller string) string {
+	switch {
+	case o.claimed == nil:
+		return o.noCgroups
+	case !o.controllers[controller]:
+		return fmt.Sprintf("the controller %s is not available to this program in %s", controller, o.claimed.Path())
+	case t.group == nil:
+		return "no control group could be made for the process"
+	}
+	return ""
+}
+
+// started notes the leader of the tree, and reports whether the owner has ended
+// meanwhile.
+func (t *tree) started(pid int) (late bool) {
+	o := t.owner.ownership
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.leader = pid
+	o.sessions[pid] = t
+	return t.owner.ended
+}
+
+// forgetLocked gives up the session's number, unless it is another's by now.
+func (t *tree) forgetLocked() {
+	if o := t.owner.ownership; o.sessions[t.leader] == t {
+		delete(o.sessions, t.leader)
+	}
+}
+
+// release gives back what an empty tree has of the system, and reports whether
+// it is known to be empty.
+func (t *tree) release() (empty bool) {
+	if t.group != nil {
+		err := t.group.Remove()
+		if err != nil && !t.kept {
+			return false
+		}
+		t.group.Close()
+		return err == nil
+	}
+	return t.leader == 0 || t.mark == 0 && !groupAlive(t.leader)
+}
+
+// collect finds what could not be found any more once the leaders are dead, and
+// returns what kills it; nil if there is nothing of that kind.
+func (w *Owner) collect() (kill func()) {
+	if o := w.ownership; o.claimed == nil && o.series == 0 {
+		return o.collect(func(from origin) bool { return from.owner == w })
+	}
+	return nil
+}
+
+// kill kills the tree until it is gone, or the kernel cannot kill it. The
+// leader's group has got SIGKILL already.
+func (t *tree) kill() {
+	o := t.owner.ownership
+	if t.group == nil {
+		<-o.hunt("process "+t.name, func(from origin) bool { return from.tree == t })
+		return
+	}
+	deadline := time.Now().Add(killTimeout)
+	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
+		err := t.group.Kill()
+		populated := true
+		if err == nil {
+			populated, err = t.group.Populated()
+		}
+		if err == nil && !populated {
+			return
+		}
+		if time.Now().After(deadline) {
+			o.log.Error("a killed process is not gone", "process", t.name, "error", err)
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+// collect finds what kill could not find any more once the leader is dead, and
+// returns what kills it.
+func (t *tree) collect() (kill func()) {
+	o := t.owner.ownership
+	switch {
+	case t.group != nil:
+		return func() { _ = t.group.Kill() } // kill will tell
+	case t.mark == 0:
+		return o.collect(func(from origin) bool { return from.tree == t })
+	}
+	return func() {}
+}
+
+// signalOthers sends a signal to what is not in the leader's group.
+func (t *tree) signalOthers(sig unix.Signal) {
+	others := func(st procfs.Stat) {
+		if st.Group != t.leader {
+			_ = signalProcess(st, sig) // gone, or not ours to signal
+		}
+	}
+	if t.group == nil {
+		t.owner.ownership.each(func(from origin) bool { return from.tree == t }, others)
+		return
+	}
+	pids, _ := t.group.Processes()
+	for _, pid := range pids {
+		if st, err := procfs.ReadStat(pid); err == nil {
+			others(st)
+		}
+	}
+}
+
+// oomKilled reports whether the kernel killed something of the tree because
+// there was no memory.
+func (t *tree) oomKilled() bool {
+	if t.group == nil || !t.owner.ownership.controllers["memory"] {
+		return false
+	}
+	n, err := t.group.OOMKills()
+	return err == nil && n > 0
+}
+
+// aliveRemains tells of which closed processes something is left.
+func (w *Owner) aliveRemains() map[uint32]bool {
+	o := w.ownership
+	o.mu.Lock()
+	remains := make([]*tree, 0, len(w.remains))
+	for _, t := range w.remains {
+		remains = append(remains, t)
+	}
+	o.mu.Unlock()
+	alive := make(map[uint32]bool)
+	search := false
+	for _, t := range remains {
+		if t.group == nil {
+			search = true
+		} else if !t.release() {
+			alive[t.number] = true
+		}
+	}
+	if search {
+		o.each(func(from origin) bool {
+			if from.owner == w && from.tree != nil {
+				alive[from.tree.number] = true
+			}
+			return false
+		}, nil)
+	}
+	return alive
+}
+
+// clear kills what is left of an owner whose processes are closed.
+func (w *Owner) clear() {
+	o := w.ownership
+	o.mu.Lock()
+	remains := make([]*tree, 0, len(w.remains))
+	for _, t := range w.remains {
+		remains = append(remains, t)
+	}
+	last := len(o.owners) == 1
+	o.mu.Unlock()
+	search := o.claimed == nil
+	for _, t := range remains {
+		if t.group != nil {
+			_ = t.group.Kill() // kill will tell
+		} else {
+			search = true
+		}
+	}
+	if search || last && o.subreaper {
+		// With the last session goes what nobody can tell whose it is. As PID 1
+		// this program has orphans that were never its own.
+		rest := last && o.subreaper && os.Getpid() != 1
+		<-o.hunt("session", func(from origin) bool {
+			return from.owner == w || rest && from.orphan && from.owner == nil && !from.released
+		})
+	}
+	for _, t := range remains {
+		if t.group != nil {
+			t.kill()
+			_ = t.release() // what cannot be killed cannot be removed
+		}
+	}
+}
+
+// KillAll kills every descendant of this program but those of closed processes
+// that are to be kept, until all are gone or the time is up.
+func (o *Ownership) KillAll(timeout time.Duration) {
+	if o.claimed != nil {
+		_ = o.claimed.KillAll() // what follows finds them one by one
+	}
+	if !o.subreaper || os.Getpid() == 1 || !hasChildren() {
+		return // the kernel kills what is left with PID 1
+	}
+	select {
+	case <-o.hunt("server", func(from origin) bool { return from.descendant && !from.released }):
+	case <-time.After(timeout):
+	}
+}
+
+// hasChildren reports whether this program has any: a subreaper without them
+// has no descendants.
+func hasChildren() bool {
+	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+	return !errors.Is(err, unix.ECHILD)
+}
+
+// Close gives the control groups back. Everything must be gone.
+func (o *Ownership) Close() {
+	if o.claimed != nil {
+		o.claimed.Remove()
+	}
+}

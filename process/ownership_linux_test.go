@@ -1,0 +1,499 @@
+package process_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"execserver/internal/cgroup"
+	"execserver/internal/testkit"
+	"execserver/process"
+	"execserver/protocol"
+)
+
+// meansVariable makes the test program one that owns by other means than a
+// library does: what it starts must not be found by the other tests.
+const meansVariable = "EXEC_SERVER_TEST_MEANS"
+
+func init() {
+	if owning() {
+		runtime.LockOSThread() // see process.ReapOrphans
+	}
+}
+
+func owning() bool { return os.Getenv(meansVariable) != "" }
+
+// runOwning runs the tests as a subreaper, whose first thread reaps.
+func runOwning(m *testing.M) {
+	go func() { os.Exit(m.Run()) }()
+	panic(process.ReapOrphans(context.Background()))
+}
+
+// TestMeans runs TestOwned for each of the means.
+func TestMeans(t *testing.T) {
+	if os.Getenv(meansVariable) != "" {
+		t.Skip("this is the program that it starts")
+	}
+	for _, means := range []process.Means{process.MeansSubreaper, process.MeansCgroup} {
+		t.Run(string(means), func(t *testing.T) {
+			args := []string{"-test.run=^TestOwned$", "-test.timeout=3m"}
+			if testing.Verbose() {
+				args = append(args, "-test.v")
+			}
+			cmd := exec.Command(os.Args[0], args...)
+			cmd.Env = append(os.Environ(), meansVariable+"="+string(means))
+			if means == process.MeansCgroup {
+				cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: testkit.Cgroup(t)}
+			}
+			out, err := cmd.CombinedOutput()
+			if err != nil || testing.Verbose() {
+				t.Logf("%s", out)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// owned makes an ownership by the means that the test is about. There is one to
+// a program.
+func owned(t testing.TB) *process.Ownership {
+	t.Helper()
+	opts := &process.OwnershipOptions{Subreaper: true}
+	if os.Getenv(meansVariable) == string(process.MeansCgroup) {
+		claimed, err := cgroup.Claim(process.CgroupControllers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.Cgroups = claimed.Path()
+		t.Cleanup(func() {
+			claimed.Remove()
+			if _, err := os.Stat(claimed.Path()); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s is still there: %v", claimed.Path(), err)
+			}
+		})
+	}
+	o := newOwnership(t, opts)
+	if got := string(o.Means()); got != os.Getenv(meansVariable) {
+		t.Fatalf("means %s, want %s", got, os.Getenv(meansVariable))
+	}
+	return o
+}
+
+func benchOwnership(b *testing.B) *process.Ownership {
+	if owning() {
+		return owned(b)
+	}
+	return process.DefaultOwnership()
+}
+
+func TestOwned(t *testing.T) {
+	if os.Getenv(meansVariable) == "" {
+		t.Skip("TestMeans runs it, in programs of their own")
+	}
+	o := owned(t)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *process.Ownership)
+	}{
+		{"Terminate", ownedTerminate},
+		{"TerminateHeldByAnother", ownedTerminateOne},
+		{"End", ownedEnd},
+		{"Background", ownedBackground},
+		{"ManyRemains", ownedManyRemains},
+		{"Keep", ownedKeep},
+		{"Statuses", ownedStatuses},
+		{"Memory", ownedMemory},
+		{"Pids", ownedPids},
+		{"CPUs", ownedCPUs},
+	} {
+		before := testkit.Descriptors(t)
+		t.Run(test.name, func(t *testing.T) { test.run(t, o) })
+		testkit.WaitFor(t, testTimeout, func() error {
+			if zombies := testkit.Zombies(t); len(zombies) > 0 {
+				return fmt.Errorf("%s: zombies: %s", test.name, zombies)
+			}
+			if after := testkit.Descriptors(t); after > before+2 { // the poller's
+				return fmt.Errorf("%s: %d descriptors, %d before", test.name, after, before)
+			}
+			return nil
+		})
+	}
+}
+
+// newWord is a word that no other process has in its command line.
+func newWord() string { return fmt.Sprintf("tree-%x", rand.Uint64()) }
+
+func newOwner(t *testing.T, o *process.Ownership) *process.Owner {
+	w := o.NewOwner()
+	t.Cleanup(func() {
+		w.End(protocol.EndedBySessionExpired)
+		w.Wait()
+	})
+	return w
+}
+
+// run starts a process of an owner and waits for its first output.
+func run(t *testing.T, w *process.Owner, name string, args ...string) (p *process.Process, output string) {
+	t.Helper()
+	p = start(t, child(name, args...), &process.Options{Owner: w, Name: name})
+	testkit.WaitFor(t, testTimeout, func() error {
+		r := p.Log.Read(0, nil)
+		if len(r.Chunks) == 0 {
+			return errors.New("no output yet")
+		}
+		output = strings.TrimSpace(string(r.Chunks[0].Data))
+		return nil
+	})
+	return p, output
+}
+
+// daemon starts a process that makes a daemon.
+func daemon(t *testing.T, w *process.Owner, args ...string) (p *process.Process, pid int) {
+	t.Helper()
+	p, output := run(t, w, "daemon", args...)
+	pid, err := strconv.Atoi(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, pid
+}
+
+// gone waits for a process to end: a killed one takes a moment to be a zombie.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	testkit.WaitFor(t, testTimeout, func() error { return goneError(pid) })
+}
+
+func none(t *testing.T, word string) {
+	t.Helper()
+	testkit.WaitFor(t, testTimeout, func() error {
+		if alive := testkit.WithWord(t, word); len(alive) > 0 {
+			return fmt.Errorf("alive: %s", alive)
+		}
+		return nil
+	})
+}
+
+// ownedTerminate: whatever a process has done, nothing is left when it has been
+// terminated and is closed; and nothing of its neighbours is missing.
+func ownedTerminate(t *testing.T, o *process.Ownership) {
+	mine, other := newOwner(t, o), newOwner(t, o)
+	_, daemonOfRunning := daemon(t, mine, newWord(), "stay")
+	closed, daemonOfClosed := daemon(t, mine, newWord())
+	follow(t, closed)
+	_, daemonOfOther := daemon(t, other, newWord(), "stay")
+	for range 5 {
+		word := newWord()
+		p, _ := run(t, mine, "hostile", word)
+		if n := len(testkit.WithWord(t, word)); n < 8 {
+			t.Fatalf("the tree has %d processes only", n)
+		}
+		before := time.Now()
+		p.Terminate()
+		follow(t, p)
+		took := time.Since(before)
+		if alive := testkit.WithWord(t, word); len(alive) > 0 {
+			t.Errorf("closed, but alive: %s", alive)
+		}
+		none(t, word)
+		t.Logf("the hostile tree is gone and closed after %v", took)
+	}
+	for name, pid := range map[string]int{
+		"a running process": daemonOfRunning, "a closed process": daemonOfClosed, "another session": daemonOfOther,
+	} {
+		if !testkit.Alive(pid) {
+			t.Errorf("the daemon of %s is gone", name)
+		}
+	}
+}
+
+// ownedTerminateOne: of two processes that are alike, the right one loses its
+// daemon.
+func ownedTerminateOne(t *testing.T, o *process.Ownership) {
+	w := newOwner(t, o)
+	var procs []*process.Process
+	var pids []int
+	for range 6 {
+		p, pid := daemon(t, w, newWord(), "stay")
+		procs, pids = append(procs, p), append(pids, pid)
+	}
+	for i, p := range procs {
+		p.Terminate()
+		follow(t, p)
+		for j, pid := range pids {
+			if j <= i {
+				gone(t, pid)
+			} else if !testkit.Alive(pid) {
+				t.Errorf("terminated 0 to %d; the daemon of %d is gone", i, j)
+			}
+		}
+	}
+}
+
+// ownedEnd: the end of an owner is the end of everything, of what closed
+// processes have left as well.
+func ownedEnd(t *testing.T, o *process.Ownership) {
+	mine, other := newOwner(t, o), newOwner(t, o)
+	word := newWord()
+	p, _ := run(t, mine, "hostile", word)
+	closed, _ := daemon(t, mine, word)
+	follow(t, closed)
+	_, daemonOfOther := daemon(t, other, newWord(), "stay")
+	before := time.Now()
+	mine.End(protocol.EndedBySessionExpired)
+	p.Abandon()
+	mine.Wait()
+	took := time.Since(before)
+	if alive := testkit.WithWord(t, word); len(alive) > 0 {
+		t.Errorf("alive: %s", alive)
+	}
+	t.Logf("everything is gone after %v", took)
+	if s := follow(t, p); s.exit.EndedBy != protocol.EndedBySessionExpired {
+		t.Errorf("ended by %q", s.exit.EndedBy)
+	}
+	if !testkit.Alive(daemonOfOther) {
+		t.Error("the daemon of another session is gone")
+	}
+	if _, err := process.Start(shell("true"), &process.Options{Owner: mine}); err == nil {
+		t.Error("a process was started for an owner that has ended")
+	}
+}
+
+// ownedBackground: what a closed process has left running is listed, and can be
+// ended one by one.
+func ownedBackground(t *testing.T, o *process.Ownership) {
+	mine, other := newOwner(t, o), newOwner(t, o)
+	word := newWord()
+	p, pid := daemon(t, mine, word)
+	running, _ := daemon(t, mine, newWord(), "stay")
+	follow(t, p)
+	p.Terminate()
+	// In the group of its leader, as a shell leaves it.
+	s := follow(t, start(t, shell(`sleep 1000 </dev/null >/dev/null 2>&1 & echo $!`), &process.Options{Owner: mine, Name: "shell"}))
+	sleeper, err := strconv.Atoi(strings.TrimSpace(s.all))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	listed := make(map[int]process.Background)
+	for _, b := range mine.Background() {
+		listed[b.Pid] = b
+	}
+	self, _ := os.Executable()
+	if b := listed[pid]; len(listed) != 2 || b.Name != "daemon" || b.Parent == 0 || len(b.Argv) != 3 || b.Argv[0] != self || b.Argv[1] != word {
+		t.Errorf("Background is %+v, want %d and %d", listed, pid, sleeper)
+	}
+	if b := listed[sleeper]; b.Name != "shell" || len(b.Argv) != 2 || b.Argv[1] != "1000" {
+		t.Errorf("the sleeper is listed as %+v", b)
+	}
+	if list := other.Background(); len(list) != 0 {
+		t.Errorf("another owner has %+v", list)
+	}
+
+	var unknown *process.UnknownBackgroundError
+	stat := fmt.Sprintf("bg-%d-1", pid) // started at another time: another process
+	for _, id := range []string{"", "bg-", "bg-1-1", "bg--1-1", stat, "bg-" + strconv.Itoa(os.Getpid()) + "-0", listed[pid].ID + "x"} {
+		if err := mine.SignalBackground(id, syscall.SIGKILL); !errors.As(err, &unknown) {
+			t.Errorf("SignalBackground(%q): %v", id, err)
+		}
+	}
+	if err := other.SignalBackground(listed[pid].ID, syscall.SIGKILL); !errors.As(err, &unknown) {
+		t.Errorf("another owner's SignalBackground: %v", err)
+	}
+	if !testkit.Alive(pid) || !testkit.Alive(sleeper) || running.Exited() {
+		t.Fatal("something is gone that was not meant")
+	}
+	if err := mine.SignalBackground(listed[pid].ID, syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	gone(t, pid)
+	testkit.WaitFor(t, testTimeout, func() error {
+		if list := mine.Background(); len(list) != 1 || list[0].Pid != sleeper {
+			return fmt.Errorf("Background is %+v, want %d alone", list, sleeper)
+		}
+		return nil
+	})
+	if err := mine.SignalBackground(listed[pid].ID, syscall.SIGTERM); !errors.As(err, &unknown) {
+		t.Errorf("SignalBackground of what has ended: %v", err)
+	}
+}
+
+// ownedManyRemains: thousands of processes that leave nothing, and one that
+// does, do not make the owner forget that one.
+func ownedManyRemains(t *testing.T, o *process.Ownership) {
+	w := newOwner(t, o)
+	p, pid := daemon(t, w, newWord())
+	follow(t, p)
+	for range 1100 { // more than are remembered without a look
+		p, err := process.Start(process.Spec{Argv: []string{"/bin/true"}, Dir: "/"}, &process.Options{Owner: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-p.Closed()
+		p.Release()
+	}
+	if list := w.Background(); len(list) != 1 || list[0].Pid != pid || list[0].Name != "daemon" {
+		t.Errorf("Background is %+v, want %d", list, pid)
+	}
+}
+
+// ownedKeep: what a process has left that was started to keep it outlives its
+// owner. While the process is not closed, it is like any other.
+func ownedKeep(t *testing.T, o *process.Ownership) {
+	w := o.NewOwner()
+	kept := func(args ...string) (*process.Process, int) {
+		spec := child("daemon", args...)
+		spec.KeepDescendants = true
+		p := start(t, spec, &process.Options{Owner: w})
+		var pid int
+		testkit.WaitFor(t, testTimeout, func() (err error) {
+			if r := p.Log.Read(0, nil); len(r.Chunks) > 0 {
+				pid, err = strconv.Atoi(strings.TrimSpace(string(r.Chunks[0].Data)))
+				return err
+			}
+			return errors.New("no output yet")
+		})
+		return p, pid
+	}
+	closed, left := kept(newWord())
+	follow(t, closed)
+	defer func() { _ = syscall.Kill(left, syscall.SIGKILL) }()
+	running, terminated := kept(newWord(), "stay")
+	running.Terminate()
+	follow(t, running)
+	gone(t, terminated)
+	if list := w.Background(); len(list) != 0 {
+		t.Errorf("Background is %+v, although nobody owns it", list)
+	}
+	_, ended := kept(newWord(), "stay")
+	w.End(protocol.EndedBySessionExpired)
+	w.Wait()
+	gone(t, ended)
+	o.KillAll(testTimeout)
+	if !testkit.Alive(left) {
+		t.Error("the daemon that was to be kept is gone")
+	}
+	// Its control group goes with it.
+	if err := syscall.Kill(left, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, left)
+}
+
+// ownedStatuses: while orphans are reaped, nobody loses the status of a child
+// that it waits for.
+func ownedStatuses(t *testing.T, o *process.Ownership) {
+	w := newOwner(t, o)
+	orphans := start(t, shell(`i=0; while [ $i -lt 500 ]; do (sleep 0.01 & sleep 0.002 &); i=$((i+1)); done`), &process.Options{Owner: w})
+	const workers, each = 4, 40
+	failures := make(chan error, 2*workers*each)
+	done := make(chan struct{})
+	for range workers {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for range each {
+				code := rand.IntN(256)
+				cmd := exec.Command("/bin/sh", "-c", "exit "+strconv.Itoa(code))
+				err := cmd.Run()
+				if got := cmd.ProcessState.ExitCode(); got != code {
+					failures <- fmt.Errorf("os/exec: code %d, want %d: %w", got, code, err)
+				}
+				p, err := process.Start(shellSpec("exit "+strconv.Itoa(code)), &process.Options{Owner: w})
+				if err != nil {
+					failures <- err
+					continue
+				}
+				<-p.Closed()
+				if got := p.Log.Read(0, nil).Exit; got.ExitCode != code || got.EndedBy != protocol.EndedBySelf {
+					failures <- fmt.Errorf("process: %+v, want code %d", got, code)
+				}
+				p.Release()
+			}
+		}()
+	}
+	for range workers {
+		<-done
+	}
+	close(failures)
+	for err := range failures {
+		t.Error(err)
+	}
+	follow(t, orphans)
+}
+
+// shellSpec is shell with a directory.
+func shellSpec(command string) process.Spec {
+	spec := shell(command)
+	spec.Dir = filepath.Dir(os.Args[0])
+	return spec
+}
+
+// limited runs a process with a limit to its end, or skips the test where the
+// limit cannot be enforced, and says so.
+func limited(t *testing.T, o *process.Ownership, limit string, spec process.Spec) story {
+	t.Helper()
+	w := newOwner(t, o)
+	if !slices.Contains(o.Limits(), limit) {
+		spec.Dir = "/"
+		_, err := process.Start(spec, &process.Options{Owner: w})
+		var typed *process.LimitError
+		if !errors.As(err, &typed) || typed.Limit != limit || typed.Missing == "" {
+			t.Errorf("started with a limit that cannot be enforced: %v", err)
+		}
+		t.Skipf("%v", err)
+	}
+	return follow(t, start(t, spec, &process.Options{Owner: w}))
+}
+
+// ownedMemory: what takes more memory than it may is killed, and the record says
+// why.
+func ownedMemory(t *testing.T, o *process.Ownership) {
+	spec := child("use", "200", "0")
+	spec.Limits.MemoryBytes = 50 << 20
+	s := limited(t, o, process.LimitMemory, spec)
+	if e := s.exit; e.ExitCode != 137 || e.EndedBy != protocol.EndedBySelf || !e.OOMKilled {
+		t.Errorf("exited with %+v", e)
+	}
+	spec = child("use", "20", "0")
+	spec.Limits.MemoryBytes = 200 << 20
+	if s := limited(t, o, process.LimitMemory, spec); s.exit.ExitCode != 0 || s.exit.OOMKilled {
+		t.Errorf("exited with %+v, although there was memory enough", s.exit)
+	}
+}
+
+// ownedPids: a process cannot start more than it may.
+func ownedPids(t *testing.T, o *process.Ownership) {
+	spec := shell("i=0; while [ $i -lt 30 ]; do sleep 100 >/dev/null 2>&1 & i=$((i+1)); done; echo all")
+	spec.Limits.Pids = 10
+	w := newOwner(t, o)
+	s := limited(t, o, process.LimitPids, spec)
+	if s.exit.ExitCode == 0 || strings.Contains(s.all, "all") {
+		t.Errorf("exited with %+v and %q", s.exit, s.all)
+	}
+	if s := follow(t, start(t, shell("echo others"), &process.Options{Owner: w})); s.exit.ExitCode != 0 {
+		t.Errorf("another process exited with %+v", s.exit)
+	}
+}
+
+// ownedCPUs: a process gets no more processor time than its share.
+func ownedCPUs(t *testing.T, o *process.Ownership) {
+	spec := child("use", "1", "3000")
+	spec.Limits.CPUs = 0.2
+	s := limited(t, o, process.LimitCPUs, spec)
+	if used := s.exit.Rusage.UserMs + s.exit.Rusage.SystemMs; used > 1500 {
+		t.Errorf("%d ms of processor time in about 3 s, the share is 0.2", used)
+	}
+}

@@ -1,0 +1,185 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"execserver/protocol"
+)
+
+// TestSnapshotAgainstSlices appends to two streams and evicts at random: a
+// snapshot is the beginning and the end of what was ever written, says how much
+// is missing between, and keeps to its bound.
+func TestSnapshotAgainstSlices(t *testing.T) {
+	const limit = 8192
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		budget := NewBudget(1 << 20)
+		l := newLog(limit, budget, func() {}, func() {})
+		p := &Process{Log: l, streams: []*stream{{name: protocol.Stdout}, {name: protocol.Stderr}}}
+		written := map[string][]byte{protocol.Stdout: nil, protocol.Stderr: nil}
+		for range 200 {
+			name := []string{protocol.Stdout, protocol.Stderr}[random.IntN(2)]
+			data := make([]byte, 1+random.IntN(500))
+			for i := range data {
+				data[i] = byte(random.IntN(256))
+			}
+			written[name] = append(written[name], data...)
+			l.append(name, data)
+			l.Ack(l.Last())
+			var bound *uint64
+			if random.IntN(2) == 0 {
+				bound = new(random.Uint64N(2000))
+			}
+			r := p.Snapshot(bound)
+			if r.NextSeq != l.last+1 || r.Terminal != nil || r.Exit != nil {
+				t.Fatalf("seed %d: %+v", seed, r)
+			}
+			all := p.Snapshot(nil)
+			checkStream(t, seed, r.Stdout, all.Stdout, written[protocol.Stdout], bound)
+			checkStream(t, seed, r.Stderr, all.Stderr, written[protocol.Stderr], bound)
+			if size := len(r.AppendJSON(nil)); size > p.SnapshotSize(bound) {
+				t.Fatalf("seed %d: SnapshotSize %d, the answer has %d bytes", seed, p.SnapshotSize(bound), size)
+			}
+			if l.cost > limit || budget.Used() != l.cost {
+				t.Fatalf("seed %d: %d bytes retained, the budget has %d, the limit is %d", seed, l.cost, budget.Used(), limit)
+			}
+		}
+		if got := p.Snapshot(nil).Stdout; len(got.Head) < limit/8 || got.OmittedBytes == 0 {
+			t.Errorf("seed %d: the head has %d bytes, %d are omitted", seed, len(got.Head), got.OmittedBytes)
+		}
+		l.release()
+		if budget.Used() != 0 {
+			t.Fatalf("seed %d: %d bytes used by nobody", seed, budget.Used())
+		}
+	}
+}
+
+func checkStream(t *testing.T, seed uint64, s, all *protocol.StreamSnapshot, written []byte, bound *uint64) {
+	t.Helper()
+	size := uint64(len(s.Head) + len(s.Tail))
+	want := uint64(len(all.Head) + len(all.Tail))
+	if bound != nil {
+		want = min(want, *bound)
+	}
+	switch {
+	case !bytes.HasPrefix(written, s.Head) || !bytes.HasSuffix(written, s.Tail):
+		t.Fatalf("seed %d: not the beginning and the end", seed)
+	case size+s.OmittedBytes != uint64(len(written)) || s.TotalBytes != uint64(len(written)):
+		t.Fatalf("seed %d: head %d, tail %d, omitted %d, total %d of %d", seed, len(s.Head), len(s.Tail), s.OmittedBytes, s.TotalBytes, len(written))
+	case s.OmittedBytes == 0 && len(s.Tail) > 0:
+		t.Fatalf("seed %d: nothing is omitted, and still there is a tail", seed)
+	case size != want:
+		t.Fatalf("seed %d: %d bytes, want %d", seed, size, want)
+	}
+}
+
+// A snapshot says what the next event is: what comes later has numbers of its
+// own, although the last chunk could have grown.
+func TestWhatIsSeenDoesNotGrow(t *testing.T) {
+	for name, see := range map[string]func(*Log){
+		"Tail":   func(l *Log) { l.Tail() },
+		"Status": func(l *Log) { l.Status() },
+		"Ack":    func(l *Log) { l.Ack(99) },
+		"hold":   func(l *Log) { l.hold() },
+	} {
+		l := newLog(1<<20, NewBudget(1<<20), func() {}, func() {})
+		memory := make([]byte, 0, 100)
+		l.append(protocol.Stdout, memory[:10])
+		see(l)
+		l.append(protocol.Stdout, memory[10:20])
+		if l.last != 2 {
+			t.Errorf("%s: the chunk has grown", name)
+		}
+	}
+}
+
+func TestPositions(t *testing.T) {
+	l := newLog(1000, NewBudget(1<<20), func() {}, func() {})
+	for range 5 {
+		l.append(protocol.Stdout, make([]byte, 100))
+		l.sealLocked()
+	}
+	l.exited(protocol.ExitRecord{ExitCode: 1})
+	l.append(protocol.Stdout, make([]byte, 50))
+	l.closed()
+	if got, want := l.Ack(2), (Position{2, 200}); got != want || l.Acked() != want {
+		t.Errorf("acknowledged up to %+v", got)
+	}
+	if got, want := l.Ack(1), (Position{2, 200}); got != want {
+		t.Errorf("an older acknowledgement: %+v", got)
+	}
+	l.Rewind(Position{1, 100})
+	l.Rewind(Position{3, 300})
+	if got, want := l.Acked(), (Position{1, 100}); got != want {
+		t.Errorf("rewound to %+v", got)
+	}
+	if got, want := l.Ack(99), (Position{8, 550}); got != want || l.Tail() != want {
+		t.Errorf("everything acknowledged: %+v", got)
+	}
+	for after, offset := range []uint64{0, 100, 200, 300, 400, 500, 500, 550} {
+		if e, ok := l.Next(uint64(after)); !ok || e.Offset != offset {
+			t.Errorf("event %d is at %d, want %d", after+1, e.Offset, offset)
+		}
+	}
+}
+
+// Beginnings are kept as long as there is anything else to evict, and given up
+// before a child has to wait.
+func TestBudgetTakesHeadsLast(t *testing.T) {
+	budget := NewBudget(20_000)
+	old := newLog(4000, budget, func() {}, func() {})
+	for range 100 {
+		old.append(protocol.Stdout, make([]byte, 100))
+		old.Ack(old.Last())
+	}
+	if head := old.streams[0].head; len(head) != 500 {
+		t.Fatalf("the head has %d bytes", len(head))
+	}
+	young := newLog(1<<20, budget, func() {}, func() {})
+	for budget.Used() < 20_000 {
+		young.append(protocol.Stdout, make([]byte, 100)) // not acknowledged
+	}
+	if n := young.waitRoom(); n == 0 || len(old.streams[0].head) != 500 {
+		t.Fatalf("room for %d bytes, the head has %d", n, len(old.streams[0].head))
+	}
+	for budget.Used() < 20_000 {
+		young.append(protocol.Stdout, make([]byte, 100))
+	}
+	room := make(chan int)
+	go func() { room <- young.waitRoom() }()
+	select {
+	case n := <-room:
+		if n == 0 || len(old.streams[0].head) != 0 {
+			t.Errorf("room for %d bytes, the head has %d", n, len(old.streams[0].head))
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the child waits for what could be given up")
+	}
+	old.append(protocol.Stdout, make([]byte, 4000))
+	old.Ack(old.Last())
+	old.append(protocol.Stdout, make([]byte, 4000))
+	if len(old.streams[0].head) != 0 {
+		t.Error("a later part was taken for the beginning")
+	}
+}
+
+func TestWaitExit(t *testing.T) {
+	l := newLog(1<<20, NewBudget(1<<20), func() {}, func() {})
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	l.append(protocol.Stdout, []byte("x"))
+	if l.WaitExit(ctx); ctx.Err() == nil {
+		t.Error("returned before the exit")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.WaitExit(context.Background())
+	}()
+	l.exited(protocol.ExitRecord{})
+	<-done
+}

@@ -1,0 +1,81 @@
+package protocol_test
+
+import (
+	"strings"
+	"testing"
+
+	"execserver/protocol"
+)
+
+// names are file names that are hard to spell.
+var names = append([]string{"a b", "\xff\xfe", "ü\xff", strings.Repeat("<\x01", 100), "\u2028", "%41"}, texts...)
+
+func TestAppendListings(t *testing.T) {
+	id := protocol.NumberID(1)
+	var directory protocol.ReadDirectoryResult
+	var walk protocol.WalkResult
+	check := func() {
+		t.Helper()
+		got, err := protocol.AppendResponse(nil, id, directory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got, object{"id": 1, "result": directory})
+		got, err = protocol.AppendResponse(nil, id, walk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got, object{"id": 1, "result": walk})
+		if n := walk.EncodedLen(); n < len(walk.AppendJSON(nil)) {
+			t.Errorf("the length is told as %d: %s", n, got)
+		}
+	}
+	directory.Entries, walk.Entries, walk.Errors = []protocol.DirectoryEntry{}, []protocol.WalkEntry{}, []protocol.WalkError{}
+	check()
+	for i, name := range names {
+		if strings.IndexByte(name, 0) >= 0 {
+			continue // no file has such a name
+		}
+		path := protocol.URIPath("/d/" + name)
+		entry := protocol.DirectoryEntry{FileName: name, IsDirectory: i%2 == 0, IsFile: i%3 == 0}
+		if i%2 == 0 {
+			entry.Path = &path
+		}
+		whole := protocol.ReadDirectoryResult{Entries: []protocol.DirectoryEntry{entry}}
+		if text := whole.AppendJSON(nil); entry.EncodedLen() < len(text)-len(`{"entries":[]}`) {
+			t.Errorf("the length of %s is told as %d", text, entry.EncodedLen())
+		}
+		if got := strings.Count(string(whole.AppendJSON(nil)), `":`); entry.Values() != got {
+			t.Errorf("%q: %d values, want %d", name, entry.Values(), got)
+		}
+		directory.Entries = append(directory.Entries, entry)
+		walk.Entries = append(walk.Entries, protocol.WalkEntry{Path: protocol.NativePath("/d/" + name), Kind: protocol.WalkFile})
+		walk.Errors = append(walk.Errors, protocol.WalkError{Path: path, Message: name})
+		check()
+	}
+	directory.Truncated, walk.Truncated = true, true
+	check()
+}
+
+func TestWriteFileData(t *testing.T) {
+	for in, want := range map[string]string{
+		`"aGk="`:           "hi",
+		`""`:               "",
+		`"aG\u006b\u003d"`: "hi",
+		`"aGk"`:            "fs/writeFile requires valid base64 dataBase64: Invalid padding",
+		`"!!"`:             "fs/writeFile requires valid base64 dataBase64: Invalid symbol 33, offset 0.",
+	} {
+		p, err := protocol.DecodeWriteFile(raw(`{"path":"/f","dataBase64":` + in + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := p.AppendData(nil)
+		if err != nil {
+			if e := protocol.AsError(err); e.Code != protocol.CodeInvalidRequest || e.Message != want {
+				t.Errorf("%s: %+v", in, e)
+			}
+		} else if string(data) != want {
+			t.Errorf("%s: %q", in, data)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+//go:build linux
+
+package server_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"execserver/internal/testclient"
+	"execserver/internal/testkit"
+	"execserver/protocol"
+	"execserver/server"
+	"execserver/session"
+)
+
+// pattern checks that what it is given is testkit.Pattern, piece by piece.
+type pattern struct {
+	at  uint64 // bytes so far
+	err error
+}
+
+func (p *pattern) take(_ string, data []byte) {
+	for p.err == nil && len(data) > 0 {
+		var want [8]byte
+		binary.BigEndian.PutUint64(want[:], p.at/8)
+		n := min(8-int(p.at%8), len(data))
+		if !bytes.Equal(data[:n], want[p.at%8:][:n]) {
+			p.err = fmt.Errorf("byte %d is not what was written there", p.at)
+		}
+		p.at += uint64(n)
+		data = data[n:]
+	}
+}
+
+// A stream many times as long as what is retained survives any number of cuts:
+// every byte arrives once.
+func TestAcknowledgedStreamSurvivesCuts(t *testing.T) {
+	size := uint64(200 << 20)
+	if raceEnabled {
+		size = 20 << 20
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	url := serve(t, &server.Options{
+		ProbeTimeout: 50 * time.Millisecond,
+		Session:      session.Options{RetainedBytes: 256 << 10},
+	})
+	ctx := testContext(t)
+	s := &testclient.Session{URL: url, AckEvery: 1 + random.IntN(3)}
+	if err := testclient.Open(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var got pattern
+	p := &testclient.Process{ID: "p", Take: got.take}
+	argv, env := testkit.Child("pattern", strconv.FormatUint(size, 10))
+	if err := s.Start(ctx, p, protocol.Start{Argv: argv, Env: env, Cwd: protocol.NativePath("/")}); err != nil {
+		t.Fatal(err)
+	}
+	for last := uint64(0); ; {
+		select {
+		case <-p.Closed():
+		case <-s.Done():
+			t.Fatal(s.Err())
+		case <-time.After(time.Duration(1+random.IntN(20)) * time.Millisecond):
+			if now := p.Last(); now > last { // or nothing would ever get through
+				last = now
+				s.Cut()
+			}
+			continue
+		}
+		break
+	}
+	code, err := p.Wait(ctx)
+	if err != nil || code != 9 || got.err != nil || got.at != size || s.Err() != nil {
+		t.Errorf("%d of %d bytes, code %d: %v", got.at, size, code, errors.Join(err, got.err, s.Err()))
+	}
+	if s.Resumes() < 5 {
+		t.Errorf("only %d cuts", s.Resumes())
+	}
+	t.Logf("%d cuts, %d events came again", s.Resumes(), p.Repeats())
+}
+
+// A child whose output nobody acknowledges waits, whatever the transport says of
+// its peer, and goes on when the client has spoken.
+func TestUnacknowledgedOutputHoldsTheChild(t *testing.T) {
+	const size = 5 << 20
+	const limit, chunk = 256 << 10, 64 << 10 // the last may exceed the limit
+	url := serve(t, &server.Options{Session: session.Options{RetainedBytes: limit}})
+	f := newFollower()
+	c := dial(t, url, testclient.Options{Notify: f.notify, Asks: protocol.ClientCapabilities{ProcessAck: true}})
+	startChild(t, c, "p", "flood", strconv.Itoa(size))
+	since := time.Now()
+	for held := uint64(0); time.Since(since) < time.Second; {
+		if n := retained(t, c, "p"); n != held {
+			held, since = n, time.Now()
+		}
+		if held > limit+chunk {
+			t.Fatalf("%d bytes are retained", held)
+		}
+	}
+	if seen := f.progress("p"); seen == 0 || f.bytes["p"] > limit+chunk {
+		t.Fatalf("%d events, %d bytes", seen, f.bytes["p"])
+	}
+	testkit.WaitFor(t, testTimeout, func() error {
+		if err := c.Notify(protocol.MethodAck, protocol.Ack{ProcessID: "p", Seq: f.progress("p")}); err != nil {
+			t.Fatalf("%v, %v", err, c.Err())
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if _, ok := f.closed["p"]; !ok {
+			return fmt.Errorf("not closed after %d bytes", f.bytes["p"])
+		}
+		return nil
+	})
+	f.check(t)
+	if f.bytes["p"] != size {
+		t.Errorf("%d bytes of %d", f.bytes["p"], size)
+	}
+}
+
+// A client that claims to have what was never sent loses that at most: what comes
+// later is told, and nobody waits.
+func TestAcknowledgementOfTheFuture(t *testing.T) {
+	url := serve(t, &server.Options{Session: session.Options{RetainedBytes: 1000}})
+	closed := make(chan struct{})
+	c := dial(t, url, testclient.Options{
+		Asks: protocol.ClientCapabilities{ProcessAck: true},
+		Notify: func(method string, _ json.RawMessage) {
+			if method == protocol.NotificationClosed {
+				close(closed)
+			}
+		},
+	})
+	startChild(t, c, "p", "cat")
+	for range 100 {
+		call(t, c, protocol.MethodWrite, object{"processId": "p", "chunk": "eHh4"}, nil)
+		if err := c.Notify(protocol.MethodAck, protocol.Ack{ProcessID: "p", Seq: math.MaxUint64}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(t, c, protocol.MethodCloseStdin, object{"processId": "p"}, nil)
+	select {
+	case <-closed:
+	case <-time.After(testTimeout):
+		t.Fatal("not closed")
+	}
+	var snapshot struct{ Stdout struct{ TotalBytes int } }
+	call(t, c, protocol.MethodSnapshot, object{"processId": "p"}, &snapshot)
+	if snapshot.Stdout.TotalBytes != 300 {
+		t.Errorf("%d bytes were written", snapshot.Stdout.TotalBytes)
+	}
+}

@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"execserver/filesystem"
+	"execserver/internal/errno"
+	"execserver/protocol"
+	"execserver/rpc"
+)
+
+// Bounds of a discovery, so that its answer is one that clients take.
+const (
+	maxDiscoveredFile  = 1 << 20 // bytes of one file
+	maxDiscoveredBytes = 8 << 20 // of all files; escaped, they are at most six times as long
+
+	maxDiscoveryWarnings = 100 // for one root
+)
+
+// discoveryWalk is how far below a root is looked.
+var discoveryWalk = filesystem.WalkOptions{
+	MaxDepth: 6, MaxDirectories: 2_000, MaxEntries: 20_000, MaxPathBytes: 4 << 20, FollowDirectorySymlinks: true,
+}
+
+// pluginManifests are where a plugin may have its manifest, the first one first.
+var pluginManifests = []string{
+	filepath.Join(".codex-plugin", "plugin.json"),
+	filepath.Join(".claude-plugin", "plugin.json"),
+	filepath.Join(".cursor-plugin", "plugin.json"),
+}
+
+// discoverRoots serves capabilityRoots/discoverV1.
+func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRoots) {
+	c.list(r, func() (any, error) {
+		d := discovery{ctx: r.Context(), room: maxDiscoveredBytes}
+		result := protocol.DiscoveredRoots{Roots: make([]protocol.DiscoveredRoot, len(p.Roots))}
+		for i, root := range p.Roots {
+			result.Roots[i] = d.root(root)
+			if r.Context().Err() != nil {
+				return nil, r.Context().Err()
+			}
+		}
+		return result, c.reserve(r, 2*(maxDiscoveredBytes-d.room)+64)
+	})
+}
+
+// discovery reads the files of one request.
+type discovery struct {
+	ctx  context.Context
+	room int // bytes that may still be read
+	out  *protocol.DiscoveredRoot
+}
+
+func (d *discovery) root(root protocol.DiscoverRoot) protocol.DiscoveredRoot {
+	d.out = &protocol.DiscoveredRoot{
+		ID: root.ID, Path: root.Path,
+		Skills: []protocol.DiscoveredSkill{}, NamespaceManifests: []protocol.DiscoveredFile{}, Warnings: []string{},
+	}
+	if err := d.look(root); err != nil {
+		text := err.Error()
+		d.out.Error = &text
+	}
+	return *d.out
+}
+
+func (d *discovery) look(root protocol.DiscoverRoot) error {
+	dir, err := root.Path.Native()
+	if err == nil && root.Sandbox != nil && protocol.ConfinesFiles(root.Sandbox) {
+		err = errNoSandbox
+	}
+	var m filesystem.Metadata
+	if err == nil {
+		m, err = filesystem.GetMetadata(d.ctx, dir, filesystem.Follow)
+	}
+	if err != nil {
+		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, errno.Text(err))
+	}
+	if !m.IsDirectory {
+		return fmt.Errorf("capability root %s is not a directory", root.Path)
+	}
+	d.plugin(dir)
+	found, err := filesystem.Walk(d.ctx, dir, discoveryWalk)
+	if err != nil {
+		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, errno.Text(err))
+	}
+	slices.SortFunc(found.Entries, func(a, b filesystem.WalkEntry) int { return strings.Compare(a.Path, b.Path) })
+	best := make(map[string]int) // of the manifests of each directory, the first that counts
+	for _, e := range found.Entries {
+		if dir, i := manifestOf(e); i >= 0 {
+			if have, ok := best[dir]; !ok || i < have {
+				best[dir] = i
+			}
+		}
+	}
+	for _, e := range found.Entries {
+		switch dir, i := manifestOf(e); {
+		case e.IsDirectory:
+		case filepath.Base(e.Path) == "SKILL.md":
+			d.skill(e.Path)
+		case i >= 0 && best[dir] == i:
+			if manifest := d.read(e.Path); manifest != nil {
+				d.out.NamespaceManifests = append(d.out.NamespaceManifests, *manifest)
+			}
+		}
+	}
+	for _, e := range found.Errors {
+		d.warn("failed to read directory %s: %s", root.Path.WithNative(e.Path), errno.Text(e.Err))
+	}
+	if found.Truncated {
+		d.warn("capability root %s is too large to be looked at as a whole", root.Path)
+	}
+	return nil
+}
+
+// manifestOf returns the directory that a file is the manifest of, and which of
+// pluginManifests it is; -1 for other files.
+func manifestOf(e filesystem.WalkEntry) (dir string, i int) {
+	for i, name := range pluginManifests {
+		if dir, ok := strings.CutSuffix(e.Path, string(filepath.Separator)+name); ok && !e.IsDirectory {
+			return dir, i
+		}
+	}
+	return "", -1
+}
+
+// plugin looks for the plugin that a root may be.
+func (d *discovery) plugin(dir string) {
+	for _, name := range pluginManifests {
+		manifest := d.read(filepath.Join(dir, name))
+		if manifest == nil {
+			continue
+		}
+		var names struct{ MCPServers, Apps json.RawMessage }
+		_ = json.Unmarshal([]byte(manifest.Contents), &names) // what is no manifest names nothing
+		d.out.Plugin = &protocol.DiscoveredPlugin{
+			Manifest:   *manifest,
+			MCPConfig:  d.named(dir, manifest.Path, "mcpServers", names.MCPServers, ".mcp.json"),
+			AppsConfig: d.named(dir, manifest.Path, "apps", names.Apps, ".app.json"),
+		}
+		return
+	}
+}
+
+// named reads the file that a member of a manifest names, or the usual one. A
+// member that is no name has the content itself.
+func (d *discovery) named(dir string, manifest protocol.Path, member string, value json.RawMessage, usual string) *protocol.DiscoveredFile {
+	var name *string
+	if json.Unmarshal(value, &name) != nil && len(value) > 0 {
+		return nil
+	}
+	switch {
+	case name == nil:
+	case !strings.HasPrefix(*name, "./"):
+		d.warn("ignoring %s in %s: path must start with `./`", member, manifest)
+	case !filepath.IsLocal(filepath.FromSlash(*name)):
+		d.warn("ignoring %s in %s: path must not leave the plugin", member, manifest)
+	default:
+		usual = filepath.FromSlash(*name)
+	}
+	return d.read(filepath.Join(dir, usual))
+}
+
+func (d *discovery) skill(path string) {
+	instructions := d.read(path)
+	if instructions == nil {
+		return
+	}
+	d.out.Skills = append(d.out.Skills, protocol.DiscoveredSkill{
+		Instructions: *instructions,
+		Metadata:     d.read(filepath.Join(filepath.Dir(path), "agents", "openai.yaml")),
+	})
+}
+
+// read reads a file of text; nil when there is none, or none that can be told.
+func (d *discovery) read(path string) *protocol.DiscoveredFile {
+	spelled := d.out.Path.WithNative(path)
+	if d.room -= 4 * len(path); d.room <= 0 {
+		d.warn("capability file %s is left out: there is too much to tell", spelled)
+		return nil
+	}
+	data, err := filesystem.ReadFile(d.ctx, path, filesystem.ReadOptions{Limit: int64(min(d.room, maxDiscoveredFile))})
+	var refusal *filesystem.Refusal
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.As(err, &refusal): // not there, or a directory
+		return nil
+	case err != nil:
+		d.warn("failed to read capability file %s: %s", spelled, errno.Text(err))
+		return nil
+	case !utf8.Valid(data):
+		d.warn("capability file %s is not UTF-8", spelled)
+		return nil
+	}
+	d.room -= len(data)
+	return &protocol.DiscoveredFile{Path: spelled, Contents: string(data)}
+}
+
+func (d *discovery) warn(format string, args ...any) {
+	if len(d.out.Warnings) == maxDiscoveryWarnings {
+		return
+	}
+	d.out.Warnings = append(d.out.Warnings, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,272 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
+	"execserver/protocol"
+	"execserver/server"
+)
+
+// isolateMounts keeps what others mount from telling a fs/watchMissing that
+// something may have changed.
+func isolateMounts() { testkit.IsolateMounts() }
+
+// mountDead mounts a file system that does not answer until revive is called;
+// then all that waits for it fails.
+func mountDead(t *testing.T) (dir string, revive func()) {
+	t.Helper()
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("no file system that does not answer here: %v", err)
+	}
+	closed := false
+	revive = func() {
+		if !closed {
+			closed = true
+			_ = unix.Close(fuse)
+		}
+	}
+	t.Cleanup(revive)
+	dir = testkit.Mount(t, "dead", "fuse", fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse))
+	return dir, revive
+}
+
+// TestNothingWaitsForADeadFileSystem has all methods wait for a file system that
+// does not answer. Nothing else does.
+func TestNothingWaitsForADeadFileSystem(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	live := t.TempDir()
+	srv := server.New(nil)
+	dead, revive := mountDead(t)
+	p := connectFiles(t, srv)
+	var stuck []<-chan answer
+	send := func(method string, params fileParams) { stuck = append(stuck, p.send(method, params)) }
+	options := fileParams{"maxDepth": 1, "maxDirectories": 9, "maxEntries": 9, "followDirectorySymlinks": true}
+	for i := range 150 { // more than there are places
+		file := fmt.Sprint(dead, "/", i)
+		send("fs/getMetadata", fileParams{"path": file})
+		send("fs/readFile", fileParams{"path": file})
+	}
+	for i := range 50 {
+		send("fs/walk", fileParams{"path": fmt.Sprint(dead, "/", i), "options": options})
+		send("fs/readDirectory", fileParams{"path": dead})
+	}
+	for i := range 50 {
+		send("fs/writeFile", writeParams(fmt.Sprint(dead, "/f", i), "x"))
+	}
+	send("fs/createDirectory", fileParams{"path": dead + "/d"})
+	send("fs/copy", fileParams{"sourcePath": t.TempDir(), "destinationPath": dead + "/copy", "recursive": true})
+	send("fs/open", fileParams{"handleId": "dead", "path": dead + "/f"})
+	send("fs/readBlock", fileParams{"handleId": "dead", "offset": 0, "len": 1})
+	send("fs/open", fileParams{"handleId": "dead writer", "path": dead + "/f", "mode": "replace"})
+	send("fs/watchMissing", fileParams{"watchId": 1, "missing": []string{dead + "/f"}})
+	send("fs/watch", fileParams{"watchId": "dead", "path": dead})
+	send("fs/remove", fileParams{"path": dead + "/f"})
+
+	start := time.Now()
+	p.call("fs/writeFile", writeParams(live+"/f", "x"), nil)
+	p.call("fs/getMetadata", fileParams{"path": live}, nil)
+	p.call("fs/readDirectory", fileParams{"path": live}, nil)
+	p.call("fs/rename", fileParams{"sourcePath": live + "/f", "destinationPath": live + "/g"}, nil)
+	p.call("fs/open", fileParams{"handleId": "live", "path": live + "/h", "mode": "replace"}, nil)
+	p.call("fs/writeBlock", fileParams{"handleId": "live", "offset": 0, "chunk": "aGk="}, nil)
+	p.call("fs/close", fileParams{"handleId": "live"}, nil)
+	p.call("fs/watch", fileParams{"watchId": "live", "path": live}, nil)
+	var missing struct{ Watching bool }
+	p.call("fs/watchMissing", fileParams{"watchId": 2, "missing": []string{live + "/none"}}, &missing)
+	if !missing.Watching {
+		t.Error("fs/watchMissing does not watch")
+	}
+	p.call("environment/status", nil, nil)
+	took := time.Since(start)
+	t.Logf("answered in %v", took)
+	if took > 10*time.Second {
+		t.Errorf("others waited for %v", took)
+	}
+	for i, arrives := range stuck {
+		select {
+		case m := <-arrives:
+			t.Errorf("request %d was answered: %+v", i, m)
+		default:
+		}
+	}
+
+	// Neither the end of the connection nor that of the server waits.
+	start = time.Now()
+	p.close()
+	<-p.served
+	ctx, cancel := context.WithTimeout(context.Background(), filesTimeout)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		t.Errorf("the server does not end: %v", err)
+	}
+	if took := time.Since(start); took > 15*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+	revive() // and what was stuck goes away
+}
+
+// TestChangesOfADeadFileSystem keeps the order of changes of the same paths,
+// however long one takes.
+func TestChangesOfADeadFileSystem(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	live := t.TempDir()
+	p := connectFiles(t, newFileServer(t, nil))
+	dead, revive := mountDead(t)
+	putFile(t, live+"/d/f", "old")
+	slow := p.send("fs/copy", fileParams{"sourcePath": dead + "/f", "destinationPath": live + "/d/f", "recursive": false})
+	var behind []<-chan answer
+	for _, path := range []string{"/d/f", "/d", "/d/f/below"} {
+		behind = append(behind, p.send("fs/remove", fileParams{"path": live + path}))
+	}
+	behind = append(behind, p.send("fs/rename", fileParams{"sourcePath": live + "/x", "destinationPath": live + "/d/f"}))
+	p.call("fs/writeFile", writeParams(live+"/other", "x"), nil)
+	p.call("fs/writeFile", writeParams(live+"/d2", "x"), nil) // not below d
+	for i, arrives := range behind {
+		select {
+		case m := <-arrives:
+			t.Errorf("change %d did not wait: %+v", i, m)
+		default:
+		}
+	}
+	if got := contentOf(t, live+"/d/f"); got != "old" {
+		t.Errorf("the file holds %q", got)
+	}
+	revive()
+	if err := p.take(slow, nil); err == nil {
+		t.Error("a copy from a dead file system succeeded")
+	}
+	for i, want := range []bool{true, true, true, false} { // there is nothing to rename
+		if err := p.take(behind[i], nil); (err == nil) != want {
+			t.Errorf("change %d: %v", i, err)
+		}
+	}
+	if _, err := os.Stat(live + "/d"); !os.IsNotExist(err) {
+		t.Errorf("the directory: %v", err)
+	}
+}
+
+// TestTooManyFileOperations has as many operations wait as there may be.
+func TestTooManyFileOperations(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	const limit = 10
+	srv := newFileServer(t, nil)
+	server.LimitFileOperations(srv, limit)
+	p := connectFiles(t, srv)
+	dead, revive := mountDead(t)
+	answers := make(chan error, 2*limit)
+	for i := range 2 * limit {
+		arrives := p.send("fs/getMetadata", fileParams{"path": fmt.Sprint(dead, "/", i)})
+		go func() { answers <- p.take(arrives, nil) }()
+	}
+	for range limit {
+		err := <-answers
+		if want := "the server has its limit of 10 file operations under way; perhaps a file system does not answer"; err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	revive()
+	for range limit {
+		if err := <-answers; err == nil || !strings.Contains(err.Error(), "os error") {
+			t.Errorf("error %v", err)
+		}
+	}
+	p.call("fs/getMetadata", fileParams{"path": t.TempDir()}, nil)
+}
+
+// TestFullDisk writes more than a file system has room for.
+func TestFullDisk(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	dir := testkit.Mount(t, "tmpfs", "tmpfs", "size=1m")
+	p := connectFiles(t, newFileServer(t, nil))
+	const full = "No space left on device (os error 28)"
+	old := strings.Repeat("old ", 100_000)
+	big := strings.Repeat("x", 2<<20)
+	putFile(t, dir+"/f", old)
+	p.refused("fs/writeFile", writeParams(dir+"/f", big), protocol.CodeInternal, full+"; the file keeps its old content")
+	// In place, too.
+	if err := os.Link(dir+"/f", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	p.refused("fs/writeFile", writeParams(dir+"/f", big), protocol.CodeInternal, full+"; the file keeps its old content")
+	p.refused("fs/copy", fileParams{"sourcePath": putFile(t, t.TempDir()+"/big", big), "destinationPath": dir + "/f", "recursive": false},
+		protocol.CodeInternal, full+"; the file keeps its old content")
+	p.refused("fs/writeFile", writeParams(dir+"/new", big), protocol.CodeInternal, full)
+	if got := contentOf(t, dir+"/f"); got != old {
+		t.Errorf("the file has %d bytes, %d before", len(got), len(old))
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	p.call("fs/open", fileParams{"handleId": "h", "path": dir + "/blocks", "mode": "replace"}, nil)
+	block := fileParams{"handleId": "h", "offset": 0, "chunk": writeParams("", big[:1<<20])["dataBase64"]}
+	p.refused("fs/writeBlock", block, protocol.CodeInternal, full)
+	p.call("fs/close", fileParams{"handleId": "h"}, nil)
+}
+
+// TestWriteKeepsTheFile writes files that are more than one name.
+func TestWriteKeepsTheFile(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	p := connectFiles(t, newFileServer(t, nil))
+	inode := func(path string) uint64 {
+		t.Helper()
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Ino
+	}
+	check := func(what, path, other string, inPlace bool) {
+		t.Helper()
+		before := inode(path)
+		p.call("fs/writeFile", writeParams(path, "new: "+what), nil)
+		if got := contentOf(t, other); got != "new: "+what {
+			t.Errorf("%s: the other name holds %q", what, got)
+		}
+		if inPlace && inode(path) != before {
+			t.Errorf("%s: another file than before", what)
+		}
+	}
+	dir := t.TempDir()
+	putFile(t, dir+"/f", "old")
+	if err := os.Symlink("f", dir+"/l"); err != nil {
+		t.Fatal(err)
+	}
+	check("symbolic link", dir+"/l", dir+"/f", false)
+	if text, err := os.Readlink(dir + "/l"); err != nil || text != "f" {
+		t.Errorf("the link leads to %q, %v", text, err)
+	}
+	if err := os.Link(dir+"/f", dir+"/g"); err != nil {
+		t.Fatal(err)
+	}
+	check("hard link", dir+"/g", dir+"/f", true)
+	putFile(t, dir+"/mounted", "below")
+	if err := unix.Mount(putFile(t, dir+"/source", "old"), dir+"/mounted", "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("cannot mount here: %v", err)
+	}
+	check("bind mount", dir+"/mounted", dir+"/source", true)
+	if err := unix.Unmount(dir+"/mounted", unix.MNT_DETACH); err != nil {
+		t.Error(err)
+	}
+	if got := contentOf(t, dir+"/mounted"); got != "below" {
+		t.Errorf("below the mount point: %q", got)
+	}
+}

@@ -1,0 +1,237 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"execserver/httprequest"
+	"execserver/protocol"
+	"execserver/rpc"
+)
+
+// DefaultMaxHTTPBodyBytes bounds the body of an HTTP response that is not
+// streamed, unless told otherwise.
+const DefaultMaxHTTPBodyBytes = 32 << 20
+
+// Bounds of the HTTP requests of one connection. Bodies that are held are those
+// of requests and those of responses that are not streamed.
+const (
+	maxHTTPRequests   = 256
+	maxHeldBodies     = 4         // of responses, beside what one message can hold
+	maxGatheredBytes  = 4 << 20   // of streamed bodies, while the writer is busy
+	maxBodyDeltaBytes = 256 << 10 // of one notification
+	bodyReadBytes     = 32 << 10
+)
+
+// httpRequests are the HTTP requests of one connection, which end with it.
+type httpRequests struct {
+	maxBody int64
+	maxHeld int64
+	wake    func() // the writer; see appendDelta
+
+	makeClient sync.Once
+	client     *httprequest.Client
+	clientErr  error
+
+	mu       sync.Mutex
+	active   int   // requests, until the last of the response has been taken
+	held     int64 // bytes of bodies
+	streams  map[string]*bodyStream
+	ready    []*bodyStream // those with something to send, in turns
+	gathered int           // bytes of streamed bodies that have not been taken
+	room     sync.Cond     // broadcast when gathered shrinks, on mu
+	spare    []byte        // memory for what is gathered next
+}
+
+func newHTTPRequests(o *Options, wake func()) *httpRequests {
+	const most = 1 << 40 // so that sums do not overflow
+	maxBody := min(o.MaxHTTPBodyBytes, most)
+	h := &httpRequests{
+		maxBody: maxBody,
+		maxHeld: min(o.MaxMessageBytes, most) + maxHeldBodies*maxBody,
+		wake:    wake,
+		streams: make(map[string]*bodyStream),
+	}
+	h.room.L = &h.mu
+	return h
+}
+
+// close gives the network connections back. The requests have ended.
+func (h *httpRequests) close() {
+	if h.client != nil {
+		h.client.Close()
+	}
+}
+
+// exchange is one HTTP request that has been admitted.
+type exchange struct {
+	owner  *httpRequests
+	held   int64
+	stream *bodyStream // nil: the body goes into the answer
+	over   bool
+}
+
+// begin admits a request. It is to be ended, or its stream passed on.
+func (h *httpRequests) begin(p protocol.HTTPRequest) (*exchange, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.StreamResponse && h.streams[p.RequestID] != nil {
+		return nil, protocol.Errorf(protocol.CodeInvalidParams,
+			"http/request streamResponse requestId `%s` is already active", p.RequestID)
+	}
+	if h.active >= maxHTTPRequests {
+		return nil, protocol.Errorf(protocol.CodeInvalidRequest,
+			"http/request refused: %d HTTP requests of this connection are active, the limit; wait until one has ended", h.active)
+	}
+	e := &exchange{owner: h}
+	if err := e.holdLocked(int64(len(p.Body))); err != nil {
+		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "http/request refused: %s", err)
+	}
+	h.active++
+	if p.StreamResponse {
+		e.stream = &bodyStream{exchange: e, id: p.RequestID}
+		h.streams[p.RequestID] = e.stream
+	}
+	return e, nil
+}
+
+// hold notes that n more bytes of bodies are kept in memory.
+func (e *exchange) hold(n int64) error {
+	e.owner.mu.Lock()
+	defer e.owner.mu.Unlock()
+	return e.holdLocked(n)
+}
+
+func (e *exchange) holdLocked(n int64) error {
+	h := e.owner
+	if h.held+n > h.maxHeld {
+		return fmt.Errorf("the bodies of this connection's HTTP requests would take %d bytes, the limit is %d; "+
+			"wait until one has ended, or ask for streamResponse", h.held+n, h.maxHeld)
+	}
+	h.held += n
+	e.held += n
+	return nil
+}
+
+// end gives back what the request has taken. It may be called twice.
+func (e *exchange) end() {
+	e.owner.mu.Lock()
+	defer e.owner.mu.Unlock()
+	e.endLocked()
+}
+
+func (e *exchange) endLocked() {
+	if e.over {
+		return
+	}
+	e.over = true
+	h := e.owner
+	h.active--
+	h.held -= e.held
+	if e.stream != nil {
+		delete(h.streams, e.stream.id)
+	}
+}
+
+// httpRequest serves http/request (PROTOCOL.md, "HTTP requests").
+func (c *connection) httpRequest(r *rpc.Request, p protocol.HTTPRequest) {
+	e, err := c.http.begin(p)
+	if err != nil {
+		r.Fail(err)
+		return
+	}
+	r.Go(func() {
+		streaming := false
+		defer func() {
+			if !streaming {
+				e.end()
+			}
+		}()
+		ctx := r.Context()
+		if p.TimeoutMs != nil {
+			cause := fmt.Errorf("timeout after %d ms", *p.TimeoutMs)
+			timed, cancel := context.WithTimeoutCause(ctx, milliseconds(p.TimeoutMs), cause)
+			defer cancel()
+			ctx = timed
+		}
+		response, err := c.http.do(ctx, p)
+		if err != nil {
+			e.end() // before the client learns of it, and may try again
+			failHTTP(r, err)
+			return
+		}
+		defer response.Body.Close()
+		answer, err := c.http.answer(e, response)
+		if err == nil {
+			err = r.Reserve(answer.EncodedLen())
+		}
+		if streaming = err == nil && e.stream != nil; !streaming {
+			e.end()
+		}
+		if err != nil {
+			failHTTP(r, err)
+			return
+		}
+		r.Reply(answer)
+		if streaming {
+			e.stream.pass(ctx, response.Body)
+		}
+	})
+}
+
+// do sends the request.
+func (h *httpRequests) do(ctx context.Context, p protocol.HTTPRequest) (*httprequest.Response, error) {
+	h.makeClient.Do(func() { h.client, h.clientErr = httprequest.NewClient() })
+	if h.clientErr != nil {
+		return nil, h.clientErr
+	}
+	request := &httprequest.Request{
+		Method: p.Method, URL: p.URL, Body: p.Body,
+		FollowRedirects: p.RedirectPolicy == protocol.RedirectFollow,
+	}
+	for _, header := range p.Headers {
+		request.Headers = append(request.Headers, httprequest.Header(header))
+	}
+	return h.client.Do(ctx, request)
+}
+
+// answer makes the answer of a response, whose body it reads unless that is
+// streamed.
+func (h *httpRequests) answer(e *exchange, response *httprequest.Response) (*protocol.HTTPResponse, error) {
+	answer := &protocol.HTTPResponse{Status: response.Status}
+	for _, header := range response.Headers {
+		answer.Headers = append(answer.Headers, protocol.HTTPHeader(header))
+	}
+	if e.stream != nil {
+		return answer, nil
+	}
+	var err error
+	answer.Body, err = response.ReadBody(h.maxBody, e.hold)
+	if err != nil {
+		if _, ok := errors.AsType[*httprequest.TooLargeError](err); ok {
+			err = fmt.Errorf("%w; ask for streamResponse, or raise --max-http-body-bytes", err)
+		}
+		return nil, protocol.Errorf(protocol.CodeInternal, "failed to read http/request response body: %s", err)
+	}
+	return answer, nil
+}
+
+// failHTTP answers a request that has no response with why, unless nobody is
+// there to be told.
+func failHTTP(r *rpc.Request, err error) {
+	if r.Context().Err() != nil {
+		r.Drop()
+		return
+	}
+	if _, ok := errors.AsType[*protocol.Error](err); ok {
+		r.Fail(err)
+		return
+	}
+	if _, ok := errors.AsType[*httprequest.InvalidError](err); ok {
+		r.Fail(protocol.Errorf(protocol.CodeInvalidParams, "http/request %s", err))
+		return
+	}
+	r.Fail(protocol.Errorf(protocol.CodeInternal, "http/request failed: %s", err))
+}

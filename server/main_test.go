@@ -1,0 +1,35 @@
+//go:build unix
+
+package server_test
+
+import (
+	"crypto/x509"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"execserver/internal/testkit"
+)
+
+func TestMain(m *testing.M) {
+	testkit.Main()
+	isolateMounts()
+	// Under nohup all children would ignore SIGHUP, as they should, and the
+	// transcripts expect them to die of it.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"} {
+		_ = os.Unsetenv(name)
+		_ = os.Unsetenv(strings.ToLower(name))
+	}
+	// The system's certificates are read once, with SSL_CERT_FILE as it is then; a
+	// test that sets it must not choose them for all others.
+	if _, err := x509.SystemCertPool(); err != nil {
+		panic(err)
+	}
+	// The thread that spawns children must live as long as the program.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+}

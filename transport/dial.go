@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+)
+
+// DialOptions are the options of Dial. The zero value means the defaults.
+type DialOptions struct {
+	Header          http.Header // sent with the upgrade of a WebSocket
+	TLS             *tls.Config // of wss; nil: the system's roots
+	MaxMessageBytes int64       // of one incoming message; default DefaultMaxMessageBytes
+}
+
+// RefusedError is returned by Dial when a server answered the upgrade with
+// something else.
+type RefusedError struct {
+	Status int    // of HTTP
+	Text   string // what the server said, at most 1 KiB of it
+}
+
+func (e *RefusedError) Error() string {
+	text := fmt.Sprintf("the server refused the upgrade with status %d %s", e.Status, http.StatusText(e.Status))
+	if e.Text != "" {
+		text += ": " + e.Text
+	}
+	return text
+}
+
+// Dial connects to a server: ws://HOST:PORT, wss://HOST:PORT, whose path and
+// query are sent as they are, or unix:///PATH. ctx bounds the dialing alone.
+// The error is a *RefusedError when there is a server that does not want us.
+func Dial(ctx context.Context, rawURL string, opts *DialOptions) (Conn, error) {
+	var o DialOptions
+	if opts != nil {
+		o = *opts
+	}
+	scheme, rest, _ := strings.Cut(rawURL, "://")
+	switch scheme {
+	case "ws", "wss":
+		return dialWebSocket(ctx, rawURL, o)
+	case "unix":
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", rest)
+		if err != nil {
+			return nil, bare(err)
+		}
+		return NewUnix(conn, o.MaxMessageBytes), nil
+	}
+	return nil, fmt.Errorf("unsupported URL %q; expected ws://HOST:PORT, wss://HOST:PORT or unix:///PATH", rawURL)
+}
+
+func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*WebSocket, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	u.Scheme = "http" + strings.TrimPrefix(u.Scheme, "ws")
+	// The connection leaves the hands of package http, which only tells it to
+	// those who trace.
+	var conn net.Conn
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { conn = info.Conn },
+	})
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	var nonce [16]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	key := base64.StdEncoding.EncodeToString(nonce[:])
+	if o.Header != nil {
+		request.Header = o.Header.Clone()
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", "websocket")
+	request.Header.Set("Sec-WebSocket-Version", "13")
+	request.Header.Set("Sec-WebSocket-Key", key)
+	client := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		TLSClientConfig:        o.TLS,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	response, err := client.RoundTrip(request)
+	if err != nil {
+		return nil, bare(err)
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		defer client.CloseIdleConnections()
+		defer response.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+		return nil, &RefusedError{response.StatusCode, strings.TrimSpace(string(text))}
+	}
+	if err := checkAccepted(response, key); err != nil {
+		_ = response.Body.Close()
+		return nil, err
+	}
+	return newWebSocket(conn, bufio.NewReaderSize(response.Body, 16<<10), true, u.Host, o.MaxMessageBytes), nil
+}
+
+// bare strips the address that package net puts around an error and that the
+// caller's own text already names.
+func bare(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// checkAccepted reports whether the server has understood what it agreed to
+// (RFC 6455 section 4.1).
+func checkAccepted(response *http.Response, key string) error {
+	h := response.Header
+	switch {
+	case !hasToken(h, "Connection", "upgrade"), !hasToken(h, "Upgrade", "websocket"):
+		return fmt.Errorf("the server switched to %q, not to websocket", h.Get("Upgrade"))
+	case h.Get("Sec-WebSocket-Accept") != acceptKey(key):
+		return fmt.Errorf("the server's Sec-WebSocket-Accept does not answer our key")
+	case h.Get("Sec-WebSocket-Extensions") != "":
+		return fmt.Errorf("the server chose extensions %q that nobody offered", h.Get("Sec-WebSocket-Extensions"))
+	}
+	return nil
+}
