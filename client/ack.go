@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+	"time"
+)
+
+// Output is acknowledged after every ackEvery bytes that somebody here is done
+// with, and after ackDelay at the latest, where the server takes
+// acknowledgements (PROTOCOL.md, "process/ack"): it keeps what was not, and
+// makes the process wait when that is too much.
+const (
+	ackEvery = 256 << 10
+	ackDelay = 20 * time.Millisecond
+)
+
+// consumedLocked says that n bytes of output are done with, of which some were
+// in a queue.
+func (p *Process) consumedLocked(n, queued int) {
+	p.queued -= queued
+	p.taken += n
+	p.roomLocked()
+	switch {
+	case !p.env.acks:
+	case p.taken >= ackEvery:
+		p.ackLocked()
+	case p.ackTimer == nil:
+		p.ackTimer = time.AfterFunc(ackDelay, p.ack)
+	}
+}
+
+func (p *Process) ack() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ackLocked()
+}
+
+func (p *Process) ackLocked() {
+	p.taken = 0
+	if p.ackTimer != nil {
+		p.ackTimer.Stop()
+		p.ackTimer = nil
+	}
+	if seq := p.takenLocked(); seq > p.acked {
+		p.acked = seq
+		p.env.back.ack(p.ID, seq)
+	}
+}
+
+// takenLocked is the number up to which everything here is done with.
+func (p *Process) takenLocked() uint64 {
+	seq := p.last
+	for _, q := range p.queue {
+		if q != nil {
+			seq = min(seq, q.takenLocked())
+		}
+	}
+	return seq
+}
+
+// acknowledged returns what is to be acknowledged over a new connection: also
+// what was already, which the old one may have taken with it.
+func (p *Process) acknowledged() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.acked = max(p.acked, p.takenLocked())
+	return p.acked
+}
+
+func (p *Process) maxQueued() int {
+	if p.env.acks {
+		return maxQueuedAcked
+	}
+	return maxQueued
+}
+
+// roomLocked wakes the reader of the connection once the queues have room.
+func (p *Process) roomLocked() {
+	if p.room != nil && (p.queued <= p.maxQueued()/2 || p.overLocked()) {
+		close(p.room)
+		p.room = nil
+	}
+}
+
+// waitRoom waits while more output is queued than should be. It is called by
+// the reader of the connection, which then reads nothing else either: the
+// child shall wait for its reader, and a server without acknowledgements
+// can only be made to by this.
+func (p *Process) waitRoom(ctx context.Context) {
+	p.mu.Lock()
+	if p.queued <= p.maxQueued() || p.overLocked() {
+		p.mu.Unlock()
+		return
+	}
+	if p.room == nil {
+		p.room = make(chan struct{})
+	}
+	room := p.room
+	p.mu.Unlock()
+	select {
+	case <-room:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,164 @@
+//go:build unix
+
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+
+	"execserver/client"
+)
+
+// cutScale is what the cut tests do: a short version, or with
+// EXEC_SERVER_TEST_CUTS=full the promise in its whole length.
+func cutScale() (streamBytes int64, streamCuts, writes, writeCuts int) {
+	if os.Getenv("EXEC_SERVER_TEST_CUTS") == "full" {
+		return 1 << 30, 1000, 10_000, 1000
+	}
+	return 48 << 20, 40, 1000, 100
+}
+
+// patternChecker checks that what is written to it is testkit.Pattern.
+type patternChecker struct {
+	n    int64
+	bad  error
+	word [8]byte
+}
+
+func (c *patternChecker) Write(b []byte) (int, error) {
+	for i := 0; i < len(b); {
+		at := c.n % 8
+		binary.BigEndian.PutUint64(c.word[:], uint64(c.n/8))
+		k := min(len(b)-i, int(8-at))
+		if !bytes.Equal(b[i:i+k], c.word[at:int(at)+k]) {
+			c.bad = fmt.Errorf("byte %d is wrong", c.n)
+			return 0, c.bad
+		}
+		i += k
+		c.n += int64(k)
+	}
+	return len(b), nil
+}
+
+// Whatever the link does, what a process wrote arrives, once and in order.
+func TestCutsDuringStream(t *testing.T) {
+	leavesNothing(t)
+	size, cuts, _, _ := cutScale()
+	p := newProxy(t, serveWebSocket(t, nil))
+	env, err := client.Dial(background(t), p.url, nil)
+	env = opened(t, env, err)
+	p.cutEvery(size*4/3/int64(cuts), cuts)
+	var out patternChecker
+	c := child(env, "pattern", strconv.FormatInt(size, 10))
+	c.Stdout = &out
+	err = c.Run()
+	if exit, ok := errors.AsType[*client.ExitError](err); !ok || exit.ExitCode != 9 {
+		t.Errorf("Run: %v", err)
+	}
+	if out.n != size {
+		t.Errorf("%d bytes of %d", out.n, size)
+	}
+	if n := p.cutCount(); n < cuts*3/4 {
+		t.Errorf("only %d cuts", n)
+	}
+	t.Logf("%d bytes, %d cuts", out.n, p.cutCount())
+}
+
+// So it is with the released server, as far as it retains what is missed: a
+// mebibyte.
+func TestCutsDuringCodexStream(t *testing.T) {
+	leavesNothing(t)
+	p := newProxy(t, serveCommand(t, codexCommand(t, "ws://127.0.0.1:0")))
+	env, err := client.Dial(background(t), p.url, nil)
+	env = opened(t, env, err)
+	const lines, cuts = 1000, 30
+	p.cutEvery(lines*100/cuts, cuts)
+	c := env.Command(background(t), "sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); sleep 0.002; done; exit 9", lines))
+	var want, got bytes.Buffer
+	for i := range lines {
+		fmt.Fprintln(&want, "line", i)
+	}
+	c.Stdout = &got
+	err = c.Run()
+	if exit, ok := errors.AsType[*client.ExitError](err); !ok || exit.ExitCode != 9 {
+		t.Errorf("Run: %v", err)
+	}
+	if !bytes.Equal(got.Bytes(), want.Bytes()) {
+		t.Errorf("%d bytes, want %d", got.Len(), want.Len())
+	}
+	if n := p.cutCount(); n < cuts/2 {
+		t.Errorf("only %d cuts", n)
+	}
+	t.Logf("%d cuts", p.cutCount())
+}
+
+// Whatever the link does, what is written to a process arrives, once and in
+// order.
+func TestCutsDuringWrites(t *testing.T) {
+	t.Run("ours", func(t *testing.T) {
+		leavesNothing(t)
+		_, _, writes, cuts := cutScale()
+		cutDuringWrites(t, serveWebSocket(t, nil), writes, cuts, cuts*3/4)
+	})
+	t.Run("codex", func(t *testing.T) { // which takes 40 ms for each
+		leavesNothing(t)
+		cutDuringWrites(t, serveCommand(t, codexCommand(t, "ws://127.0.0.1:0")), 300, 30, 7)
+	})
+}
+
+func cutDuringWrites(t *testing.T, url string, writes, cuts, atLeast int) {
+	p := newProxy(t, url)
+	env, err := client.Dial(background(t), p.url, nil)
+	env = opened(t, env, err)
+	c := child(env, "cat")
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.cutEvery(int64(writes/cuts)*100, cuts)
+	var want bytes.Buffer
+	for i := range writes {
+		line := fmt.Sprintf("line %d\n", i)
+		want.WriteString(line)
+		if _, err := stdin.Write([]byte(line)); err != nil {
+			t.Fatalf("write %d: %v", i, err)
+		}
+	}
+	got := make([]byte, 0, want.Len())
+	buf := make([]byte, 4096)
+	for len(got) < want.Len() {
+		n, err := stdout.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, buf[:n]...)
+	}
+	if err := c.Terminate(context.Background(), 0); err != nil {
+		t.Error(err)
+	}
+	if err := c.Wait(); err == nil {
+		t.Error("terminated, and no error")
+	}
+	rest := new(bytes.Buffer)
+	_, _ = rest.ReadFrom(stdout)
+	if got = append(got, rest.Bytes()...); !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("what came back is not what was written: %d and %d bytes", len(got), want.Len())
+	}
+	if n := p.cutCount(); n < atLeast {
+		t.Errorf("only %d cuts", n)
+	}
+	t.Logf("%d writes, %d cuts", writes, p.cutCount())
+}

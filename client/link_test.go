@@ -1,0 +1,418 @@
+//go:build unix
+
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"execserver/client"
+	"execserver/internal/testkit"
+	"execserver/protocol"
+)
+
+// link opens an Environment through a proxy.
+func link(t *testing.T, opts *client.Options) (*client.Environment, *proxy) {
+	t.Helper()
+	p := newProxy(t, serveWebSocket(t, nil))
+	env, err := client.Dial(background(t), p.url, opts)
+	return opened(t, env, err), p
+}
+
+// Calls that are made while there is no connection wait for one.
+func TestCallsWait(t *testing.T) {
+	leavesNothing(t)
+	env, p := link(t, nil)
+	c := child(env, "cat")
+	var out strings.Builder
+	c.Stdout = &out
+	if _, err := c.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.setRefuse(true)
+	p.cut()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := c.Write(background(t), []byte("written")); err != nil {
+			t.Errorf("Write: %v", err)
+		}
+	})
+	wg.Go(func() {
+		if out, err := child(env, "echo", "hi").Output(); err != nil || string(out) != "hi\n" {
+			t.Errorf("Output: %q, %v", out, err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Read(ctx, 0, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Read without a connection: %v", err)
+	}
+	p.setRefuse(false)
+	wg.Wait()
+	if err := c.CloseStdin(background(t)); err != nil {
+		t.Error(err)
+	}
+	if err := c.Wait(); err != nil || out.String() != "written" {
+		t.Errorf("%q, %v", &out, err)
+	}
+}
+
+func TestFailFast(t *testing.T) {
+	leavesNothing(t)
+	env, p := link(t, &client.Options{FailFast: true})
+	c := child(env, "cat")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.setRefuse(true)
+	p.cut()
+	testkit.WaitFor(t, patience, func() error {
+		if err := child(env, "exit", "0").Run(); !errors.Is(err, client.ErrRecovering) {
+			return fmt.Errorf("not recovering: %v", err)
+		}
+		return nil
+	})
+	if err := env.Err(); err != nil {
+		t.Errorf("Err: %v", err)
+	}
+	p.setRefuse(false)
+	testkit.WaitFor(t, patience, func() error { return child(env, "exit", "0").Run() })
+	_ = c.Terminate(background(t), 0)
+	_ = c.Wait()
+}
+
+// When the connection is given up, everything fails, each process once.
+func TestGivingUp(t *testing.T) {
+	leavesNothing(t)
+	env, p := link(t, &client.Options{RecoveryTimeout: 300 * time.Millisecond})
+	var running []*client.Cmd
+	for range 3 {
+		c := child(env, "idle")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, c)
+	}
+	done := child(env, "exit", "0")
+	if err := done.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for range done.Events(background(t)) {
+	}
+	p.setRefuse(true)
+	p.cut()
+	within(t, "giving up", func() { <-env.Done() })
+	for _, c := range running {
+		var failures []error
+		for _, err := range c.Events(background(t)) {
+			if err != nil {
+				failures = append(failures, err)
+			}
+		}
+		if len(failures) != 1 {
+			t.Errorf("failures %v", failures)
+		}
+		err := c.Wait()
+		missing, ok := errors.AsType[*client.ExitMissingError](err)
+		lost, ok2 := errors.AsType[*client.DisconnectedError](err)
+		if !ok || !ok2 || missing.ProcessID != c.ID || lost.Err == nil || !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "recovery timed out after 300ms") {
+			t.Errorf("Wait: %v", err)
+		}
+		if err := c.Write(background(t), []byte("x")); !errors.As(err, &lost) {
+			t.Errorf("Write: %v", err)
+		}
+	}
+	for _, err := range done.Events(background(t)) {
+		if err != nil {
+			t.Errorf("a process that had closed fails: %v", err)
+		}
+	}
+	if err := child(env, "exit", "0").Run(); !errors.As(err, new(*client.DisconnectedError)) {
+		t.Errorf("Run afterwards: %v", err)
+	}
+	if err := env.Err(); !errors.As(err, new(*client.DisconnectedError)) {
+		t.Errorf("Err: %v", err)
+	}
+}
+
+func TestNoRecovery(t *testing.T) {
+	leavesNothing(t)
+	env, p := link(t, &client.Options{RecoveryTimeout: -1})
+	p.cut()
+	within(t, "the end", func() { <-env.Done() })
+	if lost, ok := errors.AsType[*client.DisconnectedError](env.Err()); !ok || lost.Err != nil {
+		t.Errorf("Err: %v", env.Err())
+	}
+}
+
+// A server that has forgotten the session is asked once.
+func TestServerForgets(t *testing.T) {
+	leavesNothing(t)
+	f := newFake(t,
+		func(c *fakeConn) {
+			if c.shake() {
+				c.start()
+			}
+		},
+		func(c *fakeConn) {
+			if m, ok := c.expect("initialize"); ok {
+				if m.Params.ResumeSessionID == nil || *m.Params.ResumeSessionID != "s" {
+					t.Errorf("resumeSessionId %v", m.Params.ResumeSessionID)
+				}
+				c.refuse(m, protocol.CodeInvalidRequest, "unknown session id s")
+			}
+		})
+	env := f.dial(nil)
+	err := child(env, "x").Run()
+	if !errors.As(err, new(*client.ExitMissingError)) || !strings.Contains(err.Error(), "unknown session id s") {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestAnotherSession(t *testing.T) {
+	leavesNothing(t)
+	f := newFake(t,
+		func(c *fakeConn) {
+			if c.shake() {
+				c.start()
+			}
+		},
+		func(c *fakeConn) {
+			if m, ok := c.expect("initialize"); ok {
+				c.reply(m, object{"sessionId": "other"})
+			}
+		})
+	env := f.dial(nil)
+	if err := child(env, "x").Run(); err == nil || !strings.Contains(err.Error(), "unexpected session other") {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// A server that has not noticed yet that the old connection is gone is asked
+// again.
+func TestStillAttached(t *testing.T) {
+	leavesNothing(t)
+	busy := func(c *fakeConn) {
+		if m, ok := c.expect("initialize"); ok {
+			c.refuse(m, protocol.CodeSessionAttached, "session s is already attached to another connection")
+		}
+	}
+	f := newFake(t,
+		func(c *fakeConn) {
+			if c.shake() {
+				c.start()
+			}
+		},
+		busy, busy,
+		func(c *fakeConn) {
+			if c.shake() {
+				c.exited("1", 1, 0)
+				c.closed("1", 2)
+				c.drain()
+			}
+		})
+	if err := child(f.dial(nil), "x").Run(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// What a server sends that cannot be understood is asked for again over another
+// connection.
+func TestNotificationThatMakesNoSense(t *testing.T) {
+	leavesNothing(t)
+	f := newFake(t,
+		func(c *fakeConn) {
+			if c.shake() {
+				c.start()
+				c.notify("something/new", object{"x": 1}) // no harm
+				c.notify("process/output", object{"processId": "1", "seq": 1, "stream": "stdout", "chunk": "!"})
+				c.drain()
+			}
+		},
+		func(c *fakeConn) {
+			if !c.shake() {
+				return
+			}
+			m, ok := c.expect("process/read")
+			if !ok {
+				return
+			}
+			c.reply(m, object{"chunks": []object{{"seq": 1, "stream": "stdout", "chunk": []byte("ok")}}, "nextSeq": 2, "exited": true, "exitCode": 0, "closed": true, "failure": nil})
+			if m, ok = c.expect("process/read"); ok {
+				c.reply(m, object{"chunks": []object{}, "nextSeq": 4, "exited": true, "exitCode": 0, "closed": true, "failure": nil})
+			}
+			c.drain()
+		})
+	env := f.dial(nil)
+	within(t, "Output", func() {
+		if out, err := child(env, "x").Output(); err != nil || string(out) != "ok" {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
+}
+
+// Output is acknowledged when somebody is done with it, and again over a new
+// connection.
+func TestAcknowledging(t *testing.T) {
+	leavesNothing(t)
+	acks := make(chan uint64, 100)
+	next := make(chan func(*fakeConn))
+	serve := func(c *fakeConn) {
+		if !c.shake("processAck") {
+			return
+		}
+		go func() {
+			for f := range next {
+				if f == nil {
+					_ = c.conn.Close()
+					return
+				}
+				f(c)
+			}
+		}()
+		for {
+			m, ok := c.next()
+			switch {
+			case !ok:
+				return
+			case m.Method == "process/start":
+				c.reply(m, object{"processId": m.Params.ProcessID})
+			case m.Method == "process/ack":
+				acks <- m.Params.Seq
+			case m.Method == "process/read":
+				c.reply(m, object{"chunks": []object{}, "nextSeq": 3, "exited": false, "closed": false, "failure": nil})
+			case m.ID != nil:
+				c.reply(m, object{"running": false})
+			}
+		}
+	}
+	env := newFake(t, serve).dial(nil)
+	c := child(env, "x")
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	next <- func(c *fakeConn) { c.output("1", 1, "ab"); c.output("1", 2, "cd") }
+	read := func(want string) {
+		t.Helper()
+		buf := make([]byte, len(want))
+		if n, err := stdout.Read(buf); err != nil || string(buf[:n]) != want {
+			t.Errorf("read %q, %v", buf[:n], err)
+		}
+	}
+	expect := func(want uint64) {
+		t.Helper()
+		select {
+		case got := <-acks:
+			if got != want {
+				t.Errorf("acknowledged %d, want %d", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatal("no acknowledgement")
+		}
+	}
+	read("a")
+	select {
+	case seq := <-acks:
+		t.Errorf("acknowledged %d before it was read", seq)
+	case <-time.After(100 * time.Millisecond):
+	}
+	read("b")
+	expect(1)
+	read("c")
+	read("d")
+	expect(2)
+	next <- nil
+	expect(2) // over the next connection
+	next <- func(c *fakeConn) { c.exited("1", 3, 0); c.closed("1", 4) }
+	if err := c.Wait(); err != nil {
+		t.Error(err)
+	}
+	close(next)
+}
+
+// What was taken is acknowledged before the server can send it again, and so is
+// what nobody knows any more: connections that break at once must not all bring
+// the same.
+func TestAcknowledgingAtOnce(t *testing.T) {
+	leavesNothing(t)
+	acked, finished := make(chan struct{}), make(chan struct{})
+	f := newFake(t,
+		func(c *fakeConn) {
+			if !c.shake("processAck") {
+				return
+			}
+			id, _ := c.start()
+			c.exited(id, 1, 0)
+			c.closed(id, 2)
+			if m, ok := c.expect("process/ack"); ok && m.Params.Seq != 2 { // of a process without output, too
+				t.Errorf("acknowledged %+v", m.Params)
+			}
+			close(acked)
+			id, _ = c.start()
+			c.output(id, 1, "a")
+			c.output(id, 2, "b")
+			<-finished // the second output has come
+		},
+		func(c *fakeConn) {
+			m, ok := c.expect("initialize")
+			if !ok {
+				return
+			}
+			if _, ok := c.expect("initialized"); !ok {
+				return
+			}
+			if m, ok := c.expect("process/ack"); ok && (m.Params.ProcessID != "2" || m.Params.Seq != 2) {
+				t.Errorf("acknowledged %+v", m.Params)
+			}
+			c.reply(m, object{"sessionId": "s"})
+			c.output("gone", 7, "x")
+			for {
+				m, ok := c.next()
+				switch {
+				case !ok:
+					return
+				case m.Method == "process/ack" && m.Params.ProcessID == "gone" && m.Params.Seq == 7:
+					c.exited("2", 3, 0)
+					c.closed("2", 4)
+				case m.Method == "process/read":
+					c.reply(m, object{"chunks": []object{}, "nextSeq": 3, "exited": false, "closed": false, "failure": nil})
+				case m.ID != nil:
+					c.reply(m, object{"running": false})
+				}
+			}
+		})
+	env := f.dial(nil)
+	if err := child(env, "x").Run(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the acknowledgement", func() { <-acked })
+	c := child(env, "x")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for seen := uint64(0); seen < 2; {
+		var err error
+		if seen, err = c.Changed(background(t), seen); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(finished)
+	within(t, "Wait", func() {
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}

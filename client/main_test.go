@@ -1,0 +1,344 @@
+//go:build unix
+
+package client_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"execserver/client"
+	"execserver/internal/testkit"
+	"execserver/server"
+	"execserver/transport"
+)
+
+// patience is how long a test waits for what should happen at once.
+const patience = 30 * time.Second
+
+// serveVariable makes the test program a server on stdio.
+const serveVariable = "EXEC_SERVER_TEST_SERVE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serveVariable) != "" {
+		os.Unsetenv(serveVariable)
+		err := server.New(nil).ServeOnly(transport.NewStdio(os.Stdin, os.Stdout, 0))
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(0)
+	}
+	testkit.Main()
+	os.Setenv(markVariable, mark)
+	os.Exit(m.Run())
+}
+
+// markVariable marks what the tests start, whoever its parent is: it is in the
+// environment of every command but those that are to have none.
+const markVariable = "EXEC_SERVER_TEST_MARKED"
+
+var mark = strconv.Itoa(os.Getpid())
+
+// place is one way to an Environment.
+type place struct {
+	name string
+	// open opens one; it skips the test when that cannot be done here.
+	open func(t testing.TB, opts *client.Options) *client.Environment
+	// codex is the released server, which lacks what ours has beyond it.
+	codex bool
+}
+
+var places = []place{
+	{name: "local", open: openLocal},
+	{name: "ws", open: openWebSocket},
+	{name: "unix", open: openUnix},
+	{name: "stdio", open: openStdio},
+	{name: "codex-ws", open: openCodexWebSocket, codex: true},
+	{name: "codex-stdio", open: openCodexStdio, codex: true},
+	{name: "command-ws", open: openCommandWebSocket},
+	{name: "command-stdio", open: openCommandStdio},
+}
+
+// everywhere runs a test in every place, and checks that it leaves nothing
+// behind.
+func everywhere(t *testing.T, run func(t *testing.T, env *client.Environment, p place)) {
+	for _, p := range places {
+		t.Run(p.name, func(t *testing.T) {
+			leavesNothing(t)
+			run(t, p.open(t, nil), p)
+		})
+	}
+}
+
+// leavesNothing checks at the test's end that no goroutine, descriptor, process
+// or zombie is left. What the test opens must be cleaned up by functions
+// registered after it.
+func leavesNothing(t *testing.T) {
+	t.Helper()
+	warmUp(t)
+	before := testkit.Descriptors(t)
+	t.Cleanup(func() {
+		if t.Skipped() {
+			return
+		}
+		if err := goleak.Find(spawnThread); err != nil {
+			t.Error(err)
+		}
+		testkit.WaitFor(t, patience, func() error {
+			if now := testkit.Descriptors(t); now > before {
+				return fmt.Errorf("%d descriptors open, %d before", now, before)
+			}
+			if zombies := testkit.Zombies(t); len(zombies) > 0 {
+				return fmt.Errorf("zombies: %q", zombies)
+			}
+			if left := testkit.WithVariable(t, markVariable, mark); len(left) > 0 {
+				return fmt.Errorf("processes: %q", left)
+			}
+			return nil
+		})
+	})
+}
+
+// spawnThread is the goroutine that starts children, which lives as long as the
+// program.
+var spawnThread = goleak.IgnoreTopFunction("execserver/process.runSpawns")
+
+// warmUp opens what the program opens once and keeps: the poller and the thread
+// that starts children.
+func warmUp(t *testing.T) {
+	t.Helper()
+	env, err := client.Local(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child(env, "exit", "0").Run(); err != nil {
+		t.Fatal(err)
+	}
+	_ = env.Close()
+}
+
+// opened closes an Environment with the test.
+func opened(t testing.TB, env *client.Environment, err error) *client.Environment {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = env.Close() })
+	return env
+}
+
+func background(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func openLocal(t testing.TB, opts *client.Options) *client.Environment {
+	env, err := client.Local(opts)
+	return opened(t, env, err)
+}
+
+func openWebSocket(t testing.TB, opts *client.Options) *client.Environment {
+	env, err := client.Dial(background(t), serveWebSocket(t, nil), opts)
+	return opened(t, env, err)
+}
+
+// serve starts a server in this program, which ends with the test.
+func serve(t testing.TB, opts *server.Options, listen func() (net.Listener, error), run func(*server.Server, net.Listener) error) {
+	t.Helper()
+	srv := server.New(opts)
+	l, err := listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = run(srv, l)
+	}()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Errorf("server: %v", err)
+		}
+		<-done
+	})
+}
+
+func serveWebSocket(t testing.TB, opts *server.Options) (url string) {
+	serve(t, opts, func() (net.Listener, error) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err == nil {
+			url = "ws://" + l.Addr().String()
+		}
+		return l, err
+	}, (*server.Server).ServeWebSocket)
+	return url
+}
+
+func openUnix(t testing.TB, opts *client.Options) *client.Environment {
+	env, err := client.Dial(background(t), serveUnix(t, nil), opts)
+	return opened(t, env, err)
+}
+
+func serveUnix(t testing.TB, opts *server.Options) (url string) {
+	dir, err := os.MkdirTemp("", "es") // the paths of sockets must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	serve(t, opts, func() (net.Listener, error) { return transport.ListenUnix(path) }, (*server.Server).ServeUnix)
+	return "unix://" + path
+}
+
+func openStdio(t testing.TB, opts *client.Options) *client.Environment {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(self)
+	command.Env = append(os.Environ(), serveVariable+"=1", "GORACE=atexit_sleep_ms=0")
+	env, err := client.Launch(background(t), command, opts)
+	return opened(t, env, err)
+}
+
+// codexVariable enables the tests against the released server; see
+// scripts/install-codex.
+const codexVariable = "EXEC_SERVER_TEST_CODEX"
+
+const codexVersion = "0.169.0"
+
+// codexProgram is the released server: CODEX_PROGRAM, or what
+// scripts/install-codex installs.
+func codexProgram(t testing.TB) string {
+	t.Helper()
+	if os.Getenv(codexVariable) == "" {
+		t.Skipf("the released server is only tested with %s=1, after scripts/install-codex %s", codexVariable, codexVersion)
+	}
+	if program := os.Getenv("CODEX_PROGRAM"); program != "" {
+		return program
+	}
+	base := os.Getenv("XDG_CACHE_HOME")
+	if base == "" {
+		base = filepath.Join(os.Getenv("HOME"), ".cache")
+	}
+	program := filepath.Join(base, "exec-server", "codex", codexVersion, "codex")
+	if _, err := os.Stat(program); err != nil {
+		t.Fatalf("Codex is not installed, run scripts/install-codex %s: %v", codexVersion, err)
+	}
+	return program
+}
+
+func codexCommand(t testing.TB, listen string) *exec.Cmd {
+	command := exec.Command(codexProgram(t), "exec-server", "--listen", listen)
+	command.Env = append(os.Environ(), "CODEX_HOME="+t.TempDir())
+	return command
+}
+
+func openCodexStdio(t testing.TB, opts *client.Options) *client.Environment {
+	env, err := client.Launch(background(t), codexCommand(t, "stdio"), opts)
+	return opened(t, env, err)
+}
+
+func openCodexWebSocket(t testing.TB, opts *client.Options) *client.Environment {
+	env, err := client.Dial(background(t), serveCommand(t, codexCommand(t, "ws://127.0.0.1:0")), opts)
+	return opened(t, env, err)
+}
+
+// otherCommand is another server like ours: what EXEC_SERVER_COMMAND says, without
+// --listen.
+func otherCommand(t testing.TB, listen string) *exec.Cmd {
+	t.Helper()
+	words := strings.Fields(os.Getenv("EXEC_SERVER_COMMAND"))
+	if len(words) == 0 {
+		t.Skip("EXEC_SERVER_COMMAND names no other server")
+	}
+	return exec.Command(words[0], append(words[1:len(words):len(words)], "--listen", listen)...)
+}
+
+func openCommandStdio(t testing.TB, opts *client.Options) *client.Environment {
+	env, err := client.Launch(background(t), otherCommand(t, "stdio"), opts)
+	return opened(t, env, err)
+}
+
+func openCommandWebSocket(t testing.TB, opts *client.Options) *client.Environment {
+	env, err := client.Dial(background(t), serveCommand(t, otherCommand(t, "ws://127.0.0.1:0")), opts)
+	return opened(t, env, err)
+}
+
+// serveCommand starts a server that tells its URL on stdout.
+func serveCommand(t testing.TB, command *exec.Cmd) (url string) {
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(syscall.SIGTERM)
+		_ = command.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// child makes the command of a child program of the test kit.
+func child(env *client.Environment, name string, args ...string) *client.Cmd {
+	return childContext(context.Background(), env, name, args...)
+}
+
+func childContext(ctx context.Context, env *client.Environment, name string, args ...string) *client.Cmd {
+	argv, vars := testkit.Child(name, args...)
+	c := env.Command(ctx, argv[0], argv[1:]...)
+	c.Env = []string{markVariable + "=" + mark}
+	for name, value := range vars {
+		c.Env = append(c.Env, name+"="+value)
+	}
+	return c
+}
+
+// needs skips what the place's server cannot do, once it is certain that the
+// client says so.
+func needs(t *testing.T, env *client.Environment, capability string, try func() error) {
+	t.Helper()
+	if env.Info().Capabilities[capability] {
+		return
+	}
+	err := try()
+	unsupported, ok := errors.AsType[*client.UnsupportedError](err)
+	if !ok || unsupported.Capability != capability || !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("without %s: %v", capability, err)
+	}
+	t.Skipf("the server lacks %s", capability)
+}
+
+// within runs f, which must not take longer than the tests' patience.
+func within(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		panic(what + " takes too long") // with the stacks of all goroutines
+	}
+}

@@ -1,0 +1,113 @@
+// Package mcptransport lets the official Go SDK of the Model Context Protocol talk
+// to an MCP server that is started on another machine: over the stdin and stdout
+// of a command of package client. Start with [Transport].
+//
+// It is a package of its own so that package client does not need the SDK.
+package mcptransport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"execserver/client"
+)
+
+// DefaultStopTimeout is how long each step of ending the MCP server may take.
+const DefaultStopTimeout = 5 * time.Second
+
+// Transport is an mcp.Transport: its Connect starts the command and speaks with
+// it, one JSON-RPC message to a line. It connects once.
+//
+// The connection survives what the Environment survives. When the Environment
+// fails, reading fails with its *client.ExitMissingError.
+type Transport struct {
+	// Command is the MCP server, not started. Stdin and Stdout must not be set;
+	// Stderr is the MCP server's log. It ends with the context that it was
+	// made with, whatever becomes of the one that Connect gets.
+	Command *client.Cmd
+
+	// StopTimeout is how long the MCP server has to exit after its stdin is
+	// closed, and again after SIGTERM, before it is killed; 0 means
+	// DefaultStopTimeout. Servers without the capability processCloseStdin
+	// or processSignals leave out that step.
+	StopTimeout time.Duration
+}
+
+// Connect implements mcp.Transport. The error is that of Cmd.Start.
+func (t *Transport) Connect(ctx context.Context) (mcp.Connection, error) {
+	stdin, err := t.Command.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := t.Command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Command.Start(); err != nil {
+		return nil, fmt.Errorf("start MCP server: %w", err)
+	}
+	timeout := t.StopTimeout
+	if timeout <= 0 {
+		timeout = DefaultStopTimeout
+	}
+	s := &server{command: t.Command, stdin: stdin, stdout: stdout, timeout: timeout}
+	s.stop = sync.OnceValue(s.end)
+	return (&mcp.IOTransport{Reader: io.NopCloser(stdout), Writer: s}).Connect(ctx)
+}
+
+// server is a running MCP server; closing it ends it.
+type server struct {
+	command *client.Cmd
+	stdin   io.WriteCloser
+	stdout  io.Closer
+	timeout time.Duration
+	stop    func() error
+}
+
+// Write implements io.Writer.
+func (s *server) Write(b []byte) (int, error) { return s.stdin.Write(b) }
+
+// Close implements io.Closer. It returns when the MCP server has exited.
+func (s *server) Close() error { return s.stop() }
+
+// end asks the MCP server to end, as its protocol wants it: by the end of its
+// input, then SIGTERM, then SIGKILL. How it exits is no error.
+func (s *server) end() error {
+	exited := make(chan error, 1)
+	go func() { exited <- s.command.Wait() }()
+	defer s.stdout.Close()
+	for _, ask := range []func(context.Context) error{
+		func(context.Context) error { return s.stdin.Close() },
+		func(ctx context.Context) error { return s.command.Terminate(ctx, s.timeout) },
+		func(ctx context.Context) error { return s.command.Terminate(ctx, 0) },
+	} {
+		if done, err := s.try(ask, exited); done {
+			return err
+		}
+	}
+	return errors.New("the MCP server does not end")
+}
+
+// try asks in one way, and waits for the MCP server to exit.
+func (s *server) try(ask func(context.Context) error, exited <-chan error) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	if ask(ctx) != nil { // it cannot be asked this way; its exit says if it need not be
+		cancel()
+	}
+	select {
+	case err = <-exited:
+		if errors.As(err, new(*client.ExitError)) {
+			err = nil
+		}
+		return true, err
+	case <-ctx.Done():
+		return false, nil
+	}
+}

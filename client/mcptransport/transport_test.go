@@ -1,0 +1,172 @@
+package mcptransport_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/goleak"
+
+	"execserver/client"
+	"execserver/client/mcptransport"
+	"execserver/server"
+	"execserver/transport"
+)
+
+// These make the test program an MCP server, and an exec-server, on stdio.
+const (
+	mcpVariable   = "EXEC_SERVER_TEST_MCP"
+	serveVariable = "EXEC_SERVER_TEST_SERVE"
+)
+
+type greeting struct {
+	Name string `json:"name"`
+}
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(mcpVariable) != "":
+		serveMCP()
+		os.Exit(0)
+	case os.Getenv(serveVariable) != "":
+		os.Unsetenv(serveVariable)
+		_ = server.New(nil).ServeOnly(transport.NewStdio(os.Stdin, os.Stdout, 0))
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("execserver/process.runSpawns"))
+}
+
+// serveMCP offers one tool. A stubborn server does not care for its stdin.
+func serveMCP() {
+	s := mcp.NewServer(&mcp.Implementation{Name: "greeter", Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "greet", Description: "greets"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in greeting) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hello " + in.Name}}}, nil, nil
+		})
+	_ = s.Run(context.Background(), &mcp.StdioTransport{})
+	if os.Getenv(mcpVariable) == "stubborn" {
+		time.Sleep(time.Hour) // not select {}, which the runtime may take for a deadlock
+	}
+}
+
+// command starts the test program as an MCP server.
+func command(t *testing.T, env *client.Environment, how string) *client.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := env.Command(context.Background(), self)
+	c.EnvPolicy = client.InheritAll()
+	c.Env = []string{mcpVariable + "=" + how}
+	return c
+}
+
+func local(t *testing.T) *client.Environment {
+	t.Helper()
+	env, err := client.Local(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = env.Close() })
+	return env
+}
+
+// launched is an environment behind a connection.
+func launched(t *testing.T) *client.Environment {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(self)
+	command.Env = append(os.Environ(), serveVariable+"=1")
+	env, err := client.Launch(context.Background(), command, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = env.Close() })
+	return env
+}
+
+// A tool of a server that runs in an environment can be called, however long
+// what is said.
+func TestToolCall(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) *client.Environment{"local": local, "stdio": launched} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			c := command(t, open(t), "obedient")
+			session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
+				Connect(ctx, &mcptransport.Transport{Command: c}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"world", strings.Repeat("x", 1<<20)} {
+				result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "greet", Arguments: greeting{name}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if text, ok := result.Content[0].(*mcp.TextContent); !ok || text.Text != "hello "+name {
+					t.Errorf("%.100v", result.Content[0])
+				}
+			}
+			if err := session.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if c.Exit == nil || !c.Exit.Success() {
+				t.Errorf("it ended with %v, not by itself", c.Exit)
+			}
+		})
+	}
+}
+
+// A server that does not end with its input is made to.
+func TestStubbornServer(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c := command(t, local(t), "stubborn")
+	c.Stderr = io.Discard
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
+		Connect(ctx, &mcptransport.Transport{Command: c, StopTimeout: 200 * time.Millisecond}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if c.Exit == nil || c.Exit.Signal == "" {
+		t.Errorf("it ended with %v, not by a signal", c.Exit)
+	}
+}
+
+// A server that cannot be started is told as by Cmd.Start; one that vanishes ends
+// the session.
+func TestServerThatIsNotThere(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	env := local(t)
+	mcpClient := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	_, err := mcpClient.Connect(ctx, &mcptransport.Transport{Command: env.Command(ctx, "/no/such/server")}, nil)
+	if !errors.As(err, new(*client.StartError)) {
+		t.Errorf("Connect: %v", err)
+	}
+	c := command(t, env, "obedient")
+	session, err := mcpClient.Connect(ctx, &mcptransport.Transport{Command: c}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Terminate(ctx, 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "greet", Arguments: greeting{"x"}}); err == nil || ctx.Err() != nil {
+		t.Errorf("CallTool: %v", err)
+	}
+	_ = session.Close()
+}

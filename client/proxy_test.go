@@ -1,0 +1,173 @@
+//go:build unix
+
+package client_test
+
+import (
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// proxy passes connections on to a server, and can break them.
+type proxy struct {
+	url    string
+	target string // HOST:PORT
+	l      net.Listener
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	conns   map[net.Conn]bool
+	every   int64 // bytes from the server between two cuts, on average; 0: none
+	left    int64 // bytes until the next cut
+	maxCuts int
+	cuts    int
+	refuse  bool // new connections are closed at once
+}
+
+func newProxy(t testing.TB, serverURL string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{
+		url: "ws://" + l.Addr().String(), target: strings.TrimPrefix(serverURL, "ws://"),
+		l: l, conns: make(map[net.Conn]bool),
+	}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		_ = l.Close()
+		p.cut()
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *proxy) accept() {
+	for {
+		near, err := p.l.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", p.target)
+		if err != nil || !p.add(near, far) {
+			_ = near.Close()
+			if err == nil {
+				_ = far.Close()
+			}
+			continue
+		}
+		p.wg.Go(func() { p.copy(far, near, false) })
+		p.wg.Go(func() { p.copy(near, far, true) })
+	}
+}
+
+func (p *proxy) add(near, far net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refuse {
+		return false
+	}
+	p.conns[near], p.conns[far] = true, true
+	return true
+}
+
+// handshakeBytes is about what a server sends before the first event. Nine
+// connections in ten are spared until then: those that are cut make the client
+// wait longer and longer.
+const handshakeBytes = 2500
+
+// copy passes bytes on; counted ones may bring the next cut, in the middle of
+// whatever they are.
+func (p *proxy) copy(to, from net.Conn, counted bool) {
+	defer p.close(to, from)
+	buf := make([]byte, 32<<10)
+	var spared int // what is left of the handshake
+	if counted && rand.IntN(10) > 0 {
+		spared = handshakeBytes
+	}
+	for {
+		n, err := from.Read(buf)
+		pass, cut := n, false
+		if counted {
+			free := min(spared, n)
+			spared -= free
+			pass, cut = p.count(n - free)
+			pass += free
+		}
+		if _, writeErr := to.Write(buf[:pass]); writeErr != nil {
+			err = writeErr
+		}
+		if cut {
+			p.cut()
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) count(n int) (pass int, cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.every == 0 || p.cuts >= p.maxCuts {
+		return n, false
+	}
+	if int64(n) < p.left {
+		p.left -= int64(n)
+		return n, false
+	}
+	pass = int(p.left)
+	p.left = 1 + rand.Int64N(2*p.every)
+	return pass, true
+}
+
+func (p *proxy) close(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		delete(p.conns, c)
+		_ = c.Close()
+	}
+}
+
+// cutEvery begins to cut whenever about that many bytes have come from the
+// server.
+func (p *proxy) cutEvery(bytes int64, times int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.every, p.left, p.maxCuts = bytes, bytes, p.cuts+times
+}
+
+// cut breaks all connections, half of the time with a reset.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.conns) > 0 {
+		p.cuts++
+	}
+	reset := rand.IntN(2) == 0
+	for c := range p.conns {
+		if reset {
+			_ = c.(*net.TCPConn).SetLinger(0)
+		}
+		_ = c.Close()
+	}
+	clear(p.conns)
+}
+
+// setRefuse makes new connections impossible, or possible again.
+func (p *proxy) setRefuse(refuse bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = refuse
+}
+
+func (p *proxy) cutCount() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cuts
+}

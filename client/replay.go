@@ -1,0 +1,54 @@
+package client
+
+// replay holds the last events of a process for those who subscribe late, or
+// lag. Its numbers have no gaps.
+type replay struct {
+	maxEvents, maxBytes int
+
+	ring  []Event // grows up to maxEvents
+	head  int     // index of the oldest
+	count int
+	bytes int
+}
+
+func (r *replay) add(e Event) {
+	if r.count == r.maxEvents {
+		r.evict()
+	}
+	if r.count == len(r.ring) {
+		r.grow()
+	}
+	r.ring[(r.head+r.count)%len(r.ring)] = e
+	r.count++
+	for r.bytes += len(e.Data); r.bytes > r.maxBytes && r.count > 0; {
+		r.evict()
+	}
+}
+
+func (r *replay) evict() {
+	r.bytes -= len(r.ring[r.head].Data)
+	r.ring[r.head] = Event{}
+	r.head = (r.head + 1) % len(r.ring)
+	r.count--
+}
+
+func (r *replay) grow() {
+	ring := make([]Event, min(max(8, 2*len(r.ring)), r.maxEvents))
+	for i := range r.count {
+		ring[i] = r.ring[(r.head+i)%len(r.ring)]
+	}
+	r.ring, r.head = ring, 0
+}
+
+// first is the number of the oldest event held, 0 when there is none.
+func (r *replay) first() uint64 {
+	if r.count == 0 {
+		return 0
+	}
+	return r.ring[r.head].Seq
+}
+
+// get returns the event with a number between first and the latest.
+func (r *replay) get(seq uint64) Event {
+	return r.ring[(r.head+int(seq-r.first()))%len(r.ring)]
+}
