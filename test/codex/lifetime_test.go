@@ -35,6 +35,13 @@ func TestLifetime(t *testing.T) {
 			model:     responses.Script(responses.Say(shell("tree", `"$HELPER" tree up child`))),
 			meanwhile: killClient,
 		},
+		{
+			// The same with a child that has made a session of its own.
+			name:      "killed client, daemon",
+			flags:     []string{"--detached-session-ttl", "2s"},
+			model:     responses.Script(responses.Say(shell("tree", `"$HELPER" tree up daemon`))),
+			meanwhile: killClient,
+		},
 	})
 }
 

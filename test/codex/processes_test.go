@@ -70,12 +70,13 @@ func (r *run) processes(t *testing.T) []process {
 }
 
 // commands returns those processes of the run that the server has started, and what these
-// started. Over stdio the server itself is among them.
+// started. Over stdio the server itself is among them. A server may be several processes,
+// with the same command line.
 func (r *run) commands(t *testing.T) []process {
 	t.Helper()
 	var found []process
 	for _, p := range r.processes(t) {
-		if p.remote && (r.remote == nil || p.pid != r.remote.cmd.Process.Pid) {
+		if p.remote && (r.remote == nil || p.command != strings.Join(r.remote.cmd.Args, " ")) {
 			found = append(found, p)
 		}
 	}

@@ -26,6 +26,8 @@ type run struct {
 	work string // where the commands run
 	home string // CODEX_HOME
 
+	far bool // the server's work folder is another one, which others see below /proc
+
 	id     string // stands in the environment of all that belongs to the run
 	model  *responses.Server
 	remote *program // the server, nil if the client started it
@@ -84,6 +86,13 @@ func newRun(t *testing.T, c client, s scenario) *run {
 			t.Skipf("%s may not know %s", command[0], strings.Join(s.flags, " "))
 		}
 		command = append(append(command, "--listen", "ws://127.0.0.1:0"), s.flags...)
+		if r.far = s.far && farPossible(); r.far {
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			command = append([]string{self, "far", r.work}, command...)
+		}
 		r.remote = start(t, command, r.work, append(r.env(), serverEnv(t)...))
 		url := r.url(t)
 		if s.linked {
@@ -191,6 +200,27 @@ func (r *run) write(t *testing.T, name, content string) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// served is the path of a file in the server's work folder.
+func (r *run) served(name string) string {
+	path := filepath.Join(r.work, filepath.FromSlash(name))
+	if r.far {
+		path = fmt.Sprintf("/proc/%d/root%s", r.remote.cmd.Process.Pid, path)
+	}
+	return path
+}
+
+// serve makes a file in the server's work folder.
+func (r *run) serve(t *testing.T, name string, content []byte) {
+	t.Helper()
+	path := r.served(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

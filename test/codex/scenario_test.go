@@ -27,6 +27,10 @@ type scenario struct {
 	// so it is spared the scenario.
 	flags []string
 
+	// far gives a server that the client dials a work folder of its own, where that is
+	// possible: what is found and changed there cannot be the client's doing.
+	far bool
+
 	// linked puts a link between client and server, for meanwhile to cut.
 	linked bool
 

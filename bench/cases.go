@@ -1,0 +1,459 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// The sizes of the work; large enough that starting and stopping do not count.
+const (
+	pipeBytes     = 1 << 30
+	terminalBytes = 128 << 20
+	seqLast       = 5_000_000
+	seqBytes      = 38_888_896
+	keys          = 500
+	keyPause      = 2 * time.Millisecond
+	startsAlone   = 300
+	startsFlying  = 2000
+	flying        = 64
+	fileBytes     = 8 << 20
+	fileTimes     = 20
+	metadataAlone = 2000
+	metadataMany  = 20_000
+	manyRequests  = 20_000
+	terminated    = 1000
+	idleClients   = 200
+	idleProcesses = 200
+)
+
+// cases are what is measured, each with what a perfect server could do.
+var cases = []benchCase{
+	{"pipe output", pipeOutput, pipeFloor},
+	{"terminal output", terminalOutput, terminalFloor},
+	{"seq", seqOutput, seqFloor},
+	{"keystroke", keystroke, keystrokeFloor},
+	{"start to closed", startToClosed, spawnFloor},
+	{"starts in flight", startsInFlight, nil},
+	{"requests in flight", requestsInFlight, nil},
+	{"read file", readFile, readFileFloor},
+	{"write file", writeFile, writeFileFloor},
+	{"metadata", metadata, metadataFloor},
+	{"terminate", terminateMany, nil},
+	{"memory", memory, nil},
+	{"stalled reader", stalledReader, nil},
+}
+
+// transfer measures the output of one command.
+func transfer(ctx context.Context, s *server, m *sample, tty bool, want int64, argv ...string) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	cpu, begin := s.cpu(), time.Now()
+	p, err := c.start(ctx, tty, nil, argv...)
+	if err != nil {
+		return err
+	}
+	if err := p.wait(ctx); err != nil {
+		return err
+	}
+	elapsed := time.Since(begin)
+	if p.bytes != want {
+		return fmt.Errorf("%d bytes came of %d", p.bytes, want)
+	}
+	m.add("throughput", "MB/s", higher, float64(want)/1e6/elapsed.Seconds())
+	m.add("server CPU per GB", "s", lower, (s.cpu()-cpu).Seconds()/(float64(want)/1e9))
+	m.add("chunk", "kB", higher, float64(want)/1e3/float64(p.chunks))
+	return nil
+}
+
+func zeros(n int) []string { return []string{"/usr/bin/head", "-c", strconv.Itoa(n), "/dev/zero"} }
+
+func pipeOutput(ctx context.Context, s *server, m *sample) error {
+	return transfer(ctx, s, m, false, pipeBytes, zeros(pipeBytes)...)
+}
+
+func terminalOutput(ctx context.Context, s *server, m *sample) error {
+	return transfer(ctx, s, m, true, terminalBytes, zeros(terminalBytes)...)
+}
+
+func seqOutput(ctx context.Context, s *server, m *sample) error {
+	return transfer(ctx, s, m, false, seqBytes, "/usr/bin/seq", "1", strconv.Itoa(seqLast))
+}
+
+// rawCat echoes as an editor does.
+var rawCat = []string{"/bin/sh", "-c", "stty raw -echo; echo ready; exec cat"}
+
+// keystroke measures the time from a key to its echo, with a pause between two
+// keys as people make, though a shorter one.
+func keystroke(ctx context.Context, s *server, m *sample) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	came := make(chan struct{}, 16)
+	p, err := c.start(ctx, true, func([]byte) { came <- struct{}{} }, rawCat...)
+	if err != nil {
+		return err
+	}
+	if _, err := readUntil(ctx, c, came); err != nil {
+		return err
+	}
+	n := 0
+	return latencies(ctx, m, "echo", keys, keyPause, func() error {
+		n++
+		if _, err := c.begin("process/write", map[string]any{
+			"processId": p.id, "writeId": strconv.Itoa(n), "chunk": "eA==",
+		}); err != nil {
+			return err
+		}
+		_, err := readUntil(ctx, c, came)
+		return err
+	})
+}
+
+// latencies measures n times how long f takes.
+func latencies(ctx context.Context, m *sample, what string, n int, pause time.Duration, f func() error) error {
+	times := make([]float64, n)
+	for i := range times {
+		begin := time.Now()
+		if err := f(); err != nil {
+			return err
+		}
+		times[i] = time.Since(begin).Seconds() * 1e6
+		if pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	slices.Sort(times)
+	m.add(what+" p50", "µs", lower, times[n/2])
+	m.add(what+" p99", "µs", lower, times[n*99/100])
+	return nil
+}
+
+func startToClosed(ctx context.Context, s *server, m *sample) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return latencies(ctx, m, "start to closed", startsAlone, 0, func() error { return c.runTrue(ctx) })
+}
+
+func (c *client) runTrue(ctx context.Context) error {
+	p, err := c.start(ctx, false, nil, "/bin/true")
+	if err != nil {
+		return err
+	}
+	return p.wait(ctx)
+}
+
+// inFlight calls f n times, by as many goroutines as may be in flight.
+func inFlight(n, flying int, f func() error) error {
+	var left atomic.Int64
+	left.Store(int64(n))
+	results := make(chan error, flying)
+	for range flying {
+		go func() {
+			for left.Add(-1) >= 0 {
+				if err := f(); err != nil {
+					left.Store(0)
+					results <- err
+					return
+				}
+			}
+			results <- nil
+		}()
+	}
+	var err error
+	for range flying {
+		err = errors.Join(err, <-results)
+	}
+	return err
+}
+
+func startsInFlight(ctx context.Context, s *server, m *sample) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	cpu, begin := s.cpu(), time.Now()
+	if err := inFlight(startsFlying, flying, func() error { return c.runTrue(ctx) }); err != nil {
+		return err
+	}
+	m.add("starts, 64 in flight", "/s", higher, startsFlying/time.Since(begin).Seconds())
+	m.add("server CPU per start", "ms", lower, (s.cpu()-cpu).Seconds()*1e3/startsFlying)
+	return nil
+}
+
+// requestsInFlight sends many requests before it reads one reply.
+func requestsInFlight(ctx context.Context, s *server, m *sample) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	stop := context.AfterFunc(ctx, c.close) // a server that reads no more before it is read
+	defer stop()
+	begin := time.Now()
+	answers := make([]chan reply, 0, manyRequests)
+	for range manyRequests {
+		answer, err := c.begin("fs/getMetadata", map[string]any{"path": "file:///"})
+		if err != nil {
+			break
+		}
+		answers = append(answers, answer)
+	}
+	answered := 0
+	for _, answer := range answers {
+		if _, err := c.await(ctx, answer); err != nil {
+			break
+		}
+		answered++
+	}
+	m.add("answered of 20,000 in flight", "", higher, float64(answered))
+	if answered == manyRequests {
+		m.add("20,000 in flight", "s", lower, time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+// file makes a file of zeros in a directory of its own.
+func file(size int) (path string, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return "", nil, err
+	}
+	path = filepath.Join(dir, "file")
+	return path, func() { _ = os.RemoveAll(dir) }, os.WriteFile(path, make([]byte, size), 0o644)
+}
+
+func fileRate(m *sample, begin time.Time) {
+	m.add("throughput", "MB/s", higher, fileTimes*fileBytes/1e6/time.Since(begin).Seconds())
+}
+
+func readFile(ctx context.Context, s *server, m *sample) error {
+	path, remove, err := file(fileBytes)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	for range fileTimes {
+		text, err := c.call(ctx, "fs/readFile", map[string]any{"path": "file://" + path})
+		if err != nil {
+			return err
+		}
+		if encoded, ok := member(text, `"dataBase64":"`, '"'); !ok || len(encoded) != base64.StdEncoding.EncodedLen(fileBytes) {
+			return fmt.Errorf("fs/readFile answered %d of %d bytes", len(encoded)/4*3, fileBytes)
+		}
+		c.reuse(text)
+	}
+	fileRate(m, begin)
+	return nil
+}
+
+func writeFile(ctx context.Context, s *server, m *sample) error {
+	path, remove, err := file(0)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	params, err := json.Marshal(map[string]any{"path": "file://" + path, "dataBase64": make([]byte, fileBytes)})
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	for range fileTimes {
+		if _, err := c.call(ctx, "fs/writeFile", json.RawMessage(params)); err != nil {
+			return err
+		}
+	}
+	fileRate(m, begin)
+	if info, err := os.Stat(path); err != nil || info.Size() != fileBytes {
+		return fmt.Errorf("the file that was written: %v, %w", info, err)
+	}
+	return nil
+}
+
+func metadata(ctx context.Context, s *server, m *sample) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	get := func() error {
+		_, err := c.call(ctx, "fs/getMetadata", map[string]any{"path": "file:///usr/bin/env"})
+		return err
+	}
+	if err := latencies(ctx, m, "alone", metadataAlone, 0, get); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := inFlight(metadataMany, flying, get); err != nil {
+		return err
+	}
+	m.add("64 in flight", "/s", higher, metadataMany/time.Since(begin).Seconds())
+	return nil
+}
+
+// sleepers starts n processes that do nothing.
+func (c *client) sleepers(ctx context.Context, n int) ([]*proc, error) {
+	procs := make([]*proc, 0, n)
+	for range n {
+		p, err := c.start(ctx, false, nil, "/bin/sleep", "10000")
+		if err != nil {
+			return procs, err
+		}
+		procs = append(procs, p)
+	}
+	return procs, nil
+}
+
+func (c *client) terminate(ctx context.Context, procs []*proc) error {
+	sent := make(chan error, 1)
+	go func() { // some servers do not read while nobody reads what they answer
+		var err error
+		for _, p := range procs {
+			_, failure := c.begin("process/terminate", map[string]any{"processId": p.id})
+			err = errors.Join(err, failure)
+		}
+		sent <- err
+	}()
+	for _, p := range procs {
+		if _, err := readUntil(ctx, c, p.done); err != nil {
+			return err
+		}
+	}
+	return <-sent
+}
+
+func terminateMany(ctx context.Context, s *server, m *sample) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	procs, err := c.sleepers(ctx, terminated)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := c.terminate(ctx, procs); err != nil {
+		return err
+	}
+	m.add("1,000 terminated", "ms", lower, time.Since(begin).Seconds()*1e3)
+	return nil
+}
+
+// settle gives a server time to become idle.
+func settle(ctx context.Context) error {
+	select {
+	case <-time.After(2 * time.Second):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func memory(ctx context.Context, s *server, m *sample) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	size, err := s.binarySize()
+	if err != nil {
+		return err
+	}
+	m.add("binary", "MB", lower, size/1e6)
+	if err := settle(ctx); err != nil {
+		return err
+	}
+	idle := s.rss()
+	m.add("idle", "MB", lower, idle/1e6)
+	for range idleClients {
+		if _, err := s.connect(ctx); err != nil {
+			return err
+		}
+	}
+	if err := settle(ctx); err != nil {
+		return err
+	}
+	connected := s.rss()
+	m.add("per idle connection", "kB", lower, (connected-idle)/1e3/idleClients)
+	procs, err := c.sleepers(ctx, idleProcesses)
+	if err != nil {
+		return err
+	}
+	if err := settle(ctx); err != nil {
+		return err
+	}
+	m.add("per live process", "kB", lower, (s.rss()-connected)/1e3/idleProcesses)
+	return c.terminate(ctx, procs)
+}
+
+// stalledReader has a reader that takes nothing of a GiB, and watches the
+// server's memory and a neighbour.
+func stalledReader(ctx context.Context, s *server, m *sample) error {
+	neighbour, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	median := func(s *sample) float64 { return s.values["start to closed p50"].Value }
+	times := func() (float64, error) {
+		probe := &sample{}
+		err := latencies(ctx, probe, "start to closed", startsAlone, 0, func() error { return neighbour.runTrue(ctx) })
+		return median(probe), err
+	}
+	normal, err := times()
+	if err != nil {
+		return err
+	}
+	reader, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	before := s.rss()
+	p, err := reader.start(ctx, false, nil, zeros(pipeBytes)...)
+	if err != nil {
+		return err
+	}
+	stalled, err := times()
+	if err == nil {
+		err = settle(ctx)
+	}
+	grown := s.rss() - before
+	if err != nil {
+		return err
+	}
+	if err := p.wait(ctx); err != nil {
+		return err
+	}
+	if p.bytes != pipeBytes {
+		return fmt.Errorf("%d bytes came of %d", p.bytes, pipeBytes)
+	}
+	m.add("memory growth", "MB", lower, grown/1e6)
+	m.add("neighbour's start, against before", "", lower, stalled/normal)
+	return nil
+}

@@ -1,0 +1,340 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"execserver/internal/spare"
+	"execserver/transport"
+)
+
+// client is a connection that costs as little as possible, for what it costs
+// would count against the server: whoever waits for something reads, so that
+// nothing passes from one goroutine to another while there is but one. Nobody
+// reads while nobody waits. It checks that the events of every process come
+// without gaps or repeats.
+type client struct {
+	conn    transport.Conn
+	reading chan struct{} // holds a token while nobody reads
+	buf     []byte        // of who reads
+	spare   []byte        // the next buf
+
+	writing sync.Mutex
+
+	mu      sync.Mutex
+	nextID  int
+	waiting map[int]chan reply
+	procs   map[string]*proc
+}
+
+type reply struct {
+	text []byte // of the whole message; a large one should be given to reuse
+	err  error
+}
+
+// proc is what has come of a process.
+type proc struct {
+	client   *client
+	id       string
+	seq      uint64
+	bytes    int64
+	chunks   int64
+	exitCode int
+	pending  map[uint64]event // that came before their turn
+	output   func(encoded []byte)
+	done     chan struct{} // closed when closed
+}
+
+type event struct {
+	kind  byte // o, e, c
+	bytes int
+	code  int
+}
+
+func dial(ctx context.Context, url string) (*client, error) {
+	conn, err := transport.Dial(ctx, url, &transport.DialOptions{MaxMessageBytes: 1 << 30})
+	if err != nil {
+		return nil, err
+	}
+	c := &client{conn: conn, reading: make(chan struct{}, 1), waiting: map[int]chan reply{}, procs: map[string]*proc{}}
+	c.reading <- struct{}{}
+	c.buf = make([]byte, 0, 4<<10)
+	if _, err := c.call(ctx, "initialize", map[string]any{"clientName": "bench"}); err != nil {
+		c.close()
+		return nil, err
+	}
+	if err := c.send([]byte(`{"method":"initialized"}`)); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *client) close() {
+	_ = c.conn.Close(transport.Reason{})
+}
+
+func (c *client) send(msg []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.conn.Write(msg)
+}
+
+// request encodes a request and makes a place for its reply.
+func (c *client) request(method string, params any) (msg []byte, answer chan reply, err error) {
+	text, encoded := params.(json.RawMessage)
+	if !encoded {
+		if text, err = json.Marshal(params); err != nil {
+			return nil, nil, err
+		}
+	}
+	answer = make(chan reply, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nextID++
+	c.waiting[c.nextID] = answer
+	return fmt.Appendf(spare.Get(len(text)+200), `{"id":%d,"method":%q,"params":%s}`, c.nextID, method, text), answer, nil
+}
+
+// begin sends a request; await waits for its reply.
+func (c *client) begin(method string, params any) (chan reply, error) {
+	msg, answer, err := c.request(method, params)
+	if err != nil {
+		return nil, err
+	}
+	defer spare.Put(msg)
+	return answer, c.send(msg)
+}
+
+// await waits for the answer to a request.
+func (c *client) await(ctx context.Context, answer chan reply) ([]byte, error) {
+	r, err := readUntil(ctx, c, answer)
+	return r.text, errors.Join(err, r.err)
+}
+
+// readUntil waits until ready has something; when several wait, one of them takes
+// the messages for all.
+func readUntil[T any](ctx context.Context, c *client, ready <-chan T) (v T, err error) {
+	stop := context.AfterFunc(ctx, c.close)
+	defer stop()
+	select {
+	case v = <-ready:
+		return v, nil
+	case <-c.reading:
+		defer func() { c.reading <- struct{}{} }()
+	}
+	for {
+		select {
+		case v = <-ready:
+			return v, nil
+		default:
+		}
+		if c.buf, err = c.conn.Read(c.buf[:0]); err == nil {
+			err = c.message(c.buf)
+		}
+		if err != nil {
+			return v, errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// call sends a request and returns the message of its result.
+func (c *client) call(ctx context.Context, method string, params any) ([]byte, error) {
+	answer, err := c.begin(method, params)
+	if err != nil {
+		return nil, err
+	}
+	text, err := c.await(ctx, answer)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	return text, nil
+}
+
+// startParams asks for a process that may be told from others by its id.
+type startParams struct {
+	ProcessID string            `json:"processId"`
+	Argv      []string          `json:"argv"`
+	Cwd       string            `json:"cwd"`
+	Env       map[string]string `json:"env"`
+	TTY       bool              `json:"tty"`
+	PipeStdin bool              `json:"pipeStdin"`
+}
+
+func (c *client) newProc(tty bool, argv ...string) (*proc, startParams) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nextID++
+	p := &proc{client: c, id: "p" + strconv.Itoa(c.nextID), done: make(chan struct{})}
+	c.procs[p.id] = p
+	return p, startParams{
+		ProcessID: p.id, Argv: argv, Cwd: "file:///", TTY: tty,
+		Env: map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin"},
+	}
+}
+
+// start starts a process; output, if any, gets its chunks, still in base64.
+func (c *client) start(ctx context.Context, tty bool, output func([]byte), argv ...string) (*proc, error) {
+	p, params := c.newProc(tty, argv...)
+	p.output = output
+	_, err := c.call(ctx, "process/start", params)
+	return p, err
+}
+
+// wait waits until the process has closed, and for an exit code of 0.
+func (p *proc) wait(ctx context.Context) error {
+	_, err := readUntil(ctx, p.client, p.done)
+	if err == nil && p.exitCode != 0 {
+		err = fmt.Errorf("%s: exit code %d", p.id, p.exitCode)
+	}
+	return err
+}
+
+var outputPrefix = []byte(`{"method":"process/output"`)
+
+func (c *client) message(msg []byte) error {
+	if bytes.HasPrefix(msg, outputPrefix) {
+		return c.outputEvent(msg)
+	}
+	var m struct {
+		ID     *int
+		Method string
+		Params struct {
+			ProcessID string
+			Seq       uint64
+			ExitCode  int
+		}
+		Error *struct{ Message string }
+	}
+	switch {
+	case bytes.HasPrefix(msg, []byte(`{"id":`)) && len(msg) > largeReply: // a file, perhaps
+		m.ID = new(int)
+		digits, _, _ := bytes.Cut(msg[6:30], []byte(","))
+		if n, err := strconv.Atoi(string(digits)); err == nil {
+			*m.ID = n
+		}
+	default:
+		if err := json.Unmarshal(msg, &m); err != nil {
+			return fmt.Errorf("message %.100q: %w", msg, err)
+		}
+	}
+	switch m.Method {
+	case "process/exited":
+		return c.event(m.Params.ProcessID, m.Params.Seq, event{kind: 'e', code: m.Params.ExitCode}, nil)
+	case "process/closed":
+		return c.event(m.Params.ProcessID, m.Params.Seq, event{kind: 'c'}, nil)
+	}
+	if m.ID == nil {
+		return nil
+	}
+	c.mu.Lock()
+	answer := c.waiting[*m.ID]
+	delete(c.waiting, *m.ID)
+	c.mu.Unlock()
+	if answer == nil {
+		return fmt.Errorf("reply to nothing: %.100q", msg)
+	}
+	r := reply{text: msg}
+	if len(msg) > largeReply {
+		c.buf, c.spare = c.spare, nil
+	} else {
+		r.text = bytes.Clone(msg)
+	}
+	if m.Error != nil {
+		r.err = errors.New(m.Error.Message)
+	}
+	answer <- r
+	return nil
+}
+
+// largeReply is a size from which on memory is worth reusing.
+const largeReply = 4096
+
+// reuse takes back the memory of a reply; one goroutine calls at a time.
+func (c *client) reuse(text []byte) {
+	if len(text) > largeReply {
+		c.spare = text[:0]
+	}
+}
+
+// outputEvent reads the members that count without decoding the rest.
+func (c *client) outputEvent(msg []byte) error {
+	id, ok1 := member(msg, `"processId":"`, '"')
+	digits, ok2 := member(msg, `"seq":`, ',')
+	encoded, ok3 := member(msg, `"chunk":"`, '"')
+	seq, err := strconv.ParseUint(string(digits), 10, 64)
+	if !ok1 || !ok2 || !ok3 || err != nil {
+		return fmt.Errorf("cannot read %.200q", msg)
+	}
+	n := len(encoded) / 4 * 3
+	if bytes.HasSuffix(encoded, []byte("==")) {
+		n -= 2
+	} else if bytes.HasSuffix(encoded, []byte("=")) {
+		n--
+	}
+	return c.event(string(id), seq, event{kind: 'o', bytes: n}, encoded)
+}
+
+func member(msg []byte, name string, end byte) ([]byte, bool) {
+	i := bytes.Index(msg, []byte(name))
+	if i < 0 {
+		return nil, false
+	}
+	value := msg[i+len(name):]
+	j := bytes.IndexByte(value, end)
+	if j < 0 {
+		return nil, false
+	}
+	return value[:j], true
+}
+
+// event takes an event of a process; some servers send them out of order.
+func (c *client) event(id string, seq uint64, e event, encoded []byte) error {
+	c.mu.Lock()
+	p := c.procs[id]
+	c.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	if e.kind == 'o' && p.output != nil {
+		p.output(encoded)
+	}
+	if seq <= p.seq {
+		return fmt.Errorf("process %s: event %d came twice", id, seq)
+	}
+	if seq > p.seq+1 {
+		if p.pending == nil {
+			p.pending = map[uint64]event{}
+		}
+		p.pending[seq] = e
+		return nil
+	}
+	for ok := true; ok; e, ok = p.pending[p.seq+1] {
+		p.seq++
+		delete(p.pending, p.seq)
+		p.take(e)
+	}
+	return nil
+}
+
+func (p *proc) take(e event) {
+	switch e.kind {
+	case 'o':
+		p.bytes += int64(e.bytes)
+		p.chunks++
+	case 'e':
+		p.exitCode = e.code
+	case 'c':
+		p.client.mu.Lock()
+		delete(p.client.procs, p.id)
+		p.client.mu.Unlock()
+		close(p.done)
+	}
+}

@@ -1,0 +1,187 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The floors do the same work with the least that any server must do.
+
+func pipeFloor(ctx context.Context, m *sample) error {
+	return readFloor(ctx, m, pipeBytes, zeros(pipeBytes)...)
+}
+
+func seqFloor(ctx context.Context, m *sample) error {
+	return readFloor(ctx, m, seqBytes, "/usr/bin/seq", "1", strconv.Itoa(seqLast))
+}
+
+// readFloor reads the output of a command from a pipe.
+func readFloor(ctx context.Context, m *sample, want int64, argv ...string) error {
+	begin := time.Now()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return err
+	}
+	n, err := drain(out)
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		return err
+	}
+	return floorRate(m, begin, n, want)
+}
+
+func floorRate(m *sample, begin time.Time, n, want int64) error {
+	if n != want {
+		return fmt.Errorf("%d bytes came of %d", n, want)
+	}
+	m.add("throughput", "MB/s", higher, float64(n)/1e6/time.Since(begin).Seconds())
+	return nil
+}
+
+// drain reads to the end; io.Copy would splice.
+func drain(r io.Reader) (n int64, err error) {
+	buf := make([]byte, 64<<10)
+	for {
+		k, err := r.Read(buf)
+		n += int64(k)
+		switch {
+		case err == io.EOF, errors.Is(err, syscall.EIO): // EIO ends a terminal
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+	}
+}
+
+// startTerminal starts a command on a terminal of its own.
+func startTerminal(ctx context.Context, argv ...string) (*os.File, *exec.Cmd, error) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		_ = master.Close()
+		return nil, nil, err
+	}
+	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		_ = master.Close()
+		return nil, nil, err
+	}
+	defer slave.Close()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		_ = master.Close()
+		return nil, nil, err
+	}
+	return master, cmd, nil
+}
+
+func terminalFloor(ctx context.Context, m *sample) error {
+	begin := time.Now()
+	master, cmd, err := startTerminal(ctx, zeros(terminalBytes)...)
+	if err != nil {
+		return err
+	}
+	defer master.Close()
+	n, err := drain(master)
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		return err
+	}
+	return floorRate(m, begin, n, terminalBytes)
+}
+
+func keystrokeFloor(ctx context.Context, m *sample) error {
+	master, cmd, err := startTerminal(ctx, rawCat...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = master.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	}()
+	buf := make([]byte, 4096)
+	if _, err := master.Read(buf); err != nil {
+		return err
+	}
+	return latencies(ctx, m, "echo", keys, keyPause, func() error {
+		if _, err := master.Write([]byte("x")); err != nil {
+			return err
+		}
+		_, err := master.Read(buf)
+		return err
+	})
+}
+
+func spawnFloor(ctx context.Context, m *sample) error {
+	return latencies(ctx, m, "start to closed", startsAlone, 0, func() error {
+		cmd := exec.CommandContext(ctx, "/bin/true")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		_, err := cmd.Output()
+		return err
+	})
+}
+
+func readFileFloor(_ context.Context, m *sample) error {
+	path, remove, err := file(fileBytes)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	begin := time.Now()
+	for range fileTimes {
+		if _, err := os.ReadFile(path); err != nil {
+			return err
+		}
+	}
+	fileRate(m, begin)
+	return nil
+}
+
+func writeFileFloor(_ context.Context, m *sample) error {
+	path, remove, err := file(0)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	data := make([]byte, fileBytes)
+	begin := time.Now()
+	for range fileTimes {
+		if err := os.WriteFile(path+".new", data, 0o644); err != nil {
+			return err
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			return err
+		}
+	}
+	fileRate(m, begin)
+	return nil
+}
+
+func metadataFloor(ctx context.Context, m *sample) error {
+	return latencies(ctx, m, "alone", metadataAlone, 0, func() error {
+		_, err := os.Stat("/usr/bin/env")
+		return err
+	})
+}

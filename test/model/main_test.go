@@ -1,0 +1,114 @@
+//go:build linux
+
+// Package model does random things to a server and compares what it says with a
+// model that is too simple to be wrong: a process is what was written to it and
+// how it may have ended.
+//
+//	MODEL_STEPS=100000 go test -race ./test/model
+//	MODEL_SEED=1 go test ./test/model
+package model
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"execserver/server"
+	"execserver/session"
+)
+
+func TestMain(m *testing.M) {
+	// The thread that spawns children must live as long as the program.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+}
+
+// stepsPerSession is how long one session is used; each begins anew.
+const stepsPerSession = 250
+
+func TestModel(t *testing.T) {
+	steps, seed := number(t, "MODEL_STEPS", 3000), number(t, "MODEL_SEED", uint64(time.Now().UnixNano()))
+	t.Logf("%d steps; MODEL_SEED=%d repeats them", steps, seed)
+	srv := server.New(&server.Options{
+		// A client that is held up is not taken for one without pings, whose
+		// output counts as acknowledged when it is sent; and nothing goes on by
+		// chance.
+		ProbeTimeout: time.Hour,
+		PingInterval: time.Hour,
+		Session:      session.Options{RetainedBytes: 64 << 10, DetachedTTL: time.Hour},
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.ServeWebSocket(narrow{l})
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			var stuck strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&stuck, 1)
+			t.Errorf("the server does not end: %v; it has\n%s", err, stuck.String())
+		}
+	}()
+	counts := make(map[string]int)
+	for done := uint64(0); done < steps && !t.Failed(); done += stepsPerSession {
+		d := newDriver(t, "ws://"+l.Addr().String(), seed, done)
+		d.run(int(min(stepsPerSession, steps-done)))
+		if done%10_000 == 0 && done > 0 {
+			t.Logf("%d steps done", done)
+		}
+		for name, n := range d.counts {
+			counts[name] += n
+		}
+	}
+	t.Logf("steps: %v", counts)
+}
+
+// socketBuffer is small, so that a slow reader is noticed soon.
+const socketBuffer = 4 << 10
+
+// narrow is a listener whose connections hold little on their way.
+type narrow struct{ net.Listener }
+
+func (l narrow) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		err = conn.(*net.TCPConn).SetWriteBuffer(socketBuffer)
+	}
+	return conn, err
+}
+
+// client makes connections that hold little as well.
+var client = &http.Client{Transport: &http.Transport{
+	DisableKeepAlives: true,
+	DialContext: (&net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		var failed error
+		err := raw.Control(func(fd uintptr) {
+			failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, socketBuffer)
+		})
+		return errors.Join(err, failed)
+	}}).DialContext,
+}}
+
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}

@@ -1,0 +1,59 @@
+//go:build linux
+
+package model
+
+import (
+	"encoding/json"
+	"sync"
+)
+
+// tap is where the events of one connection come out.
+type tap struct {
+	mu     sync.Mutex
+	turned sync.Cond
+	held   bool
+	dead   bool
+	handle func(method string, params json.RawMessage)
+}
+
+func newTap(handle func(string, json.RawMessage)) *tap {
+	t := &tap{handle: handle}
+	t.turned.L = &t.mu
+	return t
+}
+
+// notify passes an event on, when the tap is open.
+func (t *tap) notify(method string, params json.RawMessage) {
+	t.mu.Lock()
+	for t.held && !t.dead {
+		t.turned.Wait()
+	}
+	dead, handle := t.dead, t.handle
+	t.mu.Unlock()
+	if !dead {
+		handle(method, params)
+	}
+}
+
+// hold keeps events back, as a client does that is busy.
+func (t *tap) hold(held bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = held
+	t.turned.Broadcast()
+}
+
+// kill loses what has not come out yet.
+func (t *tap) kill() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dead = true
+	t.turned.Broadcast()
+}
+
+// redirect sends the events that come later elsewhere.
+func (t *tap) redirect(handle func(string, json.RawMessage)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.handle = handle
+}
