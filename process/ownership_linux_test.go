@@ -289,15 +289,18 @@ func ownedBackground(t *testing.T, o *process.Ownership) {
 	}
 
 	listed := make(map[int]process.Background)
-	for _, b := range mine.Background() {
-		listed[b.Pid] = b
-	}
+	testkit.WaitFor(t, testTimeout, func() error { // the shell may have forked and not executed it yet
+		for _, b := range mine.Background() {
+			listed[b.Pid] = b
+		}
+		if b := listed[sleeper]; b.Name != "shell" || len(b.Argv) != 2 || b.Argv[1] != "1000" {
+			return fmt.Errorf("the sleeper is listed as %+v", b)
+		}
+		return nil
+	})
 	self, _ := os.Executable()
 	if b := listed[pid]; len(listed) != 2 || b.Name != "daemon" || b.Parent == 0 || len(b.Argv) != 3 || b.Argv[0] != self || b.Argv[1] != word {
 		t.Errorf("Background is %+v, want %d and %d", listed, pid, sleeper)
-	}
-	if b := listed[sleeper]; b.Name != "shell" || len(b.Argv) != 2 || b.Argv[1] != "1000" {
-		t.Errorf("the sleeper is listed as %+v", b)
 	}
 	if list := other.Background(); len(list) != 0 {
 		t.Errorf("another owner has %+v", list)
