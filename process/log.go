@@ -44,6 +44,7 @@ type Log struct {
 	aborted bool          // output is not waited for any more
 	waiting int           // streams that wait for room
 	pace    pace
+	spare   []*segment
 
 	streams   []streamRecord
 	headLimit int    // bytes of each stream's beginning that outlive eviction
@@ -62,6 +63,7 @@ type chunk struct {
 	offset uint64 // bytes of output before it
 	stamp  uint64 // orders chunks over all processes by age
 	sealed bool   // somebody has seen it
+	in     *segment
 }
 
 func (c *chunk) cost() int64 { return int64(len(c.Data)) + chunkCost }
@@ -96,27 +98,38 @@ type Event struct {
 	Exit   protocol.ExitRecord // Exited
 
 	Waiting bool // output waits until this is acknowledged
+
+	in *segment // that is borrowed
 }
 
 // Next returns the first event after the number, if there is one. A chunk that
-// it returns does not grow any more.
+// it returns does not grow any more; its data are the caller's to keep.
 func (l *Log) Next(after uint64) (Event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	e, c := l.nextLocked(after)
+	if c != nil {
+		c.keepLocked()
+	}
+	return e, e.Kind != 0
+}
+
+// nextLocked returns the first event after the number, and the chunk that it is of.
+func (l *Log) nextLocked(after uint64) (Event, *chunk) {
 	i := l.firstAfterLocked(after)
 	hasExit := l.exitSeq > after
 	if i < len(l.chunks) && !(hasExit && l.exitSeq < l.chunks[i].Seq) {
 		c := &l.chunks[i]
 		c.sealed = true
-		return Event{Kind: Output, Seq: c.Seq, Offset: c.offset, Output: c.Chunk, Waiting: l.waiting > 0}, true
+		return Event{Kind: Output, Seq: c.Seq, Offset: c.offset, Output: c.Chunk, Waiting: l.waiting > 0}, c
 	}
 	switch {
 	case hasExit:
-		return Event{Kind: Exited, Seq: l.exitSeq, Offset: l.exitOffset, Exit: l.exit}, true
+		return Event{Kind: Exited, Seq: l.exitSeq, Offset: l.exitOffset, Exit: l.exit}, nil
 	case l.closedSeq > after:
-		return Event{Kind: Closed, Seq: l.closedSeq, Offset: l.total}, true
+		return Event{Kind: Closed, Seq: l.closedSeq, Offset: l.total}, nil
 	}
-	return Event{}, false
+	return Event{}, nil
 }
 
 // firstAfterLocked is the index of the first chunk after the number.
@@ -156,8 +169,9 @@ func (l *Log) Poll(after uint64) {
 }
 
 // append adds output; data belongs to the log from then on, and is contiguous
-// with the chunk before where the memory of the two is.
-func (l *Log) append(stream string, data []byte) {
+// with the chunk before where the memory of the two is: in the segment, or of its
+// own when that is nil.
+func (l *Log) append(stream string, data []byte, in *segment) {
 	l.mu.Lock()
 	if l.aborted {
 		l.droppedBytes += uint64(len(data))
@@ -171,7 +185,10 @@ func (l *Log) append(stream string, data []byte) {
 		l.last++
 		c := chunk{
 			Chunk:  protocol.Chunk{Seq: l.last, Stream: stream, Data: data},
-			offset: l.total, stamp: l.budget.stamp(),
+			offset: l.total, stamp: l.budget.stamp(), in: in,
+		}
+		if in != nil {
+			in.users++
 		}
 		cost = c.cost()
 		l.chunks = append(l.chunks, c)
@@ -231,6 +248,7 @@ func (l *Log) evictOldestLocked() bool {
 	l.cost -= freed
 	l.budget.use(-freed)
 	l.droppedBytes += uint64(len(c.Data))
+	l.leaveLocked(c.in)
 	*c = chunk{}
 	l.chunks = l.chunks[1:]
 	return true
@@ -327,6 +345,7 @@ func (l *Log) closed() {
 	l.mu.Lock()
 	l.last++
 	l.closedSeq = l.last
+	l.spare = nil
 	l.signalLocked()
 	l.mu.Unlock()
 	l.notify()
@@ -344,7 +363,7 @@ func (l *Log) signalLocked() {
 func (l *Log) release() {
 	l.mu.Lock()
 	l.budget.use(-l.cost)
-	l.cost, l.chunks = 0, nil
+	l.cost, l.chunks, l.spare = 0, nil, nil
 	l.dropHeadsLocked()
 	l.aborted = true
 	l.pace.stop()
@@ -378,6 +397,7 @@ func (l *Log) Read(after uint64, maxBytes *uint64) *protocol.ReadResult {
 		}
 		size += n
 		c.sealed = true
+		c.keepLocked()
 		r.Chunks = append(r.Chunks, c.Chunk)
 		if maxBytes != nil && size >= *maxBytes {
 			break

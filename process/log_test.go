@@ -13,6 +13,8 @@ import (
 // compares the log with a plain slice of everything ever appended.
 func FuzzLogAgainstSlice(f *testing.F) {
 	f.Add([]byte{0, 10, 1, 20, 2, 0, 3, 5, 0, 200, 4, 1, 2, 0})
+	f.Add(bytes.Repeat([]byte{0, 200, 2, 1, 3, 250, 6, 0}, 40))
+	f.Add(bytes.Repeat([]byte{0, 200, 2, 0, 3, 250}, 60))
 	f.Add([]byte("append some, read some, acknowledge some"))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		ops = ops[:min(len(ops), 400)] // every step is checked against everything
@@ -21,34 +23,40 @@ func FuzzLogAgainstSlice(f *testing.F) {
 		l := newLog(limit, budget, func() {}, func() {})
 		defer l.release()
 		var everything, streams []byte // each byte appended, and its stream
-		var segment []byte
-		told := make(map[uint64]string) // what Next said of each number
+		var in *segment
+		var kept, borrowed []given      // by Next, by Borrow
+		told := make(map[uint64]string) // what they said of each number
 		var cursor uint64
 		for i := 0; i+1 < len(ops); i += 2 {
-			op, arg := ops[i]%6, int(ops[i+1])
+			op, arg := ops[i]%7, int(ops[i+1])
 			switch op {
 			case 0, 1:
-				n := arg*7 + 1
-				if cap(segment)-len(segment) < n {
-					segment = make([]byte, 0, max(n, 1024))
-				}
+				n := arg*4 + 1
 				if !l.roomNow() {
 					continue // the reader of a real stream would wait
 				}
-				from := len(segment)
-				segment = segment[:from+n]
+				if in == nil || cap(in.buf)-len(in.buf) < n {
+					in = l.nextSegment(in, 1024)
+				}
+				from := len(in.buf)
+				in.buf = in.buf[:from+n]
 				for j := range n {
-					segment[from+j] = byte(len(everything))
-					everything = append(everything, segment[from+j])
+					in.buf[from+j] = byte(len(everything) * 7)
+					everything = append(everything, in.buf[from+j])
 					streams = append(streams, op)
 				}
-				l.append([]string{protocol.Stdout, protocol.Stderr}[op], segment[from:])
+				l.append([]string{protocol.Stdout, protocol.Stderr}[op], in.buf[from:], in)
 			case 2:
 				for {
-					e, ok := l.Next(cursor)
+					next, list := l.Borrow, &borrowed
+					if arg == 0 {
+						next, list = l.Next, &kept
+					}
+					e, ok := next(cursor)
 					if !ok {
 						break
 					}
+					*list = append(*list, given{e, string(e.Output.Data)})
 					if e.Seq != cursor+1 && e.Seq != l.chunks[0].Seq {
 						t.Fatalf("event %d after %d, although %d is retained", e.Seq, cursor, l.chunks[0].Seq)
 					}
@@ -61,6 +69,15 @@ func FuzzLogAgainstSlice(f *testing.F) {
 				l.SetEvict(arg%2 == 0)
 			case 5:
 				checkRead(t, l, uint64(arg), uint64(arg)*3)
+			case 6:
+				for _, g := range borrowed {
+					g.check(t)
+					l.Return(g.event)
+				}
+				borrowed = nil
+			}
+			for _, g := range kept {
+				g.check(t)
 			}
 			checkLog(t, l, everything, streams, told)
 			if l.cost > limit+maxChunkBytes {
@@ -71,6 +88,19 @@ func FuzzLogAgainstSlice(f *testing.F) {
 			}
 		}
 	})
+}
+
+// given is an event, and what its data were when it was given out.
+type given struct {
+	event Event
+	data  string
+}
+
+func (g given) check(t *testing.T) {
+	t.Helper()
+	if string(g.event.Output.Data) != g.data {
+		t.Fatalf("event %d has changed in the hands of who has it", g.event.Seq)
+	}
 }
 
 // checkLog holds what the log retains against the slice: it is the end of
@@ -136,7 +166,7 @@ func checkRead(t *testing.T, l *Log, after, maxBytes uint64) {
 	}
 }
 
-func appendText(l *Log, stream, text string) { l.append(stream, []byte(text)) }
+func appendText(l *Log, stream, text string) { l.append(stream, []byte(text), nil) }
 
 func TestReadRules(t *testing.T) {
 	l := newLog(1<<20, NewBudget(1<<20), func() {}, func() {})
@@ -175,7 +205,7 @@ func TestReadRules(t *testing.T) {
 func TestEvictionIsTold(t *testing.T) {
 	l := newLog(1000, NewBudget(1<<20), func() {}, func() {})
 	for i := range 20 {
-		l.append(protocol.Stdout, bytes.Repeat([]byte{byte(i)}, 100))
+		l.append(protocol.Stdout, bytes.Repeat([]byte{byte(i)}, 100), nil)
 		l.Ack(uint64(i + 1))
 		if _, ok := l.Next(uint64(i)); !ok { // sealed, so that it does not grow
 			t.Fatal("no event")
@@ -190,7 +220,7 @@ func TestEvictionIsTold(t *testing.T) {
 // What the owner may not have seen is not evicted: the child waits.
 func TestUnacknowledgedOutputBlocks(t *testing.T) {
 	l := newLog(1000, NewBudget(1<<20), func() {}, func() {})
-	l.append(protocol.Stdout, make([]byte, 1000))
+	l.append(protocol.Stdout, make([]byte, 1000), nil)
 	room := make(chan int)
 	wait := func() { room <- l.waitRoom() }
 	go wait()
@@ -203,14 +233,14 @@ func TestUnacknowledgedOutputBlocks(t *testing.T) {
 	if n := <-room; n == 0 {
 		t.Error("no room after the acknowledgement")
 	}
-	l.append(protocol.Stdout, make([]byte, 1000))
+	l.append(protocol.Stdout, make([]byte, 1000), nil)
 	go wait()
 	l.SetEvict(true)
 	if n := <-room; n == 0 {
 		t.Error("no room although eviction is allowed")
 	}
 	l.SetEvict(false)
-	l.append(protocol.Stdout, make([]byte, 1000))
+	l.append(protocol.Stdout, make([]byte, 1000), nil)
 	go wait()
 	l.abort()
 	if n := <-room; n != 0 {
@@ -221,9 +251,9 @@ func TestUnacknowledgedOutputBlocks(t *testing.T) {
 // A reader that polls keeps what it has not read, although it was delivered.
 func TestPollingReaderIsProtected(t *testing.T) {
 	l := newLog(1000, NewBudget(1<<20), func() {}, func() {})
-	l.append(protocol.Stdout, make([]byte, 600))
+	l.append(protocol.Stdout, make([]byte, 600), nil)
 	l.Next(0)
-	l.append(protocol.Stdout, make([]byte, 600))
+	l.append(protocol.Stdout, make([]byte, 600), nil)
 	l.Next(1)
 	l.Ack(2)
 	l.Poll(0)
@@ -242,7 +272,7 @@ func TestBudgetEvictsTheOldest(t *testing.T) {
 	logs := []*Log{newLog(1<<20, budget, func() {}, func() {}), newLog(1<<20, budget, func() {}, func() {})}
 	for i := range 36 {
 		l := logs[i%2]
-		l.append(protocol.Stdout, make([]byte, 50))
+		l.append(protocol.Stdout, make([]byte, 50), nil)
 		l.Next(l.Last() - 1)
 		l.Ack(l.Last())
 	}
@@ -272,7 +302,7 @@ func TestChunksGrowUntilSeen(t *testing.T) {
 	add := func(n int) {
 		from := len(memory)
 		memory = memory[:from+n]
-		l.append(protocol.Stdout, memory[from:])
+		l.append(protocol.Stdout, memory[from:], nil)
 	}
 	add(10)
 	add(10)

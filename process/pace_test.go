@@ -29,7 +29,7 @@ func TestOutputIsToldInTime(t *testing.T) {
 		write := func(n int) {
 			from := len(segment)
 			segment = segment[:from+n]
-			l.append(protocol.Stdout, segment[from:])
+			l.append(protocol.Stdout, segment[from:], nil)
 		}
 		check := func(when string, want int) {
 			t.Helper()

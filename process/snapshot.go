@@ -100,7 +100,7 @@ func (l *Log) hold() (map[string]*heldStream, Status) {
 	}
 	for i := range l.chunks {
 		h := held[l.chunks[i].Stream]
-		h.tail = append(h.tail, l.chunks[i].Data)
+		h.tail = append(h.tail, l.chunks[i].keepLocked())
 	}
 	return held, l.statusLocked()
 }

@@ -28,7 +28,7 @@ func TestSnapshotAgainstSlices(t *testing.T) {
 				data[i] = byte(random.IntN(256))
 			}
 			written[name] = append(written[name], data...)
-			l.append(name, data)
+			l.append(name, data, nil)
 			l.Ack(l.Last())
 			var bound *uint64
 			if random.IntN(2) == 0 {
@@ -88,9 +88,9 @@ func TestWhatIsSeenDoesNotGrow(t *testing.T) {
 	} {
 		l := newLog(1<<20, NewBudget(1<<20), func() {}, func() {})
 		memory := make([]byte, 0, 100)
-		l.append(protocol.Stdout, memory[:10])
+		l.append(protocol.Stdout, memory[:10], nil)
 		see(l)
-		l.append(protocol.Stdout, memory[10:20])
+		l.append(protocol.Stdout, memory[10:20], nil)
 		if l.last != 2 {
 			t.Errorf("%s: the chunk has grown", name)
 		}
@@ -100,11 +100,11 @@ func TestWhatIsSeenDoesNotGrow(t *testing.T) {
 func TestPositions(t *testing.T) {
 	l := newLog(1000, NewBudget(1<<20), func() {}, func() {})
 	for range 5 {
-		l.append(protocol.Stdout, make([]byte, 100))
+		l.append(protocol.Stdout, make([]byte, 100), nil)
 		l.sealLocked()
 	}
 	l.exited(protocol.ExitRecord{ExitCode: 1})
-	l.append(protocol.Stdout, make([]byte, 50))
+	l.append(protocol.Stdout, make([]byte, 50), nil)
 	l.closed()
 	if got, want := l.Ack(2), (Position{2, 200}); got != want || l.Acked() != want {
 		t.Errorf("acknowledged up to %+v", got)
@@ -133,7 +133,7 @@ func TestBudgetTakesHeadsLast(t *testing.T) {
 	budget := NewBudget(20_000)
 	old := newLog(4000, budget, func() {}, func() {})
 	for range 100 {
-		old.append(protocol.Stdout, make([]byte, 100))
+		old.append(protocol.Stdout, make([]byte, 100), nil)
 		old.Ack(old.Last())
 	}
 	if head := old.streams[0].head; len(head) != 500 {
@@ -141,13 +141,13 @@ func TestBudgetTakesHeadsLast(t *testing.T) {
 	}
 	young := newLog(1<<20, budget, func() {}, func() {})
 	for budget.Used() < 20_000 {
-		young.append(protocol.Stdout, make([]byte, 100)) // not acknowledged
+		young.append(protocol.Stdout, make([]byte, 100), nil) // not acknowledged
 	}
 	if n := young.waitRoom(); n == 0 || len(old.streams[0].head) != 500 {
 		t.Fatalf("room for %d bytes, the head has %d", n, len(old.streams[0].head))
 	}
 	for budget.Used() < 20_000 {
-		young.append(protocol.Stdout, make([]byte, 100))
+		young.append(protocol.Stdout, make([]byte, 100), nil)
 	}
 	room := make(chan int)
 	go func() { room <- young.waitRoom() }()
@@ -159,9 +159,9 @@ func TestBudgetTakesHeadsLast(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the child waits for what could be given up")
 	}
-	old.append(protocol.Stdout, make([]byte, 4000))
+	old.append(protocol.Stdout, make([]byte, 4000), nil)
 	old.Ack(old.Last())
-	old.append(protocol.Stdout, make([]byte, 4000))
+	old.append(protocol.Stdout, make([]byte, 4000), nil)
 	if len(old.streams[0].head) != 0 {
 		t.Error("a later part was taken for the beginning")
 	}
@@ -171,7 +171,7 @@ func TestWaitExit(t *testing.T) {
 	l := newLog(1<<20, NewBudget(1<<20), func() {}, func() {})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	l.append(protocol.Stdout, []byte("x"))
+	l.append(protocol.Stdout, []byte("x"), nil)
 	if l.WaitExit(ctx); ctx.Err() == nil {
 		t.Error("returned before the exit")
 	}

@@ -17,7 +17,7 @@ type stream struct {
 	once    sync.Once     // closes drained
 	ended   chan struct{} // closed at the end of the stream
 	order   atomic.Int32  // what the waiter asks for; see orders below
-	segment []byte        // memory being filled: length is what is used
+	segment *segment      // memory being filled; nil at first
 	size    int           // of the next segment
 }
 
@@ -107,20 +107,27 @@ func (s *stream) readHeld() bool {
 
 // buffer returns memory for up to room bytes.
 func (s *stream) buffer(room int) []byte {
-	if free := cap(s.segment) - len(s.segment); free < s.size/4 || free == 0 {
-		s.segment = make([]byte, 0, s.size)
+	if s.segment == nil || !s.roomy() {
+		s.segment = s.log.nextSegment(s.segment, s.size)
 	}
-	free := s.segment[len(s.segment):cap(s.segment)]
+	buf := s.segment.buf
+	free := buf[len(buf):cap(buf)]
 	return free[:min(room, len(free))]
+}
+
+// roomy reports whether a read into what is left of the segment is worth it.
+func (s *stream) roomy() bool {
+	free := cap(s.segment.buf) - len(s.segment.buf)
+	return free > 0 && free >= s.size/4
 }
 
 // commit hands the n bytes that were read into buffer to the log.
 func (s *stream) commit(n int) {
-	from := len(s.segment)
-	s.segment = s.segment[:from+n]
-	s.log.append(s.name, s.segment[from:])
+	from := len(s.segment.buf)
+	s.segment.buf = s.segment.buf[:from+n]
+	s.log.append(s.name, s.segment.buf[from:], s.segment)
 	s.most.count(n)
-	if len(s.segment) == cap(s.segment) {
+	if len(s.segment.buf) == cap(s.segment.buf) {
 		s.size = min(2*s.size, maxSegment)
 	}
 }

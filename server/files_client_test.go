@@ -17,7 +17,7 @@ import (
 )
 
 // filesTimeout is how long a test waits for what should happen at once.
-const filesTimeout = 20 * time.Second
+const filesTimeout = time.Minute
 
 type fileParams = map[string]any
 

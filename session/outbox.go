@@ -96,7 +96,8 @@ func (o *Outbox) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
 			about := v.entry.proc.Describe()
 			return protocol.AppendStarted(frame, v.entry.id, about.Pid, about.Started.UnixMilli()), true
 		}
-		event, ok := v.entry.proc.Log.Next(v.at.Seq)
+		log := v.entry.proc.Log
+		event, ok := log.Borrow(v.at.Seq)
 		if !ok {
 			v.queued = false
 			continue
@@ -104,6 +105,7 @@ func (o *Outbox) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
 		o.queue = append(o.queue, v)
 		if dropped := event.Offset - v.at.Offset; event.Seq > v.at.Seq+1 && o.drops {
 			v.at = process.Position{Seq: event.Seq - 1, Offset: event.Offset}
+			log.Return(event)
 			return protocol.AppendDropped(frame, v.entry.id, event.Seq, dropped), true
 		}
 		v.at = process.Position{Seq: event.Seq, Offset: event.Offset + uint64(len(event.Output.Data))}
@@ -114,6 +116,7 @@ func (o *Outbox) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
 		// and the event is immutable.
 		s.mu.Unlock()
 		frame = appendEvent(frame, v.entry.id, event)
+		log.Return(event)
 		if event.Waiting {
 			// Asking when the wait began may have been too early: what was
 			// acknowledged then need not be of this process.
