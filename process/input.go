@@ -80,12 +80,15 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 		return protocol.WriteStdinClosed, false
 	}
 	if !in.writing && len(data) > 0 {
-		data = in.writeNowLocked(data)
-		if in.closed {
+		n := in.writeNowLocked(data)
+		if in.closed && n == 0 {
 			return protocol.WriteStdinClosed, false
 		}
+		// A child that ends after a part of it has had the write, as one that
+		// ends before it takes what is queued.
+		data = data[n:]
 	}
-	if len(data) > 0 {
+	if len(data) > 0 && !in.closed {
 		in.enqueueLocked(queued{data: append([]byte(nil), data...)})
 	}
 	in.rememberLocked(writeID)
@@ -93,14 +96,13 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 }
 
 // writeNowLocked writes what the child takes at once, without blocking, and
-// returns the rest.
-func (in *input) writeNowLocked(data []byte) []byte {
+// returns how much that was.
+func (in *input) writeNowLocked(data []byte) int {
 	n, err := writeAvailable(in.file, data)
 	if err != nil {
 		in.closeLocked()
-		return nil
 	}
-	return data[n:]
+	return n
 }
 
 // waitRoom waits until hasRoom; false means that cancel was closed first.
