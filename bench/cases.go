@@ -39,12 +39,12 @@ const (
 
 // cases are what is measured, each with what a perfect server could do.
 var cases = []benchCase{
-	{"pipe output", pipeOutput, pipeFloor},
+	{"pipe output", pipeOutput, pipeFloors},
 	{"terminal output", terminalOutput, terminalFloor},
 	{"seq", seqOutput, seqFloor},
 	{"keystroke", keystroke, keystrokeFloor},
 	{"start to closed", startToClosed, spawnFloor},
-	{"starts in flight", startsInFlight, nil},
+	{"starts in flight", startsInFlight, startsFloor},
 	{"requests in flight", requestsInFlight, nil},
 	{"read file", readFile, readFileFloor},
 	{"write file", writeFile, writeFileFloor},

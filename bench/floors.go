@@ -18,10 +18,6 @@ import (
 
 // The floors do the same work with the least that any server must do.
 
-func pipeFloor(ctx context.Context, m *sample) error {
-	return readFloor(ctx, m, pipeBytes, zeros(pipeBytes)...)
-}
-
 func seqFloor(ctx context.Context, m *sample) error {
 	return readFloor(ctx, m, seqBytes, "/usr/bin/seq", "1", strconv.Itoa(seqLast))
 }
@@ -177,11 +173,4 @@ func writeFileFloor(_ context.Context, m *sample) error {
 	}
 	fileRate(m, begin)
 	return nil
-}
-
-func metadataFloor(ctx context.Context, m *sample) error {
-	return latencies(ctx, m, "alone", metadataAlone, 0, func() error {
-		_, err := os.Stat("/usr/bin/env")
-		return err
-	})
 }

@@ -23,6 +23,13 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == peerCommand {
+		if err := runPeer(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: peer:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
