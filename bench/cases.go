@@ -43,6 +43,7 @@ var cases = []benchCase{
 	{"terminal output", terminalOutput, terminalFloor},
 	{"seq", seqOutput, seqFloor},
 	{"keystroke", keystroke, keystrokeFloor},
+	{"keystroke beside a flood", keystrokeBesideFlood, nil},
 	{"start to closed", startToClosed, spawnFloor},
 	{"starts in flight", startsInFlight, startsFloor},
 	{"requests in flight", requestsInFlight, nil},
@@ -102,6 +103,27 @@ func keystroke(ctx context.Context, s *server, m *sample) error {
 	if err != nil {
 		return err
 	}
+	return c.keystrokes(ctx, m)
+}
+
+// keystrokeBesideFlood is keystroke while another process of the connection
+// writes all that the connection takes.
+func keystrokeBesideFlood(ctx context.Context, s *server, m *sample) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	flood, err := c.start(ctx, false, nil, "/bin/cat", "/dev/zero")
+	if err != nil {
+		return err
+	}
+	if err := c.keystrokes(ctx, m); err != nil {
+		return err
+	}
+	return c.terminate(ctx, []*proc{flood})
+}
+
+func (c *client) keystrokes(ctx context.Context, m *sample) error {
 	came := make(chan struct{}, 16)
 	p, err := c.start(ctx, true, func([]byte) { came <- struct{}{} }, rawCat...)
 	if err != nil {

@@ -237,6 +237,7 @@ func serve(o options) error {
 		log.Warn("the server has no keeper: if it is killed, what it has started may live on", "error", err)
 	}
 	inheritNothing()
+	shareProcessors()
 	return o.serve(log)
 }
 
