@@ -92,6 +92,7 @@ type Cmd struct {
 	env        *Environment
 	ctx        context.Context
 	p          *Process // what Process will be
+	running    bool     // Run was called, so that nobody can ask for events meanwhile
 	stdin      bool     // StdinPipe was called
 	copies     []<-chan error
 	stdinCopy  <-chan error // nil, or copying Stdin
@@ -129,8 +130,11 @@ func (c *Cmd) String() string {
 	return strings.Join(append([]string{c.Path}, c.Args[min(1, len(c.Args)):]...), " ")
 }
 
-// Run starts the command and waits for it.
+// Run starts the command and waits for it. Output that goes nowhere because
+// Stdout and Stderr are nil is dropped where that is cheapest: what Events and
+// Read tell of it afterwards is not defined.
 func (c *Cmd) Run() error {
+	c.running = true
 	if err := c.Start(); err != nil {
 		return err
 	}
@@ -173,6 +177,12 @@ func (c *Cmd) Start() error {
 		c.copyStdin()
 	}
 	return nil
+}
+
+// unheard reports whether nothing takes the output, or counts it.
+func (c *Cmd) unheard() bool {
+	return c.TTY == nil && c.Stdout == nil && c.Stderr == nil && c.p.queue == [2]*queue{} &&
+		c.followers == nil && c.Limits.MaxOutputBytes == 0
 }
 
 func (c *Cmd) start(params *startRequest) error {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,29 @@ func TestRun(t *testing.T) {
 		exit, ok := errors.AsType[*client.ExitError](c.Run())
 		if !ok || exit.ExitCode != 3 || exit.Error() != "exit status 3" || c.Exit.ExitCode != 3 || exit.Cause != nil {
 			t.Errorf("exit 3: %v", exit)
+		}
+	})
+}
+
+// What Run has nowhere to put is dropped; in-process it is not even read. How
+// the command ended is told all the same.
+func TestRunDropsOutput(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
+		c := child(env, "flood", "10000000")
+		if err := c.Run(); err != nil || !c.Exit.Success() {
+			t.Fatalf("%v, %v", err, c.Exit)
+		}
+		var kinds []client.EventKind
+		for e, err := range c.Events(background(t)) {
+			if err == nil && e.Kind != client.Output {
+				kinds = append(kinds, e.Kind)
+			}
+			if p.name == "local" && e.Kind == client.Output {
+				t.Errorf("output %d was read", e.Seq)
+			}
+		}
+		if want := []client.EventKind{client.Exited, client.Closed}; !slices.Equal(kinds, want) {
+			t.Errorf("%v, want %v", kinds, want)
 		}
 	})
 }

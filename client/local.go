@@ -132,7 +132,9 @@ func localExit(r protocol.ExitRecord) *Exit { return &Exit{ExitRecord: r} }
 func (h *host) info() *Info { return h.machine }
 
 func (h *host) start(_ context.Context, p *Process, s *startRequest) error {
-	spec := process.Spec{Argv: s.Argv, Arg0: s.Arg0, Dir: s.dir, TTY: s.TTY, PipeStdin: s.PipeStdin, Limits: s.limits}
+	spec := process.Spec{
+		Argv: s.Argv, Arg0: s.Arg0, Dir: s.dir, TTY: s.TTY, PipeStdin: s.PipeStdin, DropOutput: s.drop, Limits: s.limits,
+	}
 	spec.Env = process.Environment(process.ServerEnvironment(), s.EnvPolicy, s.Env)
 	if s.TTY {
 		spec.Size = *s.Size

@@ -26,6 +26,7 @@ func (c *Cmd) params() *startRequest {
 		s.EnvPolicy = wholePolicy(*InheritAll())
 	}
 	s.PipeStdin = c.stdin || c.Stdin != nil
+	s.drop = c.running && c.unheard()
 	if c.TTY != nil {
 		s.TTY = true
 		size := *c.TTY

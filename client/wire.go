@@ -23,6 +23,7 @@ type startRequest struct {
 	protocol.Start
 	dir    string // Cwd, which only a link sets
 	limits Limits // StartLimits
+	drop   bool   // nobody will want the output; a link has no word for it
 }
 
 // readResult is the answer to process/read.

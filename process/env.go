@@ -32,7 +32,11 @@ var defaultExcludes = []string{"*KEY*", "*SECRET*", "*TOKEN*"}
 // process"). inherited is the server's environment in the form of os.Environ,
 // policy may be nil, and env always wins.
 func Environment(inherited []string, policy *protocol.EnvPolicy, env map[string]string) map[string]string {
-	result := make(map[string]string, len(env))
+	size := len(env)
+	if policy != nil {
+		size += len(inherited)
+	}
+	result := make(map[string]string, size)
 	if policy != nil {
 		inherit(result, inherited, policy)
 	}

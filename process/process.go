@@ -29,6 +29,11 @@ type Spec struct {
 	TTY       bool              // a terminal instead of pipes
 	PipeStdin bool              // without TTY: a pipe instead of /dev/null
 
+	// DropOutput, without TTY, has output go to /dev/null: it is neither
+	// numbered nor counted, and nobody who holds it keeps the process from
+	// closing.
+	DropOutput bool
+
 	Size   protocol.TerminalSize // with TTY; zero: DefaultSize
 	Limits Limits
 

@@ -52,6 +52,13 @@ func makeStreams(spec Spec) (ours *child, theirs []*os.File, err error) {
 		return ours, nil, err
 	}
 	theirs = append(theirs, in)
+	if spec.DropOutput {
+		out, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		if err != nil {
+			return ours, theirs, err
+		}
+		return ours, append(theirs, out, out), nil
+	}
 	for _, name := range []string{"stdout", "stderr"} {
 		r, w, err := os.Pipe()
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -200,5 +201,20 @@ func TestEnvironmentReachesTheChild(t *testing.T) {
 	spec := process.Spec{Argv: []string{"/usr/bin/env"}, Env: map[string]string{"B": "2", "A": "1", "X=Y": "z"}}
 	if got, want := follow(t, start(t, spec, nil)).all, "A=1\nB=2\nX=Y=z\n"; got != want {
 		t.Errorf("environment %q, want %q", got, want)
+	}
+}
+
+// Output that is dropped is not numbered, ends nobody and keeps nobody: neither
+// does a descendant that holds it keep the process from closing.
+func TestDropOutput(t *testing.T) {
+	for _, spec := range []process.Spec{child("flood", "10000000"), shell("echo out; echo err >&2; sleep 3600 &")} {
+		spec.DropOutput = true
+		p := start(t, spec, nil)
+		t.Cleanup(func() { _ = syscall.Kill(-p.Pid(), syscall.SIGKILL) })
+		s := follow(t, p)
+		want := []process.EventKind{process.Exited, process.Closed}
+		if got := s.kinds(); !slices.Equal(got, want) || s.code != 0 {
+			t.Errorf("%s: events %v, exit code %d", spec.Argv[0], got, s.code)
+		}
 	}
 }
