@@ -61,10 +61,7 @@ func localCapabilities() map[string]bool {
 }
 
 func localInfo() *Info {
-	i := &Info{OS: runtime.GOOS, Capabilities: localCapabilities()}
-	if i.OS == "darwin" {
-		i.OS = "macos"
-	}
+	i := &Info{OS: protocol.OSName(runtime.GOOS), Capabilities: localCapabilities()}
 	i.Dir, _ = os.Getwd()
 	i.HomeDir, _ = os.UserHomeDir()
 	i.TempDir = os.TempDir()

@@ -71,7 +71,7 @@ func (p Path) Native() (string, error) {
 	case p.wire == "":
 		return "", &PathError{Text: errNotAbsolute}
 	}
-	return "", &ForeignPathError{URI: p.wire, OS: osName(runtime.GOOS)}
+	return "", &ForeignPathError{URI: p.wire, OS: OSName(runtime.GOOS)}
 }
 
 // IsURI reports whether p is spelled as a URI.
@@ -139,7 +139,8 @@ const (
 	errFragment    = "fragments are not allowed in path URIs"
 )
 
-func osName(goos string) string {
+// OSName is the name that clients know a system by whose name in Go is goos.
+func OSName(goos string) string {
 	if goos == "darwin" {
 		return "macos"
 	}
@@ -149,7 +150,7 @@ func osName(goos string) string {
 func parsePath(goos, s string) (Path, error) {
 	if isAbsNative(goos, s) {
 		if strings.IndexByte(s, 0) >= 0 {
-			return Path{}, &PathError{Spelling: s, Text: (&ForeignPathError{s, osName(goos)}).Error()}
+			return Path{}, &PathError{Spelling: s, Text: (&ForeignPathError{s, OSName(goos)}).Error()}
 		}
 		return nativePath(goos, s), nil
 	}
@@ -168,7 +169,7 @@ func parsePath(goos, s string) (Path, error) {
 			p.native = raw
 		}
 	case strings.IndexByte(u.host+decoded, 0) >= 0:
-		return Path{}, &PathError{Spelling: s, Text: (&ForeignPathError{p.wire, osName(goos)}).Error()}
+		return Path{}, &PathError{Spelling: s, Text: (&ForeignPathError{p.wire, OSName(goos)}).Error()}
 	case goos == "windows":
 		p.native = u.windows(decoded)
 	case u.host == "" && !u.drive():

@@ -297,7 +297,7 @@ func TestForeignPath(t *testing.T) {
 	if !ok || foreignErr.URI != "file://server/share" {
 		t.Fatalf("error = %#v", err)
 	}
-	if want := "'file://server/share' is invalid on '" + osName(runtime.GOOS) + "'"; err.Error() != want {
+	if want := "'file://server/share' is invalid on '" + OSName(runtime.GOOS) + "'"; err.Error() != want {
 		t.Errorf("text = %s, want %s", err, want)
 	}
 }

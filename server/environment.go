@@ -17,7 +17,7 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 	info := protocol.EnvironmentInfo{
 		Shell:                loginshell.Get(),
 		ExecutorVersion:      s.opts.Version,
-		PlatformOS:           platformOS(),
+		PlatformOS:           protocol.OSName(runtime.GOOS),
 		PrependPathDirs:      []protocol.Path{},
 		TemporaryDirectories: []protocol.Path{},
 		ProcessOwnership: &protocol.ProcessOwnership{
@@ -85,14 +85,6 @@ func (c *connection) info() protocol.EnvironmentInfo {
 func uri(path string) *protocol.Path {
 	p := protocol.URIPath(path)
 	return &p
-}
-
-// platformOS is the name that clients know this system by.
-func platformOS() string {
-	if runtime.GOOS == "darwin" {
-		return "macos"
-	}
-	return runtime.GOOS
 }
 
 // environmentInfo serves environment/info.
