@@ -135,9 +135,7 @@ func (h *host) start(_ context.Context, p *Process, s *startRequest) error {
 	spec.Env = process.Environment(process.ServerEnvironment(), s.EnvPolicy, s.Env)
 	if s.TTY {
 		spec.Size = *s.Size
-		if _, ok := spec.Env["SHELL"]; !ok && h.machine.ShellPath != "" {
-			spec.Env["SHELL"] = h.machine.ShellPath
-		}
+		loginshell.Default(spec.Env)
 	}
 	if err := h.session.Start(p.ID, spec); err != nil {
 		return h.startError(s.dir, h.explain(err))

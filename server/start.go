@@ -78,8 +78,8 @@ func (s *Server) spec(p protocol.Start) (process.Spec, error) {
 	switch p.Form {
 	case protocol.StartOrdinary:
 		spec.Env = process.Environment(process.ServerEnvironment(), p.EnvPolicy, p.Env)
-		if _, ok := spec.Env["SHELL"]; p.TTY && !ok {
-			spec.Env["SHELL"] = loginshell.Get().Path
+		if p.TTY {
+			loginshell.Default(spec.Env)
 		}
 	case protocol.StartPrepared:
 		program, err := p.Program.Native()

@@ -32,6 +32,14 @@ var Get = sync.OnceValue(func() protocol.Shell {
 	return protocol.Shell{Name: "sh", Path: "/bin/sh"}
 })
 
+// Default puts SHELL into the environment of a process on a terminal that has
+// none: programs there start it.
+func Default(env map[string]string) {
+	if _, ok := env["SHELL"]; !ok {
+		env["SHELL"] = Get().Path
+	}
+}
+
 func windowsShell() protocol.Shell {
 	for _, name := range []string{"pwsh", "powershell"} {
 		if path, err := exec.LookPath(name); err == nil {
