@@ -1,17 +1,16 @@
 package rpc_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"execserver/internal/testkit"
 	"execserver/protocol"
 	"execserver/rpc"
 	"execserver/transport"
@@ -47,22 +46,7 @@ func (h handler) Notification(method string, params json.RawMessage) error {
 func echo(r *rpc.Request) { r.Reply(append(json.RawMessage(nil), r.Params...)) }
 
 // logs collects what is logged.
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+type logs struct{ testkit.Buffer }
 
 func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 

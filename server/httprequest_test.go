@@ -3,7 +3,6 @@
 package server_test
 
 import (
-	"bytes"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -241,7 +240,7 @@ func TestHTTPHeaderFlood(t *testing.T) {
 func TestHTTPKeepsSecrets(t *testing.T) {
 	const secret = "s3cr3t"
 	t.Setenv("HTTP_TEST_TOKEN", secret)
-	var log lockedBuffer
+	var log testkit.Buffer
 	c := newCaller(t, serveWebSocket(t, &server.Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}), "")
 	var seen sync.Map
 	url := far(t, func(w http.ResponseWriter, r *http.Request) { seen.Store(r.URL.Path, r.Header.Clone()) })
@@ -313,21 +312,4 @@ func TestHTTPLeavesNothing(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -27,23 +27,6 @@ type ownedProgram struct {
 	t *testing.T
 }
 
-type buffer struct {
-	mu   sync.Mutex
-	data bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.data.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.data.String()
-}
-
 // startOwned starts exec-server, which ends with the test, as does everything
 // that it starts. listens says that it prints where it listens.
 func startOwned(t *testing.T, attr *syscall.SysProcAttr, listens bool, args ...string) *ownedProgram {
@@ -131,7 +114,7 @@ type follower struct {
 
 // events are those of one process.
 type events struct {
-	output buffer
+	output testkit.Buffer
 	exited chan message // gets process/exited
 	closed chan struct{}
 }

@@ -3,19 +3,18 @@
 package codex
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"execserver/internal/responses"
+	"execserver/internal/testkit"
 )
 
 // A run is one client with one server, in folders of their own.
@@ -38,7 +37,7 @@ type run struct {
 // A program is a running child of the test.
 type program struct {
 	cmd            *exec.Cmd
-	stdout, stderr buffer
+	stdout, stderr testkit.Buffer
 	done           chan struct{} // closed when it has ended
 	err            error         // how, once done is closed
 }
@@ -329,33 +328,6 @@ func (p *program) stop(signal syscall.Signal) bool {
 		<-p.done
 		return false
 	}
-}
-
-// A buffer collects output that may be read meanwhile.
-type buffer struct {
-	mu   sync.Mutex
-	data bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.data.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.data.String()
-}
-
-// Tail returns at most the last n bytes.
-func (b *buffer) Tail(n int) string {
-	text := b.String()
-	if len(text) > n {
-		return "…" + text[len(text)-n:]
-	}
-	return text
 }
 
 // waitFor waits until condition gives no error any more.
