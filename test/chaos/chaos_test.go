@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -25,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"execserver/internal/testclient"
+	"execserver/internal/testkit"
 	"execserver/process"
 	"execserver/protocol"
 	"execserver/server"
@@ -48,7 +48,7 @@ const leastResumes = 10
 const sessionCount = 4
 
 func TestChaos(t *testing.T) {
-	processes, seed := number(t, "CHAOS_PROCESSES", 100), number(t, "CHAOS_SEED", uint64(time.Now().UnixNano()))
+	processes, seed := testkit.Number(t, "CHAOS_PROCESSES", 100), testkit.Number(t, "CHAOS_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("%d processes; CHAOS_SEED=%d repeats them", processes, seed)
 	srv := server.New(&server.Options{
 		PingInterval: time.Second,
@@ -119,19 +119,6 @@ func resumes(sessions []*testclient.Session) int {
 	n := 0
 	for _, s := range sessions {
 		n += s.Resumes()
-	}
-	return n
-}
-
-func number(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
 	}
 	return n
 }

@@ -13,9 +13,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"runtime/pprof"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +21,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"execserver/internal/testkit"
 	"execserver/server"
 	"execserver/session"
 )
@@ -36,7 +35,7 @@ func TestMain(m *testing.M) {
 const stepsPerSession = 250
 
 func TestModel(t *testing.T) {
-	steps, seed := number(t, "MODEL_STEPS", 3000), number(t, "MODEL_SEED", uint64(time.Now().UnixNano()))
+	steps, seed := testkit.Number(t, "MODEL_STEPS", 3000), testkit.Number(t, "MODEL_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("%d steps; MODEL_SEED=%d repeats them", steps, seed)
 	srv := server.New(&server.Options{
 		// A client that is held up is not taken for one without pings, whose
@@ -99,16 +98,3 @@ var client = &http.Client{Transport: &http.Transport{
 		return errors.Join(err, failed)
 	}}).DialContext,
 }}
-
-func number(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
