@@ -167,11 +167,7 @@ func serve(t testing.TB, opts *server.Options, listen func() (net.Listener, erro
 		_ = run(srv, l)
 	}()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Errorf("server: %v", err)
-		}
+		testkit.Shutdown(t, srv, patience)
 		<-done
 	})
 }

@@ -76,7 +76,7 @@ func newCaller(t *testing.T, srv transcript.Server, resume string) *caller {
 func serveWebSocket(t *testing.T, o *server.Options) transcript.Server {
 	t.Helper()
 	srv := server.New(o)
-	t.Cleanup(func() { shutdown(t, srv) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv, shutdownTimeout) })
 	return listenWebSocket(t, srv)
 }
 

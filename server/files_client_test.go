@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/testkit"
 	"execserver/protocol"
 	"execserver/server"
 	"execserver/transport"
@@ -25,17 +25,8 @@ type fileParams = map[string]any
 func newFileServer(t testing.TB, opts *server.Options) *server.Server {
 	t.Helper()
 	srv := server.New(opts)
-	t.Cleanup(func() { shutdownFiles(t, srv) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv, filesTimeout) })
 	return srv
-}
-
-func shutdownFiles(t testing.TB, srv *server.Server) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), filesTimeout)
-	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		t.Errorf("the server does not end: %v", err)
-	}
 }
 
 // fileClient is a client with one connection in memory.

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -105,11 +104,7 @@ func TestNothingWaitsForADeadFileSystem(t *testing.T) {
 	start = time.Now()
 	p.close()
 	<-p.served
-	ctx, cancel := context.WithTimeout(context.Background(), filesTimeout)
-	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		t.Errorf("the server does not end: %v", err)
-	}
+	testkit.Shutdown(t, srv, filesTimeout)
 	if took := time.Since(start); took > 15*time.Second {
 		t.Errorf("the end took %v", took)
 	}

@@ -119,7 +119,7 @@ func TestHTTPShutdown(t *testing.T) {
 	c.send("http/request", httpParams(h.url+"/header", nil))
 	c.http(h.url+"/stream", stream("s"))
 	h.await(t, 2)
-	shutdown(t, srv)
+	testkit.Shutdown(t, srv, shutdownTimeout)
 	for range 2 {
 		await(t, "the end of a request", h.left)
 	}

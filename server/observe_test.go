@@ -34,13 +34,7 @@ func testContext(t *testing.T) context.Context {
 func serve(t *testing.T, opts *server.Options) string {
 	t.Helper()
 	srv := server.New(opts)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Errorf("the server does not end: %v", err)
-		}
-	})
+	t.Cleanup(func() { testkit.Shutdown(t, srv, shutdownTimeout) })
 	return listenWebSocket(t, srv).(webSocketServer).url
 }
 

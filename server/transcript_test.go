@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"flag"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/testkit"
 	"execserver/internal/transcript"
 	"execserver/process"
 	"execserver/server"
@@ -93,7 +93,7 @@ func realTempDir(t *testing.T) string {
 func serveInProcess(t *testing.T, transport string, options map[string]string) transcript.Server {
 	t.Helper()
 	srv := server.New(serverOptions(t, options))
-	t.Cleanup(func() { shutdown(t, srv) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv, shutdownTimeout) })
 	limit := serverOptions(t, options).MaxMessageBytes
 	switch transport {
 	case "memory":
@@ -106,13 +106,8 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 	return listenWebSocket(t, srv)
 }
 
-func shutdown(t *testing.T, srv *server.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		t.Errorf("the server does not end: %v", err)
-	}
-}
+// shutdownTimeout is how long a server may take to end.
+const shutdownTimeout = 10 * time.Second
 
 // serverOptions understands the flags of the program that matter to the wire.
 func serverOptions(t *testing.T, flags map[string]string) *server.Options {

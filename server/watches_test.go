@@ -192,7 +192,7 @@ func TestWatchesBelongToTheSession(t *testing.T) {
 	})
 	q.close()
 	<-q.served
-	shutdownFiles(t, srv)
+	testkit.Shutdown(t, srv, filesTimeout)
 	testkit.WaitFor(t, filesTimeout, func() error {
 		if n := testkit.Descriptors(t); n > before {
 			return fmt.Errorf("%d descriptors are open, %d before", n, before)

@@ -65,13 +65,7 @@ func TestChaos(t *testing.T) {
 	go srv.ServeWebSocket(l)
 	network := newProxy(t, l.Addr().String(), seed)
 	defer network.close()
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Errorf("the server does not end: %v", err)
-		}
-	}()
+	defer testkit.Shutdown(t, srv, 10*time.Second)
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(processes)*time.Second)
 	defer cancel()

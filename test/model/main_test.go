@@ -9,12 +9,9 @@
 package model
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/http"
-	"runtime/pprof"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -50,15 +47,7 @@ func TestModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	go srv.ServeWebSocket(narrow{l})
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			var stuck strings.Builder
-			_ = pprof.Lookup("goroutine").WriteTo(&stuck, 1)
-			t.Errorf("the server does not end: %v; it has\n%s", err, stuck.String())
-		}
-	}()
+	defer testkit.Shutdown(t, srv, 10*time.Second)
 	counts := make(map[string]int)
 	for done := uint64(0); done < steps && !t.Failed(); done += stepsPerSession {
 		d := newDriver(t, "ws://"+l.Addr().String(), seed, done)

@@ -1,0 +1,22 @@
+package testkit
+
+import (
+	"context"
+	"runtime/pprof"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Shutdown shuts a server down. If that does not happen within the limit the
+// test has failed, and shows what hangs.
+func Shutdown(t testing.TB, server interface{ Shutdown(context.Context) error }, limit time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		var stuck strings.Builder
+		_ = pprof.Lookup("goroutine").WriteTo(&stuck, 1)
+		t.Errorf("the server does not end: %v; it has\n%s", err, stuck.String())
+	}
+}
