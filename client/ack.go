@@ -47,6 +47,17 @@ func (p *Process) ackLocked() {
 	}
 }
 
+// ackAgain acknowledges over a connection that has just become the current one:
+// what was acknowledged since its handshake began went to the one before.
+func (p *Process) ackAgain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.env.acks {
+		p.acked = 0
+		p.ackLocked()
+	}
+}
+
 // takenLocked is the number up to which everything here is done with.
 func (p *Process) takenLocked() uint64 {
 	seq := p.last

@@ -193,7 +193,7 @@ func (l *link) watch() {
 		l.env.opts.Log.Info("connection recovered", "server", l.name)
 		l.set(next, nil)
 		for _, p := range l.env.live() {
-			p.ack() // what has come with the handshake
+			p.ackAgain()
 			p.fill()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -119,6 +120,9 @@ func TestGivingUp(t *testing.T) {
 		}
 		if len(failures) != 1 {
 			t.Errorf("failures %v", failures)
+		}
+		if n, err := c.Changed(background(t), 0); n != 1 || err != nil {
+			t.Errorf("Changed: %d, %v", n, err)
 		}
 		err := c.Wait()
 		missing, ok := errors.AsType[*client.ExitMissingError](err)
@@ -415,4 +419,102 @@ func TestAcknowledgingAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// What is acknowledged while the handshake of a new connection is under way goes
+// to the old one, and is said again: the process may wait for it, and nothing
+// else would come that could be acknowledged.
+func TestAcknowledgingDuringHandshake(t *testing.T) {
+	leavesNothing(t)
+	const size = 256 << 10 // so much is acknowledged at once
+	taken, acked := make(chan struct{}), make(chan uint64, 10)
+	came, resuming := make(chan struct{}), make(chan struct{})
+	f := newFake(t,
+		func(c *fakeConn) {
+			if c.shake("processAck") {
+				id, _ := c.start()
+				c.output(id, 1, strings.Repeat("x", size))
+				<-came
+			}
+		},
+		func(c *fakeConn) {
+			m, ok := c.expect("initialize")
+			if !ok {
+				return
+			}
+			c.expect("initialized")
+			close(resuming)
+			<-taken
+			c.reply(m, object{"sessionId": "s"})
+			for {
+				m, ok := c.next()
+				switch {
+				case !ok:
+					return
+				case m.Method == "process/ack":
+					acked <- m.Params.Seq
+				case m.Method == "process/read":
+					c.reply(m, object{"chunks": []object{}, "nextSeq": 2, "exited": false, "closed": false, "failure": nil})
+				case m.ID != nil:
+					c.reply(m, object{"running": false})
+				}
+			}
+		})
+	c := child(f.dial(nil), "x")
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Changed(background(t), 0); n != 1 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	close(came)
+	within(t, "the handshake", func() { <-resuming })
+	if _, err := io.ReadFull(stdout, make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	close(taken)
+	within(t, "the acknowledgement", func() {
+		if seq := <-acked; seq != 1 {
+			t.Errorf("acknowledged %d", seq)
+		}
+	})
+	_ = c.Terminate(background(t), 0)
+}
+
+// Starts that are under way when the connection is given up fail once, although
+// both their callers and the end of everything find it out.
+func TestStartsWhileGivingUp(t *testing.T) {
+	leavesNothing(t)
+	const starts = 50
+	f := newFake(t,
+		func(c *fakeConn) {
+			if !c.shake() {
+				return
+			}
+			for range starts {
+				c.expect("process/start")
+			}
+		},
+		func(c *fakeConn) {
+			if m, ok := c.expect("initialize"); ok {
+				c.refuse(m, protocol.CodeInvalidRequest, "unknown session id s")
+			}
+		})
+	env := f.dial(nil)
+	var wg sync.WaitGroup
+	for range starts {
+		wg.Go(func() {
+			var out strings.Builder
+			c := child(env, "x")
+			c.Stdout = &out
+			if err := c.Start(); !errors.As(err, new(*client.DisconnectedError)) || errors.As(err, new(*client.ExitMissingError)) {
+				t.Errorf("Start: %v", err)
+			}
+		})
+	}
+	within(t, "the starts", wg.Wait)
 }

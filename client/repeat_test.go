@@ -113,7 +113,8 @@ func TestStartIsAbandoned(t *testing.T) {
 	})
 }
 
-// Writes are repeated with their id, signals are not.
+// Writes are repeated with their id, signals are not. A server that does not take
+// acknowledgements gets none.
 func TestWhatIsRepeated(t *testing.T) {
 	leavesNothing(t)
 	writes := make(chan string, 10)
@@ -122,6 +123,7 @@ func TestWhatIsRepeated(t *testing.T) {
 			return
 		}
 		c.start()
+		c.output("1", 1, "x")
 		for range 2 {
 			if m, ok := c.expect("process/write"); ok {
 				writes <- m.Params.WriteID + " " + string(m.Params.Chunk)
@@ -147,10 +149,10 @@ func TestWhatIsRepeated(t *testing.T) {
 				return // and break the connection
 			case m.Method == "process/terminate":
 				c.reply(m, object{"running": true})
-				c.exited("1", 1, 137)
-				c.closed("1", 2)
+				c.exited("1", 2, 137)
+				c.closed("1", 3)
 			case m.Method == "process/read":
-				c.reply(m, object{"chunks": []object{}, "nextSeq": 1, "exited": false, "closed": false, "failure": nil})
+				c.reply(m, object{"chunks": []object{}, "nextSeq": 2, "exited": false, "closed": false, "failure": nil})
 			default:
 				t.Errorf("%s", m.Method)
 			}
