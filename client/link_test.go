@@ -455,8 +455,10 @@ func TestAcknowledgingDuringHandshake(t *testing.T) {
 					acked <- m.Params.Seq
 				case m.Method == "process/read":
 					c.reply(m, object{"chunks": []object{}, "nextSeq": 2, "exited": false, "closed": false, "failure": nil})
-				case m.ID != nil:
-					c.reply(m, object{"running": false})
+				case m.Method == "process/terminate":
+					c.reply(m, object{"running": true})
+					c.exited("1", 2, 137)
+					c.closed("1", 3)
 				}
 			}
 		})
@@ -482,7 +484,12 @@ func TestAcknowledgingDuringHandshake(t *testing.T) {
 			t.Errorf("acknowledged %d", seq)
 		}
 	})
-	_ = c.Terminate(background(t), 0)
+	if err := c.Terminate(background(t), 0); err != nil {
+		t.Error(err)
+	}
+	if err := c.Wait(); !errors.As(err, new(*client.ExitError)) {
+		t.Errorf("Wait: %v", err)
+	}
 }
 
 // Starts that are under way when the connection is given up fail once, although
