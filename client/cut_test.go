@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"execserver/client"
+	"execserver/server"
 )
 
 // cutScale is what the cut tests do: a short version, or with
@@ -48,18 +49,28 @@ func (c *patternChecker) Write(b []byte) (int, error) {
 
 // Whatever the link does, what a process wrote arrives, once and in order.
 func TestCutsDuringStream(t *testing.T) {
-	leavesNothing(t)
+	for name, serve := range listening {
+		t.Run(name, func(t *testing.T) {
+			leavesNothing(t)
+			cutDuringStream(t, serve(t, nil))
+		})
+	}
+}
+
+// listening are the servers of ours that a link can break to.
+var listening = map[string]func(testing.TB, *server.Options) (url string){"ws": serveWebSocket, "unix": serveUnix}
+
+func cutDuringStream(t *testing.T, url string) {
 	size, cuts, _, _ := cutScale()
-	p := newProxy(t, serveWebSocket(t, nil))
+	p := newProxy(t, url)
 	env, err := client.Dial(background(t), p.url, nil)
 	env = opened(t, env, err)
 	p.cutEvery(size*4/3/int64(cuts), cuts)
 	var out patternChecker
 	c := child(env, "pattern", strconv.FormatInt(size, 10))
 	c.Stdout = &out
-	err = c.Run()
-	if exit, ok := errors.AsType[*client.ExitError](err); !ok || exit.ExitCode != 9 {
-		t.Errorf("Run: %v", err)
+	if exit, ok := errors.AsType[*client.ExitError](c.Run()); !ok || exit.ExitCode != 9 {
+		t.Errorf("Run: %v", exit)
 	}
 	if out.n != size {
 		t.Errorf("%d bytes of %d", out.n, size)
@@ -101,11 +112,13 @@ func TestCutsDuringCodexStream(t *testing.T) {
 // Whatever the link does, what is written to a process arrives, once and in
 // order.
 func TestCutsDuringWrites(t *testing.T) {
-	t.Run("ours", func(t *testing.T) {
-		leavesNothing(t)
-		_, _, writes, cuts := cutScale()
-		cutDuringWrites(t, serveWebSocket(t, nil), writes, cuts, cuts*3/4)
-	})
+	for name, serve := range listening {
+		t.Run(name, func(t *testing.T) {
+			leavesNothing(t)
+			_, _, writes, cuts := cutScale()
+			cutDuringWrites(t, serve(t, nil), writes, cuts, cuts*3/4)
+		})
+	}
 	t.Run("codex", func(t *testing.T) { // which takes 40 ms for each
 		leavesNothing(t)
 		cutDuringWrites(t, serveCommand(t, codexCommand(t, "ws://127.0.0.1:0")), 300, 30, 7)

@@ -12,10 +12,10 @@ import (
 
 // proxy passes connections on to a server, and can break them.
 type proxy struct {
-	url    string
-	target string // HOST:PORT
-	l      net.Listener
-	wg     sync.WaitGroup
+	url  string
+	dial func() (net.Conn, error) // the server
+	l    net.Listener
+	wg   sync.WaitGroup
 
 	mu      sync.Mutex
 	conns   map[net.Conn]bool
@@ -26,14 +26,21 @@ type proxy struct {
 	refuse  bool // new connections are closed at once
 }
 
+// newProxy makes a proxy in front of a server on a WebSocket or a unix socket; it
+// is reached in the same way.
 func newProxy(t testing.TB, serverURL string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	scheme, target, _ := strings.Cut(serverURL, "://")
+	network, address := "tcp", "127.0.0.1:0"
+	if scheme == "unix" {
+		network, address = "unix", target+".proxy"
+	}
+	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &proxy{
-		url: "ws://" + l.Addr().String(), target: strings.TrimPrefix(serverURL, "ws://"),
+		url: scheme + "://" + l.Addr().String(), dial: func() (net.Conn, error) { return net.Dial(network, target) },
 		l: l, conns: make(map[net.Conn]bool),
 	}
 	p.wg.Go(p.accept)
@@ -51,7 +58,7 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		far, err := net.Dial("tcp", p.target)
+		far, err := p.dial()
 		if err != nil || !p.add(near, far) {
 			_ = near.Close()
 			if err == nil {
@@ -142,7 +149,8 @@ func (p *proxy) cutEvery(bytes int64, times int) {
 	p.every, p.left, p.maxCuts = bytes, bytes, p.cuts+times
 }
 
-// cut breaks all connections, half of the time with a reset.
+// cut breaks all connections, half of the time with a reset if they know such a
+// thing.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,8 +159,8 @@ func (p *proxy) cut() {
 	}
 	reset := rand.IntN(2) == 0
 	for c := range p.conns {
-		if reset {
-			_ = c.(*net.TCPConn).SetLinger(0)
+		if tcp, ok := c.(*net.TCPConn); ok && reset {
+			_ = tcp.SetLinger(0)
 		}
 		_ = c.Close()
 	}
