@@ -175,6 +175,11 @@ func TestMisuse(t *testing.T) {
 			t.Errorf("%s before Start: %v", name, err)
 		}
 	}
+	if stdin, err := child(env, "cat").StdinPipe(); err != nil {
+		t.Fatal(err)
+	} else if _, err := stdin.Write(nil); err == nil {
+		t.Error("a pipe takes input before Start")
+	}
 	if err := c.Run(); err != nil {
 		t.Fatal(err)
 	}

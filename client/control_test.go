@@ -185,17 +185,7 @@ func TestTerminal(t *testing.T) {
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		c := env.Command(background(t), "/bin/sh", "-c", "stty size; read x; echo got $x; stty size; cat")
 		c.TTY = &client.Size{Rows: 33, Cols: 101}
-		stdin, err := c.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		stdout, err := c.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		stdin, stdout := startPiped(t, c)
 		var seen []byte
 		expect := func(text string) {
 			t.Helper()
@@ -217,7 +207,7 @@ func TestTerminal(t *testing.T) {
 			size, resized = "24 80", "24 80"
 		}
 		expect(size)
-		err = c.Resize(background(t), client.Size{Rows: 40, Cols: 90})
+		err := c.Resize(background(t), client.Size{Rows: 40, Cols: 90})
 		switch {
 		case p.codex && !errors.Is(err, errors.ErrUnsupported):
 			t.Errorf("Resize: %v", err)

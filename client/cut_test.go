@@ -130,17 +130,7 @@ func cutDuringWrites(t *testing.T, url string, writes, cuts, atLeast int) {
 	env, err := client.Dial(background(t), p.url, nil)
 	env = opened(t, env, err)
 	c := child(env, "cat")
-	stdin, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin, stdout := startPiped(t, c)
 	p.cutEvery(int64(writes/cuts)*100, cuts)
 	var want bytes.Buffer
 	for i := range writes {

@@ -183,6 +183,13 @@ func (c *fakeConn) start() (id string, ok bool) {
 	return m.Params.ProcessID, ok
 }
 
+// startAndBreak shakes hands, answers a process/start, and breaks the connection.
+func startAndBreak(c *fakeConn) {
+	if c.shake() {
+		c.start()
+	}
+}
+
 // drain reads until the client is gone; it answers every terminate and every
 // other request with an error.
 func (c *fakeConn) drain() {

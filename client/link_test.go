@@ -162,11 +162,7 @@ func TestNoRecovery(t *testing.T) {
 func TestServerForgets(t *testing.T) {
 	leavesNothing(t)
 	f := newFake(t,
-		func(c *fakeConn) {
-			if c.shake() {
-				c.start()
-			}
-		},
+		startAndBreak,
 		func(c *fakeConn) {
 			if m, ok := c.expect("initialize"); ok {
 				if m.Params.ResumeSessionID == nil || *m.Params.ResumeSessionID != "s" {
@@ -185,11 +181,7 @@ func TestServerForgets(t *testing.T) {
 func TestAnotherSession(t *testing.T) {
 	leavesNothing(t)
 	f := newFake(t,
-		func(c *fakeConn) {
-			if c.shake() {
-				c.start()
-			}
-		},
+		startAndBreak,
 		func(c *fakeConn) {
 			if m, ok := c.expect("initialize"); ok {
 				c.reply(m, object{"sessionId": "other"})
@@ -211,11 +203,7 @@ func TestStillAttached(t *testing.T) {
 		}
 	}
 	f := newFake(t,
-		func(c *fakeConn) {
-			if c.shake() {
-				c.start()
-			}
-		},
+		startAndBreak,
 		busy, busy,
 		func(c *fakeConn) {
 			if c.shake() {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -337,4 +338,20 @@ func within(t testing.TB, what string, f func()) {
 	case <-time.After(patience):
 		panic(what + " takes too long") // with the stacks of all goroutines
 	}
+}
+
+// startPiped starts a command with pipes to its stdin and from its stdout.
+func startPiped(t testing.TB, c *client.Cmd) (stdin io.WriteCloser, stdout io.ReadCloser) {
+	t.Helper()
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stdout, err = c.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return stdin, stdout
 }

@@ -100,20 +100,7 @@ func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
 func TestStdinPipe(t *testing.T) {
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "cat")
-		stdin, err := c.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		stdout, err := c.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stdin.Write(nil); err == nil {
-			t.Error("Write before Start")
-		}
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		stdin, stdout := startPiped(t, c)
 		buf := make([]byte, 100)
 		for _, line := range []string{"one\n", "two\n"} {
 			if _, err := io.WriteString(stdin, line); err != nil {
@@ -123,7 +110,7 @@ func TestStdinPipe(t *testing.T) {
 				t.Errorf("%q, %v", buf[:n], err)
 			}
 		}
-		err = stdin.Close()
+		err := stdin.Close()
 		if errors.Is(err, errors.ErrUnsupported) {
 			_ = c.Terminate(background(t), 0)
 			_ = c.Wait()
