@@ -43,8 +43,8 @@ type Cmd struct {
 	Dir string
 
 	// Env is the environment, in the form "key=value"; of duplicates the last
-	// counts. Nil means the one that the server has. With EnvPolicy, Env is
-	// added to what that lets the process inherit.
+	// counts. Nil means the one that the server has, with PWD for Dir. With
+	// EnvPolicy, Env is added to what that lets the process inherit.
 	Env       []string
 	EnvPolicy *EnvPolicy
 
@@ -74,7 +74,8 @@ type Cmd struct {
 	ToolCallID string
 
 	// Cancel is called when the context of the command ends before the process;
-	// nil means Terminate. WaitDelay bounds the time that Wait then waits, and
+	// nil means Terminate. Wait waits for it, and returns what it fails with if
+	// the process succeeds, but for os.ErrProcessDone. WaitDelay bounds the time that Wait then waits, and
 	// the time that it waits for output after the process has exited, because
 	// descendants hold it; 0 means no bound. See exec.Cmd.
 	Cancel    func() error
@@ -98,7 +99,7 @@ type Cmd struct {
 	stdinCopy  <-chan error // nil, or copying Stdin
 	stopStdin  context.CancelFunc
 	stopCancel func() bool
-	cancelled  chan struct{} // closed when Cancel is called
+	cancelled  chan error // gets what Cancel returned, if it was called
 	waited     bool
 
 	followers []follower
@@ -121,7 +122,7 @@ func (e *Environment) Command(ctx context.Context, name string, args ...string) 
 	}
 	return &Cmd{
 		Path: name, Args: append([]string{name}, args...),
-		env: e, ctx: ctx, p: newProcess(e), cancelled: make(chan struct{}), began: make(chan struct{}),
+		env: e, ctx: ctx, p: newProcess(e), cancelled: make(chan error, 1), began: make(chan struct{}),
 	}
 }
 

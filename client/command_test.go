@@ -122,6 +122,17 @@ func TestEnvironmentVariables(t *testing.T) {
 		if got := show(nil, &client.EnvPolicy{Inherit: "core"}); got != "," {
 			t.Errorf("core: %q", got)
 		}
+
+		// As with os/exec, PWD spells Dir as it was given.
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink("/", link); err != nil {
+			t.Fatal(err)
+		}
+		c := env.Command(background(t), "/bin/sh", "-c", `echo "$EXEC_SERVER_TEST_MARK,$PWD"`)
+		c.Dir = link
+		if out, err := c.Output(); err != nil || strings.TrimSpace(string(out)) != "server,"+link {
+			t.Errorf("PWD: %q, %v", out, err)
+		}
 	})
 }
 

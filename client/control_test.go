@@ -148,6 +148,38 @@ func TestContextEndsProcess(t *testing.T) {
 	})
 }
 
+// What Cancel fails with is told if nothing else is to be; that there was nothing
+// to end any more is no failure.
+func TestCancelFails(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
+		needs(t, env, "processCloseStdin", func() error {
+			c := child(env, "cat")
+			c.Stdin = strings.NewReader("")
+			return c.Run()
+		})
+		why, broken := errors.New("enough"), errors.New("broken")
+		for _, test := range []struct{ fails, want error }{{nil, why}, {os.ErrProcessDone, nil}, {broken, broken}} {
+			ctx, cancel := context.WithCancelCause(context.Background())
+			defer cancel(nil)
+			c := childContext(ctx, env, "cat")
+			c.Cancel = func() error {
+				if err := c.CloseStdin(background(t)); err != nil {
+					return err
+				}
+				for range c.Events(background(t)) { // that it takes longer than the process changes nothing
+				}
+				return test.fails
+			}
+			startPiped(t, c)
+			cancel(why)
+			err := c.Wait()
+			if !errors.Is(err, test.want) || test.want == nil && err != nil {
+				t.Errorf("Cancel fails with %v: %v", test.fails, err)
+			}
+		}
+	})
+}
+
 // A descendant that keeps the output delays Wait only where output is wanted,
 // and there no longer than WaitDelay.
 func TestWaitDelay(t *testing.T) {

@@ -30,6 +30,9 @@ var (
 	// matches syscall.EPIPE.
 	ErrStdinClosed error = stdinClosedError{}
 
+	// ErrTruncated says that FS.ReadDir returns a part of the directory only.
+	ErrTruncated = errors.New("the directory has more entries than the server lists; list it by a command")
+
 	// ErrNoEnvironment is returned by Open when the configuration says that
 	// nothing is to be executed.
 	ErrNoEnvironment = errors.New("no execution environment is configured")

@@ -132,7 +132,7 @@ func (f *FS) Stat(name string) (info fs.FileInfo, err error) {
 
 // ReadDir implements fs.ReadDirFS. A link is listed as what it leads to; one that
 // leads nowhere has the type fs.ModeIrregular. Of a directory with more entries than a
-// server lists (more than a hundred thousand) there are some, and an error.
+// server lists (more than a hundred thousand) there are some, and ErrTruncated.
 func (f *FS) ReadDir(name string) (entries []fs.DirEntry, err error) {
 	err = f.do("readdir", name, func(native string) error {
 		list, err := f.env.back.readDir(f.ctx, native)
@@ -289,6 +289,7 @@ type directory struct {
 	name    string
 	info    *fileInfo
 	entries []fs.DirEntry // nil until the first ReadDir
+	part    error         // the entries are not all, and why
 	read    bool
 	closed  bool
 }
@@ -314,14 +315,18 @@ func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
 	}
 	if !d.read {
 		entries, err := d.fs.ReadDir(d.name)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrTruncated) {
 			return nil, err
 		}
-		d.entries, d.read = entries, true
+		d.entries, d.part, d.read = entries, err, true
 	}
 	switch {
 	case n <= 0:
-		n = len(d.entries)
+		entries := d.entries
+		d.entries = nil
+		return entries, d.part
+	case len(d.entries) == 0 && d.part != nil:
+		return nil, d.part
 	case len(d.entries) == 0:
 		return nil, io.EOF
 	}

@@ -300,3 +300,56 @@ func readSlowly(fsys fs.FS, name string) ([]byte, error) {
 	defer f.Close()
 	return io.ReadAll(struct{ io.Reader }{f})
 }
+
+// A listing that is not all of the directory is not taken for it.
+func TestTruncatedListing(t *testing.T) {
+	leavesNothing(t)
+	f := newFake(t, func(c *fakeConn) {
+		if !c.shake() {
+			return
+		}
+		for {
+			m, ok := c.next()
+			switch {
+			case !ok:
+				return
+			case m.Method == "fs/readDirectory":
+				entries := []object{{"fileName": "b", "isFile": true}, {"fileName": "a", "isFile": true}}
+				c.reply(m, object{"entries": entries, "truncated": true})
+			case m.Method == "fs/getMetadata":
+				c.reply(m, object{"isDirectory": true})
+			default:
+				t.Errorf("%s", m.Method)
+			}
+		}
+	})
+	fsys := f.dial(nil).FS("/")
+	check := func(what string, entries []fs.DirEntry, err error) {
+		t.Helper()
+		if !errors.Is(err, client.ErrTruncated) || len(entries) != 2 || entries[0].Name() != "a" {
+			t.Errorf("%s: %v, %v", what, entries, err)
+		}
+	}
+	entries, err := fsys.ReadDir("dir")
+	check("ReadDir", entries, err)
+	dir, err := fsys.Open("dir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err = dir.(fs.ReadDirFile).ReadDir(-1)
+	check("an open directory", entries, err)
+	if dir, err = fsys.Open("dir"); err != nil {
+		t.Fatal(err)
+	}
+	for want := range 2 {
+		if entries, err := dir.(fs.ReadDirFile).ReadDir(1); len(entries) != 1 || err != nil {
+			t.Errorf("entry %d: %v, %v", want, entries, err)
+		}
+	}
+	if entries, err := dir.(fs.ReadDirFile).ReadDir(1); len(entries) != 0 || !errors.Is(err, client.ErrTruncated) {
+		t.Errorf("at the end: %v, %v", entries, err)
+	}
+	if err := fs.WalkDir(fsys, ".", func(_ string, _ fs.DirEntry, err error) error { return err }); !errors.Is(err, client.ErrTruncated) {
+		t.Errorf("WalkDir: %v", err)
+	}
+}

@@ -24,6 +24,9 @@ func (c *Cmd) params() *startRequest {
 		s.EnvPolicy = wholePolicy(*c.EnvPolicy)
 	case c.Env == nil:
 		s.EnvPolicy = wholePolicy(*InheritAll())
+		if c.Dir != "" && c.env.Info().OS != "windows" {
+			s.Env["PWD"] = s.dir
+		}
 	}
 	s.PipeStdin = c.stdin || c.Stdin != nil
 	s.drop = c.running && c.unheard()

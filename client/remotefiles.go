@@ -25,9 +25,6 @@ const (
 	methodClose           = "fs/close"
 )
 
-// errTruncated says that ReadDir returns a part of the directory only.
-var errTruncated = errors.New("the directory has more entries than the server lists; list it by a command")
-
 // look makes a request that changes nothing, and decodes the answer.
 func (l *link) look(ctx context.Context, method string, params, result any) error {
 	raw, err := l.repeat(ctx, method, params)
@@ -61,7 +58,7 @@ func (l *link) readDir(ctx context.Context, path string) ([]protocol.DirectoryEn
 	var result protocol.ReadDirectoryResult
 	err := l.look(ctx, protocol.MethodReadDirectory, l.file(path), &result)
 	if err == nil && result.Truncated {
-		err = errTruncated
+		err = ErrTruncated
 	}
 	return result.Entries, err
 }

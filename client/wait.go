@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"time"
@@ -10,19 +11,46 @@ import (
 
 // cancel runs when the command's context has ended.
 func (c *Cmd) cancel() {
+	defer close(c.cancelled)
 	select {
 	case <-c.p.exitedCh:
 		return
 	default:
 	}
-	close(c.cancelled)
 	if c.Cancel != nil {
-		_ = c.Cancel() // Wait tells how it went
+		c.cancelled <- c.Cancel()
 		return
 	}
+	c.cancelled <- nil // Wait tells how it went
 	ctx, done := context.WithTimeout(c.env.ctx, max(terminateTimeout, c.env.opts.RecoveryTimeout))
 	defer done()
 	_ = c.p.Terminate(ctx, 0)
+}
+
+// cause is why the command was ended from here, nil if it was not. Who asks has
+// stopped its context from ending it, if it was not too late; an end that is
+// known may wait for Cancel to return.
+func (c *Cmd) cause(stopped, ended bool) error {
+	if stopped {
+		return nil
+	}
+	var failure error
+	called := true
+	if ended {
+		failure, called = <-c.cancelled
+	} else {
+		select {
+		case failure, called = <-c.cancelled:
+		default: // Cancel has not returned
+		}
+	}
+	switch {
+	case !called, errors.Is(failure, os.ErrProcessDone):
+		return nil
+	case failure != nil:
+		return fmt.Errorf("%w; Cancel failed: %w", context.Cause(c.ctx), failure)
+	}
+	return context.Cause(c.ctx)
 }
 
 // Wait waits until the process has exited, and Stdin, Stdout and Stderr are
@@ -39,7 +67,7 @@ func (c *Cmd) Wait() error {
 	}
 	c.waited = true
 	limit := c.awaitExit()
-	c.stopCancel()
+	stopped := c.stopCancel()
 	exit, failure := c.p.outcome()
 	c.Exit = exit
 	copyErr := c.awaitStreams(limit)
@@ -49,12 +77,7 @@ func (c *Cmd) Wait() error {
 	if _, late := c.p.outcome(); failure == nil && len(c.copies) > 0 {
 		failure = late
 	}
-	var cause error
-	select {
-	case <-c.cancelled:
-		cause = context.Cause(c.ctx)
-	default:
-	}
+	cause := c.cause(stopped, exit != nil)
 	switch {
 	case exit == nil && failure == nil: // WaitDelay is over
 		return &ExitMissingError{ProcessID: c.p.ID, Err: errors.Join(exec.ErrWaitDelay, cause)}
