@@ -32,7 +32,7 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	text := fmt.Sprintf("the server refused the upgrade with status %d %s", e.Status, http.StatusText(e.Status))
-	if e.Text != "" {
+	if e.Text != "" && !strings.HasPrefix(e.Text, "<") { // a page tells people nothing here
 		text += ": " + e.Text
 	}
 	return text

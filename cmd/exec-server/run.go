@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -67,6 +69,10 @@ func newRunCommand() *cobra.Command {
 			switch {
 			case o.url != "" && o.env != "":
 				return &usageError{errors.New("--url and --env exclude each other"), command}
+			case o.url == "" && command.Flags().Changed("url"):
+				return &usageError{errors.New("--url is empty; leave it out to run the command here"), command}
+			case o.env == "" && command.Flags().Changed("env"):
+				return &usageError{errors.New("--env is empty; leave it out to run the command here"), command}
 			case o.tokenFile != "" && o.url == "":
 				return &usageError{errors.New("--token-file is for --url"), command}
 			}
@@ -269,8 +275,11 @@ func (r *runner) result(err error) error {
 func advise(err error) error {
 	failure := &runFailure{strings.Join(strings.Fields(err.Error()), " "), exitFailed}
 	add := func(advice string) { failure.text += "; " + advice }
-	dial, dialing := errors.AsType[*client.DialError](err)
-	switch {
+	switch dial, dialing := errors.AsType[*client.DialError](err); {
+	case dialing:
+		if advice := adviseDialing(dial); advice != "" {
+			add(advice)
+		}
 	case errors.Is(err, exec.ErrNotFound):
 		failure.code = exitNotFound
 		add("install it there, or give its path")
@@ -278,16 +287,35 @@ func advise(err error) error {
 		failure.code = exitNotAllowed
 	case errors.As(err, new(*client.StartError)):
 		failure.code = exitNotAllowed
-	case dialing && (dial.Status == 401 || dial.Status == 403):
-		add("give the server's token with --token-file, or in environments.toml")
-	case dialing && dial.Status != 0:
-		add("is this the URL of an exec-server?")
-	case dialing && errors.Is(err, syscall.ECONNREFUSED):
-		add("start a server there: exec-server --listen URL")
 	case errors.Is(err, client.ErrNoEnvironment):
 		add("set CODEX_EXEC_SERVER_URL, write environments.toml, or use --url")
 	case errors.As(err, new(*client.ExitMissingError)):
 		add("the command may go on there until the server ends the session")
 	}
 	return failure
+}
+
+// adviseDialing says what to do when no connection could be made, "" if that is
+// not known.
+func adviseDialing(err *client.DialError) string {
+	called, calling := errors.AsType[*os.SyscallError](err)
+	switch {
+	case err.Status == 401 || err.Status == 403:
+		return "give the server's token with --token-file, or in environments.toml"
+	case err.Status != 0:
+		return "is this the URL of an exec-server?"
+	case calling && (errors.Is(called, syscall.ECONNREFUSED) || errors.Is(called, syscall.ENOENT)):
+		return "start a server there: exec-server --listen URL"
+	case calling && errors.Is(called, os.ErrPermission):
+		return "use the account that the server runs as"
+	case errors.As(err, new(*net.DNSError)):
+		return "check the name of the host"
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return "use ws:// for a server without TLS"
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return "name the certificate of its authority by SSL_CERT_FILE"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "check the address, and what is between"
+	}
+	return ""
 }

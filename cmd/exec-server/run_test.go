@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -175,5 +178,29 @@ func TestRunIntoBrokenPipe(t *testing.T) {
 				t.Errorf("exit code %d, %q", code, &stderr)
 			}
 		})
+	}
+}
+
+// What may be wrong with a URL, or with what is there, is said in one line.
+func TestRunAdvises(t *testing.T) {
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<!DOCTYPE html>\n<p>a page</p>")
+	}))
+	defer page.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	address := page.Listener.Addr().String()
+	for _, test := range []struct{ url, want string }{
+		{"ws://" + address, "the server refused the upgrade with status 200 OK; is this the URL of an exec-server?"},
+		{"wss://" + address, "use ws:// for a server without TLS"},
+		{"wss://" + secure.Listener.Addr().String(), "unknown authority; name the certificate of its authority by SSL_CERT_FILE"},
+	} {
+		out, err := exec.Command("exec-server", "run", "--url", test.url, "--", "true").CombinedOutput()
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if !ok || exit.ExitCode() != exitFailed || !strings.HasSuffix(string(out), test.want+"\n") || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%s: %v, %s", test.url, err, out)
+		}
 	}
 }
