@@ -159,7 +159,7 @@ func TestWatchesBelongToTheSession(t *testing.T) {
 	first.call("fs/watch", fileParams{"watchId": "0", "path": dir}, nil)
 	first.close()
 	<-first.served
-	shutdownFiles(t, once)
+	testkit.Shutdown(t, once, filesTimeout)
 
 	before := testkit.Descriptors(t)
 	srv := newFileServer(t, nil)
