@@ -55,8 +55,25 @@ type handle struct {
 // errHandlesClosed is what is left to say when the connection is gone.
 var errHandlesClosed = errors.New("file handles are closed")
 
-// Open opens a regular file under an id. It never waits for another process.
+// Opener opens a regular file. It never waits for another process.
+type Opener func(ctx context.Context, path string, mode HandleMode) (*os.File, error)
+
+// OpenFile is the Opener that Open uses.
+func OpenFile(_ context.Context, path string, mode HandleMode) (f *os.File, err error) {
+	if mode == HandleRead {
+		f, _, err = openRegular(path, Follow)
+		return f, err
+	}
+	return openReplacement(path)
+}
+
+// Open opens a regular file under an id.
 func (h *Handles) Open(ctx context.Context, id, path string, mode HandleMode) error {
+	return h.OpenWith(ctx, id, path, mode, OpenFile)
+}
+
+// OpenWith is Open for a file that somebody else opens.
+func (h *Handles) OpenWith(ctx context.Context, id, path string, mode HandleMode, opener Opener) error {
 	if err := checkHandleID(id); err != nil {
 		return err
 	}
@@ -67,12 +84,7 @@ func (h *Handles) Open(ctx context.Context, id, path string, mode HandleMode) er
 	if err != nil {
 		return err
 	}
-	var f *os.File
-	if mode == HandleRead {
-		f, _, err = openRegular(path, Follow)
-	} else {
-		f, err = openReplacement(path)
-	}
+	f, err := opener(ctx, path, mode)
 	mine.f, mine.err = f, err
 	close(mine.ready)
 

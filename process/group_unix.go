@@ -8,18 +8,23 @@ import (
 	"syscall"
 )
 
-// signalGroup sends a signal to the leader's process group, which may be gone.
+// signalGroup sends a signal to the program's process group, which may be gone.
+// Behind a launcher SIGKILL is the launcher's, with which everything ends.
 // The group's number belongs to it as long as it has a member; when the leader
 // has been reaped and a process has its number, the number has been given to
 // another, and the group is gone.
 func (p *Process) signalGroup(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reaped && !groupAlive(p.pid) {
+	group := p.group
+	if sig == syscall.SIGKILL {
+		group = p.pid
+	}
+	if p.reaped && (p.group != p.pid || !groupAlive(group)) {
 		return nil
 	}
-	if err := signalGroup(p.pid, sig); err != nil {
-		return fmt.Errorf("signal process group %d: %w", p.pid, err)
+	if err := signalGroup(group, sig); err != nil {
+		return fmt.Errorf("signal process group %d: %w", group, err)
 	}
 	return nil
 }

@@ -386,7 +386,7 @@ func (l *Log) Read(after uint64, maxBytes *uint64) *protocol.ReadResult {
 	}
 	if r.Exited {
 		how := l.exit
-		r.Exit = &how
+		r.Exit, r.SandboxDenied = &how, how.SandboxDenied
 	}
 	var size uint64
 	for i := l.firstAfterLocked(after); i < len(l.chunks); i++ {

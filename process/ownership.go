@@ -137,9 +137,10 @@ type tree struct {
 	treeSystem
 
 	// guarded by ownership.mu
-	proc   *Process // nil once it is closed
-	leader int      // its process id; 0: not started
-	reaped bool     // the leader has been waited for; its number may go to another
+	proc    *Process // nil once it is closed
+	leader  int      // its process id; 0: not started
+	program int      // the group of the program; another's than leader behind a launcher
+	reaped  bool     // the leader has been waited for; its number may go to another
 }
 
 // plant makes the tree of a process that is about to be started.

@@ -150,13 +150,13 @@ func (o *Ownership) missing(t *tree, controller string) string {
 	return ""
 }
 
-// started notes the leader of the tree, and reports whether the owner has ended
+// started notes the leader of the tree and the group of its program, and reports whether the owner has ended
 // meanwhile.
-func (t *tree) started(pid int) (late bool) {
+func (t *tree) started(pid, group int) (late bool) {
 	o := t.owner.ownership
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t.leader = pid
+	t.leader, t.program = pid, group
 	o.sessions[pid] = t
 	return t.owner.ended
 }
@@ -230,10 +230,10 @@ func (t *tree) collect() (kill func()) {
 	return func() {}
 }
 
-// signalOthers sends a signal to what is not in the leader's group.
+// signalOthers sends a signal to what is not in the program's group.
 func (t *tree) signalOthers(sig unix.Signal) {
 	others := func(st procfs.Stat) {
-		if st.Group != t.leader {
+		if st.Group != t.leader && st.Group != t.program {
 			_ = signalProcess(st, sig) // gone, or not ours to signal
 		}
 	}

@@ -35,13 +35,13 @@ func (t *tree) prepare(l Limits) error {
 	return nil
 }
 
-// started notes the leader of the tree, and reports whether the owner has ended
+// started notes the leader of the tree and the group of its program, and reports whether the owner has ended
 // meanwhile.
-func (t *tree) started(pid int) (late bool) {
+func (t *tree) started(pid, group int) (late bool) {
 	o := t.owner.ownership
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t.leader = pid
+	t.leader, t.program = pid, group
 	return t.owner.ended
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"execserver/internal/sandbox"
 	"execserver/protocol"
 )
 
@@ -36,6 +37,10 @@ type Spec struct {
 
 	Size   protocol.TerminalSize // with TTY; zero: DefaultSize
 	Limits Limits
+
+	// Sandbox makes what confines the process. Start calls it once; nothing is
+	// confined by a nil Confinement. nil: the process is not in a sandbox.
+	Sandbox func() (*sandbox.Confinement, error)
 
 	// KeepDescendants lets go of what the process has left running when it
 	// closes: nothing owns that any more, and it outlives the program.
@@ -72,12 +77,14 @@ type Process struct {
 	limits  Limits
 	opts    Options
 	tree    *tree
+	denials bool   // how it ends may be the sandbox's doing
 	stdin   *input // nil: no stdin to write to
 	streams []*stream
 	master  *os.File // of the terminal, else nil
 
 	mu       sync.Mutex
 	pid      int
+	group    int  // of the program, which a launcher may stand before; else pid
 	reaped   bool // the leader has been waited for; pid may belong to another
 	closing  bool // too late to end it: closed is about to be numbered
 	ending   ending
@@ -90,8 +97,8 @@ type Process struct {
 	closedCh chan struct{} // closed after the closed event
 }
 
-// Start spawns a child. A failure is an *Error or a *LimitError, and nothing is
-// left behind. Close the process with Release when its events are not needed any
+// Start spawns a child. A failure is an *Error, a *LimitError, or what
+// spec.Sandbox or its Confinement has returned, and nothing is left behind. Close the process with Release when its events are not needed any
 // more.
 func Start(spec Spec, opts *Options) (*Process, error) {
 	if spec.Size == (protocol.TerminalSize{}) {
@@ -115,7 +122,8 @@ func Start(spec Spec, opts *Options) (*Process, error) {
 		p.tree.uproot()
 		return nil, err
 	}
-	p.about = describe(spec, child.pid)
+	p.denials = spec.Sandbox != nil
+	p.about = describe(spec, child.group)
 	p.Log = newLog(p.opts.RetainedBytes, p.opts.Budget, p.opts.Notify, p.opts.Blocked)
 	p.run(child)
 	return p, nil
@@ -142,7 +150,7 @@ func (o *Options) complete() {
 // run starts what accompanies a child that has been spawned.
 func (p *Process) run(child *child) {
 	p.mu.Lock()
-	p.pid, p.master = child.pid, child.master
+	p.pid, p.group, p.master = child.pid, child.group, child.master
 	p.mu.Unlock()
 	if child.stdin != nil {
 		p.stdin = newInput(child.stdin, child.master == nil)
@@ -158,7 +166,7 @@ func (p *Process) run(child *child) {
 	for _, s := range p.streams {
 		go s.run()
 	}
-	if p.tree.started(p.pid) {
+	if p.tree.started(p.pid, p.group) {
 		p.end(protocol.EndedBySessionExpired) // the owner has ended meanwhile
 	}
 	if timeout := p.limits.Timeout; timeout > 0 {
@@ -176,8 +184,8 @@ func (p *Process) after(d time.Duration, f func()) {
 	}
 }
 
-// Pid is the leader's process id, which is also its process group and session.
-func (p *Process) Pid() int { return p.pid }
+// Pid is the program's process id, which is also its process group and session.
+func (p *Process) Pid() int { return p.group }
 
 // wait tells the end of the story: the leader is reaped, what its streams hold
 // is read, exited is numbered, the streams end, closed is numbered.
@@ -188,6 +196,7 @@ func (p *Process) wait(child *child) {
 		p.reaped = p.tree.reap(reap)
 		return p.reaped
 	})
+	status = child.ended(status)
 	close(p.reapedCh)
 	for _, s := range p.streams {
 		s.drain()
@@ -200,6 +209,7 @@ func (p *Process) wait(child *child) {
 	p.mu.Unlock()
 	record := exitRecord(status, known, usage, ending)
 	record.OOMKilled = p.tree.oomKilled()
+	record.SandboxDenied = p.denials && p.Log.denied(record.ExitCode)
 	p.Log.exited(record)
 	if p.stdin != nil && p.master != nil {
 		p.stdin.close() // a terminal takes input even when nobody is there

@@ -34,6 +34,7 @@ func spawn(c command, _ *tree) (*child, error) {
 		return nil, &Error{Program: c.spec.Argv[0], Reason: execReason(c, err), Err: reason(err)}
 	}
 	ours.pid = ours.exit.process.Pid
+	ours.group = ours.pid
 	return ours, nil
 }
 

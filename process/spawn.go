@@ -8,8 +8,10 @@ import (
 
 // child is what spawn has made: the leader, and our ends of its streams.
 type child struct {
-	pid     int
-	exit    exitNotice
+	pid   int // of the leader
+	group int // of the program and its group; pid, unless a launcher is the leader
+	exit  exitNotice
+	confined
 	master  *os.File // of the terminal, or nil
 	stdin   *os.File // the master, a pipe, or nil
 	outputs []namedFile

@@ -44,6 +44,7 @@ func spawn(c command, t *tree) (*child, error) {
 		ours.close()
 		return nil, &Error{Program: c.spec.Argv[0], Reason: "its streams", Err: reason(err)}
 	}
+	path, argv := c.path, c.argv
 	pidfd := -1
 	attr := &syscall.ProcAttr{
 		Dir: c.dir,
@@ -61,15 +62,29 @@ func spawn(c command, t *tree) (*child, error) {
 	if t.group != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, t.group.Fd()
 	}
+	if err := ours.confine(c, attr, &path, &argv); err != nil {
+		ours.close()
+		return nil, err
+	}
 	done := make(chan struct{})
 	spawnThread() <- func() {
 		defer close(done)
-		marked(t.mark, func() { ours.pid, err = syscall.ForkExec(c.path, c.argv, attr) })
+		marked(t.mark, func() { ours.pid, err = syscall.ForkExec(path, argv, attr) })
 	}
 	<-done
 	if err != nil {
+		err = ours.explain(c, err)
+		ours.release()
 		ours.close()
-		return nil, &Error{Program: c.spec.Argv[0], Reason: execReason(c, err), Err: err}
+		return nil, err
+	}
+	ours.group = ours.pid
+	if err := ours.awaitStart(c); err != nil {
+		if pidfd >= 0 {
+			_ = syscall.Close(pidfd)
+		}
+		ours.close()
+		return nil, err
 	}
 	if pidfd >= 0 {
 		// Only a descriptor that does not block gets into the poller.

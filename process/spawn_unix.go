@@ -30,6 +30,7 @@ func spawn(c command, _ *tree) (*child, error) {
 		ours.close()
 		return nil, &Error{Program: c.spec.Argv[0], Reason: execReason(c, err), Err: err}
 	}
+	ours.group = ours.pid
 	return ours, nil
 }
 

@@ -89,7 +89,7 @@ func TestAppendEvents(t *testing.T) {
 		})
 		same(t, chunk.AppendJSON(nil), object{"seq": exact, "stream": "pty", "chunk": encoded})
 		same(t, protocol.ReadFileResult{Data: []byte(s)}.AppendJSON(nil), object{"dataBase64": encoded})
-		same(t, protocol.AppendExited(nil, id, 3, protocol.ExitRecord{ExitCode: -1}, true), object{
+		same(t, protocol.AppendExited(nil, id, 3, protocol.ExitRecord{ExitCode: -1, SandboxDenied: true}), object{
 			"method": "process/exited", "params": object{"processId": id, "seq": 3, "exitCode": -1, "sandboxDenied": true},
 		})
 		same(t, protocol.AppendClosed(nil, id, 4), object{"method": "process/closed", "params": object{"processId": id, "seq": 4}})
@@ -163,7 +163,7 @@ func TestAppendExitRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		params["processId"], params["seq"], params["sandboxDenied"] = "p", 7, false
-		same(t, protocol.AppendExited(nil, "p", 7, r, false), object{"method": "process/exited", "params": params})
+		same(t, protocol.AppendExited(nil, "p", 7, r), object{"method": "process/exited", "params": params})
 	}
 }
 

@@ -446,37 +446,6 @@ func TestDecodeFileDefaults(t *testing.T) {
 	}
 }
 
-func TestConfinesFiles(t *testing.T) {
-	for sandbox, want := range map[string]bool{
-		`{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled","useLegacyLandlock":false}`: false,
-		`{"permissions":{"type":"external","network":"restricted"},"windowsSandboxLevel":"disabled"}`:    false,
-		`{"permissions":{"type":"managed","file_system":{"type":"unrestricted"},"network":"enabled"}}`:   false,
-		`{"permissions":{"type":"disabled"},"additionalPermissions":null}`:                               false,
-		`{"sandboxPolicy":{"type":"danger-full-access"},"windowsSandboxLevel":"disabled"}`:               false,
-		`{"type":"danger-full-access"}`: false,
-
-		`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[]},"network":"enabled"}}`: true,
-		`{"permissions":{"type":"managed","network":"enabled"}}`:                                                  true,
-		`{"permissions":{"type":"managed","file_system":null}}`:                                                   true,
-		`{"permissions":{"type":"new"}}`:                                                                          true,
-		`{"permissions":{}}`:                                                                                      true,
-		`{"permissions":7}`:                                                                                       true,
-		`{"permissions":{"type":"managed","file_system":{"type":"restricted"}},"sandboxPolicy":{"type":"danger-full-access"}}`: true,
-		`{"permissions":{"type":"disabled"},"additionalPermissions":{}}`:                                                       true,
-		`{"sandboxPolicy":{"type":"workspace-write"},"type":"danger-full-access"}`:                                             true,
-		`{"sandboxPolicy":[]}`: true,
-		`{"type":"read-only"}`: true,
-		`{"type":null}`:        true,
-		`{}`:                   true,
-		`[]`:                   true,
-		`7`:                    true,
-	} {
-		if got := protocol.ConfinesFiles(raw(sandbox)); got != want {
-			t.Errorf("%s: %v, want %v", sandbox, got, want)
-		}
-	}
-}
-
 func TestDecodeStartWhole(t *testing.T) {
 	in := `{"processId":"1-a","argv":["/bin/bash","-lc","x \u00fc"],"cwd":"file:///w%20d","env":{"TERM":"dumb","\u0041":"\n"},` +
 		`"tty":true,"arg0":"","pipeStdin":true,"sandbox":{"a":[1]},"enforceManagedNetwork":true,"managedNetwork":{},"networkProxy":1,` +

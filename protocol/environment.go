@@ -29,6 +29,16 @@ type EnvironmentInfo struct {
 
 	// ProcessOwnership is an extension: how descendants are held together.
 	ProcessOwnership *ProcessOwnership `json:"processOwnership,omitempty"`
+	// Sandbox is an extension: what becomes of requests for a sandbox.
+	Sandbox *SandboxInfo `json:"sandbox,omitempty"`
+}
+
+// SandboxInfo tells what the operator wants of sandboxes, and by what files are
+// confined here (PROTOCOL.md, "Sandbox").
+type SandboxInfo struct {
+	Mode   string `json:"mode"`             // auto, require, off or landlock
+	Means  string `json:"means"`            // userNamespace, namespaces, bubblewrap, landlock or none
+	Reason string `json:"reason,omitempty"` // why none
 }
 
 // ProcessOwnership tells by what means the descendants of processes are found

@@ -97,14 +97,14 @@ func AppendOutput(b []byte, processID string, c Chunk) []byte {
 }
 
 // AppendExited appends the notification process/exited.
-func AppendExited(b []byte, processID string, seq uint64, exit ExitRecord, sandboxDenied bool) []byte {
+func AppendExited(b []byte, processID string, seq uint64, exit ExitRecord) []byte {
 	b = append(b, `{"method":"process/exited","params":{"processId":`...)
 	b = appendString(b, processID)
 	b = append(b, `,"seq":`...)
 	b = strconv.AppendUint(b, seq, 10)
 	b = appendExit(b, &exit)
 	b = append(b, `,"sandboxDenied":`...)
-	b = strconv.AppendBool(b, sandboxDenied)
+	b = strconv.AppendBool(b, exit.SandboxDenied)
 	return append(b, `}}`...)
 }
 

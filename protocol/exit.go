@@ -12,6 +12,10 @@ type ExitRecord struct {
 	EndedBy    EndedBy `json:"endedBy,omitempty"`
 	OOMKilled  bool    `json:"oomKilled,omitempty"` // the kernel killed something of it for lack of memory
 	Rusage     *Rusage `json:"rusage,omitempty"`
+
+	// SandboxDenied says that a sandbox seems to have kept it from something. It
+	// is not part of the record on the wire, but stands beside it.
+	SandboxDenied bool `json:"-"`
 }
 
 // EndedBy says who ended a process.

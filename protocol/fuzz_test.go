@@ -252,7 +252,7 @@ func FuzzDecodeParams(f *testing.F) {
 		}
 		followsEncodingJSON(t, name, m.Params, got)
 		_ = protocol.DecodeNoParams(m.Params)
-		_ = protocol.ConfinesFiles(m.Params)
+		_, _ = protocol.DecodeSandbox(m.Params, true)
 	})
 }
 

@@ -168,9 +168,6 @@ type StartResult struct {
 	SandboxType string `json:"sandboxType"`
 }
 
-// SandboxNone is the SandboxType of a process that runs without a sandbox.
-const SandboxNone = "none"
-
 // Read are the params of process/read; nil means 0, no limit and no wait.
 type Read struct {
 	ProcessID string  `json:"processId"`

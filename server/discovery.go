@@ -43,7 +43,11 @@ func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRoots) {
 		d := discovery{ctx: r.Context(), room: maxDiscoveredBytes}
 		result := protocol.DiscoveredRoots{Roots: make([]protocol.DiscoveredRoot, len(p.Roots))}
 		for i, root := range p.Roots {
-			result.Roots[i] = d.root(root)
+			if confined := c.discoverConfined(r.Context(), root); confined != nil {
+				result.Roots[i] = *confined
+			} else {
+				result.Roots[i] = d.root(root)
+			}
 			if r.Context().Err() != nil {
 				return nil, r.Context().Err()
 			}
@@ -73,9 +77,6 @@ func (d *discovery) root(root protocol.DiscoverRoot) protocol.DiscoveredRoot {
 
 func (d *discovery) look(root protocol.DiscoverRoot) error {
 	dir, err := root.Path.Native()
-	if err == nil && root.Sandbox != nil && protocol.ConfinesFiles(root.Sandbox) {
-		err = errNoSandbox
-	}
 	var m filesystem.Metadata
 	if err == nil {
 		m, err = filesystem.GetMetadata(d.ctx, dir, filesystem.Follow)

@@ -11,7 +11,7 @@ import (
 
 // writeFile serves fs/writeFile.
 func (c *connection) writeFile(r *rpc.Request, p protocol.WriteFile) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}
@@ -47,7 +47,7 @@ func fileMode(bits uint32) fs.FileMode {
 
 // createDirectory serves fs/createDirectory.
 func (c *connection) createDirectory(r *rpc.Request, p protocol.CreateDirectory) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}
@@ -60,7 +60,7 @@ func (c *connection) createDirectory(r *rpc.Request, p protocol.CreateDirectory)
 
 // remove serves fs/remove.
 func (c *connection) remove(r *rpc.Request, p protocol.Remove) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}
@@ -73,7 +73,7 @@ func (c *connection) remove(r *rpc.Request, p protocol.Remove) {
 
 // copy serves fs/copy.
 func (c *connection) copy(r *rpc.Request, p protocol.Copy) {
-	paths, ok := native(r, p.Sandbox, p.SourcePath, p.DestinationPath)
+	paths, ok := c.native(r, p.Sandbox, p.SourcePath, p.DestinationPath)
 	if !ok {
 		return
 	}
@@ -86,7 +86,7 @@ func (c *connection) copy(r *rpc.Request, p protocol.Copy) {
 
 // rename serves fs/rename.
 func (c *connection) rename(r *rpc.Request, p protocol.Rename) {
-	paths, ok := native(r, p.Sandbox, p.SourcePath, p.DestinationPath)
+	paths, ok := c.native(r, p.Sandbox, p.SourcePath, p.DestinationPath)
 	if !ok {
 		return
 	}

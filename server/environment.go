@@ -7,6 +7,7 @@ import (
 
 	"execserver/filesystem"
 	"execserver/internal/loginshell"
+	"execserver/internal/sandbox"
 	"execserver/process"
 	"execserver/protocol"
 	"execserver/rpc"
@@ -24,6 +25,13 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 			Means:  string(s.ownership.Means()),
 			Limits: s.ownership.Limits(),
 		},
+	}
+	if engine := s.opts.Sandbox; engine != nil {
+		means, reason := engine.Means()
+		if means != sandbox.MeansNone {
+			reason = "" // of what was tried before
+		}
+		info.Sandbox = &protocol.SandboxInfo{Mode: string(engine.Mode()), Means: string(means), Reason: reason}
 	}
 	cwd, err := os.Getwd()
 	if err == nil {

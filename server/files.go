@@ -30,9 +30,10 @@ const (
 	maxWalkPathBytes = 16 << 20                // before they are escaped, which at most triples them
 )
 
-// native makes host paths of those in a request, which it refuses when there
-// are none, or when it asks for a sandbox that has something to enforce.
-func native(r *rpc.Request, sandbox json.RawMessage, paths ...protocol.Path) ([]string, bool) {
+// native makes host paths of those in a request. It reports false when the
+// request is served already: refused, since there are none, or taken over by a
+// helper in the sandbox that it asks for.
+func (c *connection) native(r *rpc.Request, sandbox json.RawMessage, paths ...protocol.Path) ([]string, bool) {
 	list := make([]string, len(paths))
 	for i, p := range paths {
 		path, err := p.Native()
@@ -42,8 +43,16 @@ func native(r *rpc.Request, sandbox json.RawMessage, paths ...protocol.Path) ([]
 		}
 		list[i] = path
 	}
-	if sandbox != nil && protocol.ConfinesFiles(sandbox) {
-		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "%s", errNoSandbox))
+	if sandbox == nil || c.server.opts.inside {
+		return list, true
+	}
+	policy, err := confinement(r.Method, sandbox)
+	if err != nil {
+		r.Fail(err)
+		return nil, false
+	}
+	if policy != nil {
+		c.serveConfined(r, policy, list)
 		return nil, false
 	}
 	return list, true
@@ -133,7 +142,7 @@ func links(follow bool) filesystem.Links {
 
 // getMetadata serves fs/getMetadata.
 func (c *connection) getMetadata(r *rpc.Request, p protocol.File) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}
@@ -155,7 +164,7 @@ func (c *connection) getMetadata(r *rpc.Request, p protocol.File) {
 
 // readFile serves fs/readFile.
 func (c *connection) readFile(r *rpc.Request, p protocol.File) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}
@@ -210,7 +219,7 @@ func readAll(r *rpc.Request, f *filesystem.File) ([]byte, error) {
 
 // readDirectory serves fs/readDirectory.
 func (c *connection) readDirectory(r *rpc.Request, p protocol.File) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}
@@ -241,7 +250,7 @@ func (c *connection) readDirectory(r *rpc.Request, p protocol.File) {
 
 // walk serves fs/walk.
 func (c *connection) walk(r *rpc.Request, p protocol.Walk) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}
@@ -280,7 +289,7 @@ func clampInt(n uint64) int { return int(min(n, 1<<31-1)) }
 
 // canonicalize serves fs/canonicalize.
 func (c *connection) canonicalize(r *rpc.Request, p protocol.File) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}
@@ -295,7 +304,7 @@ func (c *connection) canonicalize(r *rpc.Request, p protocol.File) {
 
 // join serves fs/join. It looks at no file.
 func (c *connection) join(r *rpc.Request, p protocol.Join) {
-	paths, ok := native(r, p.Sandbox, p.BasePath)
+	paths, ok := c.native(r, p.Sandbox, p.BasePath)
 	if !ok {
 		return
 	}
@@ -312,7 +321,7 @@ func (c *connection) join(r *rpc.Request, p protocol.Join) {
 
 // parent serves fs/parent. It looks at no file.
 func (c *connection) parent(r *rpc.Request, p protocol.File) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}

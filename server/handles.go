@@ -44,13 +44,17 @@ func (c *connection) changeInHandleLane(r *rpc.Request, id string, do func() (an
 
 // open serves fs/open.
 func (c *connection) open(r *rpc.Request, p protocol.Open) {
-	paths, ok := native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
+	paths, ok := c.native(r, p.Sandbox, p.Path)
+	if ok {
+		c.openWith(r, p, paths[0], filesystem.OpenFile)
 	}
+}
+
+// openWith serves fs/open with what opens the file.
+func (c *connection) openWith(r *rpc.Request, p protocol.Open, path string, opener filesystem.Opener) {
 	do := func(mode filesystem.HandleMode) func() (any, error) {
 		return func() (any, error) {
-			err := c.handles.Open(r.Context(), p.HandleID, paths[0], mode)
+			err := c.handles.OpenWith(r.Context(), p.HandleID, path, mode, opener)
 			return protocol.OpenResult{HandleID: p.HandleID}, err
 		}
 	}
@@ -59,7 +63,7 @@ func (c *connection) open(r *rpc.Request, p protocol.Open) {
 		return
 	}
 	if _, known := c.handlePaths[p.HandleID]; !known && len(c.handlePaths) < maxHandlePaths {
-		c.handlePaths[p.HandleID] = paths[0]
+		c.handlePaths[p.HandleID] = path
 	}
 	c.changeInHandleLane(r, p.HandleID, do(filesystem.HandleReplace))
 }

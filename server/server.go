@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"execserver/internal/auth"
+	"execserver/internal/sandbox"
 	"execserver/process"
 	"execserver/session"
 	"execserver/transport"
@@ -60,6 +61,12 @@ type Options struct {
 	// running which nobody owns.
 	AllowKeepDescendants bool
 
+	// Sandbox enforces the sandboxes that clients ask for; nil: they are refused.
+	// The caller closes it after Shutdown.
+	Sandbox *sandbox.Engine
+	// inside serves within a sandbox, which is not asked for again.
+	inside bool
+
 	// Session are the options of the sessions; its Log defaults to Log.
 	Session session.Options
 
@@ -75,8 +82,9 @@ type Server struct {
 	ownership *process.Ownership
 	sessions  *session.Sessions
 
-	operations    atomic.Int64 // on files, under way
-	maxOperations int64        // maxFileOperations, but in tests
+	confined      chan struct{} // a place for each helper in a sandbox
+	operations    atomic.Int64  // on files, under way
+	maxOperations int64         // maxFileOperations, but in tests
 
 	mu        sync.Mutex
 	conns     map[*connection]struct{}
@@ -91,6 +99,7 @@ var ErrClosed = errors.New("server closed")
 // New makes a server.
 func New(opts *Options) *Server {
 	s := &Server{conns: make(map[*connection]struct{}), listeners: make(map[net.Listener]struct{})}
+	s.confined = make(chan struct{}, maxConfined)
 	if opts != nil {
 		s.opts = *opts
 	}

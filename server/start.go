@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"math"
 
 	"execserver/internal/loginshell"
@@ -28,7 +27,11 @@ func (c *connection) start(r *rpc.Request, p protocol.Start) {
 			r.Fail(err)
 			return
 		}
-		r.Reply(protocol.StartResult{ProcessID: p.ProcessID, SandboxType: protocol.SandboxNone})
+		result := protocol.StartResult{ProcessID: p.ProcessID, SandboxType: protocol.SandboxNone}
+		if p.Sandbox != nil {
+			result.SandboxType = protocol.SandboxLinuxSeccomp
+		}
+		r.Reply(result)
 		c.session.Announce(p.ProcessID)
 	})
 }
@@ -46,8 +49,6 @@ func (s *Server) spec(p protocol.Start) (process.Spec, error) {
 	switch {
 	case err != nil:
 		return invalid("cwd URI `%s` is not valid on this exec-server host: %s", p.Cwd, err)
-	case p.Sandbox != nil:
-		return invalid("%s", errNoSandbox)
 	case p.EnforceManagedNetwork, p.ManagedNetwork != nil, p.NetworkProxy != nil:
 		return invalid("this exec-server cannot restrict the network of a process; " +
 			"start it without enforceManagedNetwork, managedNetwork and networkProxy")
@@ -90,7 +91,7 @@ func (s *Server) spec(p protocol.Start) (process.Spec, error) {
 		spec.Argv = append([]string{program}, p.Argv[1:]...)
 		spec.Arg0 = &p.Argv[0]
 	}
-	return spec, nil
+	return spec, s.confineStart(&spec, p)
 }
 
 // limits takes the limits from the params of process/start.
@@ -142,8 +143,3 @@ func (s *Server) allows(form protocol.StartForm) error {
 	}
 	return nil
 }
-
-// errNoSandbox refuses every request that asks for a sandbox: to run it without
-// would be to open a door.
-var errNoSandbox = errors.New("this exec-server cannot enforce a sandbox; " +
-	"run the client without one (danger-full-access) if this machine is one itself")

@@ -64,7 +64,7 @@ func watchLane(id string) string { return "\x00watch " + id }
 
 // watch serves fs/watch.
 func (c *connection) watch(r *rpc.Request, p protocol.Watch) {
-	paths, ok := native(r, p.Sandbox, p.Path)
+	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}

@@ -276,7 +276,7 @@ func appendEvent(frame []byte, id string, event process.Event) []byte {
 	case process.Output:
 		return protocol.AppendOutput(frame, id, event.Output)
 	case process.Exited:
-		return protocol.AppendExited(frame, id, event.Seq, event.Exit, false)
+		return protocol.AppendExited(frame, id, event.Seq, event.Exit)
 	default:
 		return protocol.AppendClosed(frame, id, event.Seq)
 	}

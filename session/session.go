@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"execserver/internal/sandbox"
 	"execserver/process"
 	"execserver/protocol"
 )
@@ -130,8 +131,8 @@ func (s *Session) failLocked(e *entry, err *protocol.Error) error {
 
 // startError is what the client is told when a process was not started.
 func startError(err error) *protocol.Error {
-	var limit *process.LimitError
-	if errors.As(err, &limit) {
+	limit, policy, unavailable := (*process.LimitError)(nil), (*sandbox.PolicyError)(nil), (*sandbox.UnavailableError)(nil)
+	if errors.As(err, &limit) || errors.As(err, &policy) || errors.As(err, &unavailable) {
 		return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)
 	}
 	return protocol.Errorf(protocol.CodeInternal, "%s", err)

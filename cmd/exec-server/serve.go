@@ -19,6 +19,7 @@ import (
 
 	"execserver/internal/auth"
 	"execserver/internal/errno"
+	"execserver/internal/sandbox"
 	"execserver/process"
 	"execserver/server"
 	"execserver/session"
@@ -58,6 +59,7 @@ type options struct {
 	keeper, cgroups     string
 	keepDescendants     bool
 	drainTimeout        time.Duration
+	sandbox             string
 	logLevel, logFormat string
 	version             bool
 }
@@ -139,6 +141,9 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.BoolVar(&o.keepDescendants, "allow-keep-descendants", false, "let clients start processes whose background processes outlive the session and the server")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", 0, "`time` that background processes that hold a process's streams keep it from closing, 0 for as long as they hold them")
 
+	f.StringVar(&o.sandbox, "sandbox", "auto", "`mode` of sandboxes: auto enforces what clients ask for or refuses it, require starts nothing without, "+
+		"off refuses what asks for one (for machines that are sandboxes themselves), landlock uses Landlock alone, for what needs no more")
+
 	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")
 
@@ -190,6 +195,11 @@ func (o *options) complete(f *pflag.FlagSet) error {
 		if choice.value != "auto" && choice.value != "on" && choice.value != "off" {
 			return invalidValue(choice.flag, choice.value, "expected auto, on or off")
 		}
+	}
+	switch sandbox.Mode(o.sandbox) {
+	case sandbox.ModeAuto, sandbox.ModeRequire, sandbox.ModeOff, sandbox.ModeLandlock:
+	default:
+		return invalidValue("sandbox", o.sandbox, "expected auto, require, off or landlock")
 	}
 	if o.drainTimeout < 0 {
 		return invalidValue("drain-timeout", o.drainTimeout.String(), "must not be negative")
@@ -268,6 +278,8 @@ func (o *options) serve(log *slog.Logger) error {
 		return err
 	}
 	defer ownership.Close()
+	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets()})
+	defer engine.Close()
 	srv := server.New(&server.Options{
 		Log:              log,
 		Version:          buildVersion(),
@@ -276,6 +288,8 @@ func (o *options) serve(log *slog.Logger) error {
 		MaxHTTPBodyBytes: o.maxHTTPBodyBytes,
 		DurableWrites:    o.durableWrites,
 		Auth:             authenticator,
+
+		Sandbox: engine,
 
 		AllowDirectExec:   o.allowDirect,
 		AllowPreparedExec: o.allowPrepared,

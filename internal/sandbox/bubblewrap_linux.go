@@ -1,0 +1,97 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"execserver/internal/sandbox/launcher"
+)
+
+// shim is where this program is in what bubblewrap makes.
+const shim = "/dev/.exec-server"
+
+// bubblewrap makes the start one of bubblewrap, which makes the mounts and
+// becomes this program as a launcher, which looks at them and does the rest.
+func (c *Confinement) bubblewrap(l *Launch) error {
+	program := c.engine.opts.Bubblewrap
+	if program == "" {
+		found, err := exec.LookPath("bwrap")
+		if err != nil {
+			return errors.New("there is no program bwrap")
+		}
+		if program, err = filepath.Abs(found); err != nil {
+			return err
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	options, err := c.bubblewrapOptions(self, l)
+	if err != nil {
+		return err
+	}
+	file, err := memoryFile([]byte(strings.Join(options, "\x00") + "\x00"))
+	if err != nil {
+		return err
+	}
+	l.Files = append(l.Files, file)
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	fd := strconv.Itoa(2 + len(l.Files))
+	l.Path, l.Args = program, []string{"bwrap", "--args", fd, "--", shim, launcher.Argument}
+	return nil
+}
+
+func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error) {
+	options := []string{
+		"--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--as-pid-1",
+		"--cap-drop", "ALL", "--clearenv",
+	}
+	add := func(more ...string) { options = append(options, more...) }
+	if !c.plan.network {
+		add("--unshare-net")
+	}
+	switch c.plan.base {
+	case launcher.BaseReadOnly:
+		add("--ro-bind", "/", "/")
+	case launcher.BaseWritable:
+		add("--bind", "/", "/", "--ro-bind", "/sys", "/sys")
+	}
+	for _, link := range c.plan.links {
+		add("--symlink", link.Target, link.Path)
+	}
+	add("--dev", "/dev")
+	for _, m := range c.plan.mounts {
+		switch {
+		case m.Kind == launcher.MountReadOnly:
+			add("--ro-bind", m.Path, m.Path)
+		case m.Kind == launcher.MountWritable:
+			add("--bind", m.Path, m.Path)
+		case m.Directory:
+			add("--perms", "0000", "--tmpfs", m.Path, "--remount-ro", m.Path)
+		default:
+			file, err := memoryFile(nil)
+			if err != nil {
+				return nil, err
+			}
+			l.Files = append(l.Files, file)
+			add("--perms", "0000", "--ro-bind-data", strconv.Itoa(2+len(l.Files)), m.Path)
+		}
+	}
+	add("--proc", "/proc")
+	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs"} {
+		add("--ro-bind-try", "/proc/"+name, "/proc/"+name)
+	}
+	add("--ro-bind", self, shim, "--remount-ro", "/dev")
+	if c.plan.base == launcher.BaseEmpty {
+		add("--remount-ro", "/")
+	}
+	return options, nil
+}

@@ -1,0 +1,130 @@
+package sandbox
+
+import (
+	"os"
+	"slices"
+
+	"execserver/internal/sandbox/launcher"
+	"execserver/protocol"
+)
+
+// engineState is what an engine has on Linux.
+type engineState struct{ journal *journal }
+
+func newEngineState(opts *Options) *engineState {
+	if opts.Mode == ModeOff {
+		return &engineState{journal: &journal{}}
+	}
+	dir := opts.StateDir
+	if dir == "" {
+		dir = stateDir()
+	}
+	return &engineState{journal: openJournal(dir)}
+}
+
+func (s *engineState) close() { s.journal.close() }
+
+// daemons are sockets of programs that do whatever they are asked to with rights
+// of their own. A network that is allowed does not mean them.
+var daemons = []string{
+	"/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock",
+	"/run/systemd/private", "/run/dbus/system_bus_socket",
+}
+
+// Confinement is a policy that is ready to be enforced, for one command.
+type Confinement struct {
+	plan    *plan
+	engine  *Engine
+	means   Means
+	targets []*target
+}
+
+// confine makes a Confinement of a policy.
+func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
+	if os.Geteuid() == 0 {
+		ctx.Hide = append(ctx.Hide, daemons...)
+	}
+	p, err := resolve(s, ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Confinement{plan: p, engine: e}
+	if p.nothing {
+		return c, nil // the filter of system calls works everywhere
+	}
+	var reason string
+	if c.means, reason = e.Means(); c.means == MeansNone {
+		return nil, &UnavailableError{reason}
+	}
+	if c.means == MeansLandlock {
+		return c, p.checkLandlock()
+	}
+	return c, c.takeTargets()
+}
+
+// checkLandlock refuses what Landlock alone cannot enforce.
+func (p *plan) checkLandlock() error {
+	hidden := slices.ContainsFunc(p.mounts, func(m launcher.Mount) bool { return m.Kind == launcher.MountHidden })
+	if hidden || len(p.roots) > 0 || p.base == launcher.BaseWritable {
+		return errNoFileSandbox
+	}
+	return nil
+}
+
+// takeTargets makes what the mounts of the plan need to sit on.
+func (c *Confinement) takeTargets() error {
+	mounts := c.plan.mounts[:0]
+	for _, m := range c.plan.mounts {
+		if c.plan.missing[m.Path] {
+			t, err := takeTarget(m.Path, c.engine.state.journal)
+			if err != nil {
+				c.Release()
+				return err
+			}
+			if t != nil {
+				c.targets = append(c.targets, t)
+			}
+			if identify(&m) != nil {
+				continue // nobody can make it
+			}
+		}
+		mounts = append(mounts, m)
+	}
+	c.plan.mounts = mounts
+	return nil
+}
+
+// Release gives back what the confinement has made. Everything that it confines
+// must have ended.
+func (c *Confinement) Release() {
+	for _, t := range slices.Backward(c.targets) {
+		t.release()
+	}
+	c.targets = nil
+}
+
+// spec is the launcher's part of a command.
+func (c *Confinement) spec(command Command) *launcher.Spec {
+	p := c.plan
+	s := &launcher.Spec{
+		RestrictNetwork: !p.network,
+		Become:          command.Become, Session: !command.Shared, Terminal: command.Terminal,
+		Program: command.Program, Argv: command.Argv, Env: command.Env, Dir: command.Dir,
+	}
+	switch {
+	case p.nothing:
+		s.KeepRights, s.Become = true, true
+	case c.means == MeansLandlock:
+		s.Become, s.LandlockOnly = true, true
+		s.Landlock = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"}
+		s.LandlockRead = p.readable
+		if p.base == launcher.BaseReadOnly {
+			s.LandlockRead = []string{"/"}
+		}
+		s.LandlockRead = append(s.LandlockRead, "/proc/self")
+	default:
+		s.Base, s.Mounts, s.Links = p.base, p.mounts, p.links
+		s.Check = c.means == MeansBubblewrap
+	}
+	return s
+}

@@ -1,0 +1,216 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/sandbox/launcher"
+)
+
+// Command is what is started in a confinement.
+type Command struct {
+	Program string // as execve takes it, inside
+	Argv    []string
+	Env     []string
+	Dir     string
+	// Terminal says that standard input is a terminal that becomes that of the
+	// command's session.
+	Terminal bool
+	// Shared leaves the command in the session and group of the launcher.
+	Shared bool
+	// Become has the launcher become the command: nobody reaps its orphans.
+	Become bool
+}
+
+// launchTimeout bounds how long a launcher takes to start its command.
+const launchTimeout = 10 * time.Second
+
+// Launch is the start of one command. Start the program of Path and Args with an
+// empty environment, Files behind its three streams, and the attributes; then
+// call Wait.
+type Launch struct {
+	Path  string
+	Args  []string
+	Files []*os.File
+
+	attributes func(*syscall.SysProcAttr)
+	control    *os.File
+	become     bool
+}
+
+// Launch prepares the start of a command.
+func (c *Confinement) Launch(command Command) (*Launch, error) {
+	l := &Launch{become: command.Become || c.plan.nothing || c.means == MeansLandlock}
+	spec, err := memoryFile(c.spec(command).Append(nil))
+	if err != nil {
+		return nil, err
+	}
+	l.Files = append(l.Files, spec)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		_ = spec.Close()
+		return nil, os.NewSyscallError("make the launcher's socket", err)
+	}
+	l.Files = append(l.Files, os.NewFile(uintptr(pair[1]), "launcher's end"))
+	_ = unix.SetNonblock(pair[0], true) // then it is in the poller
+	l.control = os.NewFile(uintptr(pair[0]), "launcher")
+	l.Path, l.Args = "/proc/self/exe", []string{"exec-server", launcher.Argument}
+	l.attributes = func(*syscall.SysProcAttr) {}
+	switch {
+	case c.plan.nothing:
+	case c.means == MeansBubblewrap:
+		if err := c.bubblewrap(l); err != nil {
+			l.Close()
+			return nil, err
+		}
+	case c.means == MeansUser, c.means == MeansNamespaces:
+		l.attributes = func(attr *syscall.SysProcAttr) { c.namespaces(attr) }
+	}
+	return l, nil
+}
+
+// memoryFile makes a file without a name.
+func memoryFile(content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("launcher", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("make the launcher's file", err)
+	}
+	file := os.NewFile(uintptr(fd), "launcher's file")
+	if _, err := file.Write(content); err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// Becomes reports whether the launcher becomes the command instead of staying
+// its parent.
+func (l *Launch) Becomes() bool { return l.become }
+
+// Attributes adds to the attributes of the launcher's process.
+func (l *Launch) Attributes(attr *syscall.SysProcAttr) {
+	attr.Pdeathsig = syscall.SIGKILL
+	l.attributes(attr)
+}
+
+// namespaces adds the namespaces of the plan.
+func (c *Confinement) namespaces(attr *syscall.SysProcAttr) {
+	attr.Cloneflags |= unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
+	if !c.plan.network {
+		attr.Cloneflags |= unix.CLONE_NEWNET
+	}
+	if c.means == MeansUser {
+		attr.Cloneflags |= unix.CLONE_NEWUSER
+		attr.UidMappings, attr.GidMappings = idMappings("uid_map", os.Geteuid()), idMappings("gid_map", os.Getegid())
+		attr.GidMappingsEnableSetgroups = os.Geteuid() == 0
+	}
+	if os.Geteuid() != 0 {
+		// They last over the execution of the launcher, which drops them.
+		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT}
+	}
+}
+
+// Started is a command that runs. Pid is 0 where the launcher became it, or the
+// kernel does not tell.
+type Started struct{ Pid int }
+
+// Wait waits until the command is started, and closes what was for the launcher.
+// A failure is a *launcher.Failure when the launcher has reported it.
+func (l *Launch) Wait() (Started, error) {
+	l.closeFiles()
+	_ = l.control.SetReadDeadline(time.Now().Add(launchTimeout))
+	report, fd, err := l.receive(syscall.RawConn.Read)
+	switch {
+	case l.become && errors.Is(err, io.EOF):
+		return Started{}, nil // it has executed the command
+	case errors.Is(err, io.EOF):
+		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: "the launcher has ended without a word"}
+	case err != nil:
+		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: "wait for the launcher: " + err.Error()}
+	case report[0] == launcher.ReportFailed:
+		return Started{}, launcher.ParseFailure(report)
+	case report[0] != launcher.ReportStarted:
+		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: fmt.Sprintf("the launcher reports %q", report)}
+	}
+	_ = l.control.SetReadDeadline(time.Time{})
+	if fd < 0 {
+		return Started{}, nil
+	}
+	defer unix.Close(fd)
+	return Started{pidOf(fd)}, nil
+}
+
+// receive takes a report, and the descriptor that comes with it.
+func (l *Launch) receive(when func(syscall.RawConn, func(uintptr) bool) error) (report []byte, fd int, err error) {
+	raw, err := l.control.SyscallConn()
+	if err != nil {
+		return nil, -1, err
+	}
+	report, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	var n, more int
+	var receiveErr error
+	err = when(raw, func(control uintptr) bool {
+		n, more, _, _, receiveErr = unix.Recvmsg(int(control), report, rights, unix.MSG_CMSG_CLOEXEC)
+		return receiveErr != unix.EAGAIN
+	})
+	switch {
+	case err != nil:
+		return nil, -1, err
+	case receiveErr != nil:
+		return nil, -1, receiveErr
+	case n == 0:
+		return nil, -1, io.EOF
+	}
+	return report[:n], ReceivedFD(rights[:more]), nil
+}
+
+// ReceivedFD is the descriptor that came with a message; -1: none.
+func ReceivedFD(rights []byte) int {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) == 0 {
+		return -1
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) == 0 {
+		return -1
+	}
+	for _, fd := range fds[1:] {
+		_ = unix.Close(fd)
+	}
+	return fds[0]
+}
+
+// Status returns how the command has ended, once its launcher has; false when
+// the launcher was ended first.
+func (l *Launch) Status() (syscall.WaitStatus, bool) {
+	report, fd, err := l.receive(func(raw syscall.RawConn, f func(uintptr) bool) error {
+		return raw.Control(func(control uintptr) { f(control) })
+	})
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	if err != nil || report[0] != launcher.ReportEnded {
+		return 0, false
+	}
+	status, ok := launcher.ParseEnded(report)
+	return syscall.WaitStatus(status), ok
+}
+
+// Close lets go of the launcher, which ends then with all that it confines.
+func (l *Launch) Close() {
+	l.closeFiles()
+	_ = l.control.Close()
+}
+
+func (l *Launch) closeFiles() {
+	for _, file := range l.Files {
+		_ = file.Close()
+	}
+	l.Files = nil
+}

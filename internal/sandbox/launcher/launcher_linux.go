@@ -1,0 +1,208 @@
+package launcher
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/seccomp"
+)
+
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == Argument {
+		launch()
+	}
+}
+
+// exitFailed is the code of a launcher whose command was not started.
+const exitFailed = 125
+
+// launch is all that a launcher does. It runs on the first thread, as init does,
+// which is the one that gives up its rights and starts the command.
+func launch() {
+	spec, err := readSpec()
+	if err != nil {
+		fail(StageConfine, "read what to do", err)
+	}
+	if err := spec.confineFiles(); err != nil {
+		fail(StageConfine, err.what, err.err)
+	}
+	if err := unix.Chdir(spec.Dir); err != nil {
+		fail(StageDir, spec.Dir, err)
+	}
+	if err := spec.giveUpRights(); err != nil {
+		fail(StageConfine, err.what, err.err)
+	}
+	if spec.Become {
+		err := syscall.Exec(spec.Program, spec.Argv, spec.Env)
+		fail(StageExec, spec.Program, err)
+	}
+	spec.startAndWait()
+}
+
+// readSpec takes the Spec, and keeps descriptors that are not for the command
+// from it.
+func readSpec() (*Spec, error) {
+	if err := unix.CloseRange(ControlFD+1, math.MaxUint32, 0); err != nil {
+		return nil, err
+	}
+	unix.CloseOnExec(ControlFD)
+	var st unix.Stat_t
+	if err := unix.Fstat(SpecFD, &st); err != nil {
+		return nil, err
+	}
+	b := make([]byte, st.Size)
+	for got := 0; got < len(b); {
+		n, err := unix.Pread(SpecFD, b[got:], int64(got))
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return nil, unix.ENODATA
+		}
+		got += n
+	}
+	_ = unix.Close(SpecFD)
+	return Parse(b)
+}
+
+// failure is what was attempted, and why it failed; nil is success.
+type failure struct {
+	what string
+	err  error
+}
+
+// attempt makes a failure of an error.
+func attempt(what string, err error) *failure {
+	if err == nil {
+		return nil
+	}
+	return &failure{what, err}
+}
+
+// fail reports why the command is not started, and ends the launcher.
+func fail(stage Stage, what string, err error) {
+	f := Failure{Stage: stage, What: what}
+	if errno, ok := err.(syscall.Errno); ok {
+		f.Errno = errno
+	} else {
+		f.What += ": " + err.Error()
+	}
+	_ = send(f.append(nil)) // who does not listen sees the exit code
+	os.Exit(exitFailed)
+}
+
+// send sends a report, with descriptors. It does not wait: there are three
+// reports at most.
+func send(report []byte, fds ...int) error {
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	return unix.Sendmsg(ControlFD, report, rights, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+}
+
+// giveUpRights leaves this thread, and what it starts, with nothing that could
+// undo the confinement.
+func (s *Spec) giveUpRights() *failure {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return &failure{"renounce new privileges", err}
+	}
+	if err := s.landlock(); err != nil {
+		return err
+	}
+	if !s.KeepRights {
+		if err := dropCapabilities(); err != nil {
+			return &failure{"drop capabilities", err}
+		}
+	}
+	if !s.Become {
+		// As process 1 of its namespace, this one was started from outside: its
+		// own program and directories must not be a way there.
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			return &failure{"protect the launcher", err}
+		}
+	}
+	return attempt("install the filter of system calls", seccomp.Install(seccomp.Filter(s.RestrictNetwork)))
+}
+
+func dropCapabilities() error {
+	for capability := range uintptr(64) {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
+		if err == unix.EINVAL {
+			break // there are no more
+		}
+		if err != nil && err != unix.EPERM {
+			return err
+		}
+	}
+	// Kernels before 4.3 know no ambient capabilities.
+	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	return unix.Capset(&header, &none[0])
+}
+
+// startAndWait starts the command, and ends as it does.
+func (s *Spec) startAndWait() {
+	pidfd := -1
+	signals := catchSignals()
+	pid, err := syscall.ForkExec(s.Program, s.Argv, &syscall.ProcAttr{
+		Env:   s.Env,
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: s.Session, Setctty: s.Terminal, PidFD: &pidfd},
+	})
+	if err != nil {
+		fail(StageExec, s.Program, err)
+	}
+	var fds []int
+	if pidfd >= 0 {
+		fds = append(fds, pidfd)
+	}
+	if err := send([]byte{ReportStarted}, fds...); err != nil {
+		os.Exit(exitFailed) // the server has gone
+	}
+	if pidfd >= 0 {
+		_ = unix.Close(pidfd)
+	}
+	for fd := range 3 {
+		_ = unix.Close(fd) // they end when the command's processes let go of them
+	}
+	go endWithServer()
+	go passSignals(signals, pid, s.Session)
+	status := wait(pid)
+	report := binary.LittleEndian.AppendUint32([]byte{ReportEnded}, uint32(status))
+	_ = send(report) // who does not listen sees the exit code
+	if status.Signaled() {
+		os.Exit(128 + int(status.Signal()))
+	}
+	os.Exit(status.ExitStatus())
+}
+
+// endWithServer ends the launcher when the server lets go of it.
+func endWithServer() {
+	var b [1]byte
+	for {
+		n, err := unix.Read(ControlFD, b[:])
+		if err != unix.EINTR && n <= 0 {
+			os.Exit(exitFailed)
+		}
+	}
+}
+
+// wait reaps whatever ends, until that is the command.
+func wait(command int) (status syscall.WaitStatus) {
+	for {
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			os.Exit(exitFailed)
+		case pid == command:
+			return status
+		}
+	}
+}

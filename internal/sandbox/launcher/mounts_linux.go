@@ -1,0 +1,454 @@
+package launcher
+
+import (
+	"errors"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where the new root directory is put together before it becomes the root: on a
+// file system of its own, in memory, that goes with the old root. It covers
+// /proc, which every machine has and the launcher does not need.
+const (
+	scratch = "/proc"
+	newRoot = scratch + "/root"
+	void    = scratch + "/void"  // a directory that nobody may look into
+	blank   = scratch + "/blank" // a file that nobody may open
+)
+
+// tree is a copy of mounts that is not attached anywhere yet.
+type tree int
+
+// confineFiles makes the view of the files that the Spec wants.
+func (s *Spec) confineFiles() *failure {
+	if s.Check {
+		return s.checkMounts()
+	}
+	if s.Base == BaseNone {
+		return nil
+	}
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return &failure{"leave the mounts of the machine alone", err}
+	}
+	v := view{spec: s}
+	for _, step := range []func() *failure{
+		v.cloneAll, v.makeScratch, v.attachBase, v.makeDevices, v.attachMounts, v.attachProc, v.finish,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// view is what is made of the files. Everything is copied before anything is
+// attached, so that what was looked at is what is used.
+type view struct {
+	spec     *Spec
+	base     tree
+	trees    []tree // of spec.Mounts; -1: hidden
+	devices  map[string]tree
+	console  tree // the command's terminal; -1: none
+	sys      tree // -1: not needed
+	proc     tree // the machine's; -1: none
+	root     int  // the new root directory
+	emptyDev bool
+}
+
+func (v *view) cloneAll() *failure {
+	s := v.spec
+	for _, m := range s.Mounts {
+		t := tree(-1)
+		if m.Kind != MountHidden {
+			var err error
+			if t, err = cloneChecked(m); err != nil {
+				return &failure{"take hold of " + m.Path, err}
+			}
+		}
+		v.trees = append(v.trees, t)
+	}
+	v.devices = make(map[string]tree)
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		t, err := clone("/dev/"+name, 0)
+		if err == unix.ENOENT {
+			continue
+		}
+		if err != nil {
+			return &failure{"take hold of /dev/" + name, err}
+		}
+		v.devices[name] = t
+	}
+	v.console = -1
+	if s.Terminal {
+		v.console = cloneTerminal()
+	}
+	var err error
+	v.sys, v.proc, v.base = -1, -1, -1
+	switch s.Base {
+	case BaseReadOnly:
+		v.base, err = clone("/", unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	case BaseWritable:
+		if v.base, err = clone("/", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err == nil {
+			v.sys, err = clone("/sys", unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+			if err == unix.ENOENT {
+				v.sys, err = -1, nil
+			}
+		}
+	}
+	if err != nil {
+		return &failure{"take hold of the root directory", err}
+	}
+	if v.proc, err = clone("/proc", unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+		return &failure{"take hold of /proc", err}
+	}
+	return nil
+}
+
+// clone copies the mounts at a path and below it, with more attributes.
+func clone(path string, attributes uint64) (tree, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path,
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return -1, err
+	}
+	if attributes == 0 {
+		return tree(fd), nil
+	}
+	return tree(fd), setAttributes(fd, attributes, unix.AT_RECURSIVE)
+}
+
+func setAttributes(fd int, attributes uint64, flags uint) error {
+	return unix.MountSetattr(fd, "", flags|unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attributes})
+}
+
+var errMoved = errors.New("it is not what it was a moment ago")
+
+func cloneChecked(m Mount) (tree, error) {
+	attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+	if m.Kind == MountReadOnly {
+		attributes |= unix.MOUNT_ATTR_RDONLY
+	}
+	t, err := clone(m.Path, attributes)
+	if err != nil {
+		return -1, err
+	}
+	return t, m.check(int(t))
+}
+
+// check compares what a descriptor leads to with what the mount was decided
+// about.
+func (m Mount) check(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if uint64(st.Dev) != m.Device || st.Ino != m.Inode {
+		return errMoved
+	}
+	return nil
+}
+
+// cloneTerminal copies the mount of the terminal that is standard input, so that
+// it has a name in the new /dev; without one, only its name is missing.
+func cloneTerminal() tree {
+	var b [64]byte
+	n, err := unix.Readlink("/proc/self/fd/0", b[:])
+	if err != nil || !strings.HasPrefix(string(b[:n]), "/dev/pts/") {
+		return -1
+	}
+	t, err := clone(string(b[:n]), 0)
+	if err != nil {
+		return -1
+	}
+	return t
+}
+
+func (v *view) makeScratch() *failure {
+	if err := unix.Mount("tmpfs", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+		return &failure{"make room for the new root directory", err}
+	}
+	for _, err := range []error{unix.Mkdir(newRoot, 0o755), unix.Mkdir(void, 0), makeFile(unix.AT_FDCWD, blank, 0)} {
+		if err != nil {
+			return &failure{"make room for the new root directory", err}
+		}
+	}
+	return nil
+}
+
+func makeFile(dir int, name string, mode uint32) error {
+	fd, err := unix.Openat(dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// attach puts a tree on what a descriptor leads to.
+func (t tree) attach(target int) error {
+	err := unix.MoveMount(int(t), "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	_ = unix.Close(int(t))
+	return err
+}
+
+func (t tree) attachAt(path string) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return t.attach(fd)
+}
+
+func (v *view) attachBase() *failure {
+	var err error
+	if v.spec.Base == BaseEmpty {
+		err = unix.Mount("tmpfs", newRoot, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755")
+	} else {
+		err = v.base.attachAt(newRoot)
+	}
+	if err == nil {
+		v.root, err = unix.Open(newRoot, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return &failure{"make the new root directory", err}
+	}
+	if v.spec.Base != BaseEmpty {
+		return nil
+	}
+	for _, dir := range []string{"dev", "proc"} {
+		if err := unix.Mkdirat(v.root, dir, 0o755); err != nil {
+			return &failure{"make /" + dir, err}
+		}
+	}
+	for _, link := range v.spec.Links {
+		dir, name := path.Split(link.Path)
+		fd, err := v.reach(dir, true)
+		if err == nil {
+			err = unix.Symlinkat(link.Target, fd, name)
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			return &failure{"make the link " + link.Path, err}
+		}
+	}
+	return nil
+}
+
+// makeDevices makes a /dev that holds what does no harm.
+func (v *view) makeDevices() *failure {
+	const dev = newRoot + "/dev"
+	const flags = unix.MS_NOSUID | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", dev, "tmpfs", flags, "mode=0755"); err != nil {
+		return &failure{"make /dev", err}
+	}
+	for name, t := range v.devices {
+		err := makeFile(unix.AT_FDCWD, dev+"/"+name, 0o666)
+		if err == nil {
+			err = t.attachAt(dev + "/" + name)
+		}
+		if err != nil {
+			return &failure{"make /dev/" + name, err}
+		}
+	}
+	for _, link := range [][2]string{
+		{"/proc/self/fd", "fd"},
+		{"/proc/self/fd/0", "stdin"},
+		{"/proc/self/fd/1", "stdout"},
+		{"/proc/self/fd/2", "stderr"},
+		{"pts/ptmx", "ptmx"},
+	} {
+		if err := unix.Symlink(link[0], dev+"/"+link[1]); err != nil {
+			return &failure{"make /dev/" + link[1], err}
+		}
+	}
+	for _, m := range []struct{ name, kind, options string }{
+		{"pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"},
+		{"shm", "tmpfs", "mode=1777"},
+	} {
+		err := unix.Mkdir(dev+"/"+m.name, 0o755)
+		if err == nil {
+			err = unix.Mount(m.kind, dev+"/"+m.name, m.kind, flags, m.options)
+		}
+		if err != nil {
+			return &failure{"make /dev/" + m.name, err}
+		}
+	}
+	if v.console >= 0 {
+		err := makeFile(unix.AT_FDCWD, dev+"/console", 0o600)
+		if err == nil {
+			err = v.console.attachAt(dev + "/console")
+		}
+		if err != nil {
+			return &failure{"make /dev/console", err}
+		}
+	}
+	return nil
+}
+
+func (v *view) attachMounts() *failure {
+	if v.sys >= 0 {
+		if err := v.sys.attachAt(newRoot + "/sys"); err != nil {
+			return &failure{"protect /sys", err}
+		}
+	}
+	for i, m := range v.spec.Mounts {
+		if err := v.attachMount(m, v.trees[i]); err != nil {
+			return &failure{"mount " + m.Path, err}
+		}
+	}
+	return nil
+}
+
+func (v *view) attachMount(m Mount, t tree) error {
+	// What is in memory and ours is made as needed.
+	create := v.spec.Base == BaseEmpty || strings.HasPrefix(m.Path, "/dev/")
+	target, err := v.reachMount(m, create)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(target)
+	if m.Path == "/" {
+		return nil // the base is
+	}
+	if m.Kind == MountHidden {
+		cover := blank
+		if m.Directory {
+			cover = void
+		}
+		if t, err = clone(cover, unix.MOUNT_ATTR_RDONLY); err != nil {
+			return err
+		}
+	} else if !create {
+		if err := m.check(target); err != nil {
+			return err
+		}
+	}
+	return t.attach(target)
+}
+
+// reachMount opens what a mount is put on. No link is followed on the way: one
+// that was put there since the plan was made would lead elsewhere.
+func (v *view) reachMount(m Mount, create bool) (int, error) {
+	if m.Directory || !create {
+		return v.reach(m.Path, create)
+	}
+	dir, name := path.Split(m.Path)
+	fd, err := v.reach(dir, true)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fd)
+	if err := makeFile(fd, name, 0o444); err != nil && err != unix.EEXIST {
+		return -1, err
+	}
+	return unix.Openat(fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+func (v *view) reach(name string, create bool) (int, error) {
+	name = strings.Trim(name, "/")
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	if name == "" {
+		return unix.Openat2(v.root, ".", &how)
+	}
+	if create {
+		for i := range len(name) + 1 {
+			if i < len(name) && name[i] != '/' {
+				continue
+			}
+			err := unix.Mkdirat(v.root, name[:i], 0o755)
+			if err != nil && err != unix.EEXIST && err != unix.EROFS {
+				return -1, err
+			}
+		}
+	}
+	return unix.Openat2(v.root, name, &how)
+}
+
+// attachProc makes a /proc of the new process namespace, in which what concerns
+// the whole machine cannot be written.
+func (v *view) attachProc() *failure {
+	const proc = newRoot + "/proc"
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	err := unix.Mount("proc", proc, "proc", flags, "")
+	if err == unix.EPERM {
+		// In a container that hides parts of /proc the kernel allows no other.
+		// The processes in the machine's can be seen then, but not touched: they
+		// belong to another namespace of users.
+		return attempt("mount /proc", v.proc.attachAt(proc))
+	}
+	if err != nil {
+		return &failure{"mount /proc", err}
+	}
+	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"} {
+		t, err := clone(proc+"/"+name, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+		if err == unix.ENOENT {
+			continue
+		}
+		if err == nil {
+			err = t.attachAt(proc + "/" + name)
+		}
+		if err != nil {
+			return &failure{"protect /proc/" + name, err}
+		}
+	}
+	return nil
+}
+
+// finish makes the new root directory the root, and forgets the old one.
+func (v *view) finish() *failure {
+	readOnly := []string{newRoot + "/dev"}
+	if v.spec.Base == BaseEmpty {
+		readOnly = append(readOnly, newRoot)
+	}
+	for _, path := range readOnly {
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(unix.AT_FDCWD, path, 0, &attr); err != nil {
+			return &failure{"protect " + strings.TrimPrefix(path, newRoot), err}
+		}
+	}
+	if err := unix.Fchdir(v.root); err != nil {
+		return &failure{"enter the new root directory", err}
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return &failure{"change the root directory", err}
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return &failure{"let go of the old root directory", err}
+	}
+	return attempt("enter the new root directory", unix.Chdir("/"))
+}
+
+// checkMounts looks whether what somebody else has mounted is what the plan was
+// made for.
+func (s *Spec) checkMounts() *failure {
+	for _, m := range s.Mounts {
+		if m.Kind == MountHidden {
+			continue
+		}
+		fd, err := unix.Open(m.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &failure{"look at " + m.Path, err}
+		}
+		err = m.check(fd)
+		var fs unix.Statfs_t
+		if err == nil {
+			err = unix.Fstatfs(fd, &fs)
+		}
+		_ = unix.Close(fd)
+		if err == nil && m.Kind == MountReadOnly && fs.Flags&unix.ST_RDONLY == 0 {
+			err = errors.New("it can be written, flags " + strconv.FormatInt(fs.Flags, 16))
+		}
+		if err != nil {
+			return &failure{"check " + m.Path, err}
+		}
+	}
+	return nil
+}

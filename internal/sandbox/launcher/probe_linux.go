@@ -1,0 +1,102 @@
+package launcher
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// ProbeArgument makes this program try what it should not be able to do in a
+// confinement. A directory follows, in which ProbeRoot may be written, and the
+// number of a process outside. What should have failed goes to standard output.
+const (
+	ProbeArgument = "@sandbox-probe"
+	ProbeRoot     = "root"
+)
+
+func init() {
+	if len(os.Args) == 4 && os.Args[1] == ProbeArgument {
+		if problem := probe(os.Args[2], os.Args[3]); problem != "" {
+			_, _ = os.Stdout.WriteString(problem)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// probe returns what is wrong with the confinement that it runs in.
+func probe(dir, outside string) string {
+	root := filepath.Join(dir, ProbeRoot)
+	create := func(name string) error {
+		fd, err := unix.Open(name, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return err
+	}
+	if err := create(filepath.Join(root, "inside")); err != nil {
+		return "a file in a writable directory cannot be made: " + err.Error()
+	}
+	pid, _ := strconv.Atoi(outside)
+	for _, attempt := range []struct {
+		what string
+		err  error
+		want []error
+	}{
+		{"make a file outside", create(filepath.Join(dir, "outside")), []error{unix.EROFS}},
+		{"make a file in .git", create(filepath.Join(root, ".git", "file")), []error{unix.EROFS}},
+		{"make a missing .codex", unix.Mkdir(filepath.Join(root, ".codex"), 0o700), []error{unix.EROFS, unix.EEXIST}},
+		{"change a mode outside", unix.Chmod(dir, 0o755), []error{unix.EROFS}},
+		{"open a socket", openSocket(), []error{unix.EPERM}},
+		{"write a setting of the kernel", create("/proc/sys/kernel/hostname"), []error{unix.EROFS, unix.EACCES}},
+		{"see a process outside", unix.Kill(pid, 0), []error{unix.ESRCH}},
+		{"mount", unix.Mount("tmpfs", root, "tmpfs", 0, ""), []error{unix.EPERM}},
+	} {
+		if !oneOf(attempt.err, attempt.want) {
+			if attempt.err == nil {
+				return "it does not keep a program from this: " + attempt.what
+			}
+			return "to " + attempt.what + " fails in another way than it should: " + attempt.err.Error()
+		}
+	}
+	return ""
+}
+
+func oneOf(err error, wanted []error) bool {
+	for _, want := range wanted {
+		if errors.Is(err, want) {
+			return true
+		}
+	}
+	return false
+}
+
+func openSocket() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err
+}
+
+// LandlockArgument is ProbeArgument where Landlock alone confines files. Only a
+// directory follows, in which nothing may be written.
+const LandlockArgument = "@sandbox-probe-landlock"
+
+func init() {
+	if len(os.Args) != 3 || os.Args[1] != LandlockArgument {
+		return
+	}
+	fd, err := unix.Open(filepath.Join(os.Args[2], "outside"), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	if !errors.Is(err, unix.EACCES) || !errors.Is(openSocket(), unix.EPERM) {
+		_, _ = os.Stdout.WriteString("it does not keep a program from writing a file or opening a socket")
+		os.Exit(1)
+	}
+	os.Exit(0)
+}

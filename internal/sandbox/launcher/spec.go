@@ -1,0 +1,185 @@
+package launcher
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Argument makes this program a launcher.
+const Argument = "@sandbox-launcher"
+
+// The descriptors of a launcher besides the streams of its command: a file with
+// the Spec, and a socket. When the other end of the socket closes, the launcher
+// ends, and everything in its process namespace with it.
+const (
+	SpecFD    = 3
+	ControlFD = 4
+)
+
+// Base is what the root directory of the command is made of.
+type Base byte
+
+// The values of Base.
+const (
+	BaseNone     Base = iota // nothing is mounted: the caller's namespace is the command's
+	BaseReadOnly             // everything that there is, to be read
+	BaseWritable             // the same, to be written
+	BaseEmpty                // nothing but what is mounted there
+)
+
+// MountKind is what a Mount makes of its path.
+type MountKind byte
+
+// The values of MountKind.
+const (
+	MountReadOnly MountKind = iota + 1
+	MountWritable
+	MountHidden // a directory without entries, or a file without content, that nobody may open
+)
+
+// Mount makes something of a path and everything below it. Device and Inode say
+// what was found there when it was decided about.
+type Mount struct {
+	Path          string
+	Kind          MountKind
+	Device, Inode uint64
+	Directory     bool
+}
+
+// Link is a symbolic link that is made in an empty base.
+type Link struct{ Path, Target string }
+
+// Spec says what a launcher does. Its texts hold no NUL.
+type Spec struct {
+	Base   Base
+	Mounts []Mount // parents before what is in them
+	Links  []Link
+	// Check has the mounts made by somebody else already, and looks whether they
+	// are what they should be.
+	Check bool
+
+	RestrictNetwork bool
+	KeepRights      bool     // capabilities are not dropped: nothing but the network is confined
+	Landlock        []string // paths that may be written, when Landlock alone confines files
+	LandlockRead    []string // paths that may be read
+	LandlockOnly    bool
+
+	// Become makes the launcher execute the command in its own place. Otherwise
+	// it stays as the command's parent, reaps orphans, and passes signals on.
+	Become   bool
+	Session  bool // the command leads a session of its own
+	Terminal bool // whose terminal is its standard input
+
+	Program string
+	Argv    []string
+	Env     []string
+	Dir     string
+}
+
+// Append appends the encoding of a Spec.
+func (s *Spec) Append(b []byte) []byte {
+	b = append(b, byte(s.Base), flags(s.Check, s.RestrictNetwork, s.KeepRights, s.LandlockOnly, s.Become, s.Session, s.Terminal))
+	b = binary.AppendUvarint(b, uint64(len(s.Mounts)))
+	for _, m := range s.Mounts {
+		b = append(b, byte(m.Kind), flags(m.Directory))
+		b = appendText(b, m.Path)
+		b = binary.AppendUvarint(b, m.Device)
+		b = binary.AppendUvarint(b, m.Inode)
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.Links)))
+	for _, l := range s.Links {
+		b = appendText(appendText(b, l.Path), l.Target)
+	}
+	for _, list := range [][]string{s.Landlock, s.LandlockRead, s.Argv, s.Env} {
+		b = binary.AppendUvarint(b, uint64(len(list)))
+		for _, text := range list {
+			b = appendText(b, text)
+		}
+	}
+	return appendText(appendText(b, s.Program), s.Dir)
+}
+
+func flags(set ...bool) (b byte) {
+	for i, bit := range set {
+		if bit {
+			b |= 1 << i
+		}
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// Parse decodes what Append has made.
+func Parse(b []byte) (*Spec, error) {
+	d := decoder{rest: b}
+	s := &Spec{Base: Base(d.byte())}
+	bits := d.byte()
+	for i, flag := range []*bool{&s.Check, &s.RestrictNetwork, &s.KeepRights, &s.LandlockOnly, &s.Become, &s.Session, &s.Terminal} {
+		*flag = bits&(1<<i) != 0
+	}
+	for range d.count() {
+		m := Mount{Kind: MountKind(d.byte())}
+		m.Directory = d.byte() != 0
+		m.Path, m.Device, m.Inode = d.text(), d.number(), d.number()
+		s.Mounts = append(s.Mounts, m)
+	}
+	for range d.count() {
+		s.Links = append(s.Links, Link{d.text(), d.text()})
+	}
+	for _, list := range []*[]string{&s.Landlock, &s.LandlockRead, &s.Argv, &s.Env} {
+		for range d.count() {
+			*list = append(*list, d.text())
+		}
+	}
+	s.Program, s.Dir = d.text(), d.text()
+	if d.failed || len(d.rest) > 0 || len(s.Argv) == 0 {
+		return nil, errors.New("the description of the command cannot be understood")
+	}
+	return s, nil
+}
+
+// decoder reads from the front of rest and remembers whether that failed.
+type decoder struct {
+	rest   []byte
+	failed bool
+}
+
+func (d *decoder) number() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 {
+		d.failed, d.rest = true, nil
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+// count is a number of things, each of which takes a byte at least.
+func (d *decoder) count() int {
+	n := d.number()
+	if n > uint64(len(d.rest)) {
+		d.failed, d.rest = true, nil
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) byte() byte {
+	if len(d.rest) == 0 {
+		d.failed = true
+		return 0
+	}
+	b := d.rest[0]
+	d.rest = d.rest[1:]
+	return b
+}
+
+func (d *decoder) text() string {
+	n := d.count()
+	s := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return s
+}

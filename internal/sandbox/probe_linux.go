@@ -1,0 +1,149 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/sandbox/launcher"
+	"execserver/internal/seccomp"
+	"execserver/protocol"
+)
+
+// probeTimeout bounds a probe; one takes some milliseconds.
+const probeTimeout = 5 * time.Second
+
+// remedy is what to do where there are no means.
+const remedy = "allow user namespaces to this program (in a container: a seccomp profile that lets clone and mount pass; " +
+	"on Ubuntu: an AppArmor profile, or kernel.apparmor_restrict_unprivileged_userns=0), or install bubblewrap; " +
+	"on a machine that is a sandbox itself, run the client without one (danger-full-access)"
+
+// findMeans tries the means until one confines a program. reason tells why those
+// before it do not.
+func (e *Engine) findMeans() (Means, string) {
+	if !seccomp.Supported {
+		return MeansNone, "there is no filter of system calls for " + runtime.GOARCH
+	}
+	candidates := e.opts.Means
+	switch {
+	case e.opts.Mode == ModeLandlock:
+		candidates = []Means{MeansLandlock}
+	case candidates == nil:
+		candidates = []Means{MeansUser, MeansNamespaces, MeansBubblewrap}
+	}
+	var reasons []string
+	for _, means := range candidates {
+		err := e.try(means)
+		if err == nil {
+			return means, strings.Join(reasons, "; ")
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %s", means, err))
+	}
+	return MeansNone, strings.Join(reasons, "; ") + "; " + remedy
+}
+
+// try runs a program that attempts what it should not be able to do.
+func (e *Engine) try(means Means) error {
+	if means == MeansNamespaces && !hasCapability(unix.CAP_SYS_ADMIN) {
+		return errors.New("this program lacks the capability SYS_ADMIN")
+	}
+	dir, err := os.MkdirTemp("", "exec-server-probe-")
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("make a directory to try it in: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	root := filepath.Join(dir, launcher.ProbeRoot)
+	if err := os.MkdirAll(filepath.Join(root, ".git"), 0o700); err != nil {
+		return fmt.Errorf("make a directory to try it in: %w", err)
+	}
+	policy := &protocol.Sandbox{Files: &protocol.FilePolicy{Entries: []protocol.FileEntry{
+		{Access: protocol.AccessRead, Special: protocol.SpecialRoot},
+	}}}
+	command := Command{Program: "/proc/self/exe", Argv: []string{"exec-server", launcher.ProbeArgument, dir, strconv.Itoa(os.Getpid())}, Dir: "/"}
+	if means == MeansLandlock {
+		command.Argv = []string{"exec-server", launcher.LandlockArgument, dir}
+	} else {
+		policy.Files.Entries = append(policy.Files.Entries,
+			protocol.FileEntry{Access: protocol.AccessWrite, Path: protocol.URIPath(root)})
+	}
+	p, err := resolve(policy, Context{})
+	if err != nil {
+		return err
+	}
+	c := &Confinement{plan: p, engine: e, means: means}
+	defer c.Release()
+	if err := c.takeTargets(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	var output strings.Builder
+	err = c.Run(ctx, command, func(cmd *exec.Cmd) { cmd.Stdout = &output })
+	if output.Len() > 0 {
+		return errors.New(output.String())
+	}
+	return err
+}
+
+// hasCapability reports whether this program has a capability.
+func hasCapability(capability int) bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&header, &data[0]) != nil {
+		return false
+	}
+	return data[capability/32].Effective&(1<<(capability%32)) != 0
+}
+
+// Run runs a command in the confinement, to its end or that of ctx. adjust sets
+// its streams. What the command did before it failed counts as the failure's own.
+func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exec.Cmd)) error {
+	// The kernel sends the parent-death signal when the thread ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	l, err := c.Launch(command)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	cmd := exec.CommandContext(ctx, l.Path, l.Args[1:]...)
+	cmd.Args, cmd.Env, cmd.Dir = l.Args, []string{}, "/"
+	cmd.ExtraFiles = l.Files
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: !command.Shared}
+	cmd.WaitDelay = time.Second
+	l.Attributes(cmd.SysProcAttr)
+	adjust(cmd)
+	if err := cmd.Start(); err != nil {
+		return ExplainStart(err)
+	}
+	_, launchErr := l.Wait()
+	err = cmd.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case launchErr != nil:
+		return launchErr
+	}
+	return err
+}
+
+// ExplainStart says what the kernel refuses when a launcher cannot be started.
+func ExplainStart(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return fmt.Errorf("the kernel refuses to start a program in namespaces of its own: %w", errno)
+	}
+	return err
+}

@@ -1,0 +1,370 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"execserver/internal/sandbox/launcher"
+	"execserver/protocol"
+)
+
+// maxMounts bounds a plan; each mount costs the kernel a little.
+const maxMounts = 20_000
+
+// plan is what a policy comes down to on this machine, at this moment.
+type plan struct {
+	base     launcher.Base
+	mounts   []launcher.Mount
+	links    []launcher.Link
+	missing  map[string]bool // of mounts, by path: what has to be made first
+	roots    []string        // what may be written
+	readable []string        // what may be read, when it is not everything
+	network  bool
+	nothing  bool // there is nothing to enforce about files
+}
+
+// resolver makes a plan of rules.
+type resolver struct {
+	rules   []rule   // resolved
+	regions []string // the real paths of what may be written
+	links   []launcher.Link
+	missing map[string]bool
+}
+
+// resolve makes a plan of a policy.
+func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
+	p := &plan{network: s.Network}
+	if p.nothing = s.Files.FullWrite(); p.nothing {
+		return p, nil
+	}
+	rules, err := expand(s, ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.Network {
+		for _, path := range ctx.Hide {
+			if _, err := os.Lstat(path); err == nil {
+				rules = append(rules, rule{path: path, access: protocol.AccessDeny})
+			}
+		}
+	}
+	r := resolver{missing: make(map[string]bool)}
+	if err := r.resolve(rules); err != nil {
+		return nil, err
+	}
+	if err := r.protect(); err != nil {
+		return nil, err
+	}
+	p.base = launcher.BaseEmpty
+	switch rootAccess(r.rules) {
+	case protocol.AccessRead:
+		p.base = launcher.BaseReadOnly
+	case protocol.AccessWrite:
+		p.base = launcher.BaseWritable
+	}
+	if p.base == launcher.BaseEmpty {
+		p.links = r.links
+	}
+	p.missing, p.roots = r.missing, r.regions
+	return p, r.plan(p)
+}
+
+// resolve resolves the paths of all rules: first what may be written, because
+// links in there can be changed by what is confined.
+func (r *resolver) resolve(rules []rule) error {
+	for _, rule := range rules {
+		if rule.access != protocol.AccessWrite {
+			continue
+		}
+		if w := r.walk(rule.path); !w.missing {
+			r.regions = append(r.regions, w.real)
+		}
+	}
+	slices.Sort(r.regions)
+	r.regions = slices.Compact(r.regions)
+	for _, rule := range rules {
+		w := r.walk(rule.path)
+		if w.err != nil {
+			return w.err
+		}
+		switch {
+		case rule.access == protocol.AccessWrite:
+			keep, err := r.checkRoot(rule, w)
+			if err != nil {
+				return err
+			}
+			if !keep {
+				continue
+			}
+		case w.crossed != "":
+			return fmt.Errorf("cannot enforce sandbox %s path %s because it crosses writable symlink %s",
+				accessName(rule.access), rule.path, w.crossed)
+		case w.missing && !r.writable(filepath.Dir(w.real)):
+			continue // nobody inside can make it
+		case w.missing:
+			r.missing[w.real] = true
+		}
+		r.add(w.real, rule.access)
+		r.links = append(r.links, w.links...)
+	}
+	return nil
+}
+
+func accessName(access protocol.Access) string {
+	switch access {
+	case protocol.AccessWrite:
+		return "writable"
+	case protocol.AccessDeny:
+		return "denied"
+	}
+	return "read-only"
+}
+
+// checkRoot decides whether a path becomes writable. A link in another root may
+// have been put there by what was confined to that root.
+func (r *resolver) checkRoot(rule rule, w walked) (keep bool, err error) {
+	if w.missing {
+		return false, nil
+	}
+	if w.crossed == "" {
+		return true, nil
+	}
+	for _, region := range r.regions {
+		if region != w.real && within(w.real, region) {
+			return true, nil // it could be written there anyway
+		}
+	}
+	r.regions = slices.DeleteFunc(r.regions, func(region string) bool { return region == w.real })
+	if rule.temporary {
+		return false, nil
+	}
+	return false, fmt.Errorf("cannot enforce sandbox writable path %s because it crosses writable symlink %s", rule.path, w.crossed)
+}
+
+func (r *resolver) add(path string, access protocol.Access) {
+	for i := range r.rules {
+		if r.rules[i].path == path {
+			r.rules[i].access = max(r.rules[i].access, access)
+			return
+		}
+	}
+	r.rules = append(r.rules, rule{path: path, access: access})
+}
+
+func (r *resolver) has(path string) bool {
+	return slices.ContainsFunc(r.rules, func(rule rule) bool { return rule.path == path })
+}
+
+// writable reports whether what is confined may write in a directory as far as
+// regions tell.
+func (r *resolver) writable(dir string) bool {
+	return slices.ContainsFunc(r.regions, func(region string) bool { return within(dir, region) })
+}
+
+// walked is where a path leads.
+type walked struct {
+	real    string // the path without links; up to what is missing
+	missing bool
+	crossed string // the first link on the way that can be changed inside
+	links   []launcher.Link
+	err     error
+}
+
+// maxLinks is how many links a path may lead over, as for the kernel.
+const maxLinks = 40
+
+// walk follows a path from the root directory on.
+func (r *resolver) walk(path string) (w walked) {
+	rest := strings.Split(strings.Trim(path, "/"), "/")
+	w.real = "/"
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			w.real = filepath.Dir(w.real)
+			continue
+		}
+		next := filepath.Join(w.real, name)
+		info, err := os.Lstat(next)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+			w.real, w.missing = next, true
+			return w
+		case errors.Is(err, fs.ErrPermission):
+			// Nor can anybody inside, who has no more rights.
+			w.real = filepath.Join(append([]string{next}, rest...)...)
+			w.missing = true
+			return w
+		case err != nil:
+			w.err = err
+			return w
+		case info.Mode()&fs.ModeSymlink == 0:
+			w.real = next
+			continue
+		}
+		if w.crossed == "" && r.writable(w.real) {
+			w.crossed = next
+		}
+		target, err := os.Readlink(next)
+		if err != nil || len(w.links) == maxLinks {
+			w.err = fmt.Errorf("follow the link %s: %w", next, errors.Join(err, syscall.ELOOP))
+			return w
+		}
+		w.links = append(w.links, launcher.Link{Path: next, Target: target})
+		if filepath.IsAbs(target) {
+			w.real = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return w
+}
+
+// protect adds rules for the protected names of every root.
+func (r *resolver) protect() error {
+	for _, region := range r.regions {
+		if !isDir(region) {
+			continue
+		}
+		for _, name := range protected {
+			child := filepath.Join(region, name)
+			if r.has(child) {
+				if err := r.protectLinked(child); err != nil {
+					return err
+				}
+				continue // an entry says what becomes of it
+			}
+			if err := r.protectChild(child); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *resolver) protectChild(path string) error {
+	w := r.walk(path)
+	switch {
+	case w.err != nil:
+		return w.err
+	case w.crossed != "":
+		return fmt.Errorf("cannot enforce sandbox read-only path %s because it crosses writable symlink %s", path, w.crossed)
+	case w.missing:
+		r.missing[w.real] = true
+	}
+	r.add(w.real, protocol.AccessRead)
+	return r.protectLinked(w.real)
+}
+
+// protectLinked protects the directory that a .git file names, unless the file
+// may be written.
+func (r *resolver) protectLinked(path string) error {
+	if filepath.Base(path) != ".git" || r.access(path) == protocol.AccessWrite {
+		return nil
+	}
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 4<<10 {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil // nobody inside can follow it either
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	dir, ok := strings.CutPrefix(line, "gitdir:")
+	if dir = strings.TrimSpace(dir); !ok || dir == "" {
+		return nil
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(filepath.Dir(path), dir)
+	}
+	w := r.walk(filepath.Clean(dir))
+	switch {
+	case w.err != nil:
+		return w.err
+	case w.crossed != "":
+		return fmt.Errorf("cannot enforce sandbox read-only path %s because it crosses writable symlink %s", dir, w.crossed)
+	case !r.writable(filepath.Dir(w.real)), r.has(w.real):
+		return nil
+	case w.missing:
+		r.missing[w.real] = true
+	}
+	r.add(w.real, protocol.AccessRead)
+	return nil
+}
+
+// access is the access that the rules give to a path; 0: none.
+func (r *resolver) access(path string) (access protocol.Access) {
+	best := -1
+	for _, rule := range r.rules {
+		if d := depth(rule.path); within(path, rule.path) && d > best {
+			best, access = d, rule.access
+		}
+	}
+	return access
+}
+
+// plan makes mounts of the rules that change something.
+func (r *resolver) plan(p *plan) error {
+	slices.SortFunc(r.rules, func(a, b rule) int {
+		if d := depth(a.path) - depth(b.path); d != 0 {
+			return d
+		}
+		return strings.Compare(a.path, b.path)
+	})
+	var done resolver // with the rules that have become mounts
+	for _, rule := range r.rules {
+		around := done.access(rule.path)
+		if around == protocol.AccessDeny {
+			continue // what is denied stays so with everything in it
+		}
+		done.rules = append(done.rules, rule)
+		kind := launcher.MountWritable
+		switch {
+		case rule.path == "/", around == rule.access && rule.access == protocol.AccessRead,
+			around == 0 && rule.access == protocol.AccessDeny:
+			continue
+		case rule.access == protocol.AccessRead:
+			kind = launcher.MountReadOnly
+		case rule.access == protocol.AccessDeny:
+			kind = launcher.MountHidden
+		}
+		m := launcher.Mount{Path: rule.path, Kind: kind, Directory: true}
+		if !r.missing[rule.path] {
+			if err := identify(&m); err != nil {
+				return err
+			}
+		}
+		if p.mounts = append(p.mounts, m); len(p.mounts) > maxMounts {
+			return fmt.Errorf("the policy takes more than %d mounts", maxMounts)
+		}
+		if rule.access == protocol.AccessRead {
+			p.readable = append(p.readable, rule.path)
+		}
+	}
+	for path := range p.missing {
+		if !slices.ContainsFunc(p.mounts, func(m launcher.Mount) bool { return m.Path == path }) {
+			delete(p.missing, path)
+		}
+	}
+	return nil
+}
+
+// identify notes what is at the path of a mount.
+func identify(m *launcher.Mount) error {
+	var st syscall.Stat_t
+	if err := syscall.Lstat(m.Path, &st); err != nil {
+		return &fs.PathError{Op: "look at", Path: m.Path, Err: err}
+	}
+	m.Device, m.Inode = uint64(st.Dev), st.Ino
+	m.Directory = st.Mode&syscall.S_IFMT == syscall.S_IFDIR
+	return nil
+}

@@ -1,0 +1,151 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"execserver/protocol"
+)
+
+// Context is what a policy refers to.
+type Context struct {
+	Cwd    string   // for policies that have none of their own; "": there is none
+	TmpDir string   // the value of TMPDIR
+	Hide   []string // sockets and the like that are out of reach where there is a network
+}
+
+// rule is what an entry of a policy comes down to: access to a path and
+// everything below it.
+type rule struct {
+	path      string // clean; of links no more than was resolved
+	access    protocol.Access
+	temporary bool // it stands for a directory for temporary files
+}
+
+// protected are the names that cannot be written in any root, unless an entry
+// says so: what they hold is executed, or decides what an agent does.
+var protected = []string{".git", ".agents", ".codex", ".aws"}
+
+// minimal is what programs need to run.
+var minimal = []string{
+	"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/nix/store", "/run/current-system/sw",
+}
+
+// expand makes rules of the entries of a policy.
+func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
+	cwd := ctx.Cwd
+	if !s.Cwd.IsZero() {
+		cwd, _ = s.Cwd.Native() // DecodeSandbox has checked it
+	}
+	roots, rootsErr := workspaceRoots(s, cwd)
+	var rules []rule
+	for _, e := range s.Files.Entries {
+		add := func(paths ...string) {
+			for _, path := range paths {
+				rules = append(rules, rule{path: filepath.Clean(path), access: e.Access})
+			}
+		}
+		switch {
+		case e.Pattern != "":
+			if e.Access != protocol.AccessDeny {
+				continue // patterns only ever deny
+			}
+			found, err := expandPattern(e.Pattern, cwd, roots, rootsErr, s.Files.GlobDepth)
+			if err != nil {
+				return nil, err
+			}
+			add(found...)
+		case !e.Path.IsZero():
+			path, err := e.Path.Native()
+			if err != nil {
+				return nil, err
+			}
+			add(path)
+		case e.Special == protocol.SpecialRoot:
+			add("/")
+		case e.Special == protocol.SpecialMinimal:
+			add(minimal...)
+		case e.Special == protocol.SpecialSlashTmp:
+			rules = append(rules, temporaryRule("/tmp", e.Access)...)
+		case e.Special == protocol.SpecialTmpdir:
+			rules = append(rules, temporaryRule(ctx.TmpDir, e.Access)...)
+		case e.Special == protocol.SpecialProjectRoots:
+			if rootsErr != nil {
+				return nil, rootsErr
+			}
+			if e.Subpath != "" && !filepath.IsLocal(e.Subpath) {
+				continue
+			}
+			for _, root := range roots {
+				add(filepath.Join(root, e.Subpath))
+			}
+		}
+	}
+	return rules, nil
+}
+
+// workspaceRoots are what project_roots stands for.
+func workspaceRoots(s *protocol.Sandbox, cwd string) ([]string, error) {
+	if s.WorkspaceRoots == nil {
+		if cwd == "" {
+			return nil, fmt.Errorf("file system sandbox context with dynamic permissions requires cwd")
+		}
+		return []string{cwd}, nil
+	}
+	roots := make([]string, len(s.WorkspaceRoots))
+	for i, root := range s.WorkspaceRoots {
+		path, err := root.Native()
+		if err != nil {
+			return nil, err
+		}
+		roots[i] = path
+	}
+	return roots, nil
+}
+
+// temporaryRule is the rule for a directory for temporary files: a variable of
+// the environment must not make more of it than that.
+func temporaryRule(dir string, access protocol.Access) []rule {
+	if !filepath.IsAbs(dir) {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil || real == "/" {
+		return nil
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		return nil
+	}
+	return []rule{{path: filepath.Clean(dir), access: access, temporary: true}}
+}
+
+// rootAccess is the access to the root directory; 0: none.
+func rootAccess(rules []rule) (access protocol.Access) {
+	for _, r := range rules {
+		if r.path == "/" {
+			access = max(access, r.access)
+		}
+	}
+	if access == protocol.AccessDeny {
+		return 0
+	}
+	return access
+}
+
+// within reports whether a clean path is a directory or something in it.
+func within(path, dir string) bool {
+	return dir == "/" || path == dir || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
+}
+
+// below is within without the directory itself.
+func below(path, dir string) bool { return path != dir && within(path, dir) }
+
+// depth orders paths such that parents come before what is in them.
+func depth(path string) int {
+	if path == "/" {
+		return 0
+	}
+	return strings.Count(path, "/")
+}

@@ -1,0 +1,229 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A mount needs something to sit on. For a protected name that does not exist, a
+// directory is made for as long as somebody uses it: empty, and with a mode that
+// nobody else would choose. Everybody who uses it holds a shared lock on it; who
+// can get the lock for himself alone is the last one, and removes it. That works
+// between servers, too, and the locks of a server that has been killed are gone.
+// What such a server has left is taken over by the next who needs it, or removed
+// at the start of the next server, which finds the names in the journal.
+
+// targetMode tells a directory that was made to be a mount's target.
+const targetMode = 0o555
+
+// targetMu keeps two uses in this program from mistaking each other for the last.
+var targetMu sync.Mutex
+
+// target is a directory that is in use as the target of a mount.
+type target struct {
+	path string
+	dir  *os.File // locked
+}
+
+// takeTarget makes a directory, or shares one that was made for this. nil without
+// an error means that there is something else, or that nobody with our rights
+// can make it.
+func takeTarget(path string, j *journal) (*target, error) {
+	targetMu.Lock()
+	defer targetMu.Unlock()
+	for range 100 {
+		err := os.Mkdir(path, targetMode)
+		switch {
+		case err == nil:
+			_ = os.Chmod(path, targetMode) // whatever the umask; without it, it only stays behind
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrNotExist):
+			return nil, nil
+		case !errors.Is(err, fs.ErrExist):
+			return nil, err
+		}
+		t, err := lockTarget(path)
+		if t != nil {
+			j.note(path, t.dir)
+			return t, nil
+		}
+		if !errors.Is(err, errGone) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("make %s: it is removed again and again", path)
+}
+
+var errGone = errors.New("it has been removed")
+
+// lockTarget locks a directory if it is one that was made to be a target; nil if
+// it is not.
+func lockTarget(path string) (*target, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, errGone
+	}
+	if err != nil {
+		return nil, nil // another thing
+	}
+	dir := os.NewFile(uintptr(fd), path)
+	if !isTarget(dir) || unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) != nil {
+		_ = dir.Close()
+		return nil, nil
+	}
+	if !sameAt(path, dir) {
+		_ = dir.Close()
+		return nil, errGone
+	}
+	return &target{path, dir}, nil
+}
+
+// isTarget tells a directory that was made to be a target.
+func isTarget(dir *os.File) bool {
+	info, err := dir.Stat()
+	if err != nil || info.Mode().Perm() != targetMode {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	names, _ := dir.Readdirnames(1)
+	return len(names) == 0
+}
+
+// sameAt reports whether a path still leads to an open directory.
+func sameAt(path string, dir *os.File) bool {
+	named, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	open, err := dir.Stat()
+	return err == nil && os.SameFile(named, open)
+}
+
+// release gives the target up, and removes it if nobody else uses it and nobody
+// has put anything into it.
+func (t *target) release() {
+	targetMu.Lock()
+	defer targetMu.Unlock()
+	defer t.dir.Close()
+	if unix.Flock(int(t.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && sameAt(t.path, t.dir) {
+		_ = unix.Rmdir(t.path) // what is not empty is somebody's
+	}
+}
+
+// journal is the file in which a server notes the targets that it makes. It is
+// locked as long as the server lives. Without one, only what is needed again is
+// found again.
+type journal struct {
+	mu    sync.Mutex
+	file  *os.File
+	noted map[string]bool
+}
+
+// openJournal opens a journal in a directory, and removes what servers that have
+// ended have left according to theirs.
+func openJournal(dir string) *journal {
+	j := &journal{noted: make(map[string]bool)}
+	if dir == "" || os.MkdirAll(dir, 0o700) != nil {
+		return j
+	}
+	old, _ := filepath.Glob(filepath.Join(dir, "*.targets"))
+	for _, name := range old {
+		clearJournal(name)
+	}
+	file, err := os.CreateTemp(dir, "*.targets")
+	if err != nil {
+		return j
+	}
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		j.file = file
+	}
+	return j
+}
+
+// clearJournal removes what a journal names, and the journal, unless its server
+// lives.
+func clearJournal(name string) {
+	file, err := os.Open(name)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		inode, quoted, _ := strings.Cut(line, " ")
+		path, err := strconv.Unquote(quoted)
+		if err != nil {
+			continue
+		}
+		if t, _ := lockTarget(path); t != nil {
+			if info, err := t.dir.Stat(); err == nil && inodeOf(info) == inode {
+				t.release()
+			} else {
+				_ = t.dir.Close()
+			}
+		}
+	}
+	_ = os.Remove(name)
+}
+
+func inodeOf(info fs.FileInfo) string {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return strconv.FormatUint(st.Ino, 10)
+}
+
+// note writes down a target.
+func (j *journal) note(path string, dir *os.File) {
+	info, err := dir.Stat()
+	if err != nil || j.file == nil {
+		return
+	}
+	line := inodeOf(info) + " " + strconv.Quote(path) + "\n"
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.noted[line] && len(j.noted) < 10_000 {
+		j.noted[line] = true
+		_, _ = j.file.WriteString(line) // the next use of the name finds it as well
+	}
+}
+
+// close removes the journal; everything in it must have been released.
+func (j *journal) close() {
+	if j.file != nil {
+		_ = os.Remove(j.file.Name())
+		_ = j.file.Close()
+	}
+}
+
+// stateDir is where journals are; empty: nowhere.
+func stateDir() string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "exec-server")
+	}
+	if os.Geteuid() == 0 {
+		return "/run/exec-server"
+	}
+	if dir, err := os.UserCacheDir(); err == nil && filepath.IsAbs(dir) {
+		return filepath.Join(dir, "exec-server")
+	}
+	return ""
+}

@@ -1,0 +1,26 @@
+package seccomp
+
+// What is denied, in both lists in this order: io_uring_setup, io_uring_enter,
+// io_uring_register, add_key, request_key, keyctl, bpf, perf_event_open,
+// userfaultfd; and connect, accept, accept4, bind, listen, sendto, sendmmsg,
+// recvmmsg, shutdown, getsockname, getpeername, getsockopt, setsockopt, ptrace,
+// process_vm_readv, process_vm_writev.
+var (
+	amd64 = architecture{
+		audit:   0xc000003e,
+		foreign: 0x40000000, // x32
+		always:  []uint32{425, 426, 427, 248, 249, 250, 321, 298, 323},
+		restricted: []uint32{
+			42, 43, 288, 49, 50, 44, 307, 299, 48, 51, 52, 55, 54, 101, 310, 311,
+		},
+		socket: 41, socketpair: 53, ioctl: 16,
+	}
+	arm64 = architecture{
+		audit:  0xc00000b7,
+		always: []uint32{425, 426, 427, 217, 218, 219, 280, 241, 282},
+		restricted: []uint32{
+			203, 202, 242, 200, 201, 206, 269, 243, 210, 204, 205, 209, 208, 117, 270, 271,
+		},
+		socket: 198, socketpair: 199, ioctl: 29,
+	}
+)

@@ -1,0 +1,101 @@
+package process
+
+import (
+	"errors"
+	"syscall"
+
+	"execserver/internal/sandbox"
+	"execserver/internal/sandbox/launcher"
+)
+
+// confined is what a child in a sandbox has besides; the zero value is not in
+// one. A launcher is its leader then, or has become the program.
+type confined struct {
+	confinement *sandbox.Confinement
+	launch      *sandbox.Launch
+}
+
+// confine makes the start of a child one of a launcher, if it shall be confined.
+func (c *child) confine(cmd command, attr *syscall.ProcAttr, path *string, argv *[]string) (err error) {
+	if cmd.spec.Sandbox == nil {
+		return nil
+	}
+	if c.confinement, err = cmd.spec.Sandbox(); err != nil || c.confinement == nil {
+		return err
+	}
+	c.launch, err = c.confinement.Launch(sandbox.Command{
+		Program: cmd.path, Argv: cmd.argv, Env: cmd.env, Dir: cmd.dir, Terminal: cmd.spec.TTY,
+	})
+	if err != nil {
+		c.release()
+		return &sandbox.PolicyError{Err: err}
+	}
+	*path, *argv = c.launch.Path, c.launch.Args
+	attr.Env, attr.Dir = []string{}, "/"
+	for _, f := range c.launch.Files {
+		attr.Files = append(attr.Files, f.Fd())
+	}
+	c.launch.Attributes(attr.Sys)
+	// A launcher that becomes the program leads the session itself.
+	attr.Sys.Setctty = cmd.spec.TTY && c.launch.Becomes()
+	return nil
+}
+
+// explain says why a child could not be started.
+func (c *child) explain(cmd command, err error) error {
+	if c.launch != nil {
+		return &sandbox.PolicyError{Err: sandbox.ExplainStart(err)}
+	}
+	return &Error{Program: cmd.spec.Argv[0], Reason: execReason(cmd, err), Err: err}
+}
+
+// awaitStart waits until the launcher, if there is one, has started the program.
+// After an error nothing is left of it.
+func (c *child) awaitStart(cmd command) error {
+	if c.launch == nil {
+		return nil
+	}
+	started, err := c.launch.Wait()
+	if err == nil {
+		if started.Pid > 0 {
+			c.group = started.Pid
+		}
+		return nil
+	}
+	_ = syscall.Kill(-c.pid, syscall.SIGKILL) // it may have ended
+	for {
+		if _, err := syscall.Wait4(c.pid, nil, 0, nil); err != syscall.EINTR {
+			break
+		}
+	}
+	c.release()
+	failure, ok := errors.AsType[*launcher.Failure](err)
+	switch {
+	case ok && failure.Stage == launcher.StageDir:
+		return &Error{Program: cmd.spec.Argv[0], Reason: "working directory \"" + cmd.dir + "\" in the sandbox", Err: reason(err)}
+	case ok && failure.Stage == launcher.StageExec:
+		return &Error{Program: cmd.spec.Argv[0], Reason: execReason(cmd, err) + " in the sandbox", Err: reason(err)}
+	}
+	return &sandbox.PolicyError{Err: err}
+}
+
+// ended makes the program's status of its leader's, and lets go of the sandbox,
+// in which nothing lives any more.
+func (c *child) ended(status syscall.WaitStatus) syscall.WaitStatus {
+	if c.launch != nil && !c.launch.Becomes() {
+		if own, ok := c.launch.Status(); ok {
+			status = own
+		}
+	}
+	c.release()
+	return status
+}
+
+func (c *child) release() {
+	if c.launch != nil {
+		c.launch.Close()
+	}
+	if c.confinement != nil {
+		c.confinement.Release()
+	}
+}

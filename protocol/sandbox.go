@@ -1,0 +1,387 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The values of SandboxType.
+const (
+	SandboxNone         = "none"         // no sandbox was asked for
+	SandboxLinuxSeccomp = "linuxSeccomp" // whatever enforces it
+)
+
+// Bounds of a policy (PROTOCOL.md, "Sandbox").
+const (
+	maxPolicyEntries = 512
+	maxPatternBytes  = 4 << 10
+)
+
+// Sandbox is what a client wants enforced for a process or a file operation,
+// whichever of the released shapes it came in.
+type Sandbox struct {
+	// Files is the policy about files; nil leaves them alone.
+	Files *FilePolicy
+	// Network says that the network may be used.
+	Network bool
+	// Cwd is what relative patterns and the workspace are anchored at; zero:
+	// not given.
+	Cwd Path
+	// WorkspaceRoots are what project_roots stands for; nil: the Cwd. An empty
+	// list is nothing.
+	WorkspaceRoots []Path
+}
+
+// FilePolicy are the rules about files. What no entry covers is out of reach.
+type FilePolicy struct {
+	Entries []FileEntry
+	// GlobDepth bounds how many directories "**" of a pattern goes down; nil: no
+	// bound of the client's.
+	GlobDepth *uint64
+}
+
+// Access is what an entry grants.
+type Access byte
+
+// The values of Access, such that of two for the same path the greater counts.
+const (
+	AccessRead Access = iota + 1
+	AccessWrite
+	AccessDeny
+)
+
+// FileEntry grants or denies access to a path and everything below it. Exactly
+// one of Path, Special and Pattern is given.
+type FileEntry struct {
+	Access  Access
+	Path    Path
+	Special string // a token of the Special constants
+	Subpath string // of SpecialProjectRoots
+	Pattern string // with AccessDeny
+}
+
+// The tokens of FileEntry.Special.
+const (
+	SpecialRoot         = "root"
+	SpecialMinimal      = "minimal"
+	SpecialProjectRoots = "project_roots"
+	SpecialTmpdir       = "tmpdir"
+	SpecialSlashTmp     = "slash_tmp"
+	SpecialUnknown      = "unknown" // of a newer client; grants nothing
+)
+
+// Enforces reports whether there is anything to enforce.
+func (s *Sandbox) Enforces() bool { return s.Files != nil || !s.Network }
+
+// DecodeSandbox decodes the sandbox in the params of a request. A spelling that
+// is wrong is an *Error with the code InvalidParams; forFiles gives what is well
+// formed, but means nothing here, the code that methods about files have for it.
+func DecodeSandbox(raw json.RawMessage, forFiles bool) (*Sandbox, error) {
+	s, err := decodeSandbox(raw)
+	if err == nil {
+		return s, nil
+	}
+	if foreign, ok := errors.AsType[*sandboxHostError](err); ok && forFiles {
+		return nil, Errorf(CodeInvalidRequest, "%s", foreign)
+	}
+	return nil, Errorf(CodeInvalidParams, "%s", err)
+}
+
+// sandboxHostError says that a sandbox is well formed, but not for this host.
+type sandboxHostError struct{ text string }
+
+func (e *sandboxHostError) Error() string { return e.text }
+
+func decodeSandbox(raw json.RawMessage) (*Sandbox, error) {
+	f, err := fieldsOf(raw, "FileSystemSandboxContext")
+	if err != nil {
+		return nil, err
+	}
+	if f.optional("additionalPermissions") != nil {
+		return nil, errors.New("`additionalPermissions` is not supported; update the client")
+	}
+	if f.get("permissions") == nil {
+		return decodeOldSandbox(f)
+	}
+	s := &Sandbox{}
+	s.decodePermissions(f)
+	s.decodeContext(f)
+	if f.err == nil {
+		f.fail(s.checkPaths())
+	}
+	return s, f.err
+}
+
+// decodeContext decodes where a policy applies, and checks what is of no use
+// here.
+func (s *Sandbox) decodeContext(f *fields) {
+	context := f
+	if raw := f.optional("policyContext"); raw != nil {
+		inner, err := fieldsOf(raw, "PolicyContext")
+		if err != nil {
+			f.fail(err)
+			return
+		}
+		context = inner
+	}
+	s.Cwd = context.optionalPath("cwd")
+	if raw := context.optional("workspaceRoots"); raw != nil {
+		s.WorkspaceRoots = parse(context, raw, func(raw json.RawMessage) ([]Path, error) {
+			return decodeList(raw, decodePath)
+		})
+	}
+	f.fail(context.err)
+	f.optionalPath("userHomeDir")
+	f.boolOr("useLegacyLandlock", false)
+	level := f.string("windowsSandboxLevel")
+	switch {
+	case f.err != nil:
+	case level == "mxc":
+		f.fail(&sandboxHostError{"native MXC is unavailable on this executor"})
+	default:
+		f.fail(oneOf(level, "disabled", "restricted-token", "elevated", "mxc"))
+	}
+}
+
+// checkPaths refuses paths of other kinds of host.
+func (s *Sandbox) checkPaths() error {
+	paths := slices.Clone(s.WorkspaceRoots)
+	if !s.Cwd.IsZero() {
+		paths = append(paths, s.Cwd)
+	}
+	if s.Files != nil {
+		for _, e := range s.Files.Entries {
+			if !e.Path.IsZero() {
+				paths = append(paths, e.Path)
+			}
+		}
+	}
+	for _, p := range paths {
+		if _, err := p.Native(); err != nil {
+			return &sandboxHostError{"invalid sandbox permission path URI: " + err.Error()}
+		}
+	}
+	return nil
+}
+
+func (s *Sandbox) decodePermissions(f *fields) {
+	p, err := fieldsOf(f.required("permissions"), "PermissionProfile")
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	kind := p.string("type")
+	if p.err == nil {
+		p.fail(oneOf(kind, "managed", "disabled", "external"))
+	}
+	if kind == "disabled" {
+		s.Network = true
+	} else {
+		network := p.string("network")
+		if p.err == nil {
+			p.fail(oneOf(network, "restricted", "enabled"))
+		}
+		s.Network = network == "enabled"
+	}
+	if kind == "managed" && p.err == nil {
+		s.Files = parse(p, p.required("file_system"), decodeFilePolicy)
+	}
+	f.fail(p.err)
+}
+
+func decodeFilePolicy(raw json.RawMessage) (*FilePolicy, error) {
+	f, err := fieldsOf(raw, "FileSystem")
+	if err != nil {
+		return nil, err
+	}
+	kind := f.string("type")
+	if f.err == nil {
+		f.fail(oneOf(kind, "restricted", "unrestricted"))
+	}
+	if f.err != nil || kind == "unrestricted" {
+		return nil, f.err
+	}
+	p := &FilePolicy{GlobDepth: f.optionalUnsigned("glob_scan_max_depth")}
+	p.Entries = parse(f, f.required("entries"), func(raw json.RawMessage) ([]FileEntry, error) {
+		return decodeList(raw, decodeFileEntry)
+	})
+	if len(p.Entries) > maxPolicyEntries {
+		f.fail(fmt.Errorf("the policy has %d entries, the limit is %d", len(p.Entries), maxPolicyEntries))
+	}
+	return p, f.err
+}
+
+func decodeFileEntry(raw json.RawMessage) (FileEntry, error) {
+	f, err := fieldsOf(raw, "FileSystemEntry")
+	if err != nil {
+		return FileEntry{}, err
+	}
+	e := parse(f, f.required("path"), decodeEntryPath)
+	access := f.string("access")
+	if behavior := f.optionalString("missing_path_behavior"); behavior != nil && f.err == nil {
+		f.fail(oneOf(*behavior, "skip"))
+	}
+	switch {
+	case f.err != nil:
+	case access == "read":
+		e.Access = AccessRead
+	case access == "write":
+		e.Access = AccessWrite
+	case access == "deny", access == "none":
+		e.Access = AccessDeny
+	default:
+		f.fail(oneOf(access, "read", "write", "deny"))
+	}
+	if e.Special == SpecialUnknown && e.Access == AccessDeny {
+		f.fail(errors.New("an entry denies a special path that this server does not know; update it"))
+	}
+	return e, f.err
+}
+
+func decodeEntryPath(raw json.RawMessage) (e FileEntry, err error) {
+	f, err := fieldsOf(raw, "FileSystemPath")
+	if err != nil {
+		return e, err
+	}
+	switch kind := f.string("type"); kind {
+	case "path":
+		e.Path = f.path("path")
+	case "glob_pattern":
+		if e.Pattern = f.string("pattern"); len(e.Pattern) > maxPatternBytes {
+			f.fail(fmt.Errorf("a pattern is %d bytes long, the limit is %d", len(e.Pattern), maxPatternBytes))
+		}
+	case "special":
+		value, err := fieldsOf(f.required("value"), "FileSystemSpecialPath")
+		if err != nil {
+			f.fail(err)
+			break
+		}
+		e.Special = value.string("kind")
+		if e.Special == "current_working_directory" {
+			e.Special = SpecialProjectRoots
+		}
+		if subpath := value.optionalString("subpath"); subpath != nil {
+			e.Subpath = *subpath
+		}
+		if value.err == nil {
+			value.fail(oneOf(e.Special, SpecialRoot, SpecialMinimal, SpecialProjectRoots, SpecialTmpdir, SpecialSlashTmp, SpecialUnknown))
+		}
+		f.fail(value.err)
+	default:
+		if f.err == nil {
+			f.fail(oneOf(kind, "path", "special", "glob_pattern"))
+		}
+	}
+	return e, f.err
+}
+
+// oneOf refuses a value that is none of those that exist.
+func oneOf(value string, known ...string) error {
+	if slices.Contains(known, value) {
+		return nil
+	}
+	return fmt.Errorf("unknown variant `%s`, expected one of `%s`", value, strings.Join(known, "`, `"))
+}
+
+func (f *fields) optionalPath(name string) Path {
+	return parse(f, f.optional(name), decodePath)
+}
+
+// decodeOldSandbox decodes what clients before 0.124 send: a policy with names
+// of its own, alone or in the member sandboxPolicy.
+func decodeOldSandbox(outer *fields) (*Sandbox, error) {
+	policy := outer
+	if inner := outer.optional("sandboxPolicy"); inner != nil {
+		var err error
+		if policy, err = fieldsOf(inner, "SandboxPolicy"); err != nil {
+			return nil, err
+		}
+	} else if outer.get("type") == nil {
+		return nil, errors.New("missing field `permissions`")
+	}
+	s := &Sandbox{Cwd: outer.optionalPath("sandboxPolicyCwd"), WorkspaceRoots: []Path{}}
+	if !s.Cwd.IsZero() {
+		s.WorkspaceRoots = []Path{s.Cwd}
+	}
+	kind := policy.string("type")
+	if policy.err == nil {
+		policy.fail(oneOf(kind, "read-only", "workspace-write", "danger-full-access", "external-sandbox"))
+	}
+	// A read access of its own came and went between two releases; it is not
+	// worth understanding, and must not be ignored.
+	for _, name := range []string{"access", "read_only_access"} {
+		if raw := policy.optional(name); raw != nil {
+			access, err := fieldsOf(raw, "ReadOnlyAccess")
+			if err != nil || access.string("type") != "full-access" {
+				return nil, fmt.Errorf("`%s` is not supported; update the client", name)
+			}
+		}
+	}
+	switch kind {
+	case "danger-full-access":
+		s.Network = true
+	case "external-sandbox":
+		network := policy.optionalString("network_access")
+		s.Network = network != nil && *network == "enabled"
+	case "read-only", "workspace-write":
+		s.Network = policy.optionalBool("network_access", false)
+		s.Files = &FilePolicy{Entries: []FileEntry{{Access: AccessRead, Special: SpecialRoot}}}
+	}
+	if kind == "workspace-write" {
+		s.decodeOldWorkspace(policy)
+	}
+	outer.fail(policy.err)
+	if outer.err == nil {
+		outer.fail(s.checkPaths())
+	}
+	return s, outer.err
+}
+
+func (s *Sandbox) decodeOldWorkspace(policy *fields) {
+	write := func(e FileEntry) {
+		e.Access = AccessWrite
+		s.Files.Entries = append(s.Files.Entries, e)
+	}
+	write(FileEntry{Special: SpecialProjectRoots})
+	if !policy.optionalBool("exclude_slash_tmp", false) {
+		write(FileEntry{Special: SpecialSlashTmp})
+	}
+	if !policy.optionalBool("exclude_tmpdir_env_var", false) {
+		write(FileEntry{Special: SpecialTmpdir})
+	}
+	if raw := policy.optional("writable_roots"); raw != nil {
+		roots := parse(policy, raw, func(raw json.RawMessage) ([]Path, error) { return decodeList(raw, decodePath) })
+		for _, root := range roots {
+			write(FileEntry{Path: root})
+		}
+	}
+}
+
+// FullRead reports whether everything may be read.
+func (p *FilePolicy) FullRead() bool {
+	return p == nil || p.root() != 0 && !slices.ContainsFunc(p.Entries, func(e FileEntry) bool { return e.Access == AccessDeny })
+}
+
+// FullWrite reports whether everything may be written.
+func (p *FilePolicy) FullWrite() bool {
+	return p == nil || p.root() == AccessWrite &&
+		!slices.ContainsFunc(p.Entries, func(e FileEntry) bool { return !e.isRoot() && e.Access != AccessWrite })
+}
+
+// root is the access to the root directory; 0: none.
+func (p *FilePolicy) root() (access Access) {
+	for _, e := range p.Entries {
+		if e.isRoot() {
+			access = max(access, e.Access)
+		}
+	}
+	if access == AccessDeny {
+		return 0
+	}
+	return access
+}
+
+func (e FileEntry) isRoot() bool { return e.Special == SpecialRoot || e.Path.native == "/" }

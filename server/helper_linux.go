@@ -1,0 +1,194 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/filesystem"
+	"execserver/internal/sandbox"
+	"execserver/protocol"
+	"execserver/transport"
+)
+
+// A helper is this program in a sandbox, where it serves one request about
+// files. It is a server of its own, to which this one sends the request as a
+// client would, so that there is one way to serve it; or it opens a file, whose
+// descriptor it hands back. Its standard input is a socket.
+const (
+	helperArgument = "@sandbox-files"
+	openArgument   = "@sandbox-open"
+)
+
+func init() {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == helperArgument:
+		serveInside()
+		os.Exit(0)
+	case len(os.Args) == 4 && os.Args[1] == openArgument:
+		openInside(os.Args[2], os.Args[3])
+		os.Exit(0)
+	}
+}
+
+// serveInside serves the server outside.
+func serveInside() {
+	s := New(&Options{inside: true, MaxMessageBytes: 1 << 30})
+	// The stream ends after the answer; how is of no interest.
+	_ = s.ServeOnly(transport.NewLines("sandbox", os.Stdin, os.Stdin, os.Stdin.Close, 1<<30))
+}
+
+// openInside opens a file for the server outside. What goes back is the
+// descriptor, or an error.
+func openInside(path, mode string) {
+	handleMode := filesystem.HandleRead
+	if mode == string(protocol.OpenReplace) {
+		handleMode = filesystem.HandleReplace
+	}
+	message, rights := []byte("{}"), []byte(nil)
+	file, err := filesystem.OpenFile(context.Background(), path, handleMode)
+	if err == nil {
+		rights = unix.UnixRights(int(file.Fd()))
+	} else if message, err = json.Marshal(protocol.AsError(fileError(err))); err != nil {
+		message = nil
+	}
+	_ = unix.Sendmsg(0, message, rights, nil, unix.MSG_NOSIGNAL) // who does not listen has gone
+}
+
+// runHelper runs a helper and calls talk with our end of its socket.
+func (s *Server) runHelper(ctx context.Context, policy *protocol.Sandbox, talk func(*os.File) error, args ...string) error {
+	confinement, err := s.confine(ctx, policy)
+	if err != nil {
+		return err
+	}
+	defer s.release(confinement)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("make the helper's socket", err)
+	}
+	_ = unix.SetNonblock(pair[0], true) // then it is in the poller
+	ours, theirs := os.NewFile(uintptr(pair[0]), "helper"), os.NewFile(uintptr(pair[1]), "helper's end")
+	defer ours.Close()
+	defer theirs.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { // ends with the helper, which ends with ctx
+		var trouble strings.Builder
+		err := confinement.Run(ctx, sandbox.Command{
+			Program: "/proc/self/exe", Argv: append([]string{"exec-server"}, args...), Dir: "/", Become: true,
+		}, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stderr = theirs, &trouble })
+		if err != nil && trouble.Len() > 0 {
+			err = fmt.Errorf("%w: %s", err, trouble.String())
+		}
+		_ = unix.Shutdown(pair[0], unix.SHUT_RDWR) // our end is open until this function has returned
+		done <- err
+	}()
+	talkErr := talk(ours)
+	cancel()
+	helperErr := <-done
+	switch {
+	case talkErr == nil:
+		return nil
+	case helperErr != nil && errors.Is(talkErr, errHelperEnded):
+		return protocol.Errorf(protocol.CodeInternal, "%s", &sandbox.PolicyError{Err: helperErr})
+	}
+	return talkErr
+}
+
+var errHelperEnded = errors.New("the helper in the sandbox has ended without an answer")
+
+// callConfined has a helper serve a request.
+func (s *Server) callConfined(ctx context.Context, policy *protocol.Sandbox, method string, params json.RawMessage) (rawAnswer, error) {
+	var answer struct {
+		Result json.RawMessage
+		Error  *protocol.Error
+	}
+	talk := func(socket *os.File) error {
+		go func() { // ends with the socket
+			request := fmt.Sprintf(`{"id":0,"method":"initialize","params":{"clientName":"sandbox"}}`+"\n"+
+				`{"method":"initialized"}`+"\n"+`{"id":1,"method":%q,"params":`, method)
+			for _, part := range [][]byte{[]byte(request), params, []byte("}\n")} {
+				if _, err := socket.Write(part); err != nil {
+					return
+				}
+			}
+		}()
+		lines := bufio.NewReader(io.LimitReader(socket, 2*protocol.MaxAnswerBytes))
+		for range 2 { // the first answers initialize
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
+				return errHelperEnded
+			}
+			if err := json.Unmarshal(line, &answer); err != nil {
+				return fmt.Errorf("the helper's answer cannot be understood: %w", err)
+			}
+		}
+		return nil
+	}
+	if err := s.runHelper(ctx, policy, talk, helperArgument); err != nil {
+		return nil, err
+	}
+	if answer.Error != nil {
+		return nil, answer.Error
+	}
+	return rawAnswer(answer.Result), nil
+}
+
+// openConfined has a helper open a file.
+func (s *Server) openConfined(ctx context.Context, policy *protocol.Sandbox, path string, mode filesystem.HandleMode) (*os.File, error) {
+	name := protocol.OpenRead
+	if mode == filesystem.HandleReplace {
+		name = protocol.OpenReplace
+	}
+	var file *os.File
+	talk := func(socket *os.File) error {
+		message, fd, err := receiveFile(socket)
+		if err != nil {
+			return errHelperEnded
+		}
+		if fd >= 0 {
+			file = os.NewFile(uintptr(fd), path)
+			return nil
+		}
+		var refused protocol.Error
+		if err := json.Unmarshal(message, &refused); err != nil {
+			return fmt.Errorf("the helper's answer cannot be understood: %w", err)
+		}
+		return &refused
+	}
+	err := s.runHelper(ctx, policy, talk, openArgument, path, string(name))
+	return file, err
+}
+
+// receiveFile receives a message with a descriptor, -1 when there is none.
+func receiveFile(socket *os.File) (message []byte, fd int, err error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, -1, err
+	}
+	message, rights := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
+	var n, more int
+	var receiveErr error
+	err = raw.Read(func(s uintptr) bool {
+		n, more, _, _, receiveErr = unix.Recvmsg(int(s), message, rights, unix.MSG_CMSG_CLOEXEC)
+		return receiveErr != unix.EAGAIN
+	})
+	switch {
+	case err != nil:
+		return nil, -1, err
+	case receiveErr != nil:
+		return nil, -1, receiveErr
+	case n == 0:
+		return nil, -1, io.EOF
+	}
+	return message[:n], sandbox.ReceivedFD(rights[:more]), nil
+}
