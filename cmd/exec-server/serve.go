@@ -337,6 +337,7 @@ func (o *options) serve(log *slog.Logger) error {
 	if timeout := srv.Shutdown(ctx); timeout != nil {
 		log.Info("not everything ended in time", "error", timeout)
 	}
+	engine.Close()
 	ownership.KillAll(killTimeout)
 	if received == syscall.SIGHUP && os.Getpid() != 1 { // which no signal of its own ends
 		die(syscall.SIGHUP)

@@ -3,13 +3,19 @@ package sandbox
 import (
 	"os"
 	"slices"
+	"sync"
 
 	"execserver/internal/sandbox/launcher"
 	"execserver/protocol"
 )
 
 // engineState is what an engine has on Linux.
-type engineState struct{ journal *journal }
+type engineState struct {
+	journal *journal
+
+	mu   sync.Mutex
+	left []*target // that others used when they were given up
+}
 
 func newEngineState(opts *Options) *engineState {
 	if opts.Mode == ModeOff {
@@ -22,7 +28,27 @@ func newEngineState(opts *Options) *engineState {
 	return &engineState{journal: openJournal(dir)}
 }
 
-func (s *engineState) close() { s.journal.close() }
+func (s *engineState) close() {
+	s.giveUp(nil)
+	s.journal.close()
+}
+
+// giveUp gives targets up, with those that others have used until now.
+func (s *engineState) giveUp(targets []*target) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	targets = append(targets, s.left...)
+	s.left = nil
+	for _, t := range slices.Backward(targets) {
+		if !t.release() && len(s.left) < maxLeft {
+			s.left = append(s.left, t)
+		}
+	}
+}
+
+// maxLeft bounds what is remembered of targets in use by others; what is
+// forgotten is removed by the next use.
+const maxLeft = 64
 
 // daemons are sockets of programs that do whatever they are asked to with rights
 // of their own. A network that is allowed does not mean them.
@@ -75,8 +101,8 @@ func (p *plan) checkLandlock() error {
 func (c *Confinement) takeTargets() error {
 	mounts := c.plan.mounts[:0]
 	for _, m := range c.plan.mounts {
-		if c.plan.missing[m.Path] {
-			t, err := takeTarget(m.Path, c.engine.state.journal)
+		if m.Kind != launcher.MountWritable && m.Directory {
+			t, err := takeTarget(m.Path, c.plan.missing[m.Path], c.engine.state.journal)
 			if err != nil {
 				c.Release()
 				return err
@@ -84,8 +110,11 @@ func (c *Confinement) takeTargets() error {
 			if t != nil {
 				c.targets = append(c.targets, t)
 			}
-			if identify(&m) != nil {
+			if err := identify(&m); err != nil && c.plan.missing[m.Path] {
 				continue // nobody can make it
+			} else if err != nil {
+				c.Release()
+				return err
 			}
 		}
 		mounts = append(mounts, m)
@@ -97,9 +126,7 @@ func (c *Confinement) takeTargets() error {
 // Release gives back what the confinement has made. Everything that it confines
 // must have ended.
 func (c *Confinement) Release() {
-	for _, t := range slices.Backward(c.targets) {
-		t.release()
-	}
+	c.engine.state.giveUp(c.targets)
 	c.targets = nil
 }
 

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,6 +55,8 @@ type Engine struct {
 	opts  Options
 	log   *slog.Logger
 	first chan struct{} // closed when the first probe is over
+	ctx   context.Context
+	stop  context.CancelFunc
 	state *engineState
 
 	mu     sync.Mutex
@@ -78,6 +81,7 @@ func New(opts *Options) *Engine {
 		e.opts.Mode = ModeAuto
 	}
 	e.state = newEngineState(&e.opts)
+	e.ctx, e.stop = context.WithCancel(context.Background())
 	go func() { // ends when every means has been tried, each within probeTimeout
 		defer close(e.first)
 		e.probe()
@@ -85,8 +89,10 @@ func New(opts *Options) *Engine {
 	return e
 }
 
-// Close gives up what the engine has noted. Nothing confined may be left.
+// Close ends a probe that runs, and gives up what the engine has noted. Nothing
+// confined may be left. It may be called again.
 func (e *Engine) Close() {
+	e.stop()
 	<-e.first
 	e.state.close()
 }
@@ -122,7 +128,7 @@ func (e *Engine) probe() {
 	e.means, e.reason, e.probed = means, reason, time.Now()
 	e.mu.Unlock()
 	switch {
-	case e.opts.Mode == ModeOff:
+	case e.opts.Mode == ModeOff, e.ctx.Err() != nil:
 	case means == MeansNone:
 		e.log.Warn("there are no means to enforce a sandbox; what asks for one is refused", "reason", reason)
 	default:

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -33,8 +32,13 @@ var knownIDs = sync.OnceValue(func() map[string][]syscall.SysProcIDMap {
 			continue
 		}
 		for line := range strings.Lines(string(text)) {
-			var first, outside, count int
-			if n, _ := fmt.Sscan(line, &first, &outside, &count); n == 3 {
+			fields := strings.Fields(line)
+			if len(fields) != 3 {
+				continue
+			}
+			first, err := strconv.Atoi(fields[0])
+			count, err2 := strconv.Atoi(fields[2])
+			if err == nil && err2 == nil {
 				known[file] = append(known[file], syscall.SysProcIDMap{ContainerID: first, HostID: first, Size: count})
 			}
 		}

@@ -88,7 +88,7 @@ func (e *Engine) try(means Means) error {
 	if err := c.takeTargets(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	ctx, cancel := context.WithTimeout(e.ctx, probeTimeout)
 	defer cancel()
 	var output strings.Builder
 	err = c.Run(ctx, command, func(cmd *exec.Cmd) { cmd.Stdout = &output })

@@ -30,17 +30,28 @@ var targetMu sync.Mutex
 
 // target is a directory that is in use as the target of a mount.
 type target struct {
-	path string
-	dir  *os.File // locked
+	path    string
+	dir     *os.File // locked
+	journal *journal // nil: not this server's use
 }
 
-// takeTarget makes a directory, or shares one that was made for this. nil without
-// an error means that there is something else, or that nobody with our rights
-// can make it.
-func takeTarget(path string, j *journal) (*target, error) {
+// takeTarget shares a directory that was made for this, or makes one if it is
+// missing. nil without an error means that there is something else, or that
+// nobody with our rights can make it.
+func takeTarget(path string, missing bool, j *journal) (*target, error) {
 	targetMu.Lock()
 	defer targetMu.Unlock()
 	for range 100 {
+		if !missing {
+			t, err := lockTarget(path)
+			if t != nil {
+				t.journal = j
+				j.note(path, t.dir)
+			}
+			if missing = errors.Is(err, errGone); !missing {
+				return t, nil
+			}
+		}
 		err := os.Mkdir(path, targetMode)
 		switch {
 		case err == nil:
@@ -50,14 +61,7 @@ func takeTarget(path string, j *journal) (*target, error) {
 		case !errors.Is(err, fs.ErrExist):
 			return nil, err
 		}
-		t, err := lockTarget(path)
-		if t != nil {
-			j.note(path, t.dir)
-			return t, nil
-		}
-		if !errors.Is(err, errGone) {
-			return nil, err
-		}
+		missing = false
 	}
 	return nil, fmt.Errorf("make %s: it is removed again and again", path)
 }
@@ -83,17 +87,13 @@ func lockTarget(path string) (*target, error) {
 		_ = dir.Close()
 		return nil, errGone
 	}
-	return &target{path, dir}, nil
+	return &target{path: path, dir: dir}, nil
 }
 
-// isTarget tells a directory that was made to be a target.
+// isTarget tells a directory that was made to be a target, by whomever.
 func isTarget(dir *os.File) bool {
 	info, err := dir.Stat()
 	if err != nil || info.Mode().Perm() != targetMode {
-		return false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(st.Uid) != os.Geteuid() {
 		return false
 	}
 	names, _ := dir.Readdirnames(1)
@@ -111,14 +111,35 @@ func sameAt(path string, dir *os.File) bool {
 }
 
 // release gives the target up, and removes it if nobody else uses it and nobody
-// has put anything into it.
-func (t *target) release() {
+// has put anything into it. It reports false when others still use it; then they
+// may not be able to remove it, and release is called again later.
+func (t *target) release() bool {
 	targetMu.Lock()
 	defer targetMu.Unlock()
-	defer t.dir.Close()
-	if unix.Flock(int(t.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && sameAt(t.path, t.dir) {
+	if t.dir == nil && !t.again() {
+		return true
+	}
+	alone := unix.Flock(int(t.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+	if alone && sameAt(t.path, t.dir) {
 		_ = unix.Rmdir(t.path) // what is not empty is somebody's
 	}
+	_ = t.dir.Close()
+	t.dir = nil
+	if alone && t.journal != nil {
+		t.journal.forget()
+	}
+	return alone
+}
+
+// again locks a target again that others used when it was given up.
+func (t *target) again() bool {
+	found, _ := lockTarget(t.path)
+	if found == nil {
+		t.journal.forget()
+		return false
+	}
+	t.dir = found.dir
+	return true
 }
 
 // journal is the file in which a server notes the targets that it makes. It is
@@ -128,6 +149,7 @@ type journal struct {
 	mu    sync.Mutex
 	file  *os.File
 	noted map[string]bool
+	uses  int // of targets that are not given up
 }
 
 // openJournal opens a journal in a directory, and removes what servers that have
@@ -193,24 +215,36 @@ func inodeOf(info fs.FileInfo) string {
 
 // note writes down a target.
 func (j *journal) note(path string, dir *os.File) {
-	info, err := dir.Stat()
-	if err != nil || j.file == nil {
-		return
+	line := ""
+	if info, err := dir.Stat(); err == nil {
+		line = inodeOf(info) + " " + strconv.Quote(path) + "\n"
 	}
-	line := inodeOf(info) + " " + strconv.Quote(path) + "\n"
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !j.noted[line] && len(j.noted) < 10_000 {
+	j.uses++
+	if j.file != nil && !j.noted[line] && len(j.noted) < 10_000 {
 		j.noted[line] = true
 		_, _ = j.file.WriteString(line) // the next use of the name finds it as well
 	}
 }
 
-// close removes the journal; everything in it must have been released.
+// forget notes that a target has been given up.
+func (j *journal) forget() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.uses--
+}
+
+// close closes the journal, and removes it if it names nothing that is left.
 func (j *journal) close() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if j.file != nil {
-		_ = os.Remove(j.file.Name())
+		if j.uses == 0 {
+			_ = os.Remove(j.file.Name())
+		}
 		_ = j.file.Close()
+		j.file = nil
 	}
 }
 

@@ -1,0 +1,329 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// attacker tries things in the sandbox and says what became of them.
+type attacker struct {
+	ws, outside string
+	hostPid     int
+	port        int    // of a listener on the machine's loopback
+	socket      string // of another
+	abstract    string
+}
+
+// attack is what the program does that is started in the sandbox.
+func attack(args []string) {
+	runtime.LockOSThread()
+	a := attacker{ws: args[1], outside: args[2], socket: args[5], abstract: args[6]}
+	a.hostPid, _ = strconv.Atoi(args[3])
+	a.port, _ = strconv.Atoi(args[4])
+	for _, attempt := range attacks[args[0]] {
+		err := attempt.try(&a)
+		result := "allowed"
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			result = unix.ErrnoName(errno)
+		} else if err != nil {
+			result = err.Error()
+		}
+		fmt.Printf("%s\t%s\n", attempt.name, result)
+	}
+}
+
+// attempt is one attack, and what must become of it.
+type attempt struct {
+	name string
+	want string // names of errnos, one of which it must be; or "allowed"
+	try  func(a *attacker) error
+}
+
+func create(path string) error {
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+func write(path string) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+func socket(domain, kind, protocol int) error {
+	fd, err := unix.Socket(domain, kind, protocol)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+func call(number uintptr, args ...uintptr) error {
+	var a [6]uintptr
+	copy(a[:], args)
+	if _, _, errno := unix.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5]); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func text(s string) uintptr { return uintptr(unsafe.Pointer(&append([]byte(s), 0)[0])) }
+
+func (a *attacker) out(name string) string { return filepath.Join(a.outside, name) }
+func (a *attacker) in(name string) string  { return filepath.Join(a.ws, name) }
+
+// link makes a link in the root and returns its path.
+func (a *attacker) link(name, target string) string {
+	path := a.in(name)
+	_ = os.Remove(path)
+	_ = os.Symlink(target, path)
+	return path
+}
+
+// connect connects to a socket that is made already, or says why it cannot be.
+func connect(domain, kind int, to unix.Sockaddr) error {
+	fd, err := unix.Socket(domain, kind, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Connect(fd, to)
+}
+
+// attacks by the network of the sandbox that they are tried in.
+var attacks = map[string][]attempt{
+	"restricted": append(append(fileAttacks, processAttacks...), networkAttacks...),
+	"enabled":    openNetworkAttacks,
+}
+
+var fileAttacks = []attempt{
+	{"0 write inside", "allowed", func(a *attacker) error { return create(a.in("new")) }},
+	{"0 rename inside", "allowed", func(a *attacker) error { return os.Rename(a.in("new"), a.in("dir/new")) }},
+	{"0 write to /tmp", "allowed", func(a *attacker) error {
+		name := fmt.Sprintf("/tmp/exec-server-test-%d-%d", a.hostPid, unix.Getpid())
+		defer os.Remove(name)
+		return create(name)
+	}},
+	{"0 write /dev/null", "allowed", func(a *attacker) error { return write("/dev/null") }},
+	{"1 create outside", "EROFS", func(a *attacker) error { return create(a.out("new")) }},
+	{"1 write outside", "EROFS", func(a *attacker) error { return write(a.out("file")) }},
+	{"1 mkdir outside", "EROFS", func(a *attacker) error { return unix.Mkdir(a.out("newdir"), 0o755) }},
+	{"2 chmod outside", "EROFS", func(a *attacker) error { return unix.Chmod(a.out("file"), 0o600) }},
+	{"2 chown outside", "EROFS", func(a *attacker) error { return unix.Lchown(a.out("file"), os.Getuid(), os.Getgid()) }},
+	{"2 utimes outside", "EROFS", func(a *attacker) error { return unix.Utimes(a.out("file"), make([]unix.Timeval, 2)) }},
+	{"2 setxattr outside", "EROFS", func(a *attacker) error { return unix.Setxattr(a.out("file"), "user.x", []byte("x"), 0) }},
+	{"3 truncate outside", "EROFS", func(a *attacker) error { return unix.Truncate(a.out("file"), 0) }},
+	{"3 unlink outside", "EROFS", func(a *attacker) error { return unix.Unlink(a.out("file")) }},
+	{"4 through a link to a directory", "EROFS", func(a *attacker) error { return create(a.link("l1", a.outside) + "/new") }},
+	{"4 through a link to a file", "EROFS", func(a *attacker) error { return write(a.link("l2", a.out("file"))) }},
+	{"4 through a dangling link", "EROFS", func(a *attacker) error { return create(a.link("l3", a.out("none"))) }},
+	{"5 hard link of a file outside", "EXDEV", func(a *attacker) error { return unix.Link(a.out("file"), a.in("hard")) }},
+	{"5 hard link of .git/config", "EXDEV", func(a *attacker) error { return unix.Link(a.in(".git/config"), a.in("hard")) }},
+	{"6 write .git/config", "EROFS", func(a *attacker) error { return write(a.in(".git/config")) }},
+	{"6 create .git/hooks/x", "EROFS", func(a *attacker) error { return create(a.in(".git/hooks/x")) }},
+	{"7 rename .git", "EBUSY", func(a *attacker) error { return unix.Rename(a.in(".git"), a.in("git")) }},
+	{"8 rename over .git", "EEXIST ENOTEMPTY EBUSY", func(a *attacker) error { return unix.Rename(a.in("dir"), a.in(".git")) }},
+	{"8 exchange with .git", "EBUSY", func(a *attacker) error {
+		return unix.Renameat2(unix.AT_FDCWD, a.in("dir"), unix.AT_FDCWD, a.in(".git"), unix.RENAME_EXCHANGE)
+	}},
+	{"9 remove .git", "EROFS", func(a *attacker) error { return os.RemoveAll(a.in(".git")) }},
+	{"9 rmdir .git", "EBUSY EROFS ENOTEMPTY", func(a *attacker) error { return unix.Rmdir(a.in(".git")) }},
+	{"10 .git through a link", "EROFS", func(a *attacker) error { return create(a.link("l4", ".git") + "/x") }},
+	{"11 mkdir .codex", "EROFS EEXIST", func(a *attacker) error { return unix.Mkdir(a.in(".codex"), 0o755) }},
+	{"11 create in .codex", "EROFS", func(a *attacker) error { return create(a.in(".codex/x")) }},
+	{"11 create .agents", "EROFS EISDIR", func(a *attacker) error { return create(a.in(".agents")) }},
+	{"11 link .aws", "EROFS EEXIST", func(a *attacker) error { return unix.Symlink(a.outside, a.in(".aws")) }},
+	{"11 rmdir .aws", "EROFS EBUSY", func(a *attacker) error { return unix.Rmdir(a.in(".aws")) }},
+	{"11 rename over .aws", "EROFS EBUSY EEXIST ENOTEMPTY", func(a *attacker) error { return unix.Rename(a.in("dir"), a.in(".aws")) }},
+	{"14 rename the root", "EROFS EBUSY", func(a *attacker) error { return unix.Rename(a.ws, a.ws+"2") }},
+	{"14 remove the root", "EROFS EBUSY", func(a *attacker) error { return unix.Rmdir(a.ws) }},
+	{"15 /proc/self/root", "EROFS", func(a *attacker) error { return create("/proc/self/root" + a.out("new")) }},
+	{"15 /proc/1/root", "EROFS EACCES", func(a *attacker) error { return create("/proc/1/root" + a.out("new")) }},
+	{"15 /proc/1/cwd", "EACCES", func(a *attacker) error { return create("/proc/1/cwd/new") }},
+	{"28 mknod", "EPERM", func(a *attacker) error { return unix.Mknod(a.in("disk"), unix.S_IFBLK|0o666, 0x800) }},
+	{"28 /dev/mem", "ENOENT", func(a *attacker) error { return write("/dev/mem") }},
+	{"28 open_by_handle_at", "EPERM", func(a *attacker) error {
+		handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, a.in("file"), 0)
+		if err != nil {
+			return unix.EPERM // this file system has none
+		}
+		fd, err := unix.Open("/", unix.O_RDONLY, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_, err = unix.OpenByHandleAt(fd, handle, unix.O_RDONLY)
+		return err
+	}},
+}
+
+// procFiles are tried to be written; those that do not exist do not count.
+func procFile(path string) func(*attacker) error {
+	return func(*attacker) error {
+		if _, err := os.Lstat(path); errors.Is(err, unix.ENOENT) {
+			return unix.EROFS
+		}
+		return write(path)
+	}
+}
+
+var processAttacks = []attempt{
+	{"16 root of a process outside", "ENOENT EACCES EPERM", func(a *attacker) error {
+		return create(fmt.Sprintf("/proc/%d/root%s", a.hostPid, a.out("new")))
+	}},
+	{"16 see a process outside", "ENOENT", func(a *attacker) error {
+		_, err := os.Lstat(fmt.Sprintf("/proc/%d/stat", a.hostPid))
+		return err
+	}},
+	{"16 signal a process outside", "ESRCH", func(a *attacker) error { return unix.Kill(a.hostPid, 0) }},
+	{"17 ptrace", "EPERM ESRCH", func(a *attacker) error { return unix.PtraceAttach(a.hostPid) }},
+	{"17 process_vm_readv", "EPERM ESRCH", func(a *attacker) error {
+		b := make([]byte, 8)
+		local := []unix.Iovec{{Base: &b[0], Len: 8}}
+		_, err := unix.ProcessVMReadv(a.hostPid, local, []unix.RemoteIovec{{Base: 4096, Len: 8}}, 0)
+		return err
+	}},
+	{"18 open /proc/1/exe", "EACCES", func(a *attacker) error { return write("/proc/1/exe") }},
+	{"18 chmod /proc/1/exe", "EACCES", func(a *attacker) error { return unix.Chmod("/proc/1/exe", 0o777) }},
+	{"18 utimes of /proc/1/exe", "EACCES", func(a *attacker) error { return unix.Utimes("/proc/1/exe", make([]unix.Timeval, 2)) }},
+	{"18 list /proc/1/fd", "EACCES", func(a *attacker) error {
+		// The superuser may see their numbers.
+		list, err := os.ReadDir("/proc/1/fd")
+		for _, entry := range list {
+			_, err = os.Readlink("/proc/1/fd/" + entry.Name())
+		}
+		return err
+	}},
+	{"18 open /proc/1/mem", "EACCES", func(a *attacker) error { return write("/proc/1/mem") }},
+	{"18 environment of process 1", "EACCES", func(a *attacker) error {
+		_, err := os.ReadFile("/proc/1/environ")
+		return err
+	}},
+	{"19 core_pattern", "EROFS EACCES", procFile("/proc/sys/kernel/core_pattern")},
+	{"19 hostname", "EROFS EACCES", procFile("/proc/sys/kernel/hostname")},
+	{"19 drop_caches", "EROFS EACCES", procFile("/proc/sys/vm/drop_caches")},
+	{"20 sysrq-trigger", "EROFS EACCES", procFile("/proc/sysrq-trigger")},
+	{"20 /sys", "EROFS EACCES", procFile("/sys/power/state")},
+	{"20 uevent", "EROFS EACCES", procFile("/sys/kernel/uevent_helper")},
+	{"20 control group", "EROFS EACCES ENOENT", func(a *attacker) error { return unix.Mkdir("/sys/fs/cgroup/exec-server-test", 0o755) }},
+	{"25 io_uring_setup", "EPERM", func(a *attacker) error { return call(unix.SYS_IO_URING_SETUP, 1, text(string(make([]byte, 120)))) }},
+	{"27 unshare of mounts", "EPERM", func(a *attacker) error { return unix.Unshare(unix.CLONE_NEWNS) }},
+	{"27 mount", "EPERM", func(a *attacker) error { return unix.Mount("tmpfs", a.in("dir"), "tmpfs", 0, "") }},
+	{"27 umount .git", "EPERM", func(a *attacker) error { return unix.Unmount(a.in(".git"), unix.MNT_DETACH) }},
+	{"27 remount", "EPERM", func(a *attacker) error { return unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND, "") }},
+	{"27 mount_setattr", "EPERM", func(a *attacker) error {
+		return unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
+	}},
+	{"27 chroot", "EPERM", func(a *attacker) error { return unix.Chroot(a.ws) }},
+	{"27 pivot_root", "EPERM", func(a *attacker) error { return unix.PivotRoot(".", ".") }},
+	{"29 keyctl", "EPERM", func(a *attacker) error { return call(unix.SYS_KEYCTL, 0, ^uintptr(2), 1) }},
+	{"29 bpf", "EPERM", func(a *attacker) error { return call(unix.SYS_BPF, 0, text(string(make([]byte, 128))), 120) }},
+	{"29 perf_event_open", "EPERM", func(a *attacker) error {
+		return call(unix.SYS_PERF_EVENT_OPEN, text(string(make([]byte, 128))), 0, ^uintptr(0), ^uintptr(0))
+	}},
+	{"29 userfaultfd", "EPERM", func(a *attacker) error { return call(unix.SYS_USERFAULTFD, 0) }},
+	{"30 TIOCSTI", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCSTI, text("x")) }},
+	{"30 TIOCSTI with upper bits", "EPERM", func(a *attacker) error {
+		return call(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<40, text("x"))
+	}},
+	{"30 TIOCLINUX", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCLINUX, text("\x02")) }},
+	{"31 other descriptors", "allowed", func(a *attacker) error {
+		own, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(own)
+		for fd := 3; fd < 1024; fd++ {
+			link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+			if err != nil || fd == own {
+				continue
+			}
+			// Go's own are another kind.
+			if !strings.HasPrefix(link, "anon_inode:") && !strings.HasPrefix(link, "/sys/fs/cgroup/") && !strings.HasPrefix(link, "/proc/") {
+				return fmt.Errorf("descriptor %d is %s", fd, link)
+			}
+		}
+		return nil
+	}},
+	{"32 no_new_privs", "allowed", func(a *attacker) error {
+		if set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || set != 1 {
+			return fmt.Errorf("%d, %v", set, err)
+		}
+		return nil
+	}},
+	{"32 capabilities", "allowed", func(a *attacker) error {
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&header, &data[0]); err != nil || data != [2]unix.CapUserData{} {
+			return fmt.Errorf("%+v, %v", data, err)
+		}
+		for capability := range uintptr(unix.CAP_LAST_CAP + 1) {
+			if set, _ := unix.PrctlRetInt(unix.PR_CAPBSET_READ, capability, 0, 0, 0); set == 1 {
+				return fmt.Errorf("capability %d may be gained", capability)
+			}
+		}
+		return nil
+	}},
+}
+
+var networkAttacks = []attempt{
+	{"21 TCP", "EPERM", func(a *attacker) error { return socket(unix.AF_INET, unix.SOCK_STREAM, 0) }},
+	{"21 TCP 6", "EPERM", func(a *attacker) error { return socket(unix.AF_INET6, unix.SOCK_STREAM, 0) }},
+	{"21 UDP", "EPERM", func(a *attacker) error { return socket(unix.AF_INET, unix.SOCK_DGRAM, 0) }},
+	{"21 raw", "EPERM", func(a *attacker) error { return socket(unix.AF_INET, unix.SOCK_RAW, 1) }},
+	{"21 netlink", "EPERM", func(a *attacker) error { return socket(unix.AF_NETLINK, unix.SOCK_RAW, 0) }},
+	{"21 vsock", "EPERM", func(a *attacker) error { return socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0) }},
+	{"21 packet", "EPERM", func(a *attacker) error { return socket(unix.AF_PACKET, unix.SOCK_RAW, 0) }},
+	{"22 socket of a daemon", "EPERM", func(a *attacker) error {
+		return connect(unix.AF_UNIX, unix.SOCK_STREAM, &unix.SockaddrUnix{Name: a.socket})
+	}},
+	{"22 abstract socket", "EPERM", func(a *attacker) error {
+		return connect(unix.AF_UNIX, unix.SOCK_STREAM, &unix.SockaddrUnix{Name: "@" + a.abstract})
+	}},
+	{"22 datagram to a daemon", "EPERM", func(a *attacker) error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrUnix{Name: a.socket})
+	}},
+	{"24 socketpair", "allowed", func(a *attacker) error {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err == nil {
+			_, err = unix.Write(pair[0], []byte("x"))
+		}
+		return err
+	}},
+}
+
+// openNetworkAttacks are tried where the network may be used.
+var openNetworkAttacks = []attempt{
+	{"0 connect to the machine", "allowed", func(a *attacker) error {
+		return connect(unix.AF_INET, unix.SOCK_STREAM, &unix.SockaddrInet4{Port: a.port, Addr: [4]byte{127, 0, 0, 1}})
+	}},
+	{"1 create outside", "EROFS", func(a *attacker) error { return create(a.out("new")) }},
+	{"23 abstract socket", "EPERM old", func(a *attacker) error {
+		abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+		if errno != 0 || abi < 6 {
+			return errors.New("old") // the kernel cannot keep it from that
+		}
+		return connect(unix.AF_UNIX, unix.SOCK_STREAM, &unix.SockaddrUnix{Name: "@" + a.abstract})
+	}},
+	{"25 io_uring_setup", "EPERM", func(a *attacker) error { return call(unix.SYS_IO_URING_SETUP, 1, text(string(make([]byte, 120)))) }},
+	{"30 TIOCSTI", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCSTI, text("x")) }},
+}

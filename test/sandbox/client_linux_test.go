@@ -1,0 +1,360 @@
+package sandbox_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// user is who runs a server.
+type user struct {
+	name string
+	uid  int // 0: as the test runs
+}
+
+// machine is a server of a user, with one means of confinement, and a workspace
+// outside of /tmp, which is writable by default.
+type machine struct {
+	t                *testing.T
+	base             string // holds all of the following
+	ws, outside      string
+	state, program   string
+	user             user
+	means            string
+	cmd              *exec.Cmd
+	stdin            io.WriteCloser
+	info             environment
+	mu               sync.Mutex
+	calls            int
+	replies          map[int]chan reply
+	processes        map[string]*running
+	closed           chan struct{}
+	stderr           bytes.Buffer
+	bubblewrap       string
+	serverOf         string
+	environmentExtra []string
+}
+
+type environment struct {
+	Sandbox struct{ Mode, Means, Reason string }
+}
+
+type reply struct {
+	Result json.RawMessage
+	Error  *failure
+}
+
+// failure is an error of the wire.
+type failure struct {
+	Code    int
+	Message string
+}
+
+func (f *failure) Error() string { return fmt.Sprintf("%d %s", f.Code, f.Message) }
+
+// running is a process, and then how it ended.
+type running struct {
+	output bytes.Buffer
+	exit   struct {
+		ExitCode      int
+		Signal        string
+		SandboxDenied bool
+	}
+	sandboxType string
+	closed      chan struct{}
+}
+
+const timeout = time.Minute
+
+// bubblewrapOf is the program to test the means of this name with.
+func bubblewrapOf() string {
+	if path := os.Getenv("EXEC_SERVER_TEST_BWRAP"); path != "" {
+		return path
+	}
+	path, _ := exec.LookPath("bwrap")
+	return path
+}
+
+// everywhere runs a test as every user and by every means of the machine.
+func everywhere(t *testing.T, test func(t *testing.T, m *machine)) {
+	users := []user{{"self", 0}}
+	if os.Geteuid() == 0 {
+		users = []user{{"root", 0}, {"ordinary", 61234}}
+	}
+	for _, u := range users {
+		for _, means := range []string{"userNamespace", "namespaces", "bubblewrap"} {
+			t.Run(u.name+"/"+means, func(t *testing.T) {
+				t.Parallel()
+				test(t, newMachine(t, u, means))
+			})
+		}
+	}
+}
+
+// newMachine makes a workspace and starts a server; it skips the test where the
+// machine does not have the means.
+func newMachine(t *testing.T, u user, means string) *machine {
+	t.Helper()
+	m := prepareMachine(t, u, means)
+	if means == "bubblewrap" && m.bubblewrap == "" {
+		t.Skip("there is no bubblewrap; EXEC_SERVER_TEST_BWRAP names one")
+	}
+	m.start()
+	if m.info.Sandbox.Means == "none" {
+		t.Skip(m.info.Sandbox.Reason)
+	}
+	return m
+}
+
+func prepareMachine(t *testing.T, u user, means string) *machine {
+	t.Helper()
+	base, err := os.MkdirTemp("/var/tmp", "exec-server-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	m := &machine{
+		t: t, base: base, user: u, means: means, bubblewrap: bubblewrapOf(),
+		ws: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside"),
+		state: filepath.Join(base, "state"), program: filepath.Join(base, "program"),
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	m.must(err)
+	m.must(os.WriteFile(m.program, self, 0o755))
+	if m.bubblewrap != "" { // which may be where others cannot go
+		if text, err := os.ReadFile(m.bubblewrap); err == nil {
+			m.bubblewrap = filepath.Join(base, "bwrap")
+			m.must(os.WriteFile(m.bubblewrap, text, 0o755))
+		}
+	}
+	for _, dir := range []string{"ws/.git/hooks", "ws/dir", "outside/dir", "state"} {
+		m.must(os.MkdirAll(filepath.Join(base, dir), 0o755))
+	}
+	for _, file := range []string{"ws/.git/config", "ws/file", "outside/file", "outside/dir/file"} {
+		m.must(os.WriteFile(filepath.Join(base, file), []byte("old"), 0o644))
+	}
+	m.own(base)
+	return m
+}
+
+// own gives everything below a path to the machine's user.
+func (m *machine) own(path string) {
+	if m.user.uid != 0 {
+		m.must(filepath.WalkDir(path, func(path string, _ os.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, m.user.uid, m.user.uid))
+		}))
+	}
+}
+
+func (m *machine) must(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// start starts the server.
+func (m *machine) start() {
+	m.t.Helper()
+	m.replies, m.processes, m.closed = make(map[int]chan reply), make(map[string]*running), make(chan struct{})
+	m.cmd = exec.Command(m.program, "serve", m.means, m.bubblewrap, m.state)
+	m.cmd.Env = append([]string{"PATH=/usr/bin:/bin", "HOME=" + m.base}, m.environmentExtra...)
+	m.cmd.Dir, m.cmd.Stderr = m.base, &m.stderr
+	if m.user.uid != 0 {
+		id := uint32(m.user.uid)
+		m.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
+	}
+	var err error
+	m.stdin, err = m.cmd.StdinPipe()
+	m.must(err)
+	stdout, err := m.cmd.StdoutPipe()
+	m.must(err)
+	m.must(m.cmd.Start())
+	go m.read(stdout)
+	m.t.Cleanup(m.stop)
+	var hello struct{ EnvironmentInfo environment }
+	m.must(m.call("initialize", map[string]any{"clientName": "test"}, &hello))
+	m.info = hello.EnvironmentInfo
+	m.send(map[string]any{"method": "initialized"})
+}
+
+// stop ends the server.
+func (m *machine) stop() {
+	_ = m.stdin.Close()
+	<-m.closed
+	_ = m.cmd.Wait()
+	if m.t.Failed() && m.stderr.Len() > 0 {
+		m.t.Log(m.stderr.String())
+	}
+}
+
+// kill kills the server.
+func (m *machine) kill() {
+	_ = m.cmd.Process.Kill()
+	<-m.closed
+}
+
+func (m *machine) send(message map[string]any) {
+	text, err := json.Marshal(message)
+	m.must(err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, _ = m.stdin.Write(append(text, '\n')) // the reply would be missing
+}
+
+func (m *machine) read(r io.Reader) {
+	defer close(m.closed)
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var message struct {
+			ID     *int
+			Method string
+			Params struct {
+				ProcessID     string
+				Chunk         []byte
+				ExitCode      int
+				Signal        string
+				SandboxDenied bool
+			}
+			reply
+		}
+		if json.Unmarshal(line, &message) != nil {
+			continue
+		}
+		m.mu.Lock()
+		p := m.processes[message.Params.ProcessID]
+		switch {
+		case message.ID != nil && m.replies[*message.ID] != nil:
+			m.replies[*message.ID] <- message.reply
+		case p == nil:
+		case message.Method == "process/output":
+			p.output.Write(message.Params.Chunk)
+		case message.Method == "process/exited":
+			p.exit.ExitCode, p.exit.Signal, p.exit.SandboxDenied = message.Params.ExitCode, message.Params.Signal, message.Params.SandboxDenied
+		case message.Method == "process/closed":
+			close(p.closed)
+		}
+		m.mu.Unlock()
+	}
+}
+
+// call calls a method; the error is a *failure.
+func (m *machine) call(method string, params, result any) error {
+	m.t.Helper()
+	answer := make(chan reply, 1)
+	m.mu.Lock()
+	m.calls++
+	id := m.calls
+	m.replies[id] = answer
+	m.mu.Unlock()
+	m.send(map[string]any{"id": id, "method": method, "params": params})
+	select {
+	case r := <-answer:
+		if r.Error != nil {
+			return r.Error
+		}
+		if result != nil {
+			return json.Unmarshal(r.Result, result)
+		}
+		return nil
+	case <-m.closed:
+		m.t.Fatalf("%s: the server has ended: %s", method, m.stderr.String())
+	case <-time.After(timeout):
+		m.t.Fatalf("%s: no answer", method)
+	}
+	return nil
+}
+
+// command is what a process is started with.
+type command struct {
+	argv    []string
+	sandbox any
+	tty     bool
+	env     map[string]string
+	dir     string
+}
+
+// begin starts a process.
+func (m *machine) begin(c command) (*running, string, error) {
+	m.t.Helper()
+	p := &running{closed: make(chan struct{})}
+	m.mu.Lock()
+	id := fmt.Sprintf("p%d", len(m.processes))
+	m.processes[id] = p
+	m.mu.Unlock()
+	env := map[string]string{"PATH": "/usr/bin:/bin", "TMPDIR": ""}
+	for name, value := range c.env {
+		env[name] = value
+	}
+	if c.dir == "" {
+		c.dir = m.ws
+	}
+	var started struct{ SandboxType string }
+	err := m.call("process/start", map[string]any{
+		"processId": id, "argv": c.argv, "cwd": uri(c.dir), "env": env, "tty": c.tty, "sandbox": c.sandbox, "pipeStdin": !c.tty,
+	}, &started)
+	p.sandboxType = started.SandboxType
+	return p, id, err
+}
+
+func (m *machine) await(p *running) {
+	m.t.Helper()
+	select {
+	case <-p.closed:
+	case <-m.closed:
+		m.t.Fatalf("the server has ended: %s", m.stderr.String())
+	case <-time.After(timeout):
+		m.t.Fatalf("the process does not close; it wrote %q", m.written(p))
+	}
+}
+
+func (m *machine) written(p *running) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return strings.ReplaceAll(p.output.String(), "\r\n", "\n")
+}
+
+// awaitOutput waits until a process has written something.
+func (m *machine) awaitOutput(p *running, text string) {
+	m.t.Helper()
+	for deadline := time.Now().Add(timeout); !strings.Contains(m.written(p), text); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			m.t.Fatalf("%q is missing in %q", text, m.written(p))
+		}
+	}
+}
+
+// run runs a process to its end.
+func (m *machine) run(c command) *running {
+	m.t.Helper()
+	p, _, err := m.begin(c)
+	if err != nil {
+		m.t.Fatalf("%q: %v", c.argv, err)
+	}
+	m.await(p)
+	return p
+}
+
+// shell runs a script in the workspace-write sandbox and returns its output.
+func (m *machine) shell(script string) string {
+	m.t.Helper()
+	p := m.run(command{argv: []string{"/bin/sh", "-c", script}, sandbox: m.workspaceWrite()})
+	return m.written(p)
+}
+
+func uri(path string) string { return "file://" + path }

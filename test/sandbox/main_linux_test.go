@@ -1,0 +1,48 @@
+package sandbox_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"execserver/internal/sandbox"
+	"execserver/server"
+	"execserver/transport"
+)
+
+// TestMain makes the test's own program a server and what attacks it as well: it
+// can be run by any user, and needs no build.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "serve":
+			serve(os.Args[2], os.Args[3], os.Args[4])
+			return
+		case "attack":
+			attack(os.Args[2:])
+			return
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// serve serves stdio with one means of confinement.
+func serve(means, bubblewrap, state string) {
+	opts := &sandbox.Options{Bubblewrap: bubblewrap, StateDir: state}
+	switch {
+	case means == "landlock":
+		opts.Mode = sandbox.ModeLandlock
+	case means == "require":
+		opts.Mode = sandbox.ModeRequire
+	case means != "":
+		for _, m := range strings.Split(means, ",") {
+			opts.Means = append(opts.Means, sandbox.Means(m))
+		}
+	}
+	engine := sandbox.New(opts)
+	srv := server.New(&server.Options{Sandbox: engine})
+	err := srv.ServeOnly(transport.NewLines("stdio", os.Stdin, os.Stdout, os.Stdin.Close, 1<<30))
+	engine.Close()
+	fmt.Fprintln(os.Stderr, err)
+}
