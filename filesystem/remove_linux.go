@@ -36,6 +36,11 @@ func remove(ctx context.Context, path string, options RemoveOptions) error {
 // unlink removes a file or an empty directory.
 func (p place) unlink() error {
 	_, err := retry(func() (int, error) { return 0, unix.Unlinkat(p.dir, p.name, 0) })
+	if err == unix.EROFS { // which comes first, even where there is nothing to remove
+		if _, statErr := p.stat(unix.AT_SYMLINK_NOFOLLOW); statErr == unix.ENOENT {
+			return statErr
+		}
+	}
 	if err != unix.EISDIR && err != unix.EPERM { // EPERM: a directory, to some file systems
 		return err
 	}

@@ -108,6 +108,7 @@ func connect(domain, kind int, to unix.Sockaddr) error {
 var attacks = map[string][]attempt{
 	"restricted": append(append(fileAttacks, processAttacks...), networkAttacks...),
 	"enabled":    openNetworkAttacks,
+	"alone":      networkAttacks[:4],
 }
 
 var fileAttacks = []attempt{

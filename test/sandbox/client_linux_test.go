@@ -26,24 +26,22 @@ type user struct {
 // machine is a server of a user, with one means of confinement, and a workspace
 // outside of /tmp, which is writable by default.
 type machine struct {
-	t                *testing.T
-	base             string // holds all of the following
-	ws, outside      string
-	state, program   string
-	user             user
-	means            string
-	cmd              *exec.Cmd
-	stdin            io.WriteCloser
-	info             environment
-	mu               sync.Mutex
-	calls            int
-	replies          map[int]chan reply
-	processes        map[string]*running
-	closed           chan struct{}
-	stderr           bytes.Buffer
-	bubblewrap       string
-	serverOf         string
-	environmentExtra []string
+	t              *testing.T
+	base           string // holds all of the following
+	ws, outside    string
+	state, program string
+	user           user
+	means          string
+	cmd            *exec.Cmd
+	stdin          io.WriteCloser
+	info           environment
+	mu             sync.Mutex
+	calls          int
+	replies        map[int]chan reply
+	processes      map[string]*running
+	closed         chan struct{}
+	stderr         bytes.Buffer
+	bubblewrap     string
 }
 
 type environment struct {
@@ -129,6 +127,9 @@ func prepareMachine(t *testing.T, u user, means string) *machine {
 		ws: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside"),
 		state: filepath.Join(base, "state"), program: filepath.Join(base, "program"),
 	}
+	// A child that is just being made would hold the programs open for writing.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	self, err := os.ReadFile("/proc/self/exe")
 	m.must(err)
 	m.must(os.WriteFile(m.program, self, 0o755))
@@ -169,7 +170,7 @@ func (m *machine) start() {
 	m.t.Helper()
 	m.replies, m.processes, m.closed = make(map[int]chan reply), make(map[string]*running), make(chan struct{})
 	m.cmd = exec.Command(m.program, "serve", m.means, m.bubblewrap, m.state)
-	m.cmd.Env = append([]string{"PATH=/usr/bin:/bin", "HOME=" + m.base}, m.environmentExtra...)
+	m.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + m.base}
 	m.cmd.Dir, m.cmd.Stderr = m.base, &m.stderr
 	if m.user.uid != 0 {
 		id := uint32(m.user.uid)

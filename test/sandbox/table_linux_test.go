@@ -33,7 +33,8 @@ func TestAttacks(t *testing.T) {
 		port := strconv.Itoa(tcp.Addr().(*net.TCPAddr).Port)
 
 		before := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git"))
-		for network, list := range attacks {
+		for _, network := range []string{"restricted", "enabled"} {
+			list := attacks[network]
 			sandbox := m.workspaceWrite()
 			sandbox["permissions"].(object)["network"] = network
 			for _, tty := range []bool{false, true} {

@@ -1,0 +1,128 @@
+package sandbox_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// wants checks the code of the error of a call; 0: it must work.
+func (m *machine) wants(code int, text, method string, params object) {
+	m.t.Helper()
+	err := m.call(method, params, nil)
+	failed, _ := errors.AsType[*failure](err)
+	switch {
+	case failed == nil && code != 0:
+		m.t.Errorf("%s %v works, want %d", method, params["path"], code)
+	case failed != nil && (failed.Code != code || !strings.Contains(failed.Message, text)):
+		m.t.Errorf("%s %v: %v, want %d %q", method, params["path"], failed, code, text)
+	}
+}
+
+// TestFiles has the methods about files in a sandbox (rows 39 to 43).
+func TestFiles(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		const readOnly, hello = "Read-only file system (os error 30)", "aGVsbG8="
+		sandbox := m.workspaceWrite()
+		ws := func(name string) string { return uri(filepath.Join(m.ws, name)) }
+		out := func(name string) string { return uri(filepath.Join(m.outside, name)) }
+		m.must(os.Symlink(m.outside, filepath.Join(m.ws, "link")))
+		m.must(os.Symlink(".git", filepath.Join(m.ws, "git")))
+		before := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git"))
+		t.Run("changes", func(t *testing.T) {
+			edit := func(code int, text, method, path string, more object) {
+				params := object{"path": path, "sandbox": sandbox}
+				for name, value := range more {
+					params[name] = value
+				}
+				m.wants(code, text, method, params)
+			}
+			data, recursive := object{"dataBase64": hello}, object{"recursive": true}
+			edit(0, "", "fs/writeFile", ws("made"), data)
+			edit(-32004, "No such file or directory (os error 2)", "fs/writeFile", ws("none/made"), data)
+			edit(0, "", "fs/createDirectory", ws("none"), recursive)
+			edit(0, "", "fs/remove", ws("none"), recursive)
+			for _, path := range []string{out("file"), out("new"), ws("link/file"), ws("link/new"), ws(".git/config"), ws("git/config"), ws(".git/x"), ws(".codex/x")} {
+				edit(-32603, readOnly, "fs/writeFile", path, data)
+			}
+			edit(-32603, readOnly, "fs/createDirectory", ws(".git/x"), recursive)
+			edit(-32603, readOnly, "fs/createDirectory", ws("link/x"), recursive)
+			edit(-32603, "", "fs/remove", out("dir"), recursive)
+			edit(-32603, "", "fs/remove", ws(".git"), recursive)
+			edit(0, "", "fs/remove", out("none"), object{"force": true})
+			copied := func(code int, from, to string) {
+				m.wants(code, "", "fs/copy", object{"sourcePath": from, "destinationPath": to, "recursive": true, "sandbox": sandbox})
+			}
+			copied(0, out("file"), ws("copy"))
+			copied(-32603, ws("file"), out("copy"))
+			copied(-32603, ws("dir"), ws("link/copy"))
+			copied(-32603, ws("file"), ws(".git/copy"))
+		})
+		t.Run("handles", func(t *testing.T) {
+			open := func(code int, path string) {
+				m.wants(code, "", "fs/open", object{"handleId": "h", "path": path, "mode": "replace", "sandbox": sandbox})
+			}
+			open(-32603, out("file"))
+			open(-32603, ws("link/file"))
+			open(-32603, ws(".git/config"))
+			open(0, ws("swapped"))
+			// The right is that to the file, whatever becomes of its name.
+			m.must(os.Remove(filepath.Join(m.ws, "swapped")))
+			m.must(os.Symlink(filepath.Join(m.outside, "file"), filepath.Join(m.ws, "swapped")))
+			m.wants(0, "", "fs/writeBlock", object{"handleId": "h", "offset": 0, "chunk": hello})
+			m.wants(0, "", "fs/close", object{"handleId": "h"})
+		})
+		t.Run("special files", func(t *testing.T) {
+			m.must(syscall.Mkfifo(filepath.Join(m.ws, "fifo"), 0o666))
+			m.own(filepath.Join(m.ws, "fifo"))
+			if err := m.call("fs/writeFile", object{"path": ws("fifo"), "dataBase64": hello, "sandbox": sandbox}, nil); err == nil {
+				t.Error("a FIFO is written")
+			}
+		})
+		t.Run("hidden", func(t *testing.T) {
+			minimal := m.policy("enabled", special("minimal", "read"), special("project_roots", "write"), project("dir", "deny"))
+			for _, method := range []string{"fs/readFile", "fs/getMetadata", "fs/readDirectory", "fs/canonicalize"} {
+				m.wants(-32004, "", method, object{"path": out("file"), "sandbox": minimal})
+			}
+			walk := object{"maxDepth": 4, "maxDirectories": 9, "maxEntries": 9, "followDirectorySymlinks": true}
+			m.wants(-32004, "", "fs/walk", object{"path": out(""), "options": walk, "sandbox": minimal})
+			m.wants(-32004, "", "fs/open", object{"handleId": "x", "path": out("file"), "sandbox": minimal})
+			m.wants(-32600, "Permission denied", "fs/readDirectory", object{"path": ws("dir"), "sandbox": minimal})
+			m.wants(-32600, "Permission denied", "fs/readFile", object{"path": ws("dir/x"), "sandbox": minimal})
+			m.wants(-32600, "", "fs/watch", object{"watchId": "w", "path": ws("dir"), "sandbox": minimal})
+			var found struct{ DataBase64 string }
+			m.must(m.call("fs/readFile", object{"path": ws("file"), "sandbox": minimal}, &found))
+			if text, _ := base64.StdEncoding.DecodeString(found.DataBase64); string(text) != "old" {
+				t.Errorf("%q", text)
+			}
+		})
+		t.Run("older policies", func(t *testing.T) {
+			old := object{"sandboxPolicy": object{"type": "workspace-write", "exclude_slash_tmp": true}, "sandboxPolicyCwd": m.ws}
+			m.wants(0, "", "fs/writeFile", object{"path": m.ws + "/older", "dataBase64": hello, "sandbox": old})
+			m.wants(-32603, readOnly, "fs/writeFile", object{"path": m.outside + "/older", "dataBase64": hello, "sandbox": old})
+			m.wants(-32603, readOnly, "fs/writeFile", object{"path": m.ws + "/older", "dataBase64": hello, "sandboxPolicy": object{"type": "read-only"}})
+		})
+		t.Run("flipped links", func(t *testing.T) {
+			// What is confined makes a name lead in and out in turn.
+			script := "mkdir -p target; while :; do ln -sfn target flip; ln -sfn " + m.outside + " flip; done"
+			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", script}, sandbox: sandbox})
+			m.must(err)
+			for range 40 {
+				err := m.call("fs/writeFile", object{"path": ws("flip/raced"), "dataBase64": hello, "sandbox": sandbox}, nil)
+				if failed, ok := errors.AsType[*failure](err); ok && failed.Code != -32603 && failed.Code != -32004 {
+					t.Error(failed)
+				}
+			}
+			m.must(m.call("process/terminate", object{"processId": id}, nil))
+			m.await(p)
+		})
+		if after := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git")); after != before {
+			t.Errorf("there is now\n%s\nin place of\n%s", after, before)
+		}
+		m.clean(m.ws)
+	})
+}

@@ -1,0 +1,184 @@
+package sandbox_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// alive reports whether a process runs whose command line has a text.
+func alive(t *testing.T, text string) bool {
+	t.Helper()
+	list, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range list {
+		if line, err := os.ReadFile(name); err == nil && strings.Contains(string(line), text) {
+			return true
+		}
+	}
+	return false
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(timeout); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// TestLife has how what is confined ends (rows 26, 33 to 35, 45, 46 and 48).
+func TestLife(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		// A number that only this test's processes have in their command line.
+		mark := strings.TrimLeft(m.base[strings.LastIndex(m.base, "-")+1:], "0")
+		sleep := fmt.Sprintf("sleep 3600.%s", mark)
+		t.Run("signals", func(t *testing.T) {
+			for script, want := range map[string]struct {
+				code   int
+				signal string
+			}{
+				"exit 3": {3, ""}, "kill -TERM $$": {143, "SIGTERM"}, "kill -KILL $$": {137, "SIGKILL"}, "kill -SYS $$": {159, "SIGSYS"},
+			} {
+				p := m.run(command{argv: []string{"/bin/sh", "-c", script}, sandbox: m.workspaceWrite()})
+				if p.exit.ExitCode != want.code || p.exit.Signal != want.signal || p.exit.SandboxDenied != (want.code == 159) {
+					t.Errorf("%s: %+v", script, p.exit)
+				}
+			}
+			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "trap 'echo caught; exit 4' INT; echo ready; while :; do sleep 0.01; done"}, sandbox: m.workspaceWrite()})
+			m.must(err)
+			m.awaitOutput(p, "ready")
+			m.must(m.call("process/signal", object{"processId": id, "signal": "interrupt"}, nil))
+			m.await(p)
+			if p.exit.ExitCode != 4 {
+				t.Errorf("%+v, %q", p.exit, m.written(p))
+			}
+		})
+		t.Run("denials", func(t *testing.T) {
+			for script, want := range map[string]bool{
+				"echo Read-ONLY file system; exit 1": true, "echo read-only file system": false, "exit 127": false, "touch /x": true,
+			} {
+				p := m.run(command{argv: []string{"/bin/sh", "-c", "LC_ALL=C; export LC_ALL; " + script}, sandbox: m.workspaceWrite()})
+				if p.exit.SandboxDenied != want {
+					t.Errorf("%s: %+v", script, p.exit)
+				}
+			}
+			p := m.run(command{argv: []string{"/bin/sh", "-c", "echo permission denied; exit 1"}})
+			if p.exit.SandboxDenied || p.sandboxType != "none" {
+				t.Errorf("without a sandbox: %+v, %s", p.exit, p.sandboxType)
+			}
+		})
+		t.Run("daemons", func(t *testing.T) {
+			m.shell("(setsid " + sleep + " >/dev/null 2>&1 &) ; exit 0")
+			eventually(t, "a daemon has survived its command", func() bool { return !alive(t, sleep[6:]) })
+			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "(setsid " + sleep + " &); echo ready; " + sleep}, sandbox: m.workspaceWrite()})
+			m.must(err)
+			m.awaitOutput(p, "ready")
+			m.must(m.call("process/terminate", object{"processId": id}, nil))
+			m.await(p)
+			if p.exit.ExitCode != 137 {
+				t.Errorf("%+v", p.exit)
+			}
+			eventually(t, "a daemon has survived terminate", func() bool { return !alive(t, sleep[6:]) })
+		})
+		t.Run("environment", func(t *testing.T) {
+			p := m.run(command{
+				argv: []string{"/bin/sh", "-c", "echo $GODEBUG $LD_PRELOAD"}, sandbox: m.workspaceWrite(),
+				env: map[string]string{"LD_PRELOAD": m.outside + "/none.so", "GODEBUG": "inittrace=1", "BASH_ENV": m.outside + "/x"},
+			})
+			if got := m.written(p); !strings.Contains(got, "inittrace=1 "+m.outside) || strings.Contains(got, "init internal") {
+				t.Errorf("%q", got)
+			}
+		})
+		t.Run("two commands", func(t *testing.T) {
+			first, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read x"}, sandbox: m.workspaceWrite()})
+			m.must(err)
+			second, _, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; while test -z \"$(cat go 2>/dev/null)\"; do sleep 0.01; done; mkdir .codex 2>&1; mkdir .codex/x 2>&1"}, sandbox: m.workspaceWrite()})
+			m.must(err)
+			m.awaitOutput(first, "ready")
+			m.awaitOutput(second, "ready")
+			m.must(m.call("process/write", object{"processId": id, "chunk": "Cg==", "writeId": "1"}, nil))
+			m.await(first)
+			m.write(filepath.Join(m.ws, "go"), "go")
+			m.await(second)
+			if got := m.written(second); !strings.Contains(got, "File exists") || !strings.Contains(got, "Read-only") {
+				t.Errorf("after the other has ended: %q", got)
+			}
+			m.clean(m.ws)
+		})
+		t.Run("a user's own", func(t *testing.T) {
+			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read x"}, sandbox: m.workspaceWrite()})
+			m.must(err)
+			m.awaitOutput(p, "ready")
+			own := filepath.Join(m.ws, ".codex")
+			m.must(os.Chmod(own, 0o755))
+			m.write(filepath.Join(own, "config"), "mine")
+			m.must(m.call("process/write", object{"processId": id, "chunk": "Cg==", "writeId": "1"}, nil))
+			m.await(p)
+			if text, err := os.ReadFile(filepath.Join(own, "config")); string(text) != "mine" {
+				t.Error(err)
+			}
+			m.must(os.RemoveAll(own))
+		})
+		t.Run("terminal", func(t *testing.T) {
+			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "trap 'echo interrupted; stty size; exit 5' INT; tty; : >/dev/tty && echo ready; while :; do sleep 0.01; done"}, sandbox: m.workspaceWrite(), tty: true})
+			m.must(err)
+			m.awaitOutput(p, "ready")
+			m.must(m.call("process/resize", object{"processId": id, "size": object{"rows": 33, "cols": 44}}, nil))
+			m.must(m.call("process/write", object{"processId": id, "chunk": "Aw==", "writeId": "1"}, nil)) // Ctrl-C
+			m.await(p)
+			if got := m.written(p); p.exit.ExitCode != 5 || !strings.Contains(got, "interrupted\n33 44") || !strings.Contains(got, "/dev/") {
+				t.Errorf("%+v, %q", p.exit, got)
+			}
+			p = m.run(command{argv: []string{"/bin/sh", "-c", ": </dev/tty"}, sandbox: m.workspaceWrite()})
+			if p.exit.ExitCode == 0 {
+				t.Error("without a terminal /dev/tty can be opened")
+			}
+			if _, err := os.Stat("/bin/bash"); err != nil {
+				return // no other shell is known to have jobs
+			}
+			p, id, err = m.begin(command{argv: []string{"/bin/bash", "--norc", "-i"}, sandbox: m.workspaceWrite(), tty: true})
+			m.must(err)
+			m.must(m.call("process/write", object{"processId": id, "writeId": "1", "chunk": []byte("sleep 100 & jobs; fg\n")}, nil))
+			m.awaitOutput(p, "Running")
+			eventually(t, "the shell has no jobs", func() bool { return strings.Contains(m.written(p), "sleep 100\n") })
+			m.must(m.call("process/write", object{"processId": id, "writeId": "2", "chunk": "Gg=="}, nil)) // Ctrl-Z
+			m.awaitOutput(p, "Stopped")
+			m.must(m.call("process/write", object{"processId": id, "writeId": "3", "chunk": []byte("kill %1; exit 6\n")}, nil))
+			m.must(m.call("process/write", object{"processId": id, "writeId": "4", "chunk": []byte("exit 6\n")}, nil))
+			m.await(p)
+			if p.exit.ExitCode != 6 {
+				t.Errorf("%+v, %q", p.exit, m.written(p))
+			}
+		})
+		t.Run("killed server", func(t *testing.T) {
+			p, _, err := m.begin(command{argv: []string{"/bin/sh", "-c", "(setsid " + sleep + " &); echo ready; " + sleep}, sandbox: m.workspaceWrite()})
+			m.must(err)
+			m.awaitOutput(p, "ready")
+			m.kill()
+			eventually(t, "something has survived the server", func() bool { return !alive(t, sleep[6:]) })
+			m.start() // finds what the other has left
+			m.must(m.call("environment/info", nil, nil))
+			m.clean(m.ws)
+		})
+	})
+}
+
+// TestFloods has a server that answers while what it confines forks and writes
+// as fast as it can (row 35).
+func TestFloods(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "yes flood & while :; do sleep 0.001 & done"}, sandbox: m.workspaceWrite()})
+		m.must(err)
+		m.awaitOutput(p, "flood")
+		m.must(m.call("environment/info", nil, nil))
+		m.must(m.call("process/terminate", object{"processId": id}, nil))
+		m.await(p)
+	})
+}
