@@ -144,3 +144,12 @@ func reason(err error) error {
 	}
 	return err
 }
+
+// Find finds a program as Start does, with this program's own PATH.
+func Find(program, dir string) (string, error) {
+	env := make(map[string]string)
+	if list, ok := os.LookupEnv("PATH"); ok {
+		env["PATH"] = list
+	}
+	return lookup(program, Spec{Dir: dir, Env: env})
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
 	"execserver/process"
@@ -132,6 +133,12 @@ func serverOptions(t *testing.T, flags map[string]string) *server.Options {
 			o.Session.MaxSessions = number()
 		case "max-observers-per-session":
 			o.Session.MaxObservers = number()
+		case "sandbox":
+			// Nothing is confined where the transcripts run, so that they say the
+			// same everywhere: what needs no means, and how the rest is refused.
+			engine := sandbox.New(&sandbox.Options{Mode: sandbox.Mode(value), Means: []sandbox.Means{}, StateDir: t.TempDir()})
+			t.Cleanup(engine.Close)
+			o.Sandbox = engine
 		case "allow-direct-exec":
 			o.AllowDirectExec = value == "true"
 		case "allow-prepared-exec":

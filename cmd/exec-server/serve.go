@@ -99,7 +99,7 @@ func newCommand() *cobra.Command {
 		return nil
 	}
 	o.define(command.Flags())
-	command.AddCommand(newRunCommand())
+	command.AddCommand(newRunCommand(), newSandboxCommand())
 	return command
 }
 

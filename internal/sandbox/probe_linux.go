@@ -49,7 +49,7 @@ func (e *Engine) findMeans() (Means, string) {
 		}
 		reasons = append(reasons, fmt.Sprintf("%s: %s", means, err))
 	}
-	return MeansNone, strings.Join(reasons, "; ") + "; " + remedy
+	return MeansNone, strings.Join(append(reasons, remedy), "; ")
 }
 
 // try runs a program that attempts what it should not be able to do.

@@ -148,8 +148,12 @@ func TestLife(t *testing.T) {
 			m.must(m.call("process/write", object{"processId": id, "writeId": "1", "chunk": []byte("sleep 100 & jobs; fg\n")}, nil))
 			m.awaitOutput(p, "Running")
 			eventually(t, "the shell has no jobs", func() bool { return strings.Contains(m.written(p), "sleep 100\n") })
-			m.must(m.call("process/write", object{"processId": id, "writeId": "2", "chunk": "Gg=="}, nil)) // Ctrl-Z
-			m.awaitOutput(p, "Stopped")
+			tries := 0
+			eventually(t, "Ctrl-Z stops nothing", func() bool { // until the job has the terminal
+				tries++
+				m.must(m.call("process/write", object{"processId": id, "writeId": fmt.Sprint("z", tries), "chunk": "Gg=="}, nil))
+				return strings.Contains(m.written(p), "Stopped")
+			})
 			m.must(m.call("process/write", object{"processId": id, "writeId": "3", "chunk": []byte("kill %1; exit 6\n")}, nil))
 			m.must(m.call("process/write", object{"processId": id, "writeId": "4", "chunk": []byte("exit 6\n")}, nil))
 			m.await(p)

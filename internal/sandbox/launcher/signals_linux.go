@@ -18,15 +18,31 @@ func catchSignals() <-chan os.Signal {
 	return signals
 }
 
+// fromTerminal reports whether a terminal has sent a signal, to everybody in the
+// group. Standard input is closed by now, but the terminal goes on to be this one.
+func fromTerminal(number syscall.Signal) bool {
+	if number != syscall.SIGINT && number != syscall.SIGQUIT {
+		return false
+	}
+	fd, err := syscall.Open("/dev/tty", syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	_ = syscall.Close(fd)
+	return true
+}
+
 // passSignals passes signals on to the command, or to its group when it has one
 // of its own. In the launcher's group, what a terminal sends has reached it
 // already.
 func passSignals(signals <-chan os.Signal, command int, group bool) {
 	for sig := range signals {
-		switch number := sig.(syscall.Signal); {
+		number := sig.(syscall.Signal)
+		switch {
 		case group:
 			_ = syscall.Kill(-command, number) // it may have ended
-		case number != syscall.SIGINT && number != syscall.SIGQUIT:
+		case fromTerminal(number):
+		default:
 			_ = syscall.Kill(command, number)
 		}
 	}
