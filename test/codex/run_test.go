@@ -25,6 +25,8 @@ type run struct {
 	work string // where the commands run
 	home string // CODEX_HOME
 
+	sandbox func(*run) []string // the client's arguments about it; nil: it uses none
+
 	far bool // the server's work folder is another one, which others see below /proc
 
 	id     string // stands in the environment of all that belongs to the run
@@ -68,6 +70,8 @@ func newRun(t *testing.T, c client, s scenario) *run {
 		home:   filepath.Join(root, "codex"),
 		id:     filepath.Base(root),
 		model:  responses.Start(s.model),
+
+		sandbox: s.sandbox,
 	}
 	t.Cleanup(func() { r.close(t) })
 	for _, folder := range []string{r.work, r.home, filepath.Join(root, "home"), filepath.Join(root, "tmp")} {
@@ -234,10 +238,13 @@ func (r *run) startClient(t *testing.T) {
 		// Where there is an environments.toml and the client knows it, this is not read.
 		env = append(env, "CODEX_EXEC_SERVER_URL="+r.url(t))
 	}
-	r.local = start(t, []string{
-		r.client.program(t), "exec", "--json", "--skip-git-repo-check",
-		"--dangerously-bypass-approvals-and-sandbox", "-C", r.work, "Do as you are told.",
-	}, r.work, env)
+	command := []string{r.client.program(t), "exec", "--json", "--skip-git-repo-check"}
+	if r.sandbox == nil {
+		command = append(command, "--dangerously-bypass-approvals-and-sandbox")
+	} else {
+		command = append(command, r.sandbox(r)...)
+	}
+	r.local = start(t, append(command, "-C", r.work, "Do as you are told."), r.work, env)
 }
 
 // waitClient waits for the client to end and wants it to be content.

@@ -31,6 +31,9 @@ type scenario struct {
 	// possible: what is found and changed there cannot be the client's doing.
 	far bool
 
+	// sandbox gives the client's arguments about a sandbox. If nil, it uses none.
+	sandbox func(*run) []string
+
 	// linked puts a link between client and server, for meanwhile to cut.
 	linked bool
 

@@ -1,0 +1,120 @@
+//go:build linux
+
+package codex
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"execserver/internal/responses"
+)
+
+// knowsSandbox picks the clients that leave the sandbox to the server.
+func knowsSandbox(c client) bool { return c.version == "0.169.0" }
+
+// denied checks that a command was kept from something, and that the model was
+// told what.
+func denied(t *testing.T, r *run, id string) {
+	t.Helper()
+	if got := r.result(t, id); got.exit == 0 || !strings.Contains(got.output, "Read-only file system") {
+		t.Errorf("call %s: exit %d; the model was told: %s", id, got.exit, abbreviate(got.text))
+	}
+}
+
+// holds checks the content of a file of the run's; empty: there must be none.
+func holds(t *testing.T, r *run, name, want string) {
+	t.Helper()
+	got, err := os.ReadFile(filepath.Join(r.root, name))
+	if string(got) != want || want == "" && err == nil {
+		t.Errorf("%s holds %q, %v; want %q", name, got, err, want)
+	}
+}
+
+func addFile(path string) string {
+	return "*** Begin Patch\n*** Add File: " + path + "\n+patched\n*** End Patch\n"
+}
+
+// refused checks that a patch was not applied, and that the model was told.
+func refused(t *testing.T, r *run, id string) {
+	t.Helper()
+	if got := r.result(t, id).text; strings.Contains(got, "Success") {
+		t.Errorf("call %s: the model was told: %s", id, abbreviate(got))
+	}
+}
+
+func TestSandbox(t *testing.T) {
+	prepare := func(t *testing.T, r *run) {
+		for _, dir := range []string{"outside", "work/.git"} {
+			if err := os.MkdirAll(filepath.Join(r.root, dir), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	try := responses.Script(
+		responses.Say(shell("inside", "echo made > inside.txt && cat inside.txt")),
+		responses.Say(shell("outside", "echo made > ../outside/file.txt")),
+		responses.Say(shell("git", "echo made > .git/config")),
+		responses.Say(shell("network", "exec 3<>/dev/tcp/127.0.0.1/1")),
+		responses.Say(responses.CustomCall("patch", "apply_patch", addFile("patched.txt"))),
+		responses.Say(responses.CustomCall("patch outside", "apply_patch", addFile("../outside/patched.txt"))),
+	)
+	play(t, []scenario{
+		{
+			name: "workspace-write", only: knowsSandbox, onlyOurs: true, prepare: prepare, model: try,
+			sandbox: func(*run) []string { return []string{"--sandbox", "workspace-write"} },
+			check: func(t *testing.T, r *run) {
+				r.want(t, "inside", 0, "made\n")
+				denied(t, r, "outside")
+				denied(t, r, "git")
+				if got := r.result(t, "network"); got.exit == 0 || !strings.Contains(got.output, "not permitted") {
+					t.Errorf("the network: %s", abbreviate(got.text))
+				}
+				holds(t, r, "work/inside.txt", "made\n")
+				holds(t, r, "work/patched.txt", "patched\n")
+				refused(t, r, "patch outside")
+				holds(t, r, "outside/file.txt", "")
+				holds(t, r, "outside/patched.txt", "")
+				holds(t, r, "work/.git/config", "")
+			},
+		},
+		{
+			name: "read-only", only: knowsSandbox, onlyOurs: true, prepare: prepare,
+			model: responses.Script(
+				responses.Say(shell("look", "echo seen")),
+				responses.Say(shell("inside", "echo made > inside.txt")),
+				responses.Say(responses.CustomCall("patch", "apply_patch", addFile("patched.txt"))),
+			),
+			sandbox: func(*run) []string { return []string{"--sandbox", "read-only"} },
+			check: func(t *testing.T, r *run) {
+				r.want(t, "look", 0, "seen\n")
+				denied(t, r, "inside")
+				refused(t, r, "patch")
+				holds(t, r, "work/inside.txt", "")
+				holds(t, r, "work/patched.txt", "")
+			},
+		},
+		{
+			name: "more roots", only: knowsSandbox, onlyOurs: true, prepare: prepare,
+			model: responses.Script(
+				responses.Say(shell("outside", "echo made > ../outside/file.txt && echo done")),
+				responses.Say(shell("beyond", "echo made > ../beyond.txt")),
+				responses.Say(responses.CustomCall("patch outside", "apply_patch", addFile("../outside/patched.txt"))),
+			),
+			sandbox: func(r *run) []string {
+				return []string{
+					"--sandbox", "workspace-write",
+					"-c", `sandbox_workspace_write.writable_roots=["` + filepath.Join(r.root, "outside") + `"]`,
+				}
+			},
+			check: func(t *testing.T, r *run) {
+				r.want(t, "outside", 0, "done\n")
+				denied(t, r, "beyond")
+				holds(t, r, "outside/file.txt", "made\n")
+				holds(t, r, "outside/patched.txt", "patched\n")
+				holds(t, r, "beyond.txt", "")
+			},
+		},
+	})
+}
