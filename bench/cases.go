@@ -18,23 +18,24 @@ import (
 
 // The sizes of the work; large enough that starting and stopping do not count.
 const (
-	pipeBytes     = 1 << 30
-	terminalBytes = 128 << 20
-	seqLast       = 5_000_000
-	seqBytes      = 38_888_896
-	keys          = 500
-	keyPause      = 2 * time.Millisecond
-	startsAlone   = 300
-	startsFlying  = 2000
-	flying        = 64
-	fileBytes     = 8 << 20
-	fileTimes     = 20
-	metadataAlone = 2000
-	metadataMany  = 20_000
-	manyRequests  = 20_000
-	terminated    = 1000
-	idleClients   = 200
-	idleProcesses = 200
+	pipeBytes      = 1 << 30
+	terminalBytes  = 128 << 20
+	seqLast        = 5_000_000
+	seqBytes       = 38_888_896
+	keys           = 500
+	keyPause       = 2 * time.Millisecond
+	startsAlone    = 300
+	startsConfined = 100
+	startsFlying   = 2000
+	flying         = 64
+	fileBytes      = 8 << 20
+	fileTimes      = 20
+	metadataAlone  = 2000
+	metadataMany   = 20_000
+	manyRequests   = 20_000
+	terminated     = 1000
+	idleClients    = 200
+	idleProcesses  = 200
 )
 
 // cases are what is measured, each with what a perfect server could do.
@@ -45,6 +46,7 @@ var cases = []benchCase{
 	{"keystroke", keystroke, keystrokeFloor},
 	{"keystroke beside a flood", keystrokeBesideFlood, nil},
 	{"start to closed", startToClosed, spawnFloor},
+	{"start in a sandbox", startInSandbox, spawnFloor},
 	{"starts in flight", startsInFlight, startsFloor},
 	{"requests in flight", requestsInFlight, nil},
 	{"read file", readFile, readFileFloor},

@@ -166,6 +166,8 @@ type startParams struct {
 	Env       map[string]string `json:"env"`
 	TTY       bool              `json:"tty"`
 	PipeStdin bool              `json:"pipeStdin"`
+
+	Sandbox json.RawMessage `json:"sandbox,omitempty"`
 }
 
 func (c *client) newProc(tty bool, argv ...string) (*proc, startParams) {
