@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"sync"
@@ -65,8 +67,22 @@ type Confinement struct {
 	targets []*target
 }
 
-// confine makes a Confinement of a policy.
-func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
+// maxPlans is how often a plan is made for one command.
+const maxPlans = 20
+
+// confine makes a Confinement of a policy. What was there when the plan was made
+// may be gone before it is put to use, such as the target of another command's
+// mount; then the plan is made again.
+func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (c *Confinement, err error) {
+	for range maxPlans {
+		if c, err = e.confineNow(s, ctx); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return c, err
+}
+
+func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
 	if os.Geteuid() == 0 {
 		ctx.Hide = append(ctx.Hide, daemons...)
 	}
