@@ -231,8 +231,8 @@ func (r *resolver) walk(path string) (w walked) {
 // protect adds rules for the protected names of every root.
 func (r *resolver) protect() error {
 	for _, region := range r.regions {
-		if !isDir(region) {
-			continue
+		if !isDir(region) || slices.Contains(protected, filepath.Base(region)) {
+			continue // there is nothing to protect in what an entry has released
 		}
 		for _, name := range protected {
 			child := filepath.Join(region, name)

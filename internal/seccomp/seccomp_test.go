@@ -1,0 +1,103 @@
+package seccomp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+)
+
+// run is the machine of classic BPF, as far as a filter uses it.
+func run(t *testing.T, program []Instruction, data []byte) uint32 {
+	t.Helper()
+	var a uint32
+	for pc := 0; pc < len(program); pc++ {
+		i := program[pc]
+		jump := func(yes bool) {
+			if yes {
+				pc += int(i.Jt)
+			} else {
+				pc += int(i.Jf)
+			}
+		}
+		switch i.Op {
+		case opLoad:
+			a = binary.LittleEndian.Uint32(data[i.K:])
+		case opJeq:
+			jump(a == i.K)
+		case opJge:
+			jump(a >= i.K)
+		case opRet:
+			return i.K
+		default:
+			t.Fatalf("instruction %d is %+v", pc, i)
+		}
+	}
+	t.Fatal("the program has no end")
+	return 0
+}
+
+func TestFilter(t *testing.T) {
+	const i386, anyArch = 0x40000003, 0
+	numbers := map[string]map[string]uint32{
+		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321},
+		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280},
+	}
+	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
+		for _, tt := range []struct {
+			call             string
+			arg0, arg1       uint64
+			audit            uint32
+			open, restricted uint32
+		}{
+			{"read", 0, 0, anyArch, retAllow, retAllow},
+			{"execve", 0, 0, anyArch, retAllow, retAllow},
+			{"mount", 0, 0, anyArch, retAllow, retAllow},
+			{"read", 0, 0, i386, retKill, retKill},
+			{"socket", 1, 0, anyArch, retAllow, retAllow},
+			{"socket", 1 | 1<<40, 0, anyArch, retAllow, retAllow}, // the kernel takes the lower half
+			{"socket", 2, 0, anyArch, retAllow, retEPERM},
+			{"socket", 16, 0, anyArch, retAllow, retEPERM},
+			{"socketpair", 1, 0, anyArch, retAllow, retAllow},
+			{"socketpair", 30, 0, anyArch, retAllow, retEPERM},
+			{"connect", 0, 0, anyArch, retAllow, retEPERM},
+			{"sendmsg", 0, 0, anyArch, retAllow, retAllow},
+			{"recvfrom", 0, 0, anyArch, retAllow, retAllow},
+			{"ptrace", 0, 0, anyArch, retAllow, retEPERM},
+			{"keyctl", 0, 0, anyArch, retEPERM, retEPERM},
+			{"bpf", 0, 0, anyArch, retEPERM, retEPERM},
+			{"io_uring_setup", 0, 0, anyArch, retEPERM, retEPERM},
+			{"ioctl", 0, 0x5401, anyArch, retAllow, retAllow},
+			{"ioctl", 0, tiocsti, anyArch, retEPERM, retEPERM},
+			{"ioctl", 0, tiocsti | 1<<40, anyArch, retEPERM, retEPERM},
+			{"ioctl", 0, tioclinux, anyArch, retEPERM, retEPERM},
+		} {
+			data := make([]byte, 64)
+			audit := tt.audit
+			if audit == anyArch {
+				audit = arch.audit
+			}
+			binary.LittleEndian.PutUint32(data[offNumber:], numbers[name][tt.call])
+			binary.LittleEndian.PutUint32(data[offArch:], audit)
+			binary.LittleEndian.PutUint64(data[offArg0:], tt.arg0)
+			binary.LittleEndian.PutUint64(data[offArg1:], tt.arg1)
+			what := fmt.Sprintf("%s of %s(%#x, %#x)", name, tt.call, tt.arg0, tt.arg1)
+			if got := run(t, arch.filter(false), data); got != tt.open {
+				t.Errorf("%s, network: %#x, want %#x", what, got, tt.open)
+			}
+			if got := run(t, arch.filter(true), data); got != tt.restricted {
+				t.Errorf("%s, no network: %#x, want %#x", what, got, tt.restricted)
+			}
+		}
+		if arch.foreign == 0 {
+			continue
+		}
+		data := make([]byte, 64)
+		binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
+		for _, number := range []uint32{arch.foreign, arch.foreign | 41, 1<<32 - 1} {
+			binary.LittleEndian.PutUint32(data[offNumber:], number)
+			if got := run(t, arch.filter(false), data); got != retKill {
+				t.Errorf("x32 call %#x: %#x", number, got)
+			}
+		}
+	}
+}
