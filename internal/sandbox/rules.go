@@ -139,9 +139,6 @@ func within(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
 }
 
-// below is within without the directory itself.
-func below(path, dir string) bool { return path != dir && within(path, dir) }
-
 // depth orders paths such that parents come before what is in them.
 func depth(path string) int {
 	if path == "/" {

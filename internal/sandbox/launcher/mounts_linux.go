@@ -49,15 +49,14 @@ func (s *Spec) confineFiles() *failure {
 // view is what is made of the files. Everything is copied before anything is
 // attached, so that what was looked at is what is used.
 type view struct {
-	spec     *Spec
-	base     tree
-	trees    []tree // of spec.Mounts; -1: hidden
-	devices  map[string]tree
-	console  tree // the command's terminal; -1: none
-	sys      tree // -1: not needed
-	proc     tree // the machine's; -1: none
-	root     int  // the new root directory
-	emptyDev bool
+	spec    *Spec
+	base    tree
+	trees   []tree // of spec.Mounts; -1: hidden
+	devices map[string]tree
+	console tree // the command's terminal; -1: none
+	sys     tree // -1: not needed
+	proc    tree // the machine's; -1: none
+	root    int  // the new root directory
 }
 
 func (v *view) cloneAll() *failure {
