@@ -52,15 +52,30 @@ func (e *Engine) findMeans() (Means, string) {
 	return MeansNone, strings.Join(append(reasons, remedy), "; ")
 }
 
+// probeDir makes a directory to try a means in. It is not in /dev, which is
+// another one in there, and may be written.
+func probeDir() (dir string, err error) {
+	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if parent, err = filepath.EvalSymlinks(parent); err != nil {
+			continue
+		}
+		if parent == "/dev" || strings.HasPrefix(parent, "/dev/") {
+			err = fmt.Errorf("%s is another directory in a sandbox", parent)
+			continue
+		}
+		if dir, err = os.MkdirTemp(parent, "exec-server-probe-"); err == nil {
+			return dir, nil
+		}
+	}
+	return "", err
+}
+
 // try runs a program that attempts what it should not be able to do.
 func (e *Engine) try(means Means) error {
 	if means == MeansNamespaces && !hasCapability(unix.CAP_SYS_ADMIN) {
 		return errors.New("this program lacks the capability SYS_ADMIN")
 	}
-	dir, err := os.MkdirTemp("", "exec-server-probe-")
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
-	}
+	dir, err := probeDir()
 	if err != nil {
 		return fmt.Errorf("make a directory to try it in: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -44,5 +45,18 @@ func TestTargetsOfSeveralServers(t *testing.T) {
 	wg.Wait()
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestProbeDirectory: what is in /dev is not what is there in a sandbox.
+func TestProbeDirectory(t *testing.T) {
+	t.Setenv("TMPDIR", "/dev/shm")
+	dir, err := probeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(dir)
+	if strings.HasPrefix(dir, "/dev/") {
+		t.Errorf("means are tried in %s", dir)
 	}
 }
