@@ -104,21 +104,19 @@ func (o *sandboxOptions) run(args []string) error {
 	signal.Notify(signals, passedSignals...)
 	err = confinement.Run(context.Background(), sandbox.Command{
 		Program: program, Argv: args, Env: os.Environ(), Dir: dir, Shared: true,
-	}, func(cmd *exec.Cmd) {
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-		go passToLauncher(signals, cmd)
-	})
+		Started: func(p *os.Process) { go passToLauncher(signals, p) },
+	}, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr })
 	return sandboxResult(err)
 }
 
 // passToLauncher passes signals on, but for those that a terminal has sent to
 // the launcher and the command as well.
-func passToLauncher(signals <-chan os.Signal, cmd *exec.Cmd) {
+func passToLauncher(signals <-chan os.Signal, p *os.Process) {
 	onTerminal := term.IsTerminal(int(os.Stdin.Fd()))
 	for s := range signals {
 		fromTerminal := s == syscall.SIGINT || s == syscall.SIGQUIT || s == resizeSignal
-		if cmd.Process != nil && !(onTerminal && fromTerminal) {
-			_ = cmd.Process.Signal(s) // it may have ended
+		if !onTerminal || !fromTerminal {
+			_ = p.Signal(s) // it may have ended
 		}
 	}
 }
@@ -135,11 +133,14 @@ func sandboxResult(err error) error {
 		return exitCode(exit.ExitCode())
 	}
 	failure := &runFailure{fmt.Sprintf("the command was not started in a sandbox: %s", err), exitFailed}
-	if why, ok := errors.AsType[*launcher.Failure](err); ok && why.Stage == launcher.StageExec {
+	why, ok := errors.AsType[*launcher.Failure](err)
+	switch {
+	case ok && why.Stage == launcher.StageDir:
+		failure.text = "the working directory cannot be reached in the sandbox; add --read . or --write ."
+	case ok && why.Stage == launcher.StageExec && errors.Is(why, os.ErrNotExist):
+		failure.code = exitNotFound
+	case ok && why.Stage == launcher.StageExec:
 		failure.code = exitNotAllowed
-		if errors.Is(why, os.ErrNotExist) {
-			failure.code = exitNotFound
-		}
 	}
 	return failure
 }

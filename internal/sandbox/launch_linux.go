@@ -26,6 +26,10 @@ type Command struct {
 	Shared bool
 	// Become has the launcher become the command: nobody reaps its orphans.
 	Become bool
+
+	// Started is what Run calls with the launcher, which passes signals on to the
+	// program; nil: nothing.
+	Started func(*os.Process)
 }
 
 // launchTimeout bounds how long a launcher takes to start its command.

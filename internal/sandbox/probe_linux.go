@@ -144,6 +144,9 @@ func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exe
 	if err := cmd.Start(); err != nil {
 		return ExplainStart(err)
 	}
+	if command.Started != nil {
+		command.Started(cmd.Process)
+	}
 	_, launchErr := l.Wait()
 	err = cmd.Wait()
 	switch {
