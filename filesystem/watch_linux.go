@@ -14,7 +14,9 @@ import (
 const (
 	watchMask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
 		unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
-	watchFlags = unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK // links are looked after by those who open
+	// Links are looked after by those who open. A watch that is there already is
+	// added to, for the kernel loses events while it replaces one.
+	watchFlags = unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK | unix.IN_MASK_ADD
 )
 
 // watchSource feeds a journal from inotify. It speaks to the kernel itself:

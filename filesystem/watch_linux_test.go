@@ -2,11 +2,13 @@ package filesystem_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"execserver/filesystem"
+	"execserver/internal/testkit"
 )
 
 func TestWatcherFollowsMoves(t *testing.T) {
@@ -120,6 +123,46 @@ func TestWatcherLosesNothingSilently(t *testing.T) {
 		want = append(want, "created "+itoa(i)+"/x/y/f")
 	}
 	w.want(want...)
+}
+
+// Looking at a new directory looks at the one that it is in again, in which other
+// things happen meanwhile. The kernel loses what happens while a watch is replaced.
+func TestWatcherLosesNothingWhileLooking(t *testing.T) {
+	dir := t.TempDir()
+	w := newWatcher(t, dir, filesystem.WatchOptions{History: 100_000, MaxDirectories: 10_000})
+	const n = 4000
+	var want []string
+	for i := range n {
+		want = append(want, "created f"+itoa(i), "created d"+itoa(i))
+	}
+	var wg sync.WaitGroup
+	for _, make := range []func(i string) error{
+		func(i string) error { return unix.Mkdir(dir+"/d"+i, 0o755) },
+		func(i string) error { return unix.Mknod(dir+"/f"+i, unix.S_IFREG, 0) },
+	} {
+		wg.Go(func() {
+			for i := range n {
+				if err := make(itoa(i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	seen := make(map[string]bool)
+	testkit.WaitFor(t, time.Minute, func() error {
+		events, err := w.Events(ctxDone(context.Background()), w.cursor)
+		for _, e := range events {
+			w.cursor = e.Cursor
+			seen[w.describe(e)] = true
+		}
+		for _, s := range want {
+			if !seen[s] {
+				return fmt.Errorf("%q is missing after %d events, %w", s, w.cursor, err)
+			}
+		}
+		return nil
+	})
 }
 
 // More than the kernel's queue holds, with directories among it.
