@@ -204,6 +204,7 @@ func (m *machine) stop() {
 func (m *machine) kill() {
 	_ = m.cmd.Process.Kill()
 	<-m.closed
+	_ = m.cmd.Wait() // and for its stderr, which is the next server's
 }
 
 func (m *machine) send(message map[string]any) {
