@@ -42,7 +42,7 @@ func (c client) program(t *testing.T) string {
 	return path
 }
 
-// cacheFolder is where scripts/install-codex puts its things, and where runs live.
+// cacheFolder is where scripts/install-codex puts its things, and where runs live if they may.
 func cacheFolder(t *testing.T) string {
 	t.Helper()
 	base := os.Getenv("XDG_CACHE_HOME")

@@ -51,15 +51,27 @@ const (
 	helperVariable = "HELPER"                // the program that is all of the helpers
 )
 
+// runsFolder is where the folders of runs are: nowhere below the folder for temporary
+// files, which a client's sandbox lets a command write.
+func runsFolder(t *testing.T) string {
+	t.Helper()
+	folder := filepath.Join(cacheFolder(t), "runs")
+	for _, writable := range []string{"/tmp", os.TempDir()} {
+		if strings.HasPrefix(folder, filepath.Clean(writable)+"/") {
+			folder = fmt.Sprintf("/var/tmp/exec-server-runs-%d", os.Getuid())
+		}
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
 // newRun makes the folders and starts the server, if the client does not start it itself.
 // Everything is gone again when t ends.
 func newRun(t *testing.T, c client, s scenario) *run {
 	t.Helper()
-	parent := filepath.Join(cacheFolder(t), "runs")
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.MkdirTemp(parent, c.version+"-")
+	root, err := os.MkdirTemp(runsFolder(t), c.version+"-")
 	if err != nil {
 		t.Fatal(err)
 	}
