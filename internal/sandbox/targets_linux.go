@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,9 +80,14 @@ func lockTarget(path string) (*target, error) {
 		return nil, nil // another thing
 	}
 	dir := os.NewFile(uintptr(fd), path)
-	if !isTarget(dir) || unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) != nil {
+	if !isTarget(dir) {
 		_ = dir.Close()
 		return nil, nil
+	}
+	if unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) != nil { // its last user is removing it
+		_ = dir.Close()
+		time.Sleep(time.Millisecond)
+		return nil, errGone
 	}
 	if !sameAt(path, dir) {
 		_ = dir.Close()
