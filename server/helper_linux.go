@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,9 @@ const (
 	helperArgument = "@sandbox-files"
 	openArgument   = "@sandbox-open"
 )
+
+// maxOpenedBytes is the largest answer to openArgument.
+const maxOpenedBytes = 64 << 10
 
 func init() {
 	switch {
@@ -151,7 +155,7 @@ func (s *Server) openConfined(ctx context.Context, policy *protocol.Sandbox, pat
 	}
 	var file *os.File
 	talk := func(socket *os.File) error {
-		message, fd, err := receiveFile(socket)
+		message, fd, err := sandbox.Receive(socket, maxOpenedBytes, syscall.RawConn.Read)
 		if err != nil {
 			return errHelperEnded
 		}
@@ -167,28 +171,4 @@ func (s *Server) openConfined(ctx context.Context, policy *protocol.Sandbox, pat
 	}
 	err := s.runHelper(ctx, policy, talk, openArgument, path, string(name))
 	return file, err
-}
-
-// receiveFile receives a message with a descriptor, -1 when there is none.
-func receiveFile(socket *os.File) (message []byte, fd int, err error) {
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return nil, -1, err
-	}
-	message, rights := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
-	var n, more int
-	var receiveErr error
-	err = raw.Read(func(s uintptr) bool {
-		n, more, _, _, receiveErr = unix.Recvmsg(int(s), message, rights, unix.MSG_CMSG_CLOEXEC)
-		return receiveErr != unix.EAGAIN
-	})
-	switch {
-	case err != nil:
-		return nil, -1, err
-	case receiveErr != nil:
-		return nil, -1, receiveErr
-	case n == 0:
-		return nil, -1, io.EOF
-	}
-	return message[:n], sandbox.ReceivedFD(rights[:more]), nil
 }

@@ -32,6 +32,9 @@ type Command struct {
 	Started func(*os.Process)
 }
 
+// maxReportBytes is the largest report of a launcher.
+const maxReportBytes = 4096
+
 // launchTimeout bounds how long a launcher takes to start its command.
 const launchTimeout = 10 * time.Second
 
@@ -129,7 +132,7 @@ type Started struct{ Pid int }
 func (l *Launch) Wait() (Started, error) {
 	l.closeFiles()
 	_ = l.control.SetReadDeadline(time.Now().Add(launchTimeout))
-	report, fd, err := l.receive(syscall.RawConn.Read)
+	report, fd, err := Receive(l.control, maxReportBytes, syscall.RawConn.Read)
 	switch {
 	case l.become && errors.Is(err, io.EOF):
 		return Started{}, nil // it has executed the command
@@ -150,17 +153,19 @@ func (l *Launch) Wait() (Started, error) {
 	return Started{pidOf(fd)}, nil
 }
 
-// receive takes a report, and the descriptor that comes with it.
-func (l *Launch) receive(when func(syscall.RawConn, func(uintptr) bool) error) (report []byte, fd int, err error) {
-	raw, err := l.control.SyscallConn()
+// Receive takes a message of at most size bytes from a socket, and the descriptor
+// that comes with it, -1 for none; io.EOF is the end. when waits for the message
+// as it sees fit, such as syscall.RawConn.Read. The caller owns what it returns.
+func Receive(socket *os.File, size int, when func(syscall.RawConn, func(uintptr) bool) error) (message []byte, fd int, err error) {
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return nil, -1, err
 	}
-	report, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	message, rights := make([]byte, size), make([]byte, unix.CmsgSpace(4))
 	var n, more int
 	var receiveErr error
-	err = when(raw, func(control uintptr) bool {
-		n, more, _, _, receiveErr = unix.Recvmsg(int(control), report, rights, unix.MSG_CMSG_CLOEXEC)
+	err = when(raw, func(s uintptr) bool {
+		n, more, _, _, receiveErr = unix.Recvmsg(int(s), message, rights, unix.MSG_CMSG_CLOEXEC)
 		return receiveErr != unix.EAGAIN
 	})
 	switch {
@@ -171,11 +176,11 @@ func (l *Launch) receive(when func(syscall.RawConn, func(uintptr) bool) error) (
 	case n == 0:
 		return nil, -1, io.EOF
 	}
-	return report[:n], ReceivedFD(rights[:more]), nil
+	return message[:n], receivedFD(rights[:more]), nil
 }
 
-// ReceivedFD is the descriptor that came with a message; -1: none.
-func ReceivedFD(rights []byte) int {
+// receivedFD is the descriptor that came with a message; -1: none.
+func receivedFD(rights []byte) int {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil || len(messages) == 0 {
 		return -1
@@ -193,7 +198,7 @@ func ReceivedFD(rights []byte) int {
 // Status returns how the command has ended, once its launcher has; false when
 // the launcher was ended first.
 func (l *Launch) Status() (syscall.WaitStatus, bool) {
-	report, fd, err := l.receive(func(raw syscall.RawConn, f func(uintptr) bool) error {
+	report, fd, err := Receive(l.control, maxReportBytes, func(raw syscall.RawConn, f func(uintptr) bool) error {
 		return raw.Control(func(control uintptr) { f(control) })
 	})
 	if fd >= 0 {
