@@ -328,16 +328,7 @@ func needs(t *testing.T, env *client.Environment, capability string, try func() 
 // within runs f, which must not take longer than the tests' patience.
 func within(t testing.TB, what string, f func()) {
 	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		panic(what + " takes too long") // with the stacks of all goroutines
-	}
+	testkit.Within(t, patience, what, f)
 }
 
 // startPiped starts a command with pipes to its stdin and from its stdout.

@@ -21,6 +21,7 @@ import (
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 
+	"execserver/internal/testkit"
 	"execserver/transport"
 )
 
@@ -223,14 +224,5 @@ func message(index, size int) []byte {
 // within runs f, which must not take longer than the tests' patience.
 func within(t testing.TB, what string, f func()) {
 	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		panic(what + " takes too long") // with the stacks of all goroutines
-	}
+	testkit.Within(t, patience, what, f)
 }
