@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	testkit.Main()
+	testkit.DefaultSignals()
 	os.Setenv(markVariable, mark)
 	os.Exit(m.Run())
 }

@@ -18,6 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	testkit.Main()
 	testkit.InheritNothing()
+	testkit.DefaultSignals()
 	if owning() {
 		runOwning(m)
 	}

@@ -5,9 +5,7 @@ package server_test
 import (
 	"crypto/x509"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -18,9 +16,7 @@ import (
 func TestMain(m *testing.M) {
 	testkit.Main()
 	isolateMounts()
-	// Under nohup all children would ignore SIGHUP, as they should, and the
-	// transcripts expect them to die of it.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	testkit.DefaultSignals()
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"} {
 		_ = os.Unsetenv(name)
 		_ = os.Unsetenv(strings.ToLower(name))

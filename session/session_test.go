@@ -28,6 +28,7 @@ const testTimeout = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	testkit.Main()
+	testkit.DefaultSignals()
 	// The thread that spawns children must live as long as the program.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
+	testkit.DefaultSignals()
 	// A program built with the race detector takes a second to exit otherwise.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	code := l.m.Run()

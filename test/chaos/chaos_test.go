@@ -32,6 +32,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	testkit.DefaultSignals()
 	// The thread that spawns children must live as long as the program.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }

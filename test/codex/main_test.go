@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"execserver/internal/testkit"
 )
 
 // A client is one way in which a user has Codex talk to the server.
@@ -62,6 +64,7 @@ func TestMain(m *testing.M) {
 		helpers[os.Args[1]](os.Args[2:])
 		return
 	}
+	testkit.DefaultSignals()
 	flag.Parse()
 	// A client, a server and their commands are busy at the same time, so two runs fill a
 	// small machine.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"execserver/internal/sandbox"
+	"execserver/internal/testkit"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 			return
 		}
 	}
+	testkit.DefaultSignals()
 	os.Exit(m.Run())
 }
 
