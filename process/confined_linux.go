@@ -55,7 +55,7 @@ func (c *child) awaitStart(cmd command) error {
 	if c.launch == nil {
 		return nil
 	}
-	started, err := c.launch.Wait()
+	started, err := c.launch.Wait(c.pid)
 	if err == nil {
 		if started.Pid > 0 {
 			c.group = started.Pid

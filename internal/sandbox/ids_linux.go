@@ -2,48 +2,60 @@ package sandbox
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// idMappings maps every id that this program may map to itself: the superuser
-// all that it knows, others their own.
-func idMappings(file string, own int) []syscall.SysProcIDMap {
-	mine := []syscall.SysProcIDMap{{ContainerID: own, HostID: own, Size: 1}}
-	if os.Geteuid() != 0 {
-		return mine
+// mapIDs gives a process in a user namespace of its own the ids of this one: a
+// program that may do so all that it knows, others their own.
+func mapIDs(pid int) error {
+	maps := knownIDs()
+	if os.Geteuid() != 0 || !hasCapability(unix.CAP_SETUID) || !hasCapability(unix.CAP_SETGID) || maps == nil {
+		maps = &idMaps{uid: ownID(os.Geteuid()), gid: ownID(os.Getegid()), setgroups: "deny"}
 	}
-	known := knownIDs()[file]
-	if len(known) == 0 {
-		return mine
-	}
-	return known
-}
-
-// knownIDs reads which ids there are in this program's user namespace.
-var knownIDs = sync.OnceValue(func() map[string][]syscall.SysProcIDMap {
-	known := make(map[string][]syscall.SysProcIDMap)
-	for _, file := range []string{"uid_map", "gid_map"} {
-		text, err := os.ReadFile("/proc/self/" + file)
-		if err != nil {
+	dir := "/proc/" + strconv.Itoa(pid) + "/"
+	for _, file := range []struct{ name, text string }{
+		{"setgroups", maps.setgroups}, {"uid_map", maps.uid}, {"gid_map", maps.gid},
+	} {
+		if file.text == "" {
 			continue
 		}
-		for line := range strings.Lines(string(text)) {
-			fields := strings.Fields(line)
-			if len(fields) != 3 {
-				continue
-			}
-			first, err := strconv.Atoi(fields[0])
-			count, err2 := strconv.Atoi(fields[2])
-			if err == nil && err2 == nil {
-				known[file] = append(known[file], syscall.SysProcIDMap{ContainerID: first, HostID: first, Size: count})
-			}
+		if err := os.WriteFile(dir+file.name, []byte(file.text), 0); err != nil {
+			return err
 		}
 	}
-	return known
+	return nil
+}
+
+// idMaps is what is written to the files that map the ids of a user namespace;
+// an empty text leaves the file alone.
+type idMaps struct{ uid, gid, setgroups string }
+
+func ownID(id int) string { return fmt.Sprintf("%d %[1]d 1\n", id) }
+
+// knownIDs maps the ids that there are in this program's user namespace to
+// themselves; nil: they are not known.
+var knownIDs = sync.OnceValue(func() *idMaps {
+	maps := &idMaps{}
+	for file, text := range map[string]*string{"uid_map": &maps.uid, "gid_map": &maps.gid} {
+		known, err := os.ReadFile("/proc/self/" + file)
+		if err != nil {
+			return nil
+		}
+		for line := range strings.Lines(string(known)) {
+			fields := strings.Fields(line)
+			if len(fields) != 3 {
+				return nil
+			}
+			*text += fields[0] + " " + fields[0] + " " + fields[2] + "\n"
+		}
+	}
+	return maps
 })
 
 // pidOf is the process id, as this program sees it, of the process that a pidfd

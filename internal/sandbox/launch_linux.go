@@ -49,6 +49,7 @@ type Launch struct {
 	attributes func(*syscall.SysProcAttr)
 	control    *os.File
 	become     bool
+	ownIDs     bool // the launcher is in a user namespace of its own
 }
 
 // Launch prepares the start of a command.
@@ -77,6 +78,7 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 			return nil, err
 		}
 	case c.means == MeansUser, c.means == MeansNamespaces:
+		l.ownIDs = c.means == MeansUser
 		l.attributes = func(attr *syscall.SysProcAttr) { c.namespaces(attr) }
 	}
 	return l, nil
@@ -113,13 +115,17 @@ func (c *Confinement) namespaces(attr *syscall.SysProcAttr) {
 		attr.Cloneflags |= unix.CLONE_NEWNET
 	}
 	if c.means == MeansUser {
-		attr.Cloneflags |= unix.CLONE_NEWUSER
-		attr.UidMappings, attr.GidMappings = idMappings("uid_map", os.Geteuid()), idMappings("gid_map", os.Getegid())
-		attr.GidMappingsEnableSetgroups = os.Geteuid() == 0
+		// package syscall would copy this program's memory for a child in another
+		// user namespace, to be able to map its ids before it executes anything.
+		// Here the launcher waits for them instead.
+		attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_VM | unix.CLONE_VFORK
 	}
-	if os.Geteuid() != 0 {
+	if c.means == MeansUser || os.Geteuid() != 0 {
 		// They last over the execution of the launcher, which drops them.
 		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT}
+		if os.Geteuid() == 0 { // who goes where others may not
+			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH)
+		}
 	}
 }
 
@@ -127,10 +133,14 @@ func (c *Confinement) namespaces(attr *syscall.SysProcAttr) {
 // kernel does not tell.
 type Started struct{ Pid int }
 
-// Wait waits until the command is started, and closes what was for the launcher.
-// A failure is a *launcher.Failure when the launcher has reported it.
-func (l *Launch) Wait() (Started, error) {
+// Wait lets the launcher with a process id begin, waits until the command is
+// started, and closes what was for the launcher. A failure is a *launcher.Failure
+// when the launcher has reported it.
+func (l *Launch) Wait(pid int) (Started, error) {
 	l.closeFiles()
+	if err := l.begin(pid); err != nil {
+		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: err.Error()}
+	}
 	_ = l.control.SetReadDeadline(time.Now().Add(launchTimeout))
 	report, fd, err := Receive(l.control, maxReportBytes, syscall.RawConn.Read)
 	switch {
@@ -151,6 +161,20 @@ func (l *Launch) Wait() (Started, error) {
 	}
 	defer unix.Close(fd)
 	return Started{pidOf(fd)}, nil
+}
+
+// begin gives the launcher what it waits for.
+func (l *Launch) begin(pid int) error {
+	if l.ownIDs {
+		if err := mapIDs(pid); err != nil {
+			return fmt.Errorf("map the ids of the launcher's user namespace: %w", err)
+		}
+	}
+	_, err := l.control.Write([]byte{launcher.Begin})
+	if errors.Is(err, syscall.EPIPE) {
+		return nil // it has ended, and its report tells why
+	}
+	return err
 }
 
 // Receive takes a message of at most size bytes from a socket, and the descriptor

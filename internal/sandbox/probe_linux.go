@@ -147,7 +147,7 @@ func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exe
 	if command.Started != nil {
 		command.Started(cmd.Process)
 	}
-	_, launchErr := l.Wait()
+	_, launchErr := l.Wait(cmd.Process.Pid)
 	err = cmd.Wait()
 	switch {
 	case ctx.Err() != nil:

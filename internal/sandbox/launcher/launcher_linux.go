@@ -27,6 +27,7 @@ func launch() {
 	if err != nil {
 		fail(StageConfine, "read what to do", err)
 	}
+	awaitServer()
 	if err := spec.confineFiles(); err != nil {
 		fail(StageConfine, err.what, err.err)
 	}
@@ -67,6 +68,20 @@ func readSpec() (*Spec, error) {
 	}
 	_ = unix.Close(SpecFD)
 	return Parse(b)
+}
+
+// awaitServer waits for a word of the server, and ends when that lets go of the launcher.
+func awaitServer() {
+	var b [1]byte
+	for {
+		n, err := unix.Read(ControlFD, b[:])
+		if n > 0 {
+			return
+		}
+		if err != unix.EINTR {
+			os.Exit(exitFailed)
+		}
+	}
 }
 
 // failure is what was attempted, and why it failed; nil is success.
@@ -184,12 +199,8 @@ func (s *Spec) startAndWait() {
 
 // endWithServer ends the launcher when the server lets go of it.
 func endWithServer() {
-	var b [1]byte
 	for {
-		n, err := unix.Read(ControlFD, b[:])
-		if err != unix.EINTR && n <= 0 {
-			os.Exit(exitFailed)
-		}
+		awaitServer()
 	}
 }
 

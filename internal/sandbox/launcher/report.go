@@ -5,7 +5,11 @@ import (
 	"syscall"
 )
 
-// A report is what goes through the control socket, a packet each.
+// Begin is what goes to the launcher through the control socket: its ids have been
+// mapped.
+const Begin = 'B'
+
+// A report is what comes back, a packet each.
 const (
 	ReportFailed  = 'F' // Stage, errno, and what was attempted
 	ReportStarted = 'S' // with a pidfd of the command
