@@ -7,6 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // workspaceWrite is the sandbox that clients ask for by default, with a
@@ -37,6 +40,9 @@ func startInSandbox(ctx context.Context, s *server, m *sample) error {
 	}
 	defer os.RemoveAll(dir)
 	sandbox := workspaceWrite(dir)
+	if err := confinedMemory(ctx, s, c, sandbox, m); err != nil {
+		return err
+	}
 	return latencies(ctx, m, "start to closed", startsConfined, 0, func() error {
 		p, params := c.newProc(false, "/bin/true")
 		params.Sandbox = sandbox
@@ -45,4 +51,34 @@ func startInSandbox(ctx context.Context, s *server, m *sample) error {
 		}
 		return p.wait(ctx)
 	})
+}
+
+// confinedMemory measures what stays resident besides a command in a sandbox: the
+// launcher of ours, and whatever the released server leaves.
+func confinedMemory(ctx context.Context, s *server, c *client, sandbox json.RawMessage, m *sample) error {
+	all := func(int) bool { return true }
+	before := s.tree(all)
+	p, params := c.newProc(false, "/bin/sleep", "10000")
+	params.Sandbox = sandbox
+	if _, err := c.call(ctx, "process/start", params); err != nil {
+		return err
+	}
+	if err := settle(ctx); err != nil {
+		return err
+	}
+	kB := 0
+	for _, pid := range s.tree(all) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil || slices.Contains(before, pid) || strings.HasPrefix(string(text), "Name:\tsleep\n") {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+				own, _ := strconv.Atoi(strings.Fields(rest)[0])
+				kB += own
+			}
+		}
+	}
+	m.add("resident beside a command", "MB", lower, float64(kB)*1024/1e6)
+	return c.terminate(ctx, []*proc{p})
 }

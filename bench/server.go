@@ -99,6 +99,14 @@ func (s *server) closeLog() {
 // pids are the processes of the server itself, not those of its commands: those
 // of its tree that run its program.
 func (s *server) pids() []int {
+	return s.tree(func(pid int) bool {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		return err == nil && exe == s.exe
+	})
+}
+
+// tree is the server and its descendants, without those of what is not wanted.
+func (s *server) tree(wanted func(pid int) bool) []int {
 	children := map[int][]int{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
@@ -109,7 +117,7 @@ func (s *server) pids() []int {
 	}
 	var own []int
 	for queue := []int{s.cmd.Process.Pid}; len(queue) > 0; queue = queue[1:] {
-		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", queue[0])); err == nil && exe == s.exe {
+		if wanted(queue[0]) {
 			own = append(own, queue[0])
 			queue = append(queue, children[queue[0]]...)
 		}

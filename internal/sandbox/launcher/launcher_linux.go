@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -164,7 +165,6 @@ func dropCapabilities() error {
 // startAndWait starts the command, and ends as it does.
 func (s *Spec) startAndWait() {
 	pidfd := -1
-	signals := catchSignals()
 	pid, err := syscall.ForkExec(s.Program, s.Argv, &syscall.ProcAttr{
 		Env:   s.Env,
 		Files: []uintptr{0, 1, 2},
@@ -173,6 +173,7 @@ func (s *Spec) startAndWait() {
 	if err != nil {
 		fail(StageExec, s.Program, err)
 	}
+	signals := catchSignals()
 	var fds []int
 	if pidfd >= 0 {
 		fds = append(fds, pidfd)
@@ -188,6 +189,7 @@ func (s *Spec) startAndWait() {
 	}
 	go endWithServer()
 	go passSignals(signals, pid, s.Session)
+	time.AfterFunc(settled, forgetStart)
 	status := wait(pid)
 	report := binary.LittleEndian.AppendUint32([]byte{ReportEnded}, uint32(status))
 	_ = send(report) // who does not listen sees the exit code
