@@ -189,7 +189,12 @@ func Receive(socket *os.File, size int, when func(syscall.RawConn, func(uintptr)
 	var n, more int
 	var receiveErr error
 	err = when(raw, func(s uintptr) bool {
-		n, more, _, _, receiveErr = unix.Recvmsg(int(s), message, rights, unix.MSG_CMSG_CLOEXEC)
+		for range 2 {
+			n, more, _, _, receiveErr = unix.Recvmsg(int(s), message, rights, unix.MSG_CMSG_CLOEXEC)
+			if receiveErr != unix.ECONNRESET {
+				break // it is told once; what was sent before comes after it
+			}
+		}
 		return receiveErr != unix.EAGAIN
 	})
 	switch {

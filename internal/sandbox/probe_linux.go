@@ -148,6 +148,9 @@ func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exe
 		command.Started(cmd.Process)
 	}
 	_, launchErr := l.Wait(cmd.Process.Pid)
+	if launchErr != nil {
+		l.Close() // it may wait still
+	}
 	err = cmd.Wait()
 	switch {
 	case ctx.Err() != nil:

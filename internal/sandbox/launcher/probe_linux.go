@@ -3,7 +3,7 @@ package launcher
 import (
 	"errors"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +29,7 @@ func init() {
 
 // probe returns what is wrong with the confinement that it runs in.
 func probe(dir, outside string) string {
-	root := filepath.Join(dir, ProbeRoot)
+	root := path.Join(dir, ProbeRoot)
 	create := func(name string) error {
 		fd, err := unix.Open(name, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 		if err == nil {
@@ -37,7 +37,7 @@ func probe(dir, outside string) string {
 		}
 		return err
 	}
-	if err := create(filepath.Join(root, "inside")); err != nil {
+	if err := create(path.Join(root, "inside")); err != nil {
 		return "a file in a writable directory cannot be made: " + err.Error()
 	}
 	pid, _ := strconv.Atoi(outside)
@@ -46,9 +46,9 @@ func probe(dir, outside string) string {
 		err  error
 		want []error
 	}{
-		{"make a file outside", create(filepath.Join(dir, "outside")), []error{unix.EROFS}},
-		{"make a file in .git", create(filepath.Join(root, ".git", "file")), []error{unix.EROFS}},
-		{"make a missing .codex", unix.Mkdir(filepath.Join(root, ".codex"), 0o700), []error{unix.EROFS, unix.EEXIST}},
+		{"make a file outside", create(path.Join(dir, "outside")), []error{unix.EROFS}},
+		{"make a file in .git", create(path.Join(root, ".git", "file")), []error{unix.EROFS}},
+		{"make a missing .codex", unix.Mkdir(path.Join(root, ".codex"), 0o700), []error{unix.EROFS, unix.EEXIST}},
 		{"change a mode outside", unix.Chmod(dir, 0o755), []error{unix.EROFS}},
 		{"open a socket", openSocket(), []error{unix.EPERM}},
 		{"write a setting of the kernel", create("/proc/sys/kernel/hostname"), []error{unix.EROFS, unix.EACCES}},
@@ -90,7 +90,7 @@ func init() {
 	if len(os.Args) != 3 || os.Args[1] != LandlockArgument {
 		return
 	}
-	fd, err := unix.Open(filepath.Join(os.Args[2], "outside"), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Open(path.Join(os.Args[2], "outside"), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err == nil {
 		_ = unix.Close(fd)
 	}
