@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -30,6 +31,9 @@ func main() {
 		}
 		return
 	}
+	// A second processor would take from the server what the runtime's threads cost
+	// by looking for work.
+	runtime.GOMAXPROCS(1)
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

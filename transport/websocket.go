@@ -72,6 +72,7 @@ func newWebSocket(conn net.Conn, r *bufio.Reader, client bool, peer string, limi
 	if limit <= 0 {
 		limit = DefaultMaxMessageBytes
 	}
+	hurry(conn)
 	return &WebSocket{
 		remote: peer,
 		client: client,
