@@ -100,7 +100,8 @@ func (c *client) request(method string, params any) (msg []byte, answer chan rep
 	defer c.mu.Unlock()
 	c.nextID++
 	c.waiting[c.nextID] = answer
-	return fmt.Appendf(spare.Get(len(text)+200), `{"id":%d,"method":%q,"params":%s}`, c.nextID, method, text), answer, nil
+	msg = fmt.Appendf(spare.Get(len(text)+200), `{"id":%d,"method":%q,"params":`, c.nextID, method)
+	return append(append(msg, text...), '}'), answer, nil
 }
 
 // begin sends a request; await waits for its reply.

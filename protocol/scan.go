@@ -291,28 +291,34 @@ func (s *scanner) text() (escaped bool, err error) {
 	return false, s.fail("EOF while parsing a string")
 }
 
-// skipText finds the end of a string that has been validated: the next quote that
-// no odd number of backslashes stands before.
+// skipText scans a string that has been validated: whatever is not plain in it is
+// its end or an escape.
 func (s *scanner) skipText() (escaped bool, err error) {
-	from := s.pos
-	for {
-		n := bytes.IndexByte(s.data[s.pos:], '"')
-		if n < 0 {
-			s.pos = len(s.data)
-			return false, s.fail("EOF while parsing a string")
+	for s.pos < len(s.data) {
+		s.pos += plainLen(s.data[s.pos:])
+		if s.pos == len(s.data) {
+			break
 		}
-		s.pos += n + 1
-		text := s.data[from : s.pos-1]
-		if (len(text)-len(bytes.TrimRight(text, `\`)))%2 == 0 {
-			return bytes.IndexByte(text, '\\') >= 0, nil
+		if s.data[s.pos] == '"' {
+			s.pos++
+			return escaped, nil
 		}
+		escaped = true
+		s.pos = min(s.pos+2, len(s.data))
 	}
+	return false, s.fail("EOF while parsing a string")
 }
 
 // plainLen returns how many bytes at the start of b are plain text of a string:
 // no quote, backslash or control character. Strings may have many megabytes, so
 // it looks at many bytes at a time.
 func plainLen(b []byte) int {
+	n := plainFast(b)
+	return n + plainSlow(b[n:])
+}
+
+// plainSlow is plainLen where there is no faster way.
+func plainSlow(b []byte) int {
 	n := 0
 	for ; len(b)-n >= 32; n += 32 {
 		block := b[n : n+32]
