@@ -31,19 +31,24 @@ const (
 	opLoad = 0x20 // BPF_LD | BPF_W | BPF_ABS
 	opJeq  = 0x15 // BPF_JMP | BPF_JEQ | BPF_K
 	opJge  = 0x35 // BPF_JMP | BPF_JGE | BPF_K
+	opAnd  = 0x54 // BPF_ALU | BPF_AND | BPF_K
 	opRet  = 0x06 // BPF_RET | BPF_K
 )
 
 // Arguments that matter.
 const (
 	afUnix    = 1
+	stream    = 1 // SOCK_STREAM
+	seqpacket = 5 // SOCK_SEQPACKET
+	sockTypes = 0xf
 	tiocsti   = 0x5412 // puts input into a terminal
 	tioclinux = 0x541c // the same by the selection of the console
 )
 
 // Filter is the filter of this architecture. Calls of any other, as of 32-bit
 // programs, end the process. With restricted, nothing but socketpair and what
-// it makes is left of sockets.
+// it makes is left of sockets. Datagrams are not: sendmsg, which the filter
+// cannot look into, takes them to a socket of any name.
 func Filter(restricted bool) []Instruction { return native.filter(restricted) }
 
 // architecture is what differs between architectures.
@@ -78,9 +83,13 @@ func (a architecture) filter(restricted bool) []Instruction {
 	if restricted {
 		for _, number := range []uint32{a.socket, a.socketpair} {
 			f = append(f,
-				Instruction{Op: opJeq, Jf: 4, K: number},
+				Instruction{Op: opJeq, Jf: 8, K: number},
 				Instruction{Op: opLoad, K: offArg0},
-				Instruction{Op: opJeq, Jf: 1, K: afUnix},
+				Instruction{Op: opJeq, Jf: 5, K: afUnix},
+				Instruction{Op: opLoad, K: offArg1},
+				Instruction{Op: opAnd, K: sockTypes},
+				Instruction{Op: opJeq, Jt: 1, K: stream},
+				Instruction{Op: opJeq, Jf: 1, K: seqpacket},
 				ret(retAllow),
 				ret(retEPERM))
 		}

@@ -26,6 +26,8 @@ func run(t *testing.T, program []Instruction, data []byte) uint32 {
 			jump(a == i.K)
 		case opJge:
 			jump(a >= i.K)
+		case opAnd:
+			a &= i.K
 		case opRet:
 			return i.K
 		default:
@@ -53,12 +55,17 @@ func TestFilter(t *testing.T) {
 			{"execve", 0, 0, anyArch, retAllow, retAllow},
 			{"mount", 0, 0, anyArch, retAllow, retAllow},
 			{"read", 0, 0, i386, retKill, retKill},
-			{"socket", 1, 0, anyArch, retAllow, retAllow},
-			{"socket", 1 | 1<<40, 0, anyArch, retAllow, retAllow}, // the kernel takes the lower half
-			{"socket", 2, 0, anyArch, retAllow, retEPERM},
-			{"socket", 16, 0, anyArch, retAllow, retEPERM},
-			{"socketpair", 1, 0, anyArch, retAllow, retAllow},
-			{"socketpair", 30, 0, anyArch, retAllow, retEPERM},
+			{"socket", 1, 1, anyArch, retAllow, retAllow},
+			{"socket", 1 | 1<<40, 1 | 1<<40, anyArch, retAllow, retAllow}, // the kernel takes the lower half
+			{"socket", 1, 2, anyArch, retAllow, retEPERM},
+			{"socket", 1, 3, anyArch, retAllow, retEPERM}, // the kernel makes datagrams of raw
+			{"socket", 2, 1, anyArch, retAllow, retEPERM},
+			{"socket", 16, 3, anyArch, retAllow, retEPERM},
+			{"socketpair", 1, 1 | 0x80800, anyArch, retAllow, retAllow}, // close-on-exec, non-blocking
+			{"socketpair", 1, 5 | 0x80000, anyArch, retAllow, retAllow},
+			{"socketpair", 1, 2 | 0x80000, anyArch, retAllow, retEPERM},
+			{"socketpair", 1, 3, anyArch, retAllow, retEPERM},
+			{"socketpair", 30, 1, anyArch, retAllow, retEPERM},
 			{"connect", 0, 0, anyArch, retAllow, retEPERM},
 			{"sendmsg", 0, 0, anyArch, retAllow, retAllow},
 			{"recvfrom", 0, 0, anyArch, retAllow, retAllow},

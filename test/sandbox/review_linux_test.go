@@ -1,0 +1,55 @@
+package sandbox_test
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() { attacks["datagrams"] = datagramAttacks }
+
+// datagram sends one to a name from a socket that is connected to nothing, or to
+// something else.
+func datagram(fd int, err error, name string) error {
+	if err != nil {
+		return err
+	}
+	return unix.Sendmsg(fd, []byte("x"), nil, &unix.SockaddrUnix{Name: name}, 0)
+}
+
+var datagramAttacks = []attempt{
+	{"22 sendmsg to a daemon", "EPERM", func(a *attacker) error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		return datagram(fd, err, a.socket)
+	}},
+	{"22 sendmsg from a raw socket", "EPERM", func(a *attacker) error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_RAW, 0)
+		return datagram(fd, err, a.socket)
+	}},
+	{"22 sendmsg from a pair", "EPERM", func(a *attacker) error {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		return datagram(pair[0], err, a.socket)
+	}},
+	{"22 sendmsg from a pair of streams", "EISCONN", func(a *attacker) error {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		return datagram(pair[0], err, a.socket)
+	}},
+}
+
+// TestDatagrams has what a daemon that takes datagrams gets of a command without
+// a network: nothing.
+func TestDatagrams(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		path := filepath.Join(m.base, "socket")
+		daemon, err := net.ListenPacket("unixgram", path)
+		m.must(err)
+		defer daemon.Close()
+		m.must(unix.Chmod(path, 0o777))
+		p := m.run(command{sandbox: m.workspaceWrite(), argv: []string{
+			m.program, "attack", "datagrams", m.ws, m.outside, "1", "1", path, "x",
+		}})
+		judge(t, datagramAttacks, m.written(p))
+	})
+}
