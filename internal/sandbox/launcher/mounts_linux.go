@@ -32,7 +32,8 @@ func (s *Spec) confineFiles() *failure {
 	}
 	old := unix.Umask(0)
 	defer unix.Umask(old)
-	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+	// Nor may those that somebody mounts later appear here: they could be written.
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return &failure{"leave the mounts of the machine alone", err}
 	}
 	v := view{spec: s}
