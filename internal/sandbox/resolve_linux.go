@@ -110,7 +110,7 @@ func (r *resolver) resolve(rules []rule) error {
 		case w.missing:
 			r.missing[w.real] = true
 		}
-		r.add(w.real, rule.access)
+		r.addFound(w.real, rule.access, rule.pattern)
 		r.links = append(r.links, w.links...)
 	}
 	return nil
@@ -147,14 +147,17 @@ func (r *resolver) checkRoot(rule rule, w walked) (keep bool, err error) {
 	return false, fmt.Errorf("cannot enforce sandbox writable path %s because it crosses writable symlink %s", rule.path, w.crossed)
 }
 
-func (r *resolver) add(path string, access protocol.Access) {
+func (r *resolver) add(path string, access protocol.Access) { r.addFound(path, access, false) }
+
+func (r *resolver) addFound(path string, access protocol.Access, pattern bool) {
 	for i := range r.rules {
 		if r.rules[i].path == path {
 			r.rules[i].access = max(r.rules[i].access, access)
+			r.rules[i].pattern = r.rules[i].pattern && pattern
 			return
 		}
 	}
-	r.rules = append(r.rules, rule{path: path, access: access})
+	r.rules = append(r.rules, rule{path: path, access: access, pattern: pattern})
 }
 
 func (r *resolver) has(path string) bool {
@@ -302,14 +305,17 @@ func (r *resolver) protectLinked(path string) error {
 }
 
 // access is the access that the rules give to a path; 0: none.
-func (r *resolver) access(path string) (access protocol.Access) {
+func (r *resolver) access(path string) protocol.Access { return r.nearest(path).access }
+
+// nearest is the rule that counts for a path; the zero value: none.
+func (r *resolver) nearest(path string) (nearest rule) {
 	best := -1
 	for _, rule := range r.rules {
 		if d := depth(rule.path); within(path, rule.path) && d > best {
-			best, access = d, rule.access
+			best, nearest = d, rule
 		}
 	}
-	return access
+	return nearest
 }
 
 // plan makes mounts of the rules that change something.
@@ -321,8 +327,10 @@ func (r *resolver) plan(p *plan) error {
 		return strings.Compare(a.path, b.path)
 	})
 	var done resolver // with the rules that have become mounts
+	pinned := make(map[string]bool)
 	for _, rule := range r.rules {
-		around := done.access(rule.path)
+		outer := done.nearest(rule.path)
+		around := outer.access
 		if around == protocol.AccessDeny {
 			continue // what is denied stays so with everything in it
 		}
@@ -337,6 +345,11 @@ func (r *resolver) plan(p *plan) error {
 		case rule.access == protocol.AccessDeny:
 			kind = launcher.MountHidden
 		}
+		if around == protocol.AccessWrite && !rule.pattern {
+			if err := p.pin(rule.path, outer.path, pinned); err != nil {
+				return err
+			}
+		}
 		m := launcher.Mount{Path: rule.path, Kind: kind, Directory: true}
 		if !r.missing[rule.path] {
 			if err := identify(&m); err != nil {
@@ -350,10 +363,31 @@ func (r *resolver) plan(p *plan) error {
 			p.readable = append(p.readable, rule.path)
 		}
 	}
+	slices.SortStableFunc(p.mounts, func(a, b launcher.Mount) int { return depth(a.Path) - depth(b.Path) })
 	for path := range p.missing {
 		if !slices.ContainsFunc(p.mounts, func(m launcher.Mount) bool { return m.Path == path }) {
 			delete(p.missing, path)
 		}
+	}
+	return nil
+}
+
+// pin makes mounts of the directories between a path and the root that it is in:
+// a directory that is moved takes what is mounted in it along, and what is at the
+// path for the next command would be something else. A pattern means names,
+// wherever they are, and there can be many.
+func (p *plan) pin(path, root string, pinned map[string]bool) error {
+	for dir := filepath.Dir(path); dir != root && !pinned[dir]; dir = filepath.Dir(dir) {
+		pinned[dir] = true
+		m := launcher.Mount{Path: dir, Kind: launcher.MountWritable}
+		err := identify(&m)
+		if errors.Is(err, fs.ErrPermission) {
+			continue // what nobody inside can look into, nobody can move either
+		}
+		if err != nil {
+			return err
+		}
+		p.mounts = append(p.mounts, m)
 	}
 	return nil
 }

@@ -49,6 +49,8 @@ func TestResolve(t *testing.T) {
 		"released":        {[]protocol.FileEntry{root, project, at("ws/.git", write)}, nil, "w ws, r ws/.agents?, r ws/.aws?, r ws/.codex?, w ws/.git"},
 		"missing denied":  {[]protocol.FileEntry{root, project, at("ws/n/m", deny)}, nil, protectedWS + ", h ws/n?"},
 		"nested":          {[]protocol.FileEntry{root, project, at("ws/a", read), at("ws/a/b", write)}, nil, protectedWS + ", r ws/a, w ws/a/b, r ws/a/b/.agents?, r ws/a/b/.aws?, r ws/a/b/.codex?, r ws/a/b/.git?"},
+		"deep":            {[]protocol.FileEntry{root, project, at("ws/a/b/c", deny), at("ws/a/y.env", read)}, nil, protectedWS + ", w ws/a, r ws/a/y.env, w ws/a/b, h ws/a/b/c"},
+		"root in root":    {[]protocol.FileEntry{root, project, at("ws/a/b", write)}, nil, protectedWS + ", w ws/a, w ws/a/b, r ws/a/b/.agents?, r ws/a/b/.aws?, r ws/a/b/.codex?, r ws/a/b/.git?"},
 		"below denied":    {[]protocol.FileEntry{root, at("ws", deny), at("ws/a", read)}, nil, "h ws"},
 		"pattern":         {[]protocol.FileEntry{root, project, {Access: deny, Pattern: "**/*.env"}}, nil, protectedWS + ", h ws/x.env, h ws/a/y.env"},
 		"a .git file":     {[]protocol.FileEntry{root, at("other", write)}, nil, "w other, r other/.agents?, r other/.aws?, r other/.codex?, r other/.git, r other/meta?"},

@@ -22,6 +22,7 @@ type rule struct {
 	path      string // clean; of links no more than was resolved
 	access    protocol.Access
 	temporary bool // it stands for a directory for temporary files
+	pattern   bool // a pattern has found it
 }
 
 // protected are the names that cannot be written in any root, unless an entry
@@ -56,7 +57,9 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 			if err != nil {
 				return nil, err
 			}
-			add(found...)
+			for _, path := range found {
+				rules = append(rules, rule{path: filepath.Clean(path), access: e.Access, pattern: true})
+			}
 		case !e.Path.IsZero():
 			path, err := e.Path.Native()
 			if err != nil {

@@ -53,3 +53,32 @@ func TestDatagrams(t *testing.T) {
 		judge(t, datagramAttacks, m.written(p))
 	})
 }
+
+// TestMovedParents has that no command takes a directory with something protected
+// in it out of the way of the next.
+func TestMovedParents(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		m.mkdir(filepath.Join(m.ws, "config/secrets"))
+		m.write(filepath.Join(m.ws, "config/secrets/key"), "secret")
+		m.mkdir(filepath.Join(m.ws, "group/project/.git"))
+		sandbox := m.workspaceWrite(project("config/secrets", "deny"), project("group/project", "write"))
+		m.says(sandbox,
+			[2]string{"mv config moved", "busy"}, [2]string{"mv group moved", "busy"},
+			[2]string{"cat moved/secrets/key", "No such file"}, [2]string{"cat config/secrets/key", "Permission denied"},
+			[2]string{"touch moved/project/.git/x", "No such file"}, [2]string{"touch group/project/.git/x", "Read-only file system"},
+			[2]string{"touch config/x group/x group/project/x", "done"})
+	})
+}
+
+// TestLockedDirectory has a policy that denies something in a directory that
+// nobody may look into.
+func TestLockedDirectory(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		if m.user.uid == 0 && m.means == "bubblewrap" {
+			t.Skip("the superuser makes a mount in there that cannot be checked inside, which is refused")
+		}
+		m.mkdir(filepath.Join(m.ws, "locked/a/b"))
+		m.must(unix.Chmod(filepath.Join(m.ws, "locked"), 0))
+		m.says(m.workspaceWrite(project("locked/a/b", "deny")), [2]string{"touch x", "done"})
+	})
+}
