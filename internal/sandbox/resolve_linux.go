@@ -111,7 +111,11 @@ func (r *resolver) resolve(rules []rule) error {
 			r.missing[w.real] = true
 		}
 		r.addFound(w.real, rule.access, rule.pattern)
-		r.links = append(r.links, w.links...)
+		for _, link := range w.links {
+			if !slices.Contains(r.links, link) {
+				r.links = append(r.links, link)
+			}
+		}
 	}
 	return nil
 }

@@ -82,3 +82,14 @@ func TestLockedDirectory(t *testing.T) {
 		m.says(m.workspaceWrite(project("locked/a/b", "deny")), [2]string{"touch x", "done"})
 	})
 }
+
+// TestSharedLinks has entries whose paths lead over the same link, as /bin does
+// on most machines.
+func TestSharedLinks(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		m.must(unix.Symlink(m.outside, filepath.Join(m.base, "alias")))
+		sandbox := m.policy("restricted", special("minimal", "read"), special("project_roots", "write"),
+			at("/bin/sh", "read"), at(filepath.Join(m.base, "alias"), "read"), at(filepath.Join(m.base, "alias/file"), "read"))
+		m.says(sandbox, [2]string{"cat " + filepath.Join(m.base, "alias/file"), "old"})
+	})
+}
