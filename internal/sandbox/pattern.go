@@ -7,88 +7,137 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// Bounds of what the patterns of a policy may find.
+// Bounds of what the patterns of a policy may find, all together.
 const (
 	maxMatches     = 10_000
 	patternTimeout = 2 * time.Second
 )
 
+// maxAlternatives bounds how many patterns one with braces stands for.
+const maxAlternatives = 256
+
 // projectScheme makes a pattern relative to every root of the workspace.
 const projectScheme = "codex-project-roots://"
 
+// search is what is left of the bounds for the patterns of one policy.
+type search struct {
+	deadline time.Time
+	matches  int
+}
+
+func newSearch() *search { return &search{time.Now().Add(patternTimeout), maxMatches} }
+
 // expandPattern lists what there is that a pattern matches. Links are not: they
-// can be made to lead anywhere at any time.
-func expandPattern(pattern, cwd string, roots []string, rootsErr error, depth *uint64) ([]string, error) {
-	bases := []string{"/"}
-	rest, project := strings.CutPrefix(pattern, projectScheme)
-	switch {
-	case project && rootsErr != nil:
-		return nil, rootsErr
-	case project:
-		bases = roots
-	case !strings.HasPrefix(pattern, "/") && cwd == "":
-		return nil, errors.New("file system sandbox context with dynamic permissions requires cwd")
-	case !strings.HasPrefix(pattern, "/"):
-		bases = []string{cwd}
-	}
-	e := expansion{pattern: pattern, deadline: time.Now().Add(patternTimeout), depth: math.MaxInt}
+// can be made to lead anywhere at any time. Only in what comes before the first
+// wildcard they are followed, as in any path.
+func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr error, depth *uint64) ([]string, error) {
+	e := expansion{search: s, pattern: pattern, depth: math.MaxInt}
 	if depth != nil {
 		e.depth = int(min(*depth, math.MaxInt32))
 	}
-	var parts []string
-	for _, part := range strings.Split(rest, "/") {
-		if part == ".." {
-			return nil, fmt.Errorf("the pattern %q leads upwards", pattern)
-		}
-		if part != "" && part != "." {
-			parts = append(parts, part)
-		}
+	list, err := alternatives(pattern)
+	if err != nil {
+		return nil, err
 	}
-	for _, base := range bases {
-		if err := e.walk(base, parts, 0); err != nil {
-			return nil, err
+	for _, one := range list {
+		bases := []string{"/"}
+		rest, project := strings.CutPrefix(one, projectScheme)
+		switch {
+		case project && rootsErr != nil:
+			return nil, rootsErr
+		case project:
+			bases = roots
+		case !strings.HasPrefix(one, "/") && cwd == "":
+			return nil, errors.New("file system sandbox context with dynamic permissions requires cwd")
+		case !strings.HasPrefix(one, "/"):
+			bases = []string{cwd}
+		}
+		fixed, parts, err := split(rest)
+		if err != nil {
+			return nil, fmt.Errorf("the pattern %q %w", pattern, err)
+		}
+		for _, base := range bases {
+			if err := e.walk(filepath.Join(base, fixed), parts, 0); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return e.found, nil
 }
 
+// split takes a pattern without braces apart: the path before the first part
+// with a wildcard, but for the last, and what names are to match from there on.
+func split(pattern string) (fixed string, parts []part, err error) {
+	for _, text := range strings.Split(pattern, "/") {
+		switch text {
+		case "", ".":
+		case "..":
+			return "", nil, errors.New("leads upwards")
+		case "**":
+			parts = append(parts, part{any: true})
+		default:
+			re, err := compile(text)
+			if err != nil {
+				return "", nil, fmt.Errorf("cannot be understood: %w", err)
+			}
+			parts = append(parts, part{text: text, re: re})
+		}
+	}
+	for len(parts) > 1 && !parts[0].any && !strings.ContainsAny(parts[0].text, `*?[\`) {
+		fixed, parts = filepath.Join(fixed, parts[0].text), parts[1:]
+	}
+	if len(parts) > 0 && parts[len(parts)-1].any {
+		re, err := compile("*")
+		if err != nil {
+			return "", nil, err
+		}
+		parts = append(parts, part{text: "*", re: re})
+	}
+	return fixed, parts, nil
+}
+
+// part is what one name is to match, or with any, any number of directories.
+type part struct {
+	any  bool
+	text string
+	re   *regexp.Regexp
+}
+
 // expansion is the search for what one pattern matches.
 type expansion struct {
-	pattern  string
-	deadline time.Time
-	depth    int // how far "**" goes down
-	found    []string
+	*search
+	pattern string
+	depth   int // how far "**" goes down
+	found   []string
 }
 
 // walk looks below dir for the rest of the pattern; deep is how far "**" has
 // gone already.
-func (e *expansion) walk(dir string, parts []string, deep int) error {
+func (e *expansion) walk(dir string, parts []part, deep int) error {
 	if len(parts) == 0 {
-		if len(e.found) == maxMatches {
-			return fmt.Errorf("the pattern %q matches more than %d files", e.pattern, maxMatches)
+		if e.matches--; e.matches < 0 {
+			return fmt.Errorf("the patterns match more than %d files, the last of them %q", maxMatches, e.pattern)
 		}
 		e.found = append(e.found, dir)
 		return nil
 	}
 	if time.Now().After(e.deadline) {
-		return fmt.Errorf("the pattern %q takes longer than %s to expand; set glob_scan_max_depth", e.pattern, patternTimeout)
+		return fmt.Errorf("the patterns, the last of them %q, take longer than %s to expand; set glob_scan_max_depth", e.pattern, patternTimeout)
 	}
-	part, any := parts[0], parts[0] == "**"
-	if any {
-		if len(parts) == 1 {
-			parts = append(parts, "*")
-		}
+	if parts[0].any {
 		if err := e.walk(dir, parts[1:], 0); err != nil {
 			return err
 		}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || !isDir(dir) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
 			return nil // nothing that a program with our rights could read either
 		}
 		return fmt.Errorf("expand the pattern %q: %w", e.pattern, err)
@@ -97,11 +146,11 @@ func (e *expansion) walk(dir string, parts []string, deep int) error {
 		name := filepath.Join(dir, entry.Name())
 		switch {
 		case entry.Type()&fs.ModeSymlink != 0:
-		case any:
+		case parts[0].any:
 			if entry.IsDir() && deep < e.depth {
 				err = e.walk(name, parts, deep+1)
 			}
-		case matches(part, entry.Name()):
+		case parts[0].re.MatchString(entry.Name()):
 			err = e.walk(name, parts[1:], 0)
 		}
 		if err != nil {
@@ -116,12 +165,98 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// matches matches a name with one part of a pattern. A bracket that is not
-// closed stands for itself.
-func matches(part, name string) bool {
-	ok, err := filepath.Match(part, name)
-	if err != nil {
-		ok, _ = filepath.Match(strings.ReplaceAll(part, "[", `\[`), name)
+// alternatives are the patterns without braces that a pattern stands for.
+func alternatives(pattern string) ([]string, error) {
+	var choices []string
+	deep, first, start := 0, 0, 0
+	for i := 0; i < len(pattern); i++ {
+		switch pattern[i] {
+		case '\\':
+			i++
+		case '[':
+			if _, size := bracket(pattern[i:]); size > 0 {
+				i += size - 1
+			}
+		case '{':
+			if deep++; deep == 1 {
+				first, start = i, i+1
+			}
+		case ',':
+			if deep == 1 {
+				choices, start = append(choices, pattern[start:i]), i+1
+			}
+		case '}':
+			if deep == 0 {
+				continue // it stands for itself
+			}
+			if deep--; deep > 0 {
+				continue
+			}
+			var list []string
+			for _, choice := range append(choices, pattern[start:i]) {
+				more, err := alternatives(pattern[:first] + choice + pattern[i+1:])
+				if err != nil {
+					return nil, err
+				}
+				if list = append(list, more...); len(list) > maxAlternatives {
+					return nil, fmt.Errorf("the braces of a pattern stand for more than %d patterns", maxAlternatives)
+				}
+			}
+			return list, nil
+		}
 	}
-	return ok
+	if deep > 0 {
+		return nil, fmt.Errorf("a brace is not closed in the pattern %q", pattern)
+	}
+	return []string{pattern}, nil
+}
+
+// compile makes a regular expression of one part of a pattern. A bracket that is
+// not closed stands for itself.
+func compile(part string) (*regexp.Regexp, error) {
+	var b strings.Builder
+	b.WriteString(`(?s)\A`)
+	for i := 0; i < len(part); i++ {
+		switch c := part[i]; c {
+		case '*':
+			b.WriteString(`.*`)
+		case '?':
+			b.WriteString(`.`)
+		case '[':
+			set, size := bracket(part[i:])
+			if size == 0 {
+				b.WriteString(`\[`)
+				continue
+			}
+			b.WriteString(set)
+			i += size - 1
+		case '\\':
+			if i+1 < len(part) {
+				i++
+			}
+			b.WriteString(regexp.QuoteMeta(part[i : i+1]))
+		default:
+			b.WriteString(regexp.QuoteMeta(part[i : i+1]))
+		}
+	}
+	b.WriteString(`\z`)
+	return regexp.Compile(b.String())
+}
+
+// bracket makes part of a regular expression of a set of characters at the front
+// of a pattern, and says how long that is; 0: it is not closed.
+func bracket(pattern string) (set string, size int) {
+	first, no := 1, ""
+	if len(pattern) > 1 && (pattern[1] == '!' || pattern[1] == '^') {
+		first, no = 2, "^"
+	}
+	if len(pattern) <= first {
+		return "", 0
+	}
+	length := strings.IndexAny(pattern[first+1:], "]/") + 1 // the first of the set may be a bracket itself
+	if length == 0 || pattern[first+length] == '/' {
+		return "", 0
+	}
+	escaped := strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(pattern[first : first+length])
+	return "[" + no + escaped + "]", first + length + 1
 }

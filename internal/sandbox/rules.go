@@ -41,6 +41,7 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 		cwd, _ = s.Cwd.Native() // DecodeSandbox has checked it
 	}
 	roots, rootsErr := workspaceRoots(s, cwd)
+	patterns := newSearch()
 	var rules []rule
 	for _, e := range s.Files.Entries {
 		add := func(paths ...string) {
@@ -53,7 +54,7 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 			if e.Access != protocol.AccessDeny {
 				continue // patterns only ever deny
 			}
-			found, err := expandPattern(e.Pattern, cwd, roots, rootsErr, s.Files.GlobDepth)
+			found, err := patterns.expandPattern(e.Pattern, cwd, roots, rootsErr, s.Files.GlobDepth)
 			if err != nil {
 				return nil, err
 			}

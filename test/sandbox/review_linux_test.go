@@ -93,3 +93,21 @@ func TestSharedLinks(t *testing.T) {
 		m.says(sandbox, [2]string{"cat " + filepath.Join(m.base, "alias/file"), "old"})
 	})
 }
+
+// TestPatternsOfClients has patterns as the released clients' own server
+// understands them.
+func TestPatternsOfClients(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		m.write(filepath.Join(m.ws, "dir/key.pem"), "secret")
+		m.must(unix.Symlink(m.outside, filepath.Join(m.base, "alias")))
+		for pattern, file := range map[string]string{
+			"**/*.{env,pem}":         "dir/key.pem",
+			"**/[!x]ey.pem":          "dir/key.pem",
+			m.base + "/alias/f*":     m.outside + "/file",
+			m.base + "/{outs,x}*/f*": m.outside + "/file",
+		} {
+			m.says(m.workspaceWrite(glob(pattern)), [2]string{"cat " + file, "Permission denied"})
+		}
+		m.refuses(m.workspaceWrite(glob("**/*.{env,pem")), -32602, "a brace is not closed")
+	})
+}
