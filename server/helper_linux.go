@@ -16,6 +16,7 @@ import (
 
 	"execserver/filesystem"
 	"execserver/internal/sandbox"
+	"execserver/internal/sandbox/launcher"
 	"execserver/protocol"
 	"execserver/transport"
 )
@@ -88,7 +89,7 @@ func (s *Server) runHelper(ctx context.Context, policy *protocol.Sandbox, talk f
 	go func() { // ends with the helper, which ends with ctx
 		var trouble strings.Builder
 		err := confinement.Run(ctx, sandbox.Command{
-			Program: "/proc/self/exe", Argv: append([]string{"exec-server"}, args...), Dir: "/", Become: true,
+			Program: launcher.Self, Argv: append([]string{"exec-server"}, args...), Dir: "/", Become: true,
 		}, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stderr = theirs, &trouble })
 		if err != nil && trouble.Len() > 0 {
 			err = fmt.Errorf("%w: %s", err, trouble.String())

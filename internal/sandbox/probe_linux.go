@@ -87,7 +87,7 @@ func (e *Engine) try(means Means) error {
 	policy := &protocol.Sandbox{Files: &protocol.FilePolicy{Entries: []protocol.FileEntry{
 		{Access: protocol.AccessRead, Special: protocol.SpecialRoot},
 	}}}
-	command := Command{Program: "/proc/self/exe", Argv: []string{"exec-server", launcher.ProbeArgument, dir, strconv.Itoa(os.Getpid())}, Dir: "/"}
+	command := Command{Program: launcher.Self, Argv: []string{"exec-server", launcher.ProbeArgument, dir, strconv.Itoa(os.Getpid())}, Dir: "/"}
 	if means == MeansLandlock {
 		command.Argv = []string{"exec-server", launcher.LandlockArgument, dir}
 	} else {

@@ -1,14 +1,24 @@
 package sandbox_test
 
 import (
+	"encoding/json"
 	"net"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sandbox"
+	"execserver/internal/sandbox/launcher"
+	"execserver/protocol"
 )
 
-func init() { attacks["datagrams"] = datagramAttacks }
+func init() {
+	attacks["datagrams"] = datagramAttacks
+	attacks["program"] = programAttacks
+}
 
 // datagram sends one to a name from a socket that is connected to nothing, or to
 // something else.
@@ -110,4 +120,39 @@ func TestPatternsOfClients(t *testing.T) {
 		}
 		m.refuses(m.workspaceWrite(glob("**/*.{env,pem")), -32602, "a brace is not closed")
 	})
+}
+
+// TestServersProgram has that this program in a sandbox, as the helper that serves
+// requests about files, is no way to the one outside.
+func TestServersProgram(t *testing.T) {
+	for _, means := range []string{"userNamespace", "namespaces", "bubblewrap"} {
+		t.Run(means, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, user{}, means)
+			engine := sandbox.New(&sandbox.Options{Means: []sandbox.Means{sandbox.Means(means)}, Bubblewrap: m.bubblewrap, StateDir: m.state})
+			defer engine.Close()
+			policy, err := protocol.DecodeSandbox(m.encoded(m.workspaceWrite()), true)
+			m.must(err)
+			confinement, err := engine.Confine(policy, sandbox.Context{})
+			m.must(err)
+			defer confinement.Release()
+			var output strings.Builder
+			m.must(confinement.Run(t.Context(), sandbox.Command{
+				Program: launcher.Self, Argv: []string{"self", "attack", "program", m.ws, m.outside, "1", "1", "/", "x"}, Dir: "/", Become: true,
+			}, func(cmd *exec.Cmd) { cmd.Stdout = &output }))
+			judge(t, programAttacks, output.String())
+		})
+	}
+}
+
+var programAttacks = []attempt{
+	{"18 chmod of the helper's program", "EROFS", func(*attacker) error { return unix.Chmod("/proc/self/exe", 0o755) }},
+	{"18 utimes of the helper's program", "EROFS", func(*attacker) error { return unix.Utimes("/proc/self/exe", make([]unix.Timeval, 2)) }},
+	{"18 write the helper's program", "EROFS ETXTBSY", func(*attacker) error { return write("/proc/self/exe") }},
+}
+
+func (m *machine) encoded(value any) []byte {
+	text, err := json.Marshal(value)
+	m.must(err)
+	return text
 }

@@ -38,7 +38,7 @@ func (s *Spec) confineFiles() *failure {
 	}
 	v := view{spec: s}
 	for _, step := range []func() *failure{
-		v.cloneAll, v.makeScratch, v.attachBase, v.makeDevices, v.attachMounts, v.attachProc, v.finish,
+		v.cloneAll, v.makeScratch, v.attachBase, v.makeDevices, v.attachSelf, v.attachMounts, v.attachProc, v.finish,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -55,6 +55,7 @@ type view struct {
 	trees   []tree // of spec.Mounts; -1: hidden
 	devices map[string]tree
 	console tree // the command's terminal; -1: none
+	self    tree // this program; -1: it is not the command
 	sys     tree // -1: not needed
 	proc    tree // the machine's; -1: none
 	root    int  // the new root directory
@@ -83,7 +84,10 @@ func (v *view) cloneAll() *failure {
 		}
 		v.devices[name] = t
 	}
-	v.console = -1
+	v.console, v.self = -1, -1
+	if s.Program == Self {
+		v.self = cloneSelf()
+	}
 	if s.Terminal {
 		v.console = cloneTerminal()
 	}
