@@ -105,7 +105,7 @@ func (r *resolver) resolve(rules []rule) error {
 		case w.crossed != "":
 			return fmt.Errorf("cannot enforce sandbox %s path %s because it crosses writable symlink %s",
 				accessName(rule.access), rule.path, w.crossed)
-		case w.missing && !r.writable(filepath.Dir(w.real)):
+		case w.missing && !r.writable(filepath.Dir(w.real)), w.missing && r.isFileRoot(filepath.Dir(w.real)):
 			continue // nobody inside can make it
 		case w.missing:
 			r.missing[w.real] = true
@@ -172,6 +172,12 @@ func (r *resolver) has(path string) bool {
 // regions tell.
 func (r *resolver) writable(dir string) bool {
 	return slices.ContainsFunc(r.regions, func(region string) bool { return within(dir, region) })
+}
+
+// isFileRoot reports whether a path is one that may be written, and no directory:
+// as a mount it stays what it is.
+func (r *resolver) isFileRoot(path string) bool {
+	return slices.Contains(r.regions, path) && !isDir(path)
 }
 
 // walked is where a path leads.

@@ -156,3 +156,14 @@ func (m *machine) encoded(value any) []byte {
 	m.must(err)
 	return text
 }
+
+// TestFileAsWorkspace has the policy that a client sends by default, with a file
+// in the place of the workspace.
+func TestFileAsWorkspace(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		file := filepath.Join(m.ws, "file")
+		sandbox := m.workspaceWrite()
+		sandbox["workspaceRoots"] = []string{uri(file)}
+		m.says(sandbox, [2]string{"echo new >file && cat file", "new"}, [2]string{"touch dir/x", "Read-only file system"})
+	})
+}
