@@ -68,26 +68,36 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 		add("--symlink", link.Target, link.Path)
 	}
 	add("--dev", "/dev")
-	for _, m := range c.plan.mounts {
-		switch {
-		case m.Kind == launcher.MountReadOnly:
-			add("--ro-bind", m.Path, m.Path)
-		case m.Kind == launcher.MountWritable:
-			add("--bind", m.Path, m.Path)
-		case m.Directory:
-			add("--perms", "0000", "--tmpfs", m.Path, "--remount-ro", m.Path)
-		default:
-			file, err := memoryFile(nil)
-			if err != nil {
-				return nil, err
+	attach := func(inProc bool) error {
+		for _, m := range c.plan.mounts {
+			switch {
+			case m.InProc() != inProc:
+			case m.Kind == launcher.MountReadOnly:
+				add("--ro-bind", m.Path, m.Path)
+			case m.Kind == launcher.MountWritable:
+				add("--bind", m.Path, m.Path)
+			case m.Directory:
+				add("--perms", "0000", "--tmpfs", m.Path, "--remount-ro", m.Path)
+			default:
+				file, err := memoryFile(nil)
+				if err != nil {
+					return err
+				}
+				l.Files = append(l.Files, file)
+				add("--perms", "0000", "--ro-bind-data", strconv.Itoa(2+len(l.Files)), m.Path)
 			}
-			l.Files = append(l.Files, file)
-			add("--perms", "0000", "--ro-bind-data", strconv.Itoa(2+len(l.Files)), m.Path)
 		}
+		return nil
+	}
+	if err := attach(false); err != nil {
+		return nil, err
 	}
 	add("--proc", "/proc")
 	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs"} {
 		add("--ro-bind-try", "/proc/"+name, "/proc/"+name)
+	}
+	if err := attach(true); err != nil {
+		return nil, err
 	}
 	add("--ro-bind", self, shim, "--remount-ro", "/dev")
 	if c.plan.base == launcher.BaseEmpty {

@@ -348,7 +348,7 @@ func (r *resolver) plan(p *plan) error {
 		kind := launcher.MountWritable
 		switch {
 		case rule.path == "/", around == rule.access && rule.access == protocol.AccessRead,
-			around == 0 && rule.access == protocol.AccessDeny:
+			around == 0 && rule.access == protocol.AccessDeny && !within(rule.path, "/proc") && !within(rule.path, "/dev"):
 			continue
 		case rule.access == protocol.AccessRead:
 			kind = launcher.MountReadOnly

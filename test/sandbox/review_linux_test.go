@@ -167,3 +167,15 @@ func TestFileAsWorkspace(t *testing.T) {
 		m.says(sandbox, [2]string{"echo new >file && cat file", "new"}, [2]string{"touch dir/x", "Read-only file system"})
 	})
 }
+
+// TestDeniedInProc has that what is denied in /proc is denied, although the
+// sandbox has one of its own.
+func TestDeniedInProc(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		m.says(m.workspaceWrite(at("/proc/cpuinfo", "deny"), at("/proc/sys", "deny")),
+			[2]string{"cat /proc/cpuinfo", "Permission denied"}, [2]string{"ls /proc/sys", "Permission denied"}, [2]string{"cat /proc/version", "Linux"})
+		m.says(m.policy("restricted", special("minimal", "read"), special("project_roots", "write"), at("/proc", "deny"), at("/dev/shm", "deny")),
+			[2]string{"ls /proc", "Permission denied"}, [2]string{"ls /dev/shm", "Permission denied"})
+		m.says(m.workspaceWrite(at("/proc", "deny")), [2]string{"ls /proc", "Permission denied"})
+	})
+}

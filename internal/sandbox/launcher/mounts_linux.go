@@ -38,7 +38,7 @@ func (s *Spec) confineFiles() *failure {
 	}
 	v := view{spec: s}
 	for _, step := range []func() *failure{
-		v.cloneAll, v.makeScratch, v.attachBase, v.makeDevices, v.attachSelf, v.attachMounts, v.attachProc, v.finish,
+		v.cloneAll, v.makeScratch, v.attachBase, v.makeDevices, v.attachSelf, v.attachMounts, v.attachProc, v.hideInProc, v.finish,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -301,8 +301,25 @@ func (v *view) attachMounts() *failure {
 		}
 	}
 	for i, m := range v.spec.Mounts {
+		if m.InProc() {
+			continue // hidden when there is another /proc
+		}
 		if err := v.attachMount(m, v.trees[i]); err != nil {
 			return &failure{"mount " + m.Path, err}
+		}
+	}
+	return nil
+}
+
+// hideInProc hides what is denied in the new /proc. What is not there any more is
+// hidden already.
+func (v *view) hideInProc() *failure {
+	for _, m := range v.spec.Mounts {
+		if !m.InProc() {
+			continue
+		}
+		if err := v.attachMount(m, -1); err != nil && err != unix.ENOENT {
+			return &failure{"hide " + m.Path, err}
 		}
 	}
 	return nil
@@ -311,7 +328,7 @@ func (v *view) attachMounts() *failure {
 func (v *view) attachMount(m Mount, t tree) error {
 	// What is in memory and ours is made as needed.
 	create := v.spec.Base == BaseEmpty || strings.HasPrefix(m.Path, "/dev/")
-	target, err := v.reachMount(m, create)
+	target, err := v.reachMount(m, create && !m.InProc())
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"encoding/binary"
 	"errors"
+	"strings"
 )
 
 // Argument makes this program a launcher.
@@ -44,6 +45,11 @@ type Mount struct {
 	Kind          MountKind
 	Device, Inode uint64
 	Directory     bool
+}
+
+// InProc reports whether a mount hides something in /proc, which is made anew.
+func (m Mount) InProc() bool {
+	return m.Kind == MountHidden && (m.Path == "/proc" || strings.HasPrefix(m.Path, "/proc/"))
 }
 
 // Link is a symbolic link that is made in an empty base.
