@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -117,7 +118,7 @@ func (p *plan) checkLandlock() error {
 func (c *Confinement) takeTargets() error {
 	mounts := c.plan.mounts[:0]
 	for _, m := range c.plan.mounts {
-		if m.Kind != launcher.MountWritable && m.Directory {
+		if m.Kind != launcher.MountWritable && m.Directory && c.plan.inRoot(m.Path) {
 			t, err := takeTarget(m.Path, c.plan.missing[m.Path], c.engine.state.journal)
 			if err != nil {
 				c.Release()
@@ -137,6 +138,12 @@ func (c *Confinement) takeTargets() error {
 	}
 	c.plan.mounts = mounts
 	return nil
+}
+
+// inRoot reports whether a path is in something that may be written: only there
+// what is missing is made.
+func (p *plan) inRoot(path string) bool {
+	return slices.ContainsFunc(p.roots, func(root string) bool { return within(filepath.Dir(path), root) })
 }
 
 // Release gives back what the confinement has made. Everything that it confines

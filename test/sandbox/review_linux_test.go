@@ -179,3 +179,23 @@ func TestDeniedInProc(t *testing.T) {
 		m.says(m.workspaceWrite(at("/proc", "deny")), [2]string{"ls /proc", "Permission denied"})
 	})
 }
+
+// TestEmptyDirectoryStays has an empty directory of the machine that looks like
+// what the server makes for a time, where it never makes any.
+func TestEmptyDirectoryStays(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		for _, name := range []string{"empty", "void"} {
+			m.mkdir(filepath.Join(m.outside, name))
+			m.must(unix.Chmod(filepath.Join(m.outside, name), 0o555))
+		}
+		m.says(m.workspaceWrite(at(filepath.Join(m.outside, "empty"), "deny")), [2]string{"touch x", "done"})
+		m.says(m.policy("restricted", special("minimal", "read"), special("project_roots", "write"),
+			at(filepath.Join(m.outside, "void"), "read")), [2]string{"touch x", "done"})
+		for _, name := range []string{"empty", "void"} {
+			var st unix.Stat_t
+			if err := unix.Lstat(filepath.Join(m.outside, name), &st); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
