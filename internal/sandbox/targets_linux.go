@@ -53,10 +53,9 @@ func takeTarget(path string, missing bool, j *journal) (*target, error) {
 				return t, nil
 			}
 		}
-		err := os.Mkdir(path, targetMode)
+		err := makeTarget(path)
 		switch {
 		case err == nil:
-			_ = os.Chmod(path, targetMode) // whatever the umask; without it, it only stays behind
 		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrNotExist):
 			return nil, nil
 		case !errors.Is(err, fs.ErrExist):
@@ -67,12 +66,61 @@ func takeTarget(path string, missing bool, j *journal) (*target, error) {
 	return nil, fmt.Errorf("make %s: it is removed again and again", path)
 }
 
+// makeTarget makes a directory that is a target.
+func makeTarget(path string) error {
+	parent, err := openParent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	name := filepath.Base(path)
+	if err := unix.Mkdirat(parent, name, targetMode); err != nil {
+		return &fs.PathError{Op: "mkdir", Path: path, Err: err}
+	}
+	// Whatever the umask. Without this mode, it only stays behind.
+	if fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+		_ = unix.Fchmod(fd, targetMode)
+		_ = unix.Close(fd)
+	}
+	return nil
+}
+
+// openParent opens the directory that a target is in.
+func openParent(path string) (int, error) {
+	fd, err := openReal(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
+	}
+	return fd, nil
+}
+
+// openReal opens a path that leads over no link. What is confined to a root may
+// put one in place of a directory in there at any time. Not every kernel with
+// bubblewrap has openat2 for that.
+func openReal(path string, flags int) (int, error) {
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	names := strings.Split(strings.Trim(path, "/"), "/")
+	for i, name := range names {
+		if err != nil || name == "" {
+			break
+		}
+		how := unix.O_PATH | unix.O_DIRECTORY
+		if i == len(names)-1 {
+			how = flags
+		}
+		dir := fd
+		fd, err = unix.Openat(dir, name, how|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		_ = unix.Close(dir)
+	}
+	return fd, err
+}
+
 var errGone = errors.New("it has been removed")
 
 // lockTarget locks a directory if it is one that was made to be a target; nil if
 // it is not.
 func lockTarget(path string) (*target, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := openReal(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, errGone
 	}
@@ -126,8 +174,8 @@ func (t *target) release() bool {
 		return true
 	}
 	alone := unix.Flock(int(t.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
-	if alone && sameAt(t.path, t.dir) {
-		_ = unix.Rmdir(t.path) // what is not empty is somebody's
+	if alone {
+		t.remove()
 	}
 	_ = t.dir.Close()
 	t.dir = nil
@@ -135,6 +183,22 @@ func (t *target) release() bool {
 		t.journal.forget()
 	}
 	return alone
+}
+
+// remove removes the target, if it is still there and empty: what is not empty is
+// somebody's.
+func (t *target) remove() {
+	parent, err := openParent(t.path)
+	if err != nil {
+		return
+	}
+	defer unix.Close(parent)
+	var named, open unix.Stat_t
+	name := filepath.Base(t.path)
+	if unix.Fstatat(parent, name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(int(t.dir.Fd()), &open) == nil &&
+		named.Dev == open.Dev && named.Ino == open.Ino {
+		_ = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+	}
 }
 
 // again locks a target again that others used when it was given up.
@@ -254,9 +318,16 @@ func (j *journal) close() {
 	}
 }
 
+func isOurs(dir string) bool {
+	var st unix.Stat_t
+	return unix.Stat(dir, &st) == nil && int(st.Uid) == os.Geteuid()
+}
+
 // stateDir is where journals are; empty: nowhere.
 func stateDir() string {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+	// What belongs to somebody else, as when it was kept by sudo, is not to be
+	// trusted: its journals would have this program remove directories.
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && isOurs(dir) {
 		return filepath.Join(dir, "exec-server")
 	}
 	if os.Geteuid() == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -58,5 +59,65 @@ func TestProbeDirectory(t *testing.T) {
 	defer os.Remove(dir)
 	if strings.HasPrefix(dir, "/dev/") {
 		t.Errorf("means are tried in %s", dir)
+	}
+}
+
+// TestTargetBehindLink has a directory replaced by a link after the plan was made
+// to make something in it, or after that was made.
+func TestTargetBehindLink(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, outside := filepath.Join(base, "inside"), filepath.Join(base, "outside")
+	swap := func() {
+		t.Helper()
+		_ = os.Rename(inside, inside+"-moved")
+		if err := os.Symlink(outside, inside); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{inside, outside} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := openJournal("")
+	made, err := takeTarget(filepath.Join(inside, ".codex"), true, j)
+	if err != nil || made == nil {
+		t.Fatal(made, err)
+	}
+	swap()
+	// The same directory, as far as its path tells.
+	if err := os.Rename(filepath.Join(inside+"-moved", ".codex"), filepath.Join(outside, ".codex")); err != nil {
+		t.Fatal(err)
+	}
+	made.release()
+	if _, err := os.Lstat(filepath.Join(outside, ".codex")); err != nil {
+		t.Errorf("a directory behind a link is removed: %v", err)
+	}
+	if other, err := takeTarget(filepath.Join(inside, ".agents"), true, j); other != nil || err == nil {
+		t.Errorf("a target is made behind a link: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(outside, ".agents")); err == nil {
+		t.Error("a directory is made behind a link")
+	}
+}
+
+// TestForeignStateDirectory has a runtime directory that is another user's.
+func TestForeignStateDirectory(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	if got := stateDir(); got != filepath.Join(dir, "exec-server") {
+		t.Errorf("journals are in %s", got)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only the superuser gives something away")
+	}
+	if err := os.Chown(dir, 61234, 61234); err != nil {
+		t.Fatal(err)
+	}
+	if got := stateDir(); strings.HasPrefix(got, dir) {
+		t.Errorf("journals are in %s, which belongs to somebody else", got)
 	}
 }
