@@ -34,7 +34,7 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.Start) error {
 		}
 	}
 	switch {
-	case required && (policy == nil || !policy.Enforces()):
+	case required && (policy == nil || policy.Files.FullWrite() && policy.Network):
 		return protocol.Errorf(protocol.CodeInvalidParams, "this server starts nothing without a sandbox (--sandbox=require)")
 	case policy == nil:
 		return nil

@@ -199,3 +199,12 @@ func TestEmptyDirectoryStays(t *testing.T) {
 		}
 	})
 }
+
+// TestRequireMoreThanNothing has policies that allow everything, where the server
+// starts nothing without a sandbox.
+func TestRequireMoreThanNothing(t *testing.T) {
+	m := newMachine(t, user{}, "require")
+	m.refuses(m.policy("enabled", special("root", "write")), -32602, "--sandbox=require")
+	m.refuses(m.policy("enabled", special("root", "write"), at(m.ws, "write")), -32602, "--sandbox=require")
+	m.says(m.policy("enabled", special("root", "write"), at(m.outside, "deny")), [2]string{"ls " + m.outside, "Permission denied"})
+}
