@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -116,6 +117,9 @@ func (s *Server) callConfined(ctx context.Context, policy *protocol.Sandbox, met
 	var answer struct {
 		Result json.RawMessage
 		Error  *protocol.Error
+	}
+	if bytes.IndexByte(params, '\n') >= 0 { // outside of strings, as JSON has it; the helper's messages are lines
+		params = bytes.ReplaceAll(params, []byte("\n"), []byte(" "))
 	}
 	talk := func(socket *os.File) error {
 		go func() { // ends with the socket

@@ -13,6 +13,8 @@ import (
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
 	"execserver/protocol"
+	"execserver/server"
+	"execserver/transport"
 )
 
 func init() {
@@ -207,4 +209,31 @@ func TestRequireMoreThanNothing(t *testing.T) {
 	m.refuses(m.policy("enabled", special("root", "write")), -32602, "--sandbox=require")
 	m.refuses(m.policy("enabled", special("root", "write"), at(m.ws, "write")), -32602, "--sandbox=require")
 	m.says(m.policy("enabled", special("root", "write"), at(m.outside, "deny")), [2]string{"ls " + m.outside, "Permission denied"})
+}
+
+// TestParamsOfSeveralLines has params as a client with a WebSocket may send them.
+func TestParamsOfSeveralLines(t *testing.T) {
+	m := newMachine(t, user{}, "userNamespace")
+	engine := sandbox.New(&sandbox.Options{StateDir: m.state})
+	defer engine.Close()
+	client, end := transport.Pipe(1 << 20)
+	served := make(chan error, 1)
+	go func() { served <- server.New(&server.Options{Sandbox: engine}).ServeOnly(end) }()
+	params, err := json.MarshalIndent(object{"path": uri(m.ws + "/lines"), "dataBase64": "aGVsbG8=", "sandbox": m.workspaceWrite()}, "", "\n")
+	m.must(err)
+	for _, message := range []string{
+		`{"id":1,"method":"initialize","params":{"clientName":"test"}}`, `{"method":"initialized"}`,
+		`{"id":2,"method":"fs/writeFile","params":` + string(params) + `}`,
+	} {
+		m.must(client.Write([]byte(message)))
+	}
+	for range 2 {
+		answer, err := client.Read(nil)
+		m.must(err)
+		if strings.Contains(string(answer), `"error"`) {
+			t.Errorf("%s", answer)
+		}
+	}
+	m.must(client.Close(transport.Reason{}))
+	<-served
 }
