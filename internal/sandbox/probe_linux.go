@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -87,7 +86,11 @@ func (e *Engine) try(means Means) error {
 	policy := &protocol.Sandbox{Files: &protocol.FilePolicy{Entries: []protocol.FileEntry{
 		{Access: protocol.AccessRead, Special: protocol.SpecialRoot},
 	}}}
-	command := Command{Program: launcher.Self, Argv: []string{"exec-server", launcher.ProbeArgument, dir, strconv.Itoa(os.Getpid())}, Dir: "/"}
+	namespace, err := launcher.ProcessNamespace()
+	if err != nil {
+		return fmt.Errorf("tell what is outside: %w", err)
+	}
+	command := Command{Program: launcher.Self, Argv: []string{"exec-server", launcher.ProbeArgument, dir, namespace}, Dir: "/"}
 	if means == MeansLandlock {
 		command.Argv = []string{"exec-server", launcher.LandlockArgument, dir}
 	} else {

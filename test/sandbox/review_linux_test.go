@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"encoding/json"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -236,4 +237,24 @@ func TestParamsOfSeveralLines(t *testing.T) {
 	}
 	m.must(client.Close(transport.Reason{}))
 	<-served
+}
+
+// TestFirstProcess has a server that is the first process of a container: the
+// numbers of its processes are those of processes in a sandbox.
+func TestFirstProcess(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only the superuser makes a namespace of processes by itself")
+	}
+	for _, means := range []string{"userNamespace", "namespaces", "bubblewrap"} {
+		t.Run(means, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, user{}, means)
+			cmd := exec.Command("unshare", "--pid", "--fork", "--mount-proc", m.program, "serve", means, m.bubblewrap, m.state)
+			cmd.Stdin = strings.NewReader(`{"id":1,"method":"initialize","params":{"clientName":"test"}}` + "\n")
+			output, err := cmd.Output()
+			if want := `"means":"` + means + `"`; !strings.Contains(string(output), want) {
+				t.Errorf("%v: %s, want %s", err, output, want)
+			}
+		})
+	}
 }
