@@ -34,8 +34,8 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.Start) error {
 		}
 	}
 	switch {
-	case required && (policy == nil || policy.Files.FullWrite() && policy.Network):
-		return protocol.Errorf(protocol.CodeInvalidParams, "this server starts nothing without a sandbox (--sandbox=require)")
+	case required && (policy == nil || policy.Files.FullWrite()):
+		return protocol.Errorf(protocol.CodeInvalidParams, "this server starts nothing that may write everywhere (--sandbox=require)")
 	case policy == nil:
 		return nil
 	case policy.Enforces() && engine == nil:

@@ -208,6 +208,8 @@ func TestEmptyDirectoryStays(t *testing.T) {
 func TestRequireMoreThanNothing(t *testing.T) {
 	m := newMachine(t, user{}, "require")
 	m.refuses(m.policy("enabled", special("root", "write")), -32602, "--sandbox=require")
+	m.refuses(m.policy("restricted", special("root", "write")), -32602, "--sandbox=require")
+	m.refuses(object{"permissions": object{"type": "external", "network": "restricted"}, "windowsSandboxLevel": "disabled"}, -32602, "--sandbox=require")
 	m.refuses(m.policy("enabled", special("root", "write"), at(m.ws, "write")), -32602, "--sandbox=require")
 	m.says(m.policy("enabled", special("root", "write"), at(m.outside, "deny")), [2]string{"ls " + m.outside, "Permission denied"})
 }
