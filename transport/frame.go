@@ -2,7 +2,6 @@ package transport
 
 import (
 	"bufio"
-	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -121,22 +120,6 @@ func appendHeader(b []byte, fin bool, opcode byte, length int) []byte {
 		return binary.BigEndian.AppendUint16(append(b, 126), uint16(length))
 	}
 	return binary.BigEndian.AppendUint64(append(b, 127), uint64(length))
-}
-
-// appendMasked appends a whole frame from a client. The key is random, so that
-// nobody on the way can be made to see a request of the payload's choosing (RFC
-// 6455 section 10.3).
-func appendMasked(b []byte, fin bool, opcode byte, payload []byte) []byte {
-	var key [4]byte
-	_, _ = rand.Read(key[:]) // never fails
-	header := len(b)
-	b = appendHeader(b, fin, opcode, len(payload))
-	b[header+1] |= maskBit
-	b = append(b, key[:]...)
-	body := len(b)
-	b = append(b, payload...)
-	applyMask(b[body:], key, 0)
-	return b
 }
 
 // applyMask applies the key to b, whose first byte is at offset of the payload.

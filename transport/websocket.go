@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -24,8 +25,9 @@ const maxFrameBytes = 4 << 20
 // go out with one plain write.
 const copyBytes = 16 << 10
 
-// keepScratch is the largest frame whose memory a client keeps for the next.
-const keepScratch = 1 << 20
+// maskBytes is how much of a message is masked or unmasked at a time: what has
+// just been copied is still near the processor.
+const maskBytes = 128 << 10
 
 // closeTimeout bounds how long Close may take to tell the peer, and how long
 // the peer may take to answer.
@@ -174,14 +176,14 @@ func (w *WebSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
 		from := len(buf)
 		buf = spare.Grow(buf, int(step))[:from+int(step)]
 		for rest := buf[from:]; len(rest) > 0; {
-			n, err := w.r.Read(rest)
+			n, err := w.r.Read(rest[:min(len(rest), maskBytes)])
 			w.received.Add(uint64(n))
+			applyMask(rest[:n], h.mask, done)
+			done += int64(n)
 			if rest = rest[n:]; err != nil && len(rest) > 0 {
 				return nil, unexpected(err)
 			}
 		}
-		applyMask(buf[from:], h.mask, done)
-		done += step
 	}
 	return buf, nil
 }
@@ -300,7 +302,8 @@ func (w *WebSocket) writeControl(opcode byte, payload []byte) error {
 	return w.frame(true, opcode, payload)
 }
 
-// frame writes one frame with one system call. The caller holds writeMu.
+// frame writes one frame, with one system call unless it is a large one of a
+// client. The caller holds writeMu.
 func (w *WebSocket) frame(fin bool, opcode byte, payload []byte) error {
 	if w.sentLast {
 		return ErrClosed
@@ -309,12 +312,7 @@ func (w *WebSocket) frame(fin bool, opcode byte, payload []byte) error {
 	var err error
 	switch {
 	case w.client:
-		w.scratch = appendMasked(spare.Grow(w.scratch[:0], maxHeaderBytes+len(payload)), fin, opcode, payload)
-		_, err = w.conn.Write(w.scratch)
-		if cap(w.scratch) > keepScratch {
-			spare.Put(w.scratch)
-			w.scratch = nil
-		}
+		err = w.masked(fin, opcode, payload)
 	case len(payload) <= copyBytes:
 		w.scratch = append(appendHeader(w.scratch[:0], fin, opcode, len(payload)), payload...)
 		_, err = w.conn.Write(w.scratch)
@@ -329,6 +327,26 @@ func (w *WebSocket) frame(fin bool, opcode byte, payload []byte) error {
 		return ErrClosed
 	}
 	return err
+}
+
+// masked writes a frame of a client. The key is random, so that nobody on the way
+// can be made to see a request of the payload's choosing (RFC 6455 section 10.3).
+func (w *WebSocket) masked(fin bool, opcode byte, payload []byte) error {
+	var key [4]byte
+	_, _ = rand.Read(key[:]) // never fails
+	w.scratch = appendHeader(w.scratch[:0], fin, opcode, len(payload))
+	w.scratch[1] |= maskBit
+	w.scratch = append(w.scratch, key[:]...)
+	for done := 0; ; {
+		from := len(w.scratch)
+		w.scratch = append(w.scratch, payload[done:min(len(payload), done+maskBytes)]...)
+		applyMask(w.scratch[from:], key, int64(done))
+		done += len(w.scratch) - from
+		if _, err := w.conn.Write(w.scratch); err != nil || done == len(payload) {
+			return err
+		}
+		w.scratch = w.scratch[:0]
+	}
 }
 
 // Close implements Conn: it sends a close frame with the reason, and ends the
