@@ -12,9 +12,10 @@ type Instruction struct {
 
 // What the filter returns.
 const (
-	retKill  = 0x80000000     // the whole process
-	retEPERM = 0x00050000 | 1 // the errno in the lower half
-	retAllow = 0x7fff0000
+	retKill   = 0x80000000     // the whole process
+	retEPERM  = 0x00050000 | 1 // the errno in the lower half
+	retENOSYS = 0x00050000 | 38
+	retAllow  = 0x7fff0000
 )
 
 // Offsets in what the filter looks at (struct seccomp_data). Both architectures
@@ -31,6 +32,7 @@ const (
 	opLoad = 0x20 // BPF_LD | BPF_W | BPF_ABS
 	opJeq  = 0x15 // BPF_JMP | BPF_JEQ | BPF_K
 	opJge  = 0x35 // BPF_JMP | BPF_JGE | BPF_K
+	opJset = 0x45 // BPF_JMP | BPF_JSET | BPF_K
 	opAnd  = 0x54 // BPF_ALU | BPF_AND | BPF_K
 	opRet  = 0x06 // BPF_RET | BPF_K
 )
@@ -38,18 +40,27 @@ const (
 // Arguments that matter.
 const (
 	afUnix    = 1
-	stream    = 1 // SOCK_STREAM
-	seqpacket = 5 // SOCK_SEQPACKET
-	sockTypes = 0xf
-	tiocsti   = 0x5412 // puts input into a terminal
-	tioclinux = 0x541c // the same by the selection of the console
+	kindMask  = 0xf // of the second argument of socket, which has flags besides
+	stream    = 1
+	seqpacket = 5
+	newUser   = 0x10000000 // CLONE_NEWUSER
+	tiocsti   = 0x5412     // puts input into a terminal
+	tioclinux = 0x541c     // the same by the selection of the console
 )
 
 // Filter is the filter of this architecture. Calls of any other, as of 32-bit
-// programs, end the process. With restricted, nothing but socketpair and what
-// it makes is left of sockets. Datagrams are not: sendmsg, which the filter
-// cannot look into, takes them to a socket of any name.
-func Filter(restricted bool) []Instruction { return native.filter(restricted) }
+// programs, end the process.
+//
+// With network, which restricts the network, nothing but socketpair and what it
+// makes is left of sockets. Nor are there datagrams: they can be sent to whatever
+// has a name in the file system, through a socket that is connected elsewhere.
+//
+// With files, which protects the mounts that confine files, there are no new
+// namespaces of users. In one, a program can leave all mounts at once for another
+// root directory, and what is not a mount's place in its own namespace can be
+// renamed and removed, even .git. clone3, whose flags a filter cannot see, does
+// not exist then; programs use clone instead.
+func Filter(network, files bool) []Instruction { return native.filter(network, files) }
 
 // architecture is what differs between architectures.
 type architecture struct {
@@ -60,9 +71,12 @@ type architecture struct {
 	socket     uint32
 	socketpair uint32
 	ioctl      uint32
+	clone      uint32
+	unshare    uint32
+	clone3     uint32
 }
 
-func (a architecture) filter(restricted bool) []Instruction {
+func (a architecture) filter(network, files bool) []Instruction {
 	ret := func(value uint32) Instruction { return Instruction{Op: opRet, K: value} }
 	f := []Instruction{
 		{Op: opLoad, K: offArch},
@@ -74,24 +88,35 @@ func (a architecture) filter(restricted bool) []Instruction {
 		f = append(f, Instruction{Op: opJge, Jf: 1, K: a.foreign}, ret(retKill))
 	}
 	denied := a.always
-	if restricted {
+	if network {
 		denied = append(append([]uint32(nil), denied...), a.restricted...)
 	}
 	for _, number := range denied {
 		f = append(f, Instruction{Op: opJeq, Jf: 1, K: number}, ret(retEPERM))
 	}
-	if restricted {
+	if network {
 		for _, number := range []uint32{a.socket, a.socketpair} {
 			f = append(f,
 				Instruction{Op: opJeq, Jf: 8, K: number},
 				Instruction{Op: opLoad, K: offArg0},
 				Instruction{Op: opJeq, Jf: 5, K: afUnix},
 				Instruction{Op: opLoad, K: offArg1},
-				Instruction{Op: opAnd, K: sockTypes},
+				Instruction{Op: opAnd, K: kindMask},
 				Instruction{Op: opJeq, Jt: 1, K: stream},
 				Instruction{Op: opJeq, Jf: 1, K: seqpacket},
 				ret(retAllow),
 				ret(retEPERM))
+		}
+	}
+	if files {
+		f = append(f, Instruction{Op: opJeq, Jf: 1, K: a.clone3}, ret(retENOSYS))
+		for _, number := range []uint32{a.clone, a.unshare} {
+			f = append(f,
+				Instruction{Op: opJeq, Jf: 4, K: number},
+				Instruction{Op: opLoad, K: offArg0},
+				Instruction{Op: opJset, Jf: 1, K: newUser},
+				ret(retEPERM),
+				ret(retAllow))
 		}
 	}
 	return append(f,

@@ -26,6 +26,8 @@ func run(t *testing.T, program []Instruction, data []byte) uint32 {
 			jump(a == i.K)
 		case opJge:
 			jump(a >= i.K)
+		case opJset:
+			jump(a&i.K != 0)
 		case opAnd:
 			a &= i.K
 		case opRet:
@@ -39,10 +41,10 @@ func run(t *testing.T, program []Instruction, data []byte) uint32 {
 }
 
 func TestFilter(t *testing.T) {
-	const i386, anyArch = 0x40000003, 0
+	const i386, anyArch, cloexec = 0x40000003, 0, 0x80000
 	numbers := map[string]map[string]uint32{
-		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321},
-		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280},
+		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435},
+		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435},
 	}
 	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
 		for _, tt := range []struct {
@@ -56,15 +58,16 @@ func TestFilter(t *testing.T) {
 			{"mount", 0, 0, anyArch, retAllow, retAllow},
 			{"read", 0, 0, i386, retKill, retKill},
 			{"socket", 1, 1, anyArch, retAllow, retAllow},
-			{"socket", 1 | 1<<40, 1 | 1<<40, anyArch, retAllow, retAllow}, // the kernel takes the lower half
+			{"socket", 1 | 1<<40, 1, anyArch, retAllow, retAllow}, // the kernel takes the lower half
+			{"socket", 1, 1 | cloexec, anyArch, retAllow, retAllow},
+			{"socket", 1, 5, anyArch, retAllow, retAllow},
 			{"socket", 1, 2, anyArch, retAllow, retEPERM},
-			{"socket", 1, 3, anyArch, retAllow, retEPERM}, // the kernel makes datagrams of raw
-			{"socket", 2, 1, anyArch, retAllow, retEPERM},
-			{"socket", 16, 3, anyArch, retAllow, retEPERM},
-			{"socketpair", 1, 1 | 0x80800, anyArch, retAllow, retAllow}, // close-on-exec, non-blocking
-			{"socketpair", 1, 5 | 0x80000, anyArch, retAllow, retAllow},
-			{"socketpair", 1, 2 | 0x80000, anyArch, retAllow, retEPERM},
-			{"socketpair", 1, 3, anyArch, retAllow, retEPERM},
+			{"socket", 1, 2 | cloexec, anyArch, retAllow, retEPERM},
+			{"socket", 1, 3, anyArch, retAllow, retEPERM}, // the kernel makes it 2
+			{"socket", 2, 0, anyArch, retAllow, retEPERM},
+			{"socket", 16, 0, anyArch, retAllow, retEPERM},
+			{"socketpair", 1, 1, anyArch, retAllow, retAllow},
+			{"socketpair", 1, 2, anyArch, retAllow, retEPERM},
 			{"socketpair", 30, 1, anyArch, retAllow, retEPERM},
 			{"connect", 0, 0, anyArch, retAllow, retEPERM},
 			{"sendmsg", 0, 0, anyArch, retAllow, retAllow},
@@ -88,11 +91,40 @@ func TestFilter(t *testing.T) {
 			binary.LittleEndian.PutUint64(data[offArg0:], tt.arg0)
 			binary.LittleEndian.PutUint64(data[offArg1:], tt.arg1)
 			what := fmt.Sprintf("%s of %s(%#x, %#x)", name, tt.call, tt.arg0, tt.arg1)
-			if got := run(t, arch.filter(false), data); got != tt.open {
-				t.Errorf("%s, network: %#x, want %#x", what, got, tt.open)
+			for _, files := range []bool{false, true} {
+				if got := run(t, arch.filter(false, files), data); got != tt.open {
+					t.Errorf("%s, network: %#x, want %#x", what, got, tt.open)
+				}
+				if got := run(t, arch.filter(true, files), data); got != tt.restricted {
+					t.Errorf("%s, no network: %#x, want %#x", what, got, tt.restricted)
+				}
 			}
-			if got := run(t, arch.filter(true), data); got != tt.restricted {
-				t.Errorf("%s, no network: %#x, want %#x", what, got, tt.restricted)
+		}
+		for _, tt := range []struct {
+			call       string
+			flags      uint64
+			alone, set uint32
+		}{
+			{"clone", 17, retAllow, retAllow},       // as fork does
+			{"clone", 0x3d0f00, retAllow, retAllow}, // a thread
+			{"clone", newUser | 17, retAllow, retEPERM},
+			{"unshare", 0x20000, retAllow, retAllow}, // of mounts, which the kernel refuses
+			{"unshare", newUser, retAllow, retEPERM},
+			{"unshare", 0x1e000000, retAllow, retEPERM}, // of all
+			{"clone3", 0, retAllow, retENOSYS},          // has its flags in memory
+			{"clone3", newUser << 1, retAllow, retENOSYS},
+		} {
+			data := make([]byte, 64)
+			binary.LittleEndian.PutUint32(data[offNumber:], numbers[name][tt.call])
+			binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
+			binary.LittleEndian.PutUint64(data[offArg0:], tt.flags)
+			for _, network := range []bool{false, true} {
+				if got := run(t, arch.filter(network, false), data); got != tt.alone {
+					t.Errorf("%s of %s(%#x), files: %#x, want %#x", name, tt.call, tt.flags, got, tt.alone)
+				}
+				if got := run(t, arch.filter(network, true), data); got != tt.set {
+					t.Errorf("%s of %s(%#x), no files: %#x, want %#x", name, tt.call, tt.flags, got, tt.set)
+				}
 			}
 		}
 		if arch.foreign == 0 {
@@ -102,7 +134,7 @@ func TestFilter(t *testing.T) {
 		binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
 		for _, number := range []uint32{arch.foreign, arch.foreign | 41, 1<<32 - 1} {
 			binary.LittleEndian.PutUint32(data[offNumber:], number)
-			if got := run(t, arch.filter(false), data); got != retKill {
+			if got := run(t, arch.filter(false, false), data); got != retKill {
 				t.Errorf("x32 call %#x: %#x", number, got)
 			}
 		}

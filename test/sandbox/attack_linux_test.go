@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,13 +21,14 @@ type attacker struct {
 	hostPid     int
 	port        int    // of a listener on the machine's loopback
 	socket      string // of another
+	datagrams   string // of one for datagrams
 	abstract    string
 }
 
 // attack is what the program does that is started in the sandbox.
 func attack(args []string) {
 	runtime.LockOSThread()
-	a := attacker{ws: args[1], outside: args[2], socket: args[5], abstract: args[6]}
+	a := attacker{ws: args[1], outside: args[2], socket: args[5], datagrams: args[5] + "-datagrams", abstract: args[6]}
 	a.hostPid, _ = strconv.Atoi(args[3])
 	a.port, _ = strconv.Atoi(args[4])
 	for _, attempt := range attacks[args[0]] {
@@ -106,8 +108,8 @@ func connect(domain, kind int, to unix.Sockaddr) error {
 
 // attacks by the network of the sandbox that they are tried in.
 var attacks = map[string][]attempt{
-	"restricted": append(append(fileAttacks, processAttacks...), networkAttacks...),
-	"enabled":    openNetworkAttacks,
+	"restricted": slices.Concat(fileAttacks, processAttacks, nestedAttacks, networkAttacks),
+	"enabled":    slices.Concat(openNetworkAttacks, nestedAttacks),
 	"alone":      networkAttacks[:4],
 }
 
@@ -302,6 +304,13 @@ var networkAttacks = []attempt{
 		}
 		defer unix.Close(fd)
 		return unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrUnix{Name: a.socket})
+	}},
+	{"22 datagram with an address of its own", "EPERM", func(a *attacker) error {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Sendmsg(pair[0], []byte("x"), nil, &unix.SockaddrUnix{Name: a.datagrams}, 0)
 	}},
 	{"24 socketpair", "allowed", func(a *attacker) error {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 		case "attack":
 			attack(os.Args[2:])
 			return
+		case "nested":
+			inNested(os.Args[2], os.Args[3])
+			return
 		}
 	}
 	testkit.DefaultSignals()

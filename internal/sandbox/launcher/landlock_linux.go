@@ -38,9 +38,8 @@ const (
 
 // landlock adds what the kernel has of Landlock: no signals to and no abstract
 // sockets of others, and no TCP where the network is restricted. About files it
-// is used only where nothing else confines them: a program that Landlock confines
-// about files may not mount, not even in namespaces of its own, and tools that
-// make sandboxes of their own need that.
+// is used only where nothing else confines them: it cannot protect anything in a
+// directory that may be written.
 func (s *Spec) landlock() *failure {
 	abi := landlockABI()
 	if s.LandlockOnly && abi < abiTruncate {

@@ -142,7 +142,7 @@ func (s *Spec) giveUpRights() *failure {
 			return &failure{"protect the launcher", err}
 		}
 	}
-	return attempt("install the filter of system calls", seccomp.Install(seccomp.Filter(s.RestrictNetwork)))
+	return attempt("install the filter of system calls", seccomp.Install(seccomp.Filter(s.RestrictNetwork, !s.KeepRights)))
 }
 
 func dropCapabilities() error {
