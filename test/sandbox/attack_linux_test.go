@@ -17,20 +17,25 @@ import (
 
 // attacker tries things in the sandbox and says what became of them.
 type attacker struct {
+	base        string // of the machine
 	ws, outside string
-	hostPid     int
-	port        int    // of a listener on the machine's loopback
-	socket      string // of another
-	datagrams   string // of one for datagrams
-	abstract    string
+	socket      string // of a daemon
+	datagrams   string // of another
+	abstract    string // of a third
+	serverPid   int
+	port        int // of a listener on the machine's loopback
 }
 
 // attack is what the program does that is started in the sandbox.
 func attack(args []string) {
 	runtime.LockOSThread()
-	a := attacker{ws: args[1], outside: args[2], socket: args[5], datagrams: args[5] + "-datagrams", abstract: args[6]}
-	a.hostPid, _ = strconv.Atoi(args[3])
-	a.port, _ = strconv.Atoi(args[4])
+	base := args[1]
+	a := attacker{
+		base: base, ws: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside"),
+		socket: filepath.Join(base, "socket"), datagrams: filepath.Join(base, "datagrams"), abstract: filepath.Base(base),
+	}
+	a.serverPid, _ = strconv.Atoi(args[2])
+	a.port, _ = strconv.Atoi(args[3])
 	for _, attempt := range attacks[args[0]] {
 		err := attempt.try(&a)
 		result := "allowed"
@@ -111,13 +116,15 @@ var attacks = map[string][]attempt{
 	"restricted": slices.Concat(fileAttacks, processAttacks, nestedAttacks, networkAttacks),
 	"enabled":    slices.Concat(openNetworkAttacks, nestedAttacks),
 	"alone":      networkAttacks[:4],
+	"denied":     deniedAttacks,
+	"hidden":     hiddenAttacks,
 }
 
 var fileAttacks = []attempt{
 	{"0 write inside", "allowed", func(a *attacker) error { return create(a.in("new")) }},
 	{"0 rename inside", "allowed", func(a *attacker) error { return os.Rename(a.in("new"), a.in("dir/new")) }},
 	{"0 write to /tmp", "allowed", func(a *attacker) error {
-		name := fmt.Sprintf("/tmp/exec-server-test-%d-%d", a.hostPid, unix.Getpid())
+		name := fmt.Sprintf("/tmp/exec-server-test-%d-%d", a.serverPid, unix.Getpid())
 		defer os.Remove(name)
 		return create(name)
 	}},
@@ -186,18 +193,18 @@ func procFile(path string) func(*attacker) error {
 
 var processAttacks = []attempt{
 	{"16 root of a process outside", "ENOENT EACCES EPERM", func(a *attacker) error {
-		return create(fmt.Sprintf("/proc/%d/root%s", a.hostPid, a.out("new")))
+		return create(fmt.Sprintf("/proc/%d/root%s", a.serverPid, a.out("new")))
 	}},
 	{"16 see a process outside", "ENOENT", func(a *attacker) error {
-		_, err := os.Lstat(fmt.Sprintf("/proc/%d/stat", a.hostPid))
+		_, err := os.Lstat(fmt.Sprintf("/proc/%d/stat", a.serverPid))
 		return err
 	}},
-	{"16 signal a process outside", "ESRCH", func(a *attacker) error { return unix.Kill(a.hostPid, 0) }},
-	{"17 ptrace", "EPERM ESRCH", func(a *attacker) error { return unix.PtraceAttach(a.hostPid) }},
+	{"16 signal a process outside", "ESRCH", func(a *attacker) error { return unix.Kill(a.serverPid, 0) }},
+	{"17 ptrace", "EPERM ESRCH", func(a *attacker) error { return unix.PtraceAttach(a.serverPid) }},
 	{"17 process_vm_readv", "EPERM ESRCH", func(a *attacker) error {
 		b := make([]byte, 8)
 		local := []unix.Iovec{{Base: &b[0], Len: 8}}
-		_, err := unix.ProcessVMReadv(a.hostPid, local, []unix.RemoteIovec{{Base: 4096, Len: 8}}, 0)
+		_, err := unix.ProcessVMReadv(a.serverPid, local, []unix.RemoteIovec{{Base: 4096, Len: 8}}, 0)
 		return err
 	}},
 	{"18 open /proc/1/exe", "EACCES", func(a *attacker) error { return write("/proc/1/exe") }},

@@ -110,9 +110,44 @@ func newMachine(t *testing.T, u user, means string) *machine {
 	}
 	m.start()
 	if m.info.Sandbox.Means == "none" {
+		if m.possible() {
+			t.Fatal(m.info.Sandbox.Reason)
+		}
 		t.Skip(m.info.Sandbox.Reason)
 	}
 	return m
+}
+
+// possible reports whether the machine has the means, whatever the server says.
+func (m *machine) possible() bool {
+	cmd := exec.Command(m.program, "namespaces", m.means)
+	switch m.means {
+	case "landlock":
+		return false // nobody else can tell
+	case "bubblewrap":
+		cmd = exec.Command(m.bubblewrap, "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "/bin/true")
+	}
+	m.as(cmd)
+	return cmd.Run() == nil
+}
+
+// inNamespaces starts a program in namespaces of its own.
+func inNamespaces(means string) error {
+	cmd := exec.Command("/bin/true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if means == "userNamespace" {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+	}
+	return cmd.Run()
+}
+
+// as has a program run as the machine's user.
+func (m *machine) as(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if m.user.uid != 0 {
+		id := uint32(m.user.uid)
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}
+	}
 }
 
 func prepareMachine(t *testing.T, u user, means string) *machine {
@@ -127,16 +162,13 @@ func prepareMachine(t *testing.T, u user, means string) *machine {
 		ws: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside"),
 		state: filepath.Join(base, "state"), program: filepath.Join(base, "program"),
 	}
-	// A child that is just being made would hold the programs open for writing.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
 	self, err := os.ReadFile("/proc/self/exe")
 	m.must(err)
-	m.must(os.WriteFile(m.program, self, 0o755))
+	m.executable(m.program, self, 0o755)
 	if m.bubblewrap != "" { // which may be where others cannot go
 		if text, err := os.ReadFile(m.bubblewrap); err == nil {
 			m.bubblewrap = filepath.Join(base, "bwrap")
-			m.must(os.WriteFile(m.bubblewrap, text, 0o755))
+			m.executable(m.bubblewrap, text, 0o755)
 		}
 	}
 	for _, dir := range []string{"ws/.git/hooks", "ws/dir", "outside/dir", "state"} {
@@ -172,15 +204,19 @@ func (m *machine) start() {
 	m.cmd = exec.Command(m.program, "serve", m.means, m.bubblewrap, m.state)
 	m.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + m.base}
 	m.cmd.Dir, m.cmd.Stderr = m.base, &m.stderr
-	if m.user.uid != 0 {
-		id := uint32(m.user.uid)
-		m.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
-	}
+	m.as(m.cmd)
 	var err error
 	m.stdin, err = m.cmd.StdinPipe()
 	m.must(err)
 	stdout, err := m.cmd.StdoutPipe()
 	m.must(err)
+	// What whoever starts it has forgotten to close.
+	for range 3 {
+		forgotten, err := os.Open("/")
+		m.must(err)
+		defer forgotten.Close()
+		m.cmd.ExtraFiles = append(m.cmd.ExtraFiles, forgotten)
+	}
 	m.must(m.cmd.Start())
 	go m.read(stdout)
 	m.t.Cleanup(m.stop)

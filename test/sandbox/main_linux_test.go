@@ -23,6 +23,15 @@ func TestMain(m *testing.M) {
 		case "attack":
 			attack(os.Args[2:])
 			return
+		case "namespaces":
+			if err := inNamespaces(os.Args[2]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
+		case "identity":
+			identity()
+			return
 		case "nested":
 			inNested(os.Args[2], os.Args[3])
 			return

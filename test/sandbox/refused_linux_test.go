@@ -52,8 +52,7 @@ func TestNetworkAlone(t *testing.T) {
 		{"permissions": object{"type": "external", "network": "restricted"}, "windowsSandboxLevel": "disabled"},
 		m.policy("restricted", special("root", "write")),
 	} {
-		p := m.run(command{argv: []string{m.program, "attack", "alone", m.ws, m.outside, "1", "1", "/", "x"}, sandbox: sandbox})
-		judge(t, networkAttacks[:4], m.written(p))
+		m.attack(t, "alone", m.program, sandbox, false, 0)
 	}
 	m.refuses(object{"permissions": object{"type": "new"}, "windowsSandboxLevel": "disabled"}, -32602, "unknown variant `new`")
 	if _, _, err := m.begin(command{argv: []string{"/none"}, sandbox: object{"permissions": object{"type": "external", "network": "restricted"}, "windowsSandboxLevel": "disabled"}}); err == nil {

@@ -26,30 +26,22 @@ func TestAttacks(t *testing.T) {
 		m.must(err)
 		defer daemon.Close()
 		m.must(os.Chmod(path, 0o777))
-		datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path + "-datagrams"})
+		datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(m.base, "datagrams")})
 		m.must(err)
 		defer datagrams.Close()
-		m.must(os.Chmod(path+"-datagrams", 0o777))
-		name := filepath.Base(m.base)
-		abstract, err := net.Listen("unix", "@"+name)
+		m.must(os.Chmod(filepath.Join(m.base, "datagrams"), 0o777))
+		abstract, err := net.Listen("unix", "@"+filepath.Base(m.base))
 		m.must(err)
 		defer abstract.Close()
-		port := strconv.Itoa(tcp.Addr().(*net.TCPAddr).Port)
+		port := tcp.Addr().(*net.TCPAddr).Port
 
 		before := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git"))
 		for _, network := range []string{"restricted", "enabled"} {
-			list := attacks[network]
 			sandbox := m.workspaceWrite()
 			sandbox["permissions"].(object)["network"] = network
 			for _, tty := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/tty=%v", network, tty), func(t *testing.T) {
-					p := m.run(command{tty: tty, sandbox: sandbox, argv: []string{
-						m.program, "attack", network, m.ws, m.outside, strconv.Itoa(os.Getpid()), port, path, name,
-					}})
-					judge(t, list, m.written(p))
-					if p.sandboxType != "linuxSeccomp" || p.exit.ExitCode != 0 || p.exit.SandboxDenied {
-						t.Errorf("sandboxType %q, exit %+v", p.sandboxType, p.exit)
-					}
+					m.attack(t, network, m.program, sandbox, tty, port)
 				})
 			}
 		}
@@ -58,6 +50,19 @@ func TestAttacks(t *testing.T) {
 		}
 		m.clean(m.ws)
 	})
+}
+
+// attack runs a list of attacks in a sandbox. port is of a listener on the
+// machine's loopback.
+func (m *machine) attack(t *testing.T, list, program string, sandbox any, tty bool, port int) {
+	t.Helper()
+	p := m.run(command{tty: tty, sandbox: sandbox, argv: []string{
+		program, "attack", list, m.base, strconv.Itoa(m.cmd.Process.Pid), strconv.Itoa(port),
+	}})
+	judge(t, attacks[list], m.written(p))
+	if p.sandboxType != "linuxSeccomp" || p.exit.ExitCode != 0 || p.exit.SandboxDenied {
+		t.Errorf("sandboxType %q, exit %+v", p.sandboxType, p.exit)
+	}
 }
 
 // judge compares what the attacker says with what must be.
