@@ -19,7 +19,7 @@ SLOW := net/http net/http/internal/... net/url net/textproto mime/... compress/.
 	crypto/tls crypto/x509 crypto/hpke encoding/asn1 math/big vendor/... text/... regexp/... time \
 	github.com/... execserver/cmd/... execserver/client execserver/internal/auth execserver/internal/sandbox/...
 
-.PHONY: help build run test race lint fmt fuzz bench bench-codex microbench cover test-codex soak model chaos test-cuts
+.PHONY: help build run test race lint fmt fuzz bench bench-codex microbench cover test-codex soak model chaos test-cuts test-sandbox
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -77,6 +77,9 @@ chaos: ## 1,000 processes over a network that delays, stalls, cuts and forgets c
 
 test-cuts: ## cut the link 1,000 times during a gigabyte, and during 10,000 writes
 	EXEC_SERVER_TEST_CUTS=full $(GO) test -count=1 -run Cuts -v -timeout 60m ./client
+
+test-sandbox: ## write 10,000 files through a link that leads in and out of the sandbox in turn
+	EXEC_SERVER_TEST_ROUNDS=10000 $(GO) test -count=1 -run 'FlippedLinks/(ordinary|self)/userNamespace' -v -timeout 60m ./test/sandbox
 
 soak: ## the suite 20 times with the race detector
 	$(MAKE) race COUNT=20 TIMEOUT=90m
