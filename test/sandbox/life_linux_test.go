@@ -1,10 +1,12 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -33,7 +35,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// TestLife has how what is confined ends (rows 26, 33 to 35, 45, 46 and 48).
+// TestLife has how what is confined ends (rows 33, 34, 45, 46 and 48).
 func TestLife(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		// A number that only this test's processes have in their command line.
@@ -74,7 +76,7 @@ func TestLife(t *testing.T) {
 				t.Errorf("without a sandbox: %+v, %s", p.exit, p.sandboxType)
 			}
 		})
-		t.Run("daemons", func(t *testing.T) {
+		t.Run("daemons", func(t *testing.T) { // row 34
 			m.shell("(setsid " + sleep + " >/dev/null 2>&1 &) ; exit 0")
 			eventually(t, "a daemon has survived its command", func() bool { return !alive(t, sleep[6:]) })
 			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "(setsid " + sleep + " &); echo ready; " + sleep}, sandbox: m.workspaceWrite()})
@@ -87,7 +89,7 @@ func TestLife(t *testing.T) {
 			}
 			eventually(t, "a daemon has survived terminate", func() bool { return !alive(t, sleep[6:]) })
 		})
-		t.Run("environment", func(t *testing.T) {
+		t.Run("environment", func(t *testing.T) { // row 33
 			p := m.run(command{
 				argv: []string{"/bin/sh", "-c", "echo $GODEBUG $LD_PRELOAD"}, sandbox: m.workspaceWrite(),
 				env: map[string]string{"LD_PRELOAD": m.outside + "/none.so", "GODEBUG": "inittrace=1", "BASH_ENV": m.outside + "/x"},
@@ -96,7 +98,7 @@ func TestLife(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 		})
-		t.Run("two commands", func(t *testing.T) {
+		t.Run("two commands", func(t *testing.T) { // row 45
 			first, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read x"}, sandbox: m.workspaceWrite()})
 			m.must(err)
 			second, _, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; while test -z \"$(cat go 2>/dev/null)\"; do sleep 0.01; done; mkdir .codex 2>&1; mkdir .codex/x 2>&1"}, sandbox: m.workspaceWrite()})
@@ -112,7 +114,7 @@ func TestLife(t *testing.T) {
 			}
 			m.clean(m.ws)
 		})
-		t.Run("a user's own", func(t *testing.T) {
+		t.Run("a user's own", func(t *testing.T) { // row 46
 			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read x"}, sandbox: m.workspaceWrite()})
 			m.must(err)
 			m.awaitOutput(p, "ready")
@@ -126,7 +128,7 @@ func TestLife(t *testing.T) {
 			}
 			m.must(os.RemoveAll(own))
 		})
-		t.Run("terminal", func(t *testing.T) {
+		t.Run("terminal", func(t *testing.T) { // row 48
 			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "trap 'echo interrupted; stty size; exit 5' INT; tty; : >/dev/tty && echo ready; while :; do sleep 0.01; done"}, sandbox: m.workspaceWrite(), tty: true})
 			m.must(err)
 			m.awaitOutput(p, "ready")
@@ -161,28 +163,106 @@ func TestLife(t *testing.T) {
 				t.Errorf("%+v, %q", p.exit, m.written(p))
 			}
 		})
-		t.Run("killed server", func(t *testing.T) {
+		t.Run("killed server", func(t *testing.T) { // rows 34 and 46
 			p, _, err := m.begin(command{argv: []string{"/bin/sh", "-c", "(setsid " + sleep + " &); echo ready; " + sleep}, sandbox: m.workspaceWrite()})
 			m.must(err)
 			m.awaitOutput(p, "ready")
+			// Meanwhile somebody makes entries of their own: puts something into one,
+			// puts an empty directory in the place of another, and of a third, which
+			// looks like what is made for a command.
+			own := func(name string) string { return filepath.Join(m.ws, name) }
+			m.must(os.Chmod(own(".codex"), 0o755))
+			m.write(own(".codex/config"), "mine")
+			for name, mode := range map[string]os.FileMode{".agents": 0o755, ".aws": 0o555} {
+				m.must(os.Rename(own(name), own(name)+".old")) // its number is not given to the new one
+				m.must(os.Mkdir(own(name), mode))
+				m.own(own(name))
+			}
 			m.kill()
 			eventually(t, "something has survived the server", func() bool { return !alive(t, sleep[6:]) })
 			m.start() // finds what the other has left
 			m.must(m.call("environment/info", nil, nil))
-			m.clean(m.ws)
+			if text, err := os.ReadFile(own(".codex/config")); string(text) != "mine" {
+				t.Error(err)
+			}
+			for _, name := range []string{".codex", ".agents", ".aws"} {
+				if _, err := os.Lstat(own(name)); err != nil {
+					t.Error(err)
+				}
+				m.must(os.RemoveAll(own(name)))
+				m.must(os.RemoveAll(own(name) + ".old"))
+			}
+		})
+		t.Run("killed server with nobody about", func(t *testing.T) { // row 46
+			p, _, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; " + sleep}, sandbox: m.workspaceWrite(at(m.outside, "write"))})
+			m.must(err)
+			m.awaitOutput(p, "ready")
+			m.kill()
+			eventually(t, "something has survived the server", func() bool { return !alive(t, sleep[6:]) })
+			if _, err := os.Lstat(filepath.Join(m.ws, ".codex")); err != nil {
+				t.Error("the killed server has left nothing: ", err)
+			}
+			m.start()
+			m.must(m.call("environment/info", nil, nil))
+			m.clean(m.ws, m.outside)
+			if left, err := filepath.Glob(filepath.Join(m.state, "*")); err != nil || len(left) != 1 {
+				t.Errorf("the state is %q, %v", left, err)
+			}
 		})
 	})
 }
 
+// hog is what the program does that takes much memory: half a GiB, once.
+func hog() {
+	room := make([]byte, 512<<20)
+	for i := range room {
+		room[i] = 1
+	}
+	fmt.Println("full")
+	for line := bytes.Repeat([]byte("flood\n"), 1<<10); ; room[0]++ {
+		if _, err := os.Stdout.Write(line); err != nil {
+			return
+		}
+	}
+}
+
+// hogs keeps the machine from being short of memory.
+var hogs sync.Mutex
+
 // TestFloods has a server that answers while what it confines forks and writes
-// as fast as it can (row 35).
+// as fast as it can, and takes memory (row 35).
 func TestFloods(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
-		p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "yes flood & while :; do sleep 0.001 & done"}, sandbox: m.workspaceWrite()})
-		m.must(err)
-		m.awaitOutput(p, "flood")
-		m.must(m.call("environment/info", nil, nil))
-		m.must(m.call("process/terminate", object{"processId": id}, nil))
-		m.await(p)
+		for name, c := range map[string]command{
+			"forks":  {argv: []string{"/bin/sh", "-c", "yes flood & while :; do sleep 0.001 & done"}},
+			"memory": {argv: []string{m.program, "hog"}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				hogs.Lock()
+				defer hogs.Unlock()
+				c.sandbox = m.workspaceWrite()
+				before := m.memory()
+				p, id, err := m.begin(c)
+				m.must(err)
+				for range 10 { // the process has just started
+					m.must(m.call("environment/info", nil, nil))
+				}
+				m.awaitOutput(p, "flood")
+				for range 10 {
+					m.must(m.call("environment/info", nil, nil))
+				}
+				if got := m.run(command{argv: []string{"/bin/echo", "beside"}, sandbox: m.workspaceWrite()}); m.written(got) != "beside\n" {
+					t.Errorf("beside it: %q", m.written(got))
+				}
+				m.must(m.call("process/terminate", object{"processId": id}, nil))
+				m.await(p)
+				if p.exit.ExitCode != 137 || p.exit.SandboxDenied {
+					t.Errorf("%+v", p.exit)
+				}
+				if after := m.memory(); after > before+64<<20 {
+					t.Errorf("the server has grown by %d MiB", (after-before)>>20)
+				}
+			})
+		}
 	})
 }

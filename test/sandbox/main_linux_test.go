@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
 	"execserver/server"
@@ -29,6 +31,9 @@ func TestMain(m *testing.M) {
 				os.Exit(1)
 			}
 			return
+		case "hog":
+			hog()
+			return
 		case "identity":
 			identity()
 			return
@@ -38,7 +43,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	testkit.DefaultSignals()
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // serve serves stdio with one means of confinement.
