@@ -42,6 +42,7 @@ type machine struct {
 	closed         chan struct{}
 	stderr         bytes.Buffer
 	bubblewrap     string
+	descriptors    int // that the server has to begin with
 }
 
 type environment struct {
@@ -223,17 +224,42 @@ func (m *machine) start() {
 	var hello struct{ EnvironmentInfo environment }
 	m.must(m.call("initialize", map[string]any{"clientName": "test"}, &hello))
 	m.info = hello.EnvironmentInfo
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.cmd.Process.Pid))
+	m.must(err)
+	m.descriptors = len(fds)
 	m.send(map[string]any{"method": "initialized"})
 }
 
-// stop ends the server.
+// stop ends the server, which has let go by then of all that it has started.
 func (m *machine) stop() {
+	if !m.t.Failed() && m.cmd.ProcessState == nil {
+		m.letsGo()
+	}
 	_ = m.stdin.Close()
 	<-m.closed
 	_ = m.cmd.Wait()
 	if m.t.Failed() && m.stderr.Len() > 0 {
 		m.t.Log(m.stderr.String())
 	}
+}
+
+// letsGo checks that the server has no children any more, not even dead ones, and
+// no descriptors but what it had at first.
+func (m *machine) letsGo() {
+	m.t.Helper()
+	proc := fmt.Sprintf("/proc/%d/", m.cmd.Process.Pid)
+	eventually(m.t, "the server keeps children or descriptors", func() bool {
+		lists, err := filepath.Glob(proc + "task/*/children")
+		m.must(err)
+		for _, list := range lists {
+			if text, err := os.ReadFile(list); err == nil && len(text) > 0 { // else the thread has ended
+				return false
+			}
+		}
+		fds, err := os.ReadDir(proc + "fd")
+		m.must(err)
+		return len(fds) <= m.descriptors
+	})
 }
 
 // kill kills the server.

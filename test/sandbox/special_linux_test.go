@@ -76,6 +76,9 @@ func TestSpecialFiles(t *testing.T) {
 		m.must(m.call("fs/readBlock", block, nil))
 		m.must(m.call("fs/close", object{"handleId": "r"}, nil))
 		m.special(m.workspaceWrite(), len(specialCalls))
+		for _, id := range []string{"r", "w"} {
+			m.must(m.call("fs/close", object{"handleId": id}, nil))
+		}
 		var st syscall.Stat_t
 		if m.must(syscall.Stat(at("copy"), &st)); st.Size != terabyte || st.Blocks > 1<<10 {
 			t.Errorf("the copy of the huge file has %d bytes, in %d blocks", st.Size, st.Blocks)
