@@ -166,7 +166,11 @@ func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exe
 
 // ExplainStart says what the kernel refuses when a launcher cannot be started.
 func ExplainStart(err error) error {
-	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	switch {
+	case errno == syscall.ENOSPC:
+		return fmt.Errorf("the kernel allows no more user namespaces (sysctl user.max_user_namespaces): %w", errno)
+	case ok:
 		return fmt.Errorf("the kernel refuses to start a program in namespaces of its own: %w", errno)
 	}
 	return err

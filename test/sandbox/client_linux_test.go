@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +44,9 @@ type machine struct {
 	stderr         bytes.Buffer
 	bubblewrap     string
 	descriptors    int // that the server has to begin with
+
+	inside  *syscall.SysProcAttr // of the server's process; nil: its user alone
+	through []string             // what the program does before it serves; nil: nothing
 }
 
 type environment struct {
@@ -202,10 +206,17 @@ func (m *machine) must(err error) {
 func (m *machine) start() {
 	m.t.Helper()
 	m.replies, m.processes, m.closed = make(map[int]chan reply), make(map[string]*running), make(chan struct{})
-	m.cmd = exec.Command(m.program, "serve", m.means, m.bubblewrap, m.state)
+	serve := []string{m.program, "serve", m.means, m.bubblewrap, m.state}
+	if m.through != nil {
+		serve = slices.Concat([]string{m.program}, m.through, serve)
+	}
+	m.cmd = exec.Command(serve[0], serve[1:]...)
 	m.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + m.base}
 	m.cmd.Dir, m.cmd.Stderr = m.base, &m.stderr
 	m.as(m.cmd)
+	if m.inside != nil {
+		m.cmd.SysProcAttr = m.inside
+	}
 	var err error
 	m.stdin, err = m.cmd.StdinPipe()
 	m.must(err)

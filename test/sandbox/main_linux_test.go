@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 		case "attack":
 			attack(os.Args[2:])
 			return
+		case "without-namespaces":
+			fmt.Fprintln(os.Stderr, withoutNamespaces(os.Args[2:]))
+			os.Exit(1)
 		case "namespaces":
 			if err := inNamespaces(os.Args[2]); err != nil {
 				fmt.Fprintln(os.Stderr, err)

@@ -3,7 +3,12 @@ package sandbox_test
 import (
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestNoMeans has servers without any means of confinement, and with programs in
@@ -27,20 +32,81 @@ func TestNoMeans(t *testing.T) {
 			if m.info.Sandbox.Means != "none" || m.info.Sandbox.Reason == "" {
 				t.Fatalf("%+v", m.info.Sandbox)
 			}
-			m.refuses(m.workspaceWrite(), -32602, "sandbox intent cannot be enforced on this executor: ")
-			m.wants(-32603, "sandbox intent cannot be enforced", "fs/writeFile", object{"path": uri(m.ws + "/x"), "dataBase64": "", "sandbox": m.workspaceWrite()})
-			if _, err := os.Lstat(m.ws + "/x"); err == nil {
-				t.Error("the file is written")
-			}
-			// What needs no confinement goes on to work.
-			if p := m.run(command{argv: []string{"/bin/true"}}); p.exit.ExitCode != 0 || p.sandboxType != "none" {
-				t.Errorf("%+v %s", p.exit, p.sandboxType)
-			}
-			disabled := object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}
-			if p := m.run(command{argv: []string{"/bin/sh", "-c", "echo sandbox; exit 1"}, sandbox: disabled}); p.sandboxType != "linuxSeccomp" || !p.exit.SandboxDenied {
-				t.Errorf("%+v %s", p.exit, p.sandboxType)
-			}
+			m.refusesEverything()
 		})
+	}
+}
+
+// withoutNamespaces becomes a program that may not make user namespaces: in one of
+// its own, whose limit is none.
+func withoutNamespaces(argv []string) error {
+	runtime.LockOSThread()
+	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return err
+	}
+	return unix.Exec(argv[0], argv, os.Environ())
+}
+
+// TestNoNamespaces has servers that the kernel does not let make user namespaces,
+// nor bubblewrap (row 44).
+func TestNoNamespaces(t *testing.T) {
+	for _, means := range []string{"userNamespace", "bubblewrap", "userNamespace,namespaces,bubblewrap"} {
+		t.Run(means, func(t *testing.T) {
+			t.Parallel()
+			u := user{"self", 0}
+			if os.Geteuid() == 0 {
+				u = user{"ordinary", 61234}
+			}
+			m := prepareMachine(t, u, means)
+			if m.bubblewrap == "" && means == "bubblewrap" {
+				t.Skip("there is no bubblewrap; EXEC_SERVER_TEST_BWRAP names one")
+			}
+			id := os.Geteuid()
+			if u.uid != 0 {
+				id = u.uid
+			}
+			same := []syscall.SysProcIDMap{{ContainerID: id, HostID: id, Size: 1}}
+			m.inside = &syscall.SysProcAttr{
+				Cloneflags: unix.CLONE_NEWUSER, UidMappings: same, GidMappings: same, AmbientCaps: []uintptr{unix.CAP_SYS_RESOURCE},
+				Credential: &syscall.Credential{Uid: uint32(id), Gid: uint32(id), NoSetGroups: true},
+			}
+			m.through = []string{"without-namespaces"}
+			if u.uid == 0 {
+				m.inside.Credential = nil
+			}
+			m.start()
+			if got := m.info.Sandbox; got.Means != "none" || !strings.Contains(got.Reason, "the kernel allows no more user namespaces") && means != "bubblewrap" {
+				t.Fatalf("%+v", got)
+			}
+			m.refusesEverything()
+		})
+	}
+}
+
+// refusesEverything checks that nothing is done that asks for a sandbox, that the
+// error says in one sentence why and what to do, and that the rest works.
+func (m *machine) refusesEverything() {
+	m.t.Helper()
+	for _, text := range []string{"sandbox intent cannot be enforced on this executor: ", "; allow user namespaces to this program ("} {
+		m.refuses(m.workspaceWrite(), -32602, text)
+		m.wants(-32603, text, "fs/writeFile", object{"path": uri(m.ws + "/x"), "dataBase64": "", "sandbox": m.workspaceWrite()})
+	}
+	if strings.ContainsAny(m.info.Sandbox.Reason, "\n") || strings.Contains(m.info.Sandbox.Reason, ". ") {
+		m.t.Errorf("%q is more than a sentence", m.info.Sandbox.Reason)
+	}
+	if _, err := os.Lstat(m.ws + "/x"); err == nil {
+		m.t.Error("the file is written")
+	}
+	// What needs no confinement goes on to work.
+	if p := m.run(command{argv: []string{"/bin/true"}}); p.exit.ExitCode != 0 || p.sandboxType != "none" {
+		m.t.Errorf("%+v %s", p.exit, p.sandboxType)
+	}
+	disabled := object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}
+	if p := m.run(command{argv: []string{"/bin/sh", "-c", "echo sandbox; exit 1"}, sandbox: disabled}); p.sandboxType != "linuxSeccomp" || !p.exit.SandboxDenied {
+		m.t.Errorf("%+v %s", p.exit, p.sandboxType)
 	}
 }
 
