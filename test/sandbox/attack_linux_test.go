@@ -116,6 +116,7 @@ var attacks = map[string][]attempt{
 	"restricted": slices.Concat(fileAttacks, processAttacks, nestedAttacks, networkAttacks),
 	"enabled":    slices.Concat(openNetworkAttacks, nestedAttacks),
 	"alone":      networkAttacks[:4],
+	"container":  containerAttacks,
 	"denied":     deniedAttacks,
 	"hidden":     hiddenAttacks,
 }

@@ -47,6 +47,7 @@ type machine struct {
 
 	inside  *syscall.SysProcAttr // of the server's process; nil: its user alone
 	through []string             // what the program does before it serves; nil: nothing
+	pid     int                  // of the server, where it runs
 }
 
 type environment struct {
@@ -230,6 +231,7 @@ func (m *machine) start() {
 		m.cmd.ExtraFiles = append(m.cmd.ExtraFiles, forgotten)
 	}
 	m.must(m.cmd.Start())
+	m.pid = m.cmd.Process.Pid
 	go m.read(stdout)
 	m.t.Cleanup(m.stop)
 	var hello struct{ EnvironmentInfo environment }

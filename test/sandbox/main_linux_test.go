@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 		case "without-namespaces":
 			fmt.Fprintln(os.Stderr, withoutNamespaces(os.Args[2:]))
 			os.Exit(1)
+		case "contained":
+			fmt.Fprintln(os.Stderr, becomeContained(os.Args[2], os.Args[3] == "profile", os.Args[4:]))
+			os.Exit(1)
 		case "namespaces":
 			if err := inNamespaces(os.Args[2]); err != nil {
 				fmt.Fprintln(os.Stderr, err)

@@ -57,7 +57,7 @@ func TestAttacks(t *testing.T) {
 func (m *machine) attack(t *testing.T, list, program string, sandbox any, tty bool, port int) {
 	t.Helper()
 	p := m.run(command{tty: tty, sandbox: sandbox, argv: []string{
-		program, "attack", list, m.base, strconv.Itoa(m.cmd.Process.Pid), strconv.Itoa(port),
+		program, "attack", list, m.base, strconv.Itoa(m.pid), strconv.Itoa(port),
 	}})
 	judge(t, attacks[list], m.written(p))
 	if p.sandboxType != "linuxSeccomp" || p.exit.ExitCode != 0 || p.exit.SandboxDenied {

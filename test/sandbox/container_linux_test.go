@@ -1,0 +1,184 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/seccomp"
+)
+
+// becomeContained becomes a program in what container engines make for an ordinary
+// user without capabilities: another root directory with little in it, a /proc
+// that is hidden in part and cannot be written, and no way to more rights. With
+// profile, namespaces are refused as well, as by the default seccomp profiles.
+func becomeContained(base string, profile bool, argv []string) error {
+	runtime.LockOSThread()
+	root := filepath.Join(base, "root")
+	step := func(what string, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	}
+	return errors.Join(
+		step("mounts", containerRoot(root, base)),
+		step("/dev", containerDevices(root)),
+		step("/proc", containerProc(root)),
+		step("chdir", unix.Chdir(root)),
+		step("pivot_root", unix.PivotRoot(".", ".")),
+		step("umount", unix.Unmount(".", unix.MNT_DETACH)),
+		step("rights", containerRights(profile)),
+		step("chdir", unix.Chdir(base)),
+		step("exec", unix.Exec(argv[0], argv, os.Environ())))
+}
+
+// bind mounts what is at a path at another one, to be read or to be written.
+func bind(from, to string, flags uintptr) error {
+	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("%s: %w", to, err)
+	}
+	if flags == 0 {
+		return nil
+	}
+	return unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|flags, "")
+}
+
+func containerRoot(root, base string) error {
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=0755"); err != nil {
+		return err
+	}
+	for _, name := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/sys"} {
+		if target, err := os.Readlink(name); err == nil {
+			if err := os.Symlink(target, root+name); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := os.Stat(name); err != nil {
+			continue
+		}
+		if err := errors.Join(os.Mkdir(root+name, 0o755), bind(name, root+name, unix.MS_RDONLY)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		os.MkdirAll(root+base, 0o755), bind(base, root+base, 0),
+		os.Mkdir(root+"/tmp", 0o755), unix.Mount("tmpfs", root+"/tmp", "tmpfs", unix.MS_NOSUID, "mode=1777"))
+}
+
+func containerDevices(root string) error {
+	dev := root + "/dev"
+	err := errors.Join(
+		os.Mkdir(dev, 0o755), unix.Mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID, "mode=0755"),
+		os.Mkdir(dev+"/pts", 0o755), unix.Mount("devpts", dev+"/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=0620"),
+		os.Mkdir(dev+"/shm", 0o755), unix.Mount("tmpfs", dev+"/shm", "tmpfs", 0, "mode=1777"),
+		os.Symlink("pts/ptmx", dev+"/ptmx"), os.Symlink("/proc/self/fd", dev+"/fd"))
+	for _, name := range []string{"/null", "/zero", "/full", "/random", "/urandom", "/tty"} {
+		err = errors.Join(err, os.WriteFile(dev+name, nil, 0o666), bind("/dev"+name, dev+name, 0))
+	}
+	return err
+}
+
+func containerProc(root string) error {
+	proc := root + "/proc"
+	err := errors.Join(os.Mkdir(proc, 0o755), unix.Mount("proc", proc, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
+	for _, name := range []string{"/kcore", "/keys", "/timer_list"} { // hidden
+		if _, missing := os.Lstat(proc + name); missing == nil {
+			err = errors.Join(err, bind("/dev/null", proc+name, 0))
+		}
+	}
+	for _, name := range []string{"/bus", "/fs", "/irq", "/sys", "/sysrq-trigger"} {
+		if _, missing := os.Lstat(proc + name); missing == nil {
+			err = errors.Join(err, bind(proc+name, proc+name, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC))
+		}
+	}
+	return err
+}
+
+func containerRights(profile bool) error {
+	for capability := range uintptr(unix.CAP_LAST_CAP + 1) {
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // the kernel may not know it
+	}
+	err := errors.Join(
+		unix.Setgroups(nil), unix.Setresgid(61234, 61234, 61234), unix.Setresuid(61234, 61234, 61234),
+		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	if err == nil && profile {
+		err = seccomp.Install(seccomp.Filter(false, true))
+	}
+	return err
+}
+
+// containerAttacks are the core of what is tried elsewhere. The kernel allows no
+// other /proc than the container's, in which the server is process 1; it can be
+// seen, but not touched. To send signals, process 1 is the sandbox's own.
+var containerAttacks = append(slices.DeleteFunc(
+	slices.Concat(fileAttacks, processAttacks, nestedAttacks, networkAttacks),
+	func(a attempt) bool {
+		return slices.Contains([]string{"16 see a process outside", "16 signal a process outside", "18 open /proc/1/mem"}, a.name)
+	}),
+	attempt{"16 touch a process outside", "EROFS EACCES", func(*attacker) error { return write("/proc/1/oom_score_adj") }},
+	attempt{"17 memory of a process outside", "EACCES", func(*attacker) error { return read("/proc/1/mem") }},
+	attempt{"17 write the memory of a process outside", "EROFS EACCES", func(*attacker) error { return write("/proc/1/mem") }},
+)
+
+// newContained starts a server in a container.
+func newContained(t *testing.T, means, profile string) *machine {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make the container")
+	}
+	m := prepareMachine(t, user{"ordinary", 61234}, means)
+	m.must(os.Mkdir(filepath.Join(m.base, "root"), 0o755))
+	m.inside = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
+	m.through = []string{"contained", m.base, profile}
+	m.start()
+	m.pid = 1 // in there
+	return m
+}
+
+// TestContainer has a server in a container without privileges, where user
+// namespaces are allowed, and where they are not.
+func TestContainer(t *testing.T) {
+	t.Run("allowed", func(t *testing.T) {
+		t.Parallel()
+		m := newContained(t, "", "unconfined")
+		if m.info.Sandbox.Means != "userNamespace" {
+			t.Fatalf("%+v", m.info.Sandbox)
+		}
+		before := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git"))
+		for _, tty := range []bool{false, true} {
+			m.attack(t, "container", m.program, m.workspaceWrite(), tty, 0)
+		}
+		m.says(m.policy("restricted", special("minimal", "read"), special("project_roots", "write")),
+			[2]string{"touch x", "done"}, [2]string{"cat " + m.outside + "/file", "No such file"}, [2]string{"touch .git/x", "Read-only file system"})
+		m.says(m.workspaceWrite(at(m.outside, "deny")), [2]string{"ls " + m.outside, "Permission denied"})
+		write := object{"path": uri(m.outside + "/new"), "dataBase64": "", "sandbox": m.workspaceWrite()}
+		m.wants(-32603, "Read-only file system (os error 30)", "fs/writeFile", write)
+		write["path"] = uri(m.ws + "/new")
+		m.wants(0, "", "fs/writeFile", write)
+		if after := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git")); after != before {
+			t.Errorf("the attacks have left\n%s\nof\n%s", after, before)
+		}
+		m.clean(m.ws)
+	})
+	t.Run("refused", func(t *testing.T) {
+		t.Parallel()
+		m := newContained(t, "", "profile")
+		if m.info.Sandbox.Means != "none" || !strings.Contains(m.info.Sandbox.Reason, "in a container: a seccomp profile") {
+			t.Fatalf("%+v", m.info.Sandbox)
+		}
+		m.refusesEverything()
+		t.Log(m.info.Sandbox.Reason)
+	})
+}
