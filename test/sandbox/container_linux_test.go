@@ -18,9 +18,10 @@ import (
 
 // becomeContained becomes a program in what container engines make for an ordinary
 // user without capabilities: another root directory with little in it, a /proc
-// that is hidden in part and cannot be written, and no way to more rights. With
-// profile, namespaces are refused as well, as by the default seccomp profiles.
-func becomeContained(base string, profile bool, argv []string) error {
+// that is hidden in part and cannot be written, and no way to more rights. In the
+// kind "profile" namespaces are refused as well, as by the default seccomp
+// profiles; in the kind "root" the user is root, without capabilities either.
+func becomeContained(base, kind string, argv []string) error {
 	runtime.LockOSThread()
 	root := filepath.Join(base, "root")
 	step := func(what string, err error) error {
@@ -36,7 +37,7 @@ func becomeContained(base string, profile bool, argv []string) error {
 		step("chdir", unix.Chdir(root)),
 		step("pivot_root", unix.PivotRoot(".", ".")),
 		step("umount", unix.Unmount(".", unix.MNT_DETACH)),
-		step("rights", containerRights(profile)),
+		step("rights", containerRights(kind)),
 		step("chdir", unix.Chdir(base)),
 		step("exec", unix.Exec(argv[0], argv, os.Environ())))
 }
@@ -107,14 +108,20 @@ func containerProc(root string) error {
 	return err
 }
 
-func containerRights(profile bool) error {
+func containerRights(kind string) error {
 	for capability := range uintptr(unix.CAP_LAST_CAP + 1) {
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // the kernel may not know it
 	}
+	id := 61234
+	if kind == "root" {
+		id = 0
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
 	err := errors.Join(
-		unix.Setgroups(nil), unix.Setresgid(61234, 61234, 61234), unix.Setresuid(61234, 61234, 61234),
-		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-	if err == nil && profile {
+		unix.Setgroups(nil), unix.Setresgid(id, id, id), unix.Setresuid(id, id, id),
+		unix.Capset(&header, &none[0]), unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	if err == nil && kind == "profile" {
 		err = seccomp.Install(seccomp.Filter(false, true))
 	}
 	return err
@@ -134,14 +141,18 @@ var containerAttacks = append(slices.DeleteFunc(
 )
 
 // newContained starts a server in a container.
-func newContained(t *testing.T, means, profile string) *machine {
+func newContained(t *testing.T, kind string) *machine {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make the container")
 	}
-	m := prepareMachine(t, user{"ordinary", 61234}, means)
+	u := user{"ordinary", 61234}
+	if kind == "root" {
+		u = user{"root", 0}
+	}
+	m := prepareMachine(t, u, "")
 	m.must(os.Mkdir(filepath.Join(m.base, "root"), 0o755))
 	m.inside = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
-	m.through = []string{"contained", m.base, profile}
+	m.through = []string{"contained", m.base, kind}
 	m.start()
 	m.pid = 1 // in there
 	return m
@@ -152,7 +163,7 @@ func newContained(t *testing.T, means, profile string) *machine {
 func TestContainer(t *testing.T) {
 	t.Run("allowed", func(t *testing.T) {
 		t.Parallel()
-		m := newContained(t, "", "unconfined")
+		m := newContained(t, "unconfined")
 		if m.info.Sandbox.Means != "userNamespace" {
 			t.Fatalf("%+v", m.info.Sandbox)
 		}
@@ -172,13 +183,17 @@ func TestContainer(t *testing.T) {
 		}
 		m.clean(m.ws)
 	})
-	t.Run("refused", func(t *testing.T) {
-		t.Parallel()
-		m := newContained(t, "", "profile")
-		if m.info.Sandbox.Means != "none" || !strings.Contains(m.info.Sandbox.Reason, "in a container: a seccomp profile") {
-			t.Fatalf("%+v", m.info.Sandbox)
-		}
-		m.refusesEverything()
-		t.Log(m.info.Sandbox.Reason)
-	})
+	for kind, why := range map[string]string{
+		"profile": "user namespaces: the kernel refuses to start a program in namespaces of its own",
+		"root":    "user namespaces: the kernel refuses namespaces to root without capabilities, but not to other users",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			m := newContained(t, kind)
+			if m.info.Sandbox.Means != "none" || !strings.Contains(m.info.Sandbox.Reason, why) {
+				t.Fatalf("%+v, want %q", m.info.Sandbox, why)
+			}
+			m.refusesEverything()
+		})
+	}
 }

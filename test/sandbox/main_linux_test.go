@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, withoutNamespaces(os.Args[2:]))
 			os.Exit(1)
 		case "contained":
-			fmt.Fprintln(os.Stderr, becomeContained(os.Args[2], os.Args[3] == "profile", os.Args[4:]))
+			fmt.Fprintln(os.Stderr, becomeContained(os.Args[2], os.Args[3], os.Args[4:]))
 			os.Exit(1)
 		case "namespaces":
 			if err := inNamespaces(os.Args[2]); err != nil {
