@@ -51,6 +51,8 @@ func TestResolve(t *testing.T) {
 		"nested":          {[]protocol.FileEntry{root, project, at("ws/a", read), at("ws/a/b", write)}, nil, protectedWS + ", r ws/a, w ws/a/b, r ws/a/b/.agents?, r ws/a/b/.aws?, r ws/a/b/.codex?, r ws/a/b/.git?"},
 		"deep":            {[]protocol.FileEntry{root, project, at("ws/a/b/c", deny), at("ws/a/y.env", read)}, nil, protectedWS + ", w ws/a, r ws/a/y.env, w ws/a/b, h ws/a/b/c"},
 		"root in root":    {[]protocol.FileEntry{root, project, at("ws/a/b", write)}, nil, protectedWS + ", w ws/a, w ws/a/b, r ws/a/b/.agents?, r ws/a/b/.aws?, r ws/a/b/.codex?, r ws/a/b/.git?"},
+		"on the way":      {[]protocol.FileEntry{root, project, at("ws/a/b", deny)}, nil, protectedWS + ", w ws/a, h ws/a/b"},
+		"a root below":    {[]protocol.FileEntry{root, at("", write), at("ws/a/b", write), at("ws", read)}, nil, "r .agents?, r .aws?, r .codex?, r .git?, w " + dir + ", r ws, w ws/a/b, r ws/a/b/.agents?, r ws/a/b/.aws?, r ws/a/b/.codex?, r ws/a/b/.git?"},
 		"below denied":    {[]protocol.FileEntry{root, at("ws", deny), at("ws/a", read)}, nil, "h ws"},
 		"pattern":         {[]protocol.FileEntry{root, project, {Access: deny, Pattern: "**/*.env"}}, nil, protectedWS + ", h ws/x.env, h ws/a/y.env"},
 		"a .git file":     {[]protocol.FileEntry{root, at("other", write)}, nil, "w other, r other/.agents?, r other/.aws?, r other/.codex?, r other/.git, r other/meta?"},

@@ -58,17 +58,17 @@ func TestPolicies(t *testing.T) {
 			m.says(m.policy("restricted", special("root", "read"), at(file, "write")),
 				[2]string{"echo new >" + file, "done"}, [2]string{"touch " + m.outside + "/x", readOnly})
 		})
-		t.Run("nested", func(t *testing.T) {
+		t.Run("nested", func(t *testing.T) { // row 38
 			m.mkdir(filepath.Join(m.ws, "a/b/c"))
 			a := filepath.Join(m.ws, "a")
 			m.says(m.policy("restricted", special("root", "read"), special("project_roots", "write"), at(a, "read"), at(a+"/b", "write"), at(a+"/b/c", "deny")),
 				[2]string{"touch x", "done"}, [2]string{"touch a/x", readOnly}, [2]string{"touch a/b/x", "done"}, [2]string{"ls a/b/c", denied})
 		})
-		t.Run("the same path twice", func(t *testing.T) {
+		t.Run("the same path twice", func(t *testing.T) { // row 38
 			m.says(m.policy("restricted", special("root", "read"), at(m.ws, "read"), at(m.ws, "write")), [2]string{"touch x", "done"})
 			m.says(m.policy("restricted", special("root", "read"), at(m.outside, "write"), at(m.outside, "deny")), [2]string{"ls " + m.outside, denied})
 		})
-		t.Run("deny", func(t *testing.T) {
+		t.Run("deny", func(t *testing.T) { // row 36
 			m.write(filepath.Join(m.ws, "dir/secret.env"), "secret")
 			m.must(os.Symlink(m.outside, filepath.Join(m.base, "alias")))
 			m.says(m.workspaceWrite(at(m.outside, "deny"), glob("**/*.env"), project("hidden/deep", "deny")),
@@ -76,7 +76,7 @@ func TestPolicies(t *testing.T) {
 				[2]string{"cat " + m.ws + "/../outside/file", denied}, [2]string{"cat dir/secret.env", denied},
 				[2]string{"ln dir/secret.env got", "cross-device"}, [2]string{"mkdir hidden", "File exists"}, [2]string{"cat dir/../file", "old"})
 		})
-		t.Run("minimal", func(t *testing.T) {
+		t.Run("minimal", func(t *testing.T) { // row 37
 			m.says(m.policy("restricted", special("minimal", "read"), special("project_roots", "write")),
 				[2]string{"touch x", "done"}, [2]string{"cat " + file, "No such file"}, [2]string{"ls /root", "No such file"},
 				[2]string{"ls " + m.state, "No such file"}, [2]string{"touch /x", readOnly}, [2]string{"touch .git/x", readOnly},
@@ -89,14 +89,32 @@ func TestPolicies(t *testing.T) {
 			delete(sandbox, "workspaceRoots")
 			m.says(sandbox, [2]string{"touch x", "done"}, [2]string{"touch .git/x", readOnly})
 		})
-		t.Run("a .git file", func(t *testing.T) {
+		t.Run("a .git file", func(t *testing.T) { // row 12
 			tree := filepath.Join(m.base, "tree")
 			m.mkdir(filepath.Join(tree, "meta"))
 			m.write(filepath.Join(tree, ".git"), "gitdir: meta\n")
 			m.says(m.policy("restricted", special("root", "read"), at(tree, "write")),
 				[2]string{"touch " + tree + "/x", "done"}, [2]string{"touch " + tree + "/meta/x", readOnly}, [2]string{"echo >" + tree + "/.git", readOnly})
 		})
-		t.Run("links", func(t *testing.T) {
+		t.Run("directories on the way", func(t *testing.T) { // rows 12, 14 and 36
+			// What may be renamed must not be what leads to something protected: it
+			// would be missing at its place afterwards, and somebody else's there.
+			const busy = "Device or resource busy"
+			outer := filepath.Join(m.base, "outer")
+			m.mkdir(filepath.Join(outer, "deep/meta"))
+			m.mkdir(filepath.Join(outer, "way/ws/.git"))
+			m.mkdir(filepath.Join(outer, "some/secret"))
+			m.write(filepath.Join(outer, ".git"), "gitdir: deep/meta\n")
+			sandbox := m.policy("restricted", special("root", "read"), at(outer, "write"), at(outer+"/way/ws", "write"), at(outer+"/some/secret", "deny"))
+			for _, name := range []string{"deep", "way", "way/ws", "some"} {
+				m.says(sandbox, [2]string{"mv " + outer + "/" + name + " " + outer + "/moved", busy})
+			}
+			m.says(sandbox,
+				[2]string{"touch " + outer + "/way/x", "done"}, [2]string{"mv " + outer + "/way/x " + outer + "/way/y", "done"},
+				[2]string{"mv " + outer + "/way/y " + outer + "/y", "done"}, [2]string{"touch " + outer + "/way/ws/.git/x", readOnly})
+			m.clean(outer, outer+"/way", outer+"/way/ws")
+		})
+		t.Run("links", func(t *testing.T) { // row 13
 			for name, target := range map[string]string{"live": m.outside, "dangling": "/none"} {
 				tree := filepath.Join(m.base, name)
 				m.mkdir(tree)
@@ -107,7 +125,7 @@ func TestPolicies(t *testing.T) {
 			m.refuses(m.workspaceWrite(project("trap", "write")), -32602, "crosses writable symlink")
 			m.refuses(m.workspaceWrite(project("trap/x", "read")), -32602, "crosses writable symlink")
 		})
-		t.Run("TMPDIR", func(t *testing.T) {
+		t.Run("TMPDIR", func(t *testing.T) { // row 47
 			sandbox := m.policy("restricted", special("root", "read"), special("tmpdir", "write"))
 			link := filepath.Join(m.base, "tmplink")
 			m.must(os.Symlink(m.outside, link))
