@@ -166,6 +166,16 @@ var fileAttacks = []attempt{
 	{"15 /proc/1/root", "EROFS EACCES", func(a *attacker) error { return create("/proc/1/root" + a.out("new")) }},
 	{"15 /proc/1/cwd", "EACCES", func(a *attacker) error { return create("/proc/1/cwd/new") }},
 	{"28 mknod", "EPERM", func(a *attacker) error { return unix.Mknod(a.in("disk"), unix.S_IFBLK|0o666, 0x800) }},
+	{"28 other devices", "allowed", func(*attacker) error {
+		harmless := "null zero full random urandom tty ptmx pts shm console fd stdin stdout stderr core .exec-server"
+		entries, err := os.ReadDir("/dev")
+		for _, entry := range entries {
+			if !slices.Contains(strings.Fields(harmless), entry.Name()) {
+				return fmt.Errorf("there is %s", entry.Name())
+			}
+		}
+		return err
+	}},
 	{"28 /dev/mem", "ENOENT", func(a *attacker) error { return write("/dev/mem") }},
 	{"28 open_by_handle_at", "EPERM", func(a *attacker) error {
 		handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, a.in("file"), 0)
@@ -252,6 +262,12 @@ var processAttacks = []attempt{
 		return call(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<40, text("x"))
 	}},
 	{"30 TIOCLINUX", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCLINUX, text("\x02")) }},
+	{"30 /dev/tty without a terminal", "ENXIO", func(*attacker) error {
+		if _, err := unix.IoctlGetTermios(0, unix.TCGETS); err == nil {
+			return unix.ENXIO // there is one
+		}
+		return write("/dev/tty")
+	}},
 	{"31 other descriptors", "allowed", func(a *attacker) error {
 		own, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {

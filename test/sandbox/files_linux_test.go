@@ -32,7 +32,7 @@ func TestFiles(t *testing.T) {
 		m.must(os.Symlink(m.outside, filepath.Join(m.ws, "link")))
 		m.must(os.Symlink(".git", filepath.Join(m.ws, "git")))
 		before := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git"))
-		t.Run("changes", func(t *testing.T) {
+		t.Run("changes", func(t *testing.T) { // row 40
 			edit := func(code int, text, method, path string, more object) {
 				params := object{"path": path, "sandbox": sandbox}
 				for name, value := range more {
@@ -61,7 +61,7 @@ func TestFiles(t *testing.T) {
 			copied(-32603, ws("dir"), ws("link/copy"))
 			copied(-32603, ws("file"), ws(".git/copy"))
 		})
-		t.Run("handles", func(t *testing.T) {
+		t.Run("handles", func(t *testing.T) { // row 42
 			open := func(code int, path string) {
 				m.wants(code, "", "fs/open", object{"handleId": "h", "path": path, "mode": "replace", "sandbox": sandbox})
 			}
@@ -74,8 +74,19 @@ func TestFiles(t *testing.T) {
 			m.must(os.Symlink(filepath.Join(m.outside, "file"), filepath.Join(m.ws, "swapped")))
 			m.wants(0, "", "fs/writeBlock", object{"handleId": "h", "offset": 0, "chunk": hello})
 			m.wants(0, "", "fs/close", object{"handleId": "h"})
+			// Nor does it matter what becomes of the root.
+			open(0, ws("kept"))
+			m.must(os.Rename(m.ws, m.ws+".old"))
+			m.must(os.Symlink(m.outside, m.ws))
+			m.wants(0, "", "fs/writeBlock", object{"handleId": "h", "offset": 0, "chunk": hello})
+			m.wants(0, "", "fs/close", object{"handleId": "h"})
+			m.must(os.Remove(m.ws))
+			m.must(os.Rename(m.ws+".old", m.ws))
+			if text, err := os.ReadFile(filepath.Join(m.ws, "kept")); string(text) != "hello" {
+				t.Errorf("%q, %v", text, err)
+			}
 		})
-		t.Run("hidden", func(t *testing.T) {
+		t.Run("hidden", func(t *testing.T) { // row 41
 			minimal := m.policy("enabled", special("minimal", "read"), special("project_roots", "write"), project("dir", "deny"))
 			for _, method := range []string{"fs/readFile", "fs/getMetadata", "fs/readDirectory", "fs/canonicalize"} {
 				m.wants(-32004, "", method, object{"path": out("file"), "sandbox": minimal})
@@ -85,6 +96,16 @@ func TestFiles(t *testing.T) {
 			m.wants(-32004, "", "fs/open", object{"handleId": "x", "path": out("file"), "sandbox": minimal})
 			m.wants(-32600, "Permission denied", "fs/readDirectory", object{"path": ws("dir"), "sandbox": minimal})
 			m.wants(-32600, "Permission denied", "fs/readFile", object{"path": ws("dir/x"), "sandbox": minimal})
+			for _, method := range []string{"fs/getMetadata", "fs/canonicalize", "fs/open"} {
+				m.wants(-32600, "Permission denied", method, object{"handleId": "x", "path": ws("dir/x"), "sandbox": minimal})
+			}
+			denied := m.policy("enabled", special("root", "read"), special("project_roots", "write"), project("file", "deny"))
+			m.wants(-32600, "Permission denied", "fs/readFile", object{"path": ws("file"), "sandbox": denied})
+			m.wants(-32600, "Permission denied", "fs/open", object{"handleId": "x", "path": ws("file"), "sandbox": denied})
+			var metadata struct{ Size int }
+			if m.must(m.call("fs/getMetadata", object{"path": ws("file"), "sandbox": denied}, &metadata)); metadata.Size != 0 {
+				t.Errorf("a denied file has the size %d", metadata.Size)
+			}
 			m.wants(-32600, "", "fs/watch", object{"watchId": "w", "path": ws("dir"), "sandbox": minimal})
 			var found struct{ DataBase64 string }
 			m.must(m.call("fs/readFile", object{"path": ws("file"), "sandbox": minimal}, &found))

@@ -97,9 +97,30 @@ func TestLife(t *testing.T) {
 			if got := m.written(p); !strings.Contains(got, "inittrace=1 "+m.outside) || strings.Contains(got, "init internal") {
 				t.Errorf("%q", got)
 			}
+			// Nobody between the server and the command has any environment.
+			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read x"}, sandbox: m.workspaceWrite(), env: map[string]string{"LD_PRELOAD": m.outside + "/none.so"}})
+			m.must(err)
+			m.awaitOutput(p, "ready")
+			launchers, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", m.cmd.Process.Pid))
+			m.must(err)
+			seen := 0
+			for _, list := range launchers {
+				pids, _ := os.ReadFile(list) // the thread may have ended
+				for _, pid := range strings.Fields(string(pids)) {
+					text, err := os.ReadFile("/proc/" + pid + "/environ")
+					if seen++; err == nil && len(text) > 0 {
+						t.Errorf("the launcher has the environment %q", text)
+					}
+				}
+			}
+			if seen == 0 {
+				t.Error("there is no launcher")
+			}
+			m.must(m.call("process/terminate", object{"processId": id}, nil))
+			m.await(p)
 		})
 		t.Run("two commands", func(t *testing.T) { // row 45
-			first, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read x"}, sandbox: m.workspaceWrite()})
+			first, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read x"}, sandbox: m.workspaceWrite(at(m.base, "write"))})
 			m.must(err)
 			second, _, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; while test -z \"$(cat go 2>/dev/null)\"; do sleep 0.01; done; mkdir .codex 2>&1; mkdir .codex/x 2>&1"}, sandbox: m.workspaceWrite()})
 			m.must(err)
@@ -112,7 +133,7 @@ func TestLife(t *testing.T) {
 			if got := m.written(second); !strings.Contains(got, "File exists") || !strings.Contains(got, "Read-only") {
 				t.Errorf("after the other has ended: %q", got)
 			}
-			m.clean(m.ws)
+			m.clean(m.ws, m.base)
 		})
 		t.Run("a user's own", func(t *testing.T) { // row 46
 			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read x"}, sandbox: m.workspaceWrite()})
@@ -168,16 +189,14 @@ func TestLife(t *testing.T) {
 			m.must(err)
 			m.awaitOutput(p, "ready")
 			// Meanwhile somebody makes entries of their own: puts something into one,
-			// puts an empty directory in the place of another, and of a third, which
-			// looks like what is made for a command.
+			// an empty directory in the place of another, and a file of a third.
 			own := func(name string) string { return filepath.Join(m.ws, name) }
 			m.must(os.Chmod(own(".codex"), 0o755))
 			m.write(own(".codex/config"), "mine")
-			for name, mode := range map[string]os.FileMode{".agents": 0o755, ".aws": 0o555} {
-				m.must(os.Rename(own(name), own(name)+".old")) // its number is not given to the new one
-				m.must(os.Mkdir(own(name), mode))
-				m.own(own(name))
-			}
+			m.must(os.Rename(own(".agents"), own(".agents.old")))
+			m.mkdir(own(".agents"))
+			m.must(os.Remove(own(".aws")))
+			m.write(own(".aws"), "mine")
 			m.kill()
 			eventually(t, "something has survived the server", func() bool { return !alive(t, sleep[6:]) })
 			m.start() // finds what the other has left
@@ -190,7 +209,6 @@ func TestLife(t *testing.T) {
 					t.Error(err)
 				}
 				m.must(os.RemoveAll(own(name)))
-				m.must(os.RemoveAll(own(name) + ".old"))
 			}
 		})
 		t.Run("killed server with nobody about", func(t *testing.T) { // row 46
