@@ -166,7 +166,11 @@ func (l *Launch) Wait(pid int) (Started, error) {
 // begin gives the launcher what it waits for.
 func (l *Launch) begin(pid int) error {
 	if l.ownIDs {
-		if err := mapIDs(pid); err != nil {
+		err := mapIDs(pid)
+		if errors.Is(err, syscall.EPERM) && os.Geteuid() == 0 { // without SETFCAP
+			return errors.New("the kernel refuses namespaces to root without capabilities, but not to other users")
+		}
+		if err != nil {
 			return fmt.Errorf("map the ids of the launcher's user namespace: %w", err)
 		}
 	}

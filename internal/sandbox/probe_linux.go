@@ -170,8 +170,6 @@ func ExplainStart(err error) error {
 	switch {
 	case errno == syscall.ENOSPC:
 		return fmt.Errorf("the kernel allows no more user namespaces (sysctl user.max_user_namespaces): %w", errno)
-	case errno == syscall.EPERM && os.Geteuid() == 0 && !(hasCapability(unix.CAP_SETFCAP) && hasCapability(unix.CAP_SETUID)):
-		return fmt.Errorf("the kernel refuses namespaces to root without capabilities, but not to other users: %w", errno)
 	case ok:
 		return fmt.Errorf("the kernel refuses to start a program in namespaces of its own: %w", errno)
 	}
