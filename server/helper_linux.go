@@ -38,10 +38,10 @@ func init() {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == helperArgument:
 		serveInside()
-		os.Exit(0)
+		syscall.Exit(0)
 	case len(os.Args) == 4 && os.Args[1] == openArgument:
 		openInside(os.Args[2], os.Args[3])
-		os.Exit(0)
+		syscall.Exit(0)
 	}
 }
 

@@ -18,7 +18,9 @@ func init() {
 	}
 }
 
-// exitFailed is the code of a launcher whose command was not started.
+// exitFailed is the code of a launcher whose command was not started. Launchers
+// end by syscall.Exit: there is nothing to be done before, and with the race
+// detector they would wait a second.
 const exitFailed = 125
 
 // launch is all that a launcher does. It runs on the first thread, as init does,
@@ -80,7 +82,7 @@ func awaitServer() {
 			return
 		}
 		if err != unix.EINTR {
-			os.Exit(exitFailed)
+			syscall.Exit(exitFailed)
 		}
 	}
 }
@@ -108,7 +110,7 @@ func fail(stage Stage, what string, err error) {
 		f.What += ": " + err.Error()
 	}
 	_ = send(f.append(nil)) // who does not listen sees the exit code
-	os.Exit(exitFailed)
+	syscall.Exit(exitFailed)
 }
 
 // send sends a report, with descriptors. It does not wait: there are three
@@ -179,7 +181,7 @@ func (s *Spec) startAndWait() {
 		fds = append(fds, pidfd)
 	}
 	if err := send([]byte{ReportStarted}, fds...); err != nil {
-		os.Exit(exitFailed) // the server has gone
+		syscall.Exit(exitFailed) // the server has gone
 	}
 	if pidfd >= 0 {
 		_ = unix.Close(pidfd)
@@ -194,9 +196,9 @@ func (s *Spec) startAndWait() {
 	report := binary.LittleEndian.AppendUint32([]byte{ReportEnded}, uint32(status))
 	_ = send(report) // who does not listen sees the exit code
 	if status.Signaled() {
-		os.Exit(128 + int(status.Signal()))
+		syscall.Exit(128 + int(status.Signal()))
 	}
-	os.Exit(status.ExitStatus())
+	syscall.Exit(status.ExitStatus())
 }
 
 // endWithServer ends the launcher when the server lets go of it.
@@ -213,7 +215,7 @@ func wait(command int) (status syscall.WaitStatus) {
 		switch {
 		case err == syscall.EINTR:
 		case err != nil:
-			os.Exit(exitFailed)
+			syscall.Exit(exitFailed)
 		case pid == command:
 			return status
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,9 +21,9 @@ func init() {
 	if len(os.Args) == 4 && os.Args[1] == ProbeArgument {
 		if problem := probe(os.Args[2], os.Args[3]); problem != "" {
 			_, _ = os.Stdout.WriteString(problem)
-			os.Exit(1)
+			syscall.Exit(1)
 		}
-		os.Exit(0)
+		syscall.Exit(0)
 	}
 }
 
@@ -109,7 +110,7 @@ func init() {
 	}
 	if !errors.Is(err, unix.EACCES) || !errors.Is(openSocket(), unix.EPERM) {
 		_, _ = os.Stdout.WriteString("it does not keep a program from writing a file or opening a socket")
-		os.Exit(1)
+		syscall.Exit(1)
 	}
-	os.Exit(0)
+	syscall.Exit(0)
 }
