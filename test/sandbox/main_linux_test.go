@@ -37,6 +37,12 @@ func TestMain(m *testing.M) {
 				os.Exit(1)
 			}
 			return
+		case "mounts":
+			if err := mounts(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		case "hog":
 			hog()
 			return
