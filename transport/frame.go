@@ -23,7 +23,6 @@ const (
 	maskBit = 0x80
 
 	maxControlBytes = 125
-	maxHeaderBytes  = 14
 )
 
 // frameHeader is the header of a frame; mask is zero in one from a server.

@@ -11,10 +11,7 @@ import (
 // BBR, takes a tenth of the throughput of the loopback interface. Reno does no more
 // than to count, and every kernel lets everybody choose it.
 func hurry(conn net.Conn) {
-	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = secured.NetConn()
-	}
-	tcp, ok := conn.(*net.TCPConn)
+	tcp, ok := belowTLS(conn).(*net.TCPConn)
 	if !ok {
 		return
 	}

@@ -390,10 +390,12 @@ func (w *WebSocket) hangUp() {
 
 // closeSocket goes past TLS, whose own close waits seconds for a peer that does
 // not read.
-func (w *WebSocket) closeSocket() {
-	conn := w.conn
+func (w *WebSocket) closeSocket() { _ = belowTLS(w.conn).Close() }
+
+// belowTLS is the connection that carries another one, or that itself.
+func belowTLS(conn net.Conn) net.Conn {
 	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = secure.NetConn()
+		return secure.NetConn()
 	}
-	_ = conn.Close()
+	return conn
 }

@@ -12,9 +12,6 @@ import (
 	"execserver/internal/sandbox/launcher"
 )
 
-// shim is where this program is in what bubblewrap makes.
-const shim = "/dev/.exec-server"
-
 // bubblewrap makes the start one of bubblewrap, which makes the mounts and
 // becomes this program as a launcher, which looks at them and does the rest.
 func (c *Confinement) bubblewrap(l *Launch) error {
@@ -45,7 +42,7 @@ func (c *Confinement) bubblewrap(l *Launch) error {
 		return err
 	}
 	fd := strconv.Itoa(2 + len(l.Files))
-	l.Path, l.Args = program, []string{"bwrap", "--args", fd, "--", shim, launcher.Argument}
+	l.Path, l.Args = program, []string{"bwrap", "--args", fd, "--", launcher.SelfInside, launcher.Argument}
 	return nil
 }
 
@@ -99,7 +96,7 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 	if err := attach(true); err != nil {
 		return nil, err
 	}
-	add("--ro-bind", self, shim, "--remount-ro", "/dev")
+	add("--ro-bind", self, launcher.SelfInside, "--remount-ro", "/dev")
 	if c.plan.base == launcher.BaseEmpty {
 		add("--remount-ro", "/")
 	}

@@ -85,34 +85,25 @@ func makeTarget(path string) error {
 	return nil
 }
 
-// openParent opens the directory that a target is in.
+// openParent opens the directory that a target is in, by a path that leads over
+// no link. What is confined to a root may put one in place of a directory in there
+// at any time. Not every kernel with bubblewrap has openat2 for that.
 func openParent(path string) (int, error) {
-	fd, err := openReal(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return -1, &fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
-	}
-	return fd, nil
-}
-
-// openReal opens a path that leads over no link. What is confined to a root may
-// put one in place of a directory in there at any time. Not every kernel with
-// bubblewrap has openat2 for that.
-func openReal(path string, flags int) (int, error) {
-	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	names := strings.Split(strings.Trim(path, "/"), "/")
-	for i, name := range names {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	parent := filepath.Dir(path)
+	fd, err := unix.Open("/", flags, 0)
+	for _, name := range strings.Split(strings.Trim(parent, "/"), "/") {
 		if err != nil || name == "" {
 			break
 		}
-		how := unix.O_PATH | unix.O_DIRECTORY
-		if i == len(names)-1 {
-			how = flags
-		}
 		dir := fd
-		fd, err = unix.Openat(dir, name, how|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err = unix.Openat(dir, name, flags, 0)
 		_ = unix.Close(dir)
 	}
-	return fd, err
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: parent, Err: err}
+	}
+	return fd, nil
 }
 
 var errGone = errors.New("it has been removed")
@@ -120,7 +111,12 @@ var errGone = errors.New("it has been removed")
 // lockTarget locks a directory if it is one that was made to be a target; nil if
 // it is not.
 func lockTarget(path string) (*target, error) {
-	fd, err := openReal(path, unix.O_RDONLY|unix.O_DIRECTORY)
+	name, fd := filepath.Base(path), -1
+	parent, err := openParent(path)
+	if err == nil {
+		defer unix.Close(parent)
+		fd, err = unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
 	if errors.Is(err, unix.ENOENT) {
 		return nil, errGone
 	}
@@ -137,7 +133,7 @@ func lockTarget(path string) (*target, error) {
 		time.Sleep(time.Millisecond)
 		return nil, errGone
 	}
-	if !sameAt(path, dir) {
+	if !sameAt(parent, name, dir) {
 		_ = dir.Close()
 		return nil, errGone
 	}
@@ -154,14 +150,11 @@ func isTarget(dir *os.File) bool {
 	return len(names) == 0
 }
 
-// sameAt reports whether a path still leads to an open directory.
-func sameAt(path string, dir *os.File) bool {
-	named, err := os.Lstat(path)
-	if err != nil {
-		return false
-	}
-	open, err := dir.Stat()
-	return err == nil && os.SameFile(named, open)
+// sameAt reports whether a name in a directory still leads to an open one.
+func sameAt(parent int, name string, dir *os.File) bool {
+	var named, open unix.Stat_t
+	return unix.Fstatat(parent, name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(int(dir.Fd()), &open) == nil &&
+		named.Dev == open.Dev && named.Ino == open.Ino
 }
 
 // release gives the target up, and removes it if nobody else uses it and nobody
@@ -193,10 +186,7 @@ func (t *target) remove() {
 		return
 	}
 	defer unix.Close(parent)
-	var named, open unix.Stat_t
-	name := filepath.Base(t.path)
-	if unix.Fstatat(parent, name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstat(int(t.dir.Fd()), &open) == nil &&
-		named.Dev == open.Dev && named.Ino == open.Ino {
+	if name := filepath.Base(t.path); sameAt(parent, name, t.dir) {
 		_ = unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
 	}
 }

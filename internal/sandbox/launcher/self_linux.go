@@ -5,8 +5,8 @@ import "golang.org/x/sys/unix"
 // Self is the Program of a Spec that means this one.
 const Self = "/proc/self/exe"
 
-// selfName is where it is in the new /dev.
-const selfName = ".exec-server"
+// SelfInside is where it is in the new /dev.
+const SelfInside = "/dev/.exec-server"
 
 // cloneSelf copies the mount of this program, to be read. A program is a way to
 // the mount that it was executed from, also for itself, by /proc/self/exe; and
@@ -34,7 +34,7 @@ func (v *view) attachSelf() *failure {
 	if v.self < 0 {
 		return nil
 	}
-	const path = newRoot + "/dev/" + selfName
+	const path = newRoot + SelfInside
 	err := makeFile(unix.AT_FDCWD, path, 0o444)
 	if err == nil {
 		err = v.self.attachAt(path)
@@ -42,6 +42,6 @@ func (v *view) attachSelf() *failure {
 	if err != nil {
 		return &failure{"take this program along", err}
 	}
-	v.spec.Program = "/dev/" + selfName
+	v.spec.Program = SelfInside
 	return nil
 }
