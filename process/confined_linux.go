@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"os"
 	"syscall"
 
 	"execserver/internal/sandbox"
@@ -15,30 +16,28 @@ type confined struct {
 	launch      *sandbox.Launch
 }
 
-// confine makes the start of a child one of a launcher, if it shall be confined.
-func (c *child) confine(cmd command, attr *syscall.ProcAttr, path *string, argv *[]string) (err error) {
+// confine makes the start of a child one of a launcher, if it shall be confined,
+// and returns what the launcher has as descriptors behind its streams.
+func (c *child) confine(cmd command, attr *syscall.ProcAttr, path *string, argv *[]string) (files []*os.File, err error) {
 	if cmd.spec.Sandbox == nil {
-		return nil
+		return nil, nil
 	}
 	if c.confinement, err = cmd.spec.Sandbox(); err != nil || c.confinement == nil {
-		return err
+		return nil, err
 	}
 	c.launch, err = c.confinement.Launch(sandbox.Command{
 		Program: cmd.path, Argv: cmd.argv, Env: cmd.env, Dir: cmd.dir, Terminal: cmd.spec.TTY,
 	})
 	if err != nil {
 		c.release()
-		return &sandbox.PolicyError{Err: err}
+		return nil, &sandbox.PolicyError{Err: err}
 	}
 	*path, *argv = c.launch.Path, c.launch.Args
 	attr.Env, attr.Dir = []string{}, "/"
-	for _, f := range c.launch.Files {
-		attr.Files = append(attr.Files, f.Fd())
-	}
 	c.launch.Attributes(attr.Sys)
 	// A launcher that becomes the program leads the session itself.
 	attr.Sys.Setctty = cmd.spec.TTY && c.launch.Becomes()
-	return nil
+	return c.launch.Files, nil
 }
 
 // explain says why a child could not be started.

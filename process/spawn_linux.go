@@ -2,8 +2,6 @@ package process
 
 import (
 	"os"
-	"runtime"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -18,22 +16,6 @@ type exitNotice struct {
 	pidfd *os.File // in the poller; nil when the kernel has none
 }
 
-// spawnThread runs functions on one thread that never ends: the kernel sends
-// the parent-death signal when the thread that made a child ends, not the
-// process.
-var spawnThread = sync.OnceValue(func() chan<- func() {
-	calls := make(chan func())
-	go runSpawns(calls)
-	return calls
-})
-
-func runSpawns(calls <-chan func()) {
-	runtime.LockOSThread()
-	for f := range calls {
-		f()
-	}
-}
-
 // spawn starts a child as the leader of a session of its own.
 func spawn(c command, t *tree) (*child, error) {
 	ours, theirs, err := makeStreams(c.spec)
@@ -45,7 +27,6 @@ func spawn(c command, t *tree) (*child, error) {
 		return nil, &Error{Program: c.spec.Argv[0], Reason: "its streams", Err: reason(err)}
 	}
 	path, argv := c.path, c.argv
-	pidfd := -1
 	attr := &syscall.ProcAttr{
 		Dir: c.dir,
 		Env: c.env,
@@ -53,25 +34,17 @@ func spawn(c command, t *tree) (*child, error) {
 			Setsid:    true,
 			Setctty:   c.spec.TTY, // of descriptor 0
 			Pdeathsig: syscall.SIGTERM,
-			PidFD:     &pidfd,
 		},
-	}
-	for _, f := range theirs {
-		attr.Files = append(attr.Files, f.Fd())
 	}
 	if t.group != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, t.group.Fd()
 	}
-	if err := ours.confine(c, attr, &path, &argv); err != nil {
+	files, err := ours.confine(c, attr, &path, &argv)
+	if err != nil {
 		ours.close()
 		return nil, err
 	}
-	done := make(chan struct{})
-	spawnThread() <- func() {
-		defer close(done)
-		marked(t.mark, func() { ours.pid, err = syscall.ForkExec(path, argv, attr) })
-	}
-	<-done
+	ours.pid, err = theSpawner().start(path, argv, attr, append(theirs, files...), t.mark)
 	if err != nil {
 		err = ours.explain(c, err)
 		ours.release()
@@ -80,13 +53,10 @@ func spawn(c command, t *tree) (*child, error) {
 	}
 	ours.group = ours.pid
 	if err := ours.awaitStart(c); err != nil {
-		if pidfd >= 0 {
-			_ = syscall.Close(pidfd)
-		}
 		ours.close()
 		return nil, err
 	}
-	if pidfd >= 0 {
+	if pidfd, err := unix.PidfdOpen(ours.pid, 0); err == nil {
 		// Only a descriptor that does not block gets into the poller.
 		_ = unix.SetNonblock(pidfd, true)
 		ours.exit.pidfd = os.NewFile(uintptr(pidfd), "pidfd")

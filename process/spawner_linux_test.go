@@ -1,0 +1,198 @@
+package process_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/seccomp"
+	"execserver/internal/testkit"
+	"execserver/process"
+	"execserver/protocol"
+)
+
+// TestStartsAmongDescriptors: children are started by a thread without the
+// program's descriptors, so that a start does not take the longer the more of
+// them there are. The first thread keeps them, because it stands for the program.
+func TestStartsAmongDescriptors(t *testing.T) {
+	if !inFreshProgram(t, "GOMAXPROCS=1") { // so that the first thread is the nearest one
+		return
+	}
+	files := startAmongFiles(t)
+	tables := descriptorTables(t)
+	if n := tables[fmt.Sprint(os.Getpid())]; n < files {
+		t.Errorf("the first thread has %d descriptors, the program more than %d", n, files)
+	}
+	few := 0
+	for _, n := range tables {
+		if n < 10 {
+			few++
+		}
+	}
+	if few != 1 {
+		t.Errorf("descriptors by thread: %v; one thread should have few", tables)
+	}
+}
+
+// TestStartsWhereTablesAreShared is the same where the kernel grants a thread
+// no table of descriptors of its own.
+func TestStartsWhereTablesAreShared(t *testing.T) {
+	if !inFreshProgram(t, "EXEC_SERVER_TEST=1") {
+		return
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	const load, equal, answer, eperm, allow = 0x20, 0x15, 0x06, 0x50001, 0x7fff0000
+	err := seccomp.Install([]seccomp.Instruction{
+		{Op: load, K: 0},
+		{Op: equal, Jt: 1, K: unix.SYS_UNSHARE},
+		{Op: equal, Jf: 1, K: unix.SYS_CLOSE_RANGE},
+		{Op: answer, K: eperm},
+		{Op: answer, K: allow},
+	})
+	if err != nil {
+		t.Skipf("no filter of system calls: %v", err)
+	}
+	files := startAmongFiles(t)
+	for thread, n := range descriptorTables(t) {
+		if n < files {
+			t.Errorf("thread %s has %d descriptors", thread, n)
+		}
+	}
+}
+
+// TestStartsWithoutProc is the same where a thread could have a table of its
+// own, but not see what is in it.
+func TestStartsWithoutProc(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	if err := unix.Mount("none", "/proc", "tmpfs", 0, ""); err != nil {
+		t.Skipf("cannot hide /proc: %v", err)
+	}
+	startAmongFiles(t)
+}
+
+// inFreshProgram runs the calling test once more, in a program that has not
+// started anything yet, and reports whether this is that program.
+func inFreshProgram(t *testing.T, variable string) bool {
+	t.Helper()
+	const mark = "EXEC_SERVER_TEST_FRESH"
+	if os.Getenv(mark) == t.Name() {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), mark+"="+t.Name(), variable)
+	output, err := cmd.CombinedOutput()
+	t.Logf("in a program of its own:\n%s", output)
+	switch {
+	case err != nil:
+		t.Error(err)
+	case strings.Contains(string(output), "--- SKIP"):
+		t.Skip("see above")
+	}
+	return false
+}
+
+// startAmongFiles starts processes of all kinds while many files are open, checks
+// that they work and that no descriptor stays, and returns the number of files.
+func startAmongFiles(t *testing.T) (files int) {
+	t.Helper()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pipes = 100
+	for range pipes {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	}
+	const starts = 40
+	threads := func() (n int) {
+		for _, fds := range descriptorTables(t) {
+			if fds < 2*pipes {
+				n += fds
+			}
+		}
+		return n
+	}
+	startOne(t, 0)
+	before := threads()
+	var group sync.WaitGroup
+	for i := range starts {
+		group.Go(func() { startOne(t, i) })
+	}
+	group.Wait()
+	if after := threads(); after != before {
+		t.Errorf("after %d starts, what the threads with few descriptors have went from %d to %d", starts, before, after)
+	}
+	// The thread has not kept what was open when it began.
+	_ = writer.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := reader.Read(make([]byte, 1))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err != io.EOF {
+			t.Errorf("reading a pipe whose other end is closed: %v", err)
+		}
+	case <-time.After(testTimeout):
+		t.Error("somebody holds the other end of a pipe that the program has closed")
+	}
+	_ = reader.Close()
+	return 2 * pipes
+}
+
+// startOne starts a process with a terminal or pipes, which must say what it was
+// told, and have no descriptors but its streams.
+func startOne(t *testing.T, i int) {
+	spec := shell("read line; echo got $line; ls /dev/fd/ 2>&1 | tr '\\n' ' '")
+	spec.Dir, spec.PipeStdin, spec.TTY = "/", true, i%2 == 0
+	p, err := process.Start(spec, nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer p.Release()
+	line := fmt.Sprint("line", i)
+	if status, _ := p.Write([]byte(line+"\n"), nil, nil, func(wait func()) { wait() }); status != protocol.WriteAccepted {
+		t.Errorf("write: %v", status)
+	}
+	s := follow(t, p)
+	if !strings.Contains(s.all, "got "+line) || s.code != 0 {
+		t.Errorf("process %d: exit code %d, output %q", i, s.code, s.all)
+	}
+	if _, err := os.Stat("/proc/self"); err == nil && !strings.HasSuffix(s.all, "0 1 2 3 ") { // 3 is the directory
+		t.Errorf("process %d has other descriptors than its streams: %q", i, s.all)
+	}
+}
+
+// descriptorTables counts the descriptors of each thread; none without /proc.
+func descriptorTables(t *testing.T) map[string]int {
+	t.Helper()
+	tables := map[string]int{}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return tables
+	}
+	for _, task := range tasks {
+		fds, err := os.ReadDir("/proc/self/task/" + task.Name() + "/fd")
+		if err == nil && len(fds) > 0 { // else the thread has ended
+			tables[task.Name()] = len(fds)
+		}
+	}
+	return tables
+}
