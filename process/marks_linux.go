@@ -3,6 +3,8 @@ package process
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,18 +55,21 @@ func (o *Ownership) markOf(t *tree) uint64 {
 	return mark
 }
 
-// marked runs spawn such that the child inherits a mark. Spawns do not run at
-// the same time; children that others start meanwhile inherit it, too.
-func marked(mark uint64, spawn func()) {
+// marking is held while children inherit a mark.
+var marking sync.Mutex
+
+// markedForkExec is syscall.ForkExec for a child that inherits a mark; children
+// that others start meanwhile inherit it, too.
+func markedForkExec(c *spawnCall) (pid int, err error) {
 	var old unix.Rlimit
-	if mark == 0 || unix.Prlimit(0, rlimitLocks, nil, &old) != nil {
-		spawn()
-		return
+	if c.mark != 0 && unix.Prlimit(0, rlimitLocks, nil, &old) == nil {
+		marking.Lock()
+		defer marking.Unlock()
+		limit := unix.Rlimit{Cur: c.mark, Max: old.Max}
+		_ = unix.Prlimit(0, rlimitLocks, &limit, nil) // marksWork has checked that it may
+		defer func() { _ = unix.Prlimit(0, rlimitLocks, &old, nil) }()
 	}
-	limit := unix.Rlimit{Cur: mark, Max: old.Max}
-	_ = unix.Prlimit(0, rlimitLocks, &limit, nil) // marksWork has checked that it may
-	spawn()
-	_ = unix.Prlimit(0, rlimitLocks, &old, nil)
+	return syscall.ForkExec(c.path, c.argv, c.attr)
 }
 
 // readMark reads the mark of a process and reports whether it is one of this

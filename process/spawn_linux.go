@@ -44,7 +44,7 @@ func spawn(c command, t *tree) (*child, error) {
 		ours.close()
 		return nil, err
 	}
-	ours.pid, err = theSpawner().start(path, argv, attr, append(theirs, files...), t.mark)
+	ours.pid, err = theSpawner.start(path, argv, attr, append(theirs, files...), t.mark)
 	if err != nil {
 		err = ours.explain(c, err)
 		ours.release()

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -9,69 +10,134 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// spawner starts children on one thread that never ends: the kernel sends the
+// spawner starts children on threads that never end: the kernel sends the
 // parent-death signal when the thread that made a child ends, not the process.
+// Two are enough as a rule. A program on a file system that does not answer keeps
+// a thread until it does, and there is another one for others.
 //
-// The thread has a table of descriptors of its own where the kernel grants one.
-// A child starts with a copy of its parent's, whose descriptors execve closes
-// one by one: in the program's there are some for each process and connection,
-// and a start would take the longer the more of them there are.
+// The threads have tables of descriptors of their own where the kernel grants
+// them. A child starts with a copy of its parent's, whose descriptors execve
+// closes one by one: in the program's there are some for each process and
+// connection, and a start would take the longer the more of them there are.
 type spawner struct {
-	mu    sync.Mutex // keeps descriptors in the order of calls
-	calls chan func()
-	// gate and door are the two ends of a socket through which descriptors go to
-	// the thread's table: gate is one of the program's, door one of the thread's.
-	// -1: the thread shares the program's table.
+	mu      sync.Mutex
+	threads int
+	own     bool // they have tables of their own
+	// gate and door are the ends of a socket. A message is the number of a call,
+	// and brings the thread that takes it the descriptors for it.
 	gate, door int
+	last       uint32
+	calls      map[uint32]*spawnCall // that no thread has taken yet
 }
 
-// theSpawner is that of the program.
-var theSpawner = sync.OnceValue(func() *spawner {
-	// The next call is there when one is done.
-	s := &spawner{calls: make(chan func(), 4), gate: -1, door: -1}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = spawnThread(s.calls, func() error { return separateTable(pair[1]) })
-		_ = unix.Close(pair[1]) // the thread has it, or nobody needs it
-		if err == nil {
-			s.gate, s.door = pair[0], pair[1]
-			return s
-		}
-		_ = unix.Close(pair[0])
-	}
-	_ = spawnThread(s.calls, func() error { return nil })
-	return s
-})
+const (
+	maxSpawnThreads = 16
+	// spawnPatience is how long a start waits before there is another thread.
+	spawnPatience = 100 * time.Millisecond
+	// maxSpawnFiles is more than any child gets.
+	maxSpawnFiles = 16
+)
 
-// spawnThread has a thread prepare and then run calls; the thread ends when it
-// cannot prepare.
-func spawnThread(calls <-chan func(), prepare func() error) error {
+// theSpawner is that of the program.
+var theSpawner = spawner{calls: make(map[uint32]*spawnCall)}
+
+// spawnCall is what a thread does for a start.
+type spawnCall struct {
+	path  string
+	argv  []string
+	attr  *syscall.ProcAttr
+	fds   []int // those of the child, and that of the control group, if there is one
+	mark  uint64
+	ended func(pid int, err error)
+}
+
+// start starts a child whose descriptors are files, and marks it.
+func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, files []*os.File, mark uint64) (pid int, err error) {
+	if err := s.begin(); err != nil {
+		return 0, err
+	}
+	done := make(chan struct{})
+	c := &spawnCall{path: path, argv: argv, attr: attr, mark: mark, ended: func(p int, e error) {
+		pid, err = p, e
+		close(done)
+	}}
+	for _, f := range files {
+		c.fds = append(c.fds, int(f.Fd()))
+	}
+	if attr.Sys.UseCgroupFD {
+		c.fds = append(c.fds, attr.Sys.CgroupFD)
+	}
+	if err := s.send(c); err != nil {
+		return 0, err
+	}
+	patience := time.AfterFunc(spawnPatience, s.more)
+	<-done
+	patience.Stop()
+	runtime.KeepAlive(files)
+	return pid, err
+}
+
+// begin makes the first threads.
+func (s *spawner) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.threads > 0 {
+		return nil
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("make a socket for the threads that start processes", err)
+	}
+	s.gate, s.door, s.own = pair[0], pair[1], true
+	if s.thread() != nil {
+		s.own = false
+		_ = s.thread()
+	}
+	s.threads = 1
+	if s.thread() == nil { // it forks while the first waits for a program to be loaded
+		s.threads++
+	}
+	return nil
+}
+
+// more makes another thread when calls wait for one.
+func (s *spawner) more() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.calls) > 0 && s.threads < maxSpawnThreads && s.thread() == nil {
+		s.threads++
+	}
+}
+
+// thread makes a thread.
+func (s *spawner) thread() error {
 	prepared := make(chan error)
-	go runSpawns(calls, prepare, prepared)
+	go runSpawns(s, s.own, prepared)
 	return <-prepared
 }
 
-func runSpawns(calls <-chan func(), prepare func() error, prepared chan<- error) {
+func runSpawns(s *spawner, own bool, prepared chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
 		// What others see of a program is what its first thread has, above all the
 		// descriptors in /proc/self. While this goroutine keeps that thread,
 		// another one gets another.
-		prepared <- spawnThread(calls, prepare)
+		prepared <- s.thread()
 		runtime.UnlockOSThread()
 		return
 	}
-	err := prepare()
-	prepared <- err
-	if err != nil {
-		return
+	var err error
+	if own {
+		err = separateTable(s.door)
 	}
-	for f := range calls {
-		f()
+	prepared <- err
+	for err == nil { // else the thread ends
+		s.take(own)
 	}
 }
 
@@ -103,6 +169,8 @@ func separateTable(door int) error {
 		case target == "anon_inode:[eventfd]":
 			wakes = true
 		case fd == 2 || fd == door:
+		case fd < 2: // these numbers are for the streams of children
+			_ = unix.Dup3(door, fd, unix.O_CLOEXEC)
 		default:
 			_ = unix.Close(fd)
 		}
@@ -113,76 +181,80 @@ func separateTable(door int) error {
 	return nil
 }
 
-// start starts a child whose descriptors are files, and marks it.
-func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, files []*os.File, mark uint64) (pid int, err error) {
-	rights := make([]int, 0, 8)
-	for _, f := range files {
-		rights = append(rights, int(f.Fd()))
-	}
-	if attr.Sys.UseCgroupFD {
-		rights = append(rights, attr.Sys.CgroupFD)
-	}
-	done := make(chan struct{})
-	callErr := s.call(rights, func() {
-		defer close(done)
-		if s.door >= 0 {
-			if rights, err = takeRights(s.door, len(rights)); err != nil {
-				return
-			}
-			defer closeAll(rights)
-		}
-		for _, fd := range rights[:len(files)] {
-			attr.Files = append(attr.Files, uintptr(fd))
-		}
-		if attr.Sys.UseCgroupFD {
-			attr.Sys.CgroupFD = rights[len(files)]
-		}
-		marked(mark, func() { pid, err = syscall.ForkExec(path, argv, attr) })
-	})
-	if callErr != nil {
-		return 0, callErr
-	}
-	<-done
-	runtime.KeepAlive(files)
-	return pid, err
-}
-
-// call has the thread run f, for which it sends descriptors.
-func (s *spawner) call(rights []int, f func()) error {
+// send leaves a call to the threads.
+func (s *spawner) send(c *spawnCall) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.gate >= 0 {
-		if err := unix.Sendmsg(s.gate, []byte{0}, unix.UnixRights(rights...), nil, 0); err != nil {
+	s.last++
+	number := s.last
+	s.calls[number] = c
+	s.mu.Unlock()
+	var rights []byte
+	if s.own {
+		rights = unix.UnixRights(c.fds...)
+	}
+	for {
+		err := unix.Sendmsg(s.gate, binary.NativeEndian.AppendUint32(nil, number), rights, nil, 0)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EINTR {
+			s.taken(number)
 			return os.NewSyscallError("pass descriptors on to the thread that starts processes", err)
 		}
 	}
-	s.calls <- f
-	return nil
 }
 
-// takeRights receives the n descriptors of one message.
-func takeRights(door, n int) (fds []int, err error) {
-	oob := make([]byte, unix.CmsgSpace(4*n))
-	for {
-		_, size, _, _, err := unix.Recvmsg(door, make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return nil, os.NewSyscallError("take descriptors over", err)
-		}
-		oob = oob[:size]
-		break
+// taken takes a call off the list.
+func (s *spawner) taken(number uint32) *spawnCall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.calls[number]
+	delete(s.calls, number)
+	return c
+}
+
+// take waits for a call and does what it is for.
+func (s *spawner) take(own bool) {
+	number, oob := make([]byte, 4), make([]byte, unix.CmsgSpace(4*maxSpawnFiles))
+	n, size, _, _, err := unix.Recvmsg(s.door, number, oob, unix.MSG_CMSG_CLOEXEC)
+	if err != nil || n != len(number) {
+		return // EINTR
 	}
+	c := s.taken(binary.NativeEndian.Uint32(number))
+	if !own {
+		c.ended(c.exec(c.fds, own))
+		return
+	}
+	fds, err := parseRights(oob[:size])
+	if err == nil && len(fds) != len(c.fds) {
+		err = fmt.Errorf("the kernel passes on %d of %d descriptors", len(fds), len(c.fds))
+	}
+	pid := 0
+	if err == nil {
+		pid, err = c.exec(fds, own)
+	}
+	closeAll(fds)
+	c.ended(pid, err)
+}
+
+// exec makes the child with its descriptors as the thread has them.
+func (c *spawnCall) exec(fds []int, own bool) (pid int, err error) {
+	if c.attr.Sys.UseCgroupFD {
+		last := len(fds) - 1
+		c.attr.Sys.CgroupFD, fds = fds[last], fds[:last]
+	}
+	for _, fd := range fds {
+		c.attr.Files = append(c.attr.Files, uintptr(fd))
+	}
+	return forkExec(c, own)
+}
+
+func parseRights(oob []byte) ([]int, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
-	if err == nil && len(messages) == 1 {
-		fds, err = unix.ParseUnixRights(&messages[0])
+	if err != nil || len(messages) != 1 {
+		return nil, err
 	}
-	if err == nil && len(fds) != n {
-		closeAll(fds)
-		err = fmt.Errorf("take descriptors over: %d of %d came", len(fds), n)
-	}
-	return fds, err
+	return unix.ParseUnixRights(&messages[0])
 }
 
 func closeAll(fds []int) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,8 +37,66 @@ func TestStartsAmongDescriptors(t *testing.T) {
 			few++
 		}
 	}
-	if few != 1 {
-		t.Errorf("descriptors by thread: %v; one thread should have few", tables)
+	if few != 2 {
+		t.Errorf("descriptors by thread: %v; two threads should have few", tables)
+	}
+	startWhatWasJustWritten(t)
+}
+
+// startWhatWasJustWritten writes programs and starts them at once, all at the
+// same time. The kernel executes no file that somebody may write, as a child that
+// is being started would with a copy of the program's descriptors.
+func startWhatWasJustWritten(t *testing.T) {
+	program, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for j := range 20 {
+				path := fmt.Sprintf("%s/%d-%d", dir, i, j)
+				if err := os.WriteFile(path, program, 0o700); err != nil {
+					t.Error(err)
+					return
+				}
+				p, err := process.Start(process.Spec{Argv: []string{path}, Dir: "/"}, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				<-p.Closed()
+				p.Release()
+			}
+		})
+	}
+	group.Wait()
+}
+
+// TestStartsWithTheLimitOfFiles: children have the program's limit of open files,
+// which the Go runtime raises for the program alone.
+func TestStartsWithTheLimitOfFiles(t *testing.T) {
+	const mark, limit = "EXEC_SERVER_TEST_LIMIT", "487"
+	if os.Getenv(mark) == "" {
+		cmd := exec.Command("/bin/sh", "-c", "ulimit -S -n "+limit+` && exec "$0" "$@"`, os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), mark+"=1")
+		if output, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, output)
+		}
+		return
+	}
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil || own.Cur < own.Max-1 {
+		t.Fatalf("the program's own limit: %+v %v", own, err)
+	}
+	for _, tty := range []bool{false, true} {
+		spec := shell("ulimit -S -n; ulimit -H -n")
+		spec.Dir, spec.TTY = "/", tty
+		want := strings.Fields(fmt.Sprint(limit, " ", own.Max))
+		if s := follow(t, start(t, spec, nil)); !slices.Equal(strings.Fields(s.all), want) {
+			t.Errorf("limits of a child: %q, want %q", s.all, want)
+		}
 	}
 }
 
