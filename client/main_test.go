@@ -111,9 +111,9 @@ func leavesNothing(t *testing.T) {
 	})
 }
 
-// spawnThread is the goroutine that starts children, which lives as long as the
+// spawnThread is a goroutine that starts children, which lives as long as the
 // program.
-var spawnThread = goleak.IgnoreTopFunction("execserver/process.runSpawns")
+var spawnThread = goleak.IgnoreAnyFunction("execserver/process.runSpawns")
 
 // warmUp opens what the program opens once and keeps: the poller and the thread
 // that starts children.

@@ -22,9 +22,8 @@ func TestMain(m *testing.M) {
 	if owning() {
 		runOwning(m)
 	}
-	// The thread that spawns children must live as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("execserver/process.runSpawns"),
-		goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	// The threads that start children live as long as the program.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }
 
 // story is all that a process's log has told.

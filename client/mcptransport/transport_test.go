@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		_ = server.New(nil).ServeOnly(transport.NewStdio(os.Stdin, os.Stdout, 0))
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("execserver/process.runSpawns"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }
 
 // serveMCP offers one tool. A stubborn server does not care for its stdin.
