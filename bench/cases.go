@@ -52,7 +52,7 @@ var cases = []benchCase{
 	{"read file", readFile, readFileFloor},
 	{"write file", writeFile, writeFileFloor},
 	{"metadata", metadata, metadataFloor},
-	{"terminate", terminateMany, nil},
+	{"terminate", terminateMany, terminateFloor},
 	{"memory", memory, nil},
 	{"stalled reader", stalledReader, nil},
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -137,6 +138,44 @@ func spawnFloor(ctx context.Context, m *sample) error {
 		_, err := cmd.Output()
 		return err
 	})
+}
+
+// terminateFloor kills processes and waits for them: all at once, and one by one.
+func terminateFloor(ctx context.Context, m *sample) error {
+	for _, figure := range []struct {
+		name   string
+		atOnce int
+	}{{"1,000 terminated, 64 in flight", terminated}, {"1,000 terminated, one by one", 1}} {
+		cmds, err := sleepers(ctx, terminated)
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		for some := range slices.Chunk(cmds, figure.atOnce) {
+			for _, cmd := range some {
+				err = errors.Join(err, cmd.Process.Kill())
+			}
+			for _, cmd := range some {
+				_ = cmd.Wait() // killed
+			}
+		}
+		if err != nil {
+			return err
+		}
+		m.add(figure.name, "ms", lower, time.Since(begin).Seconds()*1e3)
+	}
+	return nil
+}
+
+func sleepers(ctx context.Context, n int) (cmds []*exec.Cmd, err error) {
+	for range n {
+		cmd := exec.CommandContext(ctx, "/bin/sleep", "10000")
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		cmds = append(cmds, cmd)
+	}
+	return cmds, nil
 }
 
 func readFileFloor(_ context.Context, m *sample) error {
