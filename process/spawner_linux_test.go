@@ -106,25 +106,41 @@ func TestStartsWhereTablesAreShared(t *testing.T) {
 	if !inFreshProgram(t, "EXEC_SERVER_TEST=1") {
 		return
 	}
+	refuse(t, unix.SYS_UNSHARE, unix.SYS_CLOSE_RANGE)
+	files := startAmongFiles(t)
+	for thread, n := range descriptorTables(t) {
+		if n < files {
+			t.Errorf("thread %s has %d descriptors", thread, n)
+		}
+	}
+}
+
+// TestStartsWithoutClone3 is the same where there is no clone3, as in many
+// containers.
+func TestStartsWithoutClone3(t *testing.T) {
+	if !inFreshProgram(t, "EXEC_SERVER_TEST=1") {
+		return
+	}
+	refuse(t, unix.SYS_CLONE3)
+	startAmongFiles(t)
+}
+
+// refuse keeps this program from making two system calls, at most.
+func refuse(t *testing.T, calls ...uint32) {
+	t.Helper()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	const load, equal, answer, eperm, allow = 0x20, 0x15, 0x06, 0x50001, 0x7fff0000
 	err := seccomp.Install([]seccomp.Instruction{
 		{Op: load, K: 0},
-		{Op: equal, Jt: 1, K: unix.SYS_UNSHARE},
-		{Op: equal, Jf: 1, K: unix.SYS_CLOSE_RANGE},
+		{Op: equal, Jt: 1, K: calls[0]},
+		{Op: equal, Jf: 1, K: calls[len(calls)-1]},
 		{Op: answer, K: eperm},
 		{Op: answer, K: allow},
 	})
 	if err != nil {
 		t.Skipf("no filter of system calls: %v", err)
-	}
-	files := startAmongFiles(t)
-	for thread, n := range descriptorTables(t) {
-		if n < files {
-			t.Errorf("thread %s has %d descriptors", thread, n)
-		}
 	}
 }
 
