@@ -40,9 +40,13 @@ func TestStat(t *testing.T) {
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("Stat (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{name, "100"}, procfs.CommandLine(pid)); diff != "" {
-		t.Errorf("CommandLine (-want +got):\n%s", diff)
-	}
+	// A program that is being loaded does not have it yet.
+	testkit.WaitFor(t, 20*time.Second, func() error {
+		if diff := cmp.Diff([]string{name, "100"}, procfs.CommandLine(pid)); diff != "" {
+			return fmt.Errorf("CommandLine (-want +got):\n%s", diff)
+		}
+		return nil
+	})
 
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
