@@ -33,11 +33,16 @@ type spawner struct {
 	gate, door int
 	last       uint32
 	calls      map[uint32]*spawnCall // that no thread has taken yet
+
+	watching bool   // while calls wait, and not for long after that
+	takes    uint64 // how many calls threads have taken
+	seen     uint64 // takes, when watch looked last
 }
 
 const (
 	maxSpawnThreads = 16
-	// spawnPatience is how long a start waits before there is another thread.
+	// spawnPatience is how long starts wait and none begins before there is another
+	// thread.
 	spawnPatience = 100 * time.Millisecond
 	// maxSpawnFiles is more than any child gets.
 	maxSpawnFiles = 16
@@ -75,9 +80,7 @@ func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, file
 	if err := s.send(c); err != nil {
 		return 0, err
 	}
-	patience := time.AfterFunc(spawnPatience, s.more)
 	<-done
-	patience.Stop()
 	runtime.KeepAlive(files)
 	return pid, err
 }
@@ -105,13 +108,18 @@ func (s *spawner) begin() error {
 	return nil
 }
 
-// more makes another thread when calls wait for one.
-func (s *spawner) more() {
+// watch makes another thread when calls wait and no thread takes one.
+func (s *spawner) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.calls) > 0 && s.threads < maxSpawnThreads && s.thread() == nil {
+	if s.watching = len(s.calls) > 0; !s.watching {
+		return
+	}
+	if s.takes == s.seen && s.threads < maxSpawnThreads && s.thread() == nil {
 		s.threads++
 	}
+	s.seen = s.takes
+	time.AfterFunc(spawnPatience, s.watch)
 }
 
 // thread makes a thread.
@@ -187,6 +195,10 @@ func (s *spawner) send(c *spawnCall) error {
 	s.last++
 	number := s.last
 	s.calls[number] = c
+	if !s.watching {
+		s.watching, s.seen = true, s.takes
+		time.AfterFunc(spawnPatience, s.watch)
+	}
 	s.mu.Unlock()
 	var rights []byte
 	if s.own {
@@ -210,6 +222,7 @@ func (s *spawner) taken(number uint32) *spawnCall {
 	defer s.mu.Unlock()
 	c := s.calls[number]
 	delete(s.calls, number)
+	s.takes++
 	return c
 }
 
