@@ -3,8 +3,6 @@ package process
 import (
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"execserver/internal/vfork"
 )
 
@@ -24,9 +22,8 @@ func forkExec(c *spawnCall, own bool) (pid int, err error) {
 	if c.attr.Sys.UseCgroupFD {
 		attr.Cgroup = c.attr.Sys.CgroupFD
 	}
-	var old unix.Rlimit
-	if c.mark != 0 && unix.Prlimit(0, rlimitLocks, nil, &old) == nil {
-		attr.Limits = []vfork.Limit{{Resource: rlimitLocks, Rlimit: vfork.Rlimit{Cur: c.mark, Max: old.Max}}}
+	if limit, err := locksOf(c.mark); err == nil { // another child's, while that one is made by markedForkExec
+		attr.Limits = []vfork.Limit{{Resource: rlimitLocks, Rlimit: vfork.Rlimit(limit)}}
 	}
 	pid, errno, refused := vfork.ForkExec(c.path, c.argv, &attr)
 	switch {

@@ -33,8 +33,8 @@ func NewSeries() uint64 { return 1 + rand.Uint64N(maxSeries) }
 
 // marksWork reports what keeps marks from being set here.
 func marksWork() error {
-	var limit unix.Rlimit
-	if err := unix.Prlimit(0, rlimitLocks, nil, &limit); err != nil {
+	limit, err := locksLimit()
+	if err != nil {
 		return fmt.Errorf("read the limit of file locks: %w", err)
 	}
 	if limit.Max < 1<<63 {
@@ -55,19 +55,34 @@ func (o *Ownership) markOf(t *tree) uint64 {
 	return mark
 }
 
-// marking is held while children inherit a mark.
+// locksLimit is the program's own limit of file locks, read before it is changed
+// for the first time.
+var locksLimit = sync.OnceValues(func() (limit unix.Rlimit, err error) {
+	err = unix.Prlimit(0, rlimitLocks, nil, &limit)
+	return limit, err
+})
+
+// locksOf is the limit of file locks of a child.
+func locksOf(mark uint64) (limit unix.Rlimit, err error) {
+	limit, err = locksLimit()
+	if mark != 0 {
+		limit.Cur = mark
+	}
+	return limit, err
+}
+
+// marking is held while children inherit the limit of file locks.
 var marking sync.Mutex
 
 // markedForkExec is syscall.ForkExec for a child that inherits a mark; children
 // that others start meanwhile inherit it, too.
 func markedForkExec(c *spawnCall) (pid int, err error) {
-	var old unix.Rlimit
-	if c.mark != 0 && unix.Prlimit(0, rlimitLocks, nil, &old) == nil {
-		marking.Lock()
-		defer marking.Unlock()
-		limit := unix.Rlimit{Cur: c.mark, Max: old.Max}
+	own, err := locksLimit()
+	marking.Lock()
+	defer marking.Unlock()
+	if limit, _ := locksOf(c.mark); err == nil && c.mark != 0 {
 		_ = unix.Prlimit(0, rlimitLocks, &limit, nil) // marksWork has checked that it may
-		defer func() { _ = unix.Prlimit(0, rlimitLocks, &old, nil) }()
+		defer func() { _ = unix.Prlimit(0, rlimitLocks, &own, nil) }()
 	}
 	return syscall.ForkExec(c.path, c.argv, c.attr)
 }

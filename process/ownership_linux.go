@@ -34,6 +34,7 @@ var CgroupControllers = []string{"memory", "pids", "cpu"}
 var controllerOf = map[string]string{LimitMemory: "memory", LimitPids: "pids", LimitCPUs: "cpu"}
 
 func (o *Ownership) prepare(opts *OwnershipOptions) error {
+	_ = theSpawner.begin() // a start will tell
 	o.means = MeansProcessGroup
 	o.sessions = make(map[int]*tree)
 	o.noCgroups = opts.NoCgroups

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -25,22 +26,27 @@ import (
 // closes one by one: in the program's there are some for each process and
 // connection, and a start would take the longer the more of them there are.
 type spawner struct {
-	mu      sync.Mutex
-	threads int
-	own     bool // they have tables of their own
+	prepare sync.Mutex
+	ready   bool
+	own     bool  // the threads have tables of their own
+	keep    []int // what a thread keeps of the program's, in order
 	// gate and door are the ends of a socket. A message is the number of a call,
 	// and brings the thread that takes it the descriptors for it.
 	gate, door int
-	last       uint32
-	calls      map[uint32]*spawnCall // that no thread has taken yet
+	places     chan struct{} // for calls, which are few enough for the socket
 
-	watching bool   // while calls wait, and not for long after that
-	takes    uint64 // how many calls threads have taken
-	seen     uint64 // takes, when watch looked last
+	mu       sync.Mutex
+	threads  int
+	last     uint32
+	calls    map[uint32]*spawnCall // that no thread has taken yet
+	watching bool                  // while calls wait, and not for long after that
+	takes    uint64                // how many calls threads have taken
+	seen     uint64                // takes, when watch looked last
 }
 
 const (
 	maxSpawnThreads = 16
+	maxSpawnCalls   = 64
 	// spawnPatience is how long starts wait and none begins before there is another
 	// thread.
 	spawnPatience = 100 * time.Millisecond
@@ -49,7 +55,7 @@ const (
 )
 
 // theSpawner is that of the program.
-var theSpawner = spawner{calls: make(map[uint32]*spawnCall)}
+var theSpawner = spawner{calls: make(map[uint32]*spawnCall), places: make(chan struct{}, maxSpawnCalls)}
 
 // spawnCall is what a thread does for a start.
 type spawnCall struct {
@@ -66,6 +72,8 @@ func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, file
 	if err := s.begin(); err != nil {
 		return 0, err
 	}
+	s.places <- struct{}{}
+	defer func() { <-s.places }()
 	done := make(chan struct{})
 	c := &spawnCall{path: path, argv: argv, attr: attr, mark: mark, ended: func(p int, e error) {
 		pid, err = p, e
@@ -85,41 +93,52 @@ func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, file
 	return pid, err
 }
 
-// begin makes the first threads.
+// begin makes the first threads. The earlier it is called, the fewer descriptors
+// of others they have for a moment.
 func (s *spawner) begin() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.threads > 0 {
+	s.prepare.Lock()
+	defer s.prepare.Unlock()
+	if s.ready {
 		return nil
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("make a socket for the threads that start processes", err)
 	}
-	s.gate, s.door, s.own = pair[0], pair[1], true
-	if s.thread() != nil {
-		s.own = false
+	s.gate, s.door = pair[0], pair[1]
+	s.keep, err = keptDescriptors(s.door)
+	if s.own = err == nil; s.own {
+		s.own = s.thread() == nil
+	}
+	if !s.own {
 		_ = s.thread()
 	}
 	s.threads = 1
 	if s.thread() == nil { // it forks while the first waits for a program to be loaded
 		s.threads++
 	}
+	s.ready = true
 	return nil
 }
 
 // watch makes another thread when calls wait and no thread takes one.
 func (s *spawner) watch() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.watching = len(s.calls) > 0; !s.watching {
-		return
-	}
-	if s.takes == s.seen && s.threads < maxSpawnThreads && s.thread() == nil {
+	s.watching = len(s.calls) > 0
+	again, more := s.watching, s.watching && s.takes == s.seen && s.threads < maxSpawnThreads
+	if more {
 		s.threads++
 	}
 	s.seen = s.takes
-	time.AfterFunc(spawnPatience, s.watch)
+	s.mu.Unlock()
+	if more && s.thread() != nil {
+		s.mu.Lock()
+		s.threads--
+		s.mu.Unlock()
+	}
+	if again {
+		time.AfterFunc(spawnPatience, s.watch)
+	}
 }
 
 // thread makes a thread.
@@ -141,7 +160,7 @@ func runSpawns(s *spawner, own bool, prepared chan<- error) {
 	}
 	var err error
 	if own {
-		err = separateTable(s.door)
+		err = separateTable(s.keep, s.door)
 	}
 	prepared <- err
 	for err == nil { // else the thread ends
@@ -149,42 +168,58 @@ func runSpawns(s *spawner, own bool, prepared chan<- error) {
 	}
 }
 
-// separateTable gives the calling thread a table of descriptors of its own with
-// standard error, door, and what the Go runtime waits and is woken with, which
-// any of its threads may do. An error leaves the thread unusable.
-func separateTable(door int) error {
-	// Of the two ways, containers often forbid unshare.
-	if unix.CloseRange(math.MaxUint32, math.MaxUint32, unix.CLOSE_RANGE_UNSHARE) != nil {
-		if err := unix.Unshare(unix.CLONE_FILES); err != nil {
-			return os.NewSyscallError("unshare", err)
-		}
+// keptDescriptors are standard error, door, and what the Go runtime waits and is
+// woken with, which any of its threads may do.
+func keptDescriptors(door int) (keep []int, err error) {
+	// A pipe makes the runtime wait, if nothing has before.
+	if r, w, err := os.Pipe(); err == nil {
+		_, _ = r.Close(), w.Close()
 	}
-	const table = "/proc/thread-self/fd/"
+	const table = "/proc/self/fd/"
 	entries, err := os.ReadDir(table)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	keep = []int{2, door}
 	waits, wakes := false, false
 	for _, entry := range entries {
 		fd, err := strconv.Atoi(entry.Name())
 		if err != nil {
-			return err
+			return nil, err
 		}
-		target, _ := os.Readlink(table + entry.Name()) // closed again: the directory
-		switch {
-		case target == "anon_inode:[eventpoll]":
+		switch target, _ := os.Readlink(table + entry.Name()); target { // "": closed meanwhile
+		case "anon_inode:[eventpoll]":
 			waits = true
-		case target == "anon_inode:[eventfd]":
+			keep = append(keep, fd)
+		case "anon_inode:[eventfd]":
 			wakes = true
-		case fd == 2 || fd == door:
-		case fd < 2: // these numbers are for the streams of children
-			_ = unix.Dup3(door, fd, unix.O_CLOEXEC)
-		default:
-			_ = unix.Close(fd)
+			keep = append(keep, fd)
 		}
 	}
 	if !waits || !wakes {
-		return errors.New("the Go runtime waits with something else than it used to")
+		return nil, errors.New("the Go runtime waits with something else than it used to")
+	}
+	slices.Sort(keep)
+	return keep, nil
+}
+
+// separateTable gives the calling thread a table of descriptors of its own with
+// none but those to keep, and with door in the place of the streams of children.
+// Those behind the last one are not copied, which takes no time and calls no file
+// system.
+func separateTable(keep []int, door int) error {
+	last := keep[len(keep)-1]
+	if err := unix.CloseRange(uint(last)+1, math.MaxUint32, unix.CLOSE_RANGE_UNSHARE); err != nil {
+		return os.NewSyscallError("close_range", err)
+	}
+	for fd := range last {
+		switch {
+		case slices.Contains(keep, fd):
+		case fd < 2:
+			_ = unix.Dup3(door, fd, unix.O_CLOEXEC)
+		default:
+			_ = unix.Close(fd) // it may not be open
+		}
 	}
 	return nil
 }

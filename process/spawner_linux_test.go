@@ -125,6 +125,54 @@ func TestStartsWithoutClone3(t *testing.T) {
 	startAmongFiles(t)
 }
 
+// TestMarksOfOthers: with clone3 or without, a child without a mark gets none while
+// others are marked, and neither does the program.
+func TestMarksOfOthers(t *testing.T) {
+	if !inFreshProgram(t, "EXEC_SERVER_TEST=1") {
+		return
+	}
+	const rlimitLocks = 10
+	limit := func() (limit unix.Rlimit) {
+		if err := unix.Prlimit(0, rlimitLocks, nil, &limit); err != nil {
+			t.Fatal(err)
+		}
+		return limit
+	}
+	before := limit()
+	owner := newOwnership(t, &process.OwnershipOptions{Subreaper: true}).NewOwner()
+	unmarked := process.Spec{Argv: []string{"/bin/grep", "file locks", "/proc/self/limits"}, Dir: "/"}
+	want := follow(t, start(t, unmarked, nil)).all
+	for _, refused := range []bool{false, true} {
+		if refused {
+			refuse(t, unix.SYS_CLONE3)
+		}
+		var group sync.WaitGroup
+		for i := range 8 {
+			group.Go(func() {
+				var opts *process.Options
+				if i%2 == 0 {
+					opts = &process.Options{Owner: owner, Name: "p"}
+				}
+				for range 10 {
+					p, err := process.Start(unmarked, opts)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if got := follow(t, p).all; (got == want) != (opts == nil) {
+						t.Errorf("clone3 refused: %v, marked: %v, limits: %q", refused, opts != nil, got)
+					}
+					p.Release()
+				}
+			})
+		}
+		group.Wait()
+		if after := limit(); after != before {
+			t.Errorf("clone3 refused: %v, limit of the program: %x, before %x", refused, after, before)
+		}
+	}
+}
+
 // refuse keeps this program from making two system calls, at most.
 func refuse(t *testing.T, calls ...uint32) {
 	t.Helper()

@@ -22,6 +22,7 @@ const (
 	cloneClearSighand = 0x100000000
 	cloneIntoCgroup   = 0x200000000
 
+	esrch          = 3
 	eintr          = 4
 	einval         = 22
 	maskBytes      = 8

@@ -42,7 +42,7 @@ var nofile = getrlimit(rlimitNofile)
 
 // ForkExec starts a program, and waits until it is executed. refused says that the
 // kernel has refused to make the child with an errno; otherwise an errno that is
-// not 0 is the child's, of which nothing is left. The calling goroutine must be
+// not 0 is the child's, of which nothing is left. ESRCH: its parent is gone. The calling goroutine must be
 // locked to its thread.
 func ForkExec(path string, argv []string, attr *Attr) (pid int, errno uintptr, refused bool) {
 	c, ok := newChild(path, argv, attr)
@@ -58,6 +58,9 @@ func ForkExec(path string, argv []string, attr *Attr) (pid int, errno uintptr, r
 			continue
 		}
 		for int(call(sysWait4, uintptr(pid), 0, 0, 0)) == -eintr {
+		}
+		if c.calls[i].errno == 0 {
+			return 0, esrch, false
 		}
 		return 0, c.calls[i].errno, false
 	}
@@ -126,6 +129,12 @@ func (c *child) plan(attr *Attr) {
 	add(sysGetppid) // the signal does not come for a thread that has ended before
 	c.calls[1].want = call(sysGetpid, 0, 0, 0, 0)
 	add(sysSetsid)
+	for i := range c.limits {
+		l := &c.limits[i]
+		add(sysPrlimit, 0, uintptr(l.Resource), uintptr(unsafe.Pointer(&l.Rlimit)), 0)
+	}
+	// Before what may take for ever, lest the child not hear that it shall end.
+	add(sysSigprocmask, sigSetMask, uintptr(unsafe.Pointer(&c.mask)), 0, maskBytes)
 	for fd, file := range attr.Files {
 		add(sysDup3, file, uintptr(fd), 0)
 	}
@@ -133,11 +142,6 @@ func (c *child) plan(attr *Attr) {
 		add(sysIoctl, 0, tiocsctty, 1)
 	}
 	add(sysChdir, uintptr(unsafe.Pointer(c.dir)))
-	for i := range c.limits {
-		l := &c.limits[i]
-		add(sysPrlimit, 0, uintptr(l.Resource), uintptr(unsafe.Pointer(&l.Rlimit)), 0)
-	}
-	add(sysSigprocmask, sigSetMask, uintptr(unsafe.Pointer(&c.mask)), 0, maskBytes)
 	add(sysExecve, uintptr(unsafe.Pointer(c.path)), uintptr(unsafe.Pointer(&c.argv[0])), uintptr(unsafe.Pointer(&c.env[0])))
 }
 

@@ -265,7 +265,7 @@ func (m *machine) start() {
 	m.info = hello.EnvironmentInfo
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.cmd.Process.Pid))
 	m.must(err)
-	m.descriptors = len(fds) + 2 // the socket of the threads that start processes
+	m.descriptors = len(fds)
 	m.send(map[string]any{"method": "initialized"})
 }
 

@@ -55,7 +55,8 @@ func TestMain(m *testing.M) {
 		}
 	}
 	testkit.DefaultSignals()
-	goleak.VerifyTestMain(m)
+	// The threads that start children live as long as the program.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }
 
 // serve serves stdio with one means of confinement.
