@@ -98,6 +98,8 @@ func TestSandboxSignals(t *testing.T) {
 	script := "trap 'echo got; exit 6' TERM; echo ready; while :; do sleep 0.01; done # " + word
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		command := inSandbox(t, "--read", "/", "--", "sh", "-c", script)
+		var stderr testkit.Buffer
+		command.Stderr = &stderr
 		stdout, err := command.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +115,7 @@ func TestSandboxSignals(t *testing.T) {
 		err = command.Wait()
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		if sig == syscall.SIGTERM && (!ok || exit.ExitCode() != 6 || string(rest) != "got\n") {
-			t.Errorf("%v: %v, %q", sig, err, rest)
+			t.Errorf("%v: %v, %q, %s", sig, err, rest, stderr.String())
 		}
 		testkit.WaitFor(t, patience, func() error {
 			if alive := testkit.WithWord(t, word); len(alive) > 0 {

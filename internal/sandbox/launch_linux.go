@@ -27,8 +27,8 @@ type Command struct {
 	// Become has the launcher become the command: nobody reaps its orphans.
 	Become bool
 
-	// Started is what Run calls with the launcher, which passes signals on to the
-	// program; nil: nothing.
+	// Started is what Run calls with the launcher once the program is started; from
+	// then on the launcher passes signals on to it. nil: nothing.
 	Started func(*os.Process)
 }
 

@@ -147,12 +147,12 @@ func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exe
 	if err := cmd.Start(); err != nil {
 		return ExplainStart(err)
 	}
-	if command.Started != nil {
-		command.Started(cmd.Process)
-	}
 	_, launchErr := l.Wait(cmd.Process.Pid)
-	if launchErr != nil {
+	switch {
+	case launchErr != nil:
 		l.Close() // it may wait still
+	case command.Started != nil:
+		command.Started(cmd.Process)
 	}
 	err = cmd.Wait()
 	switch {
