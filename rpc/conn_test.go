@@ -27,7 +27,7 @@ func TestScenarios(t *testing.T) {
 	const parse = `{"error":{"code":-32600,"message":"failed to parse JSON-RPC message from exec-server in-process connection: `
 	for _, test := range []struct {
 		name  string
-		steps []string // "> " sends, "< " expects
+		steps []string // "> " sends, "? " as well, unless the connection is closed, "< " expects
 	}{
 		{"replies", []string{
 			`> {"id":1,"method":"echo","params":{"a":[1]}}`, `< {"id":1,"result":{"a":[1]}}`,
@@ -56,16 +56,19 @@ func TestScenarios(t *testing.T) {
 			`> {"id":1,"method":"nothing"}`, `< {"id":1,"result":null}`,
 		}},
 		{"violation", []string{
-			`> {"id":1,"method":"nothing"}`, `> {"method":"wrong","params":[1]}`, `> {"id":2,"method":"nothing"}`,
+			`> {"id":1,"method":"nothing"}`, `> {"method":"wrong","params":[1]}`, `? {"id":2,"method":"nothing"}`,
 			`< {"id":1,"result":null}`, `< {"error":{"code":-32600,"message":"no notification wrong, params [1]"},"id":-1}`, `< error: EOF`,
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, peer := serve(t, h, nil)
 			for _, step := range test.steps {
-				if msg, ok := strings.CutPrefix(step, "> "); ok {
-					peer.send("%s", msg)
-				} else {
+				switch step[:2] {
+				case "> ":
+					peer.send("%s", step[2:])
+				case "? ":
+					_ = peer.conn.Write([]byte(step[2:]))
+				default:
 					peer.expect(step[2:])
 				}
 			}
