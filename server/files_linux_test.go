@@ -38,6 +38,18 @@ func mountDead(t *testing.T) (dir string, revive func()) {
 	return dir, revive
 }
 
+// unanswered checks that no request has been answered.
+func unanswered(t *testing.T, what string, requests []<-chan answer) {
+	t.Helper()
+	for i, arrives := range requests {
+		select {
+		case m := <-arrives:
+			t.Errorf("%s %d was answered: %+v", what, i, m)
+		default:
+		}
+	}
+}
+
 // TestNothingWaitsForADeadFileSystem has all methods wait for a file system that
 // does not answer. Nothing else does.
 func TestNothingWaitsForADeadFileSystem(t *testing.T) {
@@ -92,13 +104,7 @@ func TestNothingWaitsForADeadFileSystem(t *testing.T) {
 	if took > 10*time.Second {
 		t.Errorf("others waited for %v", took)
 	}
-	for i, arrives := range stuck {
-		select {
-		case m := <-arrives:
-			t.Errorf("request %d was answered: %+v", i, m)
-		default:
-		}
-	}
+	unanswered(t, "request", stuck)
 
 	// Neither the end of the connection nor that of the server waits.
 	start = time.Now()
@@ -129,13 +135,7 @@ func TestChangesOfADeadFileSystem(t *testing.T) {
 	behind = append(behind, p.send("fs/rename", fileParams{"sourcePath": live + "/x", "destinationPath": live + "/d/f"}))
 	p.call("fs/writeFile", writeParams(live+"/other", "x"), nil)
 	p.call("fs/writeFile", writeParams(live+"/d2", "x"), nil) // not below d
-	for i, arrives := range behind {
-		select {
-		case m := <-arrives:
-			t.Errorf("change %d did not wait: %+v", i, m)
-		default:
-		}
-	}
+	unanswered(t, "change", behind)
 	if got := contentOf(t, live+"/d/f"); got != "old" {
 		t.Errorf("the file holds %q", got)
 	}

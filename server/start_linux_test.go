@@ -46,13 +46,7 @@ func TestStartsOnADeadFileSystem(t *testing.T) {
 	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("others waited for %v", took)
 	}
-	for i, arrives := range stuck {
-		select {
-		case m := <-arrives:
-			t.Errorf("start %d was answered: %+v", i, m)
-		default:
-		}
-	}
+	unanswered(t, "start", stuck)
 	revive()
 	for i, arrives := range stuck {
 		if err := p.take(arrives, nil); err == nil {

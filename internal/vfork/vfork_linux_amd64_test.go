@@ -29,6 +29,19 @@ func start(t *testing.T, output *os.File, attr vfork.Attr, path string, argv ...
 	return pid, syscall.Errno(number), refused
 }
 
+// started starts a program that can be, or skips the test where clone3 is refused.
+func started(t *testing.T, output *os.File, attr vfork.Attr, path string, argv ...string) (pid int) {
+	t.Helper()
+	pid, errno, refused := start(t, output, attr, path, argv...)
+	if refused {
+		t.Skipf("clone3 is refused here: %v", errno)
+	}
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	return pid
+}
+
 func file(t *testing.T) *os.File {
 	t.Helper()
 	f, err := os.CreateTemp(t.TempDir(), "")
@@ -54,16 +67,10 @@ func TestForkExec(t *testing.T) {
 		Dir: "/usr", Env: []string{"A=b c"}, Cgroup: -1, Pdeathsig: int(unix.SIGUSR1),
 		Limits: []vfork.Limit{{Resource: unix.RLIMIT_CORE, Rlimit: vfork.Rlimit{Cur: 0, Max: 0}}},
 	}
-	pid, errno, refused := start(t, out, attr, "/bin/sh", "name", "-c", `
+	pid := started(t, out, attr, "/bin/sh", "name", "-c", `
 		echo $0; pwd; echo "$A"; ulimit -H -c
 		read -r pid _ _ _ group session rest < /proc/$$/stat; [ $pid = $group ] && [ $pid = $session ] && echo leader
 		exit 7`)
-	if refused {
-		t.Skipf("clone3 is refused here: %v", errno)
-	}
-	if errno != 0 {
-		t.Fatal(errno)
-	}
 	if status := wait(t, pid); status.ExitStatus() != 7 {
 		t.Errorf("exit status %d", status.ExitStatus())
 	}
@@ -177,11 +184,7 @@ func TestSignals(t *testing.T) {
 	}()
 	killed := false
 	for i := 0; i < 300 || !killed && i < 10000; i++ {
-		pid, errno, refused := start(t, out, vfork.Attr{Dir: "/", Cgroup: -1}, "/bin/true", "true")
-		if refused {
-			t.Skipf("clone3 is refused here: %v", errno)
-		}
-		status := wait(t, pid)
+		status := wait(t, started(t, out, vfork.Attr{Dir: "/", Cgroup: -1}, "/bin/true", "true"))
 		killed = killed || status.Signal() == unix.SIGUSR1
 		if status != 0 && status.Signal() != unix.SIGUSR1 {
 			t.Fatalf("a child ended with %#x", status)
@@ -198,13 +201,7 @@ func TestSignals(t *testing.T) {
 // TestMask: a child has no signals blocked. Shells hide whether they had.
 func TestMask(t *testing.T) {
 	out := file(t)
-	pid, errno, refused := start(t, out, vfork.Attr{Dir: "/", Cgroup: -1}, "/bin/grep", "grep", "SigBlk", "/proc/self/status")
-	if refused {
-		t.Skipf("clone3 is refused here: %v", errno)
-	}
-	if errno != 0 {
-		t.Fatal(errno)
-	}
+	pid := started(t, out, vfork.Attr{Dir: "/", Cgroup: -1}, "/bin/grep", "grep", "SigBlk", "/proc/self/status")
 	wait(t, pid)
 	got, err := os.ReadFile(out.Name())
 	if want := "SigBlk:\t0000000000000000\n"; err != nil || string(got) != want {
