@@ -56,13 +56,15 @@ func (f *fields) invalidParams() error {
 }
 
 // get returns the value of name, nil when it is absent.
-func (f *fields) get(name string) json.RawMessage {
+func (f *fields) get(name string) json.RawMessage { return f.member(name).value }
+
+func (f *fields) member(name string) member {
 	for _, m := range f.members {
 		if string(m.name) == name {
-			return m.value
+			return m
 		}
 	}
-	return nil
+	return member{}
 }
 
 // required returns the value of name and notes its absence as an error.
@@ -104,6 +106,15 @@ func parse[T any](f *fields, raw json.RawMessage, decode func(json.RawMessage) (
 
 func (f *fields) string(name string) string {
 	return parse(f, f.required(name), decodeString)
+}
+
+// text is string without a copy, unless the string holds escapes.
+func (f *fields) text(name string) []byte {
+	m := f.member(name)
+	if len(m.value) > 0 && m.value[0] == '"' && !m.escaped {
+		return m.value[1 : len(m.value)-1]
+	}
+	return parse(f, f.required(name), textOf)
 }
 
 // optionalString distinguishes absent or null (nil) from empty.
@@ -209,13 +220,13 @@ func (f *fields) path(name string) Path {
 
 // base64 decodes the standard base64 of a required string.
 func (f *fields) base64(name string) []byte {
-	return parse(f, f.required(name), func(raw json.RawMessage) ([]byte, error) {
-		text, err := textOf(raw)
-		if err != nil {
-			return nil, err
-		}
-		return base64.AppendDecode(make([]byte, 0, len(text)/4*3), text)
-	})
+	text := f.text(name)
+	if f.err != nil {
+		return nil
+	}
+	data, err := base64.AppendDecode(make([]byte, 0, len(text)/4*3), text)
+	f.fail(err)
+	return data
 }
 
 // raw keeps a copy of an optional member that this package does not look into.

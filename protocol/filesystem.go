@@ -85,7 +85,7 @@ const maxMode = 0o7777
 func DecodeWriteFile(raw json.RawMessage) (p WriteFile, err error) {
 	err = decodeParams(raw, "FsWriteFileParams", func(f *fields) {
 		p.Path = f.path("path")
-		p.DataBase64 = parse(f, f.required("dataBase64"), textOf)
+		p.DataBase64 = f.text("dataBase64")
 		p.FollowSymlinks = f.optionalBool("followSymlinks", true)
 		p.Sandbox = f.sandbox()
 		if want := f.optionalString("expectedSha256"); want != nil {
@@ -105,10 +105,10 @@ func DecodeWriteFile(raw json.RawMessage) (p WriteFile, err error) {
 	return p, err
 }
 
-// AppendData appends the content, decoded, to b. The error has the code
-// InvalidRequest.
-func (p WriteFile) AppendData(b []byte) ([]byte, error) {
-	data, err := base64.AppendDecode(b, p.DataBase64)
+// Data decodes the content into the memory of DataBase64, which has no meaning
+// any more. The error has the code InvalidRequest.
+func (p WriteFile) Data() ([]byte, error) {
+	data, err := base64.Decode(p.DataBase64)
 	if err != nil {
 		return nil, Errorf(CodeInvalidRequest, "fs/writeFile requires valid base64 dataBase64: %s", err)
 	}

@@ -69,7 +69,7 @@ func TestWriteFileData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := p.AppendData(nil)
+		data, err := p.Data()
 		if err != nil {
 			if e := protocol.AsError(err); e.Code != protocol.CodeInvalidRequest || e.Message != want {
 				t.Errorf("%s: %+v", in, e)

@@ -126,6 +126,12 @@ func TestParseMessageMalformed(t *testing.T) {
 		{"{\"method\":\"a\xff\"}", "invalid UTF-8"},
 		{"{\"method\":\"a\xed\xa0\x80\"}", "invalid UTF-8"},
 		{"{\"method\":\"m\",\"\xff\":1}", "invalid UTF-8"},
+		{"{\"method\":\"" + strings.Repeat("a", 100) + "\xff" + strings.Repeat("a", 100) + "\"}", "invalid UTF-8"},
+		{"{\"method\":\"" + strings.Repeat("é", 100) + "\xc3\"}", "invalid UTF-8"},
+		{"{\"method\":\"a\xff\\n\",\"params\":{\"x\":\"y\"}}", "invalid UTF-8"},
+		{"{\"method\":\"m\"}\xff", "invalid UTF-8"}, // whatever else is wrong
+		{"\xef\xbb\xbf{\"method\":\"m\"}", "expected value"},
+		{"{\"method\":\"a\nb\",\"x\":\"\xff\"}", "invalid UTF-8"},
 		{"{\"method\":\"a\nb\"}", "control character (\\u0000-\\u001F) found while parsing a string at line 2 column 0"},
 		{"{\"method\":\"a\x00b\"}", "control character"},
 		{`{"method":"\x"}`, "invalid escape"},

@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// func plainAVX2(p *byte, blocks int) int
-TEXT ·plainAVX2(SB), NOSPLIT, $0-24
+// func plainAVX2(p *byte, blocks int) (n int, wide bool)
+TEXT ·plainAVX2(SB), NOSPLIT, $0-25
 	MOVQ p+0(FP), SI
 	MOVQ blocks+8(FP), CX
 	MOVQ SI, DI
@@ -15,9 +15,11 @@ TEXT ·plainAVX2(SB), NOSPLIT, $0-24
 	MOVL $0x1f1f1f1f, AX // the last control character
 	VMOVD AX, X3
 	VPBROADCASTD X3, Y3
+	VPXOR Y7, Y7, Y7 // all bytes, one over the other
 
 block:
 	VMOVDQU (DI), Y0
+	VPOR Y0, Y7, Y7
 	VPCMPEQB Y0, Y1, Y4
 	VPCMPEQB Y0, Y2, Y5
 	VPMINUB Y0, Y3, Y6 // the byte itself if it is no greater
@@ -31,15 +33,17 @@ block:
 	DECQ CX
 	JNE block
 
-	SUBQ SI, DI
-	MOVQ DI, ret+16(FP)
-	VZEROUPPER
-	RET
+	JMP done
 
 found:
 	BSFL AX, AX
-	SUBQ SI, DI
 	ADDQ AX, DI
-	MOVQ DI, ret+16(FP)
+
+done:
+	SUBQ SI, DI
+	MOVQ DI, n+16(FP)
+	VPMOVMSKB Y7, AX
+	TESTL AX, AX
+	SETNE wide+24(FP)
 	VZEROUPPER
 	RET

@@ -2,4 +2,4 @@
 
 package protocol
 
-func plainFast([]byte) int { return 0 }
+func plainFast([]byte) (n int, wide bool) { return 0, false }

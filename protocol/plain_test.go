@@ -12,18 +12,18 @@ func TestPlainLen(t *testing.T) {
 		text := bytes.Repeat([]byte{'a'}, length)
 		for at := -1; at < length; at++ {
 			for c := range 256 {
-				want := length
+				want, wide := length, c >= 0x80 && at >= 0
 				if at >= 0 {
 					text[at] = byte(c)
 					if c < 0x20 || c == '"' || c == '\\' {
 						want = at
 					}
 				}
-				if got := plainLen(text); got != want {
-					t.Fatalf("plainLen: %d, want %d: byte %#x at %d of %d", got, want, c, at, length)
+				if got, w := plainLen(text); got != want || w != wide {
+					t.Fatalf("plainLen: %d %t, want %d %t: byte %#x at %d of %d", got, w, want, wide, c, at, length)
 				}
-				if got := plainSlow(text); got != want {
-					t.Fatalf("plainSlow: %d, want %d: byte %#x at %d of %d", got, want, c, at, length)
+				if got, w := plainSlow(text); got != want || w != wide {
+					t.Fatalf("plainSlow: %d %t, want %d %t: byte %#x at %d of %d", got, w, want, wide, c, at, length)
 				}
 			}
 			if at >= 0 {

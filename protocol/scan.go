@@ -30,8 +30,9 @@ func (e *SyntaxError) Error() string { return e.text }
 // member is one name and value of an object; both slices point into the text
 // that was scanned, the name unquoted.
 type member struct {
-	name  []byte
-	value json.RawMessage
+	name    []byte
+	value   json.RawMessage
+	escaped bool // the value, if it is a string, holds escapes
 }
 
 // scanner validates one JSON text in a single pass, as strictly as
@@ -39,21 +40,26 @@ type member struct {
 // halves of surrogate pairs, names given twice in one object, more than
 // MaxValues values, nesting deeper than MaxDepth.
 type scanner struct {
-	data   []byte
-	valid  bool // data has been validated before
-	pos    int
-	values int
-	names  [][]byte // the names seen so far of every open object, innermost last
+	data    []byte
+	valid   bool // data has been validated before
+	pos     int
+	values  int
+	names   [][]byte // the names seen so far of every open object, innermost last
+	escaped bool     // the last string holds escapes
+	wide    bool     // there may be characters beyond ASCII in the strings so far
 }
 
 // scanObject validates data, which must be one object, and appends its members
 // to members.
 func scanObject(data []byte, members []member) ([]member, error) {
-	if !utf8.Valid(data) {
+	s := scanner{data: data}
+	members, err := s.whole(members)
+	// Looked at last, because what the scanner has found to be ASCII needs no
+	// second look; said first, because of such data nothing else is true.
+	if (s.wide || err != nil) && !utf8.Valid(data) {
 		return nil, &SyntaxError{"invalid UTF-8"}
 	}
-	s := scanner{data: data}
-	return s.whole(members)
+	return members, err
 }
 
 // splitObject does the same for data that has been validated before, as part of
@@ -122,8 +128,7 @@ func (s *scanner) value(depth int) error {
 	case c == '[':
 		return s.array(depth + 1)
 	case c == '"':
-		_, err := s.text()
-		return err
+		return s.text()
 	case c == '-' || '0' <= c && c <= '9':
 		return s.number()
 	case c == 't':
@@ -195,7 +200,7 @@ func (s *scanner) object(depth int, visit func(member)) error {
 		}
 		// Only what follows a number shows that it is whole.
 		if visit != nil {
-			visit(member{name, value})
+			visit(member{name, value, s.escaped})
 		}
 		s.pos++
 		if c == '}' {
@@ -239,11 +244,10 @@ func (s *scanner) once(name []byte, first int, seen map[string]bool) (map[string
 // name scans a string and returns what it spells.
 func (s *scanner) name() ([]byte, error) {
 	from := s.pos
-	escaped, err := s.text()
-	if err != nil {
+	if err := s.text(); err != nil {
 		return nil, err
 	}
-	if !escaped {
+	if !s.escaped {
 		return s.data[from+1 : s.pos-1], nil
 	}
 	var name string
@@ -253,25 +257,28 @@ func (s *scanner) name() ([]byte, error) {
 	return []byte(name), nil
 }
 
-// text scans a string and says whether it holds escapes.
-func (s *scanner) text() (escaped bool, err error) {
+// text scans a string.
+func (s *scanner) text() error {
 	s.pos++
+	s.escaped = false
 	if s.valid {
 		return s.skipText()
 	}
 	for s.pos < len(s.data) {
-		s.pos += plainLen(s.data[s.pos:])
+		n, wide := plainLen(s.data[s.pos:])
+		s.pos += n
+		s.wide = s.wide || wide
 		if s.pos == len(s.data) {
 			break
 		}
 		switch c := s.data[s.pos]; {
 		case c == '"':
 			s.pos++
-			return escaped, nil
+			return nil
 		case c < 0x20:
-			return false, s.fail("control character (\\u0000-\\u001F) found while parsing a string")
+			return s.fail("control character (\\u0000-\\u001F) found while parsing a string")
 		}
-		escaped = true
+		s.escaped = true
 		s.pos++
 		if s.pos == len(s.data) {
 			break
@@ -282,71 +289,83 @@ func (s *scanner) text() (escaped bool, err error) {
 		case 'u':
 			s.pos++
 			if err := s.codePoint(); err != nil {
-				return false, err
+				return err
 			}
 		default:
-			return false, s.fail("invalid escape")
+			return s.fail("invalid escape")
 		}
 	}
-	return false, s.fail("EOF while parsing a string")
+	return s.fail("EOF while parsing a string")
 }
 
 // skipText scans a string that has been validated: whatever is not plain in it is
 // its end or an escape.
-func (s *scanner) skipText() (escaped bool, err error) {
+func (s *scanner) skipText() error {
 	for s.pos < len(s.data) {
-		s.pos += plainLen(s.data[s.pos:])
+		n, _ := plainLen(s.data[s.pos:])
+		s.pos += n
 		if s.pos == len(s.data) {
 			break
 		}
 		if s.data[s.pos] == '"' {
 			s.pos++
-			return escaped, nil
+			return nil
 		}
-		escaped = true
+		s.escaped = true
 		s.pos = min(s.pos+2, len(s.data))
 	}
-	return false, s.fail("EOF while parsing a string")
+	return s.fail("EOF while parsing a string")
 }
 
 // plainLen returns how many bytes at the start of b are plain text of a string:
-// no quote, backslash or control character. Strings may have many megabytes, so
-// it looks at many bytes at a time.
-func plainLen(b []byte) int {
-	n := plainFast(b)
-	return n + plainSlow(b[n:])
+// no quote, backslash or control character; and whether there may be a byte
+// among them that is not ASCII. Strings may have many megabytes, so it looks at
+// many bytes at a time.
+func plainLen(b []byte) (n int, wide bool) {
+	n, wide = plainFast(b)
+	rest, more := plainSlow(b[n:])
+	return n + rest, wide || more
 }
 
 // plainSlow is plainLen where there is no faster way.
-func plainSlow(b []byte) int {
-	n := 0
+func plainSlow(b []byte) (n int, wide bool) {
+	var all uint64 // words, one over the other
 	for ; len(b)-n >= 32; n += 32 {
-		block := b[n : n+32]
-		if special(block[:8])|special(block[8:16])|special(block[16:24])|special(block[24:]) != 0 {
+		w, x := binary.LittleEndian.Uint64(b[n:]), binary.LittleEndian.Uint64(b[n+8:])
+		y, z := binary.LittleEndian.Uint64(b[n+16:]), binary.LittleEndian.Uint64(b[n+24:])
+		if special(w)|special(x)|special(y)|special(z) != 0 {
 			break
 		}
+		all |= w | x | y | z
 	}
 	for ; len(b)-n >= 8; n += 8 {
-		if marks := special(b[n : n+8]); marks != 0 {
-			return n + bits.TrailingZeros64(marks)/8
+		word := binary.LittleEndian.Uint64(b[n:])
+		all |= word
+		if marks := special(word); marks != 0 {
+			return n + bits.TrailingZeros64(marks)/8, all&highBits != 0
 		}
 	}
 	for ; n < len(b); n++ {
-		if c := b[n]; c < 0x20 || c == '"' || c == '\\' {
+		c := b[n]
+		if c < 0x20 || c == '"' || c == '\\' {
 			break
 		}
+		all |= uint64(c)
 	}
-	return n
+	return n, all&highBits != 0
 }
 
-// special marks the bytes of b, which are eight, that are not plain text, by
-// their highest bit: subtracting sets it in a byte that is smaller, and borrows
-// at most from bytes behind that one.
-func special(b []byte) uint64 {
-	const each = 0x0101010101010101
-	word := binary.LittleEndian.Uint64(b)
-	quote, backslash := word^each*'"', word^each*'\\'
-	return ((word-each*0x20)&^word | (quote-each)&^quote | (backslash-each)&^backslash) & (each << 7)
+const (
+	eachByte = 0x0101010101010101
+	highBits = eachByte << 7
+)
+
+// special marks the bytes of a word that are not plain text by their highest
+// bit: subtracting sets it in a byte that is smaller, and borrows at most from
+// bytes behind that one.
+func special(word uint64) uint64 {
+	quote, backslash := word^eachByte*'"', word^eachByte*'\\'
+	return ((word-eachByte*0x20)&^word | (quote-eachByte)&^quote | (backslash-eachByte)&^backslash) & highBits
 }
 
 // codePoint scans what follows the u of an escape: four digits, or with the

@@ -4,7 +4,6 @@ import (
 	"io/fs"
 
 	"execserver/filesystem"
-	"execserver/internal/spare"
 	"execserver/protocol"
 	"execserver/rpc"
 )
@@ -25,11 +24,10 @@ func (c *connection) writeFile(r *rpc.Request, p protocol.WriteFile) {
 		options.Mode = &mode
 	}
 	c.change(r, paths, func() error {
-		data, err := p.AppendData(spare.Get(len(p.DataBase64)))
+		data, err := p.Data()
 		if err != nil {
 			return err
 		}
-		defer spare.Put(data)
 		return filesystem.WriteFile(r.Context(), paths[0], data, options)
 	})
 }

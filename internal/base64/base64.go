@@ -40,49 +40,67 @@ func AppendEncode(dst, src []byte) []byte {
 // buffer. On error it returns dst unchanged and an *Error. It keeps no
 // reference to src.
 func AppendDecode(dst, src []byte) ([]byte, error) {
-	n := stdbase64.StdEncoding.DecodedLen(len(src))
 	from := len(dst)
-	out := slices.Grow(dst, n)[:from+n]
+	out := slices.Grow(dst, stdbase64.StdEncoding.DecodedLen(len(src)))
+	out = out[:from+stdbase64.StdEncoding.DecodedLen(len(src))]
 	done := decodeFast(out[from:], src)
-	rest := src[done:]
-	for _, c := range []byte("\r\n") { // faster than IndexAny by far
-		if bytes.IndexByte(rest, c) >= 0 {
-			return dst, invalidSymbol(src, done+bytes.IndexAny(rest, "\r\n"))
-		}
+	n, err := decodeSlow(out[from:], src[done:], done)
+	if err != nil {
+		return dst, err
 	}
-	from += done / 4 * 3
-	n, err := strict.Decode(out[from:], rest)
-	if err == nil {
-		return out[:from+n], nil
-	}
-	return dst, explain(src, err)
+	return out[:from+n], nil
 }
 
-// explain turns the library's offset into the texts of the wire.
-func explain(src []byte, err error) error {
+// Decode decodes b into the memory that it is in. On error the error is an
+// *Error, and b has no meaning any more.
+func Decode(b []byte) ([]byte, error) {
+	done := decodeFast(b, b)
+	n, err := decodeSlow(b, slices.Clone(b[done:]), done) // the library does not say that it can do this
+	return b[:n], err
+}
+
+// decodeSlow decodes the rest of a text, into dst behind what the done symbols
+// before it have become, and returns the length of all.
+func decodeSlow(dst, rest []byte, done int) (int, error) {
+	for _, c := range []byte("\r\n") { // faster than IndexAny by far
+		if bytes.IndexByte(rest, c) >= 0 {
+			return 0, invalidSymbol(rest, done, bytes.IndexAny(rest, "\r\n"))
+		}
+	}
+	from := done / 4 * 3
+	n, err := strict.Decode(dst[from:], rest)
+	if err != nil {
+		return 0, explain(rest, done, err)
+	}
+	return from + n, nil
+}
+
+// explain turns the library's offset into the texts of the wire. The done symbols
+// before rest are valid.
+func explain(rest []byte, done int, err error) error {
 	var corrupt stdbase64.CorruptInputError
 	if !errors.As(err, &corrupt) {
 		return &Error{err.Error()}
 	}
-	for i, c := range src {
+	for i, c := range rest {
 		if !inAlphabet(c) && c != '=' {
-			return invalidSymbol(src, i)
+			return invalidSymbol(rest, done, i)
 		}
 	}
-	body := bytes.TrimRight(src, "=")
+	body := bytes.TrimRight(rest, "=")
 	if i := bytes.IndexByte(body, '='); i >= 0 {
-		return invalidSymbol(src, i)
+		return invalidSymbol(rest, done, i)
 	}
-	padding := len(src) - len(body)
-	if len(body)%4 == 1 || padding > 2 || len(src)%4 != 0 {
+	padding := len(rest) - len(body)
+	if len(body)%4 == 1 || padding > 2 || len(rest)%4 != 0 {
 		return &Error{"Invalid padding"}
 	}
 	last := len(body) - 1
-	return &Error{fmt.Sprintf("Invalid last symbol %d, offset %d.", src[last], last)}
+	return &Error{fmt.Sprintf("Invalid last symbol %d, offset %d.", rest[last], done+last)}
 }
 
-func invalidSymbol(src []byte, i int) error {
-	return &Error{fmt.Sprintf("Invalid symbol %d, offset %d.", src[i], i)}
+func invalidSymbol(rest []byte, done, i int) error {
+	return &Error{fmt.Sprintf("Invalid symbol %d, offset %d.", rest[i], done+i)}
 }
 
 func inAlphabet(c byte) bool {

@@ -103,8 +103,8 @@ encoded:
 	VZEROUPPER
 	RET
 
-// func decodeAVX2(dst, src *byte, blocks int) (ok bool)
-TEXT ·decodeAVX2(SB), NOSPLIT, $0-25
+// func decodeAVX2(dst, src *byte, blocks int) (left int)
+TEXT ·decodeAVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ blocks+16(FP), CX
@@ -135,7 +135,7 @@ decode:
 	VPSHUFB Y1, Y9, Y3
 	VPSHUFB Y2, Y8, Y4
 	VPTEST  Y3, Y4
-	JNZ     invalid
+	JNZ     decoded // a byte that is no symbol
 
 	VPCMPEQB Y13, Y0, Y2
 	VPADDB   Y1, Y2, Y1
@@ -154,11 +154,6 @@ decode:
 	JMP  decode
 
 decoded:
-	MOVB $1, ok+24(FP)
-	VZEROUPPER
-	RET
-
-invalid:
-	MOVB $0, ok+24(FP)
+	MOVQ CX, left+24(FP)
 	VZEROUPPER
 	RET

@@ -56,6 +56,9 @@ func check(t *testing.T, in []byte) {
 	if err != nil || string(decoded) != "x"+string(in) {
 		t.Fatalf("round trip of %q: %q, %v", in, decoded, err)
 	}
+	if decoded, err = Decode(encoded[1:]); err != nil || string(decoded) != string(in) {
+		t.Fatalf("round trip in place of %q: %q, %v", in, decoded, err)
+	}
 	got, err := AppendDecode(nil, in)
 	want, wantErr := stdbase64.StdEncoding.Strict().DecodeString(string(in))
 	if strings.ContainsAny(string(in), "\r\n") {
@@ -66,6 +69,13 @@ func check(t *testing.T, in []byte) {
 	}
 	if err == nil && !bytes.Equal(got, want) {
 		t.Fatalf("AppendDecode(%q) = %q, want %q", in, got, want)
+	}
+	there, thereErr := Decode(bytes.Clone(in))
+	if fmt.Sprint(thereErr) != fmt.Sprint(err) {
+		t.Fatalf("Decode(%q): error %v, AppendDecode says %v", in, thereErr, err)
+	}
+	if err == nil && !bytes.Equal(there, want) {
+		t.Fatalf("Decode(%q) = %q, want %q", in, there, want)
 	}
 }
 
