@@ -126,6 +126,7 @@ type Conn struct {
 	pool  pool
 	heavy pool
 	out   outbound
+	texts [][]byte // of the writer: what goes out together
 	work  admission
 
 	sent  atomic.Uint64 // bytes of events handed to the stream
@@ -144,7 +145,7 @@ func New(stream transport.Conn, handler Handler, opts *Options) *Conn {
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.pool = pool{conn: c, size: poolSize, maxOverdue: maxOverdue, patience: c.opts.Patience}
 	c.heavy = pool{conn: c, size: heavyPoolSize, maxOverdue: heavyMaxOverdue, patience: c.opts.Patience}
-	c.out.init(c.opts.MaxOutboundBytes)
+	c.out.init(c.opts.MaxOutboundBytes, c.work.busy)
 	c.work.init(c.opts.MaxPendingBytes, c.opts.MaxPendingRequests)
 	c.calls.init()
 	if pinger, ok := stream.(transport.Pinger); ok {

@@ -375,15 +375,15 @@ func TestSetSource(t *testing.T) {
 	}
 }
 
-// gated is a transport that writes one message for every pass.
+// gated is a transport that writes once for every pass.
 type gated struct {
 	transport.Conn
 	pass chan struct{}
 }
 
-func (g *gated) Write(msg []byte) error {
+func (g *gated) Write(messages ...[]byte) error {
 	<-g.pass
-	return g.Conn.Write(msg)
+	return g.Conn.Write(messages...)
 }
 
 // TestReplyBeforeItsEvents has events that a request causes become ready, right

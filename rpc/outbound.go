@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"runtime"
 	"sync"
 
 	"execserver/internal/spare"
@@ -10,6 +11,7 @@ import (
 // already encoded, and the word that the source has something new.
 type outbound struct {
 	limit int64
+	busy  func() bool   // requests are being served
 	done  chan struct{} // closed when the writer has written all there will be
 
 	mu       sync.Mutex
@@ -31,8 +33,9 @@ type outgoing struct {
 	loose bool
 }
 
-func (o *outbound) init(limit int64) {
+func (o *outbound) init(limit int64, busy func() bool) {
 	o.limit = limit
+	o.busy = busy
 	o.done = make(chan struct{})
 	o.changed.L = &o.mu
 	o.room.L = &o.mu
@@ -104,6 +107,13 @@ func (o *outbound) take(batch []outgoing) (messages []outgoing, awake, ok bool) 
 	for len(o.queue) == 0 && !o.awake && !o.finished {
 		o.changed.Wait()
 	}
+	if len(o.queue) > 0 && o.busy() {
+		// Goroutines that are about to reply do so first, so that one system call
+		// writes what they have to say.
+		o.mu.Unlock()
+		runtime.Gosched()
+		o.mu.Lock()
+	}
 	messages, o.queue = o.queue, batch[:0]
 	awake, o.awake = o.awake, false
 	if o.finished {
@@ -120,13 +130,15 @@ func (o *outbound) takeQueued(batch []outgoing) (messages []outgoing) {
 	return messages
 }
 
-// written gives back the room of a message.
-func (o *outbound) written(msg outgoing) {
+// written gives back the room of messages.
+func (o *outbound) written(messages []outgoing) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.bytes -= int64(len(msg.text))
-	if msg.loose {
-		o.loose -= int64(len(msg.text))
+	for _, msg := range messages {
+		o.bytes -= int64(len(msg.text))
+		if msg.loose {
+			o.loose -= int64(len(msg.text))
+		}
 	}
 	o.room.Broadcast()
 }
@@ -168,6 +180,7 @@ func (c *Conn) writeLoop() {
 	defer close(c.out.done)
 	var batch []outgoing
 	var frame []byte
+	event := make([][]byte, 1)
 	for {
 		messages, awake, ok := c.out.take(batch)
 		if !ok || !c.writeAll(messages) {
@@ -183,7 +196,8 @@ func (c *Conn) writeLoop() {
 		// What was queued in the meantime goes first: the event may be one that
 		// follows a reply.
 		batch = c.out.takeQueued(batch)
-		if !c.writeAll(batch) || !c.write(frame) {
+		event[0] = frame
+		if !c.writeAll(batch) || !c.write(event) {
 			return
 		}
 		c.sent.Add(uint64(len(frame)))
@@ -217,23 +231,37 @@ func (c *Conn) nextEvent(frame []byte) (_ []byte, ok bool) {
 	return frame, true
 }
 
+// gatherBytes is how much of queued messages is written together.
+const gatherBytes = 16 << 10
+
 // writeAll sends queued messages and gives their room back; it reports whether
 // the stream is whole.
 func (c *Conn) writeAll(messages []outgoing) bool {
-	for i, msg := range messages {
-		if !c.write(msg.text) {
+	for len(messages) > 0 {
+		n, size := 0, 0
+		texts := c.texts[:0]
+		for ; n < len(messages) && (n == 0 || size+len(messages[n].text) <= gatherBytes); n++ {
+			texts = append(texts, messages[n].text)
+			size += len(messages[n].text)
+		}
+		c.texts = texts
+		if !c.write(texts) {
 			return false
 		}
-		c.out.written(msg)
-		spare.Put(msg.text)
-		messages[i] = outgoing{}
+		c.out.written(messages[:n])
+		for _, text := range texts {
+			spare.Put(text)
+		}
+		clear(texts)
+		clear(messages[:n])
+		messages = messages[n:]
 	}
 	return true
 }
 
-// write sends one message; a failure ends the connection.
-func (c *Conn) write(msg []byte) bool {
-	if err := c.stream.Write(msg); err != nil {
+// write sends messages; a failure ends the connection.
+func (c *Conn) write(messages [][]byte) bool {
+	if err := c.stream.Write(messages...); err != nil {
 		// The reader must not wait for a peer that cannot be answered.
 		c.Close(goingAway, err)
 		return false

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -288,5 +289,56 @@ func TestParamsStay(t *testing.T) {
 	}
 	for range held {
 		peer.response()
+	}
+}
+
+// counted counts the times that it is written to, and how much that is at most.
+type counted struct {
+	transport.Conn
+	writes, most atomic.Int64
+}
+
+func (c *counted) Write(messages ...[]byte) error {
+	c.writes.Add(1)
+	size := 0
+	for _, msg := range messages {
+		size += len(msg)
+	}
+	c.most.Store(max(c.most.Load(), int64(size)))
+	return c.Conn.Write(messages...)
+}
+
+// TestRepliesTogether has many requests answered at about the same time, which
+// takes few writes, none of them large.
+func TestRepliesTogether(t *testing.T) {
+	// On one processor nothing but the writer's patience brings them together.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	far, near := transport.Pipe(0)
+	stream := &counted{Conn: near}
+	release := make(chan struct{})
+	serveOn(t, stream, handler{"wait": func(r *rpc.Request) {
+		r.Go(func() {
+			<-release
+			r.Reply(strings.Repeat("x", 500))
+		})
+	}}, nil)
+	peer := &client{t, far}
+	const requests = 100
+	for i := range requests {
+		peer.send(`{"id":%d,"method":"wait"}`, i)
+	}
+	close(release)
+	seen := map[int]bool{}
+	for range requests {
+		seen[peer.response().ID] = true
+	}
+	if len(seen) != requests {
+		t.Errorf("%d of %d requests were answered", len(seen), requests)
+	}
+	if n := stream.writes.Load(); n > requests/2 {
+		t.Errorf("%d writes for %d answers", n, requests)
+	}
+	if n := stream.most.Load(); n > 16<<10 {
+		t.Errorf("%d bytes written together", n)
 	}
 }

@@ -136,10 +136,13 @@ func TestPublish(t *testing.T) {
 		if before > 16+3 { // the transport takes some
 			t.Errorf("%d notifications were made for a peer that does not read", before)
 		}
-		peer.next()
+		for range 2 {
+			peer.next()
+		}
 		synctest.Wait()
-		if n := sent.Load(); n != before+1 {
-			t.Errorf("%d notifications after there was room for one, %d before", n, before)
+		// There is room for one or two at a time, which are written together.
+		if n := sent.Load(); n <= before || n > before+3 {
+			t.Errorf("%d notifications after two were read, %d before", n, before)
 		}
 		_ = peer.conn.Close(transport.Reason{})
 		if err := await(t, "the end", ended); err == nil {

@@ -181,6 +181,13 @@ func (a *admission) admit() {
 	a.waiting = false
 }
 
+// busy reports whether there are requests that are not answered yet.
+func (a *admission) busy() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.count > 0
+}
+
 // paused reports whether the reader waits.
 func (a *admission) paused() bool {
 	a.mu.Lock()

@@ -57,6 +57,30 @@ func TestMessagesBothWays(t *testing.T) {
 	})
 }
 
+// TestMessagesTogether writes messages of all sizes at once.
+func TestMessagesTogether(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		near, end := k.connect(t, 0)
+		var messages [][]byte
+		for i, size := range sizes {
+			messages = append(messages, message(i, size), message(i, 10))
+		}
+		wrote := make(chan error, 1)
+		go func() { wrote <- near.Write(messages...) }()
+		within(t, "exchange", func() {
+			for i, want := range messages {
+				if got, err := end.receive(); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("message %d: %v, %d bytes, want %d", i, err, len(got), len(want))
+					return
+				}
+			}
+			if err := <-wrote; err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
 func TestBlankMessages(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		near, end := k.connect(t, 0)

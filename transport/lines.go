@@ -25,7 +25,7 @@ type Lines struct {
 	close  func() error
 	once   sync.Once
 	closed atomic.Bool
-	out    []byte // the line being written, kept for its memory
+	out    []byte // the lines being written, kept for their memory
 }
 
 // NewLines makes a Conn that reads lines from r and writes lines to w. close
@@ -103,11 +103,14 @@ func (l *Lines) ended(err error) error {
 }
 
 // Write implements Conn.
-func (l *Lines) Write(msg []byte) error {
+func (l *Lines) Write(messages ...[]byte) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
-	l.out = append(append(l.out[:0], msg...), '\n')
+	l.out = l.out[:0]
+	for _, msg := range messages {
+		l.out = append(append(l.out, msg...), '\n')
+	}
 	_, err := l.w.Write(l.out)
 	if cap(l.out) > 1<<20 {
 		l.out = nil

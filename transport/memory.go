@@ -81,18 +81,20 @@ func (p *pipeEnd) take(buf, msg []byte) ([]byte, error) {
 }
 
 // Write implements Conn.
-func (p *pipeEnd) Write(msg []byte) error {
-	select {
-	case <-p.done.ch:
-		return ErrClosed
-	default:
+func (p *pipeEnd) Write(messages ...[]byte) error {
+	for _, msg := range messages {
+		select {
+		case <-p.done.ch:
+			return ErrClosed
+		default:
+		}
+		select {
+		case p.outgoing <- append([]byte(nil), msg...):
+		case <-p.done.ch:
+			return ErrClosed
+		}
 	}
-	select {
-	case p.outgoing <- append([]byte(nil), msg...):
-		return nil
-	case <-p.done.ch:
-		return ErrClosed
-	}
+	return nil
 }
 
 // Close implements Conn.

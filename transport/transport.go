@@ -28,9 +28,10 @@ type Conn interface {
 	// that the peer ended the stream in an orderly way. Close unblocks it.
 	Read(buf []byte) ([]byte, error)
 
-	// Write sends one message. It blocks while the peer does not read, and
-	// keeps no reference to msg. Close unblocks it within closeTimeout.
-	Write(msg []byte) error
+	// Write sends messages, small ones with one system call. It blocks while
+	// the peer does not read, and keeps no reference to them. Close unblocks
+	// it within closeTimeout.
+	Write(messages ...[]byte) error
 
 	// Close ends the connection and tells the peer why where the transport
 	// can.

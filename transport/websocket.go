@@ -56,7 +56,7 @@ type WebSocket struct {
 	// writeMu orders frames. It is held while the peer does not read, so the
 	// reading goroutine takes it only to close, within closeTimeout.
 	writeMu  sync.Mutex
-	scratch  []byte
+	scratch  []byte // frames, or the beginning of one, that are yet to be written
 	vector   [2][]byte
 	sentLast bool // a close frame went out
 
@@ -277,18 +277,29 @@ func validCloseCode(code int) bool {
 }
 
 // Write implements Conn. Messages above maxFrameBytes go out in fragments.
-func (w *WebSocket) Write(msg []byte) error {
+func (w *WebSocket) Write(messages ...[]byte) error {
 	w.writeMu.Lock()
 	defer w.writeMu.Unlock()
-	opcode := byte(opText)
-	for len(msg) > maxFrameBytes {
-		if err := w.frame(false, opcode, msg[:maxFrameBytes]); err != nil {
-			return err
-		}
-		msg = msg[maxFrameBytes:]
-		opcode = opContinuation
+	if w.sentLast {
+		return ErrClosed
 	}
-	return w.frame(true, opcode, msg)
+	for _, msg := range messages {
+		var err error
+		if len(w.scratch)+len(msg) > copyBytes {
+			err = w.flush()
+		}
+		switch {
+		case err != nil:
+		case len(msg) > copyBytes:
+			err = w.large(msg)
+		default:
+			w.gather(opText, msg)
+		}
+		if err != nil {
+			return w.failed(err)
+		}
+	}
+	return w.failed(w.flush())
 }
 
 // Ping implements Pinger.
@@ -299,54 +310,91 @@ func (w *WebSocket) Ping(payload uint64) error {
 func (w *WebSocket) writeControl(opcode byte, payload []byte) error {
 	w.writeMu.Lock()
 	defer w.writeMu.Unlock()
-	return w.frame(true, opcode, payload)
-}
-
-// frame writes one frame, with one system call unless it is a large one of a
-// client. The caller holds writeMu.
-func (w *WebSocket) frame(fin bool, opcode byte, payload []byte) error {
 	if w.sentLast {
 		return ErrClosed
 	}
 	w.sentLast = opcode == opClose
-	var err error
-	switch {
-	case w.client:
-		err = w.masked(fin, opcode, payload)
-	case len(payload) <= copyBytes:
-		w.scratch = append(appendHeader(w.scratch[:0], fin, opcode, len(payload)), payload...)
-		_, err = w.conn.Write(w.scratch)
-	default:
-		w.scratch = appendHeader(w.scratch[:0], fin, opcode, len(payload))
-		w.vector = [2][]byte{w.scratch, payload}
-		buffers := net.Buffers(w.vector[:])
-		_, err = buffers.WriteTo(w.conn)
-		w.vector = [2][]byte{}
-	}
+	w.gather(opcode, payload)
+	return w.failed(w.flush())
+}
+
+// failed tells the end of the connection by Close from other failures.
+func (w *WebSocket) failed(err error) error {
 	if err != nil && w.closing.Load() {
 		return ErrClosed
 	}
 	return err
 }
 
-// masked writes a frame of a client. The key is random, so that nobody on the way
-// can be made to see a request of the payload's choosing (RFC 6455 section 10.3).
-func (w *WebSocket) masked(fin bool, opcode byte, payload []byte) error {
-	var key [4]byte
-	_, _ = rand.Read(key[:]) // never fails
-	w.scratch = appendHeader(w.scratch[:0], fin, opcode, len(payload))
-	w.scratch[1] |= maskBit
-	w.scratch = append(w.scratch, key[:]...)
-	for done := 0; ; {
+// gather appends a whole frame to what flush writes. The caller holds writeMu, as
+// do those of the functions below.
+func (w *WebSocket) gather(opcode byte, payload []byte) {
+	key := w.header(true, opcode, len(payload))
+	from := len(w.scratch)
+	w.scratch = append(w.scratch, payload...)
+	applyMask(w.scratch[from:], key, 0)
+}
+
+// header appends the header of a frame. The key of a client's is random, so that
+// nobody on the way can be made to see a request of the payload's choosing (RFC
+// 6455 section 10.3).
+func (w *WebSocket) header(fin bool, opcode byte, length int) (key [4]byte) {
+	from := len(w.scratch)
+	w.scratch = appendHeader(w.scratch, fin, opcode, length)
+	if w.client {
+		_, _ = rand.Read(key[:]) // never fails
+		w.scratch[from+1] |= maskBit
+		w.scratch = append(w.scratch, key[:]...)
+	}
+	return key
+}
+
+// flush writes what has been gathered.
+func (w *WebSocket) flush() error {
+	if len(w.scratch) == 0 {
+		return nil
+	}
+	_, err := w.conn.Write(w.scratch)
+	w.scratch = w.scratch[:0]
+	return err
+}
+
+// large writes a message that is not worth a copy, when nothing is gathered.
+func (w *WebSocket) large(msg []byte) error {
+	opcode := byte(opText)
+	for {
+		part := msg[:min(len(msg), maxFrameBytes)]
+		msg = msg[len(part):]
+		key := w.header(len(msg) == 0, opcode, len(part))
+		opcode = opContinuation
+		var err error
+		if w.client {
+			err = w.masked(part, key)
+		} else {
+			w.vector = [2][]byte{w.scratch, part}
+			buffers := net.Buffers(w.vector[:])
+			_, err = buffers.WriteTo(w.conn)
+			w.vector = [2][]byte{}
+			w.scratch = w.scratch[:0]
+		}
+		if err != nil || len(msg) == 0 {
+			return err
+		}
+	}
+}
+
+// masked writes the payload of a client's frame behind its header.
+func (w *WebSocket) masked(payload []byte, key [4]byte) error {
+	for done := 0; done < len(payload); {
 		from := len(w.scratch)
 		w.scratch = append(w.scratch, payload[done:min(len(payload), done+maskBytes)]...)
 		applyMask(w.scratch[from:], key, int64(done))
 		done += len(w.scratch) - from
-		if _, err := w.conn.Write(w.scratch); err != nil || done == len(payload) {
+		if err := w.flush(); err != nil {
 			return err
 		}
-		w.scratch = w.scratch[:0]
 	}
+	return nil
 }
 
 // Close implements Conn: it sends a close frame with the reason, and ends the
