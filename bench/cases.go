@@ -43,7 +43,7 @@ var cases = []benchCase{
 	{"pipe output", pipeOutput, pipeFloors},
 	{"terminal output", terminalOutput, terminalFloor},
 	{"seq", seqOutput, seqFloor},
-	{"keystroke", keystroke, keystrokeFloor},
+	{"keystroke", keystroke, keystrokeFloors},
 	{"keystroke beside a flood", keystrokeBesideFlood, nil},
 	{"start to closed", startToClosed, spawnFloor},
 	{"start in a sandbox", startInSandbox, spawnFloor},
@@ -306,14 +306,14 @@ func writeFile(ctx context.Context, s *server, m *sample) error {
 	if err != nil {
 		return err
 	}
-	params, err := json.Marshal(map[string]any{"path": "file://" + path, "dataBase64": make([]byte, fileBytes)})
+	request, err := c.repeat("fs/writeFile", map[string]any{"path": "file://" + path, "dataBase64": make([]byte, fileBytes)})
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
 	for range fileTimes {
-		if _, err := c.call(ctx, "fs/writeFile", json.RawMessage(params)); err != nil {
-			return err
+		if err := request.call(ctx); err != nil {
+			return fmt.Errorf("fs/writeFile: %w", err)
 		}
 	}
 	fileRate(m, begin)
@@ -328,8 +328,9 @@ func metadata(ctx context.Context, s *server, m *sample) error {
 	if err != nil {
 		return err
 	}
+	params := json.RawMessage(`{"path":"file:///usr/bin/env"}`)
 	get := func() error {
-		_, err := c.call(ctx, "fs/getMetadata", map[string]any{"path": "file:///usr/bin/env"})
+		_, err := c.call(ctx, "fs/getMetadata", params)
 		return err
 	}
 	if err := latencies(ctx, m, "alone", metadataAlone, 0, get); err != nil {

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 
-	"execserver/internal/spare"
 	"execserver/transport"
 )
 
@@ -87,31 +86,28 @@ func (c *client) send(msg []byte) error {
 	return c.conn.Write(msg)
 }
 
-// request encodes a request and makes a place for its reply.
-func (c *client) request(method string, params any) (msg []byte, answer chan reply, err error) {
-	text, encoded := params.(json.RawMessage)
-	if !encoded {
-		if text, err = json.Marshal(params); err != nil {
-			return nil, nil, err
-		}
-	}
+// expect makes an id and a place for its reply.
+func (c *client) expect() (id int, answer chan reply) {
 	answer = make(chan reply, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nextID++
 	c.waiting[c.nextID] = answer
-	msg = fmt.Appendf(spare.Get(len(text)+200), `{"id":%d,"method":%q,"params":`, c.nextID, method)
-	return append(append(msg, text...), '}'), answer, nil
+	return c.nextID, answer
 }
 
 // begin sends a request; await waits for its reply.
 func (c *client) begin(method string, params any) (chan reply, error) {
-	msg, answer, err := c.request(method, params)
-	if err != nil {
-		return nil, err
+	text, encoded := params.(json.RawMessage)
+	if !encoded {
+		var err error
+		if text, err = json.Marshal(params); err != nil {
+			return nil, err
+		}
 	}
-	defer spare.Put(msg)
-	return answer, c.send(msg)
+	id, answer := c.expect()
+	msg := fmt.Appendf(nil, `{"id":%d,"method":%q,"params":`, id, method)
+	return answer, c.send(append(append(msg, text...), '}'))
 }
 
 // await waits for the answer to a request.
@@ -157,6 +153,36 @@ func (c *client) call(ctx context.Context, method string, params any) ([]byte, e
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
 	return text, nil
+}
+
+// repeated is a large request that is sent again and again without being encoded
+// anew.
+type repeated struct {
+	client *client
+	id     []byte // within text
+	text   []byte
+}
+
+func (c *client) repeat(method string, params any) (*repeated, error) {
+	text, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	const before, width = len(`{"id":`), 10
+	msg := fmt.Appendf(nil, `{"id":%*d,"method":%q,"params":`, width, 0, method)
+	msg = append(append(msg, text...), '}')
+	return &repeated{client: c, id: msg[before : before+width], text: msg}, nil
+}
+
+// call sends the request once more and waits for its answer.
+func (r *repeated) call(ctx context.Context) error {
+	id, answer := r.client.expect()
+	copy(r.id, fmt.Sprintf("%*d", len(r.id), id))
+	if err := r.client.send(r.text); err != nil {
+		return err
+	}
+	_, err := r.client.await(ctx, answer)
+	return err
 }
 
 // startParams asks for a process that may be told from others by its id.
@@ -206,6 +232,9 @@ func (c *client) message(msg []byte) error {
 	if bytes.HasPrefix(msg, outputPrefix) {
 		return c.outputEvent(msg)
 	}
+	if id, ok := resultOf(msg); ok {
+		return c.reply(id, msg, nil)
+	}
 	var m struct {
 		ID     *int
 		Method string
@@ -216,42 +245,45 @@ func (c *client) message(msg []byte) error {
 		}
 		Error *struct{ Message string }
 	}
+	if err := json.Unmarshal(msg, &m); err != nil {
+		return fmt.Errorf("message %.100q: %w", msg, err)
+	}
 	switch {
-	case bytes.HasPrefix(msg, []byte(`{"id":`)) && len(msg) > largeReply: // a file, perhaps
-		m.ID = new(int)
-		digits, _, _ := bytes.Cut(msg[6:30], []byte(","))
-		if n, err := strconv.Atoi(string(digits)); err == nil {
-			*m.ID = n
-		}
-	default:
-		if err := json.Unmarshal(msg, &m); err != nil {
-			return fmt.Errorf("message %.100q: %w", msg, err)
-		}
-	}
-	switch m.Method {
-	case "process/exited":
+	case m.Method == "process/exited":
 		return c.event(m.Params.ProcessID, m.Params.Seq, event{kind: 'e', code: m.Params.ExitCode}, nil)
-	case "process/closed":
+	case m.Method == "process/closed":
 		return c.event(m.Params.ProcessID, m.Params.Seq, event{kind: 'c'}, nil)
-	}
-	if m.ID == nil {
+	case m.ID == nil:
 		return nil
+	case m.Error != nil:
+		return c.reply(*m.ID, msg, errors.New(m.Error.Message))
 	}
+	return c.reply(*m.ID, msg, nil)
+}
+
+// resultOf returns the id of a message that begins as every server begins a
+// result, without decoding the rest.
+func resultOf(msg []byte) (id int, ok bool) {
+	rest, ok1 := bytes.CutPrefix(msg, []byte(`{"id":`))
+	digits, rest, ok2 := bytes.Cut(rest[:min(len(rest), 32)], []byte(","))
+	id, err := strconv.Atoi(string(digits))
+	return id, ok1 && ok2 && err == nil && bytes.HasPrefix(rest, []byte(`"result":`))
+}
+
+// reply hands the answer to a request to who waits for it.
+func (c *client) reply(id int, msg []byte, err error) error {
 	c.mu.Lock()
-	answer := c.waiting[*m.ID]
-	delete(c.waiting, *m.ID)
+	answer := c.waiting[id]
+	delete(c.waiting, id)
 	c.mu.Unlock()
 	if answer == nil {
 		return fmt.Errorf("reply to nothing: %.100q", msg)
 	}
-	r := reply{text: msg}
+	r := reply{text: msg, err: err}
 	if len(msg) > largeReply {
 		c.buf, c.spare = c.spare, nil
 	} else {
 		r.text = bytes.Clone(msg)
-	}
-	if m.Error != nil {
-		r.err = errors.New(m.Error.Message)
 	}
 	answer <- r
 	return nil

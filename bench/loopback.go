@@ -29,6 +29,7 @@ const peerCommand = "peer"
 const (
 	askStat   = 's' // then a path in every line, which gets its size in a line
 	askOutput = 'o' // the output of head, in base64, in frames of a length and a text
+	askKeys   = 'k' // then input for a terminal, whose output comes back
 )
 
 // runPeer serves one connection and ends.
@@ -48,8 +49,11 @@ func runPeer() error {
 	if err != nil {
 		return err
 	}
-	if ask == askOutput {
+	switch ask {
+	case askOutput:
 		return sendOutput(conn)
+	case askKeys:
+		return relayTerminal(r, conn)
 	}
 	for {
 		line, err := r.ReadString('\n')
@@ -93,6 +97,25 @@ func sendOutput(w io.Writer) error {
 			return err
 		}
 	}
+}
+
+// relayTerminal runs the command of the keystroke case.
+func relayTerminal(r io.Reader, w io.Writer) error {
+	master, cmd, err := startTerminal(context.Background(), rawCat...)
+	if err != nil {
+		return err
+	}
+	output := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(w, struct{ io.Reader }{master})
+		output <- err
+	}()
+	_, err = io.Copy(struct{ io.Writer }{master}, r)
+	_ = master.Close()
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // it was killed
+	<-output       // which the end of the terminal has ended
+	return err
 }
 
 // peer starts the process, connects and says what it is asked for.
@@ -143,6 +166,29 @@ func metadataFloor(ctx context.Context, m *sample) error {
 			return err
 		}
 		_, err := r.ReadString('\n')
+		return err
+	})
+}
+
+// keystrokeFloors are the bare terminal, and the same through the peer.
+func keystrokeFloors(ctx context.Context, m *sample) error {
+	if err := keystrokeFloor(ctx, m); err != nil {
+		return err
+	}
+	conn, stop, err := peer(ctx, askKeys)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	buf := make([]byte, 4096)
+	if _, err := conn.Read(buf); err != nil {
+		return err
+	}
+	return latencies(ctx, m, "echo over TCP", keys, keyPause, func() error {
+		if _, err := conn.Write([]byte("x")); err != nil {
+			return err
+		}
+		_, err := conn.Read(buf)
 		return err
 	})
 }
