@@ -16,7 +16,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # What need not be quick is compiled without inlining, which makes the program 3 %
 # smaller.
 SLOW := net/http net/http/internal/... net/url net/textproto mime/... compress/... \
-	crypto/tls crypto/x509 crypto/hpke encoding/asn1 math/big vendor/... text/... regexp/... time \
+	crypto/... encoding/asn1 math/big vendor/... text/... regexp/... time \
 	github.com/... execserver/cmd/... execserver/client execserver/internal/auth execserver/internal/sandbox/...
 
 .PHONY: help build run test race lint fmt fuzz bench bench-codex microbench cover test-codex soak model chaos test-cuts test-sandbox
