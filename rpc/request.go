@@ -108,8 +108,9 @@ func (r *Request) send(msg []byte) {
 		r.conn.log.Error("request answered twice", "method", r.Method, "id", r.ID.String())
 		return
 	}
-	r.conn.out.put(msg, r.reserved)
+	// Released first: the writer need not wait for others when this was the only one.
 	r.release()
+	r.conn.out.put(msg, r.reserved)
 }
 
 // Drop ends a request without an answer, its connection being gone.
