@@ -3,6 +3,7 @@ package rpc
 import (
 	"runtime"
 	"sync"
+	"time"
 
 	"execserver/internal/spare"
 )
@@ -24,6 +25,7 @@ type outbound struct {
 	source   Source     // changed under both locks
 	sourceMu sync.Mutex // held while the source is used; taken before mu
 	awake    bool       // the source may have something
+	crowded  time.Time  // until then nobody is waited for; see gatherLocked
 	finished bool       // nothing more is taken; the writer ends when queue is empty
 }
 
@@ -108,11 +110,7 @@ func (o *outbound) take(batch []outgoing) (messages []outgoing, awake, ok bool) 
 		o.changed.Wait()
 	}
 	if len(o.queue) > 0 && o.busy() {
-		// Goroutines that are about to reply do so first, so that one system call
-		// writes what they have to say.
-		o.mu.Unlock()
-		runtime.Gosched()
-		o.mu.Lock()
+		o.gatherLocked()
 	}
 	messages, o.queue = o.queue, batch[:0]
 	awake, o.awake = o.awake, false
@@ -120,6 +118,30 @@ func (o *outbound) take(batch []outgoing) (messages []outgoing, awake, ok bool) 
 		return messages, false, len(messages) > 0
 	}
 	return messages, awake, true
+}
+
+// A reply waits for others at most once in crowdedPause for longer than
+// crowdedTime.
+const (
+	crowdedTime  = 2 * time.Millisecond
+	crowdedPause = 5 * time.Second
+)
+
+// gatherLocked has goroutines that are about to reply do so first, so that one
+// system call writes what they have to say. They can't be told from any others
+// that are ready; where those compute, it takes long and is not tried again for a
+// while.
+func (o *outbound) gatherLocked() {
+	begin := time.Now()
+	if begin.Before(o.crowded) {
+		return
+	}
+	o.mu.Unlock()
+	runtime.Gosched()
+	o.mu.Lock()
+	if end := time.Now(); end.Sub(begin) > crowdedTime {
+		o.crowded = end.Add(crowdedPause)
+	}
 }
 
 // takeQueued is take for the messages that are there already.
@@ -231,8 +253,12 @@ func (c *Conn) nextEvent(frame []byte) (_ []byte, ok bool) {
 	return frame, true
 }
 
-// gatherBytes is how much of queued messages is written together.
-const gatherBytes = 16 << 10
+// How much of queued messages is written together: with the headers of their
+// frames, what every transport writes with one system call.
+const (
+	gatherBytes    = 15 << 10
+	gatherMessages = 64
+)
 
 // writeAll sends queued messages and gives their room back; it reports whether
 // the stream is whole.
@@ -240,7 +266,7 @@ func (c *Conn) writeAll(messages []outgoing) bool {
 	for len(messages) > 0 {
 		n, size := 0, 0
 		texts := c.texts[:0]
-		for ; n < len(messages) && (n == 0 || size+len(messages[n].text) <= gatherBytes); n++ {
+		for ; n < min(len(messages), gatherMessages) && (n == 0 || size+len(messages[n].text) <= gatherBytes); n++ {
 			texts = append(texts, messages[n].text)
 			size += len(messages[n].text)
 		}

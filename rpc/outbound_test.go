@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"execserver/protocol"
 	"execserver/rpc"
@@ -340,5 +342,66 @@ func TestRepliesTogether(t *testing.T) {
 	}
 	if n := stream.most.Load(); n > 16<<10 {
 		t.Errorf("%d bytes written together", n)
+	}
+}
+
+// timed notes how long replies have waited for their write.
+type timed struct {
+	transport.Conn
+	replied chan time.Time
+	waited  []time.Duration
+}
+
+func (c *timed) Write(messages ...[]byte) error {
+	select {
+	case at := <-c.replied:
+		c.waited = append(c.waited, time.Since(at))
+	default:
+	}
+	return c.Conn.Write(messages...)
+}
+
+// TestRepliesWaitForNobodyElse has requests answered while others compute.
+func TestRepliesWaitForNobodyElse(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	const burning, asked = 8, 30
+	far, near := transport.Pipe(0)
+	stream := &timed{Conn: near, replied: make(chan time.Time, 1)}
+	var stop atomic.Bool
+	started := make(chan struct{}, burning)
+	c := serveOn(t, stream, handler{
+		"burn": func(r *rpc.Request) {
+			r.Go(func() {
+				started <- struct{}{}
+				for !stop.Load() {
+				}
+				r.Drop()
+			})
+		},
+		"ask": func(r *rpc.Request) {
+			r.Go(func() {
+				stream.replied <- time.Now()
+				r.Reply(1)
+			})
+		},
+	}, nil)
+	peer := &client{t, far}
+	for i := range burning {
+		peer.send(`{"id":%d,"method":"burn"}`, i)
+	}
+	for range burning {
+		await(t, "a request that computes", started)
+	}
+	for range asked {
+		peer.send(`{"id":100,"method":"ask"}`)
+		peer.response()
+	}
+	stop.Store(true)
+	_ = far.Close(transport.Reason{})
+	_ = c.wait(t)
+	slices.Sort(stream.waited)
+	// Goroutines that compute give way after 10 ms.
+	if len(stream.waited) != asked || stream.waited[asked/2] > 5*time.Millisecond {
+		t.Errorf("replies waited %v", stream.waited)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"execserver/internal/spare"
 )
 
 var strict = stdbase64.StdEncoding.Strict()
@@ -55,7 +57,10 @@ func AppendDecode(dst, src []byte) ([]byte, error) {
 // *Error, and b has no meaning any more.
 func Decode(b []byte) ([]byte, error) {
 	done := decodeFast(b, b)
-	n, err := decodeSlow(b, slices.Clone(b[done:]), done) // the library does not say that it can do this
+	// The library does not say that it can do this; it gets a copy.
+	rest := append(spare.Get(len(b)-done), b[done:]...)
+	defer spare.Put(rest)
+	n, err := decodeSlow(b, rest, done)
 	return b[:n], err
 }
 
