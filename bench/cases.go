@@ -306,13 +306,13 @@ func writeFile(ctx context.Context, s *server, m *sample) error {
 	if err != nil {
 		return err
 	}
-	request, err := c.repeat("fs/writeFile", map[string]any{"path": "file://" + path, "dataBase64": make([]byte, fileBytes)})
+	request, err := c.request("fs/writeFile", map[string]any{"path": "file://" + path, "dataBase64": make([]byte, fileBytes)})
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
 	for range fileTimes {
-		if err := request.call(ctx); err != nil {
+		if _, err := request.call(ctx); err != nil {
 			return fmt.Errorf("fs/writeFile: %w", err)
 		}
 	}

@@ -86,18 +86,15 @@ func (c *client) send(msg []byte) error {
 	return c.conn.Write(msg)
 }
 
-// expect makes an id and a place for its reply.
-func (c *client) expect() (id int, answer chan reply) {
-	answer = make(chan reply, 1)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.nextID++
-	c.waiting[c.nextID] = answer
-	return c.nextID, answer
+// request is an encoded request, which may be sent again and again, by one
+// goroutine at a time.
+type request struct {
+	client *client
+	id     []byte // within text
+	text   []byte
 }
 
-// begin sends a request; await waits for its reply.
-func (c *client) begin(method string, params any) (chan reply, error) {
+func (c *client) request(method string, params any) (*request, error) {
 	text, encoded := params.(json.RawMessage)
 	if !encoded {
 		var err error
@@ -105,9 +102,40 @@ func (c *client) begin(method string, params any) (chan reply, error) {
 			return nil, err
 		}
 	}
-	id, answer := c.expect()
-	msg := fmt.Appendf(nil, `{"id":%d,"method":%q,"params":`, id, method)
-	return answer, c.send(append(append(msg, text...), '}'))
+	const before, width = len(`{"id":`), 10
+	msg := fmt.Appendf(nil, `{"id":%*d,"method":%q,"params":`, width, 0, method)
+	msg = append(append(msg, text...), '}')
+	return &request{client: c, id: msg[before : before+width], text: msg}, nil
+}
+
+// begin sends the request under a new id; await waits for its reply.
+func (r *request) begin() (chan reply, error) {
+	c := r.client
+	answer := make(chan reply, 1)
+	c.mu.Lock()
+	c.nextID++
+	copy(r.id, fmt.Sprintf("%*d", len(r.id), c.nextID))
+	c.waiting[c.nextID] = answer
+	c.mu.Unlock()
+	return answer, c.send(r.text)
+}
+
+// call sends the request and returns the message of its result.
+func (r *request) call(ctx context.Context) ([]byte, error) {
+	answer, err := r.begin()
+	if err != nil {
+		return nil, err
+	}
+	return r.client.await(ctx, answer)
+}
+
+// begin sends a request; await waits for its reply.
+func (c *client) begin(method string, params any) (chan reply, error) {
+	r, err := c.request(method, params)
+	if err != nil {
+		return nil, err
+	}
+	return r.begin()
 }
 
 // await waits for the answer to a request.
@@ -144,45 +172,15 @@ func readUntil[T any](ctx context.Context, c *client, ready <-chan T) (v T, err 
 
 // call sends a request and returns the message of its result.
 func (c *client) call(ctx context.Context, method string, params any) ([]byte, error) {
-	answer, err := c.begin(method, params)
+	r, err := c.request(method, params)
 	if err != nil {
 		return nil, err
 	}
-	text, err := c.await(ctx, answer)
+	text, err := r.call(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
 	return text, nil
-}
-
-// repeated is a large request that is sent again and again without being encoded
-// anew.
-type repeated struct {
-	client *client
-	id     []byte // within text
-	text   []byte
-}
-
-func (c *client) repeat(method string, params any) (*repeated, error) {
-	text, err := json.Marshal(params)
-	if err != nil {
-		return nil, err
-	}
-	const before, width = len(`{"id":`), 10
-	msg := fmt.Appendf(nil, `{"id":%*d,"method":%q,"params":`, width, 0, method)
-	msg = append(append(msg, text...), '}')
-	return &repeated{client: c, id: msg[before : before+width], text: msg}, nil
-}
-
-// call sends the request once more and waits for its answer.
-func (r *repeated) call(ctx context.Context) error {
-	id, answer := r.client.expect()
-	copy(r.id, fmt.Sprintf("%*d", len(r.id), id))
-	if err := r.client.send(r.text); err != nil {
-		return err
-	}
-	_, err := r.client.await(ctx, answer)
-	return err
 }
 
 // startParams asks for a process that may be told from others by its id.

@@ -118,15 +118,20 @@ func keystrokeFloor(ctx context.Context, m *sample) error {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
 	}()
+	return echoes(ctx, m, "echo", master)
+}
+
+// echoes measures the echo of keys, once whoever makes it has said something.
+func echoes(ctx context.Context, m *sample, what string, terminal io.ReadWriter) error {
 	buf := make([]byte, 4096)
-	if _, err := master.Read(buf); err != nil {
+	if _, err := terminal.Read(buf); err != nil {
 		return err
 	}
-	return latencies(ctx, m, "echo", keys, keyPause, func() error {
-		if _, err := master.Write([]byte("x")); err != nil {
+	return latencies(ctx, m, what, keys, keyPause, func() error {
+		if _, err := terminal.Write([]byte("x")); err != nil {
 			return err
 		}
-		_, err := master.Read(buf)
+		_, err := terminal.Read(buf)
 		return err
 	})
 }

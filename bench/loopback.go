@@ -105,16 +105,16 @@ func relayTerminal(r io.Reader, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	output := make(chan error, 1)
+	ended := make(chan struct{})
 	go func() {
-		_, err := io.Copy(w, struct{ io.Reader }{master})
-		output <- err
+		defer close(ended)
+		_, _ = io.Copy(w, struct{ io.Reader }{master}) // the other end notices what is missing
 	}()
 	_, err = io.Copy(struct{ io.Writer }{master}, r)
 	_ = master.Close()
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
-	<-output       // which the end of the terminal has ended
+	<-ended        // by the end of the terminal
 	return err
 }
 
@@ -180,17 +180,7 @@ func keystrokeFloors(ctx context.Context, m *sample) error {
 		return err
 	}
 	defer stop()
-	buf := make([]byte, 4096)
-	if _, err := conn.Read(buf); err != nil {
-		return err
-	}
-	return latencies(ctx, m, "echo over TCP", keys, keyPause, func() error {
-		if _, err := conn.Write([]byte("x")); err != nil {
-			return err
-		}
-		_, err := conn.Read(buf)
-		return err
-	})
+	return echoes(ctx, m, "echo over TCP", conn)
 }
 
 // pipeFloors are the bare pipe, and the same through the peer.

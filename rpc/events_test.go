@@ -375,23 +375,12 @@ func TestSetSource(t *testing.T) {
 	}
 }
 
-// gated is a transport that writes once for every pass.
-type gated struct {
-	transport.Conn
-	pass chan struct{}
-}
-
-func (g *gated) Write(messages ...[]byte) error {
-	<-g.pass
-	return g.Conn.Write(messages...)
-}
-
 // TestReplyBeforeItsEvents has events that a request causes become ready, right
 // after its reply, while the writer is busy and about to ask for events.
 func TestReplyBeforeItsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far, near := transport.Pipe(0)
-		g := &gated{near, make(chan struct{})}
+		pass := make(chan struct{}) // for a write
 		s := &source{size: 100}
 		var c *running
 		h := handler{"echo": echo, "start": func(r *rpc.Request) {
@@ -399,7 +388,7 @@ func TestReplyBeforeItsEvents(t *testing.T) {
 			s.give(1)
 			c.Wake()
 		}}
-		c = serveOn(t, g, h, nil)
+		c = serveOn(t, &tapped{near, func([][]byte) { <-pass }}, h, nil)
 		peer := &client{t, far}
 		c.SetSource(s)
 		synctest.Wait()
@@ -408,11 +397,11 @@ func TestReplyBeforeItsEvents(t *testing.T) {
 		peer.send(`{"id":2,"method":"echo","params":2}`) // is taken with it next,
 		c.Wake()                                         // and with this
 		synctest.Wait()
-		g.pass <- struct{}{}
+		pass <- struct{}{}
 		synctest.Wait()
 		peer.send(`{"id":3,"method":"start"}`)
 		synctest.Wait()
-		close(g.pass)
+		close(pass)
 		peer.expect(`{"id":1,"result":1}`)
 		peer.expect(`{"id":2,"result":2}`)
 		peer.expect(`{"id":3,"result":"started"}`)

@@ -56,6 +56,17 @@ type client struct {
 	conn transport.Conn
 }
 
+// tapped is a transport that calls before for every write.
+type tapped struct {
+	transport.Conn
+	before func(messages [][]byte)
+}
+
+func (w *tapped) Write(messages ...[]byte) error {
+	w.before(messages)
+	return w.Conn.Write(messages...)
+}
+
 // running is a connection that is being served.
 type running struct {
 	*rpc.Conn

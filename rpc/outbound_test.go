@@ -294,29 +294,21 @@ func TestParamsStay(t *testing.T) {
 	}
 }
 
-// counted counts the times that it is written to, and how much that is at most.
-type counted struct {
-	transport.Conn
-	writes, most atomic.Int64
-}
-
-func (c *counted) Write(messages ...[]byte) error {
-	c.writes.Add(1)
-	size := 0
-	for _, msg := range messages {
-		size += len(msg)
-	}
-	c.most.Store(max(c.most.Load(), int64(size)))
-	return c.Conn.Write(messages...)
-}
-
 // TestRepliesTogether has many requests answered at about the same time, which
 // takes few writes, none of them large.
 func TestRepliesTogether(t *testing.T) {
 	// On one processor nothing but the writer's patience brings them together.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	far, near := transport.Pipe(0)
-	stream := &counted{Conn: near}
+	var writes, most atomic.Int64
+	stream := &tapped{near, func(messages [][]byte) {
+		writes.Add(1)
+		size := 0
+		for _, msg := range messages {
+			size += len(msg)
+		}
+		most.Store(max(most.Load(), int64(size)))
+	}}
 	release := make(chan struct{})
 	serveOn(t, stream, handler{"wait": func(r *rpc.Request) {
 		r.Go(func() {
@@ -337,28 +329,12 @@ func TestRepliesTogether(t *testing.T) {
 	if len(seen) != requests {
 		t.Errorf("%d of %d requests were answered", len(seen), requests)
 	}
-	if n := stream.writes.Load(); n > requests/2 {
+	if n := writes.Load(); n > requests/2 {
 		t.Errorf("%d writes for %d answers", n, requests)
 	}
-	if n := stream.most.Load(); n > 16<<10 {
+	if n := most.Load(); n > 16<<10 {
 		t.Errorf("%d bytes written together", n)
 	}
-}
-
-// timed notes how long replies have waited for their write.
-type timed struct {
-	transport.Conn
-	replied chan time.Time
-	waited  []time.Duration
-}
-
-func (c *timed) Write(messages ...[]byte) error {
-	select {
-	case at := <-c.replied:
-		c.waited = append(c.waited, time.Since(at))
-	default:
-	}
-	return c.Conn.Write(messages...)
 }
 
 // TestRepliesWaitForNobodyElse has requests answered while others compute.
@@ -366,7 +342,15 @@ func TestRepliesWaitForNobodyElse(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	const burning, asked = 8, 30
 	far, near := transport.Pipe(0)
-	stream := &timed{Conn: near, replied: make(chan time.Time, 1)}
+	replied := make(chan time.Time, 1)
+	var waited []time.Duration
+	stream := &tapped{near, func([][]byte) {
+		select {
+		case at := <-replied:
+			waited = append(waited, time.Since(at))
+		default:
+		}
+	}}
 	var stop atomic.Bool
 	started := make(chan struct{}, burning)
 	c := serveOn(t, stream, handler{
@@ -380,7 +364,7 @@ func TestRepliesWaitForNobodyElse(t *testing.T) {
 		},
 		"ask": func(r *rpc.Request) {
 			r.Go(func() {
-				stream.replied <- time.Now()
+				replied <- time.Now()
 				r.Reply(1)
 			})
 		},
@@ -399,9 +383,9 @@ func TestRepliesWaitForNobodyElse(t *testing.T) {
 	stop.Store(true)
 	_ = far.Close(transport.Reason{})
 	_ = c.wait(t)
-	slices.Sort(stream.waited)
+	slices.Sort(waited)
 	// Goroutines that compute give way after 10 ms.
-	if len(stream.waited) != asked || stream.waited[asked/2] > 5*time.Millisecond {
-		t.Errorf("replies waited %v", stream.waited)
+	if len(waited) != asked || waited[asked/2] > 5*time.Millisecond {
+		t.Errorf("replies waited %v", waited)
 	}
 }

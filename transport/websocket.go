@@ -283,23 +283,7 @@ func (w *WebSocket) Write(messages ...[]byte) error {
 	if w.sentLast {
 		return ErrClosed
 	}
-	for _, msg := range messages {
-		var err error
-		if len(w.scratch)+len(msg) > copyBytes {
-			err = w.flush()
-		}
-		switch {
-		case err != nil:
-		case len(msg) > copyBytes:
-			err = w.large(msg)
-		default:
-			w.gather(opText, msg)
-		}
-		if err != nil {
-			return w.failed(err)
-		}
-	}
-	return w.failed(w.flush())
+	return w.failed(w.writeAll(messages))
 }
 
 // Ping implements Pinger.
@@ -326,8 +310,25 @@ func (w *WebSocket) failed(err error) error {
 	return err
 }
 
-// gather appends a whole frame to what flush writes. The caller holds writeMu, as
-// do those of the functions below.
+// writeAll writes messages, small ones together. The caller holds writeMu, as do
+// those of the functions below.
+func (w *WebSocket) writeAll(messages [][]byte) error {
+	for _, msg := range messages {
+		if len(w.scratch)+len(msg) > copyBytes {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+		if len(msg) <= copyBytes {
+			w.gather(opText, msg)
+		} else if err := w.large(msg); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+// gather appends a whole frame to what flush writes.
 func (w *WebSocket) gather(opcode byte, payload []byte) {
 	key := w.header(true, opcode, len(payload))
 	from := len(w.scratch)

@@ -42,9 +42,9 @@ func AppendEncode(dst, src []byte) []byte {
 // buffer. On error it returns dst unchanged and an *Error. It keeps no
 // reference to src.
 func AppendDecode(dst, src []byte) ([]byte, error) {
+	n := stdbase64.StdEncoding.DecodedLen(len(src))
 	from := len(dst)
-	out := slices.Grow(dst, stdbase64.StdEncoding.DecodedLen(len(src)))
-	out = out[:from+stdbase64.StdEncoding.DecodedLen(len(src))]
+	out := slices.Grow(dst, n)[:from+n]
 	done := decodeFast(out[from:], src)
 	n, err := decodeSlow(out[from:], src[done:], done)
 	if err != nil {

@@ -42,8 +42,8 @@ var nofile = getrlimit(rlimitNofile)
 
 // ForkExec starts a program, and waits until it is executed. refused says that the
 // kernel has refused to make the child with an errno; otherwise an errno that is
-// not 0 is the child's, of which nothing is left. ESRCH: its parent is gone. The calling goroutine must be
-// locked to its thread.
+// not 0 is the child's, of which nothing is left; ESRCH says that its parent is
+// gone. The calling goroutine must be locked to its thread.
 func ForkExec(path string, argv []string, attr *Attr) (pid int, errno uintptr, refused bool) {
 	c, ok := newChild(path, argv, attr)
 	if !ok {
