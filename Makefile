@@ -20,7 +20,7 @@ SLOW := net/http net/http/internal/... net/url net/textproto mime/... compress/.
 	github.com/... execserver/cmd/... execserver/client execserver/internal/auth execserver/internal/sandbox/...
 QUICK := crypto/internal/fips140/mlkem crypto/internal/fips140/edwards25519/... crypto/internal/fips140/sha3
 
-.PHONY: help build run test race lint fmt fuzz bench bench-codex microbench cover test-codex soak model chaos test-cuts test-sandbox
+.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-cuts test-sandbox
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -57,6 +57,10 @@ bench: build ## measure the server (BENCHFLAGS=-help tells what can be chosen)
 bench-codex: build ## measure the server and the released Codex beside each other
 	$(GO) run ./bench $(BENCHFLAGS) 'bin/exec-server --listen ws://127.0.0.1:0' \
 		"$$(scripts/install-codex 0.169.0) exec-server --listen ws://127.0.0.1:0"
+
+bench-commands: ## time a command as Codex sees it: this server, the released one, and none
+	scripts/install-codex 0.169.0
+	EXEC_SERVER_TEST_CODEX=1 $(GO) test -run '^$$' -bench Command -benchtime 5x ./test/codex
 
 microbench: ## run the benchmarks of the packages
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)

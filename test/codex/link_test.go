@@ -69,7 +69,7 @@ type link struct {
 	conns map[net.Conn]bool // nil once closed
 }
 
-func newLink(t *testing.T, url string) *link {
+func newLink(t testing.TB, url string) *link {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -35,7 +35,7 @@ func (c client) String() string {
 }
 
 // program is the client's executable, as scripts/install-codex installs it.
-func (c client) program(t *testing.T) string {
+func (c client) program(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(cacheFolder(t), "codex", c.version, "codex")
 	if _, err := os.Stat(path); err != nil {
@@ -45,7 +45,7 @@ func (c client) program(t *testing.T) string {
 }
 
 // cacheFolder is where scripts/install-codex puts its things, and where runs live if they may.
-func cacheFolder(t *testing.T) string {
+func cacheFolder(t testing.TB) string {
 	t.Helper()
 	base := os.Getenv("XDG_CACHE_HOME")
 	if base == "" {
@@ -102,7 +102,7 @@ var buildServer = sync.OnceValues(func() (string, error) {
 
 // serverCommand is the server to test with client c, without --listen. ours tells whether
 // it was built from this module and knows its flags.
-func serverCommand(t *testing.T, c client) (command []string, ours bool) {
+func serverCommand(t testing.TB, c client) (command []string, ours bool) {
 	t.Helper()
 	if value := os.Getenv("EXEC_SERVER_COMMAND"); value == "codex" {
 		return []string{c.program(t), "exec-server"}, false

@@ -24,7 +24,7 @@ func (p process) String() string { return fmt.Sprintf("process %d (%s)", p.pid, 
 
 // processes returns all processes of the run, known by the environment that they inherited.
 // It sees nothing on systems without /proc. Zombies have no environment.
-func (r *run) processes(t *testing.T) []process {
+func (r *run) processes(t testing.TB) []process {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		return nil
@@ -72,7 +72,7 @@ func (r *run) processes(t *testing.T) []process {
 // commands returns those processes of the run that the server has started, and what these
 // started. Over stdio the server itself is among them. A server may be several processes,
 // with the same command line.
-func (r *run) commands(t *testing.T) []process {
+func (r *run) commands(t testing.TB) []process {
 	t.Helper()
 	var found []process
 	for _, p := range r.processes(t) {

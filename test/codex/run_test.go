@@ -34,6 +34,8 @@ type run struct {
 	remote *program // the server, nil if the client started it
 	local  *program // the client
 	link   *link    // between the two, if the scenario wants one
+
+	closed bool
 }
 
 // A program is a running child of the test.
@@ -53,7 +55,7 @@ const (
 
 // runsFolder is where the folders of runs are: nowhere below the folder for temporary
 // files, which a client's sandbox lets a command write.
-func runsFolder(t *testing.T) string {
+func runsFolder(t testing.TB) string {
 	t.Helper()
 	folder := filepath.Join(cacheFolder(t), "runs")
 	for _, writable := range []string{"/tmp", os.TempDir()} {
@@ -69,7 +71,7 @@ func runsFolder(t *testing.T) string {
 
 // newRun makes the folders and starts the server, if the client does not start it itself.
 // Everything is gone again when t ends.
-func newRun(t *testing.T, c client, s scenario) *run {
+func newRun(t testing.TB, c client, s scenario) *run {
 	t.Helper()
 	root, err := os.MkdirTemp(runsFolder(t), c.version+"-")
 	if err != nil {
@@ -148,7 +150,7 @@ plugins = false
 `
 
 // stdioEnvironment is the part of environments.toml that has the client start a server.
-func stdioEnvironment(t *testing.T, command []string) string {
+func stdioEnvironment(t testing.TB, command []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "program = %q\nargs = [", command[0])
 	for _, arg := range command[1:] {
@@ -175,7 +177,7 @@ func (r *run) env() []string {
 }
 
 // serverEnv is what the server's environment has on top of that.
-func serverEnv(t *testing.T) []string {
+func serverEnv(t testing.TB) []string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -188,7 +190,7 @@ func serverEnv(t *testing.T) []string {
 const serverLog = "RUST_LOG=error,codex_exec_server::client_transport=debug"
 
 // url waits for the server to say where it listens.
-func (r *run) url(t *testing.T) string {
+func (r *run) url(t testing.TB) string {
 	t.Helper()
 	var url string
 	waitFor(t, 10*time.Second, func() error {
@@ -208,7 +210,7 @@ func (r *run) url(t *testing.T) string {
 }
 
 // write makes a file with a path relative to the run's root.
-func (r *run) write(t *testing.T, name, content string) {
+func (r *run) write(t testing.TB, name, content string) {
 	t.Helper()
 	path := filepath.Join(r.root, filepath.FromSlash(name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -229,7 +231,7 @@ func (r *run) served(name string) string {
 }
 
 // serve makes a file in the server's work folder.
-func (r *run) serve(t *testing.T, name string, content []byte) {
+func (r *run) serve(t testing.TB, name string, content []byte) {
 	t.Helper()
 	path := r.served(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -241,7 +243,7 @@ func (r *run) serve(t *testing.T, name string, content []byte) {
 }
 
 // startClient sends the client to work.
-func (r *run) startClient(t *testing.T) {
+func (r *run) startClient(t testing.TB) {
 	t.Helper()
 	env := r.env()
 	if r.client.stdio {
@@ -260,7 +262,7 @@ func (r *run) startClient(t *testing.T) {
 }
 
 // waitClient waits for the client to end and wants it to be content.
-func (r *run) waitClient(t *testing.T) {
+func (r *run) waitClient(t testing.TB) {
 	t.Helper()
 	select {
 	case <-r.local.done:
@@ -272,8 +274,12 @@ func (r *run) waitClient(t *testing.T) {
 	}
 }
 
-// close ends what still runs. A server that was asked to end must leave nothing behind.
-func (r *run) close(t *testing.T) {
+// close ends what still runs, once. A server that was asked to end must leave nothing behind.
+func (r *run) close(t testing.TB) {
+	if r.closed {
+		return
+	}
+	r.closed = true
 	if r.local != nil {
 		r.local.stop(syscall.SIGKILL)
 	}
@@ -300,7 +306,7 @@ func (r *run) close(t *testing.T) {
 }
 
 // report logs what a reader of a failed test wants to see.
-func (r *run) report(t *testing.T) {
+func (r *run) report(t testing.TB) {
 	for _, p := range []struct {
 		name string
 		*program
@@ -316,7 +322,7 @@ func (r *run) report(t *testing.T) {
 	}
 }
 
-func start(t *testing.T, command []string, folder string, env []string) *program {
+func start(t testing.TB, command []string, folder string, env []string) *program {
 	t.Helper()
 	p := &program{cmd: exec.Command(command[0], command[1:]...), done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = folder, env
@@ -350,7 +356,7 @@ func (p *program) stop(signal syscall.Signal) bool {
 }
 
 // waitFor waits until condition gives no error any more.
-func waitFor(t *testing.T, limit time.Duration, condition func() error) {
+func waitFor(t testing.TB, limit time.Duration, condition func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
 	for {
