@@ -46,6 +46,7 @@ type Handles struct {
 }
 
 type handle struct {
+	path  string // that was asked for
 	mode  HandleMode
 	ready chan struct{} // closed when f or err is set
 	f     *os.File
@@ -80,7 +81,7 @@ func (h *Handles) OpenWith(ctx context.Context, id, path string, mode HandleMode
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	mine, err := h.reserve(id, mode)
+	mine, err := h.reserve(id, path, mode)
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (h *Handles) OpenWith(ctx context.Context, id, path string, mode HandleMode
 	return err
 }
 
-func (h *Handles) reserve(id string, mode HandleMode) (*handle, error) {
+func (h *Handles) reserve(id, path string, mode HandleMode) (*handle, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -115,9 +116,20 @@ func (h *Handles) reserve(id string, mode HandleMode) (*handle, error) {
 	if h.open == nil {
 		h.open = map[string]*handle{}
 	}
-	mine := &handle{mode: mode, ready: make(chan struct{})}
+	mine := &handle{path: path, mode: mode, ready: make(chan struct{})}
 	h.open[id] = mine
 	return mine, nil
+}
+
+// Path returns the path that was opened under an id. It reports false if no
+// file is open under it, or about to be.
+func (h *Handles) Path(id string) (path string, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if found := h.open[id]; found != nil {
+		return found.path, true
+	}
+	return "", false
 }
 
 // get returns the handle with an id, waiting for it if it is being opened.

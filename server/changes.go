@@ -34,7 +34,7 @@ type changes struct {
 // change is one operation that changes files. The fields below paths are
 // guarded by the lock of changes.
 type change struct {
-	paths []string // that it is about
+	paths []string // that it is about; none if they are unknown
 
 	begin func() // called once, under the lock; must not block
 	begun bool
@@ -104,9 +104,12 @@ func (c *changes) losePatience() {
 }
 
 // overlaps reports whether a change is about a path of one of the others, or
-// about one above or below it.
+// about one above or below it. A change whose paths are unknown may be about any.
 func overlaps(x *change, others []*change) bool {
 	for _, other := range others {
+		if len(x.paths) == 0 || len(other.paths) == 0 {
+			return true
+		}
 		for _, a := range x.paths {
 			for _, b := range other.paths {
 				if isWithin(a, b) || isWithin(b, a) {

@@ -36,10 +36,10 @@ type connection struct {
 	asks      protocol.ClientCapabilities // set before the session knows the connection
 	observing bool                        // it does not own its session
 
-	changes     changes
-	handles     filesystem.Handles
-	handlePaths map[string]string // of handles to write, by id; the reader's own
-	missing     *filesystem.MissingWatch
+	changes changes
+	handles filesystem.Handles
+	opening opening
+	missing *filesystem.MissingWatch
 
 	mu       sync.Mutex
 	session  *session.Session
@@ -50,7 +50,7 @@ type connection struct {
 
 // newConnection makes what serves a stream.
 func newConnection(s *Server, stream transport.Conn, resumable bool) *connection {
-	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), resumable: resumable, handlePaths: make(map[string]string)}
+	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), resumable: resumable}
 	c.handles.Durable = s.opts.DurableWrites
 	c.missing = filesystem.NewMissingWatch(c.missingChanged)
 	c.rpc = rpc.New(stream, c, &rpc.Options{

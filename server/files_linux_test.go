@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/filesystem"
 	"execserver/internal/testkit"
 	"execserver/protocol"
 	"execserver/server"
@@ -150,6 +151,98 @@ func TestChangesOfADeadFileSystem(t *testing.T) {
 	}
 	if _, err := os.Stat(live + "/d"); !os.IsNotExist(err) {
 		t.Errorf("the directory: %v", err)
+	}
+}
+
+// TestHandlesKeepTheOrderOfTheirPaths writes a file through a handle, in a
+// directory that is removed and made again by changes that take long. The handle
+// waits for them, whatever its id was asked to open before.
+func TestHandlesKeepTheOrderOfTheirPaths(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	elsewhere := t.TempDir()
+	for name, before := range map[string]func(p *fileClient){
+		"after a failed open of the id": func(p *fileClient) {
+			if err := p.try("fs/open", fileParams{"handleId": "h", "path": elsewhere + "/none/f", "mode": "replace"}, nil); err == nil {
+				t.Error("a file was made in a directory that does not exist")
+			}
+		},
+		"after an open that closed itself": func(p *fileClient) {
+			p.call("fs/open", fileParams{"handleId": "h", "path": elsewhere + "/f", "mode": "replace"}, nil)
+			if err := p.try("fs/readBlock", fileParams{"handleId": "h", "offset": 0, "len": 1}, nil); err == nil {
+				t.Error("a handle that writes was read")
+			}
+		},
+		"after many failed opens": func(p *fileClient) {
+			for i := range 5 * filesystem.MaxHandles {
+				_ = p.try("fs/open", fileParams{"handleId": fmt.Sprint(i), "path": elsewhere + "/none/f", "mode": "replace"}, nil)
+			}
+		},
+		"after an open to read": func(p *fileClient) {
+			p.call("fs/open", fileParams{"handleId": "h", "path": putFile(t, elsewhere+"/read", "")}, nil)
+			p.call("fs/close", fileParams{"handleId": "h"}, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live := t.TempDir()
+			p := connectFiles(t, newFileServer(t, nil))
+			before(p)
+			dead, revive := mountDead(t)
+			putFile(t, live+"/d/f", "old")
+			slow := p.send("fs/copy", fileParams{"sourcePath": dead + "/f", "destinationPath": live + "/d/f", "recursive": false})
+			var changes []<-chan answer
+			send := func(method string, params fileParams) { changes = append(changes, p.send(method, params)) }
+			send("fs/remove", fileParams{"path": live + "/d"})
+			send("fs/createDirectory", fileParams{"path": live + "/d"})
+			send("fs/open", fileParams{"handleId": "h", "path": live + "/d/new", "mode": "replace"})
+			send("fs/writeBlock", fileParams{"handleId": "h", "offset": 0, "chunk": "aGk="})
+			send("fs/close", fileParams{"handleId": "h"})
+			// Answered when the copy has been given up on, and overtaken.
+			p.call("fs/writeFile", writeParams(elsewhere+"/other", "x"), nil)
+			p.call("fs/writeFile", writeParams(elsewhere+"/another", "x"), nil)
+			revive()
+			if err := p.take(slow, nil); err == nil {
+				t.Error("a copy from a dead file system succeeded")
+			}
+			for i, arrives := range changes {
+				if err := p.take(arrives, nil); err != nil {
+					t.Errorf("change %d: %v", i, err)
+				}
+			}
+			if got := contentOf(t, live+"/d/new"); got != "hi" {
+				t.Errorf("the file holds %q", got)
+			}
+		})
+	}
+}
+
+// TestUnknownHandlesWaitForEverything writes to a handle that does not exist,
+// whose path nobody can tell: every change that came before is done first.
+func TestUnknownHandlesWaitForEverything(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	live := t.TempDir()
+	p := connectFiles(t, newFileServer(t, nil))
+	dead, revive := mountDead(t)
+	slow := p.send("fs/copy", fileParams{"sourcePath": dead + "/f", "destinationPath": live + "/f", "recursive": false})
+	p.call("fs/writeFile", writeParams(live+"/overtakes", "x"), nil)
+	unknown := p.send("fs/writeBlock", fileParams{"handleId": "h", "offset": 0, "chunk": "aGk="})
+	behind := p.send("fs/writeFile", writeParams(live+"/g", "x")) // which may be the same file
+	for range 20 {
+		p.call("fs/getMetadata", fileParams{"path": live}, nil)
+	}
+	unanswered(t, "change", []<-chan answer{unknown, behind})
+	revive()
+	if err := p.take(slow, nil); err == nil {
+		t.Error("a copy from a dead file system succeeded")
+	}
+	if err := p.take(unknown, nil); err == nil || err.Error() != "unknown file handle `h`" {
+		t.Errorf("a block for an unknown handle: %v", err)
+	}
+	if err := p.take(behind, nil); err != nil {
+		t.Error(err)
 	}
 }
 
