@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // keepAttributes gives f the owner, the extended attributes and the mode of
@@ -13,11 +15,11 @@ import (
 func keepAttributes(f, old *os.File, st unix.Stat_t) error {
 	fd := int(f.Fd())
 	var have unix.Stat_t
-	if err := unix.Fstat(fd, &have); err != nil {
+	if err := sys.Fstat(fd, &have); err != nil {
 		return err
 	}
 	if have.Uid != st.Uid || have.Gid != st.Gid {
-		if err := unix.Fchown(fd, int(st.Uid), int(st.Gid)); err != nil {
+		if err := sys.Fchown(fd, int(st.Uid), int(st.Gid)); err != nil {
 			return err
 		}
 	}
@@ -31,7 +33,7 @@ func keepAttributes(f, old *os.File, st unix.Stat_t) error {
 			mode &^= unix.S_ISGID
 		}
 	}
-	return unix.Fchmod(fd, mode)
+	return sys.Fchmod(fd, mode)
 }
 
 func copyXattrs(to, from int) error {
@@ -56,13 +58,13 @@ func copyXattrs(to, from int) error {
 		if there, err := getXattr(to, name); err == nil && bytes.Equal(there, value) {
 			continue
 		}
-		if err := unix.Fsetxattr(to, name, value, 0); err != nil {
+		if err := sys.Fsetxattr(to, name, value, 0); err != nil {
 			return err
 		}
 	}
 	for _, name := range have { // what the directory gave it, such as a default ACL
 		if !wanted[name] && !strings.HasPrefix(name, "security.") {
-			if err := unix.Fremovexattr(to, name); err != nil {
+			if err := sys.Fremovexattr(to, name); err != nil {
 				return err
 			}
 		}
@@ -77,7 +79,7 @@ func boundToContent(name string) bool {
 }
 
 func listXattrs(fd int) ([]string, error) {
-	buf, err := grow(func(b []byte) (int, error) { return unix.Flistxattr(fd, b) })
+	buf, err := grow(func(b []byte) (int, error) { return sys.Flistxattr(fd, b) })
 	if err == unix.ENOTSUP {
 		return nil, nil
 	}
@@ -88,7 +90,7 @@ func listXattrs(fd int) ([]string, error) {
 }
 
 func getXattr(fd int, name string) ([]byte, error) {
-	return grow(func(b []byte) (int, error) { return unix.Fgetxattr(fd, name, b) })
+	return grow(func(b []byte) (int, error) { return sys.Fgetxattr(fd, name, b) })
 }
 
 // grow calls get with ever larger buffers until the answer fits.

@@ -7,16 +7,18 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // copyData copies src from its start to dst, leaving holes as holes.
 func copyData(ctx context.Context, dst, src *os.File) (int64, error) {
 	fd := int(src.Fd())
 	var st, to unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if err := sys.Fstat(fd, &st); err != nil {
 		return 0, err
 	}
-	if err := unix.Fstat(int(dst.Fd()), &to); err != nil {
+	if err := sys.Fstat(int(dst.Fd()), &to); err != nil {
 		return 0, err
 	}
 	if _, err := src.Seek(0, io.SeekStart); err != nil {
@@ -27,9 +29,9 @@ func copyData(ctx context.Context, dst, src *os.File) (int64, error) {
 		return copyBlocks(ctx, dst, src, math.MaxInt64)
 	}
 	for offset := int64(0); ; {
-		start, err := unix.Seek(fd, offset, unix.SEEK_DATA)
+		start, err := sys.Seek(fd, offset, unix.SEEK_DATA)
 		if err == unix.ENXIO { // nothing but a hole to the end
-			return st.Size, unix.Ftruncate(int(dst.Fd()), st.Size)
+			return st.Size, sys.Ftruncate(int(dst.Fd()), st.Size)
 		}
 		if err != nil && offset == 0 { // no holes to be told about
 			return copyBlocks(ctx, dst, src, math.MaxInt64)
@@ -37,7 +39,7 @@ func copyData(ctx context.Context, dst, src *os.File) (int64, error) {
 		if err != nil {
 			return offset, err
 		}
-		end, err := unix.Seek(fd, start, unix.SEEK_HOLE)
+		end, err := sys.Seek(fd, start, unix.SEEK_HOLE)
 		if err != nil {
 			return offset, err
 		}

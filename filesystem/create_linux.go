@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 func createDirectory(ctx context.Context, file string, options CreateDirectoryOptions) error {
@@ -24,7 +26,7 @@ func createDirectory(ctx context.Context, file string, options CreateDirectoryOp
 }
 
 func (p place) mkdir() error {
-	_, err := retry(func() (int, error) { return 0, unix.Mkdirat(p.dir, p.name, 0o777) })
+	_, err := retry(func() (int, error) { return 0, sys.Mkdirat(p.dir, p.name, 0o777) })
 	return err
 }
 
@@ -69,7 +71,7 @@ func createTreeNoFollow(ctx context.Context, file string) error {
 			break
 		}
 		if ctx.Err() != nil {
-			unix.Close(fd)
+			sys.Close(fd)
 			return context.Cause(ctx)
 		}
 		parent := fd
@@ -79,10 +81,10 @@ func createTreeNoFollow(ctx context.Context, file string) error {
 				fd, err = openDirAt(parent, part)
 			}
 		}
-		unix.Close(parent)
+		sys.Close(parent)
 	}
 	if err != nil {
 		return pathError("mkdir", file, err)
 	}
-	return unix.Close(fd)
+	return sys.Close(fd)
 }

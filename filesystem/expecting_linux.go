@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // expecting serialises the writers that check the old content first, file by
@@ -30,7 +32,7 @@ type turns struct {
 func (t *turns) lock(ctx context.Context, target place) (unlock func(), err error) {
 	var st unix.Stat_t
 	if target.dir >= 0 {
-		if err := unix.Fstat(target.dir, &st); err != nil {
+		if err := sys.Fstat(target.dir, &st); err != nil {
 			return nil, pathError("stat", target.path, err)
 		}
 	}

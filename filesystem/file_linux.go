@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 func openRegular(path string, links Links) (*os.File, int64, error) {
@@ -32,11 +34,11 @@ func openRegular(path string, links Links) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, pathError("open", path, err)
 	}
-	err = unix.Fstat(fd, &st)
+	err = sys.Fstat(fd, &st)
 	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
 		return plainFile(fd, path), st.Size, nil
 	}
-	unix.Close(fd)
+	sys.Close(fd)
 	if err != nil {
 		return nil, 0, pathError("stat", path, err)
 	}

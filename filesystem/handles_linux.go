@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // openReplacement creates a file, or empties the regular file there is, in
@@ -24,16 +26,16 @@ func openReplacement(path string) (*os.File, error) {
 		return nil, pathError("open", path, err)
 	}
 	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
+	err = sys.Fstat(fd, &st)
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-		unix.Close(fd)
+		sys.Close(fd)
 		return nil, refuseNotFile(path, Follow)
 	}
 	if err == nil && st.Size > 0 {
-		err = unix.Ftruncate(fd, 0)
+		err = sys.Ftruncate(fd, 0)
 	}
 	if err != nil {
-		unix.Close(fd)
+		sys.Close(fd)
 		return nil, pathError("open", path, err)
 	}
 	return plainFile(fd, path), nil

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 func getMetadata(path string, links Links) (Metadata, error) {
@@ -43,7 +45,7 @@ func getMetadata(path string, links Links) (Metadata, error) {
 func (p place) statx(flags int) (unix.Statx_t, error) {
 	var stx unix.Statx_t
 	_, err := retry(func() (int, error) {
-		return 0, unix.Statx(p.dir, p.name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &stx)
+		return 0, sys.Statx(p.dir, p.name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &stx)
 	})
 	if err != unix.ENOSYS {
 		return stx, err

@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // mountWatch tells when a file system is mounted or unmounted.
@@ -30,25 +32,25 @@ func newMountWatch() (m *mountWatch, err error) {
 		}
 	}()
 	const name = "/proc/self/mountinfo"
-	if m.table, err = unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	if m.table, err = sys.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, err
 	}
-	if m.bell, err = unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	if m.bell, err = sys.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, err
 	}
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	epoll, err := sys.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
-	err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, m.bell, &unix.EpollEvent{Events: unix.EPOLLPRI, Fd: int32(m.bell)})
+	err = sys.EpollCtl(epoll, unix.EPOLL_CTL_ADD, m.bell, &unix.EpollEvent{Events: unix.EPOLLPRI, Fd: int32(m.bell)})
 	if err == nil {
-		err = unix.SetNonblock(epoll, true)
+		err = sys.SetNonblock(epoll, true)
 	}
 	if err != nil {
-		unix.Close(epoll)
+		sys.Close(epoll)
 		return nil, err
 	}
-	m.poll = os.NewFile(uintptr(epoll), "mount table")
+	m.poll = sys.NewFile(uintptr(epoll), "mount table")
 	go m.run()
 	return m, nil
 }
@@ -62,7 +64,7 @@ func (m *mountWatch) run() {
 	}
 	conn.Read(func(uintptr) bool { // returns when closed, too
 		fds := []unix.PollFd{{Fd: int32(m.table), Events: unix.POLLPRI}}
-		n, err := retry(func() (int, error) { return unix.Poll(fds, 0) })
+		n, err := retry(func() (int, error) { return sys.Poll(fds, 0) })
 		return n > 0 || err != nil
 	})
 }
@@ -76,7 +78,7 @@ func (m *mountWatch) close() {
 func (m *mountWatch) release() {
 	for _, fd := range []int{m.table, m.bell} {
 		if fd >= 0 {
-			unix.Close(fd)
+			sys.Close(fd)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // place is a name in an open directory: what the *at system calls take. When
@@ -43,7 +45,7 @@ func locate(file string, links Links) (place, error) {
 		}
 		parent := fd
 		fd, err = openDirAt(parent, part)
-		unix.Close(parent)
+		sys.Close(parent)
 	}
 	p.dir = fd
 	if err != nil {
@@ -55,7 +57,7 @@ func locate(file string, links Links) (place, error) {
 // close releases the directory.
 func (p place) close() {
 	if p.dir >= 0 {
-		unix.Close(p.dir)
+		sys.Close(p.dir)
 	}
 }
 
@@ -64,7 +66,7 @@ func (p place) close() {
 // carrier and does not become ours.
 func (p place) open(flags int, perm uint32) (int, error) {
 	return retry(func() (int, error) {
-		return unix.Openat(p.dir, p.name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, perm)
+		return sys.Openat(p.dir, p.name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, perm)
 	})
 }
 
@@ -72,13 +74,13 @@ func (p place) open(flags int, perm uint32) (int, error) {
 // AT_SYMLINK_NOFOLLOW.
 func (p place) stat(flags int) (unix.Stat_t, error) {
 	var st unix.Stat_t
-	_, err := retry(func() (int, error) { return 0, unix.Fstatat(p.dir, p.name, &st, flags) })
+	_, err := retry(func() (int, error) { return 0, sys.Fstatat(p.dir, p.name, &st, flags) })
 	return st, err
 }
 
 func openDirAt(dir int, name string) (int, error) {
 	return retry(func() (int, error) {
-		return unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return sys.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})
 }
 
@@ -96,8 +98,8 @@ func retry(call func() (int, error)) (int, error) {
 // and writes return at once, with EAGAIN if there is nothing to be had.
 // That is for regular files, where only a few in /proc ever say so.
 func plainFile(fd int, name string) *os.File {
-	unix.SetNonblock(fd, false)
-	f := os.NewFile(uintptr(fd), name)
-	unix.SetNonblock(fd, true)
+	sys.SetNonblock(fd, false)
+	f := sys.NewFile(uintptr(fd), name)
+	sys.SetNonblock(fd, true)
 	return f
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 func remove(ctx context.Context, path string, options RemoveOptions) error {
@@ -35,7 +37,7 @@ func remove(ctx context.Context, path string, options RemoveOptions) error {
 
 // unlink removes a file or an empty directory.
 func (p place) unlink() error {
-	_, err := retry(func() (int, error) { return 0, unix.Unlinkat(p.dir, p.name, 0) })
+	_, err := retry(func() (int, error) { return 0, sys.Unlinkat(p.dir, p.name, 0) })
 	if err == unix.EROFS { // which comes first, even where there is nothing to remove
 		if _, statErr := p.stat(unix.AT_SYMLINK_NOFOLLOW); statErr == unix.ENOENT {
 			return statErr
@@ -44,7 +46,7 @@ func (p place) unlink() error {
 	if err != unix.EISDIR && err != unix.EPERM { // EPERM: a directory, to some file systems
 		return err
 	}
-	_, dirErr := retry(func() (int, error) { return 0, unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR) })
+	_, dirErr := retry(func() (int, error) { return 0, sys.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR) })
 	if dirErr == unix.ENOTDIR {
 		return err
 	}
@@ -102,8 +104,8 @@ func (r *remover) enter(p place) error {
 		return err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
+	if err := sys.Fstat(fd, &st); err != nil {
+		sys.Close(fd)
 		return err
 	}
 	if n := len(r.stack) - keepOpen; n >= 0 {
@@ -177,7 +179,7 @@ func (r *remover) leave(d *emptying) error {
 }
 
 func (r *remover) removed(d, parent *emptying) error {
-	_, err := retry(func() (int, error) { return 0, unix.Unlinkat(d.place.dir, d.name, unix.AT_REMOVEDIR) })
+	_, err := retry(func() (int, error) { return 0, sys.Unlinkat(d.place.dir, d.name, unix.AT_REMOVEDIR) })
 	switch {
 	case err == nil || err == unix.ENOENT:
 		if parent != nil {
@@ -199,8 +201,8 @@ func (d *emptying) reopen(child *emptying) error {
 		return err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Dev) != d.dev || st.Ino != d.ino {
-		unix.Close(fd)
+	if err := sys.Fstat(fd, &st); err != nil || uint64(st.Dev) != d.dev || st.Ino != d.ino {
+		sys.Close(fd)
 		return unix.ESTALE // moved away under our hands; whatever is there now is not ours
 	}
 	d.dir = plainFile(fd, d.name)

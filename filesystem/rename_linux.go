@@ -1,6 +1,10 @@
 package filesystem
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
+)
 
 func rename(from, to string, options RenameOptions) error {
 	src, err := locate(from, options.Links)
@@ -24,6 +28,6 @@ func rename(from, to string, options RenameOptions) error {
 	if options.NoReplace {
 		flags = unix.RENAME_NOREPLACE
 	}
-	err = unix.Renameat2(src.dir, src.name, dst.dir, dst.name, flags)
+	err = sys.Renameat2(src.dir, src.name, dst.dir, dst.name, flags)
 	return pathError("rename", from, err)
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // temporary is a file in the making. Where the file system can, it has no name
@@ -83,7 +85,7 @@ func (t *temporary) link(name string) error {
 func (t *temporary) discard() {
 	t.f.Close()
 	if t.name != "" {
-		unix.Unlinkat(t.dir, t.name, 0)
+		sys.Unlinkat(t.dir, t.name, 0)
 	}
 }
 
@@ -107,7 +109,7 @@ var haveProc = sync.OnceValue(func() bool {
 // business, the directory is what it is.
 func resolveLast(p place, links Links) (place, error) {
 	if links == NoFollow {
-		dir, err := unix.FcntlInt(uintptr(p.dir), unix.F_DUPFD_CLOEXEC, 0)
+		dir, err := sys.Dup(p.dir)
 		return place{dir: dir, name: p.name, path: p.path}, err
 	}
 	// Not cleaned: after a link to a directory, ".." is not where it seems.

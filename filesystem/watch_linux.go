@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 const (
@@ -57,11 +59,11 @@ func newWatchSource(ctx context.Context, root string, options WatchOptions, j *j
 
 // setUp watches the tree as it is now.
 func (s *watchSource) setUp() error {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	fd, err := sys.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return pathError("watch", s.path, err)
 	}
-	s.inotify = os.NewFile(uintptr(fd), "inotify")
+	s.inotify = sys.NewFile(uintptr(fd), "inotify")
 	s.nodes, s.moving = map[int32]*watchNode{}, nil
 	s.root = &watchNode{name: s.path, children: map[string]*watchNode{}}
 	dir, err := openDirectory(s.path)

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // watchNode is a watched directory. While events wait to be read its place in
@@ -201,7 +203,7 @@ func (s *watchSource) watch(dir *os.File, path string) (wd int32, err error) {
 	}
 	if controlErr := raw.Control(func(fd uintptr) {
 		var n int
-		n, err = unix.InotifyAddWatch(int(fd), path, watchMask|watchFlags)
+		n, err = sys.InotifyAddWatch(int(fd), path, watchMask|watchFlags)
 		wd = int32(n)
 	}); controlErr != nil {
 		return 0, controlErr
@@ -230,7 +232,7 @@ func mountedTwice(path string, dir *os.File) bool {
 func (p place) mountedAt(flags int) (unix.Statx_t, error) {
 	var stx unix.Statx_t
 	_, err := retry(func() (int, error) {
-		return 0, unix.Statx(p.dir, p.name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &stx)
+		return 0, sys.Statx(p.dir, p.name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &stx)
 	})
 	return stx, err
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // replaceContent decides how a file gets its content; WriteFile has the rules.
@@ -122,7 +124,7 @@ func (w *writer) createPlainly(ctx context.Context, target place) error {
 	f := plainFile(fd, w.path)
 	defer f.Close()
 	if err := w.fill(ctx, f); err != nil {
-		unix.Unlinkat(target.dir, target.name, 0)
+		sys.Unlinkat(target.dir, target.name, 0)
 		return &WriteError{Path: w.path, Err: err}
 	}
 	return w.sync(target)
@@ -145,7 +147,7 @@ func (w *writer) rewrite(ctx context.Context, p, target place) error {
 	old := plainFile(fd, w.path)
 	defer old.Close()
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if err := sys.Fstat(fd, &st); err != nil {
 		return w.failed("stat", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -201,7 +203,7 @@ func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) er
 	fd := int(old.Fd())
 	if w.content.size > 0 {
 		_, err := retry(func() (int, error) {
-			return 0, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, w.content.size)
+			return 0, sys.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, w.content.size)
 		})
 		switch err {
 		case unix.ENOSPC, unix.EDQUOT, unix.EFBIG:
@@ -211,7 +213,7 @@ func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) er
 	}
 	n, err := w.content.writeTo(ctx, old)
 	if err == nil && n < max(st.Size, w.content.size) {
-		err = unix.Ftruncate(fd, n)
+		err = sys.Ftruncate(fd, n)
 	}
 	if err != nil {
 		return &WriteError{Path: w.path, Err: cause(err), Unchanged: n == 0, Partial: n > 0}
@@ -222,8 +224,8 @@ func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) er
 // giveBack frees what a failed reservation may have left beyond the end.
 func (w *writer) giveBack(fd int, before unix.Stat_t) {
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) == nil && st.Blocks != before.Blocks {
-		unix.Ftruncate(fd, before.Size)
+	if sys.Fstat(fd, &st) == nil && st.Blocks != before.Blocks {
+		sys.Ftruncate(fd, before.Size)
 	}
 }
 
@@ -238,7 +240,7 @@ func (w *writer) fill(ctx context.Context, f *os.File) error {
 // finish sets the mode and waits for the disk, if asked to.
 func (w *writer) finish(f *os.File) error {
 	if w.options.Mode != nil {
-		if err := unix.Fchmod(int(f.Fd()), permissions(*w.options.Mode)); err != nil {
+		if err := sys.Fchmod(int(f.Fd()), permissions(*w.options.Mode)); err != nil {
 			return err
 		}
 	}
@@ -270,7 +272,7 @@ func (w *writer) writeDevice(ctx context.Context, p place) error {
 	if err != nil {
 		return w.failed("open", err)
 	}
-	f := os.NewFile(uintptr(fd), w.path) // non-blocking: the deadline below works
+	f := sys.NewFile(uintptr(fd), w.path) // non-blocking: the deadline below works
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return errAgain
@@ -291,7 +293,7 @@ func (w *writer) verify(ctx context.Context, fd int, want string) error {
 	if !haveProc() {
 		return w.failed("open", unix.ENOSYS)
 	}
-	rd, err := unix.Open(fdPath(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	rd, err := sys.Open(fdPath(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return w.failed("open", err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
+	"execserver/internal/sys"
 )
 
 // confined is what a child in a sandbox has besides; the zero value is not in
@@ -61,9 +62,9 @@ func (c *child) awaitStart(cmd command) error {
 		}
 		return nil
 	}
-	_ = syscall.Kill(-c.pid, syscall.SIGKILL) // it may have ended
+	_ = sys.Kill(-c.pid, syscall.SIGKILL) // it may have ended
 	for {
-		if _, err := syscall.Wait4(c.pid, nil, 0, nil); err != syscall.EINTR {
+		if _, err := sys.Wait4(c.pid, nil, 0, nil); err != syscall.EINTR {
 			break
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"execserver/internal/sys"
 )
 
 // signalGroup sends a signal to the program's process group, which may be gone.
@@ -31,7 +33,7 @@ func (p *Process) signalGroup(sig syscall.Signal) error {
 
 // signalGroup sends a signal to a group that is known to be the one meant.
 func signalGroup(leader int, sig syscall.Signal) error {
-	if err := syscall.Kill(-leader, sig); !errors.Is(err, syscall.ESRCH) {
+	if err := sys.Kill(-leader, sig); !errors.Is(err, syscall.ESRCH) {
 		return err
 	}
 	return nil
@@ -40,5 +42,5 @@ func signalGroup(leader int, sig syscall.Signal) error {
 // groupAlive reports whether the group of a leader that has been reaped has
 // members.
 func groupAlive(leader int) bool {
-	return errors.Is(syscall.Kill(leader, 0), syscall.ESRCH) && syscall.Kill(-leader, 0) == nil
+	return errors.Is(sys.Kill(leader, 0), syscall.ESRCH) && sys.Kill(-leader, 0) == nil
 }

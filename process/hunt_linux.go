@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"execserver/internal/procfs"
+	"execserver/internal/sys"
 )
 
 // hunt kills what matches until there is none.
@@ -189,7 +190,7 @@ func newLook(o *Ownership) *look {
 // ReapOrphans).
 func adopted(self int) map[int]bool {
 	path := "/proc/self/task/" + strconv.Itoa(self) + "/children"
-	text, err := os.ReadFile(path)
+	text, err := sys.ReadFile(path)
 	if err != nil {
 		return nil // some kernels do not tell
 	}
@@ -300,12 +301,12 @@ func signalProcess(seen procfs.Stat, sig unix.Signal) error {
 }
 
 func signalSame(seen procfs.Stat, sig unix.Signal) error {
-	pidfd, err := unix.PidfdOpen(seen.Pid, 0)
+	pidfd, err := sys.PidfdOpen(seen.Pid, 0)
 	if err != nil && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
 	if err == nil {
-		defer unix.Close(pidfd)
+		defer sys.Close(pidfd)
 	}
 	now, statErr := procfs.ReadStat(seen.Pid)
 	switch {
@@ -314,7 +315,7 @@ func signalSame(seen procfs.Stat, sig unix.Signal) error {
 	case now.Start != seen.Start, now.Ended():
 		return errNotTheSame
 	case err != nil: // a kernel before 5.3: the number could change hands just now
-		return unix.Kill(seen.Pid, sig)
+		return sys.Kill(seen.Pid, sig)
 	}
-	return unix.PidfdSendSignal(pidfd, sig, nil, 0)
+	return sys.PidfdSendSignal(pidfd, sig, nil, 0)
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"sync"
 
+	"execserver/internal/sys"
 	"execserver/protocol"
 )
 
@@ -209,7 +210,7 @@ func (in *input) do(q queued) bool {
 		_ = resize(in.file, *q.size)
 		return true
 	case q.data != nil:
-		_, err := in.file.Write(q.data)
+		_, err := sys.WriteTo(in.file, q.data)
 		return err == nil
 	}
 	return false

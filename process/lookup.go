@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"execserver/internal/errno"
+	"execserver/internal/sys"
 )
 
 // Error says why a process could not be started: what was attempted, and the
@@ -66,7 +67,7 @@ func prepare(spec Spec) (command, error) {
 	if hasNUL(argv) || hasNUL(env) || hasNUL(spec.Argv[:1]) {
 		return refuse(nil, "nul byte found in provided data")
 	}
-	info, err := os.Stat(spec.Dir)
+	info, err := sys.Stat(spec.Dir)
 	switch {
 	case err != nil:
 		return refuse(reason(err), "working directory %q", spec.Dir)

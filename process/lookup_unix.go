@@ -3,10 +3,11 @@
 package process
 
 import (
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // searchPath is the child's PATH.
@@ -20,14 +21,14 @@ func searchPath(env map[string]string) (list string, ok bool) {
 // early.
 func executable(path, dir string) (string, error) {
 	file := absolute(path, dir)
-	info, err := os.Stat(file)
+	info, err := sys.Stat(file)
 	switch {
 	case err != nil:
 		return "", reason(err)
 	case !info.Mode().IsRegular():
 		return "", syscall.EACCES
 	}
-	if err := unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS); err != nil {
+	if err := sys.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS); err != nil {
 		return "", err
 	}
 	return path, nil

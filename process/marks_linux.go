@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // A daemon that has made a session of its own and lost its parent has nothing
@@ -58,7 +60,7 @@ func (o *Ownership) markOf(t *tree) uint64 {
 // locksLimit is the program's own limit of file locks, read before it is changed
 // for the first time.
 var locksLimit = sync.OnceValues(func() (limit unix.Rlimit, err error) {
-	err = unix.Prlimit(0, rlimitLocks, nil, &limit)
+	err = sys.Prlimit(0, rlimitLocks, nil, &limit)
 	return limit, err
 })
 
@@ -81,8 +83,8 @@ func markedForkExec(c *spawnCall) (pid int, err error) {
 	marking.Lock()
 	defer marking.Unlock()
 	if limit, _ := locksOf(c.mark); err == nil && c.mark != 0 {
-		_ = unix.Prlimit(0, rlimitLocks, &limit, nil) // marksWork has checked that it may
-		defer func() { _ = unix.Prlimit(0, rlimitLocks, &own, nil) }()
+		_ = sys.Prlimit(0, rlimitLocks, &limit, nil) // marksWork has checked that it may
+		defer func() { _ = sys.Prlimit(0, rlimitLocks, &own, nil) }()
 	}
 	return syscall.ForkExec(c.path, c.argv, c.attr)
 }
@@ -91,7 +93,7 @@ func markedForkExec(c *spawnCall) (pid int, err error) {
 // program.
 func (o *Ownership) readMark(pid int) (owner, number uint32, kept, ok bool) {
 	var limit unix.Rlimit
-	if o.series == 0 || unix.Prlimit(pid, rlimitLocks, nil, &limit) != nil {
+	if o.series == 0 || sys.Prlimit(pid, rlimitLocks, nil, &limit) != nil {
 		return 0, 0, false, false
 	}
 	if limit.Cur>>seriesShift != o.series {

@@ -8,6 +8,8 @@ import (
 	"os/signal"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // ReapOrphans waits for the orphans that come to this program because it is a
@@ -41,7 +43,7 @@ func ReapOrphans(ctx context.Context) error {
 // reapOrphans waits for those that have ended.
 func reapOrphans() error {
 	for {
-		pid, err := unix.Wait4(-1, nil, unix.WNOHANG|unix.WALL|unix.WNOTHREAD, nil)
+		pid, err := sys.Wait4(-1, nil, unix.WNOHANG|unix.WALL|unix.WNOTHREAD, nil)
 		switch {
 		case err == unix.EINTR:
 		case err == unix.ECHILD, err == nil && pid == 0:

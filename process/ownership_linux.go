@@ -11,6 +11,7 @@ import (
 
 	"execserver/internal/cgroup"
 	"execserver/internal/procfs"
+	"execserver/internal/sys"
 )
 
 // system is what an Ownership has on Linux.
@@ -42,7 +43,7 @@ func (o *Ownership) prepare(opts *OwnershipOptions) error {
 		o.noCgroups = "this program uses no control groups"
 	}
 	if opts.Subreaper {
-		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		if err := sys.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("become the parent of orphaned descendants: %w", err)
 		}
 		o.subreaper = true
@@ -341,7 +342,7 @@ func (o *Ownership) KillAll(timeout time.Duration) {
 // hasChildren reports whether this program has any: a subreaper without them
 // has no descendants.
 func hasChildren() bool {
-	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+	err := sys.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
 	return !errors.Is(err, unix.ECHILD)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/sys"
 	"execserver/protocol"
 )
 
@@ -23,7 +24,7 @@ type reaped struct {
 func (c *child) reaper(r *reaped) func() bool {
 	return func() bool {
 		for {
-			pid, err := syscall.Wait4(c.pid, &r.status, syscall.WNOHANG, &r.usage)
+			pid, err := sys.Wait4(c.pid, &r.status, syscall.WNOHANG, &r.usage)
 			if err != syscall.EINTR {
 				r.known = pid == c.pid
 				return pid != 0

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"execserver/internal/sys"
 )
 
 // child is what spawn has made: the leader, and our ends of its streams.
@@ -46,23 +48,23 @@ func makeStreams(spec Spec) (ours *child, theirs []*os.File, err error) {
 	}
 	var in *os.File
 	if spec.PipeStdin {
-		in, ours.stdin, err = os.Pipe()
+		in, ours.stdin, err = sys.Pipe()
 	} else {
-		in, err = os.Open(os.DevNull)
+		in, err = sys.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	}
 	if err != nil {
 		return ours, nil, err
 	}
 	theirs = append(theirs, in)
 	if spec.DropOutput {
-		out, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		out, err := sys.OpenFile(os.DevNull, os.O_WRONLY, 0)
 		if err != nil {
 			return ours, theirs, err
 		}
 		return ours, append(theirs, out, out), nil
 	}
 	for _, name := range []string{"stdout", "stderr"} {
-		r, w, err := os.Pipe()
+		r, w, err := sys.Pipe()
 		if err != nil {
 			return ours, theirs, err
 		}

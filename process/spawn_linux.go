@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/sys"
 	"execserver/protocol"
 )
 
@@ -56,10 +57,10 @@ func spawn(c command, t *tree) (*child, error) {
 		ours.close()
 		return nil, err
 	}
-	if pidfd, err := unix.PidfdOpen(ours.pid, 0); err == nil {
+	if pidfd, err := sys.PidfdOpen(ours.pid, 0); err == nil {
 		// Only a descriptor that does not block gets into the poller.
-		_ = unix.SetNonblock(pidfd, true)
-		ours.exit.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
+		_ = sys.SetNonblock(pidfd, true)
+		ours.exit.pidfd = sys.NewFile(uintptr(pidfd), "pidfd")
 	}
 	return ours, nil
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/fault"
 )
 
 // spawner starts children on threads that never end: the kernel sends the
@@ -70,6 +72,9 @@ type spawnCall struct {
 // start starts a child whose descriptors are files, and marks it.
 func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, files []*os.File, mark uint64) (pid int, err error) {
 	if err := s.begin(); err != nil {
+		return 0, err
+	}
+	if err := fault.At("fork"); err != nil {
 		return 0, err
 	}
 	s.places <- struct{}{}

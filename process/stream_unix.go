@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // interrupt makes a blocked read return and tells it why.
@@ -80,10 +82,10 @@ func (s *stream) held() int {
 	}
 	_ = raw.Control(func(fd uintptr) {
 		var st unix.Stat_t
-		if unix.Fstat(int(fd), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		if sys.Fstat(int(fd), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 			return
 		}
-		if n, err := unix.IoctlGetInt(int(fd), ioctlReadable); err == nil {
+		if n, err := sys.IoctlGetInt(int(fd), ioctlReadable); err == nil {
 			held = n
 		}
 	})
@@ -92,14 +94,14 @@ func (s *stream) held() int {
 
 func readable(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
+	n, err := sys.Poll(fds, 0)
 	return err != nil || n > 0
 }
 
 // readFd reads once; the end of the stream is io.EOF.
 func readFd(fd int, b []byte) (int, error) {
 	for {
-		n, err := unix.Read(fd, b)
+		n, err := sys.Read(fd, b)
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
@@ -121,7 +123,7 @@ func writeAvailable(f *os.File, b []byte) (n int, err error) {
 	waitErr := raw.Write(func(fd uintptr) bool {
 		for n < len(b) && err == nil {
 			var m int
-			m, err = unix.Write(int(fd), b[n:])
+			m, err = sys.Write(int(fd), b[n:])
 			if err == syscall.EINTR {
 				err = nil
 			}

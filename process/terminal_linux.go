@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/sys"
 	"execserver/protocol"
 )
 
@@ -15,11 +16,11 @@ const Terminals = true
 // openTerminal opens a new terminal. The master is in the poller, so that
 // deadlines work and closing it wakes its reader.
 func openTerminal(s protocol.TerminalSize) (master, slave *os.File, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	fd, err := sys.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, &os.PathError{Op: "open", Path: "/dev/ptmx", Err: err}
 	}
-	master = os.NewFile(uintptr(fd), "/dev/ptmx")
+	master = sys.NewFile(uintptr(fd), "/dev/ptmx")
 	slave, err = openSlave(fd)
 	if err == nil {
 		err = setSize(fd, s)
@@ -37,23 +38,23 @@ func openTerminal(s protocol.TerminalSize) (master, slave *os.File, err error) {
 // openSlave opens the other end through the master, which works whatever is
 // mounted at /dev/pts; old kernels need the path.
 func openSlave(master int) (*os.File, error) {
-	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+	if err := sys.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, os.NewSyscallError("unlock terminal", err)
 	}
 	const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, flags)
 	if errno == 0 {
-		return os.NewFile(fd, "terminal"), nil
+		return sys.NewFile(fd, "terminal"), nil
 	}
-	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	n, err := sys.IoctlGetInt(master, unix.TIOCGPTN)
 	if err != nil {
 		return nil, os.NewSyscallError("number of terminal", err)
 	}
-	return os.OpenFile("/dev/pts/"+strconv.Itoa(n), flags, 0)
+	return sys.OpenFile("/dev/pts/"+strconv.Itoa(n), flags, 0)
 }
 
 func setSize(fd int, s protocol.TerminalSize) error {
-	err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: s.Rows, Col: s.Cols})
+	err := sys.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: s.Rows, Col: s.Cols})
 	return os.NewSyscallError("set terminal size", err)
 }
 
@@ -67,7 +68,7 @@ func resize(master *os.File, s protocol.TerminalSize) error {
 // none.
 func foreground(master *os.File) (group int, err error) {
 	err = control(master, func(fd int) error {
-		n, err := unix.IoctlGetUint32(fd, unix.TIOCGPGRP)
+		n, err := sys.IoctlGetUint32(fd, unix.TIOCGPGRP)
 		group = int(n)
 		return os.NewSyscallError("look for the foreground group", err)
 	})

@@ -2,9 +2,10 @@ package process
 
 import (
 	"bytes"
-	"os"
 	"strconv"
 	"sync/atomic"
+
+	"execserver/internal/sys"
 )
 
 // maxRSS makes bytes of what the kernel tells in KiB. It tells too much of a
@@ -32,7 +33,7 @@ var peak atomic.Int64
 
 // ownPeak is the most memory that this program has had, in KiB.
 func ownPeak() int64 {
-	status, err := os.ReadFile("/proc/self/status")
+	status, err := sys.ReadFile("/proc/self/status")
 	if err != nil {
 		return 1 << 62
 	}

@@ -18,6 +18,7 @@ import (
 	"execserver/filesystem"
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
+	"execserver/internal/sys"
 	"execserver/protocol"
 	"execserver/transport"
 )
@@ -66,7 +67,7 @@ func openInside(path, mode string) {
 	} else if message, err = json.Marshal(protocol.AsError(fileError(err))); err != nil {
 		message = nil
 	}
-	_ = unix.Sendmsg(0, message, rights, nil, unix.MSG_NOSIGNAL) // who does not listen has gone
+	_ = sys.Sendmsg(0, message, rights, nil, unix.MSG_NOSIGNAL) // who does not listen has gone
 }
 
 // runHelper runs a helper and calls talk with our end of its socket.
@@ -76,12 +77,12 @@ func (s *Server) runHelper(ctx context.Context, policy *protocol.Sandbox, talk f
 		return err
 	}
 	defer s.release(confinement)
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	pair, err := sys.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("make the helper's socket", err)
 	}
-	_ = unix.SetNonblock(pair[0], true) // then it is in the poller
-	ours, theirs := os.NewFile(uintptr(pair[0]), "helper"), os.NewFile(uintptr(pair[1]), "helper's end")
+	_ = sys.SetNonblock(pair[0], true) // then it is in the poller
+	ours, theirs := sys.NewFile(uintptr(pair[0]), "helper"), sys.NewFile(uintptr(pair[1]), "helper's end")
 	defer ours.Close()
 	defer theirs.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -165,7 +166,7 @@ func (s *Server) openConfined(ctx context.Context, policy *protocol.Sandbox, pat
 			return errHelperEnded
 		}
 		if fd >= 0 {
-			file = os.NewFile(uintptr(fd), path)
+			file = sys.NewFile(uintptr(fd), path)
 			return nil
 		}
 		var refused protocol.Error

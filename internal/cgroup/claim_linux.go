@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // Claimed is a directory in the hierarchy that a server has for its own. Below
@@ -61,7 +63,7 @@ func makeClaim(base string) (c *Claimed, err error) {
 		var suffix [4]byte
 		_, _ = rand.Read(suffix[:]) // never fails
 		path := filepath.Join(base, fmt.Sprintf("exec-server-%d-%x", os.Getpid(), suffix))
-		if err := unix.Mkdir(path, 0o755); err != nil {
+		if err := sys.Mkdir(path, 0o755); err != nil {
 			return nil, &os.PathError{Op: "make control group", Path: path, Err: err}
 		}
 		if c, err = Open(path); err == nil {
@@ -83,7 +85,7 @@ func supported() error {
 // current finds the directory of the group that this program runs in; root
 // tells that it is the root of the hierarchy as far as this program can see.
 func current() (path string, root bool, err error) {
-	text, err := os.ReadFile("/proc/self/cgroup")
+	text, err := sys.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "", false, err
 	}
@@ -96,7 +98,7 @@ func current() (path string, root bool, err error) {
 	if !ok {
 		return "", false, errors.New("this program is in no control group of version 2")
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := sys.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return "", false, err
 	}
@@ -125,19 +127,19 @@ func unescape(s string) string {
 
 // Open opens a directory that another process of the same server has claimed.
 func Open(path string) (*Claimed, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := sys.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open control group", Path: path, Err: err}
 	}
 	// Shared: the server and its keeper both hold it. Nobody else does for long.
 	for err = unix.EINTR; err == unix.EINTR; {
-		err = unix.Flock(fd, unix.LOCK_SH)
+		err = sys.Flock(fd, unix.LOCK_SH)
 	}
 	if err == nil {
-		_, err = os.Stat(path)
+		_, err = sys.Stat(path)
 	}
 	if err != nil {
-		_ = unix.Close(fd)
+		_ = sys.Close(fd)
 		return nil, fmt.Errorf("lock control group %s: %w", path, err)
 	}
 	return &Claimed{path: path, lock: fd}, nil
@@ -145,7 +147,7 @@ func Open(path string) (*Claimed, error) {
 
 // populate makes the groups of a new claim.
 func (c *Claimed) populate(base string, root bool, controllers []string) error {
-	if _, err := os.Stat(filepath.Join(c.path, "cgroup.kill")); err != nil {
+	if _, err := sys.Stat(filepath.Join(c.path, "cgroup.kill")); err != nil {
 		return fmt.Errorf("the kernel cannot kill control groups as a whole: %w", err)
 	}
 	if root || delegated(base) {
@@ -153,7 +155,7 @@ func (c *Claimed) populate(base string, root bool, controllers []string) error {
 	}
 	for _, path := range []string{c.path, c.groups(), c.kept()} {
 		if path != c.path {
-			if err := unix.Mkdir(path, 0o755); err != nil {
+			if err := sys.Mkdir(path, 0o755); err != nil {
 				return &os.PathError{Op: "make control group", Path: path, Err: err}
 			}
 		}
@@ -177,7 +179,7 @@ func delegated(path string) bool {
 	}
 	var value [8]byte
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {
-		if n, err := unix.Getxattr(path, name, value[:]); err == nil && string(value[:n]) == "1" {
+		if n, err := sys.Getxattr(path, name, value[:]); err == nil && string(value[:n]) == "1" {
 			return true
 		}
 	}
@@ -198,7 +200,7 @@ func (c *Claimed) enableIn(base string, controllers []string) {
 	// The root has no type. Elsewhere the kernel would let some controllers be
 	// enabled although there are processes, and then refuse any in the groups
 	// below.
-	if _, err := os.Stat(filepath.Join(base, "cgroup.type")); err == nil && c.moveServer(base) != nil {
+	if _, err := sys.Stat(filepath.Join(base, "cgroup.type")); err == nil && c.moveServer(base) != nil {
 		return
 	}
 	for _, name := range missing {
@@ -208,7 +210,7 @@ func (c *Claimed) enableIn(base string, controllers []string) {
 
 // words reads a file that is a list of words.
 func words(path, name string) []string {
-	text, err := os.ReadFile(filepath.Join(path, name))
+	text, err := sys.ReadFile(filepath.Join(path, name))
 	if err != nil {
 		return nil
 	}
@@ -216,7 +218,7 @@ func words(path, name string) []string {
 }
 
 func enable(path, controller string) error {
-	return os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+controller), 0)
+	return sys.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+controller), 0)
 }
 
 // moveServer moves this program out of base.
@@ -225,10 +227,10 @@ func (c *Claimed) moveServer(base string) error {
 	if others := words(base, "cgroup.procs"); !slices.Equal(others, []string{self}) {
 		return fmt.Errorf("%s holds other processes: %v", base, others)
 	}
-	if err := unix.Mkdir(c.server(), 0o755); err != nil {
+	if err := sys.Mkdir(c.server(), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(c.server(), "cgroup.procs"), []byte(self), 0)
+	return sys.WriteFile(filepath.Join(c.server(), "cgroup.procs"), []byte(self), 0)
 }
 
 // Path is the directory, for Open.
@@ -252,7 +254,7 @@ func (c *Claimed) Make(name string, kept bool) (*Group, error) {
 
 // KillAll kills everything in the groups of processes.
 func (c *Claimed) KillAll() error {
-	return os.WriteFile(filepath.Join(c.groups(), "cgroup.kill"), []byte("1"), 0)
+	return sys.WriteFile(filepath.Join(c.groups(), "cgroup.kill"), []byte("1"), 0)
 }
 
 // Remove removes what nothing runs in any more. This program moves back where
@@ -263,13 +265,13 @@ func (c *Claimed) Remove() {
 		for _, b := range below {
 			_ = remove(b) // of a kept daemon, it stays
 		}
-		_ = unix.Rmdir(path)
+		_ = sys.Rmdir(path)
 	}
-	if _, err := os.Stat(c.server()); err == nil {
+	if _, err := sys.Stat(c.server()); err == nil {
 		c.moveBack()
 	}
-	_ = unix.Rmdir(c.path)
-	_ = unix.Close(c.lock)
+	_ = sys.Rmdir(c.path)
+	_ = sys.Close(c.lock)
 }
 
 // moveBack undoes moveServer and enableIn as far as it can: a group with
@@ -279,11 +281,11 @@ func (c *Claimed) moveBack() {
 	base := filepath.Dir(c.path)
 	for _, path := range []string{c.groups(), c.kept(), c.path, base} {
 		for _, name := range words(path, "cgroup.subtree_control") {
-			_ = os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("-"+name), 0)
+			_ = sys.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("-"+name), 0)
 		}
 	}
-	_ = os.WriteFile(filepath.Join(base, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
-	_ = unix.Rmdir(c.server())
+	_ = sys.WriteFile(filepath.Join(base, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+	_ = sys.Rmdir(c.server())
 }
 
 // removeStale removes the claims whose servers have been killed. A server that
@@ -294,13 +296,13 @@ func removeStale(base string) {
 		if !claimName.MatchString(filepath.Base(path)) {
 			continue
 		}
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fd, err := sys.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue
 		}
-		if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		if sys.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
 			_ = remove(path)
 		}
-		_ = unix.Close(fd)
+		_ = sys.Close(fd)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // Group is one control group that this program has made. Its methods may be
@@ -21,18 +23,18 @@ type Group struct {
 
 // make makes a group.
 func makeGroup(path string) (*Group, error) {
-	if err := unix.Mkdir(path, 0o755); err != nil {
+	if err := sys.Mkdir(path, 0o755); err != nil {
 		return nil, &os.PathError{Op: "make control group", Path: path, Err: err}
 	}
 	g, err := openGroup(path)
 	if err != nil {
-		_ = unix.Rmdir(path)
+		_ = sys.Rmdir(path)
 	}
 	return g, err
 }
 
 func openGroup(path string) (*Group, error) {
-	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := sys.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open control group", Path: path, Err: err}
 	}
@@ -47,7 +49,7 @@ func (g *Group) Path() string { return g.path }
 func (g *Group) Fd() int { return g.dir }
 
 // Close gives the descriptor back; the group stays.
-func (g *Group) Close() { _ = unix.Close(g.dir) }
+func (g *Group) Close() { _ = sys.Close(g.dir) }
 
 // Kill sends SIGKILL to everything in the group and in groups below. What is
 // being forked meanwhile is killed as well: nothing gets away.
@@ -55,10 +57,10 @@ func (g *Group) Kill() error { return g.Set("cgroup.kill", "1") }
 
 // Set writes a file of the group.
 func (g *Group) Set(name, value string) error {
-	fd, err := unix.Openat(g.dir, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	fd, err := sys.Openat(g.dir, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
-		_, err = unix.Write(fd, []byte(value))
-		_ = unix.Close(fd)
+		_, err = sys.Write(fd, []byte(value))
+		_ = sys.Close(fd)
 	}
 	if err != nil {
 		return fmt.Errorf("write %q to %s: %w", value, filepath.Join(g.path, name), err)
@@ -91,11 +93,11 @@ func (g *Group) event(file, name string) (int, error) {
 }
 
 func (g *Group) read(name string) (string, error) {
-	fd, err := unix.Openat(g.dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := sys.Openat(g.dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", &os.PathError{Op: "open", Path: filepath.Join(g.path, name), Err: err}
 	}
-	f := os.NewFile(uintptr(fd), filepath.Join(g.path, name))
+	f := sys.NewFile(uintptr(fd), filepath.Join(g.path, name))
 	defer f.Close()
 	var text bytes.Buffer
 	_, err = text.ReadFrom(f)
@@ -112,7 +114,7 @@ func (g *Group) Processes() ([]int, error) {
 }
 
 func processesOf(path string) ([]int, error) {
-	text, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+	text, err := sys.ReadFile(filepath.Join(path, "cgroup.procs"))
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +137,7 @@ func processesOf(path string) ([]int, error) {
 }
 
 func groupsBelow(path string) ([]string, error) {
-	entries, err := os.ReadDir(path)
+	entries, err := sys.ReadDir(path)
 	var groups []string
 	for _, e := range entries {
 		if e.IsDir() {
@@ -150,7 +152,7 @@ func groupsBelow(path string) ([]string, error) {
 func (g *Group) Remove() error { return remove(g.path) }
 
 func remove(path string) error {
-	err := unix.Rmdir(path)
+	err := sys.Rmdir(path)
 	if errors.Is(err, unix.EBUSY) {
 		err = removeBelow(path)
 	}
@@ -180,5 +182,5 @@ func removeBelow(path string) error {
 			return err
 		}
 	}
-	return unix.Rmdir(path)
+	return sys.Rmdir(path)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
 )
 
 // Stat is what /proc/PID/stat tells about a process. Pid and Start together
@@ -36,15 +38,15 @@ var ErrGone = errors.New("the process is gone")
 // Pids lists the processes there are, in the kernel's order, which is that of
 // the numbers.
 func Pids() ([]int, error) {
-	fd, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := sys.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: "/proc", Err: err}
 	}
-	defer unix.Close(fd)
+	defer sys.Close(fd)
 	var pids []int
 	entries := make([]byte, 32<<10)
 	for {
-		n, err := unix.ReadDirent(fd, entries)
+		n, err := sys.ReadDirent(fd, entries)
 		if err == unix.EINTR {
 			continue
 		}
@@ -122,13 +124,13 @@ func ReadStat(pid int) (Stat, error) {
 // read reads a small file of a process into b.
 func read(pid int, name string, b []byte) ([]byte, error) {
 	path := "/proc/" + strconv.Itoa(pid) + name
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := sys.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, gone(path, err)
 	}
-	defer unix.Close(fd)
+	defer sys.Close(fd)
 	for {
-		n, err := unix.Read(fd, b)
+		n, err := sys.Read(fd, b)
 		if err == unix.EINTR {
 			continue
 		}
@@ -163,7 +165,7 @@ const maxCommandLine = 64 << 10
 // CommandLine is the command line of a process as it shows it, at most 64 KiB
 // of it; nil when it is gone, or shows none.
 func CommandLine(pid int) []string {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	f, err := sys.OpenFile("/proc/"+strconv.Itoa(pid)+"/cmdline", os.O_RDONLY, 0)
 	if err != nil {
 		return nil
 	}

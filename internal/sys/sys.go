@@ -1,0 +1,85 @@
+package sys
+
+import (
+	"os"
+
+	"execserver/internal/fault"
+)
+
+// OpenFile is os.OpenFile.
+func OpenFile(name string, flag int, perm os.FileMode) (*os.File, error) {
+	if err := fault.At("open"); err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.OpenFile(name, flag, perm)
+}
+
+// ReadFile is os.ReadFile.
+func ReadFile(name string) ([]byte, error) {
+	if err := fault.At("readfile"); err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.ReadFile(name)
+}
+
+// WriteFile is os.WriteFile.
+func WriteFile(name string, data []byte, perm os.FileMode) error {
+	if err := fault.At("writefile"); err != nil {
+		return &os.PathError{Op: "write", Path: name, Err: err}
+	}
+	return os.WriteFile(name, data, perm)
+}
+
+// ReadDir is os.ReadDir.
+func ReadDir(name string) ([]os.DirEntry, error) {
+	if err := fault.At("readdir"); err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.ReadDir(name)
+}
+
+// Stat is os.Stat.
+func Stat(name string) (os.FileInfo, error) {
+	if err := fault.At("stat"); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return os.Stat(name)
+}
+
+// Lstat is os.Lstat.
+func Lstat(name string) (os.FileInfo, error) {
+	if err := fault.At("lstat"); err != nil {
+		return nil, &os.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	return os.Lstat(name)
+}
+
+// Readlink is os.Readlink.
+func Readlink(name string) (string, error) {
+	if err := fault.At("readlink"); err != nil {
+		return "", &os.PathError{Op: "readlink", Path: name, Err: err}
+	}
+	return os.Readlink(name)
+}
+
+// Pipe is os.Pipe.
+func Pipe() (r, w *os.File, err error) {
+	if err := fault.At("pipe"); err != nil {
+		return nil, nil, os.NewSyscallError("pipe2", err)
+	}
+	return os.Pipe()
+}
+
+// WriteTo is f.Write.
+func WriteTo(f *os.File, b []byte) (int, error) {
+	if err := fault.At("write"); err != nil {
+		return 0, &os.PathError{Op: "write", Path: f.Name(), Err: err}
+	}
+	return f.Write(b)
+}
+
+// NewFile is os.NewFile: the file owns the descriptor from now on.
+func NewFile(fd uintptr, name string) *os.File {
+	fault.Disown(int(fd))
+	return os.NewFile(fd, name)
+}
