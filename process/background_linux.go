@@ -45,17 +45,6 @@ func (w *Owner) Background() []Background {
 	return list
 }
 
-// left lists the trees of closed processes.
-func (w *Owner) left() []*tree {
-	w.ownership.mu.Lock()
-	defer w.ownership.mu.Unlock()
-	trees := make([]*tree, 0, len(w.remains))
-	for _, t := range w.remains {
-		trees = append(trees, t)
-	}
-	return trees
-}
-
 // runs reports whether a tree is that of a process which is not closed.
 func (w *Owner) runs(t *tree) bool {
 	w.ownership.mu.Lock()

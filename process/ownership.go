@@ -121,6 +121,7 @@ type Owner struct {
 	remains map[uint32]*tree // of closed ones that may have left something
 	number  uint32           // given last
 	sweepAt int              // how many remains make a look worthwhile
+	sweeps  bool             // a look is going on
 	ended   bool
 }
 
@@ -175,7 +176,9 @@ func (t *tree) uproot() {
 	o.mu.Lock()
 	delete(t.owner.running, t.number)
 	o.mu.Unlock()
-	t.release()
+	if !t.release() {
+		t.watch()
+	}
 	t.owner.trees.Done()
 }
 
@@ -201,27 +204,44 @@ func (t *tree) closed() {
 	} else {
 		t.forgetLocked()
 	}
-	sweep := len(t.owner.remains) >= t.owner.sweepAt
-	o.mu.Unlock()
-	t.owner.trees.Done()
+	sweep := len(t.owner.remains) >= t.owner.sweepAt && !t.owner.sweeps
 	if sweep {
-		t.owner.sweep()
+		t.owner.sweeps = true
+		t.owner.trees.Go(t.owner.sweep)
 	}
+	o.mu.Unlock()
+	if left {
+		t.watch()
+	}
+	t.owner.trees.Done()
 }
 
 // sweep forgets the closed processes of which nothing is left.
 func (w *Owner) sweep() {
 	o := w.ownership
-	alive := w.aliveRemains()
+	trees := w.left() // of those that close meanwhile nothing is known
+	alive := w.alive(trees)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for number, t := range w.remains {
-		if !alive[number] {
+	for _, t := range trees {
+		if !alive[t.number] && w.remains[t.number] == t {
 			t.forgetLocked()
-			delete(w.remains, number)
+			delete(w.remains, t.number)
 		}
 	}
 	w.sweepAt = max(firstSweep, 2*len(w.remains))
+	w.sweeps = false
+}
+
+// left lists the trees of closed processes.
+func (w *Owner) left() []*tree {
+	w.ownership.mu.Lock()
+	defer w.ownership.mu.Unlock()
+	trees := make([]*tree, 0, len(w.remains))
+	for _, t := range w.remains {
+		trees = append(trees, t)
+	}
+	return trees
 }
 
 // Background is something that a closed process has left running.

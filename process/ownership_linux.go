@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,10 +19,12 @@ import (
 // system is what an Ownership has on Linux.
 type system struct {
 	claimed     *cgroup.Claimed // nil: no control groups
+	watcher     *cgroup.Watcher // of the groups of closed processes; nil: without
 	controllers map[string]bool
 	noCgroups   string // why claimed is nil
 	subreaper   bool   // orphans come to this program
 	series      uint64 // of marks; 0: there are none
+	watchFailed sync.Once
 
 	// guarded by mu
 	sessions map[int]*tree // by the process id of the leader, which is that of its session
@@ -62,6 +66,9 @@ func (o *Ownership) prepare(opts *OwnershipOptions) error {
 			return err
 		}
 		o.claimed, o.means = claimed, MeansCgroup
+		if o.watcher, err = cgroup.NewWatcher(); err != nil {
+			o.log.Warn("control groups that become empty are removed late", "error", err)
+		}
 		o.controllers = make(map[string]bool)
 		for _, name := range claimed.Controllers() {
 			o.controllers[name] = true
@@ -92,7 +99,7 @@ type treeSystem struct {
 func (t *tree) prepare(limits Limits) error {
 	o := t.owner.ownership
 	if o.claimed != nil {
-		group, err := o.claimed.Make(strconv.Itoa(int(t.owner.index))+"-"+strconv.Itoa(int(t.number)), t.kept)
+		group, err := o.claimed.Make(t.kept)
 		if err != nil {
 			// The marks will have to do.
 			o.log.Warn("a process gets no control group", "process", t.name, "error", err)
@@ -171,17 +178,43 @@ func (t *tree) forgetLocked() {
 }
 
 // release gives back what an empty tree has of the system, and reports whether
-// it is known to be empty.
+// it is known to be empty. If it is not, watch sees to the rest.
 func (t *tree) release() (empty bool) {
 	if t.group != nil {
-		err := t.group.Remove()
-		if err != nil && !t.kept {
-			return false
-		}
-		t.group.Close()
-		return err == nil
+		return t.group.Remove() == nil
 	}
 	return t.leader == 0 || t.mark == 0 && !groupAlive(t.leader)
+}
+
+// watch removes the group of a closed process when nothing is left in it.
+func (t *tree) watch() {
+	o := t.owner.ownership
+	if t.group == nil || o.watcher == nil {
+		return // a sweep will do
+	}
+	if err := o.watcher.Watch(t.group, t.removeEmpty); err != nil {
+		o.watchFailed.Do(func() { o.log.Warn("control groups that become empty are removed late", "error", err) })
+	}
+	t.removeEmpty() // what has ended before is not told
+}
+
+// removeEmpty removes the tree's group if nothing runs in it, and then forgets the
+// tree. It may be called at any time, and by several at once: to remove a group
+// twice is to remove it once.
+func (t *tree) removeEmpty() {
+	o := t.owner.ownership
+	if populated, err := t.group.Populated(); err != nil || populated || t.group.Remove() != nil {
+		return
+	}
+	if o.watcher != nil {
+		o.watcher.Forget(t.group)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t.owner.remains[t.number] == t {
+		delete(t.owner.remains, t.number)
+		t.forgetLocked()
+	}
 }
 
 // collect finds what could not be found any more once the leaders are dead, and
@@ -201,18 +234,28 @@ func (t *tree) kill() {
 		<-o.hunt("process "+t.name, func(from origin) bool { return from.tree == t })
 		return
 	}
+	o.killGroups("process "+t.name, t)
+}
+
+// killGroups kills what is in the groups of trees until it is gone, or the kernel
+// cannot kill it.
+func (o *Ownership) killGroups(of string, trees ...*tree) {
 	deadline := time.Now().Add(killTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
-		err := t.group.Kill()
-		populated := true
-		if err == nil {
-			populated, err = t.group.Populated()
-		}
-		if err == nil && !populated {
+		var failure error
+		trees = slices.DeleteFunc(trees, func(t *tree) bool {
+			err := t.group.Kill()
+			populated, readErr := t.group.Populated()
+			if err = errors.Join(err, readErr); err != nil {
+				failure = err
+			}
+			return err == nil && !populated
+		})
+		if len(trees) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			o.log.Error("a killed process is not gone", "process", t.name, "error", err)
+			o.log.Error("killed processes are not gone", "of", of, "error", failure)
 			return
 		}
 		time.Sleep(pause)
@@ -261,26 +304,21 @@ func (t *tree) oomKilled() bool {
 	return err == nil && n > 0
 }
 
-// aliveRemains tells of which closed processes something is left.
-func (w *Owner) aliveRemains() map[uint32]bool {
-	o := w.ownership
-	o.mu.Lock()
-	remains := make([]*tree, 0, len(w.remains))
-	for _, t := range w.remains {
-		remains = append(remains, t)
-	}
-	o.mu.Unlock()
+// alive tells of which closed processes something is left, by the numbers of their
+// trees.
+func (w *Owner) alive(trees []*tree) map[uint32]bool {
 	alive := make(map[uint32]bool)
 	search := false
-	for _, t := range remains {
+	for _, t := range trees {
 		if t.group == nil {
 			search = true
-		} else if !t.release() {
-			alive[t.number] = true
+			continue
 		}
+		alive[t.number] = true
+		t.removeEmpty() // which forgets it as well
 	}
 	if search {
-		o.each(func(from origin) bool {
+		w.ownership.each(func(from origin) bool {
 			if from.owner == w && from.tree != nil {
 				alive[from.tree.number] = true
 			}
@@ -293,35 +331,43 @@ func (w *Owner) aliveRemains() map[uint32]bool {
 // clear kills what is left of an owner whose processes are closed.
 func (w *Owner) clear() {
 	o := w.ownership
-	o.mu.Lock()
-	remains := make([]*tree, 0, len(w.remains))
-	for _, t := range w.remains {
-		remains = append(remains, t)
-	}
-	last := len(o.owners) == 1
-	o.mu.Unlock()
+	var grouped []*tree
 	search := o.claimed == nil
-	for _, t := range remains {
+	for _, t := range w.left() {
 		if t.group != nil {
-			_ = t.group.Kill() // kill will tell
+			grouped = append(grouped, t)
 		} else {
 			search = true
 		}
 	}
-	if search || last && o.subreaper {
-		// With the last session goes what nobody can tell whose it is. As PID 1
-		// this program has orphans that were never its own.
-		rest := last && o.subreaper && os.Getpid() != 1
+	for _, t := range grouped {
+		_ = t.group.Kill() // killGroups will tell
+	}
+	if search {
 		<-o.hunt("session", func(from origin) bool {
-			return from.owner == w || rest && from.orphan && from.owner == nil && !from.released
+			return from.owner == w || o.claimed == nil && w.isLast() && from.stray()
 		})
 	}
-	for _, t := range remains {
-		if t.group != nil {
-			t.kill()
-			_ = t.release() // what cannot be killed cannot be removed
-		}
+	o.killGroups("session", slices.Clone(grouped)...)
+	for _, t := range grouped {
+		t.removeEmpty() // the watch goes on for what cannot be killed
 	}
+}
+
+// isLast reports whether no other owner is there now. What a process leaves
+// whose owner comes later is seen later as well.
+func (w *Owner) isLast() bool {
+	o := w.ownership
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.owners) == 1 && o.owners[w.index] == w
+}
+
+// stray reports whether a process is an orphan that nobody can tell whose it is.
+// It goes with the last session. As PID 1 this program has orphans that were never
+// its own.
+func (from origin) stray() bool {
+	return from.orphan && from.owner == nil && !from.released && os.Getpid() != 1
 }
 
 // KillAll kills every descendant of this program but those of closed processes
@@ -348,6 +394,9 @@ func hasChildren() bool {
 
 // Close gives the control groups back. Everything must be gone.
 func (o *Ownership) Close() {
+	if o.watcher != nil {
+		o.watcher.Close()
+	}
 	if o.claimed != nil {
 		o.claimed.Remove()
 	}

@@ -113,6 +113,8 @@ func TestOwned(t *testing.T) {
 		{"End", ownedEnd},
 		{"Background", ownedBackground},
 		{"ManyRemains", ownedManyRemains},
+		{"Undying", ownedUndying},
+		{"NextSession", ownedNextSession},
 		{"Keep", ownedKeep},
 		{"Statuses", ownedStatuses},
 		{"Memory", ownedMemory},
@@ -163,11 +165,21 @@ func run(t *testing.T, w *process.Owner, name string, args ...string) (p *proces
 // daemon starts a process that makes a daemon.
 func daemon(t *testing.T, w *process.Owner, args ...string) (p *process.Process, pid int) {
 	t.Helper()
-	p, output := run(t, w, "daemon", args...)
-	pid, err := strconv.Atoi(output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return startDaemon(t, w, child("daemon", args...))
+}
+
+// startDaemon starts a child program that makes a daemon and prints its number.
+func startDaemon(t *testing.T, w *process.Owner, spec process.Spec) (p *process.Process, pid int) {
+	t.Helper()
+	p = start(t, spec, &process.Options{Owner: w, Name: "daemon"})
+	testkit.WaitFor(t, testTimeout, func() (err error) {
+		r := p.Log.Read(0, nil)
+		if len(r.Chunks) == 0 {
+			return errors.New("no output yet")
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(r.Chunks[0].Data)))
+		return err
+	})
 	return p, pid
 }
 
@@ -360,16 +372,7 @@ func ownedKeep(t *testing.T, o *process.Ownership) {
 	kept := func(args ...string) (*process.Process, int) {
 		spec := child("daemon", args...)
 		spec.KeepDescendants = true
-		p := start(t, spec, &process.Options{Owner: w})
-		var pid int
-		testkit.WaitFor(t, testTimeout, func() (err error) {
-			if r := p.Log.Read(0, nil); len(r.Chunks) > 0 {
-				pid, err = strconv.Atoi(strings.TrimSpace(string(r.Chunks[0].Data)))
-				return err
-			}
-			return errors.New("no output yet")
-		})
-		return p, pid
+		return startDaemon(t, w, spec)
 	}
 	closed, left := kept(newWord())
 	follow(t, closed)

@@ -50,6 +50,9 @@ func (t *tree) forgetLocked() {}
 // release reports whether nothing of the group is left.
 func (t *tree) release() (empty bool) { return t.leader == 0 || !groupAlive(t.leader) }
 
+// watch does nothing: a sweep finds what has ended.
+func (t *tree) watch() {}
+
 func (w *Owner) collect() (kill func()) { return nil }
 
 func (t *tree) collect() (kill func()) { return func() {} }
@@ -74,8 +77,9 @@ func (w *Owner) groups() map[uint32]int {
 	return groups
 }
 
-// aliveRemains tells of which closed processes something is left.
-func (w *Owner) aliveRemains() map[uint32]bool {
+// alive tells of which closed processes something is left, by the numbers of their
+// trees.
+func (w *Owner) alive([]*tree) map[uint32]bool {
 	alive := make(map[uint32]bool)
 	for number := range w.groups() {
 		alive[number] = true

@@ -38,7 +38,13 @@ func spawn(c command, t *tree) (*child, error) {
 		},
 	}
 	if t.group != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, t.group.Fd()
+		group, err := t.group.Open()
+		if err != nil {
+			ours.close()
+			return nil, &Error{Program: c.spec.Argv[0], Reason: "its control group", Err: reason(err)}
+		}
+		defer group.Close()
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(group.Fd())
 	}
 	files, err := ours.confine(c, attr, &path, &argv)
 	if err != nil {

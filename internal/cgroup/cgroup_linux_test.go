@@ -85,7 +85,12 @@ func spawn(t *testing.T, g *cgroup.Group, name string, args ...string) *exec.Cmd
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: g.Fd()}
+	dir, err := g.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +100,7 @@ func spawn(t *testing.T, g *cgroup.Group, name string, args ...string) *exec.Cmd
 func TestGroup(t *testing.T) {
 	inside(t, false, func(t *testing.T) {
 		c := claim(t)
-		g, err := c.Make("p", false)
+		g, err := c.Make(false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +151,6 @@ func TestGroup(t *testing.T) {
 		if _, err := g.OOMKills(); err == nil {
 			t.Error("OOMKills of a group without the memory controller")
 		}
-		g.Close()
 		c.Remove()
 		if _, err := os.Stat(c.Path()); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the claim is still there: %v", err)
@@ -160,11 +164,10 @@ func TestKept(t *testing.T) {
 		c := claim(t)
 		var cmds [2]*exec.Cmd
 		for i, kept := range []bool{false, true} {
-			g, err := c.Make("p", kept)
+			g, err := c.Make(kept)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer g.Close()
 			cmds[i] = spawn(t, g, "idle")
 		}
 		if err := c.KillAll(); err != nil {
@@ -186,11 +189,10 @@ func TestKeptInDelegated(t *testing.T) {
 		before := ownGroup(t)
 		controllers := someControllers(t)
 		c := claim(t, controllers...)
-		g, err := c.Make("p", true)
+		g, err := c.Make(true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer g.Close()
 		cmd := spawn(t, g, "idle")
 		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 		c.Remove()
@@ -238,12 +240,11 @@ func TestClaimsAtTheSameTime(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					g, err := c.Make("p", false)
+					g, err := c.Make(false)
 					if err != nil {
 						t.Error(err)
 					} else {
 						_ = g.Remove()
-						g.Close()
 					}
 					c.Remove()
 				}
@@ -268,7 +269,7 @@ func TestControllers(t *testing.T) {
 		if now := ownGroup(t); now != before+"/"+filepath.Base(c.Path())+"/server" {
 			t.Errorf("this program is in %s, was in %s", now, before)
 		}
-		g, err := c.Make("p", false)
+		g, err := c.Make(false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +285,6 @@ func TestControllers(t *testing.T) {
 		if err := g.Remove(); err != nil {
 			t.Error(err)
 		}
-		g.Close()
 		c.Remove()
 		if now := ownGroup(t); now != before {
 			t.Errorf("this program is in %s, was in %s", now, before)

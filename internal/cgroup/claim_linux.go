@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +26,10 @@ import (
 //	server      the server itself, where it had to make room
 type Claimed struct {
 	path string
-	lock int // descriptor of the directory, locked as long as somebody uses it
+	made atomic.Uint64 // groups of processes
+
+	lock   int // descriptor of the directory, locked as long as somebody uses it
+	unlock sync.Once
 }
 
 // Claim makes such a directory below the group that this program runs in, and
@@ -244,8 +249,10 @@ func (c *Claimed) Controllers() []string {
 	return words(c.groups(), "cgroup.subtree_control")
 }
 
-// Make makes a group for a process; kept is one that survives KillAll.
-func (c *Claimed) Make(name string, kept bool) (*Group, error) {
+// Make makes a group for a process; kept is one that survives KillAll. No two
+// groups of this program have the same path, whatever becomes of the first one.
+func (c *Claimed) Make(kept bool) (*Group, error) {
+	name := strconv.FormatUint(c.made.Add(1), 10)
 	if kept {
 		return makeGroup(filepath.Join(c.kept(), name))
 	}
@@ -271,7 +278,7 @@ func (c *Claimed) Remove() {
 		c.moveBack()
 	}
 	_ = sys.Rmdir(c.path)
-	_ = sys.Close(c.lock)
+	c.unlock.Do(func() { _ = sys.Close(c.lock) })
 }
 
 // moveBack undoes moveServer and enableIn as far as it can: a group with

@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -14,56 +13,56 @@ import (
 	"execserver/internal/sys"
 )
 
-// Group is one control group that this program has made. Its methods may be
-// called concurrently, until Close.
+// Group is one control group that this program has made. It holds no descriptor,
+// and no other group of this program ever has its path, so its methods may be
+// called concurrently, as often as wanted, and when the group is long gone: then
+// there is nothing to kill and nothing to remove.
 type Group struct {
 	path string
-	dir  int // descriptor of the directory
 }
 
-// make makes a group.
 func makeGroup(path string) (*Group, error) {
 	if err := sys.Mkdir(path, 0o755); err != nil {
 		return nil, &os.PathError{Op: "make control group", Path: path, Err: err}
 	}
-	g, err := openGroup(path)
-	if err != nil {
-		_ = sys.Rmdir(path)
-	}
-	return g, err
-}
-
-func openGroup(path string) (*Group, error) {
-	dir, err := sys.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open control group", Path: path, Err: err}
-	}
-	return &Group{path: path, dir: dir}, nil
+	return &Group{path: path}, nil
 }
 
 // Path is the group's directory.
 func (g *Group) Path() string { return g.path }
 
-// Fd is a descriptor of the directory, to start a process in the group. It
-// belongs to the group.
-func (g *Group) Fd() int { return g.dir }
+// Open opens the group's directory, to start a process in the group. The caller
+// closes it.
+func (g *Group) Open() (*os.File, error) {
+	fd, err := sys.Open(g.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open control group", Path: g.path, Err: err}
+	}
+	return sys.NewFile(uintptr(fd), g.path), nil
+}
 
-// Close gives the descriptor back; the group stays.
-func (g *Group) Close() { _ = sys.Close(g.dir) }
+// gone reports whether an error says that the group has been removed.
+func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) }
 
 // Kill sends SIGKILL to everything in the group and in groups below. What is
 // being forked meanwhile is killed as well: nothing gets away.
-func (g *Group) Kill() error { return g.Set("cgroup.kill", "1") }
+func (g *Group) Kill() error {
+	if err := g.Set("cgroup.kill", "1"); !gone(err) {
+		return err
+	}
+	return nil
+}
 
 // Set writes a file of the group.
 func (g *Group) Set(name, value string) error {
-	fd, err := sys.Openat(g.dir, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	path := filepath.Join(g.path, name)
+	fd, err := sys.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		_, err = sys.Write(fd, []byte(value))
 		_ = sys.Close(fd)
 	}
 	if err != nil {
-		return fmt.Errorf("write %q to %s: %w", value, filepath.Join(g.path, name), err)
+		return fmt.Errorf("write %q to %s: %w", value, path, err)
 	}
 	return nil
 }
@@ -71,6 +70,9 @@ func (g *Group) Set(name, value string) error {
 // Populated reports whether anything runs in the group or in groups below.
 func (g *Group) Populated() (bool, error) {
 	n, err := g.event("cgroup.events", "populated")
+	if gone(err) {
+		return false, nil
+	}
 	return n != 0, err
 }
 
@@ -80,11 +82,11 @@ func (g *Group) OOMKills() (int, error) { return g.event("memory.events", "oom_k
 
 // event reads one number from a file of lines with a name and a number.
 func (g *Group) event(file, name string) (int, error) {
-	text, err := g.read(file)
+	text, err := sys.ReadFile(filepath.Join(g.path, file))
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(string(text)) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && key == name {
 			return strconv.Atoi(value)
 		}
@@ -92,23 +94,11 @@ func (g *Group) event(file, name string) (int, error) {
 	return 0, fmt.Errorf("%s has no %q", filepath.Join(g.path, file), name)
 }
 
-func (g *Group) read(name string) (string, error) {
-	fd, err := sys.Openat(g.dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", &os.PathError{Op: "open", Path: filepath.Join(g.path, name), Err: err}
-	}
-	f := sys.NewFile(uintptr(fd), filepath.Join(g.path, name))
-	defer f.Close()
-	var text bytes.Buffer
-	_, err = text.ReadFrom(f)
-	return text.String(), err
-}
-
 // Processes lists what runs in the group and in groups below.
 func (g *Group) Processes() ([]int, error) {
 	pids, err := processesOf(g.path)
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, os.ErrNotExist) {
-		return pids, nil // removed meanwhile
+	if gone(err) {
+		return pids, nil
 	}
 	return pids, err
 }
@@ -156,7 +146,7 @@ func remove(path string) error {
 	if errors.Is(err, unix.EBUSY) {
 		err = removeBelow(path)
 	}
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	if err != nil && !gone(err) {
 		return &os.PathError{Op: "remove control group", Path: path, Err: err}
 	}
 	return nil
@@ -165,12 +155,7 @@ func remove(path string) error {
 // removeBelow removes a group that has groups below, unless anything runs in
 // them: another server may live there, which needs its empty groups.
 func removeBelow(path string) error {
-	g, err := openGroup(path)
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	if populated, err := g.Populated(); err != nil || populated {
+	if populated, err := (&Group{path: path}).Populated(); err != nil || populated {
 		return errors.Join(unix.EBUSY, err)
 	}
 	below, err := groupsBelow(path)
