@@ -1,0 +1,112 @@
+//go:build unix
+
+package codex
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"execserver/internal/responses"
+)
+
+// TestTerminalProgram types into the terminal program of Codex, which runs in tmux. Its /stop
+// must leave nothing of a command that runs in the background, not even a daemon of it.
+// "codex exec", which the other tests use, has no such command.
+func TestTerminalProgram(t *testing.T) {
+	if os.Getenv("EXEC_SERVER_TEST_CODEX") != "1" {
+		t.Skip("needs installed Codex clients: set EXEC_SERVER_TEST_CODEX=1, or run make test-codex")
+	}
+	if _, err := exec.LookPath("tmux"); err != nil {
+		t.Skip("needs tmux")
+	}
+	t.Parallel()
+	r := newRun(t, client{version: "0.169.0"}, scenario{
+		// The program also asks for such things as a title, and offers no tools then.
+		model: func(req *responses.Request) []responses.Item {
+			if _, done := req.Output("tree"); done || len(req.Tools) == 0 {
+				return []responses.Item{responses.Message("the tree is up")}
+			}
+			return []responses.Item{shellWith("tree", `"$HELPER" tree up daemon`, object{"yield_time_ms": 1000})}
+		},
+	})
+	// Or the program first asks whether a newer model is wanted.
+	r.write(t, "codex/config.toml", fmt.Sprintf(clientConfig, r.model.URL())+modelAsked)
+	screen := r.startScreen(t)
+	screen.await(t, "permissions:")
+	screen.press(t, "Do as you are told.")
+	screen.await(t, "› Do as you are told.")
+	screen.press(t, "Enter")
+	r.await(t, "up")
+	screen.await(t, "1 background terminal running")
+	if running := r.commands(t); len(running) < 2 {
+		t.Errorf("the server has started %v, want the command and its child", running)
+	}
+	screen.press(t, "/stop")
+	screen.await(t, "› /stop")
+	screen.press(t, "Enter")
+	waitFor(t, 15*time.Second, func() error { return noneOf(r.commands(t)) })
+}
+
+// modelAsked is the part of config.toml that tells that the user was asked already.
+const modelAsked = `
+[notice.model_migrations]
+"gpt-5.5" = "gpt-6-sol"
+`
+
+// A screen is a terminal of tmux in which the client runs.
+type screen struct{ socket string }
+
+// startScreen starts the client's terminal program, which ends with the test.
+func (r *run) startScreen(t testing.TB) *screen {
+	t.Helper()
+	s := &screen{socket: filepath.Join(r.root, "tmux")}
+	t.Cleanup(func() { _, _ = s.tmux("kill-server") })
+	cmd := s.command("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40",
+		r.client.program(t), "--dangerously-bypass-approvals-and-sandbox", "-C", r.work,
+		";", "set-option", "remain-on-exit", "on") // to see the last words of a client that ends
+	cmd.Env = append(r.env(), "TERM=xterm-256color", "CODEX_EXEC_SERVER_URL="+r.url(t))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("tmux: %v\n%s", err, out)
+	}
+	return s
+}
+
+func (s *screen) command(args ...string) *exec.Cmd {
+	return exec.Command("tmux", append([]string{"-S", s.socket}, args...)...)
+}
+
+func (s *screen) tmux(args ...string) (string, error) {
+	out, err := s.command(args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("tmux %s: %w\n%s", args[0], err, out)
+	}
+	return string(out), nil
+}
+
+// press types a text, or presses a key that tmux has a name for.
+func (s *screen) press(t testing.TB, key string) {
+	t.Helper()
+	if _, err := s.tmux("send-keys", key); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until the screen shows a text.
+func (s *screen) await(t testing.TB, text string) {
+	t.Helper()
+	waitFor(t, 30*time.Second, func() error {
+		shown, err := s.tmux("capture-pane", "-p")
+		if err == nil && !strings.Contains(shown, text) {
+			err = fmt.Errorf("the screen does not show %q:\n%s", text, shown)
+		}
+		return err
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+}
