@@ -20,7 +20,7 @@ SLOW := net/http net/http/internal/... net/url net/textproto mime/... compress/.
 	github.com/... execserver/cmd/... execserver/client execserver/internal/auth execserver/internal/sandbox/...
 QUICK := crypto/internal/fips140/mlkem crypto/internal/fips140/edwards25519/... crypto/internal/fips140/sha3
 
-.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-cuts test-sandbox
+.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-cuts test-sandbox test-pause
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -82,6 +82,10 @@ chaos: ## 1,000 processes over a network that delays, stalls, cuts and forgets c
 
 test-cuts: ## cut the link 1,000 times during a gigabyte, and during 10,000 writes
 	EXEC_SERVER_TEST_CUTS=full $(GO) test -count=1 -run Cuts -v -timeout 60m ./client
+
+test-pause: ## a consumer that pauses for 95 seconds, with the released Codex server
+	scripts/install-codex 0.169.0
+	EXEC_SERVER_TEST_CODEX=1 EXEC_SERVER_TEST_PAUSE=95s $(GO) test -count=1 -run PausesAtCodex -v ./client
 
 test-sandbox: ## write 10,000 files through a link that leads in and out of the sandbox in turn
 	EXEC_SERVER_TEST_ROUNDS=10000 $(GO) test -count=1 -run 'FlippedLinks/(ordinary|self)/userNamespace' -v -timeout 60m ./test/sandbox

@@ -1,9 +1,6 @@
 package client
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // Output is acknowledged after every ackEvery bytes that somebody here is done
 // with, and after ackDelay at the latest, where the server takes
@@ -17,9 +14,8 @@ const (
 // consumedLocked says that n bytes of output are done with, of which some were
 // in a queue.
 func (p *Process) consumedLocked(n, queued int) {
-	p.queued -= queued
+	p.queuedLocked(-queued)
 	p.taken += n
-	p.roomLocked()
 	switch {
 	case !p.env.acks:
 	case p.taken >= ackEvery:
@@ -76,40 +72,4 @@ func (p *Process) acknowledged() uint64 {
 	defer p.mu.Unlock()
 	p.acked = max(p.acked, p.takenLocked())
 	return p.acked
-}
-
-func (p *Process) maxQueued() int {
-	if p.env.acks {
-		return maxQueuedAcked
-	}
-	return maxQueued
-}
-
-// roomLocked wakes the reader of the connection once the queues have room.
-func (p *Process) roomLocked() {
-	if p.room != nil && (p.queued <= p.maxQueued()/2 || p.overLocked()) {
-		close(p.room)
-		p.room = nil
-	}
-}
-
-// waitRoom waits while more output is queued than should be. It is called by
-// the reader of the connection, which then reads nothing else either: the
-// child shall wait for its reader, and a server without acknowledgements
-// can only be made to by this.
-func (p *Process) waitRoom(ctx context.Context) {
-	p.mu.Lock()
-	if p.queued <= p.maxQueued() || p.overLocked() {
-		p.mu.Unlock()
-		return
-	}
-	if p.room == nil {
-		p.room = make(chan struct{})
-	}
-	room := p.room
-	p.mu.Unlock()
-	select {
-	case <-room:
-	case <-ctx.Done():
-	}
 }

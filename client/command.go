@@ -55,7 +55,10 @@ type Cmd struct {
 	Stdin io.Reader
 
 	// Stdout and Stderr get the output; nil drops it. While a Write blocks, the
-	// process blocks when it has written more than the server retains. If both
+	// process blocks when it has written more than the server retains. A server
+	// without the capability processAck retains little: when 16 MiB wait in the
+	// Environment, the client reads from the server only to get the answers to
+	// calls, and when 64 MiB wait, not at all. If both
 	// are the same comparable writer, it is called by one goroutine at a time
 	// and in order. A terminal has only Stdout.
 	Stdout, Stderr io.Writer

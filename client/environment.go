@@ -50,6 +50,8 @@ type Options struct {
 	// subscribers of its events that come late or lag.
 	ReplayEvents int
 	ReplayBytes  int
+
+	pingInterval time.Duration // of tests; 0: the default of package rpc
 }
 
 func (o *Options) withDefaults() Options {
@@ -130,6 +132,7 @@ type Environment struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	wg     sync.WaitGroup // everything started by run
+	intake intake
 
 	mu     sync.Mutex
 	procs  map[string]*Process // that have not closed
@@ -201,6 +204,7 @@ func (e *Environment) end(err error) []*Process {
 	if e.err == nil {
 		e.err = err
 		close(e.done)
+		e.intake.open()
 	}
 	procs := make([]*Process, 0, len(e.procs))
 	for _, p := range e.procs {

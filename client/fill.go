@@ -19,6 +19,10 @@ func (p *Process) fill() {
 }
 
 func (p *Process) fillLocked() {
+	if p.fullLocked() {
+		p.behind = true
+		return
+	}
 	if !p.started || p.filling || p.overLocked() {
 		p.refill = true
 		return
@@ -123,15 +127,16 @@ func (p *Process) readOnce(ctx context.Context, after uint64) error {
 		case len(r.Chunks) == 0:
 			return p.settle(r)
 		}
-		if err := p.merge(r); err != nil {
+		if full, err := p.merge(r); full || err != nil {
 			return err
 		}
 		after = r.NextSeq - 1
 	}
 }
 
-// merge takes the output that was read.
-func (p *Process) merge(r *readResult) error {
+// merge takes the output that was read. It reports whether so much is queued
+// that the rest must wait until there is room.
+func (p *Process) merge(r *readResult) (full bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range r.Chunks {
@@ -143,9 +148,10 @@ func (p *Process) merge(r *readResult) error {
 	p.publishPendingLocked()
 	p.signalLocked()
 	if p.pending.bytes > 2*maxRead {
-		return p.gapLocked(r, r.Chunks[len(r.Chunks)-1].Seq)
+		return false, p.gapLocked(r, r.Chunks[len(r.Chunks)-1].Seq)
 	}
-	return nil
+	p.behind = p.fullLocked()
+	return p.behind, nil
 }
 
 // settle takes a read that has no more output: it tells how far the numbers go,

@@ -90,7 +90,9 @@ func (l *link) connect(ctx context.Context) (*rpc.Conn, *initializeResult, error
 		return nil, nil, dialError(l.name, err)
 	}
 	peer := &peer{link: l}
-	peer.conn = rpc.New(stream, peer, &rpc.Options{Log: opts.Log})
+	peer.conn = rpc.New(stream, peer, &rpc.Options{
+		Log: opts.Log, PingInterval: opts.pingInterval, Hold: l.env.intake.hold,
+	})
 	l.wg.Go(func() {
 		_ = peer.conn.Run() // the cause of its context tells the same
 		peer.conn.Wait()
@@ -392,7 +394,6 @@ func (p *peer) Notification(method string, params json.RawMessage) error {
 		return nil
 	}
 	process.insert(event)
-	process.waitRoom(p.conn.Context())
 	return nil
 }
 

@@ -16,11 +16,6 @@ const (
 	maxPendingEvents = 256     // that came before their turn
 	maxPendingBytes  = 1 << 20 // of their output
 
-	// maxQueued is how much output waits for a slow reader here before the
-	// connection is not read any more. A server that takes acknowledgements
-	// stops by itself before, and hurts nobody else.
-	maxQueued      = 4 << 20
-	maxQueuedAcked = 64 << 20
 )
 
 // Process is a process that was started by a Cmd. All methods may be called
@@ -52,9 +47,10 @@ type Process struct {
 	filling bool          // fill runs
 	refill  bool          // and shall run again, or once the process is started
 
-	queued   int           // bytes in queues
-	room     chan struct{} // closed when there is room again; nil when nobody waits
-	taken    int           // bytes done with since the last acknowledgement
+	queued   int  // bytes in queues
+	counted  int  // of them, those that count in env.intake
+	behind   bool // output was left out, because too much is queued
+	taken    int  // bytes done with since the last acknowledgement
 	acked    uint64
 	ackTimer *time.Timer
 }
@@ -90,6 +86,8 @@ func (p *Process) insertLocked(e Event) {
 	p.signalLocked()
 	switch {
 	case e.Seq <= p.last:
+	case e.Kind == Output && p.fullLocked():
+		p.behind = true // the server keeps it until it is acknowledged
 	case e.Seq == p.last+1:
 		p.publishLocked(e)
 	case !p.pending.hold(e):
@@ -161,7 +159,7 @@ func (p *Process) finishLocked(end error) {
 		}
 	}
 	p.pending.clear()
-	p.roomLocked()
+	p.queuedLocked(0)
 	p.env.forget(p)
 }
 

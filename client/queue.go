@@ -29,7 +29,7 @@ func (q *queue) pushLocked(e Event) {
 		return
 	}
 	q.items = append(q.items, e)
-	q.p.queued += len(e.Data)
+	q.p.queuedLocked(len(e.Data))
 	q.ready.Signal()
 }
 

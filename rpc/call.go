@@ -13,6 +13,7 @@ type pendingCalls struct {
 	mu      sync.Mutex
 	next    int64
 	waiting map[protocol.ID]chan outcome
+	began   chan struct{} // closed when a call begins; nil when nobody asked
 	failed  error
 }
 
@@ -33,7 +34,25 @@ func (p *pendingCalls) add() (protocol.ID, chan outcome, error) {
 	p.next++
 	id, answer := protocol.NumberID(p.next), make(chan outcome, 1)
 	p.waiting[id] = answer
+	if p.began != nil {
+		close(p.began)
+		p.began = nil
+	}
 	return id, answer, nil
+}
+
+// pending reports whether calls wait for their answers. If none does, began is
+// closed when one begins.
+func (p *pendingCalls) pending() (calling bool, began <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.waiting) > 0 {
+		return true, nil
+	}
+	if p.began == nil {
+		p.began = make(chan struct{})
+	}
+	return false, p.began
 }
 
 func (p *pendingCalls) drop(id protocol.ID) {

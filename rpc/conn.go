@@ -66,6 +66,12 @@ type Options struct {
 	MaxPendingBytes    int64
 	MaxPendingRequests int
 
+	// Hold, if not nil, is asked by the reader before every message whether it
+	// may read, and whether calls of ours wait for their answers. It returns nil
+	// for yes. Otherwise the reader asks again when the channel is closed or a
+	// call begins. Hold must not block.
+	Hold func(calling bool) (room <-chan struct{})
+
 	// Patience is for how long a request keeps its place in the pool when others
 	// wait for one; default 1 s.
 	Patience time.Duration
@@ -232,8 +238,11 @@ func (c *Conn) readLoop() error {
 	for {
 		c.work.admit()
 		c.out.admit()
+		c.hold()
 		buf := buffers.get()
+		c.life.listen()
 		msg, err := c.stream.Read(buf.b)
+		c.life.listen()
 		var tooLarge *transport.TooLargeError
 		switch {
 		case errors.As(err, &tooLarge):
@@ -249,6 +258,22 @@ func (c *Conn) readLoop() error {
 			if err := c.dispatch(buf); err != nil {
 				c.violate(err)
 			}
+		}
+	}
+}
+
+// hold waits as long as Options.Hold wants it.
+func (c *Conn) hold() {
+	for c.opts.Hold != nil && c.ctx.Err() == nil {
+		calling, called := c.calls.pending()
+		room := c.opts.Hold(calling)
+		if room == nil {
+			return
+		}
+		select {
+		case <-room:
+		case <-called:
+		case <-c.ctx.Done():
 		}
 	}
 }

@@ -36,6 +36,7 @@ type heartbeat struct {
 	wantAck  atomic.Bool   // the source waits for an acknowledgement
 	lastPing uint64        // offset of the last ping for acknowledgement; the writer's own
 	silent   atomic.Bool   // the first ping was not answered in time, nor any since
+	reads    atomic.Uint64 // odd while the reader waits for the peer
 
 	mu     sync.Mutex
 	heard1 chan struct{} // closed at the next sign of life, made on demand
@@ -52,6 +53,9 @@ func (h *heartbeat) hear() {
 		h.heard1 = nil
 	}
 }
+
+// listen notes that the reader begins to wait for the peer, or ends.
+func (h *heartbeat) listen() { h.reads.Add(1) }
 
 // nextSign returns a channel that is closed at the next sign of life.
 func (h *heartbeat) nextSign() <-chan struct{} {
@@ -124,14 +128,14 @@ func (h *heartbeat) expectAnswer(c *Conn) {
 }
 
 // heartbeatLoop pings at every interval and gives a peer up that used to answer
-// and has been silent for missedPings intervals. Silence alone proves nothing
-// about a peer that never answered, nor while nobody listens because too many
-// requests wait.
+// and has been silent for missedPings intervals. Silence proves nothing about a
+// peer that never answered, nor while our own reader does not listen: because
+// too many requests wait, or because of what Options.Hold says.
 func (c *Conn) heartbeatLoop() {
 	defer c.life.stop()
 	ticker := time.NewTicker(c.opts.PingInterval)
 	defer ticker.Stop()
-	var last uint64
+	var last, lastReads uint64
 	missed := -1 // the first tick has no ping to miss
 	for {
 		select {
@@ -139,9 +143,10 @@ func (c *Conn) heartbeatLoop() {
 			return
 		case <-ticker.C:
 		}
-		heard := c.life.heard.Load() + c.pinger.Received()
-		if heard != last || c.work.paused() {
-			last, missed = heard, 0
+		heard, reads := c.life.heard.Load()+c.pinger.Received(), c.life.reads.Load()
+		listened := reads%2 == 1 && reads == lastReads // since the last tick
+		if heard != last || !listened {
+			last, lastReads, missed = heard, reads, 0
 		} else {
 			missed++
 		}

@@ -127,6 +127,54 @@ func TestSilenceOfOurs(t *testing.T) {
 	})
 }
 
+// TestHeldReader holds the reader: that is no silence of the peer, and a call
+// of ours is answered all the same.
+func TestHeldReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room := make(chan struct{})
+		hold := func(calling bool) <-chan struct{} {
+			select {
+			case <-room:
+				return nil
+			default:
+			}
+			if calling {
+				return nil
+			}
+			return room
+		}
+		c, peer, p := serveWithPings(t, handler{"echo": echo}, &rpc.Options{Hold: hold})
+		p.onPong(0)
+		time.Sleep(20 * interval)
+		synctest.Wait()
+		if ended(c) {
+			t.Fatalf("the peer was given up while we did not read: %v", context.Cause(c.Context()))
+		}
+		answered := make(chan error, 1)
+		go func() {
+			_, err := c.Call(context.Background(), "ask", nil)
+			answered <- err
+		}()
+		peer.expect(`{"id":1,"method":"ask"}`)
+		peer.send(`{"id":1,"result":{}}`)
+		if err := await(t, "an answer", answered); err != nil {
+			t.Errorf("Call: %v", err)
+		}
+		time.Sleep(20 * interval)
+		if ended(c) {
+			t.Fatalf("the peer was given up after a call: %v", context.Cause(c.Context()))
+		}
+		close(room)
+		peer.send(`{"id":5,"method":"echo","params":{}}`)
+		peer.expect(`{"id":5,"result":{}}`)
+		time.Sleep(5 * interval)
+		synctest.Wait()
+		if !ended(c) {
+			t.Error("a silent peer is kept")
+		}
+	})
+}
+
 // TestStuckPing has a ping that cannot be written, which is no answer either.
 func TestStuckPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -162,7 +162,6 @@ type admission struct {
 	changed  sync.Cond
 	bytes    int64
 	count    int
-	waiting  bool // the reader is in admit
 	released bool
 }
 
@@ -175,11 +174,9 @@ func (a *admission) init(maxBytes int64, maxCount int) {
 func (a *admission) admit() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.waiting = true
 	for !a.released && (a.bytes > a.maxBytes || a.count > a.maxCount) {
 		a.changed.Wait()
 	}
-	a.waiting = false
 }
 
 // busy reports whether there are requests that are not answered yet.
@@ -187,13 +184,6 @@ func (a *admission) busy() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.count > 0
-}
-
-// paused reports whether the reader waits.
-func (a *admission) paused() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.waiting
 }
 
 func (a *admission) add(bytes int64) {
