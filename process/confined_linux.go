@@ -7,7 +7,6 @@ import (
 
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
-	"execserver/internal/sys"
 )
 
 // confined is what a child in a sandbox has besides; the zero value is not in
@@ -50,7 +49,7 @@ func (c *child) explain(cmd command, err error) error {
 }
 
 // awaitStart waits until the launcher, if there is one, has started the program.
-// After an error nothing is left of it.
+// After an error the caller discards the child.
 func (c *child) awaitStart(cmd command) error {
 	if c.launch == nil {
 		return nil
@@ -62,13 +61,6 @@ func (c *child) awaitStart(cmd command) error {
 		}
 		return nil
 	}
-	_ = sys.Kill(-c.pid, syscall.SIGKILL) // it may have ended
-	for {
-		if _, err := sys.Wait4(c.pid, nil, 0, nil); err != syscall.EINTR {
-			break
-		}
-	}
-	c.release()
 	failure, ok := errors.AsType[*launcher.Failure](err)
 	switch {
 	case ok && failure.Stage == launcher.StageDir:

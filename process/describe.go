@@ -20,8 +20,9 @@ type Description struct {
 // megabytes long.
 const maxArgvBytes = 1 << 10
 
-func describe(spec Spec, pid int) Description {
-	d := Description{Pid: pid, Dir: spec.Dir, TTY: spec.TTY, Started: time.Now()}
+// describe describes a process that has no process id yet.
+func describe(spec Spec) Description {
+	d := Description{Dir: spec.Dir, TTY: spec.TTY, Started: time.Now()}
 	d.Argv, d.ArgvTruncated = shorten(spec.Argv)
 	return d
 }
@@ -30,6 +31,9 @@ func describe(spec Spec, pid int) Description {
 func shorten(argv []string) (short []string, truncated bool) {
 	room := maxArgvBytes
 	for _, arg := range argv {
+		if room < 0 {
+			return short, true
+		}
 		if len(arg) > room {
 			for room > 0 && !utf8.RuneStart(arg[room]) {
 				room--

@@ -7,7 +7,9 @@
 package process
 
 import (
+	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -97,10 +99,10 @@ type Process struct {
 	closedCh chan struct{} // closed after the closed event
 }
 
-// Start spawns a child. A failure is an *Error, a *LimitError, or what
-// spec.Sandbox or its Confinement has returned, and nothing is left behind. Close the process with Release when its events are not needed any
-// more.
-func Start(spec Spec, opts *Options) (*Process, error) {
+// Start spawns a child. A failure is an *Error, a *LimitError, a *PanicError, or
+// what spec.Sandbox or its Confinement has returned, and nothing is left behind.
+// Close the process with Release when its events are not needed any more.
+func Start(spec Spec, opts *Options) (_ *Process, err error) {
 	if spec.Size == (protocol.TerminalSize{}) {
 		spec.Size = DefaultSize
 	}
@@ -113,20 +115,45 @@ func Start(spec Spec, opts *Options) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Program: spec.Argv[0], Value: v, Stack: debug.Stack()}
+		}
+	}()
+	p.denials = spec.Sandbox != nil
+	p.about = describe(spec)
 	p.tree, err = p.opts.Owner.plant(p, spec)
 	if err != nil {
 		return nil, err
 	}
-	child, err := spawn(command, p.tree)
+	child, err := p.spawn(command)
 	if err != nil {
-		p.tree.uproot()
 		return nil, err
 	}
-	p.denials = spec.Sandbox != nil
-	p.about = describe(spec, child.group)
-	p.Log = newLog(p.opts.RetainedBytes, p.opts.Budget, p.opts.Notify, p.opts.Blocked)
 	p.run(child)
 	return p, nil
+}
+
+// spawn makes the child, or leaves nothing behind.
+func (p *Process) spawn(c command) (made *child, err error) {
+	defer func() {
+		if made == nil { // also after a panic
+			p.tree.uproot()
+		}
+	}()
+	return spawn(c, p.tree)
+}
+
+// PanicError says that starting a process panicked. Nothing is left of the
+// process.
+type PanicError struct {
+	Program string
+	Value   any    // of the panic
+	Stack   []byte // where it happened
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("cannot start %q because of a fault in the server: %v", e.Program, e.Value)
 }
 
 func (o *Options) complete() {
@@ -147,11 +174,29 @@ func (o *Options) complete() {
 	}
 }
 
-// run starts what accompanies a child that has been spawned.
+// run starts what accompanies a child that has been spawned. After a panic it
+// ends the child.
 func (p *Process) run(child *child) {
+	p.Log = newLog(p.opts.RetainedBytes, p.opts.Budget, p.opts.Notify, p.opts.Blocked)
+	p.about.Pid = child.group
 	p.mu.Lock()
 	p.pid, p.group, p.master = child.pid, child.group, child.master
 	p.mu.Unlock()
+	running := false
+	defer func() {
+		go p.wait(child)
+		if !running {
+			for _, out := range child.outputs[len(p.streams):] {
+				_ = out.file.Close()
+			}
+			p.Kill()
+			p.Abandon()
+			go func() { // ends when the process has
+				<-p.Closed()
+				p.Release()
+			}()
+		}
+	}()
 	if child.stdin != nil {
 		p.stdin = newInput(child.stdin, child.master == nil)
 	}
@@ -161,9 +206,8 @@ func (p *Process) run(child *child) {
 		limit.left.Store(most)
 	}
 	for _, out := range child.outputs {
-		p.streams = append(p.streams, newStream(p.Log, out.name, out.file, limit))
-	}
-	for _, s := range p.streams {
+		s := newStream(p.Log, out.name, out.file, limit)
+		p.streams = append(p.streams, s)
 		go s.run()
 	}
 	if p.tree.started(p.pid, p.group) {
@@ -172,7 +216,7 @@ func (p *Process) run(child *child) {
 	if timeout := p.limits.Timeout; timeout > 0 {
 		p.after(timeout, func() { p.endGracefully(protocol.EndedByTimeout, TimeoutGrace) })
 	}
-	go p.wait(child)
+	running = true
 }
 
 // after runs f after some time unless the process closes before.

@@ -59,8 +59,13 @@ func spawn(c command, t *tree) (*child, error) {
 		return nil, err
 	}
 	ours.group = ours.pid
+	running := false
+	defer func() {
+		if !running { // also after a panic
+			ours.discard()
+		}
+	}()
 	if err := ours.awaitStart(c); err != nil {
-		ours.close()
 		return nil, err
 	}
 	if pidfd, err := sys.PidfdOpen(ours.pid, 0); err == nil {
@@ -68,7 +73,20 @@ func spawn(c command, t *tree) (*child, error) {
 		_ = sys.SetNonblock(pidfd, true)
 		ours.exit.pidfd = sys.NewFile(uintptr(pidfd), "pidfd")
 	}
+	running = true
 	return ours, nil
+}
+
+// discard ends a child that nobody waits for yet.
+func (c *child) discard() {
+	_ = sys.Kill(-c.pid, syscall.SIGKILL) // it may have ended
+	for {
+		if _, err := sys.Wait4(c.pid, nil, 0, nil); err != syscall.EINTR {
+			break
+		}
+	}
+	c.release()
+	c.close()
 }
 
 // wait waits for the leader without a thread and reaps it. locked runs the

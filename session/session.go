@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -99,19 +100,40 @@ func (s *Session) spawn(e *entry, spec process.Spec) error {
 		Name:          e.id,
 		DrainTimeout:  s.opts.DrainTimeout,
 	})
+	if err == nil {
+		err = s.adopt(e, proc, spec)
+	}
+	if err == nil {
+		return nil
+	}
+	if proc != nil {
+		proc.Kill()
+		proc.Abandon()
+		go release(proc)
+	}
+	s.mu.Lock()
+	failure := s.failLocked(e, startError(err))
+	s.mu.Unlock()
+	if fault, ok := errors.AsType[*process.PanicError](err); ok {
+		s.log.Error("starting a process panicked", "process", e.id, "panic", fault.Value, "stack", string(fault.Stack))
+	}
+	return failure
+}
+
+// adopt makes a process that has started one of the session's.
+func (s *Session) adopt(e *entry, proc *process.Process, spec process.Spec) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &process.PanicError{Program: spec.Argv[0], Value: v, Stack: debug.Stack()}
+		}
+	}()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		return s.failLocked(e, startError(err))
-	}
 	e.proc = proc
 	proc.Log.SetEvict(s.evictLocked())
 	s.log.Info("process started", "process", e.id, "pid", proc.Pid(), "tty", spec.TTY)
 	if s.ended || e.cancelled {
-		proc.Kill()
-		proc.Abandon()
-		go release(proc)
-		return s.failLocked(e, protocol.Errorf(protocol.CodeInvalidRequest, "process %s start was cancelled", e.id))
+		return protocol.Errorf(protocol.CodeInvalidRequest, "process %s start was cancelled", e.id)
 	}
 	return nil
 }
@@ -131,6 +153,9 @@ func (s *Session) failLocked(e *entry, err *protocol.Error) error {
 
 // startError is what the client is told when a process was not started.
 func startError(err error) *protocol.Error {
+	if own, ok := errors.AsType[*protocol.Error](err); ok {
+		return own
+	}
 	limit, policy, unavailable := (*process.LimitError)(nil), (*sandbox.PolicyError)(nil), (*sandbox.UnavailableError)(nil)
 	if errors.As(err, &limit) || errors.As(err, &policy) || errors.As(err, &unavailable) {
 		return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)

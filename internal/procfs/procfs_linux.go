@@ -98,7 +98,9 @@ func ReadStat(pid int) (Stat, error) {
 		var n uint64
 		switch field {
 		case 3:
-			s.State = word[0]
+			if ok = len(word) > 0; ok {
+				s.State = word[0]
+			}
 		case 4:
 			n, ok = number(word)
 			s.Parent = int(n)
