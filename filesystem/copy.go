@@ -14,6 +14,9 @@ type CopyOptions struct {
 	Recursive bool // without it a directory is refused
 	Durable   bool // wait until the content of files is on disk
 
+	// InPlace is that of WriteOptions.
+	InPlace func() (done func())
+
 	// Skipped, if not nil, is told of every special file in a directory that
 	// was not copied.
 	Skipped func(path string)
@@ -119,7 +122,7 @@ func copyFile(ctx context.Context, from, to string, options CopyOptions) error {
 		writeTo: func(ctx context.Context, dst *os.File) (int64, error) {
 			return copyData(ctx, dst, src)
 		},
-	}, WriteOptions{Mode: &mode, Durable: options.Durable})
+	}, WriteOptions{Mode: &mode, Durable: options.Durable, InPlace: options.InPlace})
 }
 
 type copier struct {

@@ -29,6 +29,11 @@ type WriteOptions struct {
 
 	// Durable waits until the content is on disk.
 	Durable bool
+
+	// InPlace, if not nil, is called before the first byte of a file is written
+	// in place, and the function that it returns after the last. In between the
+	// end of the context does not count.
+	InPlace func() (done func())
 }
 
 // ChangedError says that a file is not what the writer believed it to be.
@@ -75,8 +80,9 @@ func (e *WriteError) outcome() string {
 // written in place, after making room for the content where the file system
 // can: if the file has other names (hard links), is a mount point, belongs to
 // someone whose file we cannot make, or lies in a directory where we may not
-// create files. Elsewhere than on Linux existing files are always written in
-// place.
+// create files. Elsewhere than on Linux files are always written in place.
+// A file that is written in place is not left torn when the context ends: after
+// the first byte the write goes on, for ten minutes at most.
 //
 // Character devices are written to; any other special file is refused.
 func WriteFile(ctx context.Context, path string, data []byte, options WriteOptions) error {

@@ -123,7 +123,12 @@ func (w *writer) createPlainly(ctx context.Context, target place) error {
 	}
 	f := plainFile(fd, w.path)
 	defer f.Close()
-	if err := w.fill(ctx, f); err != nil {
+	ctx, end, err := w.options.beginInPlace(ctx)
+	if err == nil {
+		defer end()
+		err = w.fill(ctx, f)
+	}
+	if err != nil {
 		sys.Unlinkat(target.dir, target.name, 0)
 		return &WriteError{Path: w.path, Err: err}
 	}
@@ -211,6 +216,12 @@ func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) er
 			return &WriteError{Path: w.path, Err: err, Unchanged: true}
 		}
 	}
+	ctx, end, err := w.options.beginInPlace(ctx)
+	if err != nil {
+		w.giveBack(fd, st)
+		return err
+	}
+	defer end()
 	n, err := w.content.writeTo(ctx, old)
 	if err == nil && n < max(st.Size, w.content.size) {
 		err = sys.Ftruncate(fd, n)

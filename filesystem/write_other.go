@@ -52,7 +52,12 @@ func replaceContent(ctx context.Context, path string, c content, options WriteOp
 	if err != nil {
 		return pathError("open", path, err)
 	}
-	n, err := c.writeTo(ctx, f)
+	var n int64
+	ctx, end, err := options.beginInPlace(ctx)
+	if err == nil {
+		defer end()
+		n, err = c.writeTo(ctx, f)
+	}
 	if err == nil && (info == nil || info.Mode().IsRegular()) {
 		err = finish(f, n, options)
 	}

@@ -110,6 +110,7 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 		c.changes.submit(paths, func(x *change) {
 			r.Go(func() {
 				defer c.changes.done(x)
+				defer c.server.inPlace.begin()() // as far as one can tell from outside
 				c.operate(r, call)
 			})
 		})

@@ -18,6 +18,7 @@ func (c *connection) writeFile(r *rpc.Request, p protocol.WriteFile) {
 		Links:          links(p.FollowSymlinks),
 		ExpectedSHA256: p.ExpectedSHA256,
 		Durable:        c.server.opts.DurableWrites,
+		InPlace:        c.server.inPlace.begin,
 	}
 	if p.Mode != nil {
 		mode := fileMode(*p.Mode)
@@ -77,7 +78,7 @@ func (c *connection) copy(r *rpc.Request, p protocol.Copy) {
 	}
 	c.change(r, paths, func() error {
 		return filesystem.Copy(r.Context(), paths[0], paths[1], filesystem.CopyOptions{
-			Recursive: p.Recursive, Durable: c.server.opts.DurableWrites,
+			Recursive: p.Recursive, Durable: c.server.opts.DurableWrites, InPlace: c.server.inPlace.begin,
 		})
 	})
 }

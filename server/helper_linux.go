@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -51,6 +52,7 @@ func serveInside() {
 	s := New(&Options{inside: true, MaxMessageBytes: 1 << 30})
 	// The stream ends after the answer; how is of no interest.
 	_ = s.ServeOnly(transport.NewLines("sandbox", os.Stdin, os.Stdin, os.Stdin.Close, 1<<30))
+	_ = s.FinishWrites(context.Background()) // the server outside kills what takes too long
 }
 
 // openInside opens a file for the server outside. What goes back is the
@@ -70,8 +72,13 @@ func openInside(path, mode string) {
 	_ = sys.Sendmsg(0, message, rights, nil, unix.MSG_NOSIGNAL) // who does not listen has gone
 }
 
-// runHelper runs a helper and calls talk with our end of its socket.
-func (s *Server) runHelper(ctx context.Context, policy *protocol.Sandbox, talk func(*os.File) error, args ...string) error {
+// helperGrace is how long a helper that changes files may go on after its request
+// has lost its connection, so that what it writes in place is written whole.
+const helperGrace = time.Minute
+
+// runHelper runs a helper and calls talk with our end of its socket. When the
+// context ends, the helper sees the end of its input, and is killed after grace.
+func (s *Server) runHelper(ctx context.Context, policy *protocol.Sandbox, grace time.Duration, talk func(*os.File) error, args ...string) error {
 	confinement, err := s.confine(ctx, policy)
 	if err != nil {
 		return err
@@ -85,12 +92,20 @@ func (s *Server) runHelper(ctx context.Context, policy *protocol.Sandbox, talk f
 	ours, theirs := sys.NewFile(uintptr(pair[0]), "helper"), sys.NewFile(uintptr(pair[1]), "helper's end")
 	defer ours.Close()
 	defer theirs.Close()
-	ctx, cancel := context.WithCancel(ctx)
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		endInput(ours)
+		select {
+		case <-time.After(grace):
+			cancel()
+		case <-lasting.Done():
+		}
+	})()
 	done := make(chan error, 1)
-	go func() { // ends with the helper, which ends with ctx
+	go func() { // ends with the helper, which ends with lasting
 		var trouble strings.Builder
-		err := confinement.Run(ctx, sandbox.Command{
+		err := confinement.Run(lasting, sandbox.Command{
 			Program: launcher.Self, Argv: append([]string{"exec-server"}, args...), Dir: "/", Become: true,
 		}, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stderr = theirs, &trouble })
 		if err != nil && trouble.Len() > 0 {
@@ -109,6 +124,14 @@ func (s *Server) runHelper(ctx context.Context, policy *protocol.Sandbox, talk f
 		return protocol.Errorf(protocol.CodeInternal, "%s", &sandbox.PolicyError{Err: helperErr})
 	}
 	return talkErr
+}
+
+// endInput lets whoever reads the other end of a socket see that nothing more
+// comes, unless the socket is closed already.
+func endInput(socket *os.File) {
+	if raw, err := socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
+	}
 }
 
 var errHelperEnded = errors.New("the helper in the sandbox has ended without an answer")
@@ -144,7 +167,11 @@ func (s *Server) callConfined(ctx context.Context, policy *protocol.Sandbox, met
 		}
 		return nil
 	}
-	if err := s.runHelper(ctx, policy, talk, helperArgument); err != nil {
+	grace := helperGrace
+	if looking[method] {
+		grace = 0
+	}
+	if err := s.runHelper(ctx, policy, grace, talk, helperArgument); err != nil {
 		return nil, err
 	}
 	if answer.Error != nil {
@@ -175,6 +202,6 @@ func (s *Server) openConfined(ctx context.Context, policy *protocol.Sandbox, pat
 		}
 		return &refused
 	}
-	err := s.runHelper(ctx, policy, talk, openArgument, path, string(name))
+	err := s.runHelper(ctx, policy, 0, talk, openArgument, path, string(name))
 	return file, err
 }

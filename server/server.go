@@ -91,6 +91,8 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	shutdown  bool
 	wg        sync.WaitGroup // connections being served
+
+	inPlace unfinished // writes of files that others see half done
 }
 
 // ErrClosed is returned by the serving methods after Shutdown.
@@ -223,7 +225,8 @@ func (s *Server) full() error {
 
 // Shutdown ends everything: listeners, then all processes, then the
 // connections, which are told that the server goes away. It returns when all
-// are gone, or with the context's cause.
+// are gone, or with the context's cause; FinishWrites may have to be waited for
+// then.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.shutdown = true
@@ -244,6 +247,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		defer close(done)
 		s.sessions.Wait()
 		s.wg.Wait()
+		_ = s.inPlace.wait(context.Background())
 	}()
 	select {
 	case <-done:

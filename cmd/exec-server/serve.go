@@ -34,6 +34,10 @@ const shutdownTimeout = 200 * time.Millisecond
 // have left: only what cannot be killed takes as long.
 const killTimeout = 2 * time.Second
 
+// writeTimeout bounds how long the program waits at its end for files that are
+// being written in place.
+const writeTimeout = 30 * time.Second
+
 // options are the flags of the server.
 type options struct {
 	listen              string
@@ -337,12 +341,25 @@ func (o *options) serve(log *slog.Logger) error {
 	if timeout := srv.Shutdown(ctx); timeout != nil {
 		log.Info("not everything ended in time", "error", timeout)
 	}
+	finishWrites(srv, log)
 	engine.Close()
 	ownership.KillAll(killTimeout)
 	if received == syscall.SIGHUP && os.Getpid() != 1 { // which no signal of its own ends
 		die(syscall.SIGHUP)
 	}
 	return err
+}
+
+// finishWrites waits for files that are being written in place, which a program
+// that ends would leave torn. Another signal ends the wait.
+func finishWrites(srv *server.Server, log *slog.Logger) {
+	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if err := srv.FinishWrites(ctx); err != nil {
+		log.Error("a file that was being written in place is left with a part of its new content", "error", err)
+	}
 }
 
 // die ends the program as a signal does that is not caught: whoever waits for
