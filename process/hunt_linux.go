@@ -300,9 +300,11 @@ func signalProcess(seen procfs.Stat, sig unix.Signal) error {
 	return err
 }
 
+// signalSame does without a pidfd, which old kernels lack and containers refuse,
+// if it has to: then the number could change hands between the look and the signal.
 func signalSame(seen procfs.Stat, sig unix.Signal) error {
 	pidfd, err := sys.PidfdOpen(seen.Pid, 0)
-	if err != nil && !errors.Is(err, unix.ENOSYS) {
+	if errors.Is(err, unix.ESRCH) {
 		return err
 	}
 	if err == nil {
@@ -314,8 +316,12 @@ func signalSame(seen procfs.Stat, sig unix.Signal) error {
 		return statErr
 	case now.Start != seen.Start, now.Ended():
 		return errNotTheSame
-	case err != nil: // a kernel before 5.3: the number could change hands just now
+	}
+	if err == nil {
+		err = sys.PidfdSendSignal(pidfd, sig, nil, 0)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return sys.Kill(seen.Pid, sig)
 	}
-	return sys.PidfdSendSignal(pidfd, sig, nil, 0)
+	return err
 }

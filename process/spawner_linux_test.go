@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -8,13 +9,14 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"execserver/internal/seccomp"
+	"execserver/internal/procfs"
 	"execserver/internal/testkit"
 	"execserver/process"
 	"execserver/protocol"
@@ -112,26 +114,58 @@ func TestStartsWithTheLimitOfFiles(t *testing.T) {
 // TestStartsWhereTablesAreShared is the same where the kernel grants a thread
 // no table of descriptors of its own.
 func TestStartsWhereTablesAreShared(t *testing.T) {
-	if !inFreshProgram(t, "EXEC_SERVER_TEST=1") {
-		return
-	}
-	refuse(t, unix.SYS_CLOSE_RANGE)
-	files := startAmongFiles(t)
-	for thread, n := range descriptorTables(t) {
-		if n < files {
-			t.Errorf("thread %s has %d descriptors", thread, n)
+	refused(t, unix.SYS_CLOSE_RANGE, func(t *testing.T) {
+		files := startAmongFiles(t)
+		for thread, n := range descriptorTables(t) {
+			if n < files {
+				t.Errorf("thread %s has %d descriptors", thread, n)
+			}
 		}
-	}
+	})
 }
 
 // TestStartsWithoutClone3 is the same where there is no clone3, as in many
 // containers.
 func TestStartsWithoutClone3(t *testing.T) {
-	if !inFreshProgram(t, "EXEC_SERVER_TEST=1") {
-		return
+	refused(t, unix.SYS_CLONE3, func(t *testing.T) { startAmongFiles(t) })
+}
+
+// TestKillsWithoutPidfds: what has left its leader's group is killed with it although
+// the kernel gives no descriptors of processes.
+func TestKillsWithoutPidfds(t *testing.T) {
+	for _, call := range []uint32{unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL} {
+		refused(t, call, func(t *testing.T) {
+			p := start(t, shell("setsid sleep 600 >/dev/null 2>&1 & echo $!; wait"), nil)
+			var pid int
+			testkit.WaitFor(t, testTimeout, func() (err error) {
+				r := p.Log.Read(0, nil)
+				if len(r.Chunks) == 0 {
+					return errors.New("no output yet")
+				}
+				pid, err = strconv.Atoi(strings.TrimSpace(string(r.Chunks[0].Data)))
+				if st, _ := procfs.ReadStat(pid); err == nil && st.Session != pid {
+					err = errors.New("not in a session of its own yet")
+				}
+				return err
+			})
+			p.Terminate()
+			follow(t, p)
+			gone(t, pid)
+		})
 	}
-	refuse(t, unix.SYS_CLONE3)
-	startAmongFiles(t)
+}
+
+// refused runs a test where containers refuse a system call, by either errno that
+// they use.
+func refused(t *testing.T, call uint32, test func(t *testing.T)) {
+	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			if inFreshProgram(t, "EXEC_SERVER_TEST=1") {
+				refuse(t, call, errno)
+				test(t)
+			}
+		})
+	}
 }
 
 // TestMarksOfOthers: with clone3 or without, a child without a mark gets none while
@@ -153,7 +187,7 @@ func TestMarksOfOthers(t *testing.T) {
 	want := follow(t, start(t, unmarked, nil)).all
 	for _, refused := range []bool{false, true} {
 		if refused {
-			refuse(t, unix.SYS_CLONE3)
+			refuse(t, unix.SYS_CLONE3, unix.ENOSYS)
 		}
 		var group sync.WaitGroup
 		for i := range 8 {
@@ -183,19 +217,9 @@ func TestMarksOfOthers(t *testing.T) {
 }
 
 // refuse keeps this program from making a system call.
-func refuse(t *testing.T, call uint32) {
+func refuse(t *testing.T, call uint32, errno unix.Errno) {
 	t.Helper()
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	const load, equal, answer, enosys, allow = 0x20, 0x15, 0x06, 0x50026, 0x7fff0000
-	err := seccomp.Install([]seccomp.Instruction{
-		{Op: load, K: 0},
-		{Op: equal, Jf: 1, K: call},
-		{Op: answer, K: enosys}, // after which the C library tries others
-		{Op: answer, K: allow},
-	})
-	if err != nil {
+	if err := testkit.Refuse(call, errno); err != nil {
 		t.Skipf("no filter of system calls: %v", err)
 	}
 }

@@ -1,19 +1,18 @@
 package main
 
 import (
-	"math"
 	"os"
 	"os/signal"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/descriptors"
 )
 
 // inheritNothing keeps descriptors that this program was started with from
 // reaching the processes that it starts; Go protects only those it opened.
-func inheritNothing() {
-	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
-}
+func inheritNothing() error { return descriptors.CloseOnExec(3) }
 
 // ignoreBrokenPipes lets a write to a closed stdout or stderr fail instead of
 // killing the program. To ignore the signal would be inherited by every child;

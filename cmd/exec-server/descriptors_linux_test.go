@@ -1,47 +1,72 @@
 package main
 
 import (
-	"encoding/base64"
+	"fmt"
 	"os"
 	"os/exec"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
 )
 
 // TestInheritedDescriptors shows that what the server was started with does not
-// reach its processes, whose lives nobody can foresee.
+// reach its processes, whose lives nobody can foresee, and that they are started at
+// all: in containers that refuse newer system calls as well.
 func TestInheritedDescriptors(t *testing.T) {
+	for _, call := range []struct {
+		name   string
+		number uint32
+	}{
+		{"clone3", unix.SYS_CLONE3},
+		{"close_range", unix.SYS_CLOSE_RANGE},
+	} {
+		for _, errno := range []unix.Errno{0, unix.ENOSYS, unix.EPERM} {
+			t.Run(fmt.Sprintf("%s=%d", call.name, errno), func(t *testing.T) {
+				if call.number == unix.SYS_CLONE3 && errno == unix.EPERM && cgo() {
+					t.Skip("the C library of this test program makes no threads without clone3; the program has none")
+				}
+				command := exec.Command("exec-server")
+				if errno != 0 {
+					command.Env = append(os.Environ(), testkit.Refusing(call.number, errno))
+				}
+				command.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: testkit.Cgroup(t)}
+				inheritedDescriptors(t, command)
+			})
+		}
+	}
+}
+
+// cgo reports whether this program was built with a C library.
+func cgo() bool {
+	info, _ := debug.ReadBuildInfo()
+	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "1"})
+}
+
+func inheritedDescriptors(t *testing.T, command *exec.Cmd) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	command := exec.Command("exec-server")
 	command.ExtraFiles = []*os.File{w} // descriptor 3
-	p, err := launch(command, true)
+	command.Args = append(command.Args, "--listen=stdio")
+	p, err := launch(command, false)
 	_ = w.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.kill)
-	c := connect(t, p)
-	c.handshake(nil)
-	c.call("process/start", object{
-		"processId": "p", "cwd": "/", "env": object{"PATH": os.Getenv("PATH")}, "tty": false,
-		"argv": []string{"/bin/sh", "-c", "readlink /proc/$$/fd/2; readlink /proc/$$/fd/3; echo end"},
-	})
-	var output string
-	for !strings.HasSuffix(output, "end\n") {
-		params := c.receive("method", "process/output")["params"].(object)
-		text, err := base64.StdEncoding.DecodeString(params["chunk"].(string))
-		if err != nil {
-			t.Fatal(err)
-		}
-		output += string(text)
-	}
-	if lines := strings.Count(output, "\n"); lines != 2 || !strings.HasPrefix(output, "pipe:") {
-		t.Errorf("descriptors 2 and 3 are %q", output)
+	c := (&ownedProgram{p, t}).connect()
+	c.start(shellSpec("p", "readlink /proc/$$/fd/2; readlink /proc/$$/fd/3; echo end"))
+	c.closed("p")
+	if lines := strings.Split(c.eventsOf("p").output.String(), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "pipe:") || lines[1] != "end" {
+		t.Errorf("descriptors 2 and 3 are %q", lines)
 	}
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -250,7 +250,9 @@ func serve(o options) error {
 		}
 		log.Warn("the server has no keeper: if it is killed, what it has started may live on", "error", err)
 	}
-	inheritNothing()
+	if err := inheritNothing(); err != nil {
+		return fmt.Errorf("keep the descriptors that the server was started with from its processes: %w", err)
+	}
 	shareProcessors()
 	return o.serve(log)
 }

@@ -79,10 +79,13 @@ func makeClaim(base string) (c *Claimed, err error) {
 }
 
 // supported checks what no file tells. The clone3 call, by which a process is
-// started in a group, is missing in old kernels and hidden by some sandboxes.
+// started in a group, is missing in old kernels, and containers refuse it with
+// ENOSYS, EPERM or anything else. Only a kernel that has looked at the arguments
+// says EINVAL, for they have no size.
 func supported() error {
-	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno == unix.ENOSYS {
-		return errors.New("the kernel, or a seccomp filter, does not let this program start processes in control groups (clone3)")
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
+		return fmt.Errorf("the kernel, or a filter of system calls, does not let this program start processes in control groups: %w",
+			os.NewSyscallError("clone3", errno))
 	}
 	return nil
 }

@@ -2,13 +2,13 @@ package launcher
 
 import (
 	"encoding/binary"
-	"math"
 	"os"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/descriptors"
 	"execserver/internal/seccomp"
 )
 
@@ -50,7 +50,7 @@ func launch() {
 // readSpec takes the Spec, and keeps descriptors that are not for the command
 // from it.
 func readSpec() (*Spec, error) {
-	if err := unix.CloseRange(ControlFD+1, math.MaxUint32, 0); err != nil {
+	if err := descriptors.Close(ControlFD + 1); err != nil {
 		return nil, err
 	}
 	unix.CloseOnExec(ControlFD)

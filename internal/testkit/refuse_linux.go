@@ -1,0 +1,58 @@
+package testkit
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/seccomp"
+)
+
+// refuseVariable makes a test program refuse itself system calls; see Refusing.
+const refuseVariable = "EXEC_SERVER_TEST_REFUSE"
+
+func init() {
+	list := os.Getenv(refuseVariable)
+	if list == "" {
+		return
+	}
+	_ = os.Unsetenv(refuseVariable) // the filter is inherited
+	for item := range strings.SplitSeq(list, ",") {
+		number, errno, _ := strings.Cut(item, "=")
+		n, err := strconv.ParseUint(number, 10, 32)
+		e, err2 := strconv.ParseUint(errno, 10, 16)
+		if err == nil && err2 == nil {
+			err = Refuse(uint32(n), unix.Errno(e))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "refuse system calls:", err)
+			os.Exit(ExitNoFilter)
+		}
+	}
+}
+
+// ExitNoFilter is the exit code of a program that cannot refuse itself system calls.
+const ExitNoFilter = 118
+
+// Refusing is the variable of a test program's environment that keeps it, and what
+// it starts, from making a system call, as a container does.
+func Refusing(call uint32, errno unix.Errno) string {
+	return fmt.Sprintf("%s=%d=%d", refuseVariable, call, int(errno))
+}
+
+// Refuse keeps this program, and what it starts, from making a system call.
+func Refuse(call uint32, errno unix.Errno) error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	const load, equal, answer, failing, allow = 0x20, 0x15, 0x06, 0x50000, 0x7fff0000
+	return seccomp.Install([]seccomp.Instruction{
+		{Op: load, K: 0},
+		{Op: equal, Jf: 1, K: call},
+		{Op: answer, K: failing | uint32(errno)},
+		{Op: answer, K: allow},
+	})
+}
