@@ -1,6 +1,7 @@
 package process
 
 import (
+	"container/list"
 	"sync"
 	"sync/atomic"
 )
@@ -8,122 +9,150 @@ import (
 // Budget bounds the output retained by all processes together. When it is used
 // up, the oldest output that its owner has is evicted first, whichever process
 // it came from, then the beginnings that are kept for snapshots; when there is
-// nothing left, children block.
+// nothing left, children block and go on in the order in which they came.
 //
-// All methods may be called concurrently.
+// All methods may be called concurrently. Budget.mu is taken after Log.mu.
 type Budget struct {
-	limit int64
-	used  atomic.Int64
-	ages  atomic.Uint64
+	limit   int64
+	used    atomic.Int64
+	ages    atomic.Uint64
+	waiting atomic.Int64 // length of turns
 
-	mu      sync.Mutex
-	logs    map[*Log]struct{}
-	waiters int
-	changed chan struct{} // closed when a waiter should look again
+	mu        sync.Mutex
+	evictable byAge     // logs whose first chunk may be evicted, as old as that was when they were offered
+	headed    byAge     // logs that hold beginnings, as old as they are
+	turns     list.List // of chan struct{}: those that wait, the first one first; sent to when the first should look for room
 }
 
 // NewBudget makes a budget of limit bytes.
 func NewBudget(limit int64) *Budget {
-	return &Budget{limit: limit, logs: make(map[*Log]struct{}), changed: make(chan struct{})}
+	return &Budget{limit: limit}
 }
 
 // Used returns the bytes retained now.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-func (b *Budget) add(l *Log) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.logs[l] = struct{}{}
+// use counts n bytes more. Whoever waits learns that there is room again.
+func (b *Budget) use(n int64) {
+	if now := b.used.Add(n); now < b.limit && now-n >= b.limit {
+		b.wake()
+	}
 }
-
-func (b *Budget) remove(l *Log) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.logs, l)
-}
-
-func (b *Budget) use(n int64) { b.used.Add(n) }
 
 // stamp returns the age of a new chunk.
 func (b *Budget) stamp() uint64 { return b.ages.Add(1) }
 
-// wake lets those that wait for the budget look again.
+// wake has the first of those that wait look for room.
 func (b *Budget) wake() {
+	if b.waiting.Load() == 0 {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.waiters > 0 {
-		close(b.changed)
-		b.changed = make(chan struct{})
+	b.wakeLocked()
+}
+
+func (b *Budget) wakeLocked() {
+	first := b.turns.Front()
+	if first == nil {
+		return
+	}
+	select {
+	case first.Value.(chan struct{}) <- struct{}{}:
+	default: // it is going to look anyway
 	}
 }
 
-// wait makes room by evicting, or waits until it looks as if there were some.
-// It returns false at once when there is room, or when stop says so; true means
-// that the caller should begin anew.
-func (b *Budget) wait(stop func() bool) bool {
-	if b.used.Load() < b.limit {
-		return false
-	}
+// offer says that the first chunk of a log, as old as given, may be evicted.
+func (b *Budget) offer(l *Log, age uint64) {
 	b.mu.Lock()
-	b.waiters++
-	changed := b.changed
+	defer b.mu.Unlock()
+	b.evictable.put(l, age)
+	b.wakeLocked()
+}
+
+// keepsHeads says that a log, as old as given, holds beginnings.
+func (b *Budget) keepsHeads(l *Log, age uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.headed.put(l, age)
+	b.wakeLocked()
+}
+
+// forget says that a log retains nothing any more.
+func (b *Budget) forget(l *Log) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.evictable.remove(l)
+	b.headed.remove(l)
+}
+
+// wait waits until there is room for the output of a log, and makes it by evicting
+// where it can. It returns false when the log's output is not wanted any more.
+func (b *Budget) wait(l *Log) bool {
+	if b.used.Load() < b.limit && b.waiting.Load() == 0 {
+		return true
+	}
+	turn := make(chan struct{}, 1)
+	b.mu.Lock()
+	place := b.turns.PushBack(turn)
+	b.waiting.Add(1)
+	first := b.turns.Front() == place
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
-		b.waiters--
-		b.mu.Unlock()
+		defer b.mu.Unlock()
+		b.turns.Remove(place)
+		b.waiting.Add(-1)
+		b.wakeLocked() // there may be room for the next one, too
 	}()
-	if stop() || b.reclaim() {
+	if first && b.reclaim() {
 		return true
 	}
-	<-changed
-	return true
+	l.block()
+	defer l.unblock()
+	for {
+		select {
+		case <-turn:
+			if b.reclaim() {
+				return true
+			}
+		case <-l.unwanted:
+			return false
+		}
+	}
 }
 
 // reclaimBytes is how much one search for evictable output frees at least, if
 // it can, so that the search does not happen for every read.
 const reclaimBytes = 1 << 20
 
-// reclaim evicts the oldest evictable output and says whether it found any.
+// reclaim evicts the oldest evictable output while there is no room, and says
+// whether there is some then. Only the first of those that wait calls it.
 func (b *Budget) reclaim() bool {
+	if b.used.Load() < b.limit {
+		return true
+	}
+	for target := max(b.limit-reclaimBytes, b.limit/2); b.used.Load() > target; {
+		l, age := b.takeOldest(&b.evictable)
+		if l == nil {
+			break
+		}
+		l.evictAged(age)
+	}
+	for b.used.Load() >= b.limit {
+		l, _ := b.takeOldest(&b.headed)
+		if l == nil {
+			return false
+		}
+		l.giveHeadsUp()
+	}
+	return true
+}
+
+// takeOldest takes the oldest log from a queue of the budget; nil: there is none.
+func (b *Budget) takeOldest(q *byAge) (l *Log, age uint64) {
 	b.mu.Lock()
-	logs := make([]*Log, 0, len(b.logs))
-	for l := range b.logs {
-		logs = append(logs, l)
-	}
-	b.mu.Unlock()
-	found := false
-	for target := min(b.limit-reclaimBytes, b.limit/2); b.used.Load() > max(target, 0); {
-		var oldest *Log
-		var stamp uint64
-		for _, l := range logs {
-			if s, ok := l.oldestEvictable(); ok && (oldest == nil || s < stamp) {
-				oldest, stamp = l, s
-			}
-		}
-		if oldest == nil {
-			return found || b.reclaimHeads(logs)
-		}
-		oldest.evictSome()
-		found = true
-	}
-	return found
-}
-
-// oldestEvictable returns the age of the oldest chunk, if it may be evicted.
-func (l *Log) oldestEvictable() (stamp uint64, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.chunks) == 0 || !l.evictableLocked(&l.chunks[0]) {
-		return 0, false
-	}
-	return l.chunks[0].stamp, true
-}
-
-// evictSome evicts the oldest chunks, about maxChunkBytes of them.
-func (l *Log) evictSome() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for floor := l.cost - maxChunkBytes; l.cost > floor && l.evictOldestLocked(); {
-	}
+	defer b.mu.Unlock()
+	return q.take()
 }

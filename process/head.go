@@ -1,7 +1,5 @@
 package process
 
-import "sort"
-
 // maxHeadBytes is how much of the beginning of each stream is kept for snapshots
 // when the retention evicts it, less where the retention is small.
 const maxHeadBytes = 64 << 10
@@ -37,6 +35,10 @@ func (l *Log) keepHeadLocked(c *chunk) int64 {
 		return 0
 	}
 	r.head = append(r.head, c.Data[:n]...)
+	if !l.headed {
+		l.headed = true
+		l.budget.keepsHeads(l, l.born)
+	}
 	return int64(n)
 }
 
@@ -51,20 +53,13 @@ func (l *Log) dropHeadsLocked() (freed int64) {
 	return freed
 }
 
-// reclaimHeads gives up the heads of the oldest processes and says whether there
-// were any.
-func (b *Budget) reclaimHeads(logs []*Log) (found bool) {
-	sort.Slice(logs, func(i, j int) bool { return logs[i].born < logs[j].born })
-	for _, l := range logs {
-		if found && b.used.Load() < b.limit {
-			break
-		}
-		l.mu.Lock()
-		freed := l.dropHeadsLocked()
-		l.cost -= freed
-		b.use(-freed)
-		l.mu.Unlock()
-		found = found || freed > 0
-	}
-	return found
+// giveHeadsUp makes room in the budget, which has taken the log from those that
+// have heads.
+func (l *Log) giveHeadsUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.headed = false
+	freed := l.dropHeadsLocked()
+	l.cost -= freed
+	l.budget.use(-freed)
 }

@@ -30,6 +30,8 @@ type Log struct {
 
 	blocked func() // called without locks when waitRoom is about to wait
 
+	unwanted chan struct{} // closed when aborted
+
 	mu      sync.Mutex
 	room    sync.Cond     // broadcast when output may have become evictable
 	changed chan struct{} // closed at the next event; nil when nobody waits
@@ -40,7 +42,9 @@ type Log struct {
 	acked   Position      // the owner has everything up to here
 	polled  uint64        // a reader that polls has everything up to here…
 	polling time.Time     // …and counts until then
+	grace   *time.Timer   // offers what that reader protects when polling is over; nil: not yet needed
 	evict   bool          // evict what nobody has, rather than block
+	offered bool          // the budget knows that the first chunk may be evicted
 	aborted bool          // output is not waited for any more
 	waiting int           // streams that wait for room
 	pace    pace
@@ -48,6 +52,7 @@ type Log struct {
 
 	streams   []streamRecord
 	headLimit int    // bytes of each stream's beginning that outlive eviction
+	headed    bool   // the budget knows that there are some
 	born      uint64 // when the log was made, as a stamp of chunks
 
 	droppedBytes uint64
@@ -73,9 +78,9 @@ func newLog(limit int64, budget *Budget, notify, blocked func()) *Log {
 	l := &Log{
 		limit: limit, budget: budget, notify: notify, blocked: blocked,
 		headLimit: headLimit(limit), born: budget.stamp(), exitCh: make(chan struct{}),
+		unwanted: make(chan struct{}),
 	}
 	l.room.L = &l.mu
-	budget.add(l)
 	return l
 }
 
@@ -147,10 +152,10 @@ func (l *Log) Last() uint64 {
 // SetEvict says whether output that the owner does not have may be evicted.
 func (l *Log) SetEvict(evict bool) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.evict = evict
 	l.room.Broadcast()
-	l.mu.Unlock()
-	l.budget.wake()
+	l.offerLocked()
 }
 
 // pollGrace is how long after its last read a reader that polls keeps what it
@@ -166,6 +171,7 @@ func (l *Log) Poll(after uint64) {
 	l.polled = max(l.polled, after)
 	l.polling = time.Now().Add(pollGrace)
 	l.room.Broadcast()
+	l.offerLocked()
 }
 
 // append adds output; data belongs to the log from then on, and is contiguous
@@ -199,6 +205,7 @@ func (l *Log) append(stream string, data []byte, in *segment) {
 	l.streamLocked(stream).total += uint64(len(data))
 	for l.cost > l.limit && l.evictOldestLocked() {
 	}
+	l.offerLocked()
 	l.signalLocked()
 	tell := l.pace.now(len(data), l.growingLocked(), l.tellLate)
 	l.mu.Unlock()
@@ -255,13 +262,51 @@ func (l *Log) evictOldestLocked() bool {
 }
 
 func (l *Log) evictableLocked(c *chunk) bool {
-	if l.evict {
-		return true
+	return l.evict || c.Seq <= l.acked.Seq && (c.Seq <= l.polled || l.graceLocked() <= 0)
+}
+
+// graceLocked is how long the reader that polls still counts.
+func (l *Log) graceLocked() time.Duration { return time.Until(l.polling) }
+
+// offerLocked lets the budget have the first chunk if it may be evicted, or sees
+// to it that it gets it when the reader that polls does not count any more. It is
+// called whenever either may have become true.
+func (l *Log) offerLocked() {
+	if l.offered || len(l.chunks) == 0 {
+		return
 	}
-	if c.Seq > l.acked.Seq {
-		return false
+	c := &l.chunks[0]
+	switch {
+	case l.evictableLocked(c):
+		l.offered = true
+		l.budget.offer(l, c.stamp)
+	case c.Seq > l.acked.Seq:
+	case l.grace == nil:
+		l.grace = time.AfterFunc(l.graceLocked(), l.endGrace)
+	default:
+		l.grace.Reset(l.graceLocked())
 	}
-	return c.Seq <= l.polled || !l.polling.After(time.Now())
+}
+
+// endGrace offers what a reader that may have stopped polling has not read.
+func (l *Log) endGrace() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.room.Broadcast()
+	l.offerLocked()
+}
+
+// evictAged evicts about maxChunkBytes of the oldest output, which the budget was
+// offered at the given age.
+func (l *Log) evictAged(age uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.offered = false
+	if len(l.chunks) > 0 && l.chunks[0].stamp == age { // else others may have older output by now
+		for floor := l.cost - maxChunkBytes; l.cost > floor && l.evictOldestLocked(); {
+		}
+	}
+	l.offerLocked()
 }
 
 // waitRoom blocks while the retention is full of output that may not be
@@ -269,64 +314,69 @@ func (l *Log) evictableLocked(c *chunk) bool {
 // limit by less than a chunk per stream; 0 means that output is not wanted any
 // more.
 func (l *Log) waitRoom() int {
-	for {
-		n := l.ownRoom()
-		if n == 0 {
-			return 0
-		}
-		full := l.budget.wait(func() bool {
-			l.blocked()
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.aborted
-		})
-		if !full {
-			return n
-		}
+	if !l.ownRoom() || !l.budget.wait(l) {
+		return 0
 	}
+	// Not cut to what is left: the smaller the reads, the more of them.
+	return int(min(l.limit, maxChunkBytes))
 }
 
-// ownRoom waits for room within the process's own limit.
-func (l *Log) ownRoom() int {
+// ownRoom waits for room within the process's own limit. It returns false when
+// output is not wanted any more.
+func (l *Log) ownRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for told := false; ; {
-		if l.aborted {
-			return 0
-		}
-		for l.cost >= l.limit && l.evictOldestLocked() {
-		}
-		if l.cost < l.limit {
-			// Not cut to what is left: the smaller the reads, the more of them.
-			return int(min(l.limit, maxChunkBytes))
-		}
+	for told := false; !l.aborted && !l.makeRoomLocked(); {
 		if !told {
 			told = true
-			l.waiting++
-			defer func() { l.waiting-- }()
 			l.mu.Unlock()
-			l.blocked()
+			l.block()
 			l.mu.Lock()
+			defer func() { l.waiting-- }()
 			continue
 		}
-		var timer *time.Timer
-		if wait := time.Until(l.polling); wait > 0 {
-			timer = time.AfterFunc(wait, l.room.Broadcast)
-		}
+		l.offerLocked() // for the end of the grace time, which makes room as well
 		l.room.Wait()
-		if timer != nil {
-			timer.Stop()
-		}
 	}
+	return !l.aborted
+}
+
+// makeRoomLocked evicts what it may while the retention is full, and says whether
+// it is not any more.
+func (l *Log) makeRoomLocked() bool {
+	for l.cost >= l.limit && l.evictOldestLocked() {
+	}
+	return l.cost < l.limit
+}
+
+// block notes that a stream waits for room, and asks the owner to acknowledge
+// what it has.
+func (l *Log) block() {
+	l.mu.Lock()
+	l.waiting++
+	l.mu.Unlock()
+	l.blocked()
+}
+
+func (l *Log) unblock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting--
 }
 
 // abort wakes waitRoom for good.
 func (l *Log) abort() {
 	l.mu.Lock()
-	l.aborted = true
-	l.room.Broadcast()
-	l.mu.Unlock()
-	l.budget.wake()
+	defer l.mu.Unlock()
+	l.abortLocked()
+}
+
+func (l *Log) abortLocked() {
+	if !l.aborted {
+		l.aborted = true
+		close(l.unwanted)
+		l.room.Broadcast()
+	}
 }
 
 // exited numbers the end of the leader.
@@ -362,15 +412,16 @@ func (l *Log) signalLocked() {
 // more.
 func (l *Log) release() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.abortLocked()
+	l.budget.forget(l)
 	l.budget.use(-l.cost)
 	l.cost, l.chunks, l.spare = 0, nil, nil
 	l.dropHeadsLocked()
-	l.aborted = true
 	l.pace.stop()
-	l.room.Broadcast()
-	l.mu.Unlock()
-	l.budget.remove(l)
-	l.budget.wake()
+	if l.grace != nil {
+		l.grace.Stop()
+	}
 }
 
 // Read collects events after the number by the rules of process/read

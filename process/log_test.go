@@ -126,6 +126,9 @@ func checkLog(t *testing.T, l *Log, everything, streams []byte, told map[uint64]
 		}
 		at = end
 	}
+	if len(l.chunks) > 0 && l.evictableLocked(&l.chunks[0]) && !l.offered {
+		t.Fatalf("the budget does not know that chunk %d may be evicted", l.chunks[0].Seq)
+	}
 	if at != uint64(len(everything)) {
 		t.Fatalf("%d bytes retained and dropped of %d", at, len(everything))
 	}
@@ -135,9 +138,7 @@ func checkLog(t *testing.T, l *Log, everything, streams []byte, told map[uint64]
 func (l *Log) roomNow() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.cost >= l.limit && l.evictOldestLocked() {
-	}
-	return l.cost < l.limit
+	return l.makeRoomLocked()
 }
 
 // checkRead checks an answer of process/read against the rules.

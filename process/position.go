@@ -18,6 +18,7 @@ func (l *Log) Acked() Position {
 // not been given yet stands for the last one.
 func (l *Log) Ack(seq uint64) Position {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	seq = min(seq, l.last)
 	if seq > l.acked.Seq {
 		if n := len(l.chunks); n > 0 && l.chunks[n-1].Seq <= seq {
@@ -25,11 +26,9 @@ func (l *Log) Ack(seq uint64) Position {
 		}
 		l.acked = l.positionLocked(seq)
 		l.room.Broadcast()
+		l.offerLocked()
 	}
-	acked := l.acked
-	l.mu.Unlock()
-	l.budget.wake()
-	return acked
+	return l.acked
 }
 
 // Rewind makes what comes after the position count as not acknowledged again,

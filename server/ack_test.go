@@ -16,6 +16,7 @@ import (
 
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
+	"execserver/process"
 	"execserver/protocol"
 	"execserver/server"
 	"execserver/session"
@@ -158,5 +159,35 @@ func TestAcknowledgementOfTheFuture(t *testing.T) {
 	call(t, c, protocol.MethodSnapshot, object{"processId": "p"}, &snapshot)
 	if snapshot.Stdout.TotalBytes != 300 {
 		t.Errorf("%d bytes were written", snapshot.Stdout.TotalBytes)
+	}
+}
+
+// A client that takes its output by polling alone gets all of it, however little
+// all processes together may retain: what it has read makes room.
+func TestPollingWithinTheTotal(t *testing.T) {
+	const size, total = 1_000_005, 200_000
+	url := serve(t, &server.Options{Session: session.Options{Budget: process.NewBudget(total)}})
+	c := dial(t, url, testclient.Options{})
+	startChild(t, c, "p", "flood", strconv.Itoa(size))
+	for got, after, read := 0, uint64(0), time.Now(); ; {
+		var result struct {
+			Chunks []struct {
+				Seq   uint64
+				Chunk []byte
+			}
+			Closed bool
+		}
+		call(t, c, protocol.MethodRead, object{"processId": "p", "afterSeq": after, "waitMs": 500}, &result)
+		for _, chunk := range result.Chunks {
+			got, after, read = got+len(chunk.Chunk), chunk.Seq, time.Now()
+		}
+		switch {
+		case result.Closed && got == size:
+			return
+		case result.Closed:
+			t.Fatalf("closed after %d bytes of %d", got, size)
+		case time.Since(read) > testTimeout/2:
+			t.Fatalf("nothing more comes after %d bytes of %d", got, size)
+		}
 	}
 }
