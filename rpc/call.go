@@ -115,7 +115,7 @@ func (c *Conn) Begin(method string, params any) (await func(context.Context) (js
 	}
 	msg, err := protocol.AppendRequest(nil, id, method, params)
 	if err == nil && !c.out.put(msg, 0) {
-		err = context.Cause(c.ctx)
+		err = c.whyGone()
 	}
 	if err != nil {
 		c.calls.drop(id)

@@ -80,6 +80,12 @@ type Options struct {
 	// how long Probe waits for a sign of life, default 1 s.
 	PingInterval time.Duration
 	ProbeTimeout time.Duration
+
+	// DrainTimeout is how long the requests before the end of the peer's input
+	// have to finish, and the peer to read their answers. With 0, and on a
+	// transport that is no transport.HalfCloser, the end of input ends the
+	// connection at once.
+	DrainTimeout time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -112,6 +118,7 @@ func (o Options) withDefaults() Options {
 type Conn struct {
 	stream  transport.Conn
 	pinger  transport.Pinger // nil when the transport has no pings
+	drains  bool             // the peer may end its input and read on
 	handler Handler
 	opts    Options
 	log     *slog.Logger
@@ -120,6 +127,11 @@ type Conn struct {
 	cancel context.CancelCauseFunc
 	closed sync.Once
 	ended  chan struct{} // closed when the stream has been
+
+	waits      context.Context // of requests that wait for something to happen
+	endWaits   context.CancelFunc
+	inputEnded atomic.Bool // the peer will send nothing more
+	farewell   atomic.Bool // see Farewell
 
 	// goMu guards gone, and wg against starting something while Wait waits.
 	goMu sync.Mutex
@@ -149,6 +161,7 @@ func New(stream transport.Conn, handler Handler, opts *Options) *Conn {
 	c.opts = c.opts.withDefaults()
 	c.log = c.opts.Log
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.waits, c.endWaits = context.WithCancel(c.ctx)
 	c.pool = pool{conn: c, size: poolSize, maxOverdue: maxOverdue, patience: c.opts.Patience}
 	c.heavy = pool{conn: c, size: heavyPoolSize, maxOverdue: heavyMaxOverdue, patience: c.opts.Patience}
 	c.out.init(c.opts.MaxOutboundBytes, c.work.busy)
@@ -158,6 +171,8 @@ func New(stream transport.Conn, handler Handler, opts *Options) *Conn {
 		c.pinger = pinger
 		pinger.OnPong(c.pong)
 	}
+	_, halfCloses := stream.(transport.HalfCloser)
+	c.drains = halfCloses && c.opts.DrainTimeout > 0
 	return c
 }
 
@@ -171,19 +186,56 @@ var ErrPeerClosed = errors.New("peer closed the connection")
 // Run reads until the connection ends and returns why: ErrPeerClosed, the error
 // given to Close, or what broke. Requests still being served then have their
 // context cancelled; Wait waits for them.
+//
+// Where a peer may end its input and read on, Run then finishes the requests that
+// came before the end; see [Options.DrainTimeout].
 func (c *Conn) Run() error {
 	c.start(c.writeLoop)
 	if c.pinger != nil {
 		c.start(c.heartbeatLoop)
 	}
 	err := c.readLoop()
+	if peer, ok := errors.AsType[*transport.PeerClosedError](err); ok {
+		c.farewell.Store(peer.Reason.Code == transport.CodeNormal)
+	}
 	if errors.Is(err, io.EOF) {
 		err = ErrPeerClosed
+		if c.drains {
+			c.farewell.Store(c.drain())
+		}
 	}
 	c.Close(transport.Reason{Code: transport.CodeNormal}, err)
 	c.calls.fail(context.Cause(c.ctx))
 	return context.Cause(c.ctx)
 }
+
+// drain finishes the requests that came before the end of input, and reports
+// whether the peer has been sent all answers. Requests that wait for something
+// to happen end their wait; all others have DrainTimeout, as the peer has to
+// read.
+func (c *Conn) drain() (complete bool) {
+	c.inputEnded.Store(true)
+	c.endWaits()
+	timeout := time.NewTimer(c.opts.DrainTimeout)
+	defer timeout.Stop()
+	for _, idle := range []func() <-chan struct{}{c.work.idle, c.out.idle} {
+		select {
+		case <-idle():
+		case <-timeout.C:
+			c.log.Warn("requests before the end of input given up", "timeout", c.opts.DrainTimeout)
+			return false
+		case <-c.ctx.Done():
+			return false
+		}
+	}
+	return !c.out.abandoned()
+}
+
+// Farewell reports whether the peer ended the connection in an orderly way: by a
+// close frame with the code 1000, or, where it may end its input and read on, by
+// the end of its input, with every request answered and every answer written. It
+// is final once Context is cancelled.
+func (c *Conn) Farewell() bool { return c.farewell.Load() }
 
 // Wait waits until everything that the connection started is gone. Run must
 // have returned.
@@ -214,7 +266,7 @@ func (c *Conn) Context() context.Context { return c.ctx }
 // counts.
 func (c *Conn) Close(reason transport.Reason, cause error) {
 	c.closed.Do(func() {
-		c.cancel(cause)
+		c.cancel(cause) // and with it waits
 		c.out.finish()
 		c.work.release()
 		c.start(func() {
@@ -348,9 +400,17 @@ func (c *Conn) Notify(method string, params any) error {
 		return err
 	}
 	if !c.out.put(msg, 0) {
-		return context.Cause(c.ctx)
+		return c.whyGone()
 	}
 	return nil
+}
+
+// whyGone says why the connection takes no more messages.
+func (c *Conn) whyGone() error {
+	if err := context.Cause(c.ctx); err != nil {
+		return err
+	}
+	return ErrPeerClosed // it does not read any more
 }
 
 // Publish queues a notification of about size bytes when there is room for it,
@@ -365,7 +425,7 @@ func (c *Conn) Publish(method string, params any, size int) error {
 		return err
 	}
 	if !c.out.put(msg, int64(size)) {
-		return context.Cause(c.ctx)
+		return c.whyGone()
 	}
 	return nil
 }

@@ -180,9 +180,9 @@ func (c *Conn) ping() {
 
 // Probe asks the peer for a sign of life and reports whether one came within
 // the probe's timeout. On a transport without pings the kernel knows whether
-// the peer is there, and Probe reports whether the connection has ended.
+// the peer is there, and Probe reports whether its input has ended.
 func (c *Conn) Probe(ctx context.Context) bool {
-	if c.ctx.Err() != nil {
+	if c.ctx.Err() != nil || c.inputEnded.Load() {
 		return false
 	}
 	if c.pinger == nil {

@@ -19,14 +19,16 @@ type outbound struct {
 	changed  sync.Cond // signalled for the writer, on mu
 	room     sync.Cond // broadcast when bytes or reserved shrink, on mu
 	queue    []outgoing
-	bytes    int64      // of queue and of what the writer took from it
-	loose    int64      // of bytes, those that nobody reserved
-	reserved int64      // for replies that are being made
-	source   Source     // changed under both locks
-	sourceMu sync.Mutex // held while the source is used; taken before mu
-	awake    bool       // the source may have something
-	crowded  time.Time  // until then nobody is waited for; see gatherLocked
-	finished bool       // nothing more is taken; the writer ends when queue is empty
+	bytes    int64         // of queue and of what the writer took from it
+	loose    int64         // of bytes, those that nobody reserved
+	reserved int64         // for replies that are being made
+	source   Source        // changed under both locks
+	sourceMu sync.Mutex    // held while the source is used; taken before mu
+	awake    bool          // the source may have something
+	crowded  time.Time     // until then nobody is waited for; see gatherLocked
+	finished bool          // nothing more is taken; the writer ends when queue is empty
+	unread   bool          // the peer does not read any more
+	quiet    chan struct{} // closed when everything is written; made on demand
 }
 
 // outgoing is one encoded message; loose when nobody reserved room for it.
@@ -52,7 +54,7 @@ func (o *outbound) put(msg []byte, reserved int64) bool {
 		o.reserved -= reserved
 		o.room.Broadcast()
 	}
-	if o.finished {
+	if o.finished || o.unread {
 		return false
 	}
 	o.queue = append(o.queue, outgoing{msg, reserved == 0})
@@ -70,7 +72,7 @@ func (o *outbound) put(msg []byte, reserved int64) bool {
 func (o *outbound) admit() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.finished && o.loose > o.limit {
+	for !o.finished && !o.unread && o.loose > o.limit {
 		o.room.Wait()
 	}
 }
@@ -163,6 +165,46 @@ func (o *outbound) written(messages []outgoing) {
 		}
 	}
 	o.room.Broadcast()
+	if o.bytes == 0 {
+		o.quietLocked()
+	}
+}
+
+// abandon drops every message, now and from now on: the peer does not read.
+func (o *outbound) abandon() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unread = true
+	o.queue = nil
+	o.room.Broadcast()
+	o.quietLocked()
+}
+
+// abandoned reports whether messages were dropped.
+func (o *outbound) abandoned() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.unread
+}
+
+// idle returns a channel that is closed when every message is written, or
+// dropped. It is for one caller.
+func (o *outbound) idle() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	quiet := make(chan struct{})
+	o.quiet = quiet
+	if o.bytes == 0 || o.unread {
+		o.quietLocked()
+	}
+	return quiet
+}
+
+func (o *outbound) quietLocked() {
+	if o.quiet != nil {
+		close(o.quiet)
+		o.quiet = nil
+	}
 }
 
 // reserve waits until a reply of n bytes fits, or is alone.
@@ -170,7 +212,7 @@ func (o *outbound) reserve(n int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.bytes+o.reserved > 0 && o.bytes+o.reserved+n > o.limit {
-		if o.finished {
+		if o.finished || o.unread {
 			return ErrPeerClosed
 		}
 		o.room.Wait()
@@ -285,12 +327,29 @@ func (c *Conn) writeAll(messages []outgoing) bool {
 	return true
 }
 
-// write sends messages; a failure ends the connection.
+// write sends messages; a failure ends the connection. Where the peer may end its
+// input, the requests that it wrote before it left are served all the same, though
+// nobody reads the answers: the reader has flushTimeout to come to the end.
 func (c *Conn) write(messages [][]byte) bool {
-	if err := c.stream.Write(messages...); err != nil {
-		// The reader must not wait for a peer that cannot be answered.
+	err := c.stream.Write(messages...)
+	if err == nil {
+		return true
+	}
+	c.out.abandon() // the reader must not wait for a peer that cannot be answered
+	if !c.drains {
 		c.Close(goingAway, err)
 		return false
 	}
-	return true
+	c.start(func() {
+		timeout := time.NewTimer(flushTimeout)
+		defer timeout.Stop()
+		select {
+		case <-timeout.C:
+			if !c.inputEnded.Load() { // and drain bounds the rest
+				c.Close(goingAway, err)
+			}
+		case <-c.ctx.Done():
+		}
+	})
+	return false
 }

@@ -35,6 +35,11 @@ func (r *Request) Size() int64 { return r.size }
 // Context is cancelled when the connection ends.
 func (r *Request) Context() context.Context { return r.conn.ctx }
 
+// WaitContext is for a request that waits for something to happen. It is
+// cancelled when the connection ends, and when the peer's input has ended: the
+// request then answers with what there is.
+func (r *Request) WaitContext() context.Context { return r.conn.waits }
+
 // Go serves the rest of the request on a goroutine of its own.
 func (r *Request) Go(f func()) {
 	r.conn.start(func() { r.guard(f) })
@@ -108,9 +113,8 @@ func (r *Request) send(msg []byte) {
 		r.conn.log.Error("request answered twice", "method", r.Method, "id", r.ID.String())
 		return
 	}
-	// Released first: the writer need not wait for others when this was the only one.
-	r.release()
 	r.conn.out.put(msg, r.reserved)
+	r.release() // last: a connection without requests has every answer queued
 }
 
 // Drop ends a request without an answer, its connection being gone.
@@ -163,6 +167,7 @@ type admission struct {
 	bytes    int64
 	count    int
 	released bool
+	quiet    chan struct{} // closed when count is 0; made on demand
 }
 
 func (a *admission) init(maxBytes int64, maxCount int) {
@@ -198,7 +203,25 @@ func (a *admission) done(bytes int64) {
 	defer a.mu.Unlock()
 	a.bytes -= bytes
 	a.count--
+	if a.count == 0 && a.quiet != nil {
+		close(a.quiet)
+		a.quiet = nil
+	}
 	a.changed.Signal()
+}
+
+// idle returns a channel that is closed when every request is answered. The
+// reader must have stopped.
+func (a *admission) idle() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	quiet := make(chan struct{})
+	if a.count == 0 {
+		close(quiet)
+		return quiet
+	}
+	a.quiet = quiet
+	return quiet
 }
 
 // release lets the reader pass for good.

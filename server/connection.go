@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"execserver/filesystem"
 	"execserver/protocol"
@@ -48,6 +49,10 @@ type connection struct {
 	watching map[string]*subscription // watches whose events this connection gets
 }
 
+// drainTimeout is how long the requests before the end of input have to finish,
+// on stdio and on unix sockets.
+const drainTimeout = 10 * time.Second
+
 // newConnection makes what serves a stream.
 func newConnection(s *Server, stream transport.Conn, resumable bool) *connection {
 	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), resumable: resumable}
@@ -57,6 +62,7 @@ func newConnection(s *Server, stream transport.Conn, resumable bool) *connection
 		Log:          c.log,
 		PingInterval: s.opts.PingInterval,
 		ProbeTimeout: s.opts.ProbeTimeout,
+		DrainTimeout: drainTimeout,
 	})
 	c.http = newHTTPRequests(&s.opts, c.rpc.Wake)
 	return c

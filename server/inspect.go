@@ -16,7 +16,7 @@ func (c *connection) wait(r *rpc.Request, p protocol.Wait) {
 			if p.WaitMs != nil {
 				wait = new(milliseconds(p.WaitMs))
 			}
-			result, err := c.session.Wait(r.Context(), p.ProcessID, wait)
+			result, err := c.session.Wait(r.WaitContext(), p.ProcessID, wait)
 			switch {
 			case err != nil:
 				r.Fail(err)

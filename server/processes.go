@@ -21,7 +21,7 @@ func (c *connection) read(r *rpc.Request, p protocol.Read) {
 			if observing {
 				read = c.session.Peek
 			}
-			result, err := read(r.Context(), p, milliseconds(p.WaitMs), r.Reserve)
+			result, err := read(r.WaitContext(), p, milliseconds(p.WaitMs), r.Reserve)
 			if err != nil {
 				r.Fail(err)
 				return

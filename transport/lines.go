@@ -45,6 +45,9 @@ func (l *Lines) Name() string { return l.name }
 // that Name ends with.
 func (l *Lines) Remote() string { return strings.TrimPrefix(l.name, messageFrom) }
 
+// HalfCloses implements HalfCloser.
+func (l *Lines) HalfCloses() {}
+
 // Read implements Conn. Blank lines are skipped, a carriage return before the
 // line feed is dropped, and a last line without line feed counts.
 func (l *Lines) Read(buf []byte) ([]byte, error) {

@@ -63,6 +63,14 @@ type Pinger interface {
 	Received() uint64
 }
 
+// HalfCloser is a Conn whose peer can end its direction of the stream and read
+// on: io.EOF then says that the peer has sent all its requests, not that it is
+// gone.
+type HalfCloser interface {
+	Conn
+	HalfCloses() // does nothing
+}
+
 // Reason says why a connection ends, with the status codes of RFC 6455 section
 // 7.4.1, which transports without such codes drop.
 type Reason struct {
