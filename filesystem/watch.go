@@ -71,7 +71,9 @@ type Event struct {
 // ErrWatcherClosed is what Events returns when there is nothing more to come.
 var ErrWatcherClosed = errors.New("watcher is closed")
 
-// Watcher watches a directory and everything below it; links are not followed.
+// Watcher watches the directory that a path leads to and everything below it;
+// links there are not followed. When the path leads to another directory, or to
+// none, it tells an Overflow and goes on with what is there, or will be.
 // It remembers recent events, so that several readers, or one that lost its
 // connection, can each go on from where they were.
 type Watcher struct {

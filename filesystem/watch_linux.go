@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"os"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,11 +35,14 @@ type watchSource struct {
 	done    chan struct{}
 
 	// Only the goroutine touches these, once it runs.
-	inotify *os.File
+	inotify *os.File // nil if there could be none
+	buf     []byte
 	nodes   map[int32]*watchNode
 	root    *watchNode
 	moving  *watchNode // taken out of the tree, perhaps about to come back
 	cookie  uint32     // of that move
+	way     wayToRoot
+	begun   time.Time // when the tree was last begun anew
 }
 
 func newWatchSource(ctx context.Context, root string, options WatchOptions, j *journal) (*watchSource, error) {
@@ -46,37 +51,42 @@ func newWatchSource(ctx context.Context, root string, options WatchOptions, j *j
 	bound := context.AfterFunc(ctx, s.cancel) // the caller's context bounds the start only
 	err := s.setUp()
 	if !bound() && err == nil {
-		s.inotify.Close()
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		s.cancel()
+		s.release()
 		return nil, err
 	}
 	go s.run()
 	return s, nil
 }
 
-// setUp watches the tree as it is now.
+// setUp watches the tree as it is now. If it fails, what leads to the tree is
+// still watched, unless there is no inotify.
 func (s *watchSource) setUp() error {
+	s.release()
+	s.nodes, s.root, s.moving, s.way = map[int32]*watchNode{}, nil, nil, wayToRoot{}
 	fd, err := sys.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return pathError("watch", s.path, err)
 	}
 	s.inotify = sys.NewFile(uintptr(fd), "inotify")
-	s.nodes, s.moving = map[int32]*watchNode{}, nil
-	s.root = &watchNode{name: s.path, children: map[string]*watchNode{}}
+	s.watchWay() // first: whatever happens to it later is an event
 	dir, err := openDirectory(s.path)
-	if err == nil {
-		defer dir.Close()
-		s.root.wd, err = s.watch(dir, s.path)
-	}
 	if err != nil {
-		s.inotify.Close()
 		return pathError("watch", s.path, err)
 	}
-	s.nodes[s.root.wd] = s.root
-	s.scan(s.root, dir, false)
+	defer dir.Close()
+	root := &watchNode{name: s.path, children: map[string]*watchNode{}}
+	if s.way.end, err = dir.Stat(); err == nil {
+		root.wd, err = s.watch(dir, s.path)
+	}
+	if err != nil {
+		return pathError("watch", s.path, err)
+	}
+	s.root, s.nodes[root.wd] = root, root
+	s.scan(root, dir, false)
 	return nil
 }
 
@@ -85,32 +95,83 @@ func (s *watchSource) close() {
 	<-s.done
 }
 
+// release gives up what is watched.
+func (s *watchSource) release() {
+	if s.inotify != nil {
+		s.inotify.Close()
+		s.inotify = nil
+	}
+}
+
 func (s *watchSource) run() {
 	defer close(s.done)
-	defer func() { s.inotify.Close() }()
-	buf := make([]byte, 64<<10)
+	defer s.release()
 	for s.ctx.Err() == nil {
-		f := s.inotify
-		stop := context.AfterFunc(s.ctx, func() { f.Close() })
-		n, err := f.Read(buf)
-		stop()
-		if err == nil {
-			err = s.handle(buf[:n])
+		if err := s.follow(); err != nil && s.ctx.Err() == nil {
+			s.beginAnew()
 		}
+	}
+}
+
+// follow waits for events and takes them apart. An error says that the tree is
+// not what it seems any more.
+func (s *watchSource) follow() error {
+	if s.buf == nil {
+		s.buf = make([]byte, 64<<10)
+	}
+	f := s.inotify
+	deadline := time.Time{}
+	if !s.way.complete {
+		deadline = time.Now().Add(lookAgain)
+	}
+	if err := f.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(s.ctx, func() { f.Close() })
+	n, err := f.Read(s.buf)
+	stop()
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	if s.moved() { // so these events are not about what their paths say
+		return errRootLost
+	}
+	return s.handle(s.buf[:n])
+}
+
+// beginAnew watches the tree that the path leads to now, or will. That changes
+// went unseen is told when they are seen again: who looks for himself then misses
+// nothing. Where there is no tree any more it is told at once, too.
+func (s *watchSource) beginAnew() {
+	s.release()
+	for told := false; ; told = true {
+		// What is replaced again and again is not looked at each time.
+		s.sleep(time.Until(s.begun.Add(s.options.Debounce)))
 		if s.ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			// Events were lost, and with them what the tree looks like. That
-			// is told last: who looks for himself then misses nothing.
-			s.inotify.Close()
-			err := s.setUp()
+		s.begun = time.Now()
+		err := s.setUp()
+		if err == nil || !told {
 			s.journal.overflow(s.path)
-			if err != nil {
-				<-s.ctx.Done()
-				return
-			}
 		}
+		switch {
+		case err == nil:
+			return
+		case s.inotify == nil || !errors.Is(err, fs.ErrNotExist):
+			s.sleep(lookAgain)
+			continue
+		}
+		for s.ctx.Err() == nil && s.follow() == nil {
+		}
+	}
+}
+
+// sleep waits for a while, or until the end.
+func (s *watchSource) sleep(d time.Duration) {
+	select {
+	case <-s.ctx.Done():
+	case <-time.After(d):
 	}
 }
 
@@ -128,6 +189,12 @@ func (s *watchSource) handle(buf []byte) error {
 		buf = buf[size:]
 		if mask&unix.IN_Q_OVERFLOW != 0 {
 			return errEventsLost
+		}
+		if s.blocks(wd, mask, name) {
+			return errRootLost
+		}
+		if s.nodes[wd] == nil && s.way.directories[wd] != nil {
+			continue // somebody else's
 		}
 		if err := s.event(s.nodes[wd], mask, cookie, name); err != nil {
 			return err
@@ -151,13 +218,12 @@ func (s *watchSource) event(n *watchNode, mask, cookie uint32, name string) erro
 		return nil
 	case !inTree:
 		return nil
+	case n == s.root && mask&(unix.IN_UNMOUNT|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0:
+		return errRootLost
 	case mask&unix.IN_UNMOUNT != 0:
 		s.journal.overflow(path)
 		return nil
-	case mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0:
-		if n == s.root { // others are told by their parent
-			s.journal.note(path, Removed)
-		}
+	case mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0: // told by its parent
 		return nil
 	case name == "": // attributes of the directory itself, told by its parent
 		return nil

@@ -71,7 +71,144 @@ func TestWatcherRootGoes(t *testing.T) {
 	dir := mkdir(t, t.TempDir()+"/root")
 	w := newWatcher(t, dir, filesystem.WatchOptions{})
 	ok(t, "remove", os.RemoveAll(dir))
-	w.want("removed .")
+	w.want("overflow .")
+}
+
+// TestWatcherLosesItsRoot has the path of a watch lead to something else. That is
+// told as an overflow, and what happens at the path from then on is told as well;
+// what happens in the directory that was there before is not.
+func TestWatcherLosesItsRoot(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose   func(t *testing.T, base string) (old string) // base/a/b/root must lead elsewhere
+		regain func(t *testing.T, base string)
+	}{
+		"renamed and made again": {
+			func(t *testing.T, base string) string {
+				ok(t, "rename", os.Rename(base+"/a/b/root", base+"/old"))
+				return base + "/old"
+			},
+			func(t *testing.T, base string) { mkdir(t, base+"/a/b/root") },
+		},
+		"renamed and renamed back": {
+			func(t *testing.T, base string) string {
+				ok(t, "rename", os.Rename(base+"/a/b/root", base+"/old"))
+				return base + "/old"
+			},
+			func(t *testing.T, base string) { ok(t, "rename", os.Rename(base+"/old", base+"/a/b/root")) },
+		},
+		"removed and made again": {
+			func(t *testing.T, base string) string {
+				ok(t, "remove", os.RemoveAll(base+"/a/b/root"))
+				return ""
+			},
+			func(t *testing.T, base string) { mkdir(t, base+"/a/b/root") },
+		},
+		"exchanged": {
+			func(t *testing.T, base string) string {
+				mkdir(t, base+"/old")
+				ok(t, "exchange", unix.Renameat2(unix.AT_FDCWD, base+"/a/b/root", unix.AT_FDCWD, base+"/old", unix.RENAME_EXCHANGE))
+				return base + "/old"
+			},
+			func(*testing.T, string) {},
+		},
+		"ancestor moved and moved back": {
+			func(t *testing.T, base string) string {
+				ok(t, "rename", os.Rename(base+"/a", base+"/old"))
+				return base + "/old/b/root"
+			},
+			func(t *testing.T, base string) { ok(t, "rename", os.Rename(base+"/old", base+"/a")) },
+		},
+		"ancestor moved and made again": {
+			func(t *testing.T, base string) string {
+				ok(t, "rename", os.Rename(base+"/a", base+"/old"))
+				return base + "/old/b/root"
+			},
+			func(t *testing.T, base string) { mkdir(t, base+"/a/b/root") },
+		},
+		"link on the way leads elsewhere": {
+			func(t *testing.T, base string) string {
+				mkdir(t, base+"/other/b/root")
+				symlink(t, "other", base+"/new")
+				ok(t, "rename", os.Rename(base+"/new", base+"/link"))
+				return base + "/a/b/root"
+			},
+			func(*testing.T, string) {},
+		},
+		"ancestor of where a link leads moved": {
+			func(t *testing.T, base string) string {
+				ok(t, "rename", os.Rename(base+"/a", base+"/old"))
+				return base + "/old/b/root"
+			},
+			func(t *testing.T, base string) { ok(t, "rename", os.Rename(base+"/old", base+"/a")) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			put(t, base+"/a/b/root/d/f", "")
+			symlink(t, "a", base+"/link")
+			root := base + "/a/b/root"
+			if strings.Contains(name, "link") {
+				root = base + "/link/b/root"
+			}
+			w := newWatcher(t, root, filesystem.WatchOptions{})
+			old := c.lose(t, base)
+			all := w.want("overflow .")
+			if old != "" {
+				put(t, old+"/astray", "")
+				mkdir(t, old+"/d/astray")
+			}
+			c.regain(t, base)
+			// When it is watched again cannot be seen, but for what is told.
+			got := make(map[string]bool)
+			testkit.WaitFor(t, time.Minute, func() error {
+				put(t, root+"/new", "again")
+				events, err := w.Events(ctxDone(context.Background()), w.cursor)
+				for _, e := range events {
+					w.cursor = e.Cursor
+					all = append(all, w.describe(e))
+					got[w.describe(e)] = true
+				}
+				if !got["created new"] && !got["modified new"] {
+					return fmt.Errorf("the file is not told: %v", err)
+				}
+				return nil
+			})
+			put(t, root+"/d2/f", "")
+			all = append(all, w.want("created d2/f")...)
+			for _, e := range all {
+				if strings.Contains(e, "astray") {
+					t.Errorf("told a path that does not exist: %q", all)
+				}
+			}
+		})
+	}
+}
+
+// TestWatcherComesBack loses its root again and again.
+func TestWatcherComesBack(t *testing.T) {
+	base := t.TempDir()
+	dir := mkdir(t, base+"/root")
+	w := newWatcher(t, dir, filesystem.WatchOptions{Debounce: time.Millisecond})
+	descriptors := testkit.Descriptors(t)
+	for i := range 100 {
+		ok(t, "rename", os.Rename(dir, base+"/old"+itoa(i)))
+		mkdir(t, dir)
+	}
+	w.want("overflow .")
+	testkit.WaitFor(t, time.Minute, func() error {
+		put(t, dir+"/f", "")
+		events, err := w.Events(ctxDone(context.Background()), w.cursor)
+		for _, e := range events {
+			w.cursor = e.Cursor
+			if e.Path == dir+"/f" {
+				return nil
+			}
+		}
+		return fmt.Errorf("the file is not told: %v", err)
+	})
+	if n := testkit.Descriptors(t); n > descriptors {
+		t.Errorf("%d descriptors, %d before", n, descriptors)
+	}
 }
 
 func TestWatcherFollowsALinkToItsRoot(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -19,12 +20,14 @@ type watchSource struct {
 	journal *journal
 	root    string
 	files   *fsnotify.Watcher
+	end     fs.FileInfo // what root leads to; nil if there is nothing
 	stop    sync.Once
 	done    chan struct{}
 }
 
 func newWatchSource(ctx context.Context, root string, options WatchOptions, j *journal) (*watchSource, error) {
-	if info, err := os.Stat(root); err != nil {
+	info, err := os.Stat(root)
+	if err != nil {
 		return nil, pathError("watch", root, err)
 	} else if !info.IsDir() {
 		return nil, pathError("watch", root, syscall.ENOTDIR)
@@ -33,7 +36,7 @@ func newWatchSource(ctx context.Context, root string, options WatchOptions, j *j
 	if err != nil {
 		return nil, pathError("watch", root, err)
 	}
-	s := &watchSource{options: options, journal: j, root: root, files: files, done: make(chan struct{})}
+	s := &watchSource{options: options, journal: j, root: root, files: files, end: info, done: make(chan struct{})}
 	s.add(ctx, root, false)
 	if ctx.Err() != nil {
 		files.Close()
@@ -68,8 +71,12 @@ func (s *watchSource) add(ctx context.Context, root string, tell bool) {
 
 func (s *watchSource) run() {
 	defer close(s.done)
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
 	for {
 		select {
+		case <-look.C:
+			s.look()
 		case e, ok := <-s.files.Events:
 			if !ok {
 				return
@@ -82,6 +89,28 @@ func (s *watchSource) run() {
 			s.journal.overflow(s.root)
 		}
 	}
+}
+
+// lookAgain is how often a watch looks where its path leads.
+const lookAgain = time.Second
+
+// look begins anew when the path of the root leads to another directory.
+func (s *watchSource) look() {
+	now, err := os.Stat(s.root)
+	if err != nil {
+		now = nil
+	}
+	if now == nil && s.end == nil || now != nil && s.end != nil && os.SameFile(now, s.end) {
+		return
+	}
+	s.end = now
+	for _, path := range s.files.WatchList() {
+		_ = s.files.Remove(path) // which may be gone with its directory
+	}
+	if now != nil {
+		s.add(context.Background(), s.root, false)
+	}
+	s.journal.overflow(s.root)
 }
 
 func (s *watchSource) event(e fsnotify.Event) {

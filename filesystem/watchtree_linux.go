@@ -197,21 +197,13 @@ func (s *watchSource) watch(dir *os.File, path string) (wd int32, err error) {
 	if haveProc() {
 		path = fdPath(int(dir.Fd()))
 	}
-	raw, err := s.inotify.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	if controlErr := raw.Control(func(fd uintptr) {
-		var n int
-		n, err = sys.InotifyAddWatch(int(fd), path, watchMask|watchFlags)
-		wd = int32(n)
-	}); controlErr != nil {
-		return 0, controlErr
-	}
-	return wd, err
+	return s.addWatch(path, watchMask)
 }
 
 func (s *watchSource) unwatch(wd int32) {
+	if s.way.directories[wd] != nil {
+		return
+	}
 	if raw, err := s.inotify.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) { unix.InotifyRmWatch(int(fd), uint32(wd)) })
 	}

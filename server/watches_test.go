@@ -109,6 +109,57 @@ func deepDir(t *testing.T) string {
 	return dir
 }
 
+// TestWatchIsResumedAfterItsRootWasReplaced replaces a directory while nobody is
+// connected. The client that comes back is told that it has missed something, and
+// then what happens in the new directory.
+func TestWatchIsResumedAfterItsRootWasReplaced(t *testing.T) {
+	srv := newFileServer(t, nil)
+	p := connectFiles(t, srv)
+	base := t.TempDir()
+	dir := base + "/d"
+	putFile(t, dir+"/old", "")
+	p.call("fs/watch", fileParams{"watchId": "w", "path": dir}, nil)
+	p.close()
+	<-p.served
+	if err := os.Rename(dir, base+"/elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	putFile(t, dir+"/new", "")
+	p = resumeFiles(t, srv, &p.session)
+	p.call("fs/watch", fileParams{"watchId": "w", "path": dir, "cursor": 0}, nil)
+	overflow := false
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	defer func() {
+		close(stop)
+		<-stopped
+	}()
+	go func() { // for when it is watched again cannot be seen
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				_ = os.WriteFile(dir+"/more", []byte(fmt.Sprint(i)), 0o644)
+			}
+		}
+	}()
+	p.await("an overflow, and then changes", func(m protocol.Message) bool {
+		c, ok := changed(t, m, "w")
+		if !ok {
+			return false
+		}
+		for _, e := range c.Events {
+			if e.Kind == "overflow" {
+				overflow = true
+			} else if e.Path == dir+"/more" {
+				return overflow
+			}
+		}
+		return false
+	})
+}
+
 // TestUnwatchIsTheEnd ends a watch while an event waits for the client: none is
 // told after the answer.
 func TestUnwatchIsTheEnd(t *testing.T) {
