@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -91,7 +90,7 @@ func (s *Server) ServeWebSocket(l net.Listener) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
-	err := httpServer.Serve(l)
+	err := httpServer.Serve(patient{l, s.log})
 	_ = httpServer.Close() // those that are not connections yet
 	return s.serveError(err)
 }
@@ -103,20 +102,12 @@ func (s *Server) ServeUnix(l net.Listener) error {
 		return err
 	}
 	defer s.untrack(l)
-	for pause := time.Duration(0); ; {
-		conn, err := l.Accept()
-		if err == nil {
-			pause = 0
-			go s.ServeConn(transport.NewUnix(conn, s.opts.MaxMessageBytes))
-			continue
-		}
-		if temporary := (interface{ Temporary() bool })(nil); !errors.As(err, &temporary) || !temporary.Temporary() {
+	for {
+		conn, err := patient{l, s.log}.Accept()
+		if err != nil {
 			return s.serveError(err)
 		}
-		// Out of descriptors, most likely; some will be closed.
-		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		s.log.Warn("cannot accept a connection", "error", err, "retryAfter", pause)
-		time.Sleep(pause)
+		go s.ServeConn(transport.NewUnix(conn, s.opts.MaxMessageBytes))
 	}
 }
 
