@@ -88,6 +88,7 @@ func (o *Options) withDefaults() Options {
 // Info.Capabilities has them.
 const (
 	capCloseStdin        = "processCloseStdin"
+	capDrain             = "processDrain"
 	capLimits            = "processLimits"
 	capResize            = "processResize"
 	capSignals           = "processSignals"

@@ -52,6 +52,7 @@ type host struct {
 func localCapabilities() map[string]bool {
 	return map[string]bool{
 		capCloseStdin:        true,
+		capDrain:             true,
 		capLimits:            true,
 		capResize:            process.Terminals,
 		capSignals:           process.Signals,
@@ -130,7 +131,7 @@ func (h *host) info() *Info { return h.machine }
 
 func (h *host) start(_ context.Context, p *Process, s *startRequest) error {
 	spec := process.Spec{
-		Argv: s.Argv, Arg0: s.Arg0, Dir: s.dir, TTY: s.TTY, PipeStdin: s.PipeStdin, DropOutput: s.drop, Limits: s.limits,
+		Argv: s.Argv, Arg0: s.Arg0, Dir: s.dir, TTY: s.TTY, PipeStdin: s.PipeStdin, DropOutput: s.drop, Limits: s.limits, Drain: s.Drain,
 	}
 	spec.Env = process.Environment(process.ServerEnvironment(), s.EnvPolicy, s.Env)
 	if s.TTY {

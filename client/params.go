@@ -39,6 +39,9 @@ func (c *Cmd) params() *startRequest {
 		s.Size = &size
 		c.p.tty = true
 	}
+	if c.env.has(capDrain) {
+		s.Drain = protocol.DrainEOF // Wait waits for the whole output, as in os/exec
+	}
 	s.StartLimits = wireLimits(c.Limits)
 	if c.ToolCallID != "" {
 		s.Metadata = &protocol.Metadata{ToolCallID: &c.ToolCallID}

@@ -46,6 +46,16 @@ func TestOutput(t *testing.T) {
 	})
 }
 
+// As with os/exec, output is everything that comes until nobody holds the streams.
+func TestOutputOfTheBackground(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
+		out, err := env.Command(background(t), "sh", "-c", "(sleep .6; echo late) & echo early").Output()
+		if err != nil || string(out) != "early\nlate\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
+}
+
 func TestManyBytes(t *testing.T) {
 	const size = 6 << 20
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {

@@ -39,6 +39,9 @@ func (b *Budget) use(n int64) {
 	}
 }
 
+// full reports whether everything is used up.
+func (b *Budget) full() bool { return b.used.Load() >= b.limit }
+
 // stamp returns the age of a new chunk.
 func (b *Budget) stamp() uint64 { return b.ages.Add(1) }
 

@@ -116,7 +116,7 @@ func heldPid(t *testing.T, p *process.Process) int {
 }
 
 func TestDescendantHoldsTheStreams(t *testing.T) {
-	p := start(t, child("hold", "streams", "hup"), nil)
+	p := start(t, toTheEnd(child("hold", "streams", "hup")), nil)
 	pid := heldPid(t, p)
 	select {
 	case <-p.Closed():
@@ -146,7 +146,7 @@ func goneError(pid int) error {
 
 // A descendant that left the group cannot keep a terminated process open.
 func TestTerminateGivesUpStreamsHeldOutsideTheGroup(t *testing.T) {
-	p := start(t, child("hold", "streams", "setsid"), nil)
+	p := start(t, toTheEnd(child("hold", "streams", "setsid")), nil)
 	pid := heldPid(t, p)
 	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
 	before := time.Now()

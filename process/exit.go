@@ -10,6 +10,7 @@ import (
 // ending is what has been done to end a process, for its exit record.
 type ending struct {
 	cause    protocol.EndedBy // of who was first; empty: nobody
+	begun    bool             // somebody ends the process, or what it has left
 	asked    bool             // by SIGTERM, so that any way to exit is an answer
 	signaled uint64           // the signals that the client has sent, a bit each
 }

@@ -60,7 +60,7 @@ func TestExitRecord(t *testing.T) {
 			protocol.ExitRecord{ExitCode: 137, Signal: "SIGKILL", EndedBy: "client"},
 		},
 		{
-			"exits before it is terminated", child("hold", "streams", "hup"),
+			"exits before it is terminated", toTheEnd(child("hold", "streams", "hup")),
 			func(t *testing.T, p *process.Process) { heldPid(t, p); p.Terminate() },
 			protocol.ExitRecord{ExitCode: 7, EndedBy: "self"},
 		},
@@ -117,7 +117,7 @@ func TestOutputLimitLosesNothing(t *testing.T) {
 
 // The time that a timeout gives to descendants that ignore SIGTERM ends, too.
 func TestTimeoutEndsTheTree(t *testing.T) {
-	spec := child("hold", "streams", "hup", "term")
+	spec := toTheEnd(child("hold", "streams", "hup", "term"))
 	spec.Limits.Timeout = 300 * time.Millisecond
 	p := start(t, spec, nil)
 	pid := heldPid(t, p)
@@ -142,24 +142,5 @@ func TestRusage(t *testing.T) {
 	// shared for a moment.
 	if s := follow(t, start(t, shell("true"), nil)); s.exit.Rusage.MaxRSSBytes != 0 {
 		t.Errorf("a small program has used %d bytes", s.exit.Rusage.MaxRSSBytes)
-	}
-}
-
-func TestDrainTimeout(t *testing.T) {
-	owner := newOwnership(t, nil).NewOwner()
-	p := start(t, child("hold", "streams", "hup"), &process.Options{Owner: owner, DrainTimeout: 50 * time.Millisecond})
-	s := follow(t, p)
-	want := []process.EventKind{process.Output, process.Exited, process.Closed}
-	if diff := cmp.Diff(want, s.kinds()); diff != "" {
-		t.Errorf("order of events (-want +got):\n%s", diff)
-	}
-	list := owner.Background()
-	if len(list) != 1 || !testkit.Alive(list[0].Pid) {
-		t.Fatalf("Background is %+v, want what held the streams", list)
-	}
-	owner.End(protocol.EndedBySessionExpired)
-	owner.Wait()
-	if testkit.Alive(list[0].Pid) {
-		t.Error("what held the streams is alive")
 	}
 }

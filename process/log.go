@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"sort"
 	"sync"
@@ -30,7 +31,7 @@ type Log struct {
 
 	blocked func() // called without locks when waitRoom is about to wait
 
-	unwanted chan struct{} // closed when aborted
+	unwanted chan struct{} // closed when refuses
 
 	mu      sync.Mutex
 	room    sync.Cond     // broadcast when output may have become evictable
@@ -46,6 +47,7 @@ type Log struct {
 	evict   bool          // evict what nobody has, rather than block
 	offered bool          // the budget knows that the first chunk may be evicted
 	aborted bool          // output is not waited for any more
+	refuses bool          // it takes no more output: it is aborted or closed
 	waiting int           // streams that wait for room
 	pace    pace
 	spare   []*segment
@@ -60,7 +62,11 @@ type Log struct {
 	exitOffset   uint64 // bytes of output numbered before
 	exit         protocol.ExitRecord
 	exitCh       chan struct{} // closed when exited
+	latest       time.Time     // when output came last; of that before the exit, the exit
 	closedSeq    uint64        // 0: not closed
+
+	background *Log // what comes after closed; nil: nothing does
+	lossy      bool // this is a background log, which nobody waits for
 }
 
 type chunk struct {
@@ -179,10 +185,21 @@ func (l *Log) Poll(after uint64) {
 // own when that is nil.
 func (l *Log) append(stream string, data []byte, in *segment) {
 	l.mu.Lock()
-	if l.aborted {
+	switch {
+	case l.aborted:
 		l.droppedBytes += uint64(len(data))
 		l.mu.Unlock()
 		return
+	case l.closedSeq > 0:
+		background := l.background
+		l.mu.Unlock()
+		if background != nil {
+			// A copy, because the segment is this log's.
+			background.append(stream, bytes.Clone(data), nil)
+		}
+		return
+	case l.exitSeq > 0:
+		l.latest = time.Now()
 	}
 	cost := int64(len(data))
 	if n := len(l.chunks); n > 0 && l.chunks[n-1].grow(stream, data, l.last) {
@@ -203,10 +220,14 @@ func (l *Log) append(stream string, data []byte, in *segment) {
 	l.cost += cost
 	l.total += uint64(len(data))
 	l.streamLocked(stream).total += uint64(len(data))
-	for l.cost > l.limit && l.evictOldestLocked() {
+	for (l.cost > l.limit || l.lossy && l.budget.full()) && l.evictOldestLocked() {
 	}
 	l.offerLocked()
 	l.signalLocked()
+	if l.lossy {
+		l.mu.Unlock()
+		return
+	}
 	tell := l.pace.now(len(data), l.growingLocked(), l.tellLate)
 	l.mu.Unlock()
 	if tell {
@@ -311,10 +332,10 @@ func (l *Log) evictAged(age uint64) {
 
 // waitRoom blocks while the retention is full of output that may not be
 // evicted, and returns how many bytes may be read then, which may exceed the
-// limit by less than a chunk per stream; 0 means that output is not wanted any
-// more.
+// limit by less than a chunk per stream; 0 means that the log takes no more
+// output.
 func (l *Log) waitRoom() int {
-	if !l.ownRoom() || !l.budget.wait(l) {
+	if !l.ownRoom() || !l.lossy && !l.budget.wait(l) {
 		return 0
 	}
 	// Not cut to what is left: the smaller the reads, the more of them.
@@ -326,7 +347,7 @@ func (l *Log) waitRoom() int {
 func (l *Log) ownRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for told := false; !l.aborted && !l.makeRoomLocked(); {
+	for told := false; !l.refuses && !l.makeRoomLocked(); {
 		if !told {
 			told = true
 			l.mu.Unlock()
@@ -338,7 +359,7 @@ func (l *Log) ownRoom() bool {
 		l.offerLocked() // for the end of the grace time, which makes room as well
 		l.room.Wait()
 	}
-	return !l.aborted
+	return !l.refuses
 }
 
 // makeRoomLocked evicts what it may while the retention is full, and says whether
@@ -372,8 +393,14 @@ func (l *Log) abort() {
 }
 
 func (l *Log) abortLocked() {
-	if !l.aborted {
-		l.aborted = true
+	l.aborted = true
+	l.refuseLocked()
+}
+
+// refuseLocked wakes whoever waits for room, for there is none any more.
+func (l *Log) refuseLocked() {
+	if !l.refuses {
+		l.refuses = true
 		close(l.unwanted)
 		l.room.Broadcast()
 	}
@@ -384,17 +411,23 @@ func (l *Log) exited(how protocol.ExitRecord) {
 	l.mu.Lock()
 	l.last++
 	l.exitSeq, l.exitOffset, l.exit = l.last, l.total, how
+	l.latest = time.Now()
 	close(l.exitCh)
 	l.signalLocked()
 	l.mu.Unlock()
 	l.notify()
 }
 
-// closed numbers the last event.
-func (l *Log) closed() {
+// closed numbers the last event. Output that comes later goes to the background
+// log, which is nil when none will come.
+func (l *Log) closed(background *Log) {
 	l.mu.Lock()
-	l.last++
-	l.closedSeq = l.last
+	l.closedSeq = l.last + 1
+	if !l.lossy {
+		l.last++ // the end of background output is no event
+	}
+	l.background = background
+	l.refuseLocked() // a stream that waits for room goes on in the background
 	l.spare = nil
 	l.signalLocked()
 	l.mu.Unlock()

@@ -193,7 +193,7 @@ func TestReadRules(t *testing.T) {
 		}
 	}
 	l.exited(protocol.ExitRecord{ExitCode: 3})
-	l.closed()
+	l.closed(nil)
 	if r := l.Read(2, nil); !r.Exited || !r.Closed || r.Exit.ExitCode != 3 || r.NextSeq != 5 {
 		t.Errorf("after the end: %+v", r)
 	}
@@ -328,6 +328,6 @@ func TestWaitReturnsAtTheEnd(t *testing.T) {
 	if ctx.Err() == nil {
 		t.Error("Wait returned although exited has been seen and closed has not come")
 	}
-	l.closed()
+	l.closed(nil)
 	l.Wait(context.Background(), 99)
 }

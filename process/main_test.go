@@ -107,6 +107,12 @@ func child(name string, args ...string) process.Spec {
 	return process.Spec{Argv: argv, Env: env}
 }
 
+// toTheEnd has a process close at the end of its streams, not before.
+func toTheEnd(spec process.Spec) process.Spec {
+	spec.Drain = protocol.DrainEOF
+	return spec
+}
+
 // shell is the Spec of a shell command.
 func shell(command string) process.Spec {
 	return process.Spec{Argv: []string{"/bin/sh", "-c", command}, Env: map[string]string{"PATH": os.Getenv("PATH")}}

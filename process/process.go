@@ -44,6 +44,10 @@ type Spec struct {
 	// confined by a nil Confinement. nil: the process is not in a sandbox.
 	Sandbox func() (*sandbox.Confinement, error)
 
+	// Drain says whether closed waits for the end of the streams; "": what
+	// Options.DrainTimeout says.
+	Drain protocol.Drain
+
 	// KeepDescendants lets go of what the process has left running when it
 	// closes: nothing owns that any more, and it outlives the program.
 	KeepDescendants bool
@@ -64,8 +68,9 @@ type Options struct {
 	Owner *Owner
 	// Name of the process in Background.
 	Name string
-	// DrainTimeout bounds how long descendants that outlive the leader and
-	// hold its streams keep it from closing; 0: as long as they hold them.
+	// DrainTimeout bounds how long after the leader's exit descendants that
+	// write to its streams keep the process from closing; less when they are
+	// quiet. 0: DefaultDrainTimeout; negative: as long as they hold the streams.
 	DrainTimeout time.Duration
 }
 
@@ -79,8 +84,9 @@ type Process struct {
 	limits  Limits
 	opts    Options
 	tree    *tree
-	denials bool   // how it ends may be the sandbox's doing
-	stdin   *input // nil: no stdin to write to
+	drain   time.Duration // the longest that settle waits; 0: until the streams end
+	denials bool          // how it ends may be the sandbox's doing
+	stdin   *input        // nil: no stdin to write to
 	streams []*stream
 	master  *os.File // of the terminal, else nil
 
@@ -97,6 +103,7 @@ type Process struct {
 	asking   atomic.Bool   // somebody asks what is outside of the group
 	reapedCh chan struct{} // closed when reaped
 	closedCh chan struct{} // closed after the closed event
+	overCh   chan struct{} // closed when the streams have ended, too
 }
 
 // Start spawns a child. A failure is an *Error, a *LimitError, a *PanicError, or
@@ -106,11 +113,15 @@ func Start(spec Spec, opts *Options) (_ *Process, err error) {
 	if spec.Size == (protocol.TerminalSize{}) {
 		spec.Size = DefaultSize
 	}
-	p := &Process{limits: spec.Limits, reapedCh: make(chan struct{}), closedCh: make(chan struct{})}
+	p := &Process{
+		limits:   spec.Limits,
+		reapedCh: make(chan struct{}), closedCh: make(chan struct{}), overCh: make(chan struct{}),
+	}
 	if opts != nil {
 		p.opts = *opts
 	}
 	p.opts.complete()
+	p.drain = p.opts.drain(spec.Drain)
 	command, err := prepare(spec)
 	if err != nil {
 		return nil, err
@@ -174,6 +185,18 @@ func (o *Options) complete() {
 	}
 }
 
+// drain is the longest that closed waits for streams that descendants hold; 0 is
+// for as long as they do.
+func (o *Options) drain(asked protocol.Drain) time.Duration {
+	switch {
+	case asked == protocol.DrainEOF, asked == "" && o.DrainTimeout < 0:
+		return 0
+	case o.DrainTimeout > 0:
+		return o.DrainTimeout
+	}
+	return DefaultDrainTimeout
+}
+
 // run starts what accompanies a child that has been spawned. After a panic it
 // ends the child.
 func (p *Process) run(child *child) {
@@ -232,7 +255,8 @@ func (p *Process) after(d time.Duration, f func()) {
 func (p *Process) Pid() int { return p.group }
 
 // wait tells the end of the story: the leader is reaped, what its streams hold
-// is read, exited is numbered, the streams end, closed is numbered.
+// is read, exited is numbered, the streams end or descendants hold them in silence,
+// closed is numbered. What descendants write from then on is background output.
 func (p *Process) wait(child *child) {
 	status, usage, known := child.wait(func(reap func() bool) bool {
 		p.mu.Lock()
@@ -258,34 +282,60 @@ func (p *Process) wait(child *child) {
 	if p.stdin != nil && p.master != nil {
 		p.stdin.close() // a terminal takes input even when nobody is there
 	}
-	if p.opts.DrainTimeout > 0 {
-		p.after(p.opts.DrainTimeout, p.finishStreams)
-	}
-	for _, s := range p.streams {
-		<-s.ended
+	p.close()
+}
+
+// close tells the rest of the story of a process whose exit is numbered.
+func (p *Process) close() {
+	if p.drain == 0 {
+		p.awaitStreams()
+	} else {
+		p.settle()
 	}
 	p.beginClosing()
 	if p.stdin != nil {
 		p.stdin.close()
 	}
-	for _, s := range p.streams {
-		_ = s.file.Close()
+	held := p.closeEnded()
+	var background *Log
+	if len(held) > 0 {
+		background = newBackgroundLog(p.opts.RetainedBytes, p.opts.Budget)
 	}
 	p.tree.closed()
+	p.Log.closed(background)
 	close(p.closedCh)
-	p.Log.closed()
+	for _, s := range held {
+		<-s.ended
+		_ = s.file.Close()
+	}
+	if background != nil {
+		background.closed(nil)
+		p.opts.Notify()
+	}
+	close(p.overCh)
+}
+
+// closeEnded closes the streams that have ended and returns the others.
+func (p *Process) closeEnded() (held []*stream) {
+	for _, s := range p.streams {
+		if s.open() {
+			held = append(held, s)
+		} else {
+			_ = s.file.Close()
+		}
+	}
+	return held
 }
 
 // beginClosing is the point from which on the process cannot be ended any more.
 // What somebody has begun to end is gone before, as far as it can be killed.
 func (p *Process) beginClosing() {
 	p.mu.Lock()
-	asked := p.ending.asked
-	p.mu.Unlock()
-	if asked {
+	for p.ending.begun && p.killed == nil {
+		p.mu.Unlock()
 		p.kill(p.tree.collect()) // those that have let go of the streams, and still linger
+		p.mu.Lock()
 	}
-	p.mu.Lock()
 	p.closing = true
 	for _, t := range p.timers {
 		t.Stop()
@@ -294,6 +344,7 @@ func (p *Process) beginClosing() {
 	p.mu.Unlock()
 	if killed != nil {
 		<-killed
+		p.awaitStreams() // finish ends them
 	}
 }
 
@@ -304,8 +355,8 @@ func (p *Process) Exited() bool {
 	return p.Log.exitSeq > 0
 }
 
-// Closed is closed once the closed event is about to be numbered: the leader is
-// reaped and all streams have ended.
+// Closed is closed once the closed event is numbered: the leader is reaped, and
+// the streams have ended or only descendants hold them.
 func (p *Process) Closed() <-chan struct{} { return p.closedCh }
 
 // CanWrite reports whether Write of n bytes would return at once.
@@ -413,6 +464,7 @@ func (p *Process) noteEnding(cause protocol.EndedBy, asked bool) bool {
 	if !p.reaped {
 		p.ending.note(cause)
 	}
+	p.ending.begun = true
 	p.ending.asked = p.ending.asked || asked
 	return true
 }
@@ -478,10 +530,14 @@ func (p *Process) Kill() { p.end(protocol.EndedBySessionExpired) }
 // the retention cannot hold is lost.
 func (p *Process) Abandon() { p.Log.abort() }
 
-// Release gives back the retained output. The process must be closed or be
-// killed by the caller before.
+// Release gives back the retained output, and stops reading what descendants still
+// write. The process must be closed or be killed by the caller before.
 func (p *Process) Release() {
+	p.finishStreams()
 	p.Log.release()
+	if background := p.Log.Background(); background != nil {
+		background.release()
+	}
 	if p.opts.Owner.index == 0 {
 		p.opts.Owner.forget()
 	}

@@ -116,6 +116,9 @@ func (s *stream) readNow(int) (int, error) { return 0, io.EOF }
 
 func (s *stream) held() int { return 0 }
 
+// pending does not know; a pipe cannot be asked here.
+func (s *stream) pending() bool { return false }
+
 // writeAvailable leaves everything to the goroutine that may block.
 func writeAvailable(*os.File, []byte) (int, error) { return 0, nil }
 

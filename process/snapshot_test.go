@@ -105,7 +105,7 @@ func TestPositions(t *testing.T) {
 	}
 	l.exited(protocol.ExitRecord{ExitCode: 1})
 	l.append(protocol.Stdout, make([]byte, 50), nil)
-	l.closed()
+	l.closed(nil)
 	if got, want := l.Ack(2), (Position{2, 200}); got != want || l.Acked() != want {
 		t.Errorf("acknowledged up to %+v", got)
 	}

@@ -51,14 +51,20 @@ func (s *stream) drain() { s.interrupt(orderDrain) }
 // whoever still has it open.
 func (s *stream) finish() { s.interrupt(orderFinish) }
 
-// run reads until the end of the stream, or until finish.
+// run reads until the end of the stream, or until finish. When the process closes
+// before, it goes on with the background log.
 func (s *stream) run() {
 	defer close(s.ended)
 	defer s.markDrained()
 	for {
 		room := s.log.waitRoom()
 		if room == 0 {
-			return
+			background := s.log.Background()
+			if background == nil {
+				return
+			}
+			s.log, s.segment = background, nil
+			continue
 		}
 		n, interrupted, err := s.read(room)
 		if n > 0 {
@@ -77,6 +83,16 @@ func (s *stream) run() {
 		case err != nil:
 			return // a terminal whose last holder is gone gives EIO
 		}
+	}
+}
+
+// open reports whether the stream has not ended.
+func (s *stream) open() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
 	}
 }
 

@@ -92,6 +92,17 @@ func (s *stream) held() int {
 	return held
 }
 
+// pending reports whether the stream holds something, or has ended, that its
+// reader has not taken.
+func (s *stream) pending() (pending bool) {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) { pending = readable(int(fd)) })
+	return pending
+}
+
 func readable(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := sys.Poll(fds, 0)

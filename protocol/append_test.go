@@ -305,3 +305,23 @@ func FuzzAppendString(f *testing.F) {
 		}
 	})
 }
+
+func TestAppendReadBackgroundResult(t *testing.T) {
+	for _, r := range []*protocol.ReadBackgroundResult{
+		{NextSeq: 1},
+		{NextSeq: 1, Closed: true},
+		{Chunks: []protocol.Chunk{{Seq: 7, Stream: protocol.Stderr, Data: []byte("a\x00")}}, NextSeq: 8, FirstSeq: 7, DroppedBytes: 5},
+	} {
+		text := r.AppendJSON(nil)
+		if n := r.EncodedLen(); n < len(text) {
+			t.Errorf("the length of %s is told as %d", text, n)
+		}
+		var again protocol.ReadBackgroundResult
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(*r, again); diff != "" {
+			t.Errorf("%s: %s", text, diff)
+		}
+	}
+}

@@ -71,11 +71,13 @@ type Capabilities struct {
 	ProcessAck               bool `json:"processAck,omitempty"`
 	ProcessCloseStdin        bool `json:"processCloseStdin,omitempty"`
 	ProcessDirectExec        bool `json:"processDirectExec,omitempty"`
+	ProcessDrain             bool `json:"processDrain,omitempty"` // process/start with drain
 	ProcessEvents            bool `json:"processEvents,omitempty"`
 	ProcessIO                bool `json:"processIo,omitempty"`
 	ProcessLimits            bool `json:"processLimits,omitempty"` // timeoutMs and maxOutputBytes; the others: ProcessOwnership.Limits
 	ProcessList              bool `json:"processList,omitempty"`
 	ProcessPreparedExec      bool `json:"processPreparedExec,omitempty"`
+	ProcessReadBackground    bool `json:"processReadBackground,omitempty"`
 	ProcessResize            bool `json:"processResize,omitempty"`
 	ProcessSignals           bool `json:"processSignals,omitempty"`
 	ProcessSnapshot          bool `json:"processSnapshot,omitempty"`

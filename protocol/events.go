@@ -52,15 +52,7 @@ func (r *ReadResult) EncodedLen() int {
 
 // AppendJSON implements Appender.
 func (r *ReadResult) AppendJSON(b []byte) []byte {
-	b = append(b, `{"chunks":[`...)
-	for i, c := range r.Chunks {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = c.AppendJSON(b)
-	}
-	b = append(b, `],"nextSeq":`...)
-	b = strconv.AppendUint(b, r.NextSeq, 10)
+	b = appendChunks(append(b, '{'), r.Chunks, r.NextSeq)
 	b = append(b, `,"exited":`...)
 	b = strconv.AppendBool(b, r.Exited)
 	b = appendExit(b, r.Exit)
@@ -74,13 +66,32 @@ func (r *ReadResult) AppendJSON(b []byte) []byte {
 	}
 	b = append(b, `,"sandboxDenied":`...)
 	b = strconv.AppendBool(b, r.SandboxDenied)
-	if r.DroppedBytes > 0 {
-		b = append(b, `,"firstSeq":`...)
-		b = strconv.AppendUint(b, r.FirstSeq, 10)
-		b = append(b, `,"droppedBytes":`...)
-		b = strconv.AppendUint(b, r.DroppedBytes, 10)
-	}
+	b = appendDropped(b, r.FirstSeq, r.DroppedBytes)
 	return append(b, '}')
+}
+
+// appendChunks appends the members that hold output, the first without a comma.
+func appendChunks(b []byte, chunks []Chunk, nextSeq uint64) []byte {
+	b = append(b, `"chunks":[`...)
+	for i, c := range chunks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = c.AppendJSON(b)
+	}
+	b = append(b, `],"nextSeq":`...)
+	return strconv.AppendUint(b, nextSeq, 10)
+}
+
+// appendDropped appends the members that tell of evicted output, if there is any.
+func appendDropped(b []byte, firstSeq, droppedBytes uint64) []byte {
+	if droppedBytes == 0 {
+		return b
+	}
+	b = append(b, `,"firstSeq":`...)
+	b = strconv.AppendUint(b, firstSeq, 10)
+	b = append(b, `,"droppedBytes":`...)
+	return strconv.AppendUint(b, droppedBytes, 10)
 }
 
 // AppendOutput appends the notification process/output.

@@ -153,6 +153,15 @@ type ListedProcess struct {
 	RetainedBytes uint64 // of output
 	StdinClosed   bool
 	Exit          *ExitRecord // nil: running
+	Background    *BackgroundOutput
+}
+
+// BackgroundOutput is what descendants write to the streams of a closed process.
+// It is nil where none held them when the process closed.
+type BackgroundOutput struct {
+	NextSeq       uint64
+	RetainedBytes uint64
+	Closed        bool // nobody holds the streams any more
 }
 
 // ProcessState says how far a process is.
@@ -217,6 +226,15 @@ func (p *ListedProcess) appendJSON(b []byte) []byte {
 	b = append(b, `,"stdinClosed":`...)
 	b = strconv.AppendBool(b, p.StdinClosed)
 	b = appendExit(b, p.Exit)
+	if o := p.Background; o != nil {
+		b = append(b, `,"background":{"nextSeq":`...)
+		b = strconv.AppendUint(b, o.NextSeq, 10)
+		b = append(b, `,"retainedBytes":`...)
+		b = strconv.AppendUint(b, o.RetainedBytes, 10)
+		b = append(b, `,"closed":`...)
+		b = strconv.AppendBool(b, o.Closed)
+		b = append(b, '}')
+	}
 	return append(b, '}')
 }
 

@@ -41,6 +41,9 @@ type Start struct {
 	NetworkProxy          json.RawMessage   `json:"networkProxy,omitempty"`
 	Metadata              *Metadata         `json:"metadata,omitempty"`
 
+	// Drain says what closed waits for; "": what the server was told.
+	Drain Drain `json:"drain,omitempty"`
+
 	// KeepDescendants asks that what the process leaves running outlives its
 	// session (PROTOCOL.md, "Descendants").
 	KeepDescendants bool `json:"keepDescendants,omitempty"`
@@ -62,6 +65,7 @@ func DecodeStart(raw json.RawMessage) (p Start, err error) {
 		if p.StartID != nil && *p.StartID == "" {
 			f.fail(fmt.Errorf("startId must not be empty"))
 		}
+		p.Drain = f.drain()
 		p.KeepDescendants = f.boolOr("keepDescendants", false)
 		p.StartLimits = f.startLimits()
 		if raw := f.optional("metadata"); raw != nil {

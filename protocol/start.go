@@ -193,6 +193,30 @@ func (p *Start) decodeInner(f, inner *fields) {
 	}
 }
 
+// Drain says what process/closed waits for when the process has exited and
+// descendants hold its streams (PROTOCOL.md, "exited and closed").
+type Drain string
+
+// The values of Drain.
+const (
+	DrainQuiet Drain = "quiet" // until they say nothing for a moment
+	DrainEOF   Drain = "eof"   // until the end of the streams
+)
+
+func (f *fields) drain() Drain {
+	name := f.optionalString("drain")
+	if name == nil {
+		return ""
+	}
+	switch d := Drain(*name); d {
+	case DrainQuiet, DrainEOF:
+		return d
+	default:
+		f.fail(fmt.Errorf("unknown variant `%s`, expected `quiet` or `eof`", d))
+		return ""
+	}
+}
+
 // StartLimits are the limits of a process with everything that it starts; nil
 // means none (PROTOCOL.md, "Limits of a process").
 type StartLimits struct {
@@ -250,11 +274,12 @@ func (p Start) MarshalJSON() ([]byte, error) {
 		Prepared  *form     `json:"prepared,omitempty"`
 		Metadata  *Metadata `json:"metadata,omitempty"`
 
-		KeepDescendants bool `json:"keepDescendants,omitempty"`
+		Drain           Drain `json:"drain,omitempty"`
+		KeepDescendants bool  `json:"keepDescendants,omitempty"`
 		StartLimits
 	}{
 		ProcessID: p.ProcessID, StartID: p.StartID, Metadata: p.Metadata,
-		KeepDescendants: p.KeepDescendants, StartLimits: p.StartLimits,
+		Drain: p.Drain, KeepDescendants: p.KeepDescendants, StartLimits: p.StartLimits,
 	}
 	if p.Form == StartDirect {
 		outer.Direct = &inner

@@ -76,6 +76,12 @@ func TestStartContradictions(t *testing.T) {
 		{ordinary + `,"io":{"pipe":{"stdin":"inherit"}}`, "unknown variant `inherit`, expected `open` or `closed`"},
 		{ordinary + `,"io":1`, "invalid type: number, expected struct ExecIo"},
 
+		{ordinary + `,"tty":false,"drain":"quiet"`, ""},
+		{ordinary + `,"tty":false,"drain":null`, ""},
+		{ordinary + `,"tty":false,"drain":""`, "unknown variant ``, expected `quiet` or `eof`"},
+		{ordinary + `,"tty":false,"drain":250`, "invalid type: number, expected a string"},
+		{`"processId":"p","drain":"eof","direct":{` + inner + `}`, ""},
+
 		{`"processId":"p","direct":{"processId":"p",` + inner + `}`, ""},
 		{`"processId":"p","direct":{"processId":"q",` + inner + `}`, "two different `processId`"},
 		{`"direct":{` + inner + `}`, "missing field `processId`"},

@@ -41,15 +41,17 @@ var methods = map[string]func(*connection, *rpc.Request){
 	protocol.MethodWriteBlock: method("filesystem", protocol.DecodeWriteBlock, (*connection).writeBlock),
 	protocol.MethodClose:      method("filesystem", protocol.DecodeClose, (*connection).closeHandle),
 
-	protocol.MethodWatchMissing: method("filesystem", protocol.DecodeWatchMissing, (*connection).watchMissing),
-	protocol.MethodWatch:        method("filesystem", protocol.DecodeWatch, (*connection).watch),
-	protocol.MethodUnwatch:      method("filesystem", protocol.DecodeUnwatch, (*connection).unwatch),
-	protocol.MethodCloseStdin:   method("exec", protocol.DecodeCloseStdin, (*connection).closeStdin),
-	protocol.MethodResize:       method("exec", protocol.DecodeResize, (*connection).resize),
-	protocol.MethodWait:         method("exec", protocol.DecodeWait, (*connection).wait),
-	protocol.MethodSnapshot:     method("exec", protocol.DecodeSnapshot, (*connection).snapshot),
-	protocol.MethodList:         method("exec", decodeNothing, (*connection).listProcesses),
-	protocol.MethodTakeOver:     method("session", decodeNothing, (*connection).takeOver),
+	protocol.MethodWatchMissing:   method("filesystem", protocol.DecodeWatchMissing, (*connection).watchMissing),
+	protocol.MethodWatch:          method("filesystem", protocol.DecodeWatch, (*connection).watch),
+	protocol.MethodUnwatch:        method("filesystem", protocol.DecodeUnwatch, (*connection).unwatch),
+	protocol.MethodCloseStdin:     method("exec", protocol.DecodeCloseStdin, (*connection).closeStdin),
+	protocol.MethodReadBackground: method("exec", protocol.DecodeRead, (*connection).readBackground),
+
+	protocol.MethodResize:   method("exec", protocol.DecodeResize, (*connection).resize),
+	protocol.MethodWait:     method("exec", protocol.DecodeWait, (*connection).wait),
+	protocol.MethodSnapshot: method("exec", protocol.DecodeSnapshot, (*connection).snapshot),
+	protocol.MethodList:     method("exec", decodeNothing, (*connection).listProcesses),
+	protocol.MethodTakeOver: method("session", decodeNothing, (*connection).takeOver),
 
 	protocol.MethodHTTPRequest: method("http", protocol.DecodeHTTPRequest, (*connection).httpRequest),
 }

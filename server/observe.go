@@ -16,6 +16,7 @@ var observable = map[string]bool{
 	protocol.MethodEnvironmentInfo:   true,
 	protocol.MethodEnvironmentStatus: true,
 	protocol.MethodRead:              true,
+	protocol.MethodReadBackground:    true,
 	protocol.MethodWait:              true,
 	protocol.MethodSnapshot:          true,
 	protocol.MethodList:              true,

@@ -31,6 +31,20 @@ func (c *connection) read(r *rpc.Request, p protocol.Read) {
 	})
 }
 
+// readBackground serves process/readBackground.
+func (c *connection) readBackground(r *rpc.Request, p protocol.Read) {
+	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
+		r.Go(func() {
+			result, err := c.session.ReadBackground(r.WaitContext(), p, milliseconds(p.WaitMs), r.Reserve)
+			if err != nil {
+				r.Fail(err)
+				return
+			}
+			r.Reply(result)
+		})
+	})
+}
+
 // milliseconds converts a wait of the wire, however large.
 func milliseconds(ms *uint64) time.Duration {
 	if ms == nil {

@@ -70,6 +70,7 @@ func (s *Server) spec(p protocol.Start) (process.Spec, error) {
 		TTY:       p.TTY,
 		PipeStdin: p.PipeStdin,
 		Limits:    limits,
+		Drain:     p.Drain,
 
 		KeepDescendants: p.KeepDescendants,
 	}

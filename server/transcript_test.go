@@ -158,6 +158,9 @@ func serverOptions(t *testing.T, flags map[string]string) *server.Options {
 			if err != nil {
 				t.Fatalf("option %s: %v", name, err)
 			}
+			if d == 0 {
+				d = -1
+			}
 			o.Session.DrainTimeout = d
 		case "detached-session-ttl":
 			d, err := time.ParseDuration(value)

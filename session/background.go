@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"syscall"
 	"time"
@@ -18,6 +19,28 @@ func (s *Session) background() []protocol.BackgroundProcess {
 		})
 	}
 	return list
+}
+
+// ReadBackground serves process/readBackground: it waits until there is something
+// to tell after the number, at most for wait or until ctx ends; reserve is that of
+// Read.
+func (s *Session) ReadBackground(ctx context.Context, p protocol.Read, wait time.Duration, reserve func(bytes int) error) (*protocol.ReadBackgroundResult, error) {
+	e, err := s.find(p.ProcessID)
+	if err != nil {
+		return nil, err
+	}
+	after := value(p.AfterSeq)
+	if wait > 0 {
+		waitCtx, cancel := context.WithTimeout(ctx, wait)
+		e.proc.WaitBackground(waitCtx, after)
+		cancel()
+	}
+	if background := e.proc.Log.Background(); background != nil {
+		if err := reserve(background.SizeAfter(after)); err != nil {
+			return nil, err
+		}
+	}
+	return e.proc.ReadBackground(after, p.MaxBytes), nil
 }
 
 // inBackground reports whether an id can be that of a background process. A

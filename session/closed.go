@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// noteClosedLocked starts the clock of a process that has closed.
+// noteClosedLocked starts the clock of a process that has closed and whose streams
+// nobody holds any more: until then it counts as live, for it costs as much.
 func (s *Session) noteClosedLocked(e *entry) {
-	if e.proc == nil || !e.closedAt.IsZero() || !e.proc.Log.IsClosed() {
+	if e.proc == nil || !e.closedAt.IsZero() || !e.proc.Log.IsClosed() || e.proc.Held() {
 		return
 	}
 	e.closedAt = time.Now()

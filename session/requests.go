@@ -68,7 +68,7 @@ func (e *entry) listed() protocol.ListedProcess {
 	case status.Exit != nil:
 		state = protocol.StateExited
 	}
-	return protocol.ListedProcess{
+	listed := protocol.ListedProcess{
 		ProcessID:     e.id,
 		Pid:           about.Pid,
 		Argv:          about.Argv,
@@ -82,6 +82,13 @@ func (e *entry) listed() protocol.ListedProcess {
 		StdinClosed:   e.proc.StdinClosed(),
 		Exit:          status.Exit,
 	}
+	if background := e.proc.Log.Background(); background != nil {
+		status := background.Status()
+		listed.Background = &protocol.BackgroundOutput{
+			NextSeq: status.NextSeq, RetainedBytes: status.RetainedBytes, Closed: status.Closed,
+		}
+	}
+	return listed
 }
 
 // CloseStdin serves process/closeStdin.

@@ -404,10 +404,12 @@ func (s *Session) wait() {
 	s.unwatchAll()
 }
 
-// release gives the memory of a killed process back once it is closed.
+// release gives the memory of a killed process back once it is closed, and waits
+// until nothing of it is read any more.
 func release(p *process.Process) {
 	<-p.Closed()
 	p.Release()
+	<-p.Over()
 }
 
 func value(p *uint64) uint64 {

@@ -35,7 +35,8 @@ type Options struct {
 
 	// Ownership keeps hold of what processes start; nil: by process group.
 	Ownership *process.Ownership
-	// DrainTimeout is that of process.Options.
+	// DrainTimeout is that of process.Options: 0 means the default, a negative
+	// one the end of the streams.
 	DrainTimeout time.Duration
 }
 

@@ -143,7 +143,7 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.StringVar(&o.keeper, "keeper", "auto", "`choice` of a small parent process that ends what the server has started when it is killed: auto, on or off")
 	f.StringVar(&o.cgroups, "cgroups", "auto", "`choice` of control groups, which hold together what a process starts, and limit it: auto, on or off")
 	f.BoolVar(&o.keepDescendants, "allow-keep-descendants", false, "let clients start processes whose background processes outlive the session and the server")
-	f.DurationVar(&o.drainTimeout, "drain-timeout", 0, "`time` that background processes that hold a process's streams keep it from closing, 0 for as long as they hold them")
+	f.DurationVar(&o.drainTimeout, "drain-timeout", process.DefaultDrainTimeout, "`time` after its end that background processes which write to a process's streams keep it from closing, 0 for as long as they hold them, in silence as well")
 
 	f.StringVar(&o.sandbox, "sandbox", "auto", "`mode` of sandboxes: auto enforces what clients ask for or refuses it, require starts nothing without, "+
 		"off refuses what asks for one (for machines that are sandboxes themselves), landlock uses Landlock alone, for what needs no more")
@@ -207,6 +207,9 @@ func (o *options) complete(f *pflag.FlagSet) error {
 	}
 	if o.drainTimeout < 0 {
 		return invalidValue("drain-timeout", o.drainTimeout.String(), "must not be negative")
+	}
+	if o.drainTimeout == 0 {
+		o.drainTimeout = -1 // as session.Options spells it
 	}
 	if o.detachedOutput != "block" && o.detachedOutput != "evict" {
 		return invalidValue("detached-output", o.detachedOutput, "expected block or evict")
