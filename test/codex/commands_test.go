@@ -107,9 +107,9 @@ func TestCommands(t *testing.T) {
 			},
 		},
 		{
-			// A command has ended for the model when nobody can write to its output any more.
+			// What comes soon after the end of a command belongs to it.
 			name:  "late output",
-			model: responses.Script(responses.Say(shell("late", `(sleep 1; echo late) & echo early; exit 4`))),
+			model: responses.Script(responses.Say(shell("late", `(sleep 0.05; echo late) & echo early; exit 4`))),
 			check: wants("late", 4, "early\nlate\n"),
 		},
 		{

@@ -23,6 +23,7 @@ var helpers = map[string]func(args []string){
 	"await":  await,
 	"listen": listen,
 	"get":    get,
+	"log":    logLines,
 	"meet":   meet,
 	"spew":   spew,
 	"tree":   tree,
@@ -58,6 +59,19 @@ func get(args []string) {
 	must(err)
 	_, err = io.Copy(os.Stdout, conn)
 	must(err)
+}
+
+// logLines prints numbered lines for so many seconds, 600 ms apart, and then makes a file.
+func logLines(args []string) {
+	seconds, err := strconv.ParseFloat(args[1], 64)
+	must(err)
+	end := time.Now().Add(time.Duration(seconds * float64(time.Second)))
+	for n := 1; time.Now().Before(end); n++ {
+		_, err := fmt.Println("line", n)
+		must(err)
+		time.Sleep(600 * time.Millisecond)
+	}
+	must(os.WriteFile(args[0], nil, 0o644))
 }
 
 // meet ends when as many of it as told run at the same time, in the given folder.
