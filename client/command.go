@@ -77,10 +77,12 @@ type Cmd struct {
 	ToolCallID string
 
 	// Cancel is called when the context of the command ends before the process;
-	// nil means Terminate. Wait waits for it, and returns what it fails with if
-	// the process succeeds, but for os.ErrProcessDone. WaitDelay bounds the time that Wait then waits, and
-	// the time that it waits for output after the process has exited, because
-	// descendants hold it; 0 means no bound. See exec.Cmd.
+	// nil means Terminate. Wait waits for it, and returns its error if
+	// the process succeeds, but for os.ErrProcessDone. WaitDelay is the time that the
+	// process then has to exit before it is killed, and the time that Wait waits
+	// for output after the process has exited, because descendants hold it; 0
+	// means no bound. See exec.Cmd. With WaitDelay, Wait gives the server 10 s to tell
+	// the ending of a process that was killed.
 	Cancel    func() error
 	WaitDelay time.Duration
 
@@ -102,7 +104,10 @@ type Cmd struct {
 	stdinCopy  <-chan error // nil, or copying Stdin
 	stopStdin  context.CancelFunc
 	stopCancel func() bool
-	cancelled  chan error // gets what Cancel returned, if it was called
+	cancelled  chan error    // gets what Cancel returned, if it was called
+	delayed    chan struct{} // closed when the context has ended and WaitDelay is over
+	lost       chan struct{} // closed when nobody tells how the process ended that was killed then
+	over       chan struct{} // closed when Wait returns
 	waited     bool
 
 	followers []follower
@@ -126,6 +131,7 @@ func (e *Environment) Command(ctx context.Context, name string, args ...string) 
 	return &Cmd{
 		Path: name, Args: append([]string{name}, args...),
 		env: e, ctx: ctx, p: newProcess(e), cancelled: make(chan error, 1), began: make(chan struct{}),
+		delayed: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{}),
 	}
 }
 

@@ -181,7 +181,7 @@ func (e *Environment) Close() error {
 		for _, p := range procs {
 			wg.Go(func() {
 				// Whether it worked is told by the process being closed.
-				_ = e.back.terminate(ctx, p.ID, 0)
+				_ = p.Terminate(ctx, 0)
 				select {
 				case <-p.closedCh:
 				case <-ctx.Done():

@@ -71,14 +71,14 @@ func (i *intake) open() {
 func (p *Process) queuedLocked(n int) {
 	p.queued += n
 	counted := p.queued
-	if p.env.acks || p.overLocked() {
+	if p.env.acks || p.ending || p.overLocked() {
 		counted = 0
 	}
 	if counted != p.counted {
 		p.env.intake.add(counted - p.counted)
 		p.counted = counted
 	}
-	if p.behind && p.queued <= maxQueuedAcked/2 {
+	if p.behind && (p.ending || p.queued <= maxQueuedAcked/2) {
 		p.behind = false
 		p.fillLocked()
 	}
@@ -86,4 +86,6 @@ func (p *Process) queuedLocked(n int) {
 
 // fullLocked reports whether output must be left out, to be read again when
 // there is room.
-func (p *Process) fullLocked() bool { return p.env.acks && p.queued > maxQueuedAcked }
+func (p *Process) fullLocked() bool {
+	return p.env.acks && !p.ending && p.queued > maxQueuedAcked
+}

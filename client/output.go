@@ -59,6 +59,7 @@ func (c *Cmd) outputPipe(name string, set io.Writer, i int) (io.ReadCloser, erro
 		return nil, errors.New("client: " + name + "Pipe after process started")
 	}
 	c.p.queue[i] = newQueue(c.p)
+	c.p.queue[i].pipe = true
 	return &outputPipe{q: c.p.queue[i]}, nil
 }
 

@@ -5,6 +5,7 @@ package client_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,6 +91,9 @@ func (s *floodServer) talk(conn *transport.WebSocket) {
 		}
 		result := ""
 		switch m.Method {
+		case "process/ack":
+			s.t.Error("the client acknowledges, and the server cannot take it")
+			return
 		case "initialize":
 			result = `{"sessionId":"s","environmentInfo":{"shell":{"name":"sh","path":"/bin/sh"},"cwd":"file:///","platformOs":"linux"}}`
 		case "process/start":
@@ -127,18 +131,22 @@ func (s *floodServer) write(conn *transport.WebSocket, replies <-chan string, ov
 			}
 		}
 		messages := []string{message}
+		ends := false
 		switch {
 		case strings.Contains(message, "processId"):
 			started = true
+		case strings.Contains(message, "running"):
+			ends, left = left > 0, 0
 		case message == "":
 			seq++
 			left -= piece / 3 * 3
+			ends = left <= 0
 			messages = []string{fmt.Sprintf(`{"method":"process/output","params":{"processId":"1","seq":%d,"stream":"stdout","chunk":%q}}`, seq, text)}
-			if left <= 0 {
-				messages = append(messages,
-					fmt.Sprintf(`{"method":"process/exited","params":{"processId":"1","seq":%d,"exitCode":3,"sandboxDenied":false}}`, seq+1),
-					fmt.Sprintf(`{"method":"process/closed","params":{"processId":"1","seq":%d}}`, seq+2))
-			}
+		}
+		if ends {
+			messages = append(messages,
+				fmt.Sprintf(`{"method":"process/exited","params":{"processId":"1","seq":%d,"exitCode":3,"sandboxDenied":false}}`, seq+1),
+				fmt.Sprintf(`{"method":"process/closed","params":{"processId":"1","seq":%d}}`, seq+2))
 		}
 		for _, m := range messages {
 			if conn.Write([]byte(m)) != nil {
@@ -229,6 +237,29 @@ func TestConsumerPauses(t *testing.T) {
 	if n := s.dials.Load(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
+}
+
+// A process is ended, and its ending told, while its consumer pauses.
+func TestKillWhileConsumerPauses(t *testing.T) {
+	s := &floodServer{t: t, size: 1 << 40}
+	leavesNothing(t)
+	env, err := client.Dial(background(t), s.serve(), nil)
+	opened(t, env, err)
+	ctx, cancel := context.WithCancel(background(t))
+	c := env.Command(ctx, "flood")
+	if _, err := c.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.stall(20*time.Millisecond, 100*time.Millisecond)
+	cancel()
+	within(t, "Wait", func() {
+		if err := c.Wait(); c.Exit == nil || c.Exit.ExitCode != 3 {
+			t.Errorf("Wait: %v", err)
+		}
+	})
 }
 
 // A server that takes acknowledgements keeps what does not fit here, however

@@ -39,6 +39,7 @@ type Process struct {
 	pending pending
 	replay  replay
 	exit    *Exit
+	ending  bool // it was killed, or has exited, and exit is not known yet
 	closed  bool
 	failure error         // set once, never after closed
 	wake    uint64        // highest number noticed, plus 1 for a failure
@@ -49,6 +50,7 @@ type Process struct {
 
 	queued   int  // bytes in queues
 	counted  int  // of them, those that count in env.intake
+	asking   bool // unstick asks
 	behind   bool // output was left out, because too much is queued
 	taken    int  // bytes done with since the last acknowledgement
 	acked    uint64
@@ -122,7 +124,7 @@ func (p *Process) publishLocked(e Event) {
 			q.pushLocked(e)
 		}
 	case Exited:
-		p.exit = e.Exit
+		p.exit, p.ending = e.Exit, false
 		close(p.exitedCh)
 		if q := p.queue[0]; q != nil && q.exit {
 			q.pushLocked(e)
@@ -383,8 +385,54 @@ func (p *Process) Terminate(ctx context.Context, grace time.Duration) error {
 	if grace > 0 && !p.env.has(capTerminateGraceful) {
 		return &UnsupportedError{"terminate gracefully", capTerminateGraceful}
 	}
-	return p.env.back.terminate(ctx, p.ID, grace)
+	err := p.env.back.terminate(ctx, p.ID, grace)
+	if err == nil && grace <= 0 {
+		p.end()
+	}
+	return err
 }
+
+// end is called when the process has been killed, or has exited, and nobody may be
+// taking the output that comes before the exit. From now on what waits in pipes
+// counts as taken: there is not much more. Whoever reads them gets it still.
+func (p *Process) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exit != nil || p.overLocked() {
+		return
+	}
+	p.ending = true
+	p.queuedLocked(0)
+	if p.env.acks {
+		p.ackLocked()
+	}
+}
+
+// unstick asks whether a process has exited that is waited for, if nothing has
+// come of it since the event last, for output waits here that nobody takes. It
+// returns the number of the last event.
+func (p *Process) unstick(last uint64) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last != last || p.queued == 0 || p.asking || p.ending {
+		return p.last
+	}
+	p.asking = p.env.run(func() {
+		ctx, cancel := context.WithTimeout(p.env.ctx, terminateTimeout)
+		defer cancel()
+		r, err := p.env.back.read(ctx, p.ID, farSeq, 1)
+		if err == nil && r.exit != nil {
+			p.end()
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.asking = false
+	})
+	return last
+}
+
+// farSeq is above the number of every event.
+const farSeq = 1 << 40
 
 // Resize changes the size of the process's terminal, where the capability
 // processResize is announced.

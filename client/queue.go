@@ -15,6 +15,7 @@ type queue struct {
 	busy  uint64 // number of the chunk that the reader has and is not done with
 	end   error  // set at the end of the output; io.EOF after closed
 	gone  bool   // nobody reads any more
+	pipe  bool   // somebody may read, or not
 }
 
 func newQueue(p *Process) *queue {
@@ -24,12 +25,18 @@ func newQueue(p *Process) *queue {
 }
 
 func (q *queue) pushLocked(e Event) {
+	if q.pipe && q.p.ending && q.p.queued > maxQueuedAcked {
+		q.abandonLocked()
+	}
 	if q.gone {
 		q.p.consumedLocked(len(e.Data), 0)
 		return
 	}
 	q.items = append(q.items, e)
 	q.p.queuedLocked(len(e.Data))
+	if q.pipe && q.p.ending {
+		q.p.consumedLocked(len(e.Data), 0)
+	}
 	q.ready.Signal()
 }
 
@@ -73,6 +80,10 @@ func (q *queue) done(n int) {
 func (q *queue) abandon() {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
+	q.abandonLocked()
+}
+
+func (q *queue) abandonLocked() {
 	if q.gone {
 		return
 	}
@@ -118,7 +129,7 @@ func copyTo(w io.Writer) func(Event) error {
 // it was given.
 func (q *queue) takenLocked() uint64 {
 	switch {
-	case q.gone:
+	case q.gone, q.pipe && q.p.ending:
 	case q.busy > 0:
 		return q.busy - 1
 	case len(q.items) > 0:

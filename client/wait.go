@@ -12,19 +12,62 @@ import (
 // cancel runs when the command's context has ended.
 func (c *Cmd) cancel() {
 	defer close(c.cancelled)
-	select {
-	case <-c.p.exitedCh:
+	if c.ended() {
 		return
-	default:
 	}
 	if c.Cancel != nil {
 		c.cancelled <- c.Cancel()
+		c.delay(time.After(c.WaitDelay))
 		return
 	}
 	c.cancelled <- nil // Wait tells how it went
-	ctx, done := context.WithTimeout(c.env.ctx, max(terminateTimeout, c.env.opts.RecoveryTimeout))
+	limit, timeout := time.After(c.WaitDelay), max(terminateTimeout, c.env.opts.RecoveryTimeout)
+	if c.WaitDelay > 0 {
+		timeout = c.WaitDelay
+	}
+	ctx, done := context.WithTimeout(c.env.ctx, timeout)
 	defer done()
 	_ = c.p.Terminate(ctx, 0)
+	c.delay(limit)
+}
+
+// killTimeout is how long a process may take to end that was killed because
+// WaitDelay is over, and how long the server may take to tell so.
+const killTimeout = 10 * time.Second
+
+// delay waits until WaitDelay is over, unless Wait is before. Then it drops the
+// output that is not copied yet and kills the process.
+func (c *Cmd) delay(limit <-chan time.Time) {
+	if c.WaitDelay <= 0 {
+		return
+	}
+	select {
+	case <-limit:
+	case <-c.over:
+		return
+	}
+	close(c.delayed)
+	c.abandonCopies()
+	if c.ended() {
+		return
+	}
+	ctx, done := context.WithTimeout(c.env.ctx, killTimeout)
+	defer done()
+	_ = c.p.Terminate(ctx, 0)
+	select {
+	case <-c.p.exitedCh:
+	case <-ctx.Done():
+		close(c.lost)
+	}
+}
+
+// abandonCopies lets the process go on without what copies its output.
+func (c *Cmd) abandonCopies() {
+	for _, q := range c.p.queue {
+		if q != nil && !q.pipe {
+			q.abandon()
+		}
+	}
 }
 
 // cause is why the command was ended from here, nil if it was not. Who asks has
@@ -66,11 +109,12 @@ func (c *Cmd) Wait() error {
 		return errors.New("client: Wait was already called")
 	}
 	c.waited = true
-	limit := c.awaitExit()
+	defer close(c.over)
+	c.awaitExit()
 	stopped := c.stopCancel()
 	exit, failure := c.p.outcome()
 	c.Exit = exit
-	copyErr := c.awaitStreams(limit)
+	copyErr := c.awaitStreams(stopped)
 	if c.stopStdin != nil {
 		c.stopStdin()
 	}
@@ -79,7 +123,7 @@ func (c *Cmd) Wait() error {
 	}
 	cause := c.cause(stopped, exit != nil)
 	switch {
-	case exit == nil && failure == nil: // WaitDelay is over
+	case exit == nil && failure == nil: // WaitDelay is over, and the process was killed in vain
 		return &ExitMissingError{ProcessID: c.p.ID, Err: errors.Join(exec.ErrWaitDelay, cause)}
 	case exit == nil:
 		return failure
@@ -93,32 +137,50 @@ func (c *Cmd) Wait() error {
 	return copyErr
 }
 
-// awaitExit waits until it is known how the process ended, and returns what
-// expires when WaitDelay is over; nil when it has not begun.
-func (c *Cmd) awaitExit() <-chan time.Time {
-	var limit <-chan time.Time
-	var ended <-chan struct{}
-	if c.WaitDelay > 0 {
-		ended = c.ctx.Done()
+// askPause is how often the server is asked whether a process has exited whose
+// output nobody takes.
+const askPause = 250 * time.Millisecond
+
+// awaitExit waits until it is known how the process ended, or will not be.
+func (c *Cmd) awaitExit() {
+	var ask <-chan time.Time
+	if c.hasPipe() {
+		ticker := time.NewTicker(askPause)
+		defer ticker.Stop()
+		ask = ticker.C
 	}
-	for {
+	for last := uint64(0); ; {
 		select {
 		case <-c.p.exitedCh:
-			return limit
-		case <-ended:
-			limit, ended = time.After(c.WaitDelay), nil
-		case <-limit:
-			expired := make(chan time.Time)
-			close(expired)
-			return expired
+			return
+		case <-c.lost:
+			return
+		case <-ask:
+			last = c.p.unstick(last)
 		}
 	}
 }
 
-// awaitStreams waits for the copying to end.
-func (c *Cmd) awaitStreams(limit <-chan time.Time) (err error) {
-	if limit == nil && c.WaitDelay > 0 {
+func (c *Cmd) hasPipe() bool {
+	for _, q := range c.p.queue {
+		if q != nil && q.pipe {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitStreams waits for the copying to end; stopped says that the context has
+// not ended the command.
+func (c *Cmd) awaitStreams(stopped bool) (err error) {
+	var delayed <-chan struct{}
+	var limit <-chan time.Time
+	switch {
+	case c.WaitDelay <= 0:
+	case stopped:
 		limit = time.After(c.WaitDelay)
+	default:
+		delayed = c.delayed
 	}
 	copies := c.copies
 	if _, ok := c.Stdin.(*os.File); !ok && c.stdinCopy != nil {
@@ -131,11 +193,9 @@ func (c *Cmd) awaitStreams(limit <-chan time.Time) (err error) {
 				err = e
 			}
 		case <-limit:
-			for _, q := range c.p.queue {
-				if q != nil {
-					q.abandon()
-				}
-			}
+			c.abandonCopies()
+			return exec.ErrWaitDelay
+		case <-delayed:
 			return exec.ErrWaitDelay
 		}
 	}

@@ -91,11 +91,13 @@ func (b *Budget) forget(l *Log) {
 }
 
 // wait waits until there is room for the output of a log, and makes it by evicting
-// where it can. It returns false when the log's output is not wanted any more.
+// where it can, or until the log drains. It returns false when the log's output is not
+// wanted any more.
 func (b *Budget) wait(l *Log) bool {
 	if b.used.Load() < b.limit && b.waiting.Load() == 0 {
 		return true
 	}
+	draining := l.draining()
 	turn := make(chan struct{}, 1)
 	b.mu.Lock()
 	place := b.turns.PushBack(turn)
@@ -120,6 +122,8 @@ func (b *Budget) wait(l *Log) bool {
 			if b.reclaim() {
 				return true
 			}
+		case <-draining:
+			return true
 		case <-l.unwanted:
 			return false
 		}

@@ -48,6 +48,7 @@ type Log struct {
 	offered bool          // the budget knows that the first chunk may be evicted
 	aborted bool          // output is not waited for any more
 	refuses bool          // it takes no more output: it is aborted or closed
+	drains  chan struct{} // closed while draining; nil after
 	waiting int           // streams that wait for room
 	pace    pace
 	spare   []*segment
@@ -85,6 +86,7 @@ func newLog(limit int64, budget *Budget, notify, blocked func()) *Log {
 		limit: limit, budget: budget, notify: notify, blocked: blocked,
 		headLimit: headLimit(limit), born: budget.stamp(), exitCh: make(chan struct{}),
 		unwanted: make(chan struct{}),
+		drains:   make(chan struct{}),
 	}
 	l.room.L = &l.mu
 	return l
@@ -347,7 +349,7 @@ func (l *Log) waitRoom() int {
 func (l *Log) ownRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for told := false; !l.refuses && !l.makeRoomLocked(); {
+	for told := false; !l.refuses && !l.makeRoomLocked() && !l.drainingLocked(); {
 		if !told {
 			told = true
 			l.mu.Unlock()
@@ -360,6 +362,38 @@ func (l *Log) ownRoom() bool {
 		l.room.Wait()
 	}
 	return !l.refuses
+}
+
+// drain says that the leader has exited, and that output is taken without room until
+// drained: the exit must be numbered although nobody takes the output before it.
+// There is no more of that than the streams hold.
+func (l *Log) drain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.drains)
+	l.room.Broadcast()
+}
+
+func (l *Log) drained() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drains = nil
+}
+
+func (l *Log) drainingLocked() bool {
+	select {
+	case <-l.drains:
+		return true
+	default:
+		return false
+	}
+}
+
+// draining returns a channel that is closed when, and while, the log drains.
+func (l *Log) draining() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.drains
 }
 
 // makeRoomLocked evicts what it may while the retention is full, and says whether

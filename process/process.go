@@ -266,12 +266,14 @@ func (p *Process) wait(child *child) {
 	})
 	status = child.ended(status)
 	close(p.reapedCh)
+	p.Log.drain()
 	for _, s := range p.streams {
 		s.drain()
 	}
 	for _, s := range p.streams {
 		<-s.drained
 	}
+	p.Log.drained()
 	p.mu.Lock()
 	ending := p.ending
 	p.mu.Unlock()

@@ -1,0 +1,295 @@
+//go:build unix
+
+package client_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/client"
+	"execserver/internal/testkit"
+	"execserver/process"
+)
+
+// waiting is a command that is waited for, of os/exec or of ours.
+type waiting interface {
+	StdoutPipe() (io.ReadCloser, error)
+	Start() error
+	Wait() error
+}
+
+var (
+	errEnough = errors.New("enough")
+	errBroken = errors.New("broken")
+)
+
+// waitCase is a way to end and to wait for a command. What Wait says is what
+// os/exec says: "exit 3", "SIGKILL", or the name of an error.
+type waitCase struct {
+	name   string
+	script string // of sh; it says its process id when it is ready
+	end    string // how it is ended then: by its context, by kill(1), or not
+	cancel string // Cancel: "", or a signal that it sends, or how it fails
+	delay  time.Duration
+	writer bool // Stdout is set, instead of a pipe that is not read on
+	want   string
+}
+
+var waitCases = []waitCase{
+	{name: "context", script: "echo $$; exec sleep 3600", end: "context", want: "SIGKILL"},
+	{name: "context, unread", script: "echo $$; exec yes", end: "context", want: "SIGKILL"},
+	{name: "context, unread, delay", script: "echo $$; exec yes", end: "context", delay: time.Minute, want: "SIGKILL"},
+	{name: "context, unread by two", script: "echo $$; yes & exec yes", end: "context", want: "SIGKILL"},
+	{name: "killed", script: "echo $$; exec sleep 3600", end: "kill", want: "SIGKILL"},
+	{name: "killed, unread", script: "echo $$; exec yes", end: "kill", want: "SIGKILL"},
+	{name: "killed, unread, delay", script: "echo $$; exec yes", end: "kill", delay: time.Minute, want: "SIGKILL"},
+	{name: "obeys", script: "trap 'exit 3' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", want: "exit 3"},
+	{name: "obeys with success", script: "trap 'exit 0' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", want: "context"},
+	{name: "disobeys", script: "trap '' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, want: "SIGKILL"},
+	{name: "disobeys, unread", script: "trap '' INT; echo $$; yes", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, want: "SIGKILL"},
+	{name: "disobeys, writer", script: "trap '' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, writer: true, want: "SIGKILL"},
+	{name: "ends meanwhile", script: "echo $$; sleep .5", end: "context", cancel: "nothing", want: "context"},
+	{name: "ends meanwhile, done", script: "echo $$; sleep .5", end: "context", cancel: "done", want: ""},
+	{name: "ends meanwhile, broken", script: "echo $$; sleep .5", end: "context", cancel: "broken", want: "broken"},
+	{name: "fails meanwhile, broken", script: "echo $$; sleep .5; exit 3", end: "context", cancel: "broken", want: "exit 3"},
+	{name: "held", script: "echo $$; sleep 3 & exit 0", delay: 100 * time.Millisecond, writer: true, want: "ErrWaitDelay"},
+	{name: "held, fails", script: "echo $$; sleep 3 & exit 3", delay: 100 * time.Millisecond, writer: true, want: "exit 3"},
+	{name: "held, context", script: "echo $$; sleep 3 & exec sleep 3600", end: "context", delay: 100 * time.Millisecond, writer: true, want: "SIGKILL"},
+	{name: "held, ends meanwhile", script: "echo $$; (sleep 3) & sleep .1", end: "context", cancel: "nothing", delay: time.Second, writer: true, want: "context"},
+}
+
+// Wait says what os/exec says, as soon.
+func TestWaitIsThatOfOSExec(t *testing.T) {
+	t.Run("os/exec", func(t *testing.T) {
+		leavesNothing(t)
+		for _, test := range waitCases {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				ctx, end := context.WithCancelCause(context.Background())
+				c := exec.CommandContext(ctx, "sh", "-c", test.script)
+				c.WaitDelay = test.delay
+				if test.cancel != "" {
+					c.Cancel = canceller(test.cancel, func() error { return c.Process.Signal(os.Interrupt) })
+				}
+				test.check(t, c, func(w io.Writer) { c.Stdout = w }, end)
+			})
+		}
+	})
+	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
+		for _, test := range waitCases {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				ctx, end := context.WithCancelCause(context.Background())
+				c := env.Command(ctx, "sh", "-c", test.script)
+				c.WaitDelay = test.delay
+				if test.cancel != "" {
+					c.Cancel = canceller(test.cancel, func() error { return c.Signal(context.Background(), os.Interrupt) })
+				}
+				test.check(t, c, func(w io.Writer) { c.Stdout = w }, end)
+			})
+		}
+	})
+}
+
+// canceller makes a Cancel.
+func canceller(how string, interrupt func() error) func() error {
+	return func() error {
+		switch how {
+		case "interrupt":
+			return interrupt()
+		case "done":
+			return os.ErrProcessDone
+		case "broken":
+			return errBroken
+		}
+		return nil
+	}
+}
+
+// check runs a command that has not been started, ends it, and checks what Wait
+// says.
+func (w *waitCase) check(t *testing.T, c waiting, setStdout func(io.Writer), cancel context.CancelCauseFunc) {
+	defer cancel(nil)
+	var stdout io.Reader
+	if w.writer {
+		r, theirs := io.Pipe()
+		defer r.Close()
+		stdout = r
+		setStdout(theirs)
+	} else {
+		var err error
+		if stdout, err = c.StdoutPipe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReaderSize(stdout, 16)
+	line, err := lines.ReadString('\n')
+	pid, _ := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || pid == 0 {
+		t.Fatalf("the process says %q: %v", line, err)
+	}
+	if w.writer {
+		go func() { _, _ = io.Copy(io.Discard, lines) }()
+	}
+	if strings.Contains(w.name, "unread") {
+		awaitBlocked(t, pid)
+	}
+	switch w.end {
+	case "context":
+		cancel(errEnough)
+	case "kill":
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	within(t, "Wait", func() {
+		if got := ending(c.Wait()); got != w.want {
+			t.Errorf("Wait says %q, not %q", got, w.want)
+		}
+	})
+}
+
+// awaitBlocked waits until a process writes no more, where the system tells how
+// much it has written.
+func awaitBlocked(t *testing.T, pid int) {
+	t.Helper()
+	last, same := "", 0
+	testkit.WaitFor(t, patience, func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		_, after, _ := strings.Cut(string(text), "wchar: ")
+		written, _, _ := strings.Cut(after, "\n")
+		if same++; written != last {
+			last, same = written, 0
+		}
+		if err == nil && same < 10 {
+			return fmt.Errorf("it has written %s bytes, and writes on", written)
+		}
+		return nil
+	})
+}
+
+// ending names what Wait says.
+func ending(err error) string {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		if status := exit.Sys().(syscall.WaitStatus); status.Signaled() {
+			return unix.SignalName(status.Signal())
+		}
+		return fmt.Sprintf("exit %d", exit.ExitCode())
+	}
+	exit, ok := errors.AsType[*client.ExitError](err)
+	switch {
+	case ok && (exit.Signal == "SIGKILL" || exit.ExitCode == 137): // the released server tells no signal
+		return "SIGKILL"
+	case ok:
+		return fmt.Sprintf("exit %d", exit.ExitCode)
+	case errors.As(err, new(*client.ExitMissingError)):
+		return err.Error()
+	case errors.Is(err, errBroken):
+		return "broken"
+	case errors.Is(err, errEnough), errors.Is(err, context.Canceled): // ours tells the cause
+		return "context"
+	case errors.Is(err, exec.ErrWaitDelay):
+		return "ErrWaitDelay"
+	case err != nil:
+		return err.Error()
+	}
+	return ""
+}
+
+// What was written before the end can be read after it, however it came.
+func TestUnreadOutputAfterWait(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
+		if p.codex {
+			t.Skip("the released server throws output away when it kills")
+		}
+		ctx, cancel := context.WithCancel(background(t))
+		c := childContext(ctx, env, "pattern", strconv.Itoa(32<<20))
+		stdout, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var check patternChecker
+		if _, err := io.CopyN(&check, stdout, 1000); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		within(t, "Wait", func() {
+			if got := ending(c.Wait()); got != "SIGKILL" {
+				t.Errorf("Wait says %q", got)
+			}
+		})
+		within(t, "the rest", func() {
+			if _, err := io.Copy(&check, stdout); err != nil || check.bad != nil {
+				t.Errorf("the rest: %v, %v", err, check.bad)
+			}
+		})
+	})
+}
+
+// A limit that ends a process is told although nobody takes its output.
+func TestLimitEndsUnread(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
+		c := env.Command(background(t), "yes")
+		c.Limits = process.Limits{Timeout: 200 * time.Millisecond}
+		if _, err := c.StdoutPipe(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); errors.Is(err, errors.ErrUnsupported) {
+			t.Skip("the server has no limits")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		within(t, "Wait", func() {
+			if exit, ok := errors.AsType[*client.ExitError](c.Wait()); !ok || exit.EndedBy != "timeout" {
+				t.Errorf("Wait: %v", exit)
+			}
+		})
+	})
+}
+
+// Close tells how the processes ended that it ends, also when nobody takes their
+// output.
+func TestCloseTellsEndings(t *testing.T) {
+	for _, p := range places {
+		t.Run(p.name, func(t *testing.T) {
+			env := p.open(t, nil)
+			c := env.Command(background(t), "sh", "-c", "echo $$; exec yes")
+			stdout, err := c.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var pid int
+			if _, err := fmt.Fscan(stdout, &pid); err != nil {
+				t.Fatal(err)
+			}
+			awaitBlocked(t, pid)
+			within(t, "Close", func() { _ = env.Close() })
+			within(t, "Wait", func() {
+				if got := ending(c.Wait()); got != "SIGKILL" {
+					t.Errorf("Wait says %q", got)
+				}
+			})
+		})
+	}
+}
