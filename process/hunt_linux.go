@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,7 @@ func (o *Ownership) runHunts() {
 		hunts := slices.Clone(o.hunts)
 		o.mu.Unlock()
 		reaped := orphansReaped.Load()
+		begun := time.Now()
 		found := make([]int, len(hunts))
 		fresh := false // something has come, and may go on coming
 		var refused error
@@ -82,7 +84,7 @@ func (o *Ownership) runHunts() {
 		if fresh || slices.Max(found) == 0 {
 			pause = time.Millisecond
 		}
-		time.Sleep(pause)
+		time.Sleep(max(pause, time.Since(begun))) // others need the processor, too
 	}
 }
 
@@ -90,6 +92,7 @@ func (o *Ownership) runHunts() {
 func (o *Ownership) endHunts(hunts []*hunt, found []int, quiet bool, refused error) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	left := o.hunts[:0]
 	for i, h := range hunts {
 		h.idle++
 		if found[i] > 0 {
@@ -101,9 +104,13 @@ func (o *Ownership) endHunts(hunts []*hunt, found []int, quiet bool, refused err
 		}
 		if late || h.idle >= maxIdle || h.idle > 0 && quiet {
 			close(h.done)
-			o.hunts = slices.DeleteFunc(o.hunts, func(other *hunt) bool { return other == h })
+		} else {
+			left = append(left, h)
 		}
 	}
+	left = append(left, o.hunts[len(hunts):]...) // that have come meanwhile
+	clear(o.hunts[len(left):])
+	o.hunts = left
 	o.hunting = len(o.hunts) > 0
 	return !o.hunting
 }
@@ -145,7 +152,11 @@ type look struct {
 	stats   map[int]procfs.Stat
 	origins map[int]origin
 	orphans map[int]bool // children that this program has not started itself
+	visited int
 }
+
+// lookSlice is how many processes a look visits before others have their turn.
+const lookSlice = 32
 
 // look calls f for every process that runs and is not this one.
 func (o *Ownership) look(f func(origin, procfs.Stat)) {
@@ -172,6 +183,9 @@ func (o *Ownership) look(f func(origin, procfs.Stat)) {
 }
 
 func (l *look) visit(pid int, f func(origin, procfs.Stat)) {
+	if l.visited++; l.visited%lookSlice == 0 {
+		runtime.Gosched()
+	}
 	if st, ok := l.stat(pid); ok && !st.Ended() && pid != l.self {
 		f(l.origin(pid), st)
 	}

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -270,6 +271,15 @@ func (e *UnknownBackgroundError) Error() string {
 // given up: only what the kernel cannot kill lasts.
 const killTimeout = 10 * time.Second
 
+const (
+	// endSlice is how many processes End kills at once. Each that dies takes
+	// processor time of its own, and all of a large session together would take
+	// it from the rest of the machine.
+	endSlice = 32
+	// endPatience bounds how long End waits for those before it kills the next.
+	endPatience = 50 * time.Millisecond
+)
+
 // End ends all processes of the owner, and begins to kill what others have left.
 // No process can be started for it any more. Wait waits until all are gone.
 func (w *Owner) End(cause protocol.EndedBy) {
@@ -284,19 +294,41 @@ func (w *Owner) End(cause protocol.EndedBy) {
 	}
 	o.mu.Unlock()
 	others := w.collect()
-	for _, p := range procs {
-		if !p.noteEnding(cause, false) {
-			continue
+	for slice := range slices.Chunk(procs, endSlice) {
+		for _, p := range slice {
+			if !p.noteEnding(cause, false) {
+				continue
+			}
+			if others != nil {
+				p.kill(func() {})
+			} else {
+				p.kill(p.tree.collect())
+			}
 		}
-		if others != nil {
-			p.kill(func() {})
-		} else {
-			p.kill(p.tree.collect())
-		}
+		awaitReaped(slice, endPatience)
 	}
 	if others != nil {
 		others()
 	}
+}
+
+// awaitReaped waits until the leaders of processes have been reaped, for a time.
+func awaitReaped(procs []*Process, patience time.Duration) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for _, p := range procs {
+		select {
+		case <-p.reapedCh:
+		case <-late.C:
+			return
+		}
+	}
+}
+
+func (w *Owner) hasEnded() bool {
+	w.ownership.mu.Lock()
+	defer w.ownership.mu.Unlock()
+	return w.ended
 }
 
 // Wait waits until everything that an ended owner owns is gone. Its processes

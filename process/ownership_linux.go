@@ -231,7 +231,10 @@ func (w *Owner) collect() (kill func()) {
 func (t *tree) kill() {
 	o := t.owner.ownership
 	if t.group == nil {
-		<-o.hunt("process "+t.name, func(from origin) bool { return from.tree == t })
+		// The owner's Wait hunts all that is left at once, but lets go of what is kept.
+		if t.kept || !t.owner.hasEnded() {
+			<-o.hunt("process "+t.name, func(from origin) bool { return from.tree == t })
+		}
 		return
 	}
 	o.killGroups("process "+t.name, t)
@@ -332,7 +335,7 @@ func (w *Owner) alive(trees []*tree) map[uint32]bool {
 func (w *Owner) clear() {
 	o := w.ownership
 	var grouped []*tree
-	search := o.claimed == nil
+	search := o.claimed == nil && (w.hasStarted() || w.isLast() && hasChildren())
 	for _, t := range w.left() {
 		if t.group != nil {
 			grouped = append(grouped, t)
@@ -345,13 +348,20 @@ func (w *Owner) clear() {
 	}
 	if search {
 		<-o.hunt("session", func(from origin) bool {
-			return from.owner == w || o.claimed == nil && w.isLast() && from.stray()
+			return from.owner == w || o.claimed == nil && from.stray() && w.isLast()
 		})
 	}
 	o.killGroups("session", slices.Clone(grouped)...)
 	for _, t := range grouped {
 		t.removeEmpty() // the watch goes on for what cannot be killed
 	}
+}
+
+// hasStarted reports whether a process was ever started for the owner.
+func (w *Owner) hasStarted() bool {
+	w.ownership.mu.Lock()
+	defer w.ownership.mu.Unlock()
+	return w.number > 0
 }
 
 // isLast reports whether no other owner is there now. What a process leaves

@@ -353,12 +353,14 @@ func (s *Session) terminate(id string, end func(*process.Process) bool) (running
 	return e != nil && end(e.proc)
 }
 
-// end kills everything that the session owns; its events go nowhere any more.
-func (s *Session) end(cause protocol.EndedBy, reason string) {
+// end ends the session for its clients: its events go nowhere any more. What it
+// returns kills everything that the session owns, which takes its time when that is
+// much; it is nil when the session has ended before.
+func (s *Session) end(cause protocol.EndedBy, reason string) (kill func()) {
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
-		return
+		return nil
 	}
 	s.ended = true
 	s.out = nil
@@ -370,14 +372,16 @@ func (s *Session) end(cause protocol.EndedBy, reason string) {
 	observers := s.observers
 	s.observers = nil
 	s.mu.Unlock()
-	s.owner.End(cause)
 	for o := range observers {
 		o.peer.Left("the session has ended")
 	}
-	for _, p := range procs {
-		p.Abandon()
-	}
 	s.log.Info("session ended", "reason", reason, "processes", len(procs))
+	return func() {
+		s.owner.End(cause)
+		for _, p := range procs {
+			p.Abandon()
+		}
+	}
 }
 
 func (s *Session) processesLocked() []*process.Process {

@@ -209,10 +209,15 @@ func (s *Sessions) End(session *Session, reason string) {
 
 func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason string) {
 	s.stopExpiryLocked(session)
-	session.end(cause, reason)
+	kill := session.end(cause, reason)
 	if s.byID[session.ID] == session {
 		delete(s.byID, session.ID)
-		s.ending.Go(session.wait)
+	}
+	if kill != nil { // which others must not wait for
+		s.ending.Go(func() {
+			kill()
+			session.wait()
+		})
 	}
 }
 

@@ -256,7 +256,6 @@ func serve(o options) error {
 	if err := inheritNothing(); err != nil {
 		return fmt.Errorf("keep the descriptors that the server was started with from its processes: %w", err)
 	}
-	shareProcessors()
 	return o.serve(log)
 }
 
