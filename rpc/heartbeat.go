@@ -35,7 +35,7 @@ type heartbeat struct {
 	pinging  atomic.Bool   // a ping is being written
 	wantAck  atomic.Bool   // the source waits for an acknowledgement
 	lastPing uint64        // offset of the last ping for acknowledgement; the writer's own
-	silent   atomic.Bool   // the first ping was not answered in time, nor any since
+	silent   atomic.Bool   // the first ping was not answered in time; counts until answers
 	reads    atomic.Uint64 // odd while the reader waits for the peer
 
 	mu     sync.Mutex
@@ -70,7 +70,6 @@ func (h *heartbeat) nextSign() <-chan struct{} {
 // pong is called by the reader for every pong.
 func (c *Conn) pong(offset uint64) {
 	c.life.answers.Store(true)
-	c.life.silent.Store(false)
 	c.life.hear()
 	c.out.acknowledged(offset)
 }
@@ -80,7 +79,7 @@ func (c *Conn) pong(offset uint64) {
 // otherwise, for want of something better, because it was sent.
 func (c *Conn) eventSent() {
 	sent := c.sent.Load()
-	if c.pinger == nil || c.life.silent.Load() {
+	if c.pinger == nil || c.life.silent.Load() && !c.life.answers.Load() {
 		c.out.acknowledged(sent)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
 	"execserver/filesystem"
@@ -183,8 +184,34 @@ func (c *connection) leave() {
 	s, outbox := c.session, c.outbox
 	c.mu.Unlock()
 	if s != nil {
-		c.server.sessions.Leave(s, outbox, c.resumable)
+		c.server.sessions.Leave(s, outbox, c.departure())
 	}
+}
+
+// departure says how the connection has ended.
+func (c *connection) departure() session.Departure {
+	switch {
+	case !c.resumable:
+		return session.Final
+	case c.rpc.Farewell():
+		return session.Farewell
+	case silent(context.Cause(c.rpc.Context())):
+		return session.Silent
+	}
+	return session.Lost
+}
+
+// silent reports whether a connection ended because nothing came from the peer
+// any more: it answered no pings, or its system did not, or nobody could reach it.
+// Such a peer has not closed the connection, and may not know yet that it has
+// ended.
+func silent(cause error) bool {
+	for _, err := range []error{rpc.ErrSilent, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
+		if errors.Is(cause, err) {
+			return true
+		}
+	}
+	return false
 }
 
 // release gives up the files that belong to a connection which has ended. On a

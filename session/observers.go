@@ -64,7 +64,7 @@ func (s *Sessions) takeOver(out *Outbox) (former *Outbox, err error) {
 	case !out.attachedLocked():
 		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "session %s is not observed by this connection any more", session.ID)
 	}
-	s.stopExpiryLocked(session)
+	s.stopDetachmentLocked(session)
 	delete(session.observers, out)
 	former = session.out
 	session.ownLocked(out)

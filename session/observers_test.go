@@ -79,7 +79,7 @@ func TestTakeOverIsForObservers(t *testing.T) {
 		t.Errorf("by the owner: %v", err)
 	}
 	gone := observe(t, sessions, s.ID, newPeer(true))
-	sessions.Leave(s, gone.out, true)
+	sessions.Leave(s, gone.out, session.Lost)
 	if err := sessions.TakeOver(gone.out); code(err) != protocol.CodeInvalidRequest {
 		t.Errorf("by one that has left: %v", err)
 	}
@@ -103,18 +103,18 @@ func TestObserversLeave(t *testing.T) {
 	s, owner := create(t, sessions)
 	observer := observe(t, sessions, s.ID, newPeer(true))
 	heir := observe(t, sessions, s.ID, newPeer(true))
-	sessions.Leave(s, observer.out, false)
+	sessions.Leave(s, observer.out, session.Final)
 	if sessions.Count() != 1 {
 		t.Fatal("an observer has ended the session")
 	}
 	if err := sessions.TakeOver(heir.out); err != nil {
 		t.Fatal(err)
 	}
-	sessions.Leave(s, owner.out, false)
+	sessions.Leave(s, owner.out, session.Final)
 	if sessions.Count() != 1 {
 		t.Fatal("an owner before has ended the session")
 	}
-	sessions.Leave(s, heir.out, false)
+	sessions.Leave(s, heir.out, session.Final)
 	if sessions.Count() != 0 {
 		t.Error("the owner has left, and the session goes on")
 	}

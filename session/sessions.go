@@ -14,6 +14,7 @@ import (
 // Defaults of Options.
 const (
 	DefaultDetachedTTL        = 90 * time.Second
+	DefaultSilentTTL          = 30 * time.Minute
 	DefaultMaxSessions        = 1024
 	DefaultMaxProcesses       = 4096
 	DefaultMaxClosed          = 4096
@@ -24,6 +25,7 @@ const (
 type Options struct {
 	Log           *slog.Logger    // nil: discard
 	DetachedTTL   time.Duration   // how long a session lives without a connection
+	SilentTTL     time.Duration   // the same when its peer only fell silent; at least DetachedTTL
 	ClosedTTL     time.Duration   // how long a closed process is remembered; default DetachedTTL, at least 80 s
 	MaxSessions   int             // attached or not
 	MaxProcesses  int             // of one session that are not closed
@@ -50,6 +52,10 @@ func (o Options) withDefaults() Options {
 	if o.DetachedTTL <= 0 {
 		o.DetachedTTL = DefaultDetachedTTL
 	}
+	if o.SilentTTL <= 0 {
+		o.SilentTTL = DefaultSilentTTL
+	}
+	o.SilentTTL = max(o.SilentTTL, o.DetachedTTL)
 	if o.ClosedTTL <= 0 {
 		o.ClosedTTL = max(o.DetachedTTL, minClosedTTL)
 	}
@@ -82,16 +88,24 @@ func (o Options) withDefaults() Options {
 type Sessions struct {
 	opts Options
 
-	mu     sync.Mutex
-	byID   map[string]*Session
-	expiry map[*Session]*time.Timer // of the detached ones
-	closed bool
-	ending sync.WaitGroup // sessions whose processes are going
+	mu       sync.Mutex
+	byID     map[string]*Session
+	detached map[*Session]*detachment
+	closed   bool
+	ending   sync.WaitGroup // sessions whose processes are going
+}
+
+// detachment is the time between two connections of a session, or between the
+// last one and the end. A session that is resumed and detached again has another
+// one, so that what was due at the end of the first does not hit the second.
+type detachment struct {
+	since time.Time
+	timer *time.Timer // ends the session
 }
 
 // New makes an empty set of sessions.
 func New(opts *Options) *Sessions {
-	s := &Sessions{byID: make(map[string]*Session), expiry: make(map[*Session]*time.Timer)}
+	s := &Sessions{byID: make(map[string]*Session), detached: make(map[*Session]*detachment)}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -145,7 +159,7 @@ func (s *Sessions) Resume(id string, peer Peer) (*Session, *Outbox, error) {
 	case session.out != nil:
 		return nil, nil, attached
 	}
-	s.stopExpiryLocked(session)
+	s.stopDetachmentLocked(session)
 	return session, session.attachLocked(peer, true), nil
 }
 
@@ -161,40 +175,68 @@ func (s *Sessions) lookup(id string) (*Session, *Outbox) {
 	return session, session.out
 }
 
+// Departure is how a connection ended.
+type Departure int
+
+const (
+	// Lost: it was reset, or closed without a word. The peer may come back.
+	Lost Departure = iota
+	// Silent: the peer does not answer any more. It may be asleep, and the
+	// processes that it left are then still wanted.
+	Silent
+	// Farewell: the peer ended it in an orderly way.
+	Farewell
+	// Final: nobody can come back, as on stdio.
+	Final
+)
+
 // Leave lets go of a session whose connection has ended: an observer's is
-// forgotten; without its owner's a session is detached, or ended unless it can be
-// resumed.
-func (s *Sessions) Leave(session *Session, out *Outbox, resumable bool) {
+// forgotten; without its owner's a session is detached, for as long as how the
+// connection ended says, or ended.
+func (s *Sessions) Leave(session *Session, out *Outbox, how Departure) {
 	switch {
 	case session.forgetObserver(out):
-	case resumable:
-		s.Detach(session, out)
-	case session.owned(out):
-		s.End(session, "its connection ended")
+	case how == Final:
+		if session.owned(out) {
+			s.End(session, "its connection ended")
+		}
+	case how == Silent:
+		s.detach(session, out, s.opts.SilentTTL)
+	default:
+		s.detach(session, out, s.opts.DetachedTTL)
 	}
 }
 
 // Detach lets a session go on without the owner's connection of out, for as long
 // as the TTL says. It does nothing when the session has another owner by now.
 func (s *Sessions) Detach(session *Session, out *Outbox) {
+	s.detach(session, out, s.opts.DetachedTTL)
+}
+
+// detach is Detach with a TTL. It returns nil when it did nothing.
+func (s *Sessions) detach(session *Session, out *Outbox, ttl time.Duration) *detachment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	session.mu.Lock()
 	defer session.mu.Unlock()
 	if session.out != out || session.ended {
-		return
+		return nil
 	}
 	session.detachLocked()
-	if !s.closed {
-		s.expiry[session] = time.AfterFunc(s.opts.DetachedTTL, func() { s.expire(session) })
+	if s.closed {
+		return nil
 	}
+	d := &detachment{since: time.Now()}
+	d.timer = time.AfterFunc(ttl, func() { s.expire(session, d) })
+	s.detached[session] = d
+	return d
 }
 
 // expire ends a session that nobody has come back to.
-func (s *Sessions) expire(session *Session) {
+func (s *Sessions) expire(session *Session, d *detachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.expiry[session] != nil {
+	if s.detached[session] == d {
 		s.endLocked(session, protocol.EndedBySessionExpired, "nobody resumed it")
 	}
 }
@@ -208,7 +250,7 @@ func (s *Sessions) End(session *Session, reason string) {
 }
 
 func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason string) {
-	s.stopExpiryLocked(session)
+	s.stopDetachmentLocked(session)
 	kill := session.end(cause, reason)
 	if s.byID[session.ID] == session {
 		delete(s.byID, session.ID)
@@ -221,10 +263,10 @@ func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason st
 	}
 }
 
-func (s *Sessions) stopExpiryLocked(session *Session) {
-	if timer := s.expiry[session]; timer != nil {
-		timer.Stop()
-		delete(s.expiry, session)
+func (s *Sessions) stopDetachmentLocked(session *Session) {
+	if d := s.detached[session]; d != nil {
+		d.timer.Stop()
+		delete(s.detached, session)
 	}
 }
 

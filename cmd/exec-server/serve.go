@@ -48,6 +48,7 @@ type options struct {
 	auth                auth.Config
 	maxClockSkew        uint64
 	detachedTTL         time.Duration
+	silentTTL           time.Duration
 	detachedOutput      string
 	retainedBytes       int64
 	retainedTotal       int64
@@ -125,6 +126,7 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.BoolVar(&o.auth.AllowQueryToken, "ws-allow-query-token", false, "also take the token from ?token=… in the URL, for clients before 0.158, which cannot send a header")
 
 	f.DurationVar(&o.detachedTTL, "detached-session-ttl", session.DefaultDetachedTTL, "`time` that a session and its processes live without a connection")
+	f.DurationVar(&o.silentTTL, "silent-session-ttl", session.DefaultSilentTTL, "`time` that they live when the client only fell silent, as that of a sleeping laptop does")
 	f.StringVar(&o.detachedOutput, "detached-output", "block", "`policy` for a process that has filled its retention without a connection: block it, or evict its oldest output")
 	f.Int64Var(&o.retainedBytes, "retained-output-bytes", process.DefaultRetainedBytes, "`bytes` of output retained per process")
 	f.Int64Var(&o.retainedTotal, "retained-output-total", session.DefaultRetainedTotalBytes, "`bytes` of output retained for all processes")
@@ -171,6 +173,7 @@ func (o *options) complete(f *pflag.FlagSet) error {
 		value int64
 	}{
 		{"detached-session-ttl", int64(o.detachedTTL)},
+		{"silent-session-ttl", int64(o.silentTTL)},
 		{"retained-output-bytes", o.retainedBytes},
 		{"retained-output-total", o.retainedTotal},
 		{"max-message-bytes", o.maxMessageBytes},
@@ -308,6 +311,7 @@ func (o *options) serve(log *slog.Logger) error {
 			Ownership:     ownership,
 			DrainTimeout:  o.drainTimeout,
 			DetachedTTL:   o.detachedTTL,
+			SilentTTL:     o.silentTTL,
 			MaxSessions:   o.maxSessions,
 			MaxProcesses:  o.maxProcesses,
 			MaxObservers:  o.maxObservers,
