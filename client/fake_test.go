@@ -87,6 +87,7 @@ type fakeMessage struct {
 		Chunk           []byte
 		Signal          string
 		StartID         *string
+		HandleID        string
 		Path            string
 		Capabilities    map[string]bool
 	}

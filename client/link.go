@@ -263,24 +263,25 @@ func (l *link) currentEpoch() int {
 	return l.epoch
 }
 
-// current returns a connection that has not ended, for which it waits.
-func (l *link) current(ctx context.Context) (*rpc.Conn, error) {
+// current returns a connection that has not ended, for which it waits, and the
+// number of connections before it.
+func (l *link) current(ctx context.Context) (*rpc.Conn, int, error) {
 	for {
 		l.mu.Lock()
-		conn, failure, changed := l.conn, l.failure, l.changed
+		conn, epoch, failure, changed := l.conn, l.epoch, l.failure, l.changed
 		l.mu.Unlock()
 		switch {
 		case failure != nil:
-			return nil, failure
+			return nil, 0, failure
 		case conn.Context().Err() == nil:
-			return conn, nil
+			return conn, epoch, nil
 		case l.env.opts.FailFast:
-			return nil, ErrRecovering
+			return nil, 0, ErrRecovering
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, 0, context.Cause(ctx)
 		}
 	}
 }
@@ -293,25 +294,72 @@ func (e *errBroken) Error() string { return e.cause.Error() }
 // try makes a request over the current connection. The error is an *errBroken
 // when it may have been carried out or not.
 func (l *link) try(ctx context.Context, method string, params any) (json.RawMessage, error) {
-	conn, err := l.current(ctx)
+	conn, _, err := l.current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	raw, err := conn.Call(ctx, method, params)
+	return raw, l.failed(ctx, conn, method, err)
+}
+
+// failed says why a request failed, if it did.
+func (l *link) failed(ctx context.Context, conn *rpc.Conn, method string, err error) error {
 	switch {
 	case err == nil:
-		return raw, nil
+		return nil
 	case errors.Is(err, protocol.ErrTransportClosed):
 		conn.Close(transport.Reason{}, err)
-		return nil, &errBroken{err}
+		return &errBroken{err}
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	case errors.As(err, new(*protocol.Error)):
-		return nil, l.refusal(method, err)
+		return l.refusal(method, err)
 	case conn.Context().Err() != nil:
-		return nil, &errBroken{err}
+		return &errBroken{err}
 	}
-	return nil, err
+	return err
+}
+
+// tryOpening is try for a request that opens something at the server. It returns the number of
+// connections before the one that answers. When ctx ends before the answer, undo
+// is called as soon as the answer says that it is open: a server need not serve in
+// order what would close it.
+func (l *link) tryOpening(ctx context.Context, method string, params any, undo func(context.Context, *rpc.Conn)) (int, error) {
+	conn, epoch, err := l.current(ctx)
+	if err != nil {
+		return 0, err
+	}
+	await, err := conn.Begin(method, params)
+	if err != nil {
+		return 0, l.failed(ctx, conn, method, err)
+	}
+	answer := make(chan error, 1)
+	wait := func() {
+		_, err := await(l.env.ctx)
+		answer <- err
+	}
+	if !l.env.run(wait) {
+		return 0, l.env.Err()
+	}
+	select {
+	case err := <-answer:
+		return epoch, l.failed(ctx, conn, method, err)
+	case <-ctx.Done():
+	}
+	l.env.run(func() {
+		if <-answer != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(l.env.ctx, l.undoTimeout())
+		defer cancel()
+		undo(ctx, conn)
+	})
+	return 0, context.Cause(ctx)
+}
+
+// undoTimeout bounds how long something is tried that nobody waits for.
+func (l *link) undoTimeout() time.Duration {
+	return max(terminateTimeout, l.env.opts.RecoveryTimeout)
 }
 
 func (l *link) refusal(method string, err error) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"execserver/protocol"
+	"execserver/rpc"
 )
 
 // The methods about processes, over a link. Only signals are not repeated when
@@ -24,7 +25,9 @@ func (l *link) start(ctx context.Context, p *Process, s *startRequest) error {
 	}
 	epoch := l.currentEpoch()
 	for repeated := false; ; repeated = true {
-		_, err := l.try(ctx, protocol.MethodStart, s.Start)
+		_, err := l.tryOpening(ctx, protocol.MethodStart, s.Start, func(ctx context.Context, _ *rpc.Conn) {
+			_ = l.terminate(ctx, p.ID, 0) // again, for disown's may have come before the start
+		})
 		switch {
 		case errors.As(err, new(*errBroken)):
 			continue
@@ -50,7 +53,7 @@ func (l *link) exists(ctx context.Context, id string) bool {
 // disown ends a process whose start nobody waits for any more.
 func (l *link) disown(p *Process) {
 	l.env.run(func() {
-		ctx, cancel := context.WithTimeout(l.env.ctx, max(terminateTimeout, l.env.opts.RecoveryTimeout))
+		ctx, cancel := context.WithTimeout(l.env.ctx, l.undoTimeout())
 		defer cancel()
 		_ = l.terminate(ctx, p.ID, 0) // when that fails, the session's end will do it
 	})

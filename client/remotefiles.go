@@ -11,6 +11,7 @@ import (
 
 	"execserver/internal/base64"
 	"execserver/protocol"
+	"execserver/rpc"
 )
 
 // The methods about files, over a link.
@@ -160,9 +161,12 @@ func (h *handle) open(ctx context.Context) error {
 	if h.meta == nil {
 		params["mode"] = "replace"
 	}
+	closing := map[string]any{"handleId": h.id}
 	for {
-		h.epoch = h.link.currentEpoch()
-		_, err := h.link.try(ctx, methodOpen, params)
+		epoch, err := h.link.tryOpening(ctx, methodOpen, params, func(ctx context.Context, conn *rpc.Conn) {
+			_, _ = conn.Call(ctx, methodClose, closing) // or the handle goes with the connection
+		})
+		h.epoch = epoch
 		if !errors.As(err, new(*errBroken)) {
 			return err
 		}
@@ -234,7 +238,7 @@ func (h *handle) close(ctx context.Context) error {
 		return nil
 	}
 	_, err := h.link.try(ctx, methodClose, map[string]any{"handleId": id})
-	if errors.As(err, new(*errBroken)) {
+	if errors.As(err, new(*errBroken)) || isNotExist(err) && h.link.currentEpoch() != epoch {
 		return nil
 	}
 	return err
