@@ -54,7 +54,21 @@ func Open(ctx context.Context, path string, options ReadOptions) (*File, error) 
 	if err != nil {
 		return nil, err
 	}
-	limit := options.Limit
+	return limited(f, size, options.Limit)
+}
+
+// NewFile makes a File of a regular file that is open already, which it owns from
+// then on, with the limit of [ReadOptions].
+func NewFile(f *os.File, limit int64) (*File, error) {
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return nil, pathError("stat", f.Name(), err)
+	}
+	return limited(f, info.Size(), limit)
+}
+
+func limited(f *os.File, size, limit int64) (*File, error) {
 	switch {
 	case limit == 0:
 		limit = DefaultReadLimit
@@ -62,7 +76,7 @@ func Open(ctx context.Context, path string, options ReadOptions) (*File, error) 
 		limit = 1<<63 - 1
 	}
 	if size > limit {
-		f.Close()
+		_ = f.Close()
 		return nil, &TooLargeError{Limit: limit, Size: size}
 	}
 	return &File{f: f, size: size, limit: limit}, nil
@@ -81,6 +95,13 @@ func (f *File) Read(p []byte) (int, error) {
 		return 0, &TooLargeError{Limit: f.limit}
 	}
 	return n, f.readError(err)
+}
+
+// Rewind makes Read begin again.
+func (f *File) Rewind() error {
+	f.read = 0
+	_, err := f.f.Seek(0, io.SeekStart)
+	return pathError("seek in", f.f.Name(), err)
 }
 
 // ReadAt implements [io.ReaderAt]. It may be called concurrently.

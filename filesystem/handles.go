@@ -68,6 +68,12 @@ func OpenFile(_ context.Context, path string, mode HandleMode) (f *os.File, err 
 	return openReplacement(path)
 }
 
+// OpenNoFollow opens a regular file to read it, as Open does with [NoFollow].
+func OpenNoFollow(path string) (*os.File, error) {
+	f, _, err := openRegular(path, NoFollow)
+	return f, err
+}
+
 // Open opens a regular file under an id.
 func (h *Handles) Open(ctx context.Context, id, path string, mode HandleMode) error {
 	return h.OpenWith(ctx, id, path, mode, OpenFile)

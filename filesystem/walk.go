@@ -29,6 +29,10 @@ type WalkOptions struct {
 	// MaxPathBytes is how many bytes the paths of entries and errors may have
 	// together; 0 means no limit.
 	MaxPathBytes int
+	// Fits, if not nil, is asked before an entry or error is added to the result,
+	// with how many there are then and how many bytes their paths have. The walk
+	// is truncated when it says no.
+	Fits func(count, pathBytes int) bool
 
 	// FollowDirectorySymlinks enters links to directories, each real directory
 	// once. Without it such links are not even listed.
@@ -171,6 +175,11 @@ func (w *walker) next(ctx context.Context) error {
 // otherwise.
 func (w *walker) room(path string) bool {
 	if limit := w.options.MaxPathBytes; limit > 0 && w.pathBytes+len(path) > limit {
+		w.result.Truncated = true
+		return false
+	}
+	count := len(w.result.Entries) + len(w.result.Errors) + 1
+	if w.options.Fits != nil && !w.options.Fits(count, w.pathBytes+len(path)) {
 		w.result.Truncated = true
 		return false
 	}

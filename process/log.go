@@ -566,14 +566,19 @@ func (l *Log) IsClosed() bool {
 	return l.closedSeq > 0
 }
 
-// SizeAfter is about how many bytes a process/read after the number takes on the
-// wire.
-func (l *Log) SizeAfter(after uint64) int {
+// SizeAfter is about how many bytes the answer to a process/read takes on the
+// wire; see Read.
+func (l *Log) SizeAfter(after uint64, maxBytes *uint64) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	size := 512
+	size, output := 512, uint64(0)
 	for i := l.firstAfterLocked(after); i < len(l.chunks); i++ {
-		size += chunkCost + len(l.chunks[i].Data)/3*4 + 4
+		n := len(l.chunks[i].Data)
+		if maxBytes != nil && output > 0 && output+uint64(n) > *maxBytes {
+			break
+		}
+		output += uint64(n)
+		size += chunkCost + n/3*4 + 4
 	}
 	return size
 }

@@ -3,9 +3,9 @@ package protocol
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"execserver/internal/base64"
-	"execserver/internal/spare"
 )
 
 // Methods about files (PROTOCOL.md, "Files").
@@ -58,7 +58,7 @@ type ReadFileResult struct {
 
 // AppendJSON implements Appender.
 func (r ReadFileResult) AppendJSON(b []byte) []byte {
-	b = spare.Grow(b, base64.EncodedLen(len(r.Data))+64)
+	b = slices.Grow(b, base64.EncodedLen(len(r.Data))+64)
 	b = append(b, `{"dataBase64":"`...)
 	b = base64.AppendEncode(b, r.Data)
 	return append(b, `"}`...)

@@ -239,6 +239,15 @@ func AppendResponse(b []byte, id ID, result any) ([]byte, error) {
 	return appendTail(b, `,"result":`, result)
 }
 
+// BeginResponse begins the answer to the request id, with room for a result of n
+// bytes, which the caller appends, and then a closing brace.
+func BeginResponse(id ID, n int) []byte {
+	b := make([]byte, 0, n+len(id.text)+64)
+	b = append(b, `{"id":`...)
+	b = id.append(b)
+	return append(b, `,"result":`...)
+}
+
 // AppendErrorResponse appends the error that answers the request id.
 func AppendErrorResponse(b []byte, id ID, e *Error) []byte {
 	b = append(b, `{"error":`...)

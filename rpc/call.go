@@ -114,7 +114,7 @@ func (c *Conn) Begin(method string, params any) (await func(context.Context) (js
 		return nil, err
 	}
 	msg, err := protocol.AppendRequest(nil, id, method, params)
-	if err == nil && !c.out.put(msg, 0) {
+	if err == nil && !c.out.put(msg, nil) {
 		err = c.whyGone()
 	}
 	if err != nil {

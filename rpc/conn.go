@@ -56,9 +56,9 @@ type Source interface {
 type Options struct {
 	Log *slog.Logger // nil: discard
 
-	// MaxOutboundBytes bounds the replies that wait for the peer to read:
-	// beyond it large replies are not made and requests not read. Default
-	// 4 MiB.
+	// MaxOutboundBytes bounds the replies that wait for the peer to read, those
+	// that were reserved and all others, each: beyond it large replies are not
+	// made and requests not read. Default 4 MiB.
 	MaxOutboundBytes int64
 
 	// MaxPendingBytes and MaxPendingRequests bound the requests that are not
@@ -72,8 +72,8 @@ type Options struct {
 	// call begins. Hold must not block.
 	Hold func(calling bool) (room <-chan struct{})
 
-	// Patience is for how long a request keeps its place in the pool when others
-	// wait for one; default 1 s.
+	// Patience is for how long a request keeps its place in the pool, and its
+	// reservation, when others wait for one; default 1 s.
 	Patience time.Duration
 
 	// PingInterval is the time between two pings, default 15 s; ProbeTimeout
@@ -164,7 +164,7 @@ func New(stream transport.Conn, handler Handler, opts *Options) *Conn {
 	c.waits, c.endWaits = context.WithCancel(c.ctx)
 	c.pool = pool{conn: c, size: poolSize, maxOverdue: maxOverdue, patience: c.opts.Patience}
 	c.heavy = pool{conn: c, size: heavyPoolSize, maxOverdue: heavyMaxOverdue, patience: c.opts.Patience}
-	c.out.init(c.opts.MaxOutboundBytes, c.work.busy)
+	c.out.init(c.opts.MaxOutboundBytes, c.opts.Patience, c.work.busy)
 	c.work.init(c.opts.MaxPendingBytes, c.opts.MaxPendingRequests)
 	c.calls.init()
 	if pinger, ok := stream.(transport.Pinger); ok {
@@ -390,7 +390,7 @@ func (c *Conn) violate(err error) {
 
 // fail queues an error reply.
 func (c *Conn) fail(id protocol.ID, e *protocol.Error) {
-	c.out.put(protocol.AppendErrorResponse(nil, id, e), 0)
+	c.out.put(protocol.AppendErrorResponse(nil, id, e), nil)
 }
 
 // Notify queues a notification.
@@ -399,7 +399,7 @@ func (c *Conn) Notify(method string, params any) error {
 	if err != nil {
 		return err
 	}
-	if !c.out.put(msg, 0) {
+	if !c.out.put(msg, nil) {
 		return c.whyGone()
 	}
 	return nil
@@ -416,15 +416,16 @@ func (c *Conn) whyGone() error {
 // Publish queues a notification of about size bytes when there is room for it,
 // as [Request.Reserve] does for a reply. It fails when the connection ends.
 func (c *Conn) Publish(method string, params any, size int) error {
-	if err := c.out.reserve(int64(size)); err != nil {
+	reserved, err := c.out.room.reserve(int64(size))
+	if err != nil {
 		return err
 	}
 	msg, err := protocol.AppendNotification(nil, method, params)
 	if err != nil {
-		c.out.unreserve(int64(size))
+		c.out.room.giveBack(reserved)
 		return err
 	}
-	if !c.out.put(msg, int64(size)) {
+	if !c.out.put(msg, reserved) {
 		return c.whyGone()
 	}
 	return nil

@@ -4,8 +4,6 @@ import (
 	"runtime"
 	"sync"
 	"time"
-
-	"execserver/internal/spare"
 )
 
 // outbound is what waits to be written: replies and notifications that are
@@ -14,14 +12,14 @@ type outbound struct {
 	limit int64
 	busy  func() bool   // requests are being served
 	done  chan struct{} // closed when the writer has written all there will be
+	room  *room         // of large replies
 
 	mu       sync.Mutex
 	changed  sync.Cond // signalled for the writer, on mu
-	room     sync.Cond // broadcast when bytes or reserved shrink, on mu
+	written  sync.Cond // broadcast when loose shrinks, on mu
 	queue    []outgoing
 	bytes    int64         // of queue and of what the writer took from it
 	loose    int64         // of bytes, those that nobody reserved
-	reserved int64         // for replies that are being made
 	source   Source        // changed under both locks
 	sourceMu sync.Mutex    // held while the source is used; taken before mu
 	awake    bool          // the source may have something
@@ -31,35 +29,39 @@ type outbound struct {
 	quiet    chan struct{} // closed when everything is written; made on demand
 }
 
-// outgoing is one encoded message; loose when nobody reserved room for it.
+// outgoing is one encoded message. Its memory belongs to the queue, and then to
+// the writer.
 type outgoing struct {
-	text  []byte
-	loose bool
+	text     []byte
+	reserved *reservation // nil when nobody reserved room for it
 }
 
-func (o *outbound) init(limit int64, busy func() bool) {
+func (o *outbound) init(limit int64, patience time.Duration, busy func() bool) {
 	o.limit = limit
 	o.busy = busy
 	o.done = make(chan struct{})
+	o.room = newRoom(limit, patience)
 	o.changed.L = &o.mu
-	o.room.L = &o.mu
+	o.written.L = &o.mu
 }
 
 // put queues one message, which it owns from then on, and says whether the
-// connection still takes any. reserved is what reserve got for it, 0 for none.
-func (o *outbound) put(msg []byte, reserved int64) bool {
+// connection still takes any. reserved is the room that it was made in, nil for
+// none; the queue gives it back.
+func (o *outbound) put(msg []byte, reserved *reservation) bool {
+	if reserved != nil {
+		o.room.made(reserved, int64(len(msg)))
+	}
+	m := outgoing{msg, reserved}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if reserved > 0 {
-		o.reserved -= reserved
-		o.room.Broadcast()
-	}
 	if o.finished || o.unread {
+		o.room.drop(m)
 		return false
 	}
-	o.queue = append(o.queue, outgoing{msg, reserved == 0})
+	o.queue = append(o.queue, m)
 	o.bytes += int64(len(msg))
-	if reserved == 0 {
+	if reserved == nil {
 		o.loose += int64(len(msg))
 	}
 	o.changed.Signal()
@@ -73,7 +75,7 @@ func (o *outbound) admit() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !o.finished && !o.unread && o.loose > o.limit {
-		o.room.Wait()
+		o.written.Wait()
 	}
 }
 
@@ -91,8 +93,9 @@ func (o *outbound) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.finished = true
+	o.room.close()
 	o.changed.Signal()
-	o.room.Broadcast()
+	o.written.Broadcast()
 }
 
 func (o *outbound) setSource(source Source) {
@@ -154,17 +157,20 @@ func (o *outbound) takeQueued(batch []outgoing) (messages []outgoing) {
 	return messages
 }
 
-// written gives back the room of messages.
-func (o *outbound) written(messages []outgoing) {
+// sent gives back the room of messages that are written.
+func (o *outbound) sent(messages []outgoing) {
+	for _, m := range messages {
+		o.room.drop(m)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, msg := range messages {
-		o.bytes -= int64(len(msg.text))
-		if msg.loose {
-			o.loose -= int64(len(msg.text))
+	for _, m := range messages {
+		o.bytes -= int64(len(m.text))
+		if m.reserved == nil {
+			o.loose -= int64(len(m.text))
 		}
 	}
-	o.room.Broadcast()
+	o.written.Broadcast()
 	if o.bytes == 0 {
 		o.quietLocked()
 	}
@@ -176,7 +182,8 @@ func (o *outbound) abandon() {
 	defer o.mu.Unlock()
 	o.unread = true
 	o.queue = nil
-	o.room.Broadcast()
+	o.room.close()
+	o.written.Broadcast()
 	o.quietLocked()
 }
 
@@ -205,28 +212,6 @@ func (o *outbound) quietLocked() {
 		close(o.quiet)
 		o.quiet = nil
 	}
-}
-
-// reserve waits until a reply of n bytes fits, or is alone.
-func (o *outbound) reserve(n int64) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for o.bytes+o.reserved > 0 && o.bytes+o.reserved+n > o.limit {
-		if o.finished || o.unread {
-			return ErrPeerClosed
-		}
-		o.room.Wait()
-	}
-	o.reserved += n
-	return nil
-}
-
-// unreserve gives back what reserve took.
-func (o *outbound) unreserve(n int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.reserved -= n
-	o.room.Broadcast()
 }
 
 // acknowledged tells the source what the peer has.
@@ -316,10 +301,7 @@ func (c *Conn) writeAll(messages []outgoing) bool {
 		if !c.write(texts) {
 			return false
 		}
-		c.out.written(messages[:n])
-		for _, text := range texts {
-			spare.Put(text)
-		}
+		c.out.sent(messages[:n])
 		clear(texts)
 		clear(messages[:n])
 		messages = messages[n:]

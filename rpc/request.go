@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"execserver/internal/spare"
 	"execserver/protocol"
 )
 
@@ -21,7 +20,7 @@ type Request struct {
 	conn     *Conn
 	buf      *buffer
 	size     int64 // of the message
-	reserved int64
+	reserved *reservation
 	waiting  atomic.Bool // in Reserve
 	answered atomic.Bool
 }
@@ -75,22 +74,45 @@ func (r *Request) Queue(key string, urgent, quick bool, f func(*Lane)) {
 }
 
 // Reserve waits until a reply of about n bytes may be made without more waiting
-// for the peer than the connection allows. It fails when the connection ends.
+// for the peer than the connection allows; n bytes of memory may be filled then.
+// Reservations are granted in order of arrival. One that the request has already
+// is given back first: nobody waits while holding. It fails when the connection
+// ends.
 func (r *Request) Reserve(n int) error {
-	r.waiting.Store(true)
-	err := r.conn.out.reserve(int64(n))
-	r.waiting.Store(false)
-	if err != nil {
-		return err
+	if r.reserved != nil {
+		r.conn.out.room.giveBack(r.reserved)
+		r.reserved = nil
 	}
-	r.reserved += int64(n)
-	return nil
+	r.waiting.Store(true)
+	defer r.waiting.Store(false)
+	reserved, err := r.conn.out.room.reserve(int64(n))
+	r.reserved = reserved
+	return err
 }
 
+// Grow makes the request's reservation one of n bytes if that needs no waiting,
+// and reports whether it did. Otherwise the request has to give up what it has
+// made, and to reserve anew.
+func (r *Request) Grow(n int) bool { return r.conn.out.room.grow(r.reserved, int64(n)) }
+
+// Encoded is the answer to a request, begun by [Request.Begin].
+type Encoded []byte
+
+// Begin begins an answer with room for a result of n bytes. The caller appends
+// the result as JSON and passes the answer on to Reply.
+func (r *Request) Begin(n int) Encoded { return protocol.BeginResponse(r.ID, n) }
+
 // Reply answers the request. A result that is a protocol.Appender encodes
-// itself.
+// itself; one that is Encoded is encoded already, and its memory passes to the
+// connection.
 func (r *Request) Reply(result any) {
-	msg, err := protocol.AppendResponse(nil, r.ID, result)
+	var msg []byte
+	var err error
+	if encoded, ok := result.(Encoded); ok {
+		msg = append(encoded, '}')
+	} else {
+		msg, err = protocol.AppendResponse(nil, r.ID, result)
+	}
 	if err == nil && len(msg) > protocol.MaxAnswerBytes {
 		err = protocol.Errorf(protocol.CodeInvalidRequest,
 			"the answer to %s is %d bytes long, the limit is %d; ask for less", r.Method, len(msg), protocol.MaxAnswerBytes)
@@ -120,7 +142,9 @@ func (r *Request) send(msg []byte) {
 // Drop ends a request without an answer, its connection being gone.
 func (r *Request) Drop() {
 	if !r.answered.Swap(true) {
-		r.conn.out.unreserve(r.reserved)
+		if r.reserved != nil {
+			r.conn.out.room.giveBack(r.reserved)
+		}
 		r.release()
 	}
 }
@@ -252,7 +276,6 @@ func (p *bufferPool) get() *buffer {
 
 func (p *bufferPool) put(b *buffer) {
 	if cap(b.b) > keepBytes {
-		spare.Put(b.b)
 		b.b = nil
 	}
 	p.pool.Put(b)

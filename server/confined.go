@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"execserver/filesystem"
 	"execserver/internal/sandbox"
@@ -14,9 +15,19 @@ import (
 	"execserver/rpc"
 )
 
-// maxConfined bounds the helpers in sandboxes that run at the same time for all
-// connections; each is a process.
-const maxConfined = 32
+// Bounds of the helpers in sandboxes that run at the same time, each of which is a
+// process: of one connection, and of all. Where the file system does not answer,
+// neither does a helper; who waits for another one's place does so for
+// confinedPatience.
+const (
+	maxConfinedShare = 8
+	maxConfined      = 256
+	confinedPatience = 5 * time.Second
+)
+
+// smallAnswerBytes is more than the answer to any request about a single file
+// takes, but for its content.
+const smallAnswerBytes = 64 << 10
 
 // noSandbox refuses what asks for a sandbox of a program without any.
 var noSandbox = sandbox.UnavailableError{Reason: "this program has none; run the client without one " +
@@ -78,12 +89,8 @@ func confinement(method string, raw json.RawMessage) (*protocol.Sandbox, error) 
 
 // serveConfined has a helper in a sandbox serve a request about files.
 func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, paths []string) {
-	call := func() (any, error) {
-		answer, err := c.server.callConfined(r.Context(), policy, r.Method, r.Params)
-		if err != nil {
-			return nil, err
-		}
-		return answer, c.reserve(r, len(answer))
+	call := func(limit int) (any, error) {
+		return c.callConfined(r.Context(), policy, r.Method, r.Params, limit)
 	}
 	switch {
 	case r.Method == protocol.MethodWatch:
@@ -100,18 +107,48 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 			return
 		}
 		c.openWith(r, p, paths[0], func(ctx context.Context, path string, mode filesystem.HandleMode) (*os.File, error) {
-			return c.server.openConfined(ctx, policy, path, mode)
+			if mode == filesystem.HandleReplace {
+				return c.openConfined(ctx, policy, path, openReplace)
+			}
+			return c.openConfined(ctx, policy, path, openRead)
 		})
-	case listing[r.Method]:
-		c.list(r, call)
+	case r.Method == protocol.MethodReadFile:
+		p, err := protocol.DecodeFile(r.Params)
+		if err != nil {
+			r.Fail(err)
+			return
+		}
+		mode := openReadNoFollow
+		if p.FollowSymlinks {
+			mode = openRead
+		}
+		c.readOpened(r, func(ctx context.Context) (*filesystem.File, error) {
+			f, err := c.openConfined(ctx, policy, paths[0], mode)
+			if err != nil {
+				return nil, err
+			}
+			return filesystem.NewFile(f, 0)
+		})
+	case listing[r.Method]: // how long the answer is, nobody knows before
+		c.list(r, func(fits func(int) bool) (any, error) {
+			if !fits(protocol.MaxAnswerBytes) {
+				return nil, nil
+			}
+			return call(protocol.MaxAnswerBytes)
+		})
 	case looking[r.Method]:
-		c.look(r, call)
+		c.look(r, func() (any, error) {
+			if err := c.reserve(r, smallAnswerBytes); err != nil {
+				return nil, err
+			}
+			return call(smallAnswerBytes)
+		})
 	default:
 		c.changes.submit(paths, func(x *change) {
 			r.Go(func() {
 				defer c.changes.done(x)
 				defer c.server.inPlace.begin()() // as far as one can tell from outside
-				c.operate(r, call)
+				c.operate(r, func() (any, error) { return call(smallAnswerBytes) })
 			})
 		})
 	}
@@ -133,7 +170,7 @@ func (c *connection) discoverConfined(ctx context.Context, root protocol.Discove
 		var answer rawAnswer
 		root.Sandbox = nil
 		if params, err = json.Marshal(protocol.DiscoverRoots{Roots: []protocol.DiscoverRoot{root}}); err == nil {
-			answer, err = c.server.callConfined(ctx, policy, protocol.MethodDiscoverRoots, params)
+			answer, err = c.callConfined(ctx, policy, protocol.MethodDiscoverRoots, params, protocol.MaxAnswerBytes)
 		}
 		if err == nil {
 			err = json.Unmarshal(answer, &found)
@@ -152,28 +189,49 @@ func (c *connection) discoverConfined(ctx context.Context, root protocol.Discove
 	return &found.Roots[0]
 }
 
-// confine prepares the sandbox of a request about files.
-func (s *Server) confine(ctx context.Context, policy *protocol.Sandbox) (*sandbox.Confinement, error) {
+// confine prepares the sandbox of a request about files, when there is a place
+// for its helper: among those of the connection, and then among all.
+func (c *connection) confine(ctx context.Context, policy *protocol.Sandbox) (*sandbox.Confinement, error) {
+	s := c.server
 	if s.opts.Sandbox == nil {
 		return nil, protocol.Errorf(protocol.CodeInternal, "%s", &noSandbox)
 	}
-	select {
-	case s.confined <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := takePlace(ctx, c.confined, "this connection"); err != nil {
+		return nil, err
+	}
+	if err := takePlace(ctx, s.confined, "the server"); err != nil {
+		<-c.confined
+		return nil, err
 	}
 	confinement, err := s.opts.Sandbox.Confine(policy, sandbox.Context{TmpDir: os.Getenv("TMPDIR")})
 	if err != nil {
 		<-s.confined
+		<-c.confined
 		return nil, protocol.Errorf(protocol.CodeInternal, "%s", err)
 	}
 	return confinement, nil
 }
 
-// release gives back what confine has made.
-func (s *Server) release(confinement *sandbox.Confinement) {
+// takePlace waits for one of the places of whose helpers, in order of arrival.
+func takePlace(ctx context.Context, places chan struct{}, whose string) error {
+	patience := time.NewTimer(confinedPatience)
+	defer patience.Stop()
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-patience.C:
+		return protocol.Errorf(protocol.CodeInternal, "%s has its limit of %d file operations in sandboxes under way, "+
+			"and none has ended for %v; perhaps a file system does not answer", whose, cap(places), confinedPatience)
+	}
+}
+
+// unconfine gives back what confine has made.
+func (c *connection) unconfine(confinement *sandbox.Confinement) {
 	confinement.Release()
-	<-s.confined
+	<-c.server.confined
+	<-c.confined
 }
 
 // rawAnswer is the answer of a helper, encoded already.

@@ -38,10 +38,11 @@ type connection struct {
 	asks      protocol.ClientCapabilities // set before the session knows the connection
 	observing bool                        // it does not own its session
 
-	changes changes
-	handles filesystem.Handles
-	opening opening
-	missing *filesystem.MissingWatch
+	confined chan struct{} // a place for each of its helpers in a sandbox
+	changes  changes
+	handles  filesystem.Handles
+	opening  opening
+	missing  *filesystem.MissingWatch
 
 	mu       sync.Mutex
 	session  *session.Session
@@ -57,6 +58,7 @@ const drainTimeout = 10 * time.Second
 // newConnection makes what serves a stream.
 func newConnection(s *Server, stream transport.Conn, resumable bool) *connection {
 	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), resumable: resumable}
+	c.confined = make(chan struct{}, maxConfinedShare)
 	c.handles.Durable = s.opts.DurableWrites
 	c.missing = filesystem.NewMissingWatch(c.missingChanged)
 	c.rpc = rpc.New(stream, c, &rpc.Options{

@@ -39,7 +39,10 @@ var pluginManifests = []string{
 
 // discoverRoots serves capabilityRoots/discoverV1.
 func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRoots) {
-	c.list(r, func() (any, error) {
+	c.list(r, func(fits func(int) bool) (any, error) {
+		if !fits(2 * maxDiscoveredBytes) {
+			return nil, nil
+		}
 		d := discovery{ctx: r.Context(), room: maxDiscoveredBytes}
 		result := protocol.DiscoveredRoots{Roots: make([]protocol.DiscoveredRoot, len(p.Roots))}
 		for i, root := range p.Roots {
@@ -52,7 +55,7 @@ func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRoots) {
 				return nil, r.Context().Err()
 			}
 		}
-		return result, c.reserve(r, 2*(maxDiscoveredBytes-d.room)+64)
+		return result, nil
 	})
 }
 

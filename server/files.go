@@ -4,15 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
 	"execserver/filesystem"
-	"execserver/internal/base64"
 	"execserver/internal/errno"
-	"execserver/internal/spare"
 	"execserver/protocol"
 	"execserver/rpc"
 )
@@ -28,6 +25,8 @@ const (
 	maxListingBytes  = 48 << 20                // of an encoded answer
 	maxListingValues = protocol.MaxValues - 16 // JSON values in it
 	maxWalkPathBytes = 16 << 20                // before they are escaped, which at most triples them
+
+	firstListingBytes = 64 << 10 // that are reserved before it is known how long the answer is
 )
 
 // native makes host paths of those in a request. It reports false when the
@@ -64,9 +63,13 @@ func (c *connection) look(r *rpc.Request, do func() (any, error)) {
 }
 
 // list is look for a request whose answer may be as large as clients take, and
-// is not known before.
-func (c *connection) list(r *rpc.Request, do func() (any, error)) {
-	r.HeavyPool(func() { c.operate(r, do) })
+// is not known before. do may be called several times; see reserveInSteps.
+func (c *connection) list(r *rpc.Request, do func(fits func(bytes int) bool) (any, error)) {
+	r.HeavyPool(func() {
+		c.operate(r, func() (any, error) {
+			return c.reserveInSteps(r, firstListingBytes, do)
+		})
+	})
 }
 
 // change serves a request that changes something at these paths, in order.
@@ -106,6 +109,31 @@ func (c *connection) reserve(r *rpc.Request, n int) error {
 	c.server.operations.Add(-1)
 	defer c.server.operations.Add(1)
 	return r.Reserve(n)
+}
+
+// reserveInSteps reserves for an answer whose size is not known before, first n
+// bytes. do makes the answer, and calls fits with the size in bytes that it is
+// about to have. Where there is no room for more, fits returns false; do must
+// then return, what it has made is dropped, and do is called again when there is
+// twice the room. Nothing waits while it holds memory.
+func (c *connection) reserveInSteps(r *rpc.Request, n int, do func(fits func(bytes int) bool) (any, error)) (any, error) {
+	for {
+		if err := c.reserve(r, n); err != nil {
+			return nil, err
+		}
+		short := false
+		answer, err := do(func(bytes int) bool {
+			if bytes <= n {
+				return true
+			}
+			n = 2 * bytes
+			short = !r.Grow(n)
+			return !short
+		})
+		if err != nil || !short {
+			return answer, err
+		}
+	}
 }
 
 // fileError gives an error of the file system its code and text on the wire
@@ -162,70 +190,15 @@ func (c *connection) getMetadata(r *rpc.Request, p protocol.File) {
 	})
 }
 
-// readFile serves fs/readFile.
-func (c *connection) readFile(r *rpc.Request, p protocol.File) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
-	c.look(r, func() (any, error) {
-		f, err := filesystem.Open(r.Context(), paths[0], filesystem.ReadOptions{Links: links(p.FollowSymlinks)})
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		if err := c.reserve(r, base64.EncodedLen(int(f.Size()))+64); err != nil {
-			return nil, err
-		}
-		data, err := readAll(r, f)
-		if err != nil {
-			return nil, err
-		}
-		if more := len(data) - int(f.Size()); more > 0 { // as in /proc
-			if err := c.reserve(r, base64.EncodedLen(more)); err != nil {
-				return nil, err
-			}
-		}
-		return readAnswer{protocol.ReadFileResult{Data: data}}, nil
-	})
-}
-
-// readAnswer gives back the memory of the content once that is encoded.
-type readAnswer struct{ protocol.ReadFileResult }
-
-func (a readAnswer) AppendJSON(b []byte) []byte {
-	defer spare.Put(a.Data)
-	return a.ReadFileResult.AppendJSON(b)
-}
-
-// readBytes is how much of a file is read between two looks at the context.
-const readBytes = 4 << 20
-
-func readAll(r *rpc.Request, f *filesystem.File) ([]byte, error) {
-	data := spare.Get(int(f.Size()) + 512)
-	for r.Context().Err() == nil {
-		data = spare.Grow(data, 1)
-		n, err := f.Read(data[len(data):min(cap(data), len(data)+readBytes)])
-		data = data[:len(data)+n]
-		if err == io.EOF {
-			return data, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return nil, r.Context().Err()
-}
-
 // readDirectory serves fs/readDirectory.
 func (c *connection) readDirectory(r *rpc.Request, p protocol.File) {
 	paths, ok := c.native(r, p.Sandbox, p.Path)
 	if !ok {
 		return
 	}
-	c.list(r, func() (any, error) {
+	c.list(r, func(fits func(int) bool) (any, error) {
 		result := protocol.ReadDirectoryResult{Entries: []protocol.DirectoryEntry{}}
-		bytes, values := 0, 0
+		bytes, values := 64, 0
 		err := filesystem.ReadDirectory(r.Context(), paths[0], func(e filesystem.DirEntry) bool {
 			entry := protocol.DirectoryEntry{FileName: e.Name, IsDirectory: e.IsDirectory, IsFile: e.IsFile}
 			if !utf8.ValidString(e.Name) {
@@ -238,13 +211,13 @@ func (c *connection) readDirectory(r *rpc.Request, p protocol.File) {
 				result.Truncated = true
 				return false
 			}
+			if !fits(bytes) {
+				return false
+			}
 			result.Entries = append(result.Entries, entry)
 			return true
 		})
-		if err != nil {
-			return nil, err
-		}
-		return result, c.reserve(r, bytes+64)
+		return result, err
 	})
 }
 
@@ -254,12 +227,13 @@ func (c *connection) walk(r *rpc.Request, p protocol.Walk) {
 	if !ok {
 		return
 	}
-	c.list(r, func() (any, error) {
+	c.list(r, func(fits func(int) bool) (any, error) {
 		found, err := filesystem.Walk(r.Context(), paths[0], filesystem.WalkOptions{
 			MaxDepth:                clampInt(p.Options.MaxDepth),
 			MaxDirectories:          clampInt(p.Options.MaxDirectories),
 			MaxEntries:              clampInt(p.Options.MaxEntries),
 			MaxPathBytes:            maxWalkPathBytes,
+			Fits:                    func(count, pathBytes int) bool { return fits(64 + 64*count + 2*pathBytes) },
 			FollowDirectorySymlinks: p.Options.FollowDirectorySymlinks,
 			PruneHiddenDirectories:  p.Options.PruneHiddenDirectories,
 		})
@@ -280,7 +254,7 @@ func (c *connection) walk(r *rpc.Request, p protocol.Walk) {
 		for i, e := range found.Errors {
 			result.Errors[i] = protocol.WalkError{Path: p.Path.WithNative(e.Path), Message: errno.Text(e.Err)}
 		}
-		return result, c.reserve(r, result.EncodedLen())
+		return result, nil
 	})
 }
 

@@ -43,6 +43,7 @@ type fileClient struct {
 	changed chan struct{}      // closed when there is another one
 
 	reading sync.Mutex // held while nothing is to be read
+	writing sync.Mutex // held while a request is written
 }
 
 // answer is an answer of the server, and how many notifications came before it.
@@ -61,6 +62,12 @@ func connectFiles(t testing.TB, srv *server.Server) *fileClient {
 func resumeFiles(t testing.TB, srv *server.Server, session *string) *fileClient {
 	t.Helper()
 	near, far := transport.Pipe(0)
+	return connectOver(t, srv, near, far, session)
+}
+
+// connectOver is resumeFiles over a given connection.
+func connectOver(t testing.TB, srv *server.Server, near, far transport.Conn, session *string) *fileClient {
+	t.Helper()
 	p := &fileClient{
 		t: t, conn: near, served: make(chan error, 1),
 		waiting: make(map[protocol.ID]chan answer), changed: make(chan struct{}),
@@ -170,7 +177,9 @@ func (p *fileClient) send(method string, params any) <-chan answer {
 	p.mu.Unlock()
 	text, err := protocol.AppendRequest(nil, id, method, params)
 	if err == nil {
+		p.writing.Lock()
 		err = p.conn.Write(text)
+		p.writing.Unlock()
 	}
 	if err != nil {
 		p.t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,6 +32,13 @@ import (
 const (
 	helperArgument = "@sandbox-files"
 	openArgument   = "@sandbox-open"
+)
+
+// How a helper opens a file.
+const (
+	openRead         = "read"
+	openReadNoFollow = "readNoFollow"
+	openReplace      = "replace"
 )
 
 // maxOpenedBytes is the largest answer to openArgument.
@@ -58,12 +66,17 @@ func serveInside() {
 // openInside opens a file for the server outside. What goes back is the
 // descriptor, or an error.
 func openInside(path, mode string) {
-	handleMode := filesystem.HandleRead
-	if mode == string(protocol.OpenReplace) {
-		handleMode = filesystem.HandleReplace
+	var file *os.File
+	var err error
+	switch ctx := context.Background(); mode {
+	case openReplace:
+		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleReplace)
+	case openReadNoFollow:
+		file, err = filesystem.OpenNoFollow(path)
+	default:
+		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleRead)
 	}
 	message, rights := []byte("{}"), []byte(nil)
-	file, err := filesystem.OpenFile(context.Background(), path, handleMode)
 	if err == nil {
 		rights = unix.UnixRights(int(file.Fd()))
 	} else if message, err = json.Marshal(protocol.AsError(fileError(err))); err != nil {
@@ -78,12 +91,12 @@ const helperGrace = time.Minute
 
 // runHelper runs a helper and calls talk with our end of its socket. When the
 // context ends, the helper sees the end of its input, and is killed after grace.
-func (s *Server) runHelper(ctx context.Context, policy *protocol.Sandbox, grace time.Duration, talk func(*os.File) error, args ...string) error {
-	confinement, err := s.confine(ctx, policy)
+func (c *connection) runHelper(ctx context.Context, policy *protocol.Sandbox, grace time.Duration, talk func(*os.File) error, args ...string) error {
+	confinement, err := c.confine(ctx, policy)
 	if err != nil {
 		return err
 	}
-	defer s.release(confinement)
+	defer c.unconfine(confinement)
 	pair, err := sys.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("make the helper's socket", err)
@@ -134,19 +147,22 @@ func endInput(socket *os.File) {
 	}
 }
 
+// helperEnvelopeBytes is more than what a helper sends beside its answer.
+const helperEnvelopeBytes = 64 << 10
+
 var errHelperEnded = errors.New("the helper in the sandbox has ended without an answer")
 
-// callConfined has a helper serve a request.
-func (s *Server) callConfined(ctx context.Context, policy *protocol.Sandbox, method string, params json.RawMessage) (rawAnswer, error) {
-	var answer struct {
-		Result json.RawMessage
-		Error  *protocol.Error
-	}
+// callConfined has a helper serve a request. Its answer has at most limit bytes,
+// which the caller has reserved. params are not used any more when callConfined
+// has returned.
+func (c *connection) callConfined(ctx context.Context, policy *protocol.Sandbox, method string, params json.RawMessage, limit int) (rawAnswer, error) {
+	var answer protocol.Message
 	if bytes.IndexByte(params, '\n') >= 0 { // outside of strings, as JSON has it; the helper's messages are lines
 		params = bytes.ReplaceAll(params, []byte("\n"), []byte(" "))
 	}
+	var writing sync.WaitGroup
 	talk := func(socket *os.File) error {
-		go func() { // ends with the socket
+		writing.Go(func() { // ends with the socket
 			request := fmt.Sprintf(`{"id":0,"method":"initialize","params":{"clientName":"sandbox"}}`+"\n"+
 				`{"method":"initialized"}`+"\n"+`{"id":1,"method":%q,"params":`, method)
 			for _, part := range [][]byte{[]byte(request), params, []byte("}\n")} {
@@ -154,14 +170,14 @@ func (s *Server) callConfined(ctx context.Context, policy *protocol.Sandbox, met
 					return
 				}
 			}
-		}()
-		lines := bufio.NewReader(io.LimitReader(socket, 2*protocol.MaxAnswerBytes))
+		})
+		lines := bufio.NewReader(io.LimitReader(socket, int64(limit)+helperEnvelopeBytes))
 		for range 2 { // the first answers initialize
 			line, err := lines.ReadBytes('\n')
 			if err != nil {
 				return errHelperEnded
 			}
-			if err := json.Unmarshal(line, &answer); err != nil {
+			if answer, err = protocol.ParseMessage(line); err != nil {
 				return fmt.Errorf("the helper's answer cannot be understood: %w", err)
 			}
 		}
@@ -171,7 +187,9 @@ func (s *Server) callConfined(ctx context.Context, policy *protocol.Sandbox, met
 	if looking[method] {
 		grace = 0
 	}
-	if err := s.runHelper(ctx, policy, grace, talk, helperArgument); err != nil {
+	err := c.runHelper(ctx, policy, grace, talk, helperArgument)
+	writing.Wait() // params are the request's
+	if err != nil {
 		return nil, err
 	}
 	if answer.Error != nil {
@@ -180,12 +198,9 @@ func (s *Server) callConfined(ctx context.Context, policy *protocol.Sandbox, met
 	return rawAnswer(answer.Result), nil
 }
 
-// openConfined has a helper open a file.
-func (s *Server) openConfined(ctx context.Context, policy *protocol.Sandbox, path string, mode filesystem.HandleMode) (*os.File, error) {
-	name := protocol.OpenRead
-	if mode == filesystem.HandleReplace {
-		name = protocol.OpenReplace
-	}
+// openConfined has a helper open a file: openRead, openReadNoFollow or
+// openReplace.
+func (c *connection) openConfined(ctx context.Context, policy *protocol.Sandbox, path, mode string) (*os.File, error) {
 	var file *os.File
 	talk := func(socket *os.File) error {
 		message, fd, err := sandbox.Receive(socket, maxOpenedBytes, syscall.RawConn.Read)
@@ -202,6 +217,6 @@ func (s *Server) openConfined(ctx context.Context, policy *protocol.Sandbox, pat
 		}
 		return &refused
 	}
-	err := s.runHelper(ctx, policy, 0, talk, openArgument, path, string(name))
+	err := c.runHelper(ctx, policy, 0, talk, openArgument, path, mode)
 	return file, err
 }

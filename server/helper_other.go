@@ -7,25 +7,27 @@ import (
 	"encoding/json"
 	"os"
 
-	"execserver/filesystem"
 	"execserver/protocol"
 )
 
+// How openConfined opens a file.
+const openRead, openReadNoFollow, openReplace = "", "", ""
+
 // callConfined refuses: there are no sandboxes here.
-func (s *Server) callConfined(ctx context.Context, policy *protocol.Sandbox, _ string, _ json.RawMessage) (rawAnswer, error) {
-	return nil, s.refuseConfined(ctx, policy)
+func (c *connection) callConfined(ctx context.Context, policy *protocol.Sandbox, _ string, _ json.RawMessage, _ int) (rawAnswer, error) {
+	return nil, c.refuseConfined(ctx, policy)
 }
 
 // openConfined refuses.
-func (s *Server) openConfined(ctx context.Context, policy *protocol.Sandbox, _ string, _ filesystem.HandleMode) (*os.File, error) {
-	return nil, s.refuseConfined(ctx, policy)
+func (c *connection) openConfined(ctx context.Context, policy *protocol.Sandbox, _, _ string) (*os.File, error) {
+	return nil, c.refuseConfined(ctx, policy)
 }
 
-func (s *Server) refuseConfined(ctx context.Context, policy *protocol.Sandbox) error {
-	confinement, err := s.confine(ctx, policy)
+func (c *connection) refuseConfined(ctx context.Context, policy *protocol.Sandbox) error {
+	confinement, err := c.confine(ctx, policy)
 	if err != nil {
 		return err
 	}
-	s.release(confinement)
+	c.unconfine(confinement)
 	return protocol.Errorf(protocol.CodeInternal, "%s", &noSandbox)
 }

@@ -46,11 +46,10 @@ func (c *connection) snapshot(r *rpc.Request, p protocol.Snapshot) {
 // listProcesses serves process/list.
 func (c *connection) listProcesses(r *rpc.Request, _ struct{}) {
 	r.Go(func() {
-		result := c.session.List()
-		if err := r.Reserve(result.EncodedLen()); err != nil {
+		if err := r.Reserve(c.session.ListSize()); err != nil {
 			r.Fail(err)
 			return
 		}
-		r.Reply(result)
+		r.Reply(c.session.List())
 	})
 }

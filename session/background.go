@@ -36,7 +36,7 @@ func (s *Session) ReadBackground(ctx context.Context, p protocol.Read, wait time
 		cancel()
 	}
 	if background := e.proc.Log.Background(); background != nil {
-		if err := reserve(background.SizeAfter(after)); err != nil {
+		if err := reserveRead(background, after, p.MaxBytes, reserve); err != nil {
 			return nil, err
 		}
 	}

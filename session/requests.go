@@ -40,6 +40,18 @@ func (s *Session) Snapshot(p protocol.Snapshot, reserve func(bytes int) error) (
 	return e.proc.Snapshot(p.MaxBytes), nil
 }
 
+// listedBytes is about how many bytes a process takes in the answer to
+// process/list, with a long command line.
+const listedBytes = 2 << 10
+
+// ListSize is about how many bytes List takes on the wire at most.
+func (s *Session) ListSize() int {
+	s.mu.Lock()
+	n := len(s.entries)
+	s.mu.Unlock()
+	return listedBytes * (n + len(s.background()) + 1)
+}
+
 // List serves process/list: the processes that are started, in the order of
 // their starts, and what closed ones have left running.
 func (s *Session) List() protocol.ListResult {

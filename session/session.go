@@ -274,10 +274,25 @@ func (s *Session) Peek(ctx context.Context, p protocol.Read, wait time.Duration,
 		log.Wait(waitCtx, after)
 		cancel()
 	}
-	if err := reserve(log.SizeAfter(after)); err != nil {
+	if err := reserveRead(log, after, p.MaxBytes, reserve); err != nil {
 		return nil, err
 	}
 	return log.Read(after, p.MaxBytes), nil
+}
+
+// reserveRead reserves for what Read has to tell of a log, which may be written
+// while this waits.
+func reserveRead(log *process.Log, after uint64, maxBytes *uint64, reserve func(bytes int) error) error {
+	for size := log.SizeAfter(after, maxBytes); ; {
+		if err := reserve(size); err != nil {
+			return err
+		}
+		now := log.SizeAfter(after, maxBytes)
+		if now <= 2*size {
+			return nil
+		}
+		size = now
+	}
 }
 
 // notePoll tells a client that takes its output by polling from one that reads

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -64,7 +65,20 @@ func removeStale(path string) error {
 
 // NewUnix makes the Conn of an accepted connection: lines, as on stdio.
 func NewUnix(conn net.Conn, limit int64) *Lines {
-	return NewLines(messageFrom+"unix socket", conn, conn, conn.Close, limit)
+	return NewLines(messageFrom+"unix socket", unixReader{conn}, conn, conn.Close, limit)
+}
+
+// unixReader reads from a unix socket. When the peer closes it and has not read
+// everything, the system says "connection reset" instead of the end of the stream,
+// after all that the peer has written.
+type unixReader struct{ conn net.Conn }
+
+func (r unixReader) Read(b []byte) (int, error) {
+	n, err := r.conn.Read(b)
+	if errors.Is(err, syscall.ECONNRESET) {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // NewStdio makes the Conn of a server that a client started as its child. Close
