@@ -327,6 +327,7 @@ func (o *options) serve(log *slog.Logger) error {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	ignoreBrokenPipes()
+	catchIgnored() // the rest
 	ended := make(chan error, 1)
 	if err := start(srv, log, where, *o, ended); err != nil {
 		return err

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A server that was started with signals ignored, as by nohup, ignores them itself,
+// but what it starts does not.
+func TestIgnoredSignals(t *testing.T) {
+	for _, keeper := range []string{"on", "off"} {
+		t.Run("keeper="+keeper, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "es")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			command := exec.Command("/bin/sh", "-c", `trap "" HUP INT QUIT PIPE USR1 TSTP ALRM; exec exec-server "$@"`, "sh",
+				"--listen=unix://"+filepath.Join(dir, "s"), "--keeper="+keeper)
+			program, err := launch(command, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(program.kill)
+			p := &ownedProgram{program, t}
+			c := p.connect()
+			for _, tty := range []bool{false, true} {
+				id := "status"
+				start := shellSpec(id, "while read -r name value; do [ $name = SigIgn: ] && echo $value; done < /proc/self/status")
+				if start["tty"] = tty; tty {
+					id = "terminal"
+					start["processId"] = id
+				}
+				c.start(start)
+				c.closed(id)
+				if got := strings.TrimSpace(c.eventsOf(id).output.String()); got != "0000000000000000" {
+					t.Errorf("tty=%v: a process ignores the signals of the mask %s", tty, got)
+				}
+			}
+			_ = p.command.Process.Signal(syscall.SIGHUP)
+			c.start(spec("idle", "idle")) // the server is there
+			c.call("process/signal", params{"processId": "idle", "signal": "SIGHUP"}, nil)
+			if e := c.exited("idle").Params; e.Signal != "SIGHUP" {
+				t.Errorf("a process that got SIGHUP exited with %+v", e)
+			}
+			if err := p.signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			p.exits(t, 0)
+		})
+	}
+}

@@ -1,0 +1,4 @@
+package main
+
+// catchIgnored does nothing: processes inherit no dispositions of signals here.
+func catchIgnored() {}
