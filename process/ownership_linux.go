@@ -23,6 +23,7 @@ type system struct {
 	controllers map[string]bool
 	noCgroups   string // why claimed is nil
 	subreaper   bool   // orphans come to this program
+	oomScore    string // that this program was started with; "": processes keep what they inherit
 	series      uint64 // of marks; 0: there are none
 	watchFailed sync.Once
 
@@ -51,6 +52,7 @@ func (o *Ownership) prepare(opts *OwnershipOptions) error {
 			return fmt.Errorf("become the parent of orphaned descendants: %w", err)
 		}
 		o.subreaper = true
+		o.oomScore = oomScore("self")
 		o.means = MeansSubreaper
 		if o.series = opts.Series & maxSeries; o.series == 0 {
 			o.series = NewSeries()

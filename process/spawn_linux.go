@@ -65,6 +65,7 @@ func spawn(c command, t *tree) (*child, error) {
 			ours.discard()
 		}
 	}()
+	t.owner.ownership.restoreOOMScore(ours.pid) // before a launcher starts the program
 	if err := ours.awaitStart(c); err != nil {
 		return nil, err
 	}
