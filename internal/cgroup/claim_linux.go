@@ -208,11 +208,14 @@ func (c *Claimed) enableIn(base string, controllers []string) {
 	// The root has no type. Elsewhere the kernel would let some controllers be
 	// enabled although there are processes, and then refuse any in the groups
 	// below.
-	if _, err := sys.Stat(filepath.Join(base, "cgroup.type")); err == nil && c.moveServer(base) != nil {
+	if !isRoot(base) && c.moveServer(base) != nil {
 		return
 	}
 	for _, name := range missing {
 		_ = enable(base, name) // those that are not there are missed when a limit needs them
+	}
+	if isRoot(base) {
+		noteEnabled(base, missing)
 	}
 }
 
@@ -281,6 +284,7 @@ func (c *Claimed) Remove() {
 		c.moveBack()
 	}
 	_ = sys.Rmdir(c.path)
+	restoreRoot(filepath.Dir(c.path))
 	c.unlock.Do(func() { _ = sys.Close(c.lock) })
 }
 

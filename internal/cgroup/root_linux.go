@@ -1,0 +1,58 @@
+package cgroup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
+)
+
+// isRoot reports whether a group is the root of the hierarchy, which has no type
+// and may have processes beside groups with controllers.
+func isRoot(path string) bool {
+	_, err := sys.Stat(filepath.Join(path, "cgroup.type"))
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// enabledAttribute of the root lists the controllers that servers have enabled in
+// it. It outlives a server that is killed: the next one to end sees to it.
+const enabledAttribute = "user.exec-server.controllers"
+
+// noteEnabled adds to the list.
+func noteEnabled(root string, names []string) {
+	list := append(enabledByServers(root), names...)
+	slices.Sort(list)
+	_ = unix.Setxattr(root, enabledAttribute, []byte(strings.Join(slices.Compact(list), " ")), 0) // else they stay enabled
+}
+
+func enabledByServers(root string) []string {
+	var value [512]byte
+	n, err := unix.Getxattr(root, enabledAttribute, value[:])
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(value[:n]))
+}
+
+// restoreRoot disables in the root what servers have enabled. The last server does
+// it; and nobody, as long as a stranger has a group there, whose limits may depend
+// on the controllers by now.
+func restoreRoot(base string) {
+	if !isRoot(base) {
+		return
+	}
+	names := enabledByServers(base)
+	below, err := groupsBelow(base)
+	if len(names) == 0 || err != nil || len(below) > 0 {
+		return
+	}
+	for _, name := range names {
+		_ = sys.WriteFile(filepath.Join(base, "cgroup.subtree_control"), []byte("-"+name), 0)
+	}
+	_ = unix.Removexattr(base, enabledAttribute)
+}
