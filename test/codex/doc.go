@@ -17,6 +17,9 @@
 // server of its own release, "codex exec-server". Scenarios that need flags which only ours
 // has are skipped then.
 //
+// EXEC_SERVER_TEST_LOGGING is for how many seconds a server in the background logs, 3
+// unless it is set.
+//
 // Each run has a home, a work folder and a CODEX_HOME of its own under the user's cache
 // folder (Codex makes no helper links if its home is below the temporary folder), and talks
 // to nothing but loopback addresses.
