@@ -25,14 +25,24 @@ func remove(ctx context.Context, path string, options RemoveOptions) error {
 			return &Refusal{textLinkInPath}
 		}
 	}
-	switch err := p.unlink(); {
-	case err == nil:
-		return nil
-	case err != unix.ENOTEMPTY && err != unix.EEXIST || !options.Recursive:
+	err = p.unlink()
+	if err == nil || !options.Recursive || !mayBeDirectory(err) {
 		return pathError("remove", path, err)
 	}
 	r := remover{ctx: ctx, path: path}
-	return r.remove(p)
+	return r.remove(p, err)
+}
+
+// mayBeDirectory reports whether what could not be unlinked for this reason may
+// be a directory that can be emptied. It need not be one that can be unlinked: a
+// mount point, or one in a directory that we may not write, is emptied all the
+// same.
+func mayBeDirectory(err error) bool {
+	switch err {
+	case unix.ENOTEMPTY, unix.EEXIST, unix.EACCES, unix.EPERM, unix.EBUSY, unix.EROFS:
+		return true
+	}
+	return false
 }
 
 // unlink removes a file or an empty directory.
@@ -69,6 +79,8 @@ type emptying struct {
 	dir      *os.File
 	dev, ino uint64
 	names    []string
+	budget   int             // how many names later passes may read
+	later    bool            // this is not the first pass
 	progress bool            // something was removed since the start of this pass
 	stuck    map[string]bool // what could not be removed
 }
@@ -76,7 +88,9 @@ type emptying struct {
 // keepOpen is how many directories are open at a time.
 const keepOpen = 100
 
-func (r *remover) remove(top place) error {
+// remove removes the directory at a place that could not be unlinked because of
+// an error.
+func (r *remover) remove(top place, unlinking error) error {
 	defer func() {
 		for _, d := range r.stack {
 			if d.dir != nil {
@@ -84,7 +98,7 @@ func (r *remover) remove(top place) error {
 			}
 		}
 	}()
-	if err := r.enter(top); err != nil {
+	if err := r.enter(top, unlinking); err != nil {
 		return pathError("remove", r.path, err)
 	}
 	for len(r.stack) > 0 {
@@ -98,10 +112,16 @@ func (r *remover) remove(top place) error {
 	return pathError("remove", r.path, r.first)
 }
 
-func (r *remover) enter(p place) error {
+// enter opens a directory that could not be unlinked because of an error. It
+// returns that error if there is nothing to be entered.
+func (r *remover) enter(p place, unlinking error) error {
 	fd, err := p.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
+	switch {
+	case err == nil:
+	case unlinking == unix.ENOTEMPTY || unlinking == unix.EEXIST: // it is one, but for this
 		return err
+	default:
+		return unlinking
 	}
 	var st unix.Stat_t
 	if err := sys.Fstat(fd, &st); err != nil {
@@ -112,7 +132,9 @@ func (r *remover) enter(p place) error {
 		r.stack[n].dir.Close()
 		r.stack[n].dir = nil
 	}
-	r.stack = append(r.stack, &emptying{place: p, dir: plainFile(fd, p.name), dev: uint64(st.Dev), ino: st.Ino})
+	r.stack = append(r.stack, &emptying{
+		place: p, dir: plainFile(fd, p.name), dev: uint64(st.Dev), ino: st.Ino, budget: directoryBatch,
+	})
 	return nil
 }
 
@@ -128,6 +150,11 @@ func (r *remover) step() error {
 			return r.leave(d)
 		}
 		d.names = names
+		if !d.later {
+			d.budget += len(names)
+		} else if d.budget -= len(names); d.budget < 0 {
+			return r.leave(d)
+		}
 	}
 	name := d.names[len(d.names)-1]
 	d.names = d.names[:len(d.names)-1]
@@ -136,8 +163,8 @@ func (r *remover) step() error {
 	}
 	p := place{dir: int(d.dir.Fd()), name: name}
 	err := p.unlink()
-	if err == unix.ENOTEMPTY || err == unix.EEXIST {
-		err = r.enter(p)
+	if mayBeDirectory(err) {
+		err = r.enter(p, err)
 		if err == nil {
 			return nil
 		}
@@ -152,13 +179,16 @@ func (r *remover) step() error {
 }
 
 // leave removes the directory that is now empty. If new names have appeared,
-// or reading skipped some because others went, it takes another pass.
+// or reading skipped some because others went, it takes another pass. All these
+// passes together read no more names than the first, so that it ends beside a
+// program that goes on creating files.
 func (r *remover) leave(d *emptying) error {
-	if d.progress && len(d.stuck) == 0 {
-		d.progress = false
+	if d.progress && len(d.stuck) == 0 && d.budget > 0 {
+		d.progress, d.later = false, true
 		if _, err := d.dir.Seek(0, io.SeekStart); err == nil {
 			if names, _ := d.dir.Readdirnames(1); len(names) > 0 {
 				d.names = names
+				d.budget--
 				return nil
 			}
 		}

@@ -2,10 +2,12 @@ package filesystem_test
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"execserver/filesystem"
+	"execserver/internal/testkit"
 )
 
 // What the released server says, for every combination of its options.
@@ -145,6 +148,101 @@ func TestRemoveDeepTree(t *testing.T) {
 	if after := openDescriptors(t); after != before {
 		t.Errorf("%d descriptors open, %d before", after, before)
 	}
+}
+
+// A program that creates files all the time does not keep a removal from ending.
+func TestRemoveEndsBesideAProgramThatCreates(t *testing.T) {
+	for name, create := range map[string]func(dir string, i int) error{
+		"files":       func(dir string, i int) error { return unix.Mknod(dir+"/f"+itoa(i), unix.S_IFREG|0o600, 0) },
+		"directories": func(dir string, i int) error { return os.MkdirAll(dir+"/d"+itoa(i)+"/a/b/c", 0o700) },
+		"files below": func(dir string, i int) error {
+			_ = unix.Mkdir(dir+"/d", 0o700)
+			return unix.Mknod(dir+"/d/f"+itoa(i), unix.S_IFREG|0o600, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := mkdir(t, t.TempDir()+"/tree")
+			stop := make(chan struct{})
+			var creators sync.WaitGroup
+			for n := range 3 {
+				creators.Go(func() {
+					for i := n; ; i += 3 {
+						select {
+						case <-stop:
+							return
+						default:
+							_ = create(dir, i) // it may have no directory any more
+						}
+					}
+				})
+			}
+			testkit.WaitFor(t, time.Minute, func() error {
+				names, err := os.ReadDir(dir)
+				if err == nil && len(names) == 0 {
+					err = errors.New("nothing is created")
+				}
+				return err
+			})
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			err := filesystem.Remove(ctx, dir, filesystem.RemoveOptions{Recursive: true})
+			close(stop)
+			creators.Wait()
+			if err != nil { // or it was quick enough
+				wantError(t, "remove", err, filesystem.Other, "Directory not empty (os error 39)")
+			}
+		})
+	}
+}
+
+// What may not be unlinked itself is emptied, as by rm -rf.
+func TestRemoveEmptiesWhatItCannotUnlink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	closed := func(t *testing.T, path string) {
+		t.Helper()
+		ok(t, "chown", os.Chown(mkdir(t, path), 65534, 65534))
+	}
+	for name, prepare := range map[string]func(t *testing.T, dir string) (empty string){
+		"the directory itself": func(t *testing.T, dir string) string {
+			closed(t, dir+"/tree")
+			return dir + "/tree"
+		},
+		"one below": func(t *testing.T, dir string) string {
+			mkdir(t, dir+"/tree")
+			closed(t, dir+"/tree/d")
+			return dir + "/tree/d"
+		},
+		"sticky directory": func(t *testing.T, dir string) string {
+			ok(t, "chmod", os.Chmod(mkdir(t, dir+"/tree"), 0o777|os.ModeSticky))
+			ok(t, "chmod", os.Chmod(mkdir(t, dir+"/tree/d"), 0o777))
+			return dir + "/tree/d"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := sharedDir(t)
+			empty := prepare(t, dir)
+			put(t, empty+"/f", "")
+			put(t, empty+"/sub/g", "")
+			ok(t, "chown", os.Chown(empty+"/sub", 65534, 65534))
+			asNobody(t, func() {
+				err := filesystem.Remove(context.Background(), dir+"/tree", filesystem.RemoveOptions{Recursive: true})
+				if kind, _ := filesystem.Classify(err); err == nil || kind != filesystem.InvalidInput {
+					t.Errorf("remove: %v", err)
+				}
+			})
+			leftovers(t, empty)
+		})
+	}
+	t.Run("mount point", func(t *testing.T) {
+		dir := t.TempDir()
+		mount(t, "tmpfs", mkdir(t, dir+"/tree/mounted"), "tmpfs", 0, "")
+		put(t, dir+"/tree/mounted/f", "")
+		err := filesystem.Remove(context.Background(), dir+"/tree", filesystem.RemoveOptions{Recursive: true})
+		wantError(t, "remove", err, filesystem.Other, "Resource busy (os error 16)")
+		leftovers(t, dir+"/tree/mounted")
+	})
 }
 
 func TestRemoveGoesOnAfterAnError(t *testing.T) {
