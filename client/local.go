@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -64,8 +65,12 @@ func localCapabilities() map[string]bool {
 func localInfo() *Info {
 	i := &Info{OS: protocol.OSName(runtime.GOOS), Capabilities: localCapabilities()}
 	i.Dir, _ = os.Getwd()
-	i.HomeDir, _ = os.UserHomeDir()
-	i.TempDir = os.TempDir()
+	if dir, err := os.UserHomeDir(); err == nil && filepath.IsAbs(dir) {
+		i.HomeDir = dir
+	}
+	if dir := os.TempDir(); filepath.IsAbs(dir) {
+		i.TempDir = dir
+	}
 	shell := loginshell.Get()
 	i.Shell, i.ShellPath = shell.Name, shell.Path
 	return i

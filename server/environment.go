@@ -44,11 +44,11 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(cwd, dir)
 		}
-		info.TemporaryDirectories = append(info.TemporaryDirectories, *uri(dir))
+		if told := uri(dir); told != nil {
+			info.TemporaryDirectories = append(info.TemporaryDirectories, *told)
+		}
 	}
-	if dir := os.TempDir(); filepath.IsAbs(dir) {
-		info.TempDir = uri(dir)
-	}
+	info.TempDir = uri(os.TempDir())
 	return info
 }
 
@@ -92,7 +92,12 @@ func (c *connection) info() protocol.EnvironmentInfo {
 	return info
 }
 
+// uri returns a path of this machine as it is told, nil if it is relative: to
+// what, nobody could know.
 func uri(path string) *protocol.Path {
+	if !filepath.IsAbs(path) {
+		return nil
+	}
 	p := protocol.URIPath(path)
 	return &p
 }
@@ -120,8 +125,8 @@ func (c *connection) environmentConfigRead(r *rpc.Request, p protocol.Environmen
 		config.UserHomeDir = uri(home)
 		config.CodexHomeDir = uri(filepath.Join(home, ".codex"))
 	}
-	if dir := os.Getenv("CODEX_HOME"); filepath.IsAbs(dir) {
-		config.CodexHomeDir = uri(dir)
+	if dir := uri(os.Getenv("CODEX_HOME")); dir != nil {
+		config.CodexHomeDir = dir
 	}
 	if name, err := os.Hostname(); err == nil {
 		config.Hostname = &name

@@ -55,6 +55,10 @@ func (e *Engine) findMeans() (Means, string) {
 // another one in there, and may be written.
 func probeDir() (dir string, err error) {
 	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if !filepath.IsAbs(parent) {
+			err = fmt.Errorf("%s is relative to a directory that is another one in a sandbox", parent)
+			continue
+		}
 		if parent, err = filepath.EvalSymlinks(parent); err != nil {
 			continue
 		}
