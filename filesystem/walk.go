@@ -129,7 +129,7 @@ func (w *walker) enqueue(path string, depth int) {
 		return
 	}
 	if w.options.FollowDirectorySymlinks { // otherwise there is but one way to each
-		if id, ok := directoryID(path); ok {
+		if id, ok := fileID(path); ok {
 			if w.seen[id] {
 				return
 			}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// directoryID returns a value that is equal for all names of a directory.
-func directoryID(path string) (any, bool) {
+// fileID returns a value that is equal for all names of a file or directory.
+func fileID(path string) (any, bool) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, false

@@ -2,8 +2,8 @@ package filesystem
 
 import "path/filepath"
 
-// directoryID returns a value that is equal for all names of a directory.
-func directoryID(path string) (any, bool) {
+// fileID returns a value that is equal for all names of a file or directory.
+func fileID(path string) (any, bool) {
 	resolved, err := filepath.EvalSymlinks(path)
 	return resolved, err == nil
 }

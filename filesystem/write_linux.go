@@ -41,12 +41,16 @@ type writer struct {
 	options WriteOptions
 }
 
-func (w *writer) write(ctx context.Context, p place) error {
-	follow := 0
+// follow returns the flag of stat that does with links what was asked for.
+func (w *writer) follow() int {
 	if w.options.Links == NoFollow {
-		follow = unix.AT_SYMLINK_NOFOLLOW
+		return unix.AT_SYMLINK_NOFOLLOW
 	}
-	st, err := p.stat(follow)
+	return 0
+}
+
+func (w *writer) write(ctx context.Context, p place) error {
+	st, err := p.stat(w.follow())
 	if err != nil && err != unix.ENOENT {
 		return w.failed("open", err)
 	}
@@ -76,7 +80,7 @@ func (w *writer) write(ctx context.Context, p place) error {
 	defer target.close()
 
 	if w.options.ExpectedSHA256 != "" {
-		unlock, err := expecting.lock(ctx, target)
+		unlock, err := w.takeTurn(ctx, target)
 		if err != nil {
 			return err
 		}
@@ -86,6 +90,25 @@ func (w *writer) write(ctx context.Context, p place) error {
 		return w.create(ctx, target)
 	}
 	return w.rewrite(ctx, p, target)
+}
+
+// nameKey and fileKey are the keys of turns.
+type nameKey struct {
+	dev, ino uint64 // of the directory
+	name     string
+}
+
+type fileKey struct{ dev, ino uint64 }
+
+// takeTurn waits for the turn of the name that is written.
+func (w *writer) takeTurn(ctx context.Context, target place) (unlock func(), err error) {
+	var dir unix.Stat_t
+	if target.dir >= 0 {
+		if err := sys.Fstat(target.dir, &dir); err != nil {
+			return nil, w.failed("stat", err)
+		}
+	}
+	return expecting.lock(ctx, nameKey{uint64(dir.Dev), dir.Ino, target.name})
 }
 
 // create makes a file that is not there. It appears complete or not at all.
@@ -159,6 +182,21 @@ func (w *writer) rewrite(ctx context.Context, p, target place) error {
 		return errAgain
 	}
 	if want := w.options.ExpectedSHA256; want != "" {
+		unlock, err := expecting.lock(ctx, fileKey{uint64(st.Dev), st.Ino})
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		// Whoever had the turn before may have put another file in the place of
+		// this one, or have written it.
+		now, err := p.stat(w.follow())
+		if err == unix.ENOENT || err == nil && (now.Dev != st.Dev || now.Ino != st.Ino) {
+			return errAgain
+		}
+		if err != nil {
+			return w.failed("stat", err)
+		}
+		st = now
 		if err := w.verify(ctx, fd, want); err != nil {
 			return err
 		}

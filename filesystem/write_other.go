@@ -38,6 +38,15 @@ func replaceContent(ctx context.Context, path string, c content, options WriteOp
 		return refuseNotFile(path, options.Links)
 	}
 	if want := options.ExpectedSHA256; want != "" {
+		key, ok := fileID(path)
+		if !ok {
+			return pathError("stat", path, syscall.ENOENT)
+		}
+		unlock, err := expecting.lock(ctx, key) // writing does not make another file of it
+		if err != nil {
+			return err
+		}
+		defer unlock()
 		old, err := os.Open(path)
 		if err != nil {
 			return pathError("open", path, err)

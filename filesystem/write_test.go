@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"execserver/filesystem"
@@ -136,6 +137,39 @@ func TestExpectedSHA256LetsOneWriterThrough(t *testing.T) {
 			t.Fatalf("round %d: %d writers got through", round, wrote)
 		}
 		put(t, file, "0")
+	}
+}
+
+// So it is if they know the file by different names.
+func TestExpectedSHA256OfFilesWithSeveralNames(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	old := strings.Repeat("0", 1<<20) // it takes a moment to check
+	names := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(mkdir(t, filepath.Join(dir, "d")), "c")}
+	put(t, names[0], old)
+	for _, name := range names[1:] {
+		ok(t, "link", os.Link(names[0], name))
+	}
+	for round := range 20 {
+		var wg sync.WaitGroup
+		var wrote atomic.Int32
+		for i := range 9 {
+			wg.Go(func() {
+				err := filesystem.WriteFile(ctx, names[i%3], fmt.Appendf(nil, "%d by %d", round, i),
+					filesystem.WriteOptions{ExpectedSHA256: sha(old)})
+				if _, changed := errors.AsType[*filesystem.ChangedError](err); err != nil && !changed {
+					t.Error(err)
+				}
+				if err == nil {
+					wrote.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if n := wrote.Load(); n != 1 {
+			t.Fatalf("round %d: %d writers got through", round, n)
+		}
+		put(t, names[0], old)
 	}
 }
 
