@@ -23,7 +23,7 @@ type CloseStdin struct {
 // DecodeCloseStdin decodes the params of process/closeStdin.
 func DecodeCloseStdin(raw json.RawMessage) (p CloseStdin, err error) {
 	err = decodeParams(raw, "CloseStdinParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 	})
 	return p, err
 }
@@ -37,7 +37,7 @@ type Resize struct {
 // DecodeResize decodes the params of process/resize.
 func DecodeResize(raw json.RawMessage) (p Resize, err error) {
 	err = decodeParams(raw, "ResizeParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 		p.Size = parse(f, f.required("size"), decodeSize)
 	})
 	return p, err
@@ -53,7 +53,7 @@ type Ack struct {
 // DecodeAck decodes the params of process/ack.
 func DecodeAck(raw json.RawMessage) (p Ack, err error) {
 	err = decodeParams(raw, "AckParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 		p.Seq = f.unsigned("seq")
 	})
 	return p, err
@@ -94,7 +94,7 @@ func set(words string) map[string]bool {
 // with or without SIG.
 func DecodeSignal(raw json.RawMessage) (p Signal, err error) {
 	err = decodeParams(raw, "SignalParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 		p.Signal = f.string("signal")
 		p.ToForeground = f.boolOr("toForeground", false)
 		if f.err == nil && !signalNames[strings.TrimPrefix(p.Name(), "SIG")] {
@@ -126,7 +126,7 @@ const MaxGracefulMs = 3_600_000
 // DecodeTerminate decodes the params of process/terminate.
 func DecodeTerminate(raw json.RawMessage) (p Terminate, err error) {
 	err = decodeParams(raw, "TerminateParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 		if mode := f.optionalString("mode"); mode != nil {
 			p.Mode = TerminateMode(*mode)
 		}

@@ -354,8 +354,8 @@ func TestDecodeTexts(t *testing.T) {
 		{"FsWatchMissingParams", `"present":7`, "invalid type: number, expected a string"},
 		{"FsWatchParams", `"cursor":null`, ""},
 		{"FsWatchParams", `"cursor":-1`, "invalid number"},
-		{"FsWatchParams", `"watchId":"` + strings.Repeat("x", 257) + `"`, "watchId must not exceed 256 bytes"},
-		{"FsUnwatchParams", `"watchId":"` + strings.Repeat("x", 257) + `"`, "watchId must not exceed 256 bytes"},
+		{"FsWatchParams", `"watchId":"` + strings.Repeat("x", 257) + `"`, "watchId is 257 bytes long, the limit is 256 bytes"},
+		{"FsUnwatchParams", `"watchId":"` + strings.Repeat("x", 257) + `"`, "watchId is 257 bytes long, the limit is 256 bytes"},
 
 		{"EnvironmentConfigReadParams", `"configPaths":[]`, "at least one config or requirements path is required"},
 		{"EnvironmentConfigReadParams", `"requirementsPaths":[[]]`, "TOML paths must contain at least one key segment"},

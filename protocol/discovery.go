@@ -39,7 +39,7 @@ func decodeDiscoverRoot(raw json.RawMessage) (DiscoverRoot, error) {
 	if err != nil {
 		return DiscoverRoot{}, err
 	}
-	root := DiscoverRoot{ID: f.string("id"), Path: f.path("path"), Sandbox: f.sandbox()}
+	root := DiscoverRoot{ID: f.identifier("id"), Path: f.path("path"), Sandbox: f.sandbox()}
 	return root, f.err
 }
 

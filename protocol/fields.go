@@ -127,6 +127,21 @@ func (f *fields) optionalString(name string) *string {
 	return &s
 }
 
+// identifier reads a name that the client chooses.
+func (f *fields) identifier(name string) string {
+	return parse(f, f.required(name), decodeIdentifier(name))
+}
+
+// optionalIdentifier distinguishes absent or null (nil) from empty.
+func (f *fields) optionalIdentifier(name string) *string {
+	raw := f.optional(name)
+	if raw == nil {
+		return nil
+	}
+	s := parse(f, raw, decodeIdentifier(name))
+	return &s
+}
+
 func (f *fields) bool(name string) bool {
 	return parse(f, f.required(name), decodeBool)
 }
@@ -285,6 +300,24 @@ func textOf(raw json.RawMessage) ([]byte, error) {
 func decodeString(raw json.RawMessage) (string, error) {
 	text, err := textOf(raw)
 	return string(text), err
+}
+
+// MaxIdentifierBytes is how long an identifier may be that a client chooses: the
+// server remembers many of them (PROTOCOL.md, "Limits").
+const MaxIdentifierBytes = 256
+
+// decodeIdentifier makes the decoder of an identifier with this name.
+func decodeIdentifier(name string) func(json.RawMessage) (string, error) {
+	return func(raw json.RawMessage) (string, error) {
+		text, err := textOf(raw)
+		if err != nil {
+			return "", err
+		}
+		if len(text) > MaxIdentifierBytes {
+			return "", fmt.Errorf("%s is %d bytes long, the limit is %d bytes", name, len(text), MaxIdentifierBytes)
+		}
+		return string(text), nil
+	}
 }
 
 func decodeUnsigned(raw json.RawMessage) (uint64, error) {

@@ -36,7 +36,7 @@ const (
 // DecodeOpen decodes the params of fs/open.
 func DecodeOpen(raw json.RawMessage) (p Open, err error) {
 	err = decodeParams(raw, "FsOpenParams", func(f *fields) {
-		p.HandleID = f.string("handleId")
+		p.HandleID = f.identifier("handleId")
 		p.Path = f.path("path")
 		p.Mode = OpenRead
 		if raw := f.get("mode"); raw != nil {
@@ -74,7 +74,7 @@ type ReadBlock struct {
 // DecodeReadBlock decodes the params of fs/readBlock.
 func DecodeReadBlock(raw json.RawMessage) (p ReadBlock, err error) {
 	err = decodeParams(raw, "FsReadBlockParams", func(f *fields) {
-		p.HandleID = f.string("handleId")
+		p.HandleID = f.identifier("handleId")
 		p.Offset = f.unsigned("offset")
 		p.Len = f.unsigned("len")
 	})
@@ -107,7 +107,7 @@ type WriteBlock struct {
 // DecodeWriteBlock decodes the params of fs/writeBlock. Chunk is a copy.
 func DecodeWriteBlock(raw json.RawMessage) (p WriteBlock, err error) {
 	err = decodeParams(raw, "FsWriteBlockParams", func(f *fields) {
-		p.HandleID = f.string("handleId")
+		p.HandleID = f.identifier("handleId")
 		p.Offset = f.unsigned("offset")
 		p.Chunk = f.base64("chunk")
 	})
@@ -122,7 +122,7 @@ type Close struct {
 // DecodeClose decodes the params of fs/close.
 func DecodeClose(raw json.RawMessage) (p Close, err error) {
 	err = decodeParams(raw, "FsCloseParams", func(f *fields) {
-		p.HandleID = f.string("handleId")
+		p.HandleID = f.identifier("handleId")
 	})
 	return p, err
 }

@@ -57,7 +57,7 @@ func DecodeHTTPRequest(raw json.RawMessage) (p HTTPRequest, err error) {
 		if raw := f.get("redirectPolicy"); raw != nil {
 			p.RedirectPolicy = parse(f, raw, decodeRedirectPolicy)
 		}
-		p.RequestID = f.string("requestId")
+		p.RequestID = f.identifier("requestId")
 		p.StreamResponse = f.boolOr("streamResponse", false)
 	})
 	return p, err

@@ -37,9 +37,9 @@ type ClientCapabilities struct {
 // DecodeInitialize decodes the params of initialize.
 func DecodeInitialize(raw json.RawMessage) (p Initialize, err error) {
 	err = decodeParams(raw, "InitializeParams", func(f *fields) {
-		p.ClientName = f.string("clientName")
-		p.ResumeSessionID = f.optionalString("resumeSessionId")
-		p.ObserveSessionID = f.optionalString("observeSessionId")
+		p.ClientName = f.identifier("clientName")
+		p.ResumeSessionID = f.optionalIdentifier("resumeSessionId")
+		p.ObserveSessionID = f.optionalIdentifier("observeSessionId")
 		if p.ResumeSessionID != nil && p.ObserveSessionID != nil {
 			f.fail(errors.New("`resumeSessionId` and `observeSessionId` exclude each other"))
 		}

@@ -25,7 +25,7 @@ type Wait struct {
 // DecodeWait decodes the params of process/wait.
 func DecodeWait(raw json.RawMessage) (p Wait, err error) {
 	err = decodeParams(raw, "WaitParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 		p.WaitMs = f.optionalUnsigned("waitMs")
 	})
 	return p, err
@@ -57,7 +57,7 @@ type Snapshot struct {
 // DecodeSnapshot decodes the params of process/snapshot.
 func DecodeSnapshot(raw json.RawMessage) (p Snapshot, err error) {
 	err = decodeParams(raw, "SnapshotParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 		p.MaxBytes = f.optionalUnsigned("maxBytes")
 	})
 	return p, err

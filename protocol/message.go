@@ -52,7 +52,7 @@ func (id ID) append(b []byte) []byte {
 
 func parseID(raw json.RawMessage) (ID, error) {
 	if raw[0] == '"' {
-		s, err := decodeString(raw)
+		s, err := decodeIdentifier("id")(raw)
 		return TextID(s), err
 	}
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {

@@ -61,7 +61,7 @@ func DecodeStart(raw json.RawMessage) (p Start, err error) {
 		if !p.decodeForm(f) {
 			p.decodeOrdinary(f)
 		}
-		p.StartID = f.optionalString("startId")
+		p.StartID = f.optionalIdentifier("startId")
 		if p.StartID != nil && *p.StartID == "" {
 			f.fail(fmt.Errorf("startId must not be empty"))
 		}
@@ -76,7 +76,7 @@ func DecodeStart(raw json.RawMessage) (p Start, err error) {
 }
 
 func (p *Start) decodeOrdinary(f *fields) {
-	p.ProcessID = f.string("processId")
+	p.ProcessID = f.identifier("processId")
 	p.Argv = f.strings("argv")
 	p.Cwd = f.path("cwd")
 	p.Env = f.stringMap("env")
@@ -139,7 +139,7 @@ func decodeMetadata(raw json.RawMessage) (*Metadata, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Metadata{ThreadID: f.optionalString("threadId"), ToolCallID: f.optionalString("toolCallId")}
+	m := &Metadata{ThreadID: f.optionalIdentifier("threadId"), ToolCallID: f.optionalIdentifier("toolCallId")}
 	if m.ThreadID != nil && !isUUID(*m.ThreadID) {
 		f.fail(fmt.Errorf("UUID parsing failed: %q is not a UUID", *m.ThreadID))
 	}
@@ -183,7 +183,7 @@ type Read struct {
 // DecodeRead decodes the params of process/read.
 func DecodeRead(raw json.RawMessage) (p Read, err error) {
 	err = decodeParams(raw, "ReadParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 		p.AfterSeq = f.optionalUnsigned("afterSeq")
 		p.MaxBytes = f.optionalUnsigned("maxBytes")
 		p.WaitMs = f.optionalUnsigned("waitMs")
@@ -209,9 +209,9 @@ type Write struct {
 // DecodeWrite decodes the params of process/write. Chunk is a copy.
 func DecodeWrite(raw json.RawMessage) (p Write, err error) {
 	err = decodeParams(raw, "WriteParams", func(f *fields) {
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 		p.Chunk = f.base64("chunk")
-		p.WriteID = f.optionalString("writeId")
+		p.WriteID = f.optionalIdentifier("writeId")
 		if p.WriteID != nil && *p.WriteID == "" {
 			f.fail(fmt.Errorf("writeId must not be empty"))
 		}

@@ -171,14 +171,14 @@ func (p *Start) decodeInner(f, inner *fields) {
 	inside := inner.optionalString("processId")
 	switch {
 	case f.get("processId") != nil:
-		p.ProcessID = f.string("processId")
+		p.ProcessID = f.identifier("processId")
 		if inside != nil && *inside != p.ProcessID {
 			f.fail(errors.New("two different `processId`"))
 		}
 	case inside != nil:
 		p.ProcessID = *inside
 	default:
-		f.string("processId")
+		f.identifier("processId")
 	}
 	if p.Form == StartPrepared {
 		p.Program = inner.path("program")

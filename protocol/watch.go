@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"encoding/json"
-	"fmt"
 )
 
 // Methods and notifications about changes of files (PROTOCOL.md, "Watching").
@@ -58,26 +57,15 @@ type Watch struct {
 	Sandbox json.RawMessage `json:"sandbox,omitempty"`
 }
 
-// MaxWatchID is how many bytes the id of a watch may have.
-const MaxWatchID = 256
-
 // DecodeWatch decodes the params of fs/watch.
 func DecodeWatch(raw json.RawMessage) (p Watch, err error) {
 	err = decodeParams(raw, "FsWatchParams", func(f *fields) {
-		p.WatchID = f.watchID()
+		p.WatchID = f.identifier("watchId")
 		p.Path = f.path("path")
 		p.Cursor = f.optionalUnsigned("cursor")
 		p.Sandbox = f.sandbox()
 	})
 	return p, err
-}
-
-func (f *fields) watchID() string {
-	id := f.string("watchId")
-	if len(id) > MaxWatchID {
-		f.fail(fmt.Errorf("watchId must not exceed %d bytes", MaxWatchID))
-	}
-	return id
 }
 
 // WatchResult is the answer to fs/watch.
@@ -93,7 +81,7 @@ type Unwatch struct {
 // DecodeUnwatch decodes the params of fs/unwatch.
 func DecodeUnwatch(raw json.RawMessage) (p Unwatch, err error) {
 	err = decodeParams(raw, "FsUnwatchParams", func(f *fields) {
-		p.WatchID = f.watchID()
+		p.WatchID = f.identifier("watchId")
 	})
 	return p, err
 }
