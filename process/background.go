@@ -2,19 +2,8 @@ package process
 
 import (
 	"context"
-	"time"
 
 	"execserver/protocol"
-)
-
-const (
-	// DefaultDrainTimeout is how long after the exit closed waits for streams
-	// that descendants hold and write to, unless told otherwise.
-	DefaultDrainTimeout = 2 * time.Second
-
-	// quietTime is how long the streams say nothing before a process whose
-	// leader has exited closes although descendants hold them.
-	quietTime = 250 * time.Millisecond
 )
 
 // newBackgroundLog makes the log of what descendants write after the process has
@@ -32,60 +21,6 @@ func (l *Log) Background() *Log {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.background
-}
-
-// quiet is how long no output has come since the leader's exit.
-func (l *Log) quiet() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Since(l.latest)
-}
-
-// settle waits until the streams of a process whose leader has exited have ended.
-// Unless the process drains to the end, or is being ended, it waits no longer than
-// until they have been quiet for a moment, and in any case not beyond the timeout.
-func (p *Process) settle() {
-	exited := time.Now()
-	timer := time.NewTimer(min(quietTime, p.drain))
-	defer timer.Stop()
-	for _, s := range p.streams {
-		for open := true; open; {
-			select {
-			case <-s.ended:
-				open = false
-			case <-timer.C:
-				more := p.unsettled(exited)
-				if more <= 0 {
-					return
-				}
-				timer.Reset(more)
-			}
-		}
-	}
-}
-
-// unsettled is how much longer the streams have to be quiet.
-func (p *Process) unsettled(exited time.Time) time.Duration {
-	p.mu.Lock()
-	ending := p.ending.begun
-	p.mu.Unlock()
-	if ending {
-		return quietTime // what is to be ended keeps nothing for the background
-	}
-	quiet := quietTime - p.Log.quiet()
-	for _, s := range p.streams {
-		if s.open() && s.pending() {
-			quiet = quietTime // its reader is late, or waits for room
-		}
-	}
-	return min(quiet, p.drain-time.Since(exited))
-}
-
-// awaitStreams waits until the streams have ended.
-func (p *Process) awaitStreams() {
-	for _, s := range p.streams {
-		<-s.ended
-	}
 }
 
 // Held reports whether the process has closed while descendants hold its streams,

@@ -185,18 +185,6 @@ func (o *Options) complete() {
 	}
 }
 
-// drain is the longest that closed waits for streams that descendants hold; 0 is
-// for as long as they do.
-func (o *Options) drain(asked protocol.Drain) time.Duration {
-	switch {
-	case asked == protocol.DrainEOF, asked == "" && o.DrainTimeout < 0:
-		return 0
-	case o.DrainTimeout > 0:
-		return o.DrainTimeout
-	}
-	return DefaultDrainTimeout
-}
-
 // run starts what accompanies a child that has been spawned. After a panic it
 // ends the child.
 func (p *Process) run(child *child) {
@@ -285,69 +273,6 @@ func (p *Process) wait(child *child) {
 		p.stdin.close() // a terminal takes input even when nobody is there
 	}
 	p.close()
-}
-
-// close tells the rest of the story of a process whose exit is numbered.
-func (p *Process) close() {
-	if p.drain == 0 {
-		p.awaitStreams()
-	} else {
-		p.settle()
-	}
-	p.beginClosing()
-	if p.stdin != nil {
-		p.stdin.close()
-	}
-	held := p.closeEnded()
-	var background *Log
-	if len(held) > 0 {
-		background = newBackgroundLog(p.opts.RetainedBytes, p.opts.Budget)
-	}
-	p.tree.closed()
-	p.Log.closed(background)
-	close(p.closedCh)
-	for _, s := range held {
-		<-s.ended
-		_ = s.file.Close()
-	}
-	if background != nil {
-		background.closed(nil)
-		p.opts.Notify()
-	}
-	close(p.overCh)
-}
-
-// closeEnded closes the streams that have ended and returns the others.
-func (p *Process) closeEnded() (held []*stream) {
-	for _, s := range p.streams {
-		if s.open() {
-			held = append(held, s)
-		} else {
-			_ = s.file.Close()
-		}
-	}
-	return held
-}
-
-// beginClosing is the point from which on the process cannot be ended any more.
-// What somebody has begun to end is gone before, as far as it can be killed.
-func (p *Process) beginClosing() {
-	p.mu.Lock()
-	for p.ending.begun && p.killed == nil {
-		p.mu.Unlock()
-		p.kill(p.tree.collect()) // those that have let go of the streams, and still linger
-		p.mu.Lock()
-	}
-	p.closing = true
-	for _, t := range p.timers {
-		t.Stop()
-	}
-	killed := p.killed
-	p.mu.Unlock()
-	if killed != nil {
-		<-killed
-		p.awaitStreams() // finish ends them
-	}
 }
 
 // Exited reports whether the leader has ended and its exited event is numbered.
