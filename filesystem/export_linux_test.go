@@ -34,3 +34,11 @@ func PoorFileSystem(t *testing.T) {
 	}
 	t.Cleanup(func() { linkat, renameat2 = unix.Linkat, unix.Renameat2 })
 }
+
+// HangInRename makes every rename of a temporary file call reached and then hang.
+func HangInRename(reached func()) {
+	renameat2 = func(int, string, int, string, uint) error {
+		reached()
+		select {}
+	}
+}

@@ -1,8 +1,6 @@
 package filesystem
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"path"
 	"strconv"
@@ -23,6 +21,7 @@ type temporary struct {
 }
 
 func newTemporary(dir int, perm uint32) (*temporary, error) {
+	sweep(dir)
 	if haveProc() {
 		fd, err := place{dir: dir, name: "."}.open(unix.O_TMPFILE|unix.O_WRONLY, perm)
 		if err == nil {
@@ -36,7 +35,12 @@ func newTemporary(dir int, perm uint32) (*temporary, error) {
 		name := temporaryName()
 		fd, err := place{dir: dir, name: name}.open(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, perm)
 		if err == nil {
-			return &temporary{f: plainFile(fd, name), dir: dir, name: name}, nil
+			t := &temporary{f: plainFile(fd, name), dir: dir, name: name}
+			if t.hold() {
+				return t, nil
+			}
+			t.f.Close() // whoever holds it removes it
+			continue
 		}
 		if err != unix.EEXIST {
 			return nil, err
@@ -49,6 +53,9 @@ func newTemporary(dir int, perm uint32) (*temporary, error) {
 func (t *temporary) publish(target place, replace bool) error {
 	if t.name == "" && !replace {
 		return t.link(target.name)
+	}
+	if t.name == "" {
+		t.hold() // before anybody can see it
 	}
 	for t.name == "" {
 		name := temporaryName()
@@ -68,11 +75,13 @@ func (t *temporary) publish(target place, replace bool) error {
 	if !replace && (err == unix.EINVAL || err == unix.ENOSYS) { // the file system knows no flags
 		err = linkat(t.dir, t.name, target.dir, target.name, 0)
 		if err == nil {
+			t.letGo()
 			return nil // and discard removes the other name
 		}
 	}
 	if err == nil {
 		t.name = ""
+		t.letGo()
 	}
 	return err
 }
@@ -88,8 +97,6 @@ func (t *temporary) discard() {
 		sys.Unlinkat(t.dir, t.name, 0)
 	}
 }
-
-func temporaryName() string { return fmt.Sprintf(".exec-server-%016x.tmp", rand.Uint64()) }
 
 func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
