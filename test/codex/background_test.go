@@ -33,6 +33,16 @@ func TestBackground(t *testing.T) {
 			},
 		},
 		{
+			name:     "silent server, tty",
+			onlyOurs: true,
+			model: responses.Script(responses.Say(shellWith("up", `trap '' HUP; sleep 300 & sleep 0.3; echo up`,
+				object{"tty": true, "yield_time_ms": 30000}))),
+			check: func(t *testing.T, r *run) {
+				r.want(t, "up", 0, "up\r\n")
+				r.prompt(t, "up")
+			},
+		},
+		{
 			// The command writes for ever in the background.
 			name:     "busy server",
 			onlyOurs: true,
