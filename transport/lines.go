@@ -5,11 +5,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"execserver/internal/spare"
 )
 
 // messageFrom is what the names of connections begin with.
@@ -76,7 +75,7 @@ func (l *Lines) line(buf []byte) (_ []byte, size int64, err error) {
 		size += int64(len(part))
 		kept := part[:min(int64(len(part)), l.limit-int64(len(buf)))]
 		if cap(buf)-len(buf) < len(kept) {
-			buf = spare.Grow(buf, max(len(kept), len(buf)))
+			buf = slices.Grow(buf, max(len(kept), len(buf)))
 		}
 		buf = append(buf, kept...)
 		if errors.Is(err, bufio.ErrBufferFull) {

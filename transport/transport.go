@@ -21,8 +21,7 @@ const DefaultMaxMessageBytes = 64 << 20
 // called by any, any number of times.
 type Conn interface {
 	// Read appends the next message to buf[:0] and returns it; the result
-	// shares buf's memory when it is large enough and is the caller's; the
-	// memory of a large one is worth keeping (package spare). Read
+	// shares buf's memory when it is large enough and is the caller's. Read
 	// returns a *TooLargeError for a message above the limit, which it has
 	// skipped: the connection goes on. Every other error is final; io.EOF says
 	// that the peer ended the stream in an orderly way. Close unblocks it.

@@ -8,13 +8,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
-
-	"execserver/internal/spare"
 )
 
 // maxFrameBytes is the largest frame sent. Larger messages are fragmented:
@@ -174,7 +173,7 @@ func (w *WebSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
 	for done := int64(0); done < h.length; {
 		step := min(h.length-done, max(64<<10, 3*int64(len(buf))))
 		from := len(buf)
-		buf = spare.Grow(buf, int(step))[:from+int(step)]
+		buf = slices.Grow(buf, int(step))[:from+int(step)]
 		for rest := buf[from:]; len(rest) > 0; {
 			n, err := w.r.Read(rest[:min(len(rest), maskBytes)])
 			w.received.Add(uint64(n))

@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"execserver/internal/spare"
 )
 
 var strict = stdbase64.StdEncoding.Strict()
@@ -58,8 +56,7 @@ func AppendDecode(dst, src []byte) ([]byte, error) {
 func Decode(b []byte) ([]byte, error) {
 	done := decodeFast(b, b)
 	// The library does not say that it can do this; it gets a copy.
-	rest := append(spare.Get(len(b)-done), b[done:]...)
-	defer spare.Put(rest)
+	rest := slices.Clone(b[done:])
 	n, err := decodeSlow(b, rest, done)
 	return b[:n], err
 }
