@@ -63,7 +63,7 @@ func (o *Ownership) runHunts() {
 		found := make([]int, len(hunts))
 		fresh := false // something has come, and may go on coming
 		var refused error
-		o.look(func(from origin, st procfs.Stat) {
+		unseen := o.look(func(from origin, st procfs.Stat) {
 			for i, h := range hunts {
 				if !h.match(from) {
 					continue
@@ -77,6 +77,12 @@ func (o *Ownership) runHunts() {
 				}
 			}
 		})
+		if unseen != nil { // what could not be looked at may be one of them
+			refused = unseen
+			for i := range found {
+				found[i]++
+			}
+		}
 		quiet := orphansReaped.Load() == reaped
 		if o.endHunts(hunts, found, quiet, refused) {
 			return
@@ -153,13 +159,15 @@ type look struct {
 	origins map[int]origin
 	orphans map[int]bool // children that this program has not started itself
 	visited int
+	unseen  error // why it could not look at something
 }
 
 // lookSlice is how many processes a look visits before others have their turn.
 const lookSlice = 32
 
-// look calls f for every process that runs and is not this one.
-func (o *Ownership) look(f func(origin, procfs.Stat)) {
+// look calls f for every process that runs and is not this one. The error says
+// that it has not seen all of them.
+func (o *Ownership) look(f func(origin, procfs.Stat)) error {
 	l := newLook(o)
 	for pid := range l.orphans {
 		l.visit(pid, f)
@@ -167,7 +175,7 @@ func (o *Ownership) look(f func(origin, procfs.Stat)) {
 	pids, err := procfs.Pids()
 	if err != nil {
 		o.log.Error("cannot look for descendants", "error", err)
-		return
+		return err
 	}
 	if o.series == 0 {
 		// Ancestry is all there is, and killing destroys it.
@@ -180,6 +188,7 @@ func (o *Ownership) look(f func(origin, procfs.Stat)) {
 			l.visit(pid, f)
 		}
 	}
+	return l.unseen
 }
 
 func (l *look) visit(pid int, f func(origin, procfs.Stat)) {
@@ -225,9 +234,18 @@ func (l *look) stat(pid int) (procfs.Stat, bool) {
 	st, err := procfs.ReadStat(pid)
 	if err != nil {
 		st = procfs.Stat{}
+		if short(err) {
+			l.unseen = err
+		}
 	}
 	l.stats[pid] = st
 	return st, err == nil
+}
+
+// short reports whether a look failed for want of descriptors or memory, which
+// says nothing about what it was for.
+func short(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINTR)
 }
 
 // origin finds out where a process comes from: it is a leader; or its parent

@@ -1,8 +1,11 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"sync"
+	"syscall"
+	"time"
 
 	"execserver/internal/sys"
 	"execserver/protocol"
@@ -210,11 +213,28 @@ func (in *input) do(q queued) bool {
 		_ = resize(in.file, *q.size)
 		return true
 	case q.data != nil:
-		_, err := sys.WriteTo(in.file, q.data)
-		return err == nil
+		return in.writeAll(q.data)
 	}
 	return false
 }
+
+// writeAll writes data, however long that takes, and reports whether the child
+// takes more. That the kernel has no memory for a pipe's next page is no reason to
+// tell the child that its input has ended.
+func (in *input) writeAll(data []byte) bool {
+	for {
+		n, err := sys.WriteTo(in.file, data)
+		if !errors.Is(err, syscall.ENOMEM) {
+			return err == nil
+		}
+		data = data[n:]
+		time.Sleep(memoryPause)
+	}
+}
+
+// memoryPause is between two attempts to write while the kernel is short of
+// memory.
+const memoryPause = 10 * time.Millisecond
 
 func (in *input) signalLocked() {
 	if in.room != nil {

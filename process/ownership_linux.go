@@ -93,8 +93,10 @@ func (o *Ownership) Limits() []string {
 
 // treeSystem is what a tree has on Linux.
 type treeSystem struct {
-	group *cgroup.Group // nil: none
-	mark  uint64        // 0: none
+	group     *cgroup.Group // nil: none
+	mark      uint64        // 0: none
+	unwatched bool          // nobody tells when the group becomes empty
+	attempts  int           // to remove the group later; guarded by ownership.mu
 }
 
 // prepare gets ready what the process shall be started in.
@@ -196,6 +198,7 @@ func (t *tree) watch() {
 	}
 	if err := o.watcher.Watch(t.group, t.removeEmpty); err != nil {
 		o.watchFailed.Do(func() { o.log.Warn("control groups that become empty are removed late", "error", err) })
+		t.unwatched = true
 	}
 	t.removeEmpty() // what has ended before is not told
 }
@@ -205,7 +208,15 @@ func (t *tree) watch() {
 // twice is to remove it once.
 func (t *tree) removeEmpty() {
 	o := t.owner.ownership
-	if populated, err := t.group.Populated(); err != nil || populated || t.group.Remove() != nil {
+	populated, err := t.group.Populated()
+	switch {
+	case err == nil && populated:
+		if t.unwatched {
+			t.removeLater()
+		}
+		return
+	case err != nil, t.group.Remove() != nil: // nobody will tell when it works
+		t.removeLater()
 		return
 	}
 	if o.watcher != nil {
@@ -217,6 +228,19 @@ func (t *tree) removeEmpty() {
 		delete(t.owner.remains, t.number)
 		t.forgetLocked()
 	}
+}
+
+// removeLater has removeEmpty called again after a pause, which doubles up to a
+// minute, unless the owner has forgotten the tree and it has tried for some time.
+func (t *tree) removeLater() {
+	o := t.owner.ownership
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t.attempts >= 8 && t.owner.remains[t.number] != t {
+		return
+	}
+	t.attempts++
+	time.AfterFunc(min(time.Minute, 10*time.Millisecond<<min(t.attempts, 20)), t.removeEmpty)
 }
 
 // collect finds what could not be found any more once the leaders are dead, and

@@ -142,7 +142,7 @@ func writeAvailable(f *os.File, b []byte) (n int, err error) {
 		}
 		return true
 	})
-	if errors.Is(err, unix.EAGAIN) {
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOMEM) { // the rest is queued
 		err = nil
 	}
 	return n, errors.Join(waitErr, err)
