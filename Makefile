@@ -20,7 +20,7 @@ SLOW := net/http net/http/internal/... net/url net/textproto mime/... compress/.
 	github.com/... execserver/cmd/... execserver/client execserver/internal/auth execserver/internal/sandbox/...
 QUICK := crypto/internal/fips140/mlkem crypto/internal/fips140/edwards25519/... crypto/internal/fips140/sha3
 
-.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-cuts test-sandbox test-pause
+.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-cuts test-sandbox test-pause test-faults slopes
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -89,6 +89,13 @@ test-pause: ## a consumer that pauses for 95 seconds, with the released Codex se
 
 test-sandbox: ## write 10,000 files through a link that leads in and out of the sandbox in turn
 	EXEC_SERVER_TEST_ROUNDS=10000 $(GO) test -count=1 -run 'FlippedLinks/(ordinary|self)/userNamespace' -v -timeout 60m ./test/sandbox
+
+test-faults: ## make every system call fail or be late, one at a time, and look whether contracts hold
+	$(GO) test -tags faults -count=1 -v -timeout 90m ./test/faults
+
+slopes: ## 100,000 commands in one session and in a thousand; coverage/slopes has the plots
+	SLOPES_COMMANDS=$${SLOPES_COMMANDS:-100000} SLOPES_OUT=$(CURDIR)/coverage/slopes \
+		$(GO) test -count=1 -v -timeout 120m ./test/slopes
 
 soak: ## the suite 20 times with the race detector
 	$(MAKE) race COUNT=20 TIMEOUT=90m

@@ -23,7 +23,8 @@ type Plan struct {
 	Times int           // how many calls in a row fail from there; 0 means 1
 	Err   syscall.Errno // 0: it is late by Delay instead
 	Delay time.Duration
-	Point string // only calls at points of this name count; "" means all
+	Place string // only calls here count, of those that a Report lists; "" means all
+	Panic bool   // it panics instead
 }
 
 // Report tells what happened while a plan was armed.
@@ -66,13 +67,13 @@ func Disarm() Report {
 func At(point string) error {
 	mu.Lock()
 	p := armed
-	if p == nil || p.Point != "" && p.Point != point {
+	if p == nil {
 		mu.Unlock()
 		return nil
 	}
 	place := point + " at " + caller()
 	places[place] = true
-	if p.Err != 0 && !slices.Contains(errnos[point], p.Err) {
+	if p.Place != "" && p.Place != place || p.Err != 0 && !slices.Contains(errnos[point], p.Err) {
 		mu.Unlock()
 		return nil
 	}
@@ -85,11 +86,19 @@ func At(point string) error {
 	switch {
 	case !hit:
 		return nil
+	case p.Panic:
+		panic("injected at " + place)
 	case p.Err != 0:
 		return p.Err
 	}
 	time.Sleep(p.Delay)
 	return nil
+}
+
+// Errnos are those with which a call at a place fails in fact.
+func Errnos(place string) []syscall.Errno {
+	point, _, _ := strings.Cut(place, " at ")
+	return errnos[point]
 }
 
 // caller returns the place outside of this package and package sys from which a
@@ -111,37 +120,39 @@ func caller() string {
 
 // Errors that several calls share.
 var (
-	opening = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EACCES}
-	looking = []syscall.Errno{syscall.ENOMEM, syscall.EACCES, syscall.EIO}
-	making  = []syscall.Errno{syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.ENOSPC, syscall.EAGAIN}
-	moving  = []syscall.Errno{syscall.EINTR, syscall.EAGAIN, syscall.EIO, syscall.ENOMEM}
+	opening = []syscall.Errno{syscall.EMFILE, syscall.ENOMEM, syscall.EINTR}
+	looking = []syscall.Errno{syscall.ENOMEM, syscall.EACCES}
+	making  = []syscall.Errno{syscall.ENOMEM, syscall.EPERM, syscall.ENOSPC}
 	asking  = []syscall.Errno{syscall.EPERM, syscall.EINVAL, syscall.ENOSYS, syscall.ENOMEM}
 )
 
-// errnos are the errors with which the call behind each point fails in fact.
+// errnos are the errors with which the call behind each point fails in fact. It
+// never fails with one that tells something about the world which is not so: that
+// a pipe is empty, which the poller would never take back, or that a process has
+// ended.
 var errnos = map[string][]syscall.Errno{
 	"open": opening, "openat": opening, "readfile": opening, "readdir": opening, "pipe": opening,
 	"open terminal": append([]syscall.Errno{syscall.ENOSPC, syscall.EIO}, opening...), "dup": opening,
 	"epoll_create": opening, "inotify_init": opening, "socketpair": append([]syscall.Errno{syscall.EPERM}, opening...),
-	"pidfd_open": {syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EPERM, syscall.ENOSYS},
+	"pidfd_open": {syscall.EMFILE, syscall.ENOMEM, syscall.EPERM, syscall.ENOSYS},
 	"accept":     {syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.EPERM},
 
 	"stat": looking, "lstat": looking, "fstat": looking, "statx": looking, "access": looking, "readlink": looking, "getdents": looking,
 	"listxattr": looking, "getxattr": looking,
 
-	"mkdir": making, "rmdir": append([]syscall.Errno{syscall.EBUSY}, making...), "unlink": making, "rename": making, "truncate": append([]syscall.Errno{syscall.EINTR}, making...),
+	"mkdir": making, "rmdir": {syscall.EBUSY, syscall.ENOMEM}, "unlink": making, "rename": making, "truncate": append([]syscall.Errno{syscall.EINTR}, making...),
 	"chmod": making, "chown": making, "setxattr": making, "removexattr": making, "symlink": making,
 	"fallocate": append([]syscall.Errno{syscall.EINTR, syscall.ENOSYS, syscall.EOPNOTSUPP}, making...),
 	"writefile": append([]syscall.Errno{syscall.EMFILE, syscall.EBUSY, syscall.ENODEV}, making...),
 
-	"read": moving, "poll": {syscall.EINTR, syscall.ENOMEM},
-	"write": append([]syscall.Errno{syscall.EPIPE, syscall.ENOSPC}, moving...),
+	"read": {syscall.EINTR}, "poll": {syscall.EINTR, syscall.ENOMEM},
+	"write": {syscall.EINTR, syscall.EAGAIN, syscall.ENOMEM}, "write file": {syscall.ENOMEM},
 	"seek":  {syscall.EIO},
 	"close": {syscall.EINTR, syscall.EIO},
 
-	"kill": {syscall.EPERM, syscall.ESRCH}, "pidfd_send_signal": {syscall.EPERM, syscall.ESRCH, syscall.ENOSYS},
+	"kill": {syscall.EPERM}, "pidfd_send_signal": {syscall.EPERM, syscall.ENOSYS},
 	"wait": {syscall.EINTR}, "waitid": {syscall.EINTR},
-	"prctl": asking, "prlimit": asking, "ioctl": append([]syscall.Errno{syscall.EIO}, asking...), "flock": {syscall.EINTR, syscall.ENOMEM},
+	"prctl": asking, "prlimit": nil, "ioctl": append([]syscall.Errno{syscall.EIO}, asking...), "flock": {syscall.EINTR, syscall.ENOMEM},
 	"nonblock": asking, "inotify_add_watch": {syscall.ENOMEM, syscall.ENOSPC, syscall.EACCES}, "epoll_ctl": {syscall.ENOMEM, syscall.ENOSPC},
 	"sendmsg": {syscall.EINTR, syscall.ENOMEM, syscall.EPERM},
 	"fork":    {syscall.EAGAIN, syscall.ENOMEM, syscall.EPERM, syscall.ENOSYS, syscall.EMFILE, syscall.EINTR},

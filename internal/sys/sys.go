@@ -72,7 +72,7 @@ func Pipe() (r, w *os.File, err error) {
 
 // WriteTo is f.Write.
 func WriteTo(f *os.File, b []byte) (int, error) {
-	if err := fault.At("write"); err != nil {
+	if err := fault.At("write file"); err != nil {
 		return 0, &os.PathError{Op: "write", Path: f.Name(), Err: err}
 	}
 	return f.Write(b)

@@ -1,0 +1,104 @@
+//go:build linux && faults
+
+package faults
+
+import (
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"execserver/internal/fault"
+	"execserver/internal/testkit"
+	"execserver/process"
+)
+
+// uses is how many calls at a place fail, one after another in attempts of their
+// own. EXEC_SERVER_TEST_USES=1 is the walk of CI.
+const uses = 4
+
+// lateness is how late a call is.
+const lateness = 40 * time.Millisecond
+
+// walk goes through all scenarios. In each it makes the first, second, third…
+// call at every place fail with every errno that the call can fail with, then a
+// few in a row, and then be late. Places are those that the scenario passes, and
+// those that it passes because of a fault.
+func walk(t *testing.T, owner *process.Ownership, group string) {
+	d := newDriver(t, owner, group)
+	most := int(testkit.Number(t, "EXEC_SERVER_TEST_USES", uses))
+	only := os.Getenv("EXEC_SERVER_TEST_SCENARIO")
+	for range 3 { // what is made once is made here
+		for _, s := range scenarios {
+			s.run(d, func() {})
+			d.clean()
+		}
+	}
+	if err := d.settle(); err != nil {
+		t.Fatal(err)
+	}
+	d.explain()
+	for _, s := range scenarios {
+		if only != "" && only != s.name {
+			continue
+		}
+		begun := time.Now()
+		attempts, hits := d.attempts, len(d.hits)
+		d.walk(s, most)
+		t.Logf("%-12s %5d attempts, %3d new places, %v", s.name, d.attempts-attempts, len(d.hits)-hits, time.Since(begun).Round(time.Millisecond))
+	}
+	t.Logf("%d attempts; %d places were reached, %d of them failed or were late", d.attempts, len(d.places), len(d.hits))
+	missed := maps.Clone(d.places)
+	for place := range d.hits {
+		delete(missed, place)
+	}
+	if len(missed) > 0 {
+		t.Logf("never failed: %s", strings.Join(slices.Sorted(maps.Keys(missed)), ", "))
+	}
+}
+
+// walk goes through one scenario.
+func (d *driver) walk(s scenario, most int) {
+	known := make(map[string]bool)
+	var queue []string
+	add := func(r fault.Report) {
+		for _, place := range r.Places {
+			if !known[place] {
+				known[place] = true
+				queue = append(queue, place)
+			}
+		}
+	}
+	first, _ := d.attempt(s, fault.Plan{})
+	add(first)
+	for len(queue) > 0 && d.ctx.Err() == nil {
+		place := queue[0]
+		queue = queue[1:]
+		for _, errno := range fault.Errnos(place) {
+			for n := 1; n <= most; n++ {
+				r, hit := d.attempt(s, fault.Plan{Place: place, N: n, Err: errno})
+				add(r)
+				if !hit {
+					break
+				}
+			}
+			times := 4
+			if errno == syscall.ENOSYS {
+				times = math.MaxInt32 // a kernel that does not have it now will not have it later
+			}
+			r, _ := d.attempt(s, fault.Plan{Place: place, N: 1, Times: times, Err: errno})
+			add(r)
+		}
+		for n := 1; n <= min(most, 2); n++ {
+			r, hit := d.attempt(s, fault.Plan{Place: place, N: n, Delay: lateness})
+			add(r)
+			if !hit {
+				break
+			}
+		}
+	}
+}
