@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"execserver/client"
@@ -41,8 +42,7 @@ type Transport struct {
 
 // Connect implements mcp.Transport. The error is that of Cmd.Start.
 func (t *Transport) Connect(ctx context.Context) (mcp.Connection, error) {
-	stdin, err := t.Command.StdinPipe()
-	if err != nil {
+	if _, err := t.Command.StdinPipe(); err != nil {
 		return nil, err
 	}
 	stdout, err := t.Command.StdoutPipe()
@@ -56,22 +56,58 @@ func (t *Transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	if timeout <= 0 {
 		timeout = DefaultStopTimeout
 	}
-	s := &server{command: t.Command, stdin: stdin, stdout: stdout, timeout: timeout}
+	s := &server{command: t.Command, stdout: stdout, timeout: timeout}
 	s.stop = sync.OnceValue(s.end)
-	return (&mcp.IOTransport{Reader: io.NopCloser(stdout), Writer: s}).Connect(ctx)
+	lines, err := (&mcp.IOTransport{Reader: io.NopCloser(stdout), Writer: s}).Connect(ctx)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &connection{Connection: lines, server: s, writing: make(chan struct{}, 1)}, nil
+}
+
+// connection is an mcp.Connection whose Write ends with its context, also while
+// the MCP server does not read.
+type connection struct {
+	mcp.Connection
+	server  *server
+	writing chan struct{} // held by the one that writes
+}
+
+// Write implements mcp.Connection.
+func (c *connection) Write(ctx context.Context, message jsonrpc.Message) error {
+	select {
+	case c.writing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.writing }()
+	c.server.ctx = ctx
+	return c.Connection.Write(ctx, message)
 }
 
 // server is a running MCP server; closing it ends it.
 type server struct {
 	command *client.Cmd
-	stdin   io.WriteCloser
 	stdout  io.Closer
 	timeout time.Duration
 	stop    func() error
+
+	// Of the one that writes.
+	ctx    context.Context // of the message
+	broken error           // a message was cut off: no other can follow
 }
 
 // Write implements io.Writer.
-func (s *server) Write(b []byte) (int, error) { return s.stdin.Write(b) }
+func (s *server) Write(b []byte) (int, error) {
+	if s.broken != nil {
+		return 0, s.broken
+	}
+	if err := s.command.Write(s.ctx, b); err != nil {
+		s.broken = fmt.Errorf("the message before this one was not written whole: %w", err)
+		return 0, err
+	}
+	return len(b), nil
+}
 
 // Close implements io.Closer. It returns when the MCP server has exited.
 func (s *server) Close() error { return s.stop() }
@@ -83,7 +119,7 @@ func (s *server) end() error {
 	go func() { exited <- s.command.Wait() }()
 	defer s.stdout.Close()
 	for _, ask := range []func(context.Context) error{
-		func(context.Context) error { return s.stdin.Close() },
+		s.command.CloseStdin,
 		func(ctx context.Context) error { return s.command.Terminate(ctx, s.timeout) },
 		func(ctx context.Context) error { return s.command.Terminate(ctx, 0) },
 	} {

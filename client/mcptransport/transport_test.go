@@ -2,6 +2,7 @@ package mcptransport_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
 
@@ -49,10 +51,29 @@ func serveMCP() {
 		func(_ context.Context, _ *mcp.CallToolRequest, in greeting) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hello " + in.Name}}}, nil, nil
 		})
-	_ = s.Run(context.Background(), &mcp.StdioTransport{})
+	var t mcp.Transport = &mcp.StdioTransport{}
+	if os.Getenv(mcpVariable) == "deaf" {
+		t = &mcp.IOTransport{Reader: &deafReader{ReadCloser: os.Stdin}, Writer: os.Stdout}
+	}
+	_ = s.Run(context.Background(), t)
 	if os.Getenv(mcpVariable) == "stubborn" {
 		time.Sleep(time.Hour) // not select {}, which the runtime may take for a deadlock
 	}
+}
+
+// deafReader reads a little and then nothing more.
+type deafReader struct {
+	io.ReadCloser
+	n int
+}
+
+func (r *deafReader) Read(b []byte) (int, error) {
+	if r.n > 64<<10 {
+		time.Sleep(time.Hour)
+	}
+	n, err := r.ReadCloser.Read(b)
+	r.n += n
+	return n, err
 }
 
 // command starts the test program as an MCP server.
@@ -143,6 +164,71 @@ func TestStubbornServer(t *testing.T) {
 	}
 	if c.Exit == nil || c.Exit.Signal == "" {
 		t.Errorf("it ended with %v, not by a signal", c.Exit)
+	}
+}
+
+// A server that does not read is ended, too, and a call of its tool ends with its
+// context.
+func TestDeafServer(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) *client.Environment{"local": local, "stdio": launched} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			env := open(t)
+			c := command(t, env, "deaf")
+			session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
+				Connect(ctx, &mcptransport.Transport{Command: c, StopTimeout: 200 * time.Millisecond}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			callCtx, giveUp := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer giveUp()
+			_, err = session.CallTool(callCtx, &mcp.CallToolParams{Name: "greet", Arguments: greeting{strings.Repeat("x", 8<<20)}})
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("CallTool: %v", err)
+			}
+			closes(t, "the session", session.Close)
+			if c.Exit == nil {
+				t.Error("the server lives")
+			}
+
+			// The same below the session, with a message that is being written.
+			c = command(t, env, "deaf")
+			conn, err := (&mcptransport.Transport{Command: c, StopTimeout: 200 * time.Millisecond}).Connect(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			written := make(chan error, 1)
+			go func() {
+				params, _ := json.Marshal(strings.Repeat("x", 8<<20))
+				defer close(written)
+				written <- conn.Write(context.Background(), &jsonrpc.Request{Method: "x", Params: params})
+			}()
+			select {
+			case <-written: // the exec-server took it
+			case <-time.After(300 * time.Millisecond): // it is being written
+			}
+			closes(t, "the connection", conn.Close)
+			<-written // it returns, whatever was taken
+			if c.Exit == nil {
+				t.Error("the server lives")
+			}
+		})
+	}
+}
+
+// closes calls a Close that must return.
+func closes(t *testing.T, what string, close func() error) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		_ = close()
+		done <- struct{}{}
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("closing %s hangs", what)
 	}
 }
 
