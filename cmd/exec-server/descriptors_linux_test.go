@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,11 +26,11 @@ func TestInheritedDescriptors(t *testing.T) {
 	} {
 		for _, errno := range []unix.Errno{0, unix.ENOSYS, unix.EPERM} {
 			t.Run(fmt.Sprintf("%s=%d", call.name, errno), func(t *testing.T) {
-				if call.number == unix.SYS_CLONE3 && errno == unix.EPERM && cgo() {
-					t.Skip("the C library of this test program makes no threads without clone3; the program has none")
-				}
 				command := exec.Command("exec-server")
 				if errno != 0 {
+					if testkit.ThreadsNeed(call.number, errno) {
+						t.Skip("this test program makes no threads without it")
+					}
 					command.Env = append(os.Environ(), testkit.Refusing(call.number, errno))
 				}
 				command.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: testkit.Cgroup(t)}
@@ -40,12 +38,6 @@ func TestInheritedDescriptors(t *testing.T) {
 			})
 		}
 	}
-}
-
-// cgo reports whether this program was built with a C library.
-func cgo() bool {
-	info, _ := debug.ReadBuildInfo()
-	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "1"})
 }
 
 func inheritedDescriptors(t *testing.T, command *exec.Cmd) {

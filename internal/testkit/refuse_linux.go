@@ -3,6 +3,8 @@ package testkit
 import (
 	"fmt"
 	"os"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,6 +43,15 @@ const ExitNoFilter = 118
 // it starts, from making a system call, as a container does.
 func Refusing(call uint32, errno unix.Errno) string {
 	return fmt.Sprintf("%s=%d=%d", refuseVariable, call, int(errno))
+}
+
+// ThreadsNeed reports whether this test program makes no threads where a call is
+// refused: its C library, if it has one, makes them by clone3, and looks for another
+// way only when the errno is ENOSYS. The program proper has none.
+func ThreadsNeed(call uint32, errno unix.Errno) bool {
+	info, _ := debug.ReadBuildInfo()
+	return call == unix.SYS_CLONE3 && errno != unix.ENOSYS && info != nil &&
+		slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "1"})
 }
 
 // Refuse keeps this program, and what it starts, from making a system call.
