@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"io"
+	"slices"
 
 	"execserver/filesystem"
 	"execserver/internal/base64"
@@ -74,6 +75,9 @@ func (c *connection) readWhole(r *rpc.Request, f *filesystem.File) (any, error) 
 			if !fits(answerLen(read)) {
 				room = 2 * read // when it is called again
 				return nil, nil
+			}
+			if more := base64.EncodedLen(n) + 2; cap(answer)-len(answer) < more {
+				answer = slices.Grow(answer, max(len(answer), more)) // as far as fits has reserved
 			}
 			answer = base64.AppendEncode(answer, piece[:n])
 			if err != nil { // the end

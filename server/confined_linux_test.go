@@ -1,0 +1,129 @@
+package server_test
+
+import (
+	"encoding/base64"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"execserver/internal/sandbox"
+	"execserver/internal/testkit"
+	"execserver/protocol"
+	"execserver/server"
+	"execserver/transport"
+)
+
+// newConfiningServer makes a server with sandboxes, and skips the test where there
+// are none.
+func newConfiningServer(t *testing.T) *server.Server {
+	t.Helper()
+	engine := sandbox.New(&sandbox.Options{StateDir: t.TempDir()})
+	t.Cleanup(engine.Close)
+	return newFileServer(t, &server.Options{Sandbox: engine})
+}
+
+// hiding is a sandbox that lets everything be read but a directory.
+func hiding(dir string) fileParams {
+	at := func(access string, path fileParams) fileParams { return fileParams{"path": path, "access": access} }
+	return fileParams{
+		"permissions": fileParams{"type": "managed", "network": "restricted", "file_system": fileParams{
+			"type": "restricted", "entries": []fileParams{
+				at("read", fileParams{"type": "special", "value": fileParams{"kind": "root"}}),
+				at("deny", fileParams{"type": "path", "path": "file://" + dir}),
+			},
+		}},
+		"cwd": "file:///", "workspaceRoots": []string{}, "windowsSandboxLevel": "disabled",
+	}
+}
+
+// TestConfinedReadsReserve reads many large files in sandboxes at the same time.
+// Their content is not in memory at the same time.
+func TestConfinedReadsReserve(t *testing.T) {
+	const reads, size = 16, 40 << 20
+	dir, hidden := t.TempDir(), t.TempDir()
+	file := putFile(t, dir+"/f", strings.Repeat("x", size))
+	srv := newConfiningServer(t)
+	p := connectFiles(t, srv)
+	params := fileParams{"path": file, "sandbox": hiding(hidden)}
+	if err := p.try("fs/getMetadata", params, nil); err != nil {
+		t.Skipf("no sandbox here: %v", err)
+	}
+	// A client that keeps nothing.
+	ours, theirs := net.Pipe()
+	near, far := transport.NewLines("lines", ours, ours, ours.Close, 0), transport.NewLines("lines", theirs, theirs, theirs.Close, 0)
+	served := make(chan error, 1)
+	go func() { served <- srv.ServeConn(far) }()
+	send := func(id int, method string, params any) {
+		text, err := protocol.AppendRequest(nil, protocol.NumberID(int64(id)), method, params)
+		if err == nil {
+			err = near.Write(text)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	stop := peakMemory()
+	go func() {
+		send(0, "initialize", fileParams{"clientName": "test"})
+		if err := near.Write([]byte(`{"method":"initialized"}`)); err != nil {
+			t.Error(err)
+		}
+		for i := range reads {
+			send(i+1, "fs/readFile", params)
+		}
+	}()
+	var message []byte
+	for i := range reads + 1 {
+		var err error
+		if message, err = near.Read(message); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 && len(message) < base64.StdEncoding.EncodedLen(size) {
+			t.Errorf("%.200s", message)
+		}
+	}
+	if most := stop(); most > 400<<20 {
+		t.Errorf("%d MiB were used at a time", most>>20)
+	}
+	_ = near.Close(transport.Reason{})
+	<-served
+}
+
+// TestHangingConfinedOperations has more operations in sandboxes hang than a
+// connection may have. It is told so, and others notice nothing.
+func TestHangingConfinedOperations(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	live, hidden := t.TempDir(), t.TempDir()
+	srv := newConfiningServer(t)
+	p, other := connectFiles(t, srv), connectFiles(t, srv)
+	params := fileParams{"path": live, "sandbox": hiding(hidden)}
+	if err := p.try("fs/getMetadata", params, nil); err != nil {
+		t.Skipf("no sandbox here: %v", err)
+	}
+	dead, revive := mountDead(t)
+	var stuck []<-chan answer
+	for range 40 {
+		stuck = append(stuck, p.send("fs/getMetadata", fileParams{"path": dead + "/f", "sandbox": hiding(hidden)}))
+	}
+	begin := time.Now()
+	for range 5 {
+		other.call("fs/getMetadata", params, nil)
+	}
+	if took := time.Since(begin); took > 4*time.Second {
+		t.Errorf("another connection waited for %v", took)
+	}
+	if err := p.try("fs/getMetadata", params, nil); err == nil ||
+		!strings.HasPrefix(err.Error(), "this connection has its limit of 8 file operations in sandboxes under way") {
+		t.Errorf("one operation more: %v", err)
+	}
+	revive()
+	for _, arrives := range stuck {
+		if err := p.take(arrives, nil); err == nil {
+			t.Error("a file of a dead file system was found")
+		}
+	}
+	p.call("fs/getMetadata", params, nil)
+}
