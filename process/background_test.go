@@ -135,7 +135,7 @@ func TestClosedWaitsForWhatFlows(t *testing.T) {
 		least   time.Duration
 	}{
 		{"soon", "", 0, "(sleep 0.02; echo late) & echo early", "early\nlate\n", 0},
-		{"flow", "", 600 * time.Millisecond, "(while :; do echo y; sleep 0.02; done) & :", "", 600 * time.Millisecond},
+		{"flow", "", 600 * time.Millisecond, "(while :; do echo y; done) & sleep 0.2", "", 600 * time.Millisecond},
 		{"end", protocol.DrainEOF, 0, "(sleep 0.6; echo late) & echo early", "early\nlate\n", 600 * time.Millisecond},
 		{"end by default", "", -1, "(sleep 0.6; echo late) & echo early", "early\nlate\n", 600 * time.Millisecond},
 		{"quiet, where the end is the default", protocol.DrainQuiet, -1, "sleep 100 & echo early", "early\n", 0},
@@ -196,11 +196,12 @@ func TestBackgroundFlood(t *testing.T) {
 					return nil
 				})
 			}
-			from, err := testkit.Counted(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var counted int64
+			var from, counted int64
+			testkit.WaitFor(t, testTimeout, func() (err error) {
+				from, err = testkit.Counted(file)
+				return err
+			})
+			var err error
 			testkit.WaitFor(t, testTimeout, func() error {
 				counted, err = testkit.Counted(file)
 				if err == nil && counted < from+20_000_000 {
