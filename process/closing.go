@@ -1,6 +1,7 @@
 package process
 
 import (
+	"slices"
 	"time"
 
 	"execserver/protocol"
@@ -96,6 +97,9 @@ func (p *Process) beginClosing() {
 // Unless the process drains to the end, or is being ended, it waits no longer than
 // until they have been quiet for a moment, and in any case not beyond the timeout.
 func (p *Process) settle() {
+	if !slices.ContainsFunc(p.streams, (*stream).open) {
+		return // as nearly always: nobody else had them
+	}
 	exited := time.Now()
 	timer := time.NewTimer(min(quietTime, p.drain))
 	defer timer.Stop()
