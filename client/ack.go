@@ -18,7 +18,7 @@ func (p *Process) consumedLocked(n, queued int) {
 	p.taken += n
 	switch {
 	case !p.env.acks:
-	case p.taken >= ackEvery:
+	case p.taken >= ackEvery, p.closed: // before a farewell, which ends a session that has nothing unread
 		p.ackLocked()
 	case p.ackTimer == nil:
 		p.ackTimer = time.AfterFunc(ackDelay, p.ack)

@@ -37,6 +37,10 @@ type link struct {
 	failure error         // there will be no other connection
 }
 
+// lost ends a connection that may be made again. The server takes the code for a
+// normal closure for a farewell, which may end the session.
+var lost = transport.Reason{Code: transport.CodeGoingAway, Text: "going away"}
+
 // open makes the first connection.
 func (l *link) open(ctx context.Context) error {
 	l.closing = make(chan struct{})
@@ -99,7 +103,7 @@ func (l *link) connect(ctx context.Context) (*rpc.Conn, *initializeResult, error
 	})
 	result, err := l.initialize(ctx, peer.conn)
 	if err != nil {
-		peer.conn.Close(transport.Reason{}, err)
+		peer.conn.Close(lost, err)
 		return nil, nil, &DialError{URL: l.name, Err: err}
 	}
 	return peer.conn, result, nil

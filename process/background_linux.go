@@ -45,6 +45,41 @@ func (w *Owner) Background() []Background {
 	return list
 }
 
+// LeaveRunning returns those of the owners whose closed processes have left
+// something running, or may have: where that cannot be told of whom it is, it is
+// of all.
+func (o *Ownership) LeaveRunning(owners []*Owner) map[*Owner]bool {
+	running := make(map[*Owner]bool)
+	search := o.claimed == nil
+	for _, w := range owners {
+		for _, t := range w.left() {
+			if t.group == nil {
+				search = true
+			} else if populated, err := t.group.Populated(); err != nil || populated {
+				running[w] = true
+			}
+		}
+	}
+	if !search {
+		return running
+	}
+	unknown := false
+	o.look(func(from origin, _ procfs.Stat) {
+		switch {
+		case from.owner != nil && !from.owner.runs(from.tree):
+			running[from.owner] = true
+		case from.stray():
+			unknown = true
+		}
+	})
+	if unknown {
+		for _, w := range owners {
+			running[w] = true
+		}
+	}
+	return running
+}
+
 // runs reports whether a tree is that of a process which is not closed.
 func (w *Owner) runs(t *tree) bool {
 	w.ownership.mu.Lock()

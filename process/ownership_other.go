@@ -125,6 +125,18 @@ func (w *Owner) Background() []Background {
 	return list
 }
 
+// LeaveRunning returns those of the owners whose closed processes have left
+// something running.
+func (o *Ownership) LeaveRunning(owners []*Owner) map[*Owner]bool {
+	running := make(map[*Owner]bool)
+	for _, w := range owners {
+		if len(w.groups()) > 0 {
+			running[w] = true
+		}
+	}
+	return running
+}
+
 // SignalBackground sends a signal to a group that Background has listed. The
 // error is an *UnknownBackgroundError when it is not there any more.
 func (w *Owner) SignalBackground(id string, sig syscall.Signal) error {

@@ -204,7 +204,7 @@ func (c *Conn) Run() error {
 			c.farewell.Store(c.drain())
 		}
 	}
-	c.Close(transport.Reason{Code: transport.CodeNormal}, err)
+	c.Close(goingAway, err) // a peer that reads it may come back: it has said no farewell
 	c.calls.fail(context.Cause(c.ctx))
 	return context.Cause(c.ctx)
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -68,7 +67,7 @@ func waitUnknown(t *testing.T, url, id string) {
 func TestSleepingClient(t *testing.T) {
 	var log testkit.Buffer
 	url := serve(t, &server.Options{
-		Log:          slog.New(slog.NewTextHandler(&log, nil)),
+		Log:          testLog(&log),
 		PingInterval: 20 * time.Millisecond,
 		ProbeTimeout: testTimeout, // what is acknowledged is so because of a pong
 		Session:      session.Options{RetainedBytes: 64 << 10, DetachedTTL: 300 * time.Millisecond},

@@ -91,6 +91,7 @@ type Sessions struct {
 	mu       sync.Mutex
 	byID     map[string]*Session
 	detached map[*Session]*detachment
+	detaches uint64 // how many there were
 	closed   bool
 	ending   sync.WaitGroup // sessions whose processes are going
 }
@@ -99,7 +100,7 @@ type Sessions struct {
 // last one and the end. A session that is resumed and detached again has another
 // one, so that what was due at the end of the first does not hit the second.
 type detachment struct {
-	since time.Time
+	order uint64      // of the detachments
 	timer *time.Timer // ends the session
 }
 
@@ -113,8 +114,11 @@ func New(opts *Options) *Sessions {
 	return s
 }
 
-// Create makes a session with peer attached.
+// Create makes a session with peer attached. At the limit it ends a detached one
+// that nobody would miss.
 func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
+	for s.full() && s.makeRoom() {
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -129,6 +133,13 @@ func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 	session.mu.Lock()
 	defer session.mu.Unlock()
 	return session, session.attachLocked(peer, false), nil
+}
+
+// full reports whether there are as many sessions as there may be.
+func (s *Sessions) full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.closed && len(s.byID) >= s.opts.MaxSessions
 }
 
 // Resume attaches peer to a session that has lost its connection. A connection
@@ -192,7 +203,7 @@ const (
 
 // Leave lets go of a session whose connection has ended: an observer's is
 // forgotten; without its owner's a session is detached, for as long as how the
-// connection ended says, or ended.
+// connection ended says, or ended. It may take its time.
 func (s *Sessions) Leave(session *Session, out *Outbox, how Departure) {
 	switch {
 	case session.forgetObserver(out):
@@ -202,6 +213,10 @@ func (s *Sessions) Leave(session *Session, out *Outbox, how Departure) {
 		}
 	case how == Silent:
 		s.detach(session, out, s.opts.SilentTTL)
+	case how == Farewell:
+		if d := s.detach(session, out, s.opts.DetachedTTL); d != nil {
+			s.farewell(session, d, out)
+		}
 	default:
 		s.detach(session, out, s.opts.DetachedTTL)
 	}
@@ -226,7 +241,8 @@ func (s *Sessions) detach(session *Session, out *Outbox, ttl time.Duration) *det
 	if s.closed {
 		return nil
 	}
-	d := &detachment{since: time.Now()}
+	s.detaches++
+	d := &detachment{order: s.detaches}
 	d.timer = time.AfterFunc(ttl, func() { s.expire(session, d) })
 	s.detached[session] = d
 	return d

@@ -231,6 +231,12 @@ func (c *Conn) Err() error {
 	return c.err
 }
 
+// Close says farewell and ends the connection.
+func (c *Conn) Close() {
+	_ = c.socket.Close(websocket.StatusNormalClosure, "the client is done")
+	<-c.done
+}
+
 // Cut ends the connection without a word. Notify may still get what has arrived.
 func (c *Conn) Cut() {
 	c.fail(net.ErrClosed)
