@@ -127,6 +127,34 @@ func TestSilenceOfOurs(t *testing.T) {
 	})
 }
 
+// TestSilenceWhileRepliesWait has a peer that takes no replies for a while, so that
+// nobody reads what it sends: that is no silence either.
+func TestSilenceWhileRepliesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const replies = 40 // more than the transport holds
+		h := handler{"large": func(r *rpc.Request) { r.Reply(strings.Repeat("x", 1000)) }}
+		c, peer, p := serveWithPings(t, h, &rpc.Options{MaxOutboundBytes: 1000})
+		p.onPong(0)
+		go func() {
+			for range replies {
+				_ = peer.conn.Write([]byte(`{"id":1,"method":"large"}`))
+			}
+		}()
+		time.Sleep(20 * interval)
+		if ended(c) {
+			t.Fatalf("the peer was given up while we did not read: %v", context.Cause(c.Context()))
+		}
+		for range replies {
+			peer.response()
+		}
+		time.Sleep(5 * interval)
+		synctest.Wait()
+		if !ended(c) {
+			t.Error("a silent peer is kept")
+		}
+	})
+}
+
 // TestHeldReader holds the reader: that is no silence of the peer, and a call
 // of ours is answered all the same.
 func TestHeldReader(t *testing.T) {
