@@ -257,8 +257,12 @@ func (w *Owner) collect() (kill func()) {
 func (t *tree) kill() {
 	o := t.owner.ownership
 	if t.group == nil {
-		// The owner's Wait hunts all that is left at once, but lets go of what is kept.
-		if t.kept || !t.owner.hasEnded() {
+		// The owner's Wait hunts all that is left at once, when all leaders have been
+		// reaped, but lets go of what is kept.
+		o.mu.Lock()
+		reaped := t.reaped
+		o.mu.Unlock()
+		if t.kept || !t.owner.hasEnded() || !reaped {
 			<-o.hunt("process "+t.name, func(from origin) bool { return from.tree == t })
 		}
 		return

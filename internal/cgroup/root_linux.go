@@ -32,7 +32,7 @@ func noteEnabled(root string, names []string) {
 
 func enabledByServers(root string) []string {
 	var value [512]byte
-	n, err := unix.Getxattr(root, enabledAttribute, value[:])
+	n, err := sys.Getxattr(root, enabledAttribute, value[:])
 	if err != nil {
 		return nil
 	}
