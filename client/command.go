@@ -50,7 +50,8 @@ type Cmd struct {
 
 	// Stdin is copied to the process; nil means the null device, or on a
 	// terminal nobody typing. At its end stdin is closed, for which the server
-	// needs the capability processCloseStdin, or the byte 4 is typed. Wait
+	// needs the capability processCloseStdin, or the byte 4 is typed,
+	// twice after an unfinished line. Wait
 	// waits for the copying to end, unless Stdin is an *os.File.
 	Stdin io.Reader
 

@@ -57,6 +57,9 @@ func (p *Process) Write(ctx context.Context, data []byte) error {
 		if p.written != nil {
 			p.written(data[:n])
 		}
+		if last := data[n-1]; last != endOfInput[0] {
+			p.unfinished.Store(last != '\n' && last != '\r')
+		}
 		data = data[n:]
 	}
 	return nil

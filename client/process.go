@@ -6,6 +6,7 @@ import (
 	"iter"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"execserver/protocol"
@@ -29,6 +30,8 @@ type Process struct {
 	queue   [2]*queue // of stdout or the terminal, and of stderr; nil: dropped
 	input   inputLock
 	written func([]byte) // told what was written; nil: nobody
+
+	unfinished atomic.Bool // the input written ends in the middle of a line
 
 	exitedCh chan struct{} // closed when it is known how it ended, or failed
 	closedCh chan struct{} // closed when closed, or failed

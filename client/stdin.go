@@ -8,7 +8,8 @@ import (
 
 // StdinPipe returns a pipe to the process's stdin. A Write returns when the
 // server has taken the data. Close closes stdin after it, for which the server
-// needs the capability processCloseStdin; on a terminal it types the byte 4.
+// needs the capability processCloseStdin; on a terminal it types the byte 4, and again
+// after an unfinished line.
 // Wait does not close it.
 func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	switch {
@@ -60,7 +61,10 @@ var endOfInput = []byte{4}
 
 func (c *Cmd) endStdin(ctx context.Context) error {
 	if c.TTY != nil {
-		return c.p.Write(ctx, endOfInput)
+		if err := c.p.Write(ctx, endOfInput); err != nil || !c.p.unfinished.Load() {
+			return err
+		}
+		return c.p.Write(ctx, endOfInput) // the first ends the line
 	}
 	return c.p.CloseStdin(ctx)
 }

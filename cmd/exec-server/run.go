@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -96,18 +97,69 @@ func (o *runOptions) run(args []string) error {
 	ignoreBrokenPipes()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, heeded()...)
+	defer signal.Stop(signals)
+	started, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		endByFirst(signals, started, cancel)
+	}()
+	r, restore, err := o.start(ctx, cancel, args)
+	close(started)
+	<-stopped
+	if r != nil {
+		defer r.env.Close()
+		defer restore()
+	}
+	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
+		return exitCode(exitSignal + int(s.signal))
+	}
+	if err != nil {
+		return advise(err)
+	}
+	return r.run(signals)
+}
+
+// start opens the environment and starts the command there. The runner is nil
+// when there is no environment.
+func (o *runOptions) start(ctx context.Context, cancel context.CancelCauseFunc, args []string) (r *runner, restore func(), err error) {
 	env, err := o.open(ctx)
 	if err != nil {
-		return advise(err)
+		return nil, nil, err
 	}
-	defer env.Close()
-	r := &runner{env: env, command: env.Command(ctx, args[0], args[1:]...), cancel: cancel}
-	restore, err := r.connect(o.tty)
-	if err != nil {
-		return advise(err)
+	r = &runner{env: env, command: env.Command(ctx, args[0], args[1:]...), cancel: cancel}
+	if restore, err = r.connect(o.tty); err != nil {
+		return r, func() {}, err
 	}
-	defer restore()
-	return r.run()
+	return r, restore, r.command.Start()
+}
+
+// heeded are the signals that run passes on: not those that it was started to
+// ignore, as by nohup.
+func heeded() (signals []os.Signal) {
+	for _, s := range passedSignals {
+		if s == resizeSignal || !signal.Ignored(s) {
+			signals = append(signals, s)
+		}
+	}
+	return signals
+}
+
+// endByFirst ends what cancel ends by the first signal that comes before started is
+// closed: there is no command yet that it could be passed on to.
+func endByFirst(signals <-chan os.Signal, started <-chan struct{}, cancel context.CancelCauseFunc) {
+	for {
+		select {
+		case <-started:
+			return
+		case s := <-signals:
+			if s != resizeSignal {
+				cancel(signalError{s.(syscall.Signal)})
+				return
+			}
+		}
+	}
 }
 
 func (o *runOptions) open(ctx context.Context) (*client.Environment, error) {
@@ -207,44 +259,74 @@ func (o *outlet) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// run runs the command to its end.
-func (r *runner) run() error {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, passedSignals...)
-	defer signal.Stop(signals)
-	if err := r.command.Start(); err != nil {
-		return advise(err)
-	}
-	done := make(chan struct{})
-	defer close(done)
-	go r.passSignals(signals, done)
+// run waits for the command to end, and passes signals on meanwhile.
+func (r *runner) run(signals <-chan os.Signal) error {
 	if r.endless != nil {
 		go func() { _, _ = io.Copy(r.endless, os.Stdin) }()
 	}
-	return r.result(r.command.Wait())
-}
-
-// passSignals passes signals on until done is closed. One that cannot be passed on
-// ends the command, as it would have ended us.
-func (r *runner) passSignals(signals <-chan os.Signal, done <-chan struct{}) {
-	ctx := context.Background()
+	ended := make(chan error, 1)
+	go func() { ended <- r.command.Wait() }()
+	var passing chan error // not nil while the first of waiting is passed on
+	var since time.Time    // when that began
+	var waiting []syscall.Signal
 	for {
+		if passing == nil && len(waiting) > 0 {
+			passing, since = make(chan error, 1), time.Now()
+			go r.pass(waiting[0], passing)
+		}
 		select {
-		case <-done:
-			return
-		case s := <-signals:
-			if s == resizeSignal {
-				if fd := int(os.Stdin.Fd()); r.command.TTY != nil && term.IsTerminal(fd) {
-					// A server that cannot resize has a terminal of fixed size.
-					_ = r.command.Resize(ctx, terminalSize(fd))
-				}
-				continue
+		case err := <-ended:
+			return r.result(err)
+		case err := <-passing:
+			first := waiting[0]
+			passing, waiting = nil, waiting[1:]
+			switch {
+			case errors.Is(err, context.DeadlineExceeded):
+				return unanswered(first)
+			case err != nil && !errors.Is(err, os.ErrProcessDone):
+				r.cancel(signalError{first})
 			}
-			err := r.command.Signal(ctx, s)
-			if err != nil && !errors.Is(err, os.ErrProcessDone) {
-				r.cancel(signalError{s.(syscall.Signal)})
+		case s := <-signals:
+			switch {
+			case s == resizeSignal:
+				go r.resize()
+			case passing != nil && time.Since(since) > signalPatience:
+				return unanswered(s.(syscall.Signal))
+			default:
+				waiting = append(waiting, s.(syscall.Signal))
 			}
 		}
+	}
+}
+
+// signalTimeout is how long the server may take to answer that it has passed a
+// signal on. Then run ends, and after signalPatience already when another signal
+// comes.
+const (
+	signalTimeout  = 5 * time.Second
+	signalPatience = time.Second
+)
+
+func (r *runner) pass(s syscall.Signal, passed chan<- error) {
+	ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
+	defer cancel()
+	passed <- r.command.Signal(ctx, s)
+}
+
+func (r *runner) resize() {
+	if fd := int(os.Stdin.Fd()); r.command.TTY != nil && term.IsTerminal(fd) {
+		ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
+		defer cancel()
+		// A server that cannot resize has a terminal of fixed size.
+		_ = r.command.Resize(ctx, terminalSize(fd))
+	}
+}
+
+// unanswered is how run ends by a signal that it could not pass on.
+func unanswered(s syscall.Signal) error {
+	return &runFailure{
+		fmt.Sprintf("ended by %s, which the server does not pass on; the command may go on there until the server ends the session", s),
+		exitSignal + int(s),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -146,6 +147,104 @@ func TestRunPassesSignals(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// run ends by a signal although its server does not answer: before the start, and
+// after it.
+func TestRunEndsBySignal(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		stop    bool // the server is stopped once the command runs
+		signals []syscall.Signal
+	}{
+		{"connecting", false, []syscall.Signal{syscall.SIGTERM}},
+		{"stopped", true, []syscall.Signal{syscall.SIGINT}},
+		{"stopped, twice", true, []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			url := ""
+			var server *program
+			var listener net.Listener
+			if test.stop {
+				var err error
+				if server, err = startServer("", nil, "--keeper=off", "--listen", "ws://127.0.0.1:0"); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(server.kill)
+				url = server.url
+			} else {
+				var err error
+				if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+					t.Fatal(err)
+				}
+				defer listener.Close()
+				url = "ws://" + listener.Addr().String()
+			}
+			command := exec.Command("exec-server", "run", "--url", url, "--", "sh", "-c", "echo ready; exec sleep 3600")
+			stdout, err := command.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if test.stop {
+				if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
+					t.Fatal(err)
+				}
+				_ = server.command.Process.Signal(syscall.SIGSTOP)
+				defer server.command.Process.Signal(syscall.SIGCONT)
+			} else {
+				conn, err := listener.Accept() // and say nothing
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+			}
+			for _, s := range test.signals {
+				_ = command.Process.Signal(s)
+				<-time.After(1200 * time.Millisecond) // the second is of somebody who has lost patience
+			}
+			done := make(chan error, 1)
+			go func() { done <- command.Wait() }()
+			select {
+			case <-done:
+			case <-time.After(patience):
+				_ = command.Process.Kill()
+				t.Fatal("run goes on")
+			}
+			want := 128 + int(test.signals[len(test.signals)-1])
+			if code := command.ProcessState.ExitCode(); code != want {
+				t.Errorf("exit code %d, not %d", code, want)
+			}
+		})
+	}
+}
+
+// Input that ends in the middle of a line ends on a terminal, too.
+func TestRunOnTerminalEndsInput(t *testing.T) {
+	for name, flags := range runFlags(t) {
+		for _, input := range []string{"", "abc", "abc\n"} {
+			command := exec.Command("exec-server", append(append([]string{"run", "-t"}, flags...), "--", "cat")...)
+			command.Stdin = io.MultiReader(strings.NewReader(input)) // a pipe
+			done := make(chan struct{})
+			var out []byte
+			var err error
+			go func() {
+				defer close(done)
+				out, err = command.Output()
+			}()
+			select {
+			case <-done:
+			case <-time.After(patience):
+				t.Fatalf("%s: run goes on after %q", name, input)
+			}
+			if err != nil || !strings.Contains(string(out), strings.TrimSpace(input)) {
+				t.Errorf("%s: %q: %q, %v", name, input, out, err)
+			}
+		}
 	}
 }
 
