@@ -110,6 +110,7 @@ type Cmd struct {
 	lost       chan struct{} // closed when nobody tells how the process ended that was killed then
 	over       chan struct{} // closed when Wait returns
 	waited     bool
+	tried      bool // Start has asked for the process
 
 	followers []follower
 	began     chan struct{} // closed when Start has succeeded or failed
@@ -156,7 +157,7 @@ func (c *Cmd) Run() error {
 // refused, and an *UnsupportedError when the server cannot do what the fields
 // ask for.
 func (c *Cmd) Start() error {
-	if c.Process != nil {
+	if c.Process != nil || c.tried {
 		return errAlreadyStarted
 	}
 	if err := c.ctx.Err(); err != nil {
@@ -172,6 +173,7 @@ func (c *Cmd) Start() error {
 	if err := c.attach(); err != nil {
 		return err
 	}
+	c.tried = true
 	if err := c.start(params); err != nil {
 		c.p.fail(err)
 		close(c.began)

@@ -198,9 +198,11 @@ func (w *fileWriter) Write(b []byte) (n int, err error) {
 	for len(b) > 0 && w.err == nil {
 		k := min(len(b), maxBlock-len(w.buf))
 		w.buf = append(w.buf, b[:k]...)
-		b, n = b[k:], n+k
 		if len(w.buf) == maxBlock {
 			w.flush()
+		}
+		if w.err == nil { // or nobody knows what became of the block
+			b, n = b[k:], n+k
 		}
 	}
 	return n, w.err

@@ -83,6 +83,9 @@ func (f *FS) do(op, name string, run func(native string) error) error {
 	if err != nil {
 		return err
 	}
+	if err := f.env.Err(); err != nil {
+		return &fs.PathError{Op: op, Path: name, Err: err}
+	}
 	if err := run(native); err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}
 	}

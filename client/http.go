@@ -35,6 +35,12 @@ type roundTripper struct{ env *Environment }
 
 // RoundTrip implements http.RoundTripper.
 func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := t.env.Err(); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // as a RoundTripper must
+		}
+		return nil, err
+	}
 	return t.env.back.roundTrip(r)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +34,7 @@ func Launch(ctx context.Context, command *exec.Cmd, opts *Options) (*Environment
 	s := &launched{command: command}
 	l := &link{env: e, name: command.Path, dial: s.start}
 	if _, err := e.open(ctx, l); err != nil {
-		return nil, err
+		return nil, s.quote(err)
 	}
 	return e, nil
 }
@@ -122,6 +123,20 @@ func (l *lastWords) Write(b []byte) (int, error) {
 		err = l.s.explain(err)
 	}
 	return n, err
+}
+
+// quote adds to an error what the server has said, unless that tells it already.
+func (s *launched) quote(err error) error {
+	dial, ok := err.(*DialError) //nolint:errorlint // it is made here
+	if !ok || s.stderr == nil {
+		return err
+	}
+	said := strings.TrimSpace(string(s.stderr.bytes()))
+	if said == "" || strings.Contains(dial.Err.Error(), said) {
+		return err
+	}
+	dial.Err = fmt.Errorf("%w; the server said: %s", dial.Err, said)
+	return dial
 }
 
 // explain says how the server ended, if it has.

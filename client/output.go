@@ -115,7 +115,7 @@ func (c *Cmd) follow(q *queue) (failure error) {
 
 // same reports whether two writers are one.
 func same(a, b io.Writer) bool {
-	return a != nil && reflect.TypeOf(a).Comparable() && a == b
+	return a != nil && b != nil && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // pass makes a queue whose events are passed on.

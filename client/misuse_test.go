@@ -1,0 +1,136 @@
+//go:build unix
+
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"execserver/client"
+	"execserver/protocol"
+)
+
+// A command that could not be started is not started again.
+func TestStartAfterFailure(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
+		c := env.Command(background(t), "/no/such/program")
+		c.Stdout = io.Discard
+		if err := c.Start(); !errors.As(err, new(*client.StartError)) {
+			t.Errorf("Start: %v", err)
+		}
+		if err := c.Start(); err == nil || !strings.Contains(err.Error(), "already started") {
+			t.Errorf("second Start: %v", err)
+		}
+	})
+}
+
+// boxWriter is comparable by its type, but not by what it may hold.
+type boxWriter struct{ w any }
+
+func (b boxWriter) Write(p []byte) (int, error) { return b.w.(listWriter)[0].Write(p) }
+
+type listWriter []io.Writer
+
+// Writers that cannot be compared are two.
+func TestUncomparableWriters(t *testing.T) {
+	leavesNothing(t)
+	env := openLocal(t, nil)
+	var out bytes.Buffer
+	c := env.Command(background(t), "sh", "-c", "echo hello")
+	c.Stdout = boxWriter{listWriter{&out}}
+	c.Stderr = boxWriter{listWriter{io.Discard}}
+	if err := c.Run(); err != nil || out.String() != "hello\n" {
+		t.Errorf("%q, %v", &out, err)
+	}
+}
+
+// Nothing works in an environment that is closed.
+func TestNothingAfterClose(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
+		dir := t.TempDir()
+		files := env.FS(dir)
+		if err := files.WriteFile("x", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		file, err := files.Open("x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = env.Close()
+		for name, f := range map[string]func() error{
+			"Start":     func() error { return child(env, "exit", "0").Start() },
+			"Open":      func() error { _, err := files.Open("x"); return err },
+			"Stat":      func() error { _, err := files.Stat("x"); return err },
+			"ReadDir":   func() error { _, err := files.ReadDir("."); return err },
+			"ReadFile":  func() error { _, err := files.ReadFile("x"); return err },
+			"RealPath":  func() error { _, err := files.RealPath("x"); return err },
+			"WriteFile": func() error { return files.WriteFile("y", nil) },
+			"Create":    func() error { _, err := files.Create("y"); return err },
+			"Mkdir":     func() error { return files.Mkdir("d") },
+			"Remove":    func() error { return files.Remove("x") },
+			"Copy":      func() error { return files.Copy("x", "y") },
+			"RoundTrip": func() error {
+				r, _ := http.NewRequest(http.MethodGet, "http://127.0.0.1:1", nil)
+				_, err := env.Transport().RoundTrip(r)
+				return err
+			},
+		} {
+			if err := f(); !errors.Is(err, client.ErrClosed) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := file.Read(make([]byte, 1)); err == nil {
+			t.Error("a file can be read")
+		}
+	})
+}
+
+// A block that could not be written does not count.
+func TestWriteCountsWhatIsWritten(t *testing.T) {
+	leavesNothing(t)
+	f := newFake(t, func(c *fakeConn) {
+		if !c.shake("fileWriteStreaming") {
+			return
+		}
+		for blocks := 0; ; {
+			m, ok := c.next()
+			switch {
+			case !ok:
+				return
+			case m.Method == "fs/writeBlock" && blocks > 0:
+				c.refuse(m, protocol.CodeInternal, "No space left on device (os error 28)")
+			case m.Method == "fs/writeBlock":
+				blocks++
+				c.reply(m, object{})
+			default:
+				c.reply(m, object{})
+			}
+		}
+	})
+	file, err := f.dial(nil).FS("/").Create("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := file.Write(make([]byte, 3<<20))
+	if n != 1<<20 || err == nil {
+		t.Errorf("%d bytes are written, %v", n, err)
+	}
+	_ = file.Close()
+}
+
+// When a launched server says something and does not answer, that is in the error.
+func TestLaunchQuotesOnTimeout(t *testing.T) {
+	leavesNothing(t)
+	command := exec.Command("/bin/sh", "-c", "echo 'waiting for the bus' >&2; exec sleep 3600")
+	_, err := client.Launch(context.Background(), command, &client.Options{InitializeTimeout: 500 * time.Millisecond})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting for the bus") {
+		t.Errorf("%v", err)
+	}
+}
