@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"execserver/protocol"
@@ -133,19 +134,46 @@ func (f *FS) Stat(name string) (info fs.FileInfo, err error) {
 	return info, err
 }
 
-// ReadDir implements fs.ReadDirFS. A link is listed as what it leads to; one that
+// ReadDir implements fs.ReadDirFS. A link to a directory has the type
+// fs.ModeSymlink, so that fs.WalkDir does not follow it. A link to a file is listed as that; one that
 // leads nowhere has the type fs.ModeIrregular. Of a directory with more entries than a
 // server lists (more than a hundred thousand) there are some, and ErrTruncated.
 func (f *FS) ReadDir(name string) (entries []fs.DirEntry, err error) {
 	err = f.do("readdir", name, func(native string) error {
 		list, err := f.env.back.readDir(f.ctx, native)
-		for _, e := range list {
-			entries = append(entries, &dirEntry{f, path.Join(name, e.FileName), e})
+		links := f.linked(name, list)
+		for i, e := range list {
+			entries = append(entries, &dirEntry{f, path.Join(name, e.FileName), e, links[i]})
 		}
 		return err
 	})
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, err
+}
+
+// linkLooks is how many directories are looked at at a time.
+const linkLooks = 8
+
+// linked reports which directories of a list are links, which a listing does not
+// tell: whoever walks a tree must not follow them in circles.
+func (f *FS) linked(name string, list []protocol.DirectoryEntry) []bool {
+	links := make([]bool, len(list))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	looks := make(chan struct{}, linkLooks)
+	for i, e := range list {
+		native, err := f.native("stat", path.Join(name, e.FileName))
+		if !e.IsDirectory || err != nil {
+			continue
+		}
+		looks <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-looks }()
+			meta, err := f.env.back.stat(f.ctx, native)
+			links[i] = err == nil && meta.IsSymlink
+		})
+	}
+	return links
 }
 
 // ReadFile implements fs.ReadFileFS.
@@ -278,13 +306,33 @@ type dirEntry struct {
 	fs   *FS
 	path string // as fs has it
 	wire protocol.DirectoryEntry
+	link bool // to a directory
 }
 
-func (e *dirEntry) Name() string               { return e.wire.FileName }
-func (e *dirEntry) IsDir() bool                { return e.wire.IsDirectory }
-func (e *dirEntry) Type() fs.FileMode          { return mode(e.wire.IsDirectory, e.wire.IsFile).Type() }
-func (e *dirEntry) Info() (fs.FileInfo, error) { return e.fs.Stat(e.path) }
-func (e *dirEntry) String() string             { return fs.FormatDirEntry(e) }
+func (e *dirEntry) Name() string   { return e.wire.FileName }
+func (e *dirEntry) IsDir() bool    { return e.wire.IsDirectory && !e.link }
+func (e *dirEntry) String() string { return fs.FormatDirEntry(e) }
+
+func (e *dirEntry) Type() fs.FileMode {
+	if e.link {
+		return fs.ModeSymlink
+	}
+	return mode(e.wire.IsDirectory, e.wire.IsFile).Type()
+}
+
+func (e *dirEntry) Info() (fs.FileInfo, error) {
+	info, err := e.fs.Stat(e.path)
+	if err == nil && e.link {
+		return linkInfo{info}, nil
+	}
+	return info, err
+}
+
+// linkInfo describes a link by the directory that it leads to.
+type linkInfo struct{ fs.FileInfo }
+
+func (linkInfo) Mode() fs.FileMode { return fs.ModeSymlink | 0o777 }
+func (linkInfo) IsDir() bool       { return false }
 
 // directory is an open directory.
 type directory struct {

@@ -7,8 +7,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +91,40 @@ func TestNothingAfterClose(t *testing.T) {
 		}
 		if _, err := file.Read(make([]byte, 1)); err == nil {
 			t.Error("a file can be read")
+		}
+	})
+}
+
+// A walk does not follow links in circles.
+func TestWalkDir(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
+		dir := t.TempDir()
+		for _, err := range []error{
+			os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755),
+			os.WriteFile(filepath.Join(dir, "a", "x"), nil, 0o644),
+			os.Symlink("..", filepath.Join(dir, "a", "b", "up")),
+			os.Symlink("x", filepath.Join(dir, "a", "y")),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var seen []string
+		within(t, "walking", func() {
+			err := fs.WalkDir(env.FS(dir), ".", func(name string, d fs.DirEntry, err error) error {
+				if err != nil || len(seen) > 20 {
+					return errors.Join(err, errors.New("it goes on"))
+				}
+				seen = append(seen, name+" "+d.Type().String())
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		want := ". d---------, a d---------, a/b d---------, a/b/up L---------, a/x ----------, a/y ----------"
+		if got := strings.Join(seen, ", "); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
 		}
 	})
 }
