@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -220,10 +222,16 @@ func (l *link) recover(cause error) (*rpc.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(l.env.ctx, timeout, &timeoutError{"recovery", timeout})
 	defer cancel()
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		conn, _, err := l.connect(ctx)
+		conn, result, err := l.connect(ctx)
 		switch {
 		case err == nil:
+			l.session = result.SessionID
 			return conn, nil
+		case l.session != "" && sessionUnknown(err) && !slices.ContainsFunc(l.env.live(), (*Process).mayExist):
+			// A server takes the end of a stream for a farewell, and a session that holds
+			// nothing ends with it. Nothing of ours is missing in another one.
+			l.session = ""
+			continue
 		case ctx.Err() != nil:
 			return nil, &DisconnectedError{Cause: cause, Err: errors.Join(context.Cause(ctx), err)}
 		case !retryable(err):
@@ -239,6 +247,16 @@ func (l *link) recover(cause error) (*rpc.Conn, error) {
 			return nil, &DisconnectedError{Cause: cause, Err: errors.Join(context.Cause(ctx), err)}
 		}
 	}
+}
+
+// mayExist reports whether the server may have the process.
+func (p *Process) mayExist() bool { return p.asked.Load() }
+
+// sessionUnknown reports whether a server has no such session any more.
+func sessionUnknown(err error) bool {
+	var refused *protocol.Error
+	return errors.As(err, &refused) && refused.Code == protocol.CodeInvalidRequest &&
+		strings.HasPrefix(refused.Message, "unknown session id")
 }
 
 // retryable reports whether another attempt to resume may be more successful:

@@ -36,6 +36,8 @@ type Process struct {
 	exitedCh chan struct{} // closed when it is known how it ended, or failed
 	closedCh chan struct{} // closed when closed, or failed
 
+	asked atomic.Bool // its start may have reached the server
+
 	// mu guards the fields below. It is taken before Environment.mu.
 	mu      sync.Mutex
 	last    uint64 // number of the event published last

@@ -25,6 +25,10 @@ func (l *link) start(ctx context.Context, p *Process, s *startRequest) error {
 	}
 	epoch := l.currentEpoch()
 	for repeated := false; ; repeated = true {
+		if _, _, err := l.current(ctx); err != nil {
+			return err
+		}
+		p.asked.Store(true)
 		_, err := l.tryOpening(ctx, protocol.MethodStart, s.Start, func(ctx context.Context, _ *rpc.Conn) {
 			_ = l.terminate(ctx, p.ID, 0) // again, for disown's may have come before the start
 		})

@@ -1,0 +1,44 @@
+//go:build unix
+
+package client_test
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"execserver/client"
+	"execserver/internal/testkit"
+	"execserver/server"
+)
+
+// A link that breaks while nothing runs harms nobody, although a server takes the
+// end of a unix socket's stream for a farewell and ends a session that holds
+// nothing.
+func TestLostLinkOfAnIdleSession(t *testing.T) {
+	leavesNothing(t)
+	var log testkit.Buffer
+	p := newProxy(t, serveUnix(t, &server.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}))
+	env, err := client.Dial(background(t), p.url, nil)
+	env = opened(t, env, err)
+	if err := child(env, "exit", "0").Run(); err != nil {
+		t.Fatal(err)
+	}
+	// The end of the process was acknowledged before this is asked for.
+	if _, err := env.FS("/").Stat("."); err != nil {
+		t.Fatal(err)
+	}
+	p.setRefuse(true)
+	p.cut()
+	testkit.WaitFor(t, patience, func() error {
+		if !strings.Contains(log.String(), "session ended") {
+			return errors.New("the session has not ended")
+		}
+		return nil
+	})
+	p.setRefuse(false)
+	if err := child(env, "exit", "0").Run(); err != nil {
+		t.Error(err)
+	}
+}
