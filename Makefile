@@ -20,7 +20,7 @@ SLOW := net/http net/http/internal/... net/url net/textproto mime/... compress/.
 	github.com/... execserver/cmd/... execserver/client execserver/internal/auth execserver/internal/sandbox/...
 QUICK := crypto/internal/fips140/mlkem crypto/internal/fips140/edwards25519/... crypto/internal/fips140/sha3
 
-.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults slopes
+.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-neighbours slopes
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -79,6 +79,9 @@ model: ## 100,000 random operations against a reference model, with the race det
 
 chaos: ## 1,000 processes over a network that delays, stalls, cuts and forgets connections
 	CGO_ENABLED=1 CHAOS_PROCESSES=1000 $(GO) test -race -count=1 -timeout 60m -v ./test/chaos
+
+test-neighbours: ## hold what clients wait beside large hashes, walks and removals against 100 ms, on a quiet machine
+	QUIET_MACHINE=1 $(GO) test -count=1 -v -run NeighboursOfLong ./cmd/exec-server
 
 test-sleep: ## stop a released Codex client for 200 seconds, as a laptop does that sleeps, and let it go on
 	scripts/install-codex 0.169.0

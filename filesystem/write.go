@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 )
@@ -147,14 +148,19 @@ var fsync = (*os.File).Sync
 // copyBlock is how much is written between two looks at the context.
 const copyBlock = 8 << 20
 
+// hashSlice is how much is hashed before others get the processor. The scheduler
+// would let them wait for 10 ms for each that hashes.
+const hashSlice = 256 << 10
+
 // checkExpected compares the hash of what f holds with the expected one.
 func checkExpected(ctx context.Context, f io.Reader, want string) error {
 	h := sha256.New()
-	for {
+	for buf := make([]byte, hashSlice); ; runtime.Gosched() {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		_, err := io.CopyN(h, f, copyBlock)
+		n, err := f.Read(buf)
+		h.Write(buf[:n])
 		if err == io.EOF {
 			break
 		}
