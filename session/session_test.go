@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	testkit.Main()
 	testkit.DefaultSignals()
 	// The thread that spawns children must live as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	goleak.VerifyTestMain(testkit.Ledger(m, "socket:", "socket:"), goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }
 
 // peer is a connection that is not there: the test takes the events itself.

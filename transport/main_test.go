@@ -25,7 +25,7 @@ import (
 	"execserver/transport"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Ledger(m)) }
 
 // patience is how long a test waits for what should happen at once.
 const patience = 20 * time.Second
