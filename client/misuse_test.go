@@ -95,6 +95,32 @@ func TestNothingAfterClose(t *testing.T) {
 	})
 }
 
+// The input that comes after the end of a command is for whoever reads it next.
+func TestStdinFileIsLeft(t *testing.T) {
+	leavesNothing(t)
+	env := openLocal(t, nil)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	c := child(env, "exit", "0")
+	c.Stdin = r
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.WriteString("next"); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "reading", func() {
+		got := make([]byte, 4)
+		if _, err := io.ReadFull(r, got); err != nil || string(got) != "next" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+}
+
 // A walk does not follow links in circles.
 func TestWalkDir(t *testing.T) {
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 )
 
 // StdinPipe returns a pipe to the process's stdin. A Write returns when the
@@ -44,8 +45,13 @@ func (s stdinPipe) Close() error {
 func (c *Cmd) copyStdin() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
 	c.stopStdin = cancel
+	input, release := c.Stdin, func() {}
+	if file, ok := input.(*os.File); ok {
+		input, release = stoppable(ctx, file)
+	}
 	c.stdinCopy = c.copy(func() error {
-		_, err := io.Copy(inputWriter{ctx, c.p}, c.Stdin)
+		defer release()
+		_, err := io.Copy(inputWriter{ctx, c.p}, input)
 		if endErr := c.endStdin(ctx); err == nil {
 			err = endErr
 		}

@@ -1,0 +1,65 @@
+//go:build unix
+
+package client
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// stoppable returns a reader of a file that reads nothing more once ctx has ended: not
+// what is meant for whoever reads the file next. release is called when nobody reads any more.
+func stoppable(ctx context.Context, f *os.File) (r io.Reader, release func()) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return f, func() {}
+	}
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		return f, func() {}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = theirs.Close() })
+	wait := func() bool {
+		ready := false
+		err := conn.Control(func(fd uintptr) {
+			// Not ours.Fd, which would make it blocking; nobody else uses it.
+			ended, err := ours.SyscallConn()
+			if err != nil {
+				return
+			}
+			_ = ended.Control(func(end uintptr) {
+				fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(end), Events: unix.POLLIN}}
+				for {
+					if _, err := unix.Poll(fds, -1); err != unix.EINTR {
+						break
+					}
+				}
+				ready = fds[1].Revents == 0
+			})
+		})
+		return err == nil && ready
+	}
+	return &polledFile{f, wait}, func() {
+		if stop() {
+			_ = theirs.Close()
+		}
+		_ = ours.Close()
+	}
+}
+
+// polledFile is a file that is read when wait says that there is something.
+type polledFile struct {
+	file *os.File
+	wait func() bool
+}
+
+// Read implements io.Reader.
+func (p *polledFile) Read(b []byte) (int, error) {
+	if !p.wait() {
+		return 0, io.EOF
+	}
+	return p.file.Read(b)
+}
