@@ -52,12 +52,13 @@ func manyProcessesEnd(t *testing.T, end func(c *follower, many int)) {
 	if n := left(); n != many {
 		t.Fatalf("%d processes run, want %d", n, many)
 	}
+	idle := slices.Max(p.initializeUntil(func() bool { return true })) // the machine may be busy
 	end(c, many)
 	took := p.initializeUntil(func() bool { return left() == 0 })
 	slices.Sort(took)
 	last := took[len(took)-1]
 	t.Logf("initialize, %d times: median %v, 99 of 100 in %v, the slowest %v", len(took), took[len(took)/2], took[len(took)*99/100], last)
-	if last > 500*time.Millisecond {
+	if most := took[len(took)*99/100]; most > 500*time.Millisecond+50*idle {
 		t.Errorf("initialize took up to %v while %d processes ended", last, many)
 	}
 }
