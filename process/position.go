@@ -25,8 +25,7 @@ func (l *Log) Ack(seq uint64) Position {
 			l.chunks[n-1].sealed = true // what it grew by would not be acknowledged
 		}
 		l.acked = l.positionLocked(seq)
-		l.room.Broadcast()
-		l.offerLocked()
+		l.releaseLocked()
 	}
 	return l.acked
 }

@@ -1,67 +1,13 @@
 package process_test
 
 import (
-	"runtime"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"execserver/internal/testkit"
 	"execserver/process"
 	"execserver/protocol"
 )
-
-// undying is a process that takes as long to die as a test wants.
-type undying struct {
-	killed  chan struct{} // closed when somebody has killed it
-	release func()        // lets it die
-}
-
-// hold makes a process undying, as one is that waits for a file system which does
-// not answer.
-func hold(t *testing.T, pid int) *undying {
-	t.Helper()
-	released := make(chan struct{})
-	u := &undying{killed: make(chan struct{}), release: sync.OnceFunc(func() { close(released) })}
-	held, done := make(chan error), make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // which traces it, and ends with this goroutine
-		_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_TRACEEXIT, 0, 0)
-		if errno != 0 {
-			held <- errno
-			return
-		}
-		held <- nil
-		var status unix.WaitStatus
-		if _, err := unix.Wait4(pid, &status, unix.WALL, nil); err == nil && status.Stopped() {
-			close(u.killed) // it is about to end
-			<-released
-			_ = unix.PtraceDetach(pid)
-		}
-	}()
-	if err := <-held; err != nil {
-		t.Skipf("processes cannot be traced here: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-		u.release()
-		<-done
-	})
-	return u
-}
-
-func (u *undying) awaitKill(t *testing.T) {
-	t.Helper()
-	select {
-	case <-u.killed:
-	case <-time.After(testTimeout):
-		t.Fatal("the process was not killed")
-	}
-}
 
 // stayAlive checks for a while, in which a server looks and kills several times,
 // that processes live.
@@ -84,9 +30,9 @@ func ownedUndying(t *testing.T, o *process.Ownership) {
 		spec := child("daemon", newWord(), "stay")
 		spec.KeepDescendants = kept
 		p, pid := startDaemon(t, w, spec)
-		u := hold(t, pid)
+		u := testkit.Hold(t, pid)
 		p.Terminate()
-		u.awaitKill(t)
+		u.AwaitKill(t)
 		follow(t, p)
 		var others []*process.Process
 		var pids []int
@@ -95,7 +41,7 @@ func ownedUndying(t *testing.T, o *process.Ownership) {
 			others, pids = append(others, other), append(pids, other.Pid())
 		}
 		stayAlive(t, pids...)
-		u.release()
+		u.Release()
 		gone(t, pid)
 		for _, other := range others {
 			other.Terminate()
@@ -112,19 +58,19 @@ func ownedNextSession(t *testing.T, o *process.Ownership) {
 	last := o.NewOwner()
 	closed, pid := daemon(t, last, newWord())
 	follow(t, closed)
-	u := hold(t, pid)
+	u := testkit.Hold(t, pid)
 	ended := make(chan struct{})
 	go func() {
 		last.End(protocol.EndedBySessionExpired)
 		last.Wait()
 		close(ended)
 	}()
-	u.awaitKill(t)
+	u.AwaitKill(t)
 	next := newOwner(t, o)
 	closed, daemonOfNext := daemon(t, next, newWord())
 	follow(t, closed)
 	stayAlive(t, daemonOfNext)
-	u.release()
+	u.Release()
 	<-ended
 	stayAlive(t, daemonOfNext)
 	gone(t, pid)

@@ -4,10 +4,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 )
+
+// ofTheLibrary are signals 32 and 33, which belong to the C library. What glibc's
+// posix_spawn has started, as by make, ignores them, and Go cannot catch the first.
+const ofTheLibrary = 1<<31 | 1<<32
 
 // A server that was started with signals ignored, as by nohup, ignores them itself,
 // but what it starts does not.
@@ -37,8 +42,10 @@ func TestIgnoredSignals(t *testing.T) {
 				}
 				c.start(start)
 				c.closed(id)
-				if got := strings.TrimSpace(c.eventsOf(id).output.String()); got != "0000000000000000" {
-					t.Errorf("tty=%v: a process ignores the signals of the mask %s", tty, got)
+				text := strings.TrimSpace(c.eventsOf(id).output.String())
+				got, err := strconv.ParseUint(text, 16, 64)
+				if err != nil || got&^ofTheLibrary != 0 {
+					t.Errorf("tty=%v: a process ignores the signals of the mask %s", tty, text)
 				}
 			}
 			_ = p.command.Process.Signal(syscall.SIGHUP)

@@ -159,6 +159,7 @@ func (j *job) run(ctx context.Context, s *testclient.Session) error {
 	err := s.Start(ctx, p, protocol.Start{
 		Argv: []string{"/bin/sh", "-c", j.script, "sh", strconv.Itoa(j.code), strconv.Itoa(j.lines)},
 		Cwd:  protocol.NativePath("/"), Env: map[string]string{"PATH": "/usr/bin:/bin"}, PipeStdin: j.echo, TTY: j.tty,
+		Drain: protocol.DrainEOF, // on a busy machine, what lingers is quiet for long
 	})
 	if err != nil {
 		return fmt.Errorf("start: %w", err)

@@ -1,0 +1,111 @@
+package testkit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() { children["trace"] = childTrace }
+
+// Undying is a process that takes as long to die as a test wants.
+type Undying struct {
+	stdin io.Closer
+	lines chan string // that the tracer prints
+}
+
+// Hold makes a process undying, as one is that waits for a file system which does not
+// answer: a tracer stops it on its way to its end. The tracer is a program of its own,
+// because the kernel lets any thread of a tracer that is the parent, too, take the news.
+func Hold(t *testing.T, pid int) *Undying {
+	t.Helper()
+	argv, env := Child("trace", strconv.Itoa(pid))
+	cmd := exec.Command(argv[0], argv[1:]...)
+	for name, value := range env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	u := &Undying{stdin: stdin, lines: make(chan string, 2)}
+	go func() { // ends with the tracer
+		defer close(u.lines)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			u.lines <- lines.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		u.Release()
+		_ = cmd.Wait()
+	})
+	if line := <-u.lines; line != "held" {
+		t.Skipf("processes cannot be traced here: %s", strings.TrimPrefix(line, "error "))
+	}
+	return u
+}
+
+// AwaitKill waits until somebody has killed the process.
+func (u *Undying) AwaitKill(t *testing.T) {
+	t.Helper()
+	select {
+	case line := <-u.lines:
+		if line != "killed" {
+			t.Fatalf("the tracer says %q, want killed", line)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the process was not killed")
+	}
+}
+
+// Release lets the process die.
+func (u *Undying) Release() { _ = u.stdin.Close() }
+
+// childTrace holds a process on its way to its end until there is no more input.
+func childTrace(args []string) {
+	runtime.LockOSThread() // which traces it
+	pid, err := strconv.Atoi(args[0])
+	if err == nil {
+		_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_TRACEEXIT, 0, 0)
+		if errno != 0 {
+			err = errno
+		}
+	}
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	fmt.Println("held")
+	var status unix.WaitStatus
+	for {
+		_, err = unix.Wait4(pid, &status, unix.WALL, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil || !status.Stopped() {
+		fmt.Printf("ended: %v, status %#x\n", err, status)
+		return
+	}
+	fmt.Println("killed")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = unix.PtraceDetach(pid)
+}
