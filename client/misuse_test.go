@@ -54,6 +54,35 @@ func TestUncomparableWriters(t *testing.T) {
 	}
 }
 
+// Text that is not UTF-8 is never replaced by something else. A server cannot be told
+// of it in a start, and names of files are what os.DirFS says they are.
+func TestNotUTF8(t *testing.T) {
+	const odd = "a\xff"
+	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, odd), nil, 0o600); err != nil {
+			t.Skipf("no such names here: %v", err)
+		}
+		entries, err := env.FS(dir).ReadDir(".")
+		if err != nil || len(entries) != 1 || (entries[0].Name() != odd && !p.codex) {
+			t.Errorf("ReadDir: %v, %v", entries, err)
+		}
+		if _, err := fs.Stat(env.FS(dir), odd); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("Stat: %v", err)
+		}
+		argument := env.Command(background(t), "printf", "%s", odd)
+		variable := env.Command(background(t), "printenv", "ODD")
+		variable.Env = append(os.Environ(), "ODD="+odd)
+		for _, c := range []*client.Cmd{argument, variable} {
+			out, err := c.Output()
+			refused := errors.As(err, new(*client.StartError)) && strings.Contains(err.Error(), "is not UTF-8")
+			if passed := err == nil && strings.TrimSuffix(string(out), "\n") == odd; !passed && !refused {
+				t.Errorf("%q: %q, %v", c.Args, out, err)
+			}
+		}
+	})
+}
+
 // Nothing works in an environment that is closed.
 func TestNothingAfterClose(t *testing.T) {
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {

@@ -19,6 +19,9 @@ func (l *link) info() *Info { return l.machine }
 // start implements backend. A start that was repeated may find that the process
 // exists: then it is ours, for its id is.
 func (l *link) start(ctx context.Context, p *Process, s *startRequest) error {
+	if err := wantUTF8(&s.Start); err != nil {
+		return &StartError{s.Argv[0], err}
+	}
 	s.Cwd = l.machine.uri(s.dir)
 	if l.machine.Capabilities[capStartID] {
 		s.StartID = &p.ID

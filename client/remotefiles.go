@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 
 	"execserver/internal/base64"
@@ -60,6 +61,19 @@ func (l *link) readDir(ctx context.Context, path string) ([]protocol.DirectoryEn
 	err := l.look(ctx, protocol.MethodReadDirectory, l.file(path), &result)
 	if err == nil && result.Truncated {
 		err = ErrTruncated
+	}
+	separators := "/"
+	if l.machine.goos() == "windows" {
+		separators = `/\`
+	}
+	for i, e := range result.Entries {
+		if e.Path == nil {
+			continue
+		}
+		// The name is not UTF-8, and the path alone tells it right.
+		if native := protocol.NativeOn(l.machine.goos(), e.Path.String()); native != "" {
+			result.Entries[i].FileName = native[strings.LastIndexAny(native, separators)+1:]
+		}
 	}
 	return result.Entries, err
 }
