@@ -162,7 +162,8 @@ func (l *Log) SetEvict(evict bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.evict = evict
-	l.releaseLocked()
+	l.room.Broadcast()
+	l.offerLocked()
 }
 
 // pollGrace is how long after its last read a reader that polls keeps what it
@@ -177,7 +178,8 @@ func (l *Log) Poll(after uint64) {
 	defer l.mu.Unlock()
 	l.polled = max(l.polled, after)
 	l.polling = time.Now().Add(pollGrace)
-	l.releaseLocked()
+	l.room.Broadcast()
+	l.offerLocked()
 }
 
 // append adds output; data belongs to the log from then on, and is contiguous
@@ -313,15 +315,6 @@ func (l *Log) offerLocked() {
 func (l *Log) endGrace() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.releaseLocked()
-}
-
-// releaseLocked is called when more output may be evicted than before. It evicts what
-// exceeds the limit, such as the last output of a process that exited while there was
-// no room, and wakes the streams that wait for room.
-func (l *Log) releaseLocked() {
-	for l.cost > l.limit && l.evictOldestLocked() {
-	}
 	l.room.Broadcast()
 	l.offerLocked()
 }

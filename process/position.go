@@ -25,7 +25,8 @@ func (l *Log) Ack(seq uint64) Position {
 			l.chunks[n-1].sealed = true // what it grew by would not be acknowledged
 		}
 		l.acked = l.positionLocked(seq)
-		l.releaseLocked()
+		l.room.Broadcast()
+		l.offerLocked()
 	}
 	return l.acked
 }
