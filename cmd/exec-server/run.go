@@ -109,7 +109,7 @@ func (o *runOptions) run(args []string) error {
 	close(started)
 	<-stopped
 	if r != nil {
-		defer r.env.Close()
+		defer r.close()
 		defer restore()
 	}
 	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
@@ -296,6 +296,22 @@ func (r *runner) run(signals <-chan os.Signal) error {
 				waiting = append(waiting, s.(syscall.Signal))
 			}
 		}
+	}
+}
+
+// closeTimeout bounds how long the program waits, before it exits, for a server that
+// does not answer to be told that the client is done.
+const closeTimeout = 5 * time.Second
+
+func (r *runner) close() {
+	closed := make(chan struct{})
+	go func() { // the program exits without it if it takes too long
+		defer close(closed)
+		_ = r.env.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeTimeout):
 	}
 }
 
