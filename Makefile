@@ -13,21 +13,13 @@ COUNT ?= 1
 TIMEOUT ?= 10m
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-# What need not be quick is compiled without inlining, which makes the program 3 %
-# smaller; the arithmetic of a TLS handshake is an exception.
-SLOW := net/http net/http/internal/... net/url net/textproto mime/... compress/... \
-	crypto/... encoding/asn1 math/big vendor/... text/... regexp/... time \
-	github.com/... execserver/cmd/... execserver/client execserver/internal/auth execserver/internal/sandbox/...
-QUICK := crypto/internal/fips140/mlkem crypto/internal/fips140/edwards25519/... crypto/internal/fips140/sha3
-
 .PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-neighbours slopes
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 build: ## build bin/exec-server, static and stripped
-	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' $(SLOW:%=-gcflags=%=-l) $(QUICK:%=-gcflags=%=) \
-		-o bin/exec-server ./cmd/exec-server
+	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/exec-server ./cmd/exec-server
 
 run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
