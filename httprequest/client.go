@@ -100,7 +100,7 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 		}
 		var next *http.Request
 		if r.FollowRedirects {
-			next, err = follow(request, response, r.Body)
+			next, err = r.follow(request, response)
 		}
 		if next == nil && err == nil {
 			return newResponse(ctx, response), nil

@@ -5,11 +5,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
-// follow makes the request that a response redirects to; nil when the response
-// is final. body is that of the first request.
-func follow(last *http.Request, response *http.Response, body []byte) (*http.Request, error) {
+// follow makes the request that a response to last redirects to; nil when the
+// response is final.
+func (r *Request) follow(last *http.Request, response *http.Response) (*http.Request, error) {
 	locations := response.Header["Location"]
 	if !isRedirect(response.StatusCode) || len(locations) == 0 {
 		return nil, nil
@@ -30,11 +31,12 @@ func follow(last *http.Request, response *http.Response, body []byte) (*http.Req
 		next.Method = http.MethodGet
 		remove(next.Header, "content-type", "content-encoding")
 	} else if last.ContentLength > 0 {
-		setBody(next, body)
+		setBody(next, r.Body)
 	}
 	if target.Scheme != last.URL.Scheme || target.Host != last.URL.Host {
 		next.Host = ""
 		remove(next.Header, "authorization", "cookie", "cookie2", "proxy-authorization", "www-authenticate")
+		remove(next.Header, r.secretNames()...)
 	}
 	if referer := referer(last.URL, target); referer == "" {
 		remove(next.Header, "referer")
@@ -42,6 +44,18 @@ func follow(last *http.Request, response *http.Response, body []byte) (*http.Req
 		next.Header["referer"] = []string{referer}
 	}
 	return next, nil
+}
+
+// secretNames are the names of the headers whose values come from this process's
+// environment. The caller names a variable for the origin that it asks, not for
+// the one that this origin chooses.
+func (r *Request) secretNames() (names []string) {
+	for _, h := range r.Headers {
+		if h.ValueEnvVar != nil {
+			names = append(names, strings.ToLower(h.Name))
+		}
+	}
+	return names
 }
 
 func isRedirect(status int) bool {
