@@ -135,6 +135,11 @@ func ReadFile(ctx context.Context, path string, options ReadOptions) ([]byte, er
 		return nil, err
 	}
 	defer f.Close()
+	return f.readAll(ctx)
+}
+
+// readAll reads what is left of the file.
+func (f *File) readAll(ctx context.Context) ([]byte, error) {
 	data := make([]byte, 0, f.Size()+512)
 	for {
 		if ctx.Err() != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -37,6 +38,10 @@ type WalkOptions struct {
 	// FollowDirectorySymlinks enters links to directories, each real directory
 	// once. Without it such links are not even listed.
 	FollowDirectorySymlinks bool
+	// StayInside does not list links to directories that are not in the root,
+	// and makes each an error of the result, an [OutsideError]. Links can change
+	// while the walk lasts: what is found is to be read through a [Tree].
+	StayInside bool
 	// PruneHiddenDirectories lists directories whose name starts with a dot
 	// without entering them.
 	PruneHiddenDirectories bool
@@ -89,6 +94,11 @@ func Walk(ctx context.Context, root string, options WalkOptions) (WalkResult, er
 		return WalkResult{}, nil
 	}
 	w := walker{options: options, seen: map[any]bool{}}
+	if options.StayInside {
+		if w.real, err = filepath.EvalSymlinks(root); err != nil {
+			return WalkResult{}, pathError("walk", root, err)
+		}
+	}
 	w.enqueue(root, 0)
 	for len(w.queue) > 0 && !w.result.Truncated {
 		if err := w.next(ctx); err != nil {
@@ -111,6 +121,7 @@ func (o WalkOptions) check() error {
 
 type walker struct {
 	options     WalkOptions
+	real        string // the root without links, for StayInside
 	result      WalkResult
 	queue       []walkDirectory
 	seen        map[any]bool // real directories entered or to be entered
@@ -195,6 +206,12 @@ func (w *walker) visit(dir walkDirectory, e fs.DirEntry) {
 		if err != nil || !info.IsDir() || !w.options.FollowDirectorySymlinks {
 			return
 		}
+		if w.leaves(path) {
+			if w.room(path) {
+				w.result.Errors = append(w.result.Errors, WalkError{path, &OutsideError{path}})
+			}
+			return
+		}
 		mode = info.Mode().Type()
 	}
 	switch {
@@ -207,6 +224,15 @@ func (w *walker) visit(dir walkDirectory, e fs.DirEntry) {
 			w.enqueue(path, dir.depth+1)
 		}
 	}
+}
+
+// leaves reports whether a link leads to where the walk is not to go.
+func (w *walker) leaves(link string) bool {
+	if !w.options.StayInside {
+		return false
+	}
+	real, err := filepath.EvalSymlinks(link)
+	return err != nil || !isInside(w.real, real)
 }
 
 // readSorted returns the first limit entries of a directory by name, and

@@ -27,7 +27,8 @@ const (
 
 // discoveryWalk is how far below a root is looked.
 var discoveryWalk = filesystem.WalkOptions{
-	MaxDepth: 6, MaxDirectories: 2_000, MaxEntries: 20_000, MaxPathBytes: 4 << 20, FollowDirectorySymlinks: true,
+	MaxDepth: 6, MaxDirectories: 2_000, MaxEntries: 20_000, MaxPathBytes: 4 << 20,
+	FollowDirectorySymlinks: true, StayInside: true,
 }
 
 // pluginManifests are where a plugin may have its manifest, the first one first.
@@ -63,6 +64,7 @@ func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRoots) {
 type discovery struct {
 	ctx  context.Context
 	room int // bytes that may still be read
+	tree *filesystem.Tree
 	out  *protocol.DiscoveredRoot
 }
 
@@ -90,6 +92,10 @@ func (d *discovery) look(root protocol.DiscoverRoot) error {
 	if !m.IsDirectory {
 		return fmt.Errorf("capability root %s is not a directory", root.Path)
 	}
+	if d.tree, err = filesystem.OpenTree(d.ctx, dir); err != nil {
+		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, errno.Text(err))
+	}
+	defer d.tree.Close()
 	d.plugin(dir)
 	found, err := filesystem.Walk(d.ctx, dir, discoveryWalk)
 	if err != nil {
@@ -190,7 +196,7 @@ func (d *discovery) read(path string) *protocol.DiscoveredFile {
 		d.warn("capability file %s is left out: there is too much to tell", spelled)
 		return nil
 	}
-	data, err := filesystem.ReadFile(d.ctx, path, filesystem.ReadOptions{Limit: int64(min(d.room, maxDiscoveredFile))})
+	data, err := d.tree.ReadFile(d.ctx, path, int64(min(d.room, maxDiscoveredFile)))
 	var refusal *filesystem.Refusal
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.As(err, &refusal): // not there, or a directory
