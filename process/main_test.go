@@ -22,8 +22,9 @@ func TestMain(m *testing.M) {
 	if owning() {
 		runOwning(m)
 	}
-	// The threads that start children live as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	// The threads that start children live as long as the program, and so does the
+	// socket by which they are told to.
+	goleak.VerifyTestMain(testkit.Ledger(m, "socket:", "socket:"), goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }
 
 // story is all that a process's log has told.

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	if _, err := x509.SystemCertPool(); err != nil {
 		panic(err)
 	}
-	// The thread that spawns children must live as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	// The threads that start children live as long as the program, and so does the
+	// socket by which they are told to.
+	goleak.VerifyTestMain(testkit.Ledger(m, "socket:", "socket:"), goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }

@@ -4,6 +4,7 @@ package testkit
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -37,14 +38,19 @@ func (l ledger) Run() int {
 			defer w.Close()
 		}
 	}
-	before := openDescriptors()
+	table, err := os.OpenRoot("/proc/self/fd")
+	if err != nil {
+		return l.Tests.Run() // open descriptors cannot be listed here
+	}
+	defer table.Close()
+	before := openDescriptors(table)
 	code := l.Tests.Run()
-	if code != 0 || before == nil {
+	if code != 0 {
 		return code
 	}
 	deadline := time.Now().Add(l.patience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		wrong := l.wrong(before)
+		wrong := l.wrong(before, openDescriptors(table))
 		if len(wrong) == 0 {
 			return 0
 		}
@@ -57,8 +63,8 @@ func (l ledger) Run() int {
 }
 
 // wrong lists what differs from before and is not explained.
-func (l ledger) wrong(before map[string]string) (wrong []string) {
-	now, explained := openDescriptors(), slices.Clone(l.explained)
+func (l ledger) wrong(before, now map[string]string) (wrong []string) {
+	explained := slices.Clone(l.explained)
 	for fd, name := range before {
 		if now[fd] != name {
 			wrong = append(wrong, fmt.Sprintf("%s, %s, was closed and is now %q", fd, name, now[fd]))
@@ -77,16 +83,16 @@ func (l ledger) wrong(before map[string]string) (wrong []string) {
 	return wrong
 }
 
-// openDescriptors names what is open, by number; nil where that is not told.
-func openDescriptors() map[string]string {
-	const dir = "/proc/self/fd/"
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
+// openDescriptors names what is open, by number, in a table that was opened before
+// the tests: they may hide /proc.
+func openDescriptors(table *os.Root) map[string]string {
 	open := make(map[string]string)
+	entries, err := fs.ReadDir(table.FS(), ".")
+	if err != nil {
+		return open
+	}
 	for _, e := range entries {
-		if target, err := os.Readlink(dir + e.Name()); err == nil { // else it was that of the directory
+		if target, err := table.Readlink(e.Name()); err == nil { // else it was that of the directory
 			open[e.Name()] = target
 		}
 	}
