@@ -1,8 +1,11 @@
 package filesystem
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -124,8 +127,8 @@ type journal struct {
 	options WatchOptions
 
 	mu        sync.Mutex // guards the fields below
-	pending   map[string]EventKind
-	order     []string // of pending
+	pending   map[string]change
+	noted     int      // how many changes were
 	unwatched []string // for an Overflow to come
 	timer     *time.Timer
 	events    []Event
@@ -134,8 +137,17 @@ type journal struct {
 	closed    bool
 }
 
+// change is what became of a path since the last events. The numbers are those of
+// what was noted.
+type change struct {
+	kind    EventKind
+	place   int // among the events: when the name came or went
+	last    int
+	removed int // when the name went last; 0: it did not
+}
+
 func newJournal(root string, options WatchOptions) *journal {
-	return &journal{root: root, options: options, pending: map[string]EventKind{}, wake: make(chan struct{})}
+	return &journal{root: root, options: options, pending: map[string]change{}, wake: make(chan struct{})}
 }
 
 // note records a change of a path.
@@ -147,14 +159,19 @@ func (j *journal) note(path string, kind EventKind) {
 	}
 	// What was the case last is told, even if a name came and went: somebody
 	// who looked in between knows it.
-	before, known := j.pending[path]
-	if !known {
-		j.order = append(j.order, path)
-	} else if before == Created && kind == Modified {
-		kind = Created
+	j.noted++
+	now, before := change{kind: kind, place: j.noted, last: j.noted}, j.pending[path]
+	if before.kind != 0 && (before.kind == Removed) == (kind == Removed) {
+		now.place = before.place
 	}
-	j.pending[path] = kind
-	if len(j.order) > j.options.History {
+	if before.kind == Created && kind == Modified {
+		now.kind = Created
+	}
+	if now.removed = before.removed; kind == Removed {
+		now.removed = j.noted
+	}
+	j.pending[path] = now
+	if len(j.pending) > j.options.History {
 		j.forget()
 	}
 	j.schedule()
@@ -179,7 +196,7 @@ func (j *journal) overflow(path string) {
 
 // forget gives up on details.
 func (j *journal) forget() {
-	j.pending, j.order = map[string]EventKind{}, nil
+	j.pending = map[string]change{}
 	j.unwatched = []string{j.root}
 }
 
@@ -201,10 +218,15 @@ func (j *journal) flush() {
 	if len(j.unwatched) > 0 {
 		j.append(Event{Kind: Overflow, Unwatched: j.unwatched})
 	}
-	for _, path := range j.order {
-		j.append(Event{Kind: j.pending[path], Path: path})
+	paths := slices.SortedFunc(maps.Keys(j.pending), func(a, b string) int {
+		return cmp.Compare(j.pending[a].place, j.pending[b].place)
+	})
+	for _, path := range paths {
+		if kind := j.pending[path].kind; kind == Removed || !j.outlived(path) {
+			j.append(Event{Kind: kind, Path: path})
+		}
 	}
-	j.pending, j.order, j.unwatched = map[string]EventKind{}, nil, nil
+	j.pending, j.unwatched = map[string]change{}, nil
 	if excess := len(j.events) - j.options.History; excess > 0 {
 		j.events = slices.Clone(j.events[excess:])
 	}
@@ -212,6 +234,19 @@ func (j *journal) flush() {
 		close(j.wake)
 		j.wake = make(chan struct{})
 	}
+}
+
+// outlived reports whether a directory above a path was removed after what was
+// noted of the path, which then went with it.
+func (j *journal) outlived(path string) bool {
+	last := j.pending[path].last
+	for len(path) > len(j.root) {
+		path = filepath.Dir(path)
+		if j.pending[path].removed > last {
+			return true
+		}
+	}
+	return false
 }
 
 func (j *journal) append(e Event) {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +66,28 @@ func TestWatcherFollowsMoves(t *testing.T) {
 	put(t, dir+"/empty/y/c/z", "")
 	put(t, dir+"/back/z", "")
 	w.want("created empty/y/c/z", "created back/z")
+}
+
+// What happened to a name after its directory was made, moved or removed is told
+// after that, and nothing is told of what went with a directory.
+func TestWatcherTellsDirectoriesInOrder(t *testing.T) {
+	base := t.TempDir()
+	dir := mkdir(t, base+"/root")
+	put(t, dir+"/again/f", "")
+	mkdir(t, dir+"/left")
+	w := newWatcher(t, dir, filesystem.WatchOptions{Debounce: 500 * time.Millisecond})
+
+	ok(t, "chmod", os.Chmod(dir+"/left", 0o700))
+	put(t, dir+"/left/f", "")
+	ok(t, "rename", os.Rename(dir+"/left", base+"/out"))
+	ok(t, "remove", os.RemoveAll(dir+"/again"))
+	put(t, dir+"/again/f", "")
+	put(t, dir+"/last", "")
+
+	got := w.want("created last")
+	if want := []string{"removed left", "created again", "created again/f", "created last"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 func TestWatcherRootGoes(t *testing.T) {
