@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,7 @@ type engineState struct {
 	left []*target // that others used when they were given up
 }
 
-func newEngineState(opts *Options) *engineState {
+func newEngineState(opts *Options, log *slog.Logger) *engineState {
 	if opts.Mode == ModeOff {
 		return &engineState{journal: &journal{}}
 	}
@@ -28,7 +29,7 @@ func newEngineState(opts *Options) *engineState {
 	if dir == "" {
 		dir = stateDir()
 	}
-	return &engineState{journal: openJournal(dir)}
+	return &engineState{journal: openJournal(dir, log)}
 }
 
 func (s *engineState) close() {

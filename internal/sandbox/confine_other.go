@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os/exec"
 	"runtime"
 
@@ -13,7 +14,7 @@ import (
 
 type engineState struct{}
 
-func newEngineState(*Options) *engineState { return &engineState{} }
+func newEngineState(*Options, *slog.Logger) *engineState { return &engineState{} }
 
 func (*engineState) close() {}
 

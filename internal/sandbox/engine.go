@@ -80,7 +80,7 @@ func New(opts *Options) *Engine {
 	if e.opts.Mode == "" {
 		e.opts.Mode = ModeAuto
 	}
-	e.state = newEngineState(&e.opts)
+	e.state = newEngineState(&e.opts, e.log)
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	go func() { // ends when every means has been tried, each within probeTimeout
 		defer close(e.first)

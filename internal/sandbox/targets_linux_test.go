@@ -26,7 +26,7 @@ func TestTargetsOfSeveralServers(t *testing.T) {
 		// What enforces the plan does not matter here, nor whether this machine can.
 		e := &Engine{first: make(chan struct{}), means: MeansUser, log: slog.New(slog.DiscardHandler)}
 		e.opts = Options{Mode: ModeAuto, StateDir: t.TempDir()}
-		e.state = newEngineState(&e.opts)
+		e.state = newEngineState(&e.opts, e.log)
 		e.ctx, e.stop = context.WithCancel(context.Background())
 		close(e.first)
 		for range 2 {
@@ -82,7 +82,7 @@ func TestTargetBehindLink(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j := openJournal("")
+	j := openJournal("", slog.New(slog.DiscardHandler))
 	made, err := takeTarget(filepath.Join(inside, ".codex"), true, j)
 	if err != nil || made == nil {
 		t.Fatal(made, err)

@@ -95,13 +95,26 @@ func bubblewrapOf() string {
 	return path
 }
 
+func users() []user {
+	if os.Geteuid() == 0 {
+		return []user{{"root", 0}, {"ordinary", 61234}}
+	}
+	return []user{{"self", 0}}
+}
+
+// everyUser runs a test as every user, with what the test itself starts.
+func everyUser(t *testing.T, test func(t *testing.T, m *machine)) {
+	for _, u := range users() {
+		t.Run(u.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, prepareMachine(t, u, "userNamespace"))
+		})
+	}
+}
+
 // everywhere runs a test as every user and by every means of the machine.
 func everywhere(t *testing.T, test func(t *testing.T, m *machine)) {
-	users := []user{{"self", 0}}
-	if os.Geteuid() == 0 {
-		users = []user{{"root", 0}, {"ordinary", 61234}}
-	}
-	for _, u := range users {
+	for _, u := range users() {
 		for _, means := range []string{"userNamespace", "namespaces", "bubblewrap"} {
 			t.Run(u.name+"/"+means, func(t *testing.T) {
 				t.Parallel()

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -61,7 +62,10 @@ func TestMain(m *testing.M) {
 
 // serve serves stdio with one means of confinement.
 func serve(means, bubblewrap, state string) {
-	opts := &sandbox.Options{Bubblewrap: bubblewrap, StateDir: state}
+	opts := &sandbox.Options{
+		Bubblewrap: bubblewrap, StateDir: state,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
 	switch {
 	case means == "landlock":
 		opts.Mode = sandbox.ModeLandlock

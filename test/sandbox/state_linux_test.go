@@ -1,0 +1,45 @@
+package sandbox_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestPlantedJournals has a state directory in which what was confined has put
+// things that are no journals. A server starts all the same, and says so.
+func TestPlantedJournals(t *testing.T) {
+	everyUser(t, func(t *testing.T, m *machine) {
+		planted := func(name string) string { return filepath.Join(m.state, name+".targets") }
+		m.must(unix.Mkfifo(planted("fifo"), 0o600))
+		m.write(planted("huge"), "")
+		m.must(os.Truncate(planted("huge"), 3<<30))
+		m.must(os.Mkdir(planted("directory"), 0o700))
+		m.must(os.Symlink("huge.targets", planted("link")))
+		names := []string{"fifo", "huge", "directory", "link"}
+		m.own(m.state)
+		if os.Geteuid() == 0 { // else there is nobody else's
+			m.must(os.WriteFile(planted("foreign"), nil, 0o644))
+			m.must(os.Chown(planted("foreign"), 61235, 61235))
+			names = append(names, "foreign")
+		}
+		m.write(planted("ended"), "") // of a server that has ended
+		m.start()
+		m.says(m.workspaceWrite(), [2]string{"touch x", "done"})
+		if _, err := os.Lstat(planted("ended")); err == nil {
+			t.Error("the journal of a server that has ended is left")
+		}
+		m.stop()
+		for _, name := range names {
+			if _, err := os.Lstat(planted(name)); err != nil {
+				t.Error(err)
+			}
+			if log := m.stderr.String(); !strings.Contains(log, planted(name)) {
+				t.Errorf("the log does not name %s: %s", name, log)
+			}
+		}
+	})
+}
