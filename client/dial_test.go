@@ -114,13 +114,13 @@ func TestToken(t *testing.T) {
 		}
 		return path
 	}
-	write("secret", "correct\n")
+	write("secret", "correct horse battery\n")
 	authenticator, err := auth.New(auth.Config{Mode: "capability-token", TokenFile: secret}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := newProxy(t, serveWebSocket(t, &server.Options{Auth: authenticator}))
-	for _, opts := range []*client.Options{{Token: "correct"}, {TokenFile: secret}} {
+	for _, opts := range []*client.Options{{Token: "correct horse battery"}, {TokenFile: secret}} {
 		env, err := client.Dial(background(t), p.url, opts)
 		env = opened(t, env, err)
 		if err := child(env, "exit", "0").Run(); err != nil {
@@ -145,7 +145,7 @@ func TestToken(t *testing.T) {
 	}
 
 	// A file with a token is read at every connection.
-	rotating := write("rotating", "correct")
+	rotating := write("rotating", "correct horse battery")
 	env, err := client.Dial(background(t), p.url, &client.Options{TokenFile: rotating})
 	env = opened(t, env, err)
 	write("rotating", "wrong")

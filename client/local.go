@@ -76,6 +76,9 @@ func localInfo() *Info {
 	return i
 }
 
+// Principal implements session.Peer.
+func (h *host) Principal() string { return "" }
+
 // Asks implements session.Peer.
 func (h *host) Asks() protocol.ClientCapabilities {
 	return protocol.ClientCapabilities{ProcessAck: true}

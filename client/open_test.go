@@ -143,7 +143,7 @@ func TestOpen(t *testing.T) {
 	leavesNothing(t)
 	t.Setenv("EXEC_SERVER_TEST_MARK", "inherited")
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("correct"), 0o600); err != nil {
+	if err := os.WriteFile(secret, []byte("correct horse battery"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	authenticator, err := auth.New(auth.Config{Mode: "capability-token", TokenFile: secret}, true)
@@ -156,10 +156,10 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := "default = \"box\"\n" +
-		entry(`id = "box"`, fmt.Sprintf("url = %q", url), `auth_bearer_token = "correct"`, "connect_timeout_sec = 10", "initialize_timeout_sec = 9.5") +
+		entry(`id = "box"`, fmt.Sprintf("url = %q", url), `auth_bearer_token = "correct horse battery"`, "connect_timeout_sec = 10", "initialize_timeout_sec = 9.5") +
 		entry(`id = "child"`, fmt.Sprintf("program = %q", self), `cwd = "work"`, fmt.Sprintf(`env = { %s = "1", EXEC_SERVER_TEST_A = "b" }`, serveVariable)) +
 		entry(`id = "wrong"`, fmt.Sprintf("url = %q", url)) +
-		entry(`id = "slow"`, fmt.Sprintf("url = %q", url), `auth_bearer_token = "correct"`, "connect_timeout_sec = 0")
+		entry(`id = "slow"`, fmt.Sprintf("url = %q", url), `auth_bearer_token = "correct horse battery"`, "connect_timeout_sec = 0")
 	home := configure(t, file)
 	if err := os.Mkdir(filepath.Join(home, "work"), 0o700); err != nil {
 		t.Fatal(err)

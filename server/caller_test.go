@@ -28,6 +28,7 @@ type caller struct {
 	conn    transcript.Conn
 	session string
 	gone    chan struct{} // closed when nothing comes any more
+	ending  error         // why; read it when gone is closed
 	outputs atomic.Int64  // notifications process/output
 
 	mu      sync.Mutex
@@ -45,6 +46,23 @@ type reply struct {
 // newCaller connects to a server and shakes hands; resume is a session or "".
 func newCaller(t *testing.T, srv transcript.Server, resume string) *caller {
 	t.Helper()
+	c := connect(t, srv)
+	p := params{"clientName": "test"}
+	if resume != "" {
+		p["resumeSessionId"] = resume
+	}
+	testkit.WaitFor(t, patience, func() error { // the old connection may not have been noticed to be gone
+		if err := c.initialize(p); err != nil {
+			return err
+		}
+		return nil
+	})
+	return c
+}
+
+// connect connects to a server.
+func connect(t *testing.T, srv transcript.Server) *caller {
+	t.Helper()
 	conn, err := srv.Connect()
 	if err != nil {
 		t.Fatal(err)
@@ -55,21 +73,23 @@ func newCaller(t *testing.T, srv transcript.Server, resume string) *caller {
 	}
 	go c.receive()
 	t.Cleanup(c.drop)
-	p := params{"clientName": "test"}
-	if resume != "" {
-		p["resumeSessionId"] = resume
+	return c
+}
+
+// initialize shakes hands.
+func (c *caller) initialize(p params) *protocol.Error {
+	c.t.Helper()
+	r := c.call("initialize", p)
+	if r.Error != nil {
+		return r.Error
 	}
 	var info struct{ SessionID string }
-	testkit.WaitFor(t, patience, func() error { // the old connection may not have been noticed to be gone
-		r := c.call("initialize", p)
-		if r.Error != nil {
-			return r.Error
-		}
-		return json.Unmarshal(r.Result, &info)
-	})
+	if err := json.Unmarshal(r.Result, &info); err != nil {
+		c.t.Fatal(err)
+	}
 	c.session = info.SessionID
 	c.write(params{"method": "initialized"})
-	return c
+	return nil
 }
 
 // serveWebSocket starts a server and returns where it is.
@@ -91,6 +111,7 @@ func (c *caller) receive() {
 	for {
 		text, err := c.conn.Receive()
 		if err != nil {
+			c.ending = err
 			return
 		}
 		var m struct {

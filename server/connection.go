@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"execserver/filesystem"
+	"execserver/internal/auth"
 	"execserver/protocol"
 	"execserver/rpc"
 	"execserver/session"
@@ -34,6 +35,7 @@ type connection struct {
 	rpc       *rpc.Conn
 	http      *httpRequests
 	resumable bool
+	principal *auth.Principal
 	phase     phase
 	asks      protocol.ClientCapabilities // set before the session knows the connection
 	observing bool                        // it does not own its session
@@ -56,8 +58,11 @@ type connection struct {
 const drainTimeout = 10 * time.Second
 
 // newConnection makes what serves a stream.
-func newConnection(s *Server, stream transport.Conn, resumable bool) *connection {
-	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), resumable: resumable}
+func newConnection(s *Server, stream transport.Conn, principal *auth.Principal, resumable bool) *connection {
+	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), principal: principal, resumable: resumable}
+	if principal.Name != "" {
+		c.log = c.log.With("principal", principal.Name)
+	}
 	c.confined = make(chan struct{}, maxConfinedShare)
 	c.handles.Durable = s.opts.DurableWrites
 	c.missing = filesystem.NewMissingWatch(c.missingChanged)
@@ -225,6 +230,9 @@ func (c *connection) release() {
 
 // Asks implements session.Peer.
 func (c *connection) Asks() protocol.ClientCapabilities { return c.asks }
+
+// Principal implements session.Peer.
+func (c *connection) Principal() string { return c.principal.Name }
 
 // Wake implements session.Peer.
 func (c *connection) Wake() { c.rpc.Wake() }

@@ -51,7 +51,8 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		refuse(w, status, text)
 		return
 	}
-	if refusal := s.opts.Auth.Check(r); refusal != nil {
+	principal, refusal := s.opts.Auth.Authenticate(r)
+	if refusal != nil {
 		s.log.Warn("connection refused", "remote", r.RemoteAddr, "reason", refusal.Error())
 		refusal.ServeHTTP(w, r)
 		return
@@ -67,7 +68,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// How a connection ends is logged there.
-	_ = s.ServeConn(conn)
+	_ = s.serve(conn, principal, true)
 }
 
 func refuse(w http.ResponseWriter, status int, text string) {

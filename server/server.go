@@ -136,17 +136,17 @@ func New(opts *Options) *Server {
 // ended, its session lives on for the detached TTL, and can be resumed by
 // another connection.
 func (s *Server) ServeConn(stream transport.Conn) error {
-	return s.serve(stream, true)
+	return s.serve(stream, auth.Anybody, true)
 }
 
 // ServeOnly serves a connection that nobody can come back to, as on stdio: its
 // session ends with it. A read of it that cannot be interrupted is left behind.
 func (s *Server) ServeOnly(stream transport.Conn) error {
-	return s.serve(stream, false)
+	return s.serve(stream, auth.Anybody, false)
 }
 
-func (s *Server) serve(stream transport.Conn, resumable bool) error {
-	c := newConnection(s, stream, resumable)
+func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumable bool) error {
+	c := newConnection(s, stream, principal, resumable)
 	if err := s.add(c); err != nil {
 		c.log.Warn("connection refused", "reason", err)
 		c.refuse(stream, err)
@@ -161,6 +161,9 @@ func (s *Server) serve(stream transport.Conn, resumable bool) error {
 		c.rpc.Wait()
 		c.http.close()
 	})
+	if !principal.Expires.IsZero() {
+		wg.Go(c.expire)
+	}
 	<-c.rpc.Context().Done()
 	c.leave()
 	<-c.rpc.Closed()

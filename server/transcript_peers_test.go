@@ -100,7 +100,7 @@ func listenWebSocket(t *testing.T, srv *server.Server) transcript.Server {
 	return webSocketServer{"ws://" + l.Addr().String()}
 }
 
-func (s webSocketServer) Connect() (transcript.Conn, error) { return peer.DialWebSocket(s.url, nil) }
+func (s webSocketServer) Connect() (transcript.Conn, error) { return peer.DialWebSocket(s.url, nil, nil) }
 
 // commandServer is another program; every connection over stdio is a process of
 // its own.
@@ -150,5 +150,5 @@ func (s commandServer) Connect() (transcript.Conn, error) {
 		}
 		*s.url = strings.TrimSpace(line)
 	}
-	return peer.DialWebSocket(*s.url, nil)
+	return peer.DialWebSocket(*s.url, nil, nil)
 }

@@ -11,7 +11,7 @@ const DefaultMaxObservers = 16
 // InvalidRequest when there is no such session or it has too many observers.
 func (s *Sessions) Observe(id string, peer Peer) (*Session, *Outbox, error) {
 	session, _ := s.lookup(id)
-	if session == nil {
+	if session == nil || session.Principal != peer.Principal() {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
 	}
 	session.mu.Lock()

@@ -9,6 +9,9 @@ import (
 type Peer interface {
 	// Asks is what the client asked for in initialize.
 	Asks() protocol.ClientCapabilities
+	// Principal names who is at the other end. It is the same whenever the same
+	// one comes back.
+	Principal() string
 	// Wake says that the outbox has something new. It must not block.
 	Wake()
 	// WantAck says that a process waits until what it has sent is

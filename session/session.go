@@ -24,7 +24,8 @@ import (
 //
 // Lock order: Sessions.mu, Session.mu, the lock of a process's log.
 type Session struct {
-	ID string
+	ID        string
+	Principal string // who has made it, and can resume it
 
 	opts  Options
 	log   *slog.Logger
@@ -57,9 +58,9 @@ type entry struct {
 	closedAt  time.Time        // zero: not closed
 }
 
-func newSession(id string, opts Options) *Session {
+func newSession(id, principal string, opts Options) *Session {
 	return &Session{
-		ID: id, opts: opts, log: opts.Log.With("session", id),
+		ID: id, Principal: principal, opts: opts, log: opts.Log.With("session", id),
 		owner:   opts.Ownership.NewOwner(),
 		entries: make(map[string]*entry),
 	}

@@ -35,10 +35,11 @@ func TestMain(m *testing.M) {
 
 // peer is a connection that is not there: the test takes the events itself.
 type peer struct {
-	alive bool
-	asks  protocol.ClientCapabilities
-	woken chan struct{}
-	asked atomic.Int64 // for acknowledgements
+	alive     bool
+	asks      protocol.ClientCapabilities
+	principal string
+	woken     chan struct{}
+	asked     atomic.Int64 // for acknowledgements
 
 	mu         sync.Mutex
 	taken      bool
@@ -65,6 +66,8 @@ func (p *peer) forget() (asked int) {
 func (p *peer) Probe() bool { return p.alive }
 
 func (p *peer) Asks() protocol.ClientCapabilities { return p.asks }
+
+func (p *peer) Principal() string { return p.principal }
 
 func (p *peer) TakenOver(_ string, byObserver bool) {
 	p.mu.Lock()

@@ -128,7 +128,7 @@ func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest,
 			"session refused: the server has %d sessions, the limit is %d; raise it with --max-sessions", len(s.byID), s.opts.MaxSessions)
 	}
-	session := newSession(newID(), s.opts)
+	session := newSession(newID(), peer.Principal(), s.opts)
 	s.byID[session.ID] = session
 	session.mu.Lock()
 	defer session.mu.Unlock()
@@ -145,10 +145,10 @@ func (s *Sessions) full() bool {
 // Resume attaches peer to a session that has lost its connection. A connection
 // that is still attached is probed, and taken over when it is dead. The error
 // has the code SessionAttached when it is alive, InvalidRequest when there is no
-// such session.
+// such session, or it is another principal's.
 func (s *Sessions) Resume(id string, peer Peer) (*Session, *Outbox, error) {
 	session, current := s.lookup(id)
-	if session == nil {
+	if session == nil || session.Principal != peer.Principal() {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
 	}
 	attached := protocol.Errorf(protocol.CodeSessionAttached, "session %s is already attached to another connection", id)

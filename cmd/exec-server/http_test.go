@@ -155,7 +155,7 @@ func ask(t *testing.T, p *program, request string) (*http.Response, string) {
 
 // The credentials of the tests.
 const (
-	token  = "open sesame"
+	token  = "open sesame now please"
 	secret = "0123456789abcdef0123456789abcdef"
 )
 
@@ -168,9 +168,9 @@ func TestCapabilityToken(t *testing.T) {
 		{name: "right, with spaces around", request: upgrade + "|Authorization:   Bearer   " + token + "  ", status: 101},
 		{name: "wrong", request: bearer("open"), status: 401, body: "invalid websocket bearer token"},
 		{name: "longer", request: bearer(token + "!"), status: 401, body: "invalid websocket bearer token"},
-		{name: "in other letters", request: bearer("Open Sesame"), status: 401, body: "invalid websocket bearer token"},
+		{name: "in other letters", request: bearer("Open Sesame Now Please"), status: 401, body: "invalid websocket bearer token"},
 		{name: "none", request: upgrade, status: 401, body: "missing websocket bearer token"},
-		{name: "in the query", request: strings.Replace(upgrade, "/", "/?token=open%20sesame", 1), status: 401, body: "missing websocket bearer token"},
+		{name: "in the query", request: strings.Replace(upgrade, "/", "/?token=open%20sesame%20now%20please", 1), status: 401, body: "missing websocket bearer token"},
 		{name: "another scheme", request: upgrade + "|Authorization: Basic " + token, status: 401, body: "invalid authorization header"},
 		{name: "no scheme", request: upgrade + "|Authorization: sesame", status: 401, body: "invalid authorization header"},
 		{name: "empty", request: upgrade + "|Authorization: Bearer ", status: 401, body: "invalid authorization header"},
@@ -207,13 +207,13 @@ func TestQueryToken(t *testing.T) {
 	query := func(query string) string { return strings.Replace(upgrade, "/", "/?"+query, 1) }
 	p := newServer(t, "--ws-auth", "capability-token", "--ws-token-file", writeFile(t, token), "--ws-allow-query-token")
 	for _, e := range []exchange{
-		{name: "right", request: query("token=open%20sesame"), status: 101},
-		{name: "right, among others", request: query("a=b&token=open+sesame"), status: 101},
+		{name: "right", request: query("token=open%20sesame%20now%20please"), status: 101},
+		{name: "right, among others", request: query("a=b&token=open+sesame+now+please"), status: 101},
 		{name: "wrong", request: query("token=sesame"), status: 401, body: "invalid websocket bearer token"},
 		{name: "empty", request: query("token="), status: 401, body: "invalid token query parameter"},
-		{name: "two", request: query("token=open+sesame&token=open+sesame"), status: 401, body: "invalid token query parameter"},
+		{name: "two", request: query("token=open+sesame+now+please&token=open+sesame+now+please"), status: 401, body: "invalid token query parameter"},
 		{name: "none", request: query("a=b"), status: 401, body: "missing websocket bearer token"},
-		{name: "a header goes before it", request: query("token=open+sesame") + "|Authorization: Bearer wrong", status: 401, body: "invalid websocket bearer token"},
+		{name: "a header goes before it", request: query("token=open+sesame+now+please") + "|Authorization: Bearer wrong", status: 401, body: "invalid websocket bearer token"},
 		{name: "header", request: bearer(token), status: 101},
 	} {
 		t.Run(e.name, func(t *testing.T) { e.check(t, p) })
@@ -249,7 +249,7 @@ func TestSignedBearerToken(t *testing.T) {
 		{name: "no signature", request: bearer(good[:strings.LastIndex(good, ".")+1]), status: 401, body: invalid},
 		{name: "another signature", request: bearer(good[:len(good)-8] + "AAAAAAAA"), status: 401, body: invalid},
 		{name: "padding", request: bearer(good + "="), status: 401, body: invalid},
-		{name: "not a token", request: bearer("open sesame"), status: 401, body: invalid},
+		{name: "not a token", request: bearer("open sesame now please"), status: 401, body: invalid},
 		{name: "none", request: upgrade, status: 401, body: "missing websocket bearer token"},
 		{name: "another scheme", request: upgrade + "|Authorization: Token " + good, status: 401, body: "invalid authorization header"},
 	} {

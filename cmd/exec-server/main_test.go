@@ -154,7 +154,7 @@ func (p *program) Connect() (transcript.Conn, error) {
 		return peer.DialUnix(p.address())
 	}
 	// What the certificate says is not what these tests are about.
-	return peer.DialWebSocket(p.url, &tls.Config{InsecureSkipVerify: true})
+	return peer.DialWebSocket(p.url, &tls.Config{InsecureSkipVerify: true}, nil)
 }
 
 // dial opens a connection of bytes to a listening server.

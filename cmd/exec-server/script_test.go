@@ -185,7 +185,7 @@ func scriptMode(ts *testscript.TestScript, neg bool, args []string) {
 
 func scriptConfigure(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 2, "configure FILE URL")
-	text := fmt.Sprintf("[[environments]]\nid = \"box\"\nurl = %q\nauth_bearer_token = \"secret\"\n", args[1])
+	text := fmt.Sprintf("[[environments]]\nid = \"box\"\nurl = %q\nauth_bearer_token = \"a secret of the test\"\n", args[1])
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
 }
 

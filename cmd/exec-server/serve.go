@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -379,22 +378,6 @@ func die(s syscall.Signal) {
 	if err == nil && self.Signal(s) == nil {
 		time.Sleep(time.Second) // which is longer than it takes to arrive
 	}
-}
-
-// loadTLS reads the certificate and the key, if there are any.
-func (o *options) loadTLS() error {
-	if o.tlsCert == "" {
-		return nil
-	}
-	certificate, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey)
-	if file, ok := errors.AsType[*fs.PathError](err); ok {
-		return fmt.Errorf("read TLS file %s: %w", file.Path, errno.Wrap(err))
-	}
-	if err != nil {
-		return fmt.Errorf("load TLS certificate %s with key %s: %w", o.tlsCert, o.tlsKey, err)
-	}
-	o.tls = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
-	return nil
 }
 
 // start begins to serve; ended gets the reason when serving ends by itself.

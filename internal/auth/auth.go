@@ -2,11 +2,13 @@
 //
 // Whoever gets through can run commands, so everything that is not exactly right is
 // refused. [New] turns the --ws-* flags into an [Authenticator], and
-// [Authenticator.Check] is asked about each upgrade request, after the checks of Origin,
+// [Authenticator.Authenticate] is asked about each upgrade request, after the checks of Origin,
 // route and upgrade headers. There are two modes:
 //
 //   - capability-token: one secret that the client repeats. Only its SHA-256 digest is kept.
 //   - signed-bearer-token: a JSON Web Token signed with HS256 and a shared secret.
+//
+// Who gets through is a [Principal], whose credentials may expire while it is connected.
 //
 // The credential travels as "Authorization: Bearer TOKEN". Clients that cannot send a
 // header but keep the query of their URL may use "?token=TOKEN" if
@@ -24,6 +26,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Authenticator checks upgrade requests. It is immutable and safe for concurrent use.
@@ -37,9 +40,23 @@ type Authenticator struct {
 
 // credential is what a mode of authentication knows about a good token.
 type credential interface {
-	// verify returns nil if the token is good. The token is not empty.
-	verify(token string) *Refusal
+	// verify returns whom a good token stands for. The token is not empty.
+	verify(token string) (*Principal, *Refusal)
 }
+
+// minTokenBytes is the least length of a capability token: nobody guesses 16 random bytes.
+const minTokenBytes = 16
+
+// Principal is who has come in.
+type Principal struct {
+	// Name is the same whenever the same one comes in; "" without authentication.
+	Name string
+	// Expires is when the credentials do; zero: never.
+	Expires time.Time
+}
+
+// Anybody is who comes in where there is no authentication.
+var Anybody = &Principal{}
 
 // Refusal is the answer to a request that did not authenticate. The texts are a small
 // fixed set, so they may be logged and used as metric labels.
@@ -67,6 +84,7 @@ var (
 	refuseHeader     = &Refusal{"invalid authorization header"}
 	refuseQuery      = &Refusal{"invalid token query parameter"}
 	refuseCapability = &Refusal{"invalid websocket bearer token"}
+	refuseShort      = &Refusal{"websocket bearer token is right, but shorter than 16 bytes; the server needs a longer one"}
 	refuseJWT        = &Refusal{"invalid websocket jwt"}
 	refuseExpired    = &Refusal{"expired websocket jwt"}
 	refuseEarly      = &Refusal{"websocket jwt is not valid yet"}
@@ -74,21 +92,21 @@ var (
 	refuseAudience   = &Refusal{"websocket jwt audience mismatch"}
 )
 
-// Check decides about an upgrade request: nil allows it.
+// Authenticate decides about an upgrade request: who sends it, or why it is refused.
 //
 // It reads only the Authorization headers and, if allowed, the query of the URL. If there
 // is any Authorization header, the query is not looked at, not even when the header is bad.
 // A URL whose query may hold a token should not be logged.
-func (a *Authenticator) Check(r *http.Request) *Refusal {
+func (a *Authenticator) Authenticate(r *http.Request) (*Principal, *Refusal) {
 	if a == nil {
-		return nil
+		return Anybody, nil
 	}
 	if a.credential == nil {
-		return refuseCapability
+		return nil, refuseCapability
 	}
 	token, refusal := a.token(r)
 	if refusal != nil {
-		return refusal
+		return nil, refusal
 	}
 	return a.credential.verify(token)
 }
@@ -159,10 +177,13 @@ type capability [sha256.Size]byte
 
 // verify compares digests, so the time taken says nothing about the token: neither its
 // length nor how many characters were right.
-func (c capability) verify(token string) *Refusal {
+func (c capability) verify(token string) (*Principal, *Refusal) {
 	presented := sha256.Sum256([]byte(token))
-	if subtle.ConstantTimeCompare(c[:], presented[:]) != 1 {
-		return refuseCapability
+	switch {
+	case subtle.ConstantTimeCompare(c[:], presented[:]) != 1:
+		return nil, refuseCapability
+	case len(token) < minTokenBytes: // which a digest does not tell
+		return nil, refuseShort
 	}
-	return nil
+	return &Principal{Name: "token"}, nil
 }

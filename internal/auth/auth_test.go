@@ -45,9 +45,18 @@ func queryRequest(query string, headers ...string) *http.Request {
 	return r
 }
 
+// check decides about a request. Either a principal or a refusal comes.
+func check(a *auth.Authenticator, r *http.Request) *auth.Refusal {
+	principal, refusal := a.Authenticate(r)
+	if (principal == nil) == (refusal == nil) {
+		panic("both a principal and a refusal, or neither")
+	}
+	return refusal
+}
+
 // verdict is the text of the refusal, or allowed.
 func verdict(a *auth.Authenticator, r *http.Request) string {
-	refusal := a.Check(r)
+	refusal := check(a, r)
 	if refusal == nil {
 		return allowed
 	}
@@ -61,38 +70,38 @@ func TestCheckHeader(t *testing.T) {
 		want    string
 	}{
 		{"no header", nil, missingToken},
-		{"good", []string{"Bearer tok-abc"}, allowed},
-		{"scheme in lower case", []string{"bearer tok-abc"}, allowed},
-		{"scheme in mixed case", []string{"bEARER tok-abc"}, allowed},
-		{"spaces around token", []string{"Bearer   tok-abc  "}, allowed},
-		{"tabs around token", []string{"Bearer \ttok-abc\t"}, allowed},
-		{"spaces before scheme", []string{"  Bearer tok-abc"}, allowed},
-		{"tab after scheme", []string{"Bearer\ttok-abc"}, invalidHeader},
+		{"good", []string{"Bearer tok-0123456789abc"}, allowed},
+		{"scheme in lower case", []string{"bearer tok-0123456789abc"}, allowed},
+		{"scheme in mixed case", []string{"bEARER tok-0123456789abc"}, allowed},
+		{"spaces around token", []string{"Bearer   tok-0123456789abc  "}, allowed},
+		{"tabs around token", []string{"Bearer \ttok-0123456789abc\t"}, allowed},
+		{"spaces before scheme", []string{"  Bearer tok-0123456789abc"}, allowed},
+		{"tab after scheme", []string{"Bearer\ttok-0123456789abc"}, invalidHeader},
 		{"empty header", []string{""}, invalidHeader},
 		{"scheme alone", []string{"Bearer"}, invalidHeader},
 		{"empty token", []string{"Bearer "}, invalidHeader},
 		{"blank token", []string{"Bearer  \t "}, invalidHeader},
-		{"no space", []string{"Bearertok-abc"}, invalidHeader},
-		{"raw token", []string{"tok-abc"}, invalidHeader},
-		{"other scheme", []string{"Basic tok-abc"}, invalidHeader},
-		{"longer scheme", []string{"Bearers tok-abc"}, invalidHeader},
+		{"no space", []string{"Bearertok-0123456789abc"}, invalidHeader},
+		{"raw token", []string{"tok-0123456789abc"}, invalidHeader},
+		{"other scheme", []string{"Basic tok-0123456789abc"}, invalidHeader},
+		{"longer scheme", []string{"Bearers tok-0123456789abc"}, invalidHeader},
 		{"wrong token", []string{"Bearer tok-abd"}, invalidToken},
 		{"prefix of token", []string{"Bearer tok-ab"}, invalidToken},
-		{"token and more", []string{"Bearer tok-abcd"}, invalidToken},
+		{"token and more", []string{"Bearer tok-0123456789abcd"}, invalidToken},
 		{"token in upper case", []string{"Bearer TOK-ABC"}, invalidToken},
-		{"two words", []string{"Bearer tok-abc x"}, invalidToken},
+		{"two words", []string{"Bearer tok-0123456789abc x"}, invalidToken},
 		{"digest as token", []string{"Bearer " + capabilityDigest}, invalidToken},
-		{"list in one header", []string{"Bearer tok-abc,Bearer tok-abc"}, invalidToken},
-		{"byte over 127", []string{"Bearer tok-abc\xff"}, invalidHeader},
-		{"no-break space", []string{"Bearer tok-abc\u00a0"}, invalidHeader},
-		{"byte over 127 in scheme", []string{"Bear\xffer tok-abc"}, invalidHeader},
-		{"control character", []string{"Bearer tok-abc\x0b"}, invalidHeader},
-		{"line break", []string{"Bearer tok-abc\n"}, invalidHeader},
-		{"NUL", []string{"Bearer tok-abc\x00"}, invalidHeader},
-		{"DEL", []string{"Bearer tok-abc\x7f"}, invalidHeader},
-		{"same header twice", []string{"Bearer tok-abc", "Bearer tok-abc"}, invalidHeader},
-		{"good and bad header", []string{"Bearer tok-abc", "Bearer bad"}, invalidHeader},
-		{"bad and good header", []string{"Basic x", "Bearer tok-abc"}, invalidHeader},
+		{"list in one header", []string{"Bearer tok-0123456789abc,Bearer tok-0123456789abc"}, invalidToken},
+		{"byte over 127", []string{"Bearer tok-0123456789abc\xff"}, invalidHeader},
+		{"no-break space", []string{"Bearer tok-0123456789abc\u00a0"}, invalidHeader},
+		{"byte over 127 in scheme", []string{"Bear\xffer tok-0123456789abc"}, invalidHeader},
+		{"control character", []string{"Bearer tok-0123456789abc\x0b"}, invalidHeader},
+		{"line break", []string{"Bearer tok-0123456789abc\n"}, invalidHeader},
+		{"NUL", []string{"Bearer tok-0123456789abc\x00"}, invalidHeader},
+		{"DEL", []string{"Bearer tok-0123456789abc\x7f"}, invalidHeader},
+		{"same header twice", []string{"Bearer tok-0123456789abc", "Bearer tok-0123456789abc"}, invalidHeader},
+		{"good and bad header", []string{"Bearer tok-0123456789abc", "Bearer bad"}, invalidHeader},
+		{"bad and good header", []string{"Basic x", "Bearer tok-0123456789abc"}, invalidHeader},
 	}
 	authenticators := map[string]*auth.Authenticator{
 		"file":   newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenFile: writeFile(t, capabilityToken)}),
@@ -122,24 +131,24 @@ func TestCheckQuery(t *testing.T) {
 		want   string
 	}{
 		{"none", "", "", missingToken},
-		{"other parameters", "a=b&Token=tok-abc&tokens=x", "", missingToken},
-		{"good", "token=tok-abc", "", allowed},
-		{"good among others", "a=b&token=tok-abc&c=%zz", "", allowed},
-		{"escaped", "token=%74ok%2Dabc", "", allowed},
-		{"spaces around", "token=+tok-abc%09", "", allowed},
+		{"other parameters", "a=b&Token=tok-0123456789abc&tokens=x", "", missingToken},
+		{"good", "token=tok-0123456789abc", "", allowed},
+		{"good among others", "a=b&token=tok-0123456789abc&c=%zz", "", allowed},
+		{"escaped", "token=%74ok%2D0123456789abc", "", allowed},
+		{"spaces around", "token=+tok-0123456789abc%09", "", allowed},
 		{"wrong", "token=tok-abd", "", invalidToken},
 		{"empty", "token=", "", invalidQuery},
 		{"no value", "token", "", invalidQuery},
-		{"twice", "token=tok-abc&token=tok-abc", "", invalidQuery},
-		{"bad escape", "token=tok-abc%zz", "", invalidQuery},
-		{"semicolon", "token=tok-abc;a=b", "", invalidQuery},
-		{"line break", "token=tok-abc%0A", "", invalidQuery},
-		{"not ASCII", "token=tok-abc%C2%A0", "", invalidQuery},
-		{"scheme in query", "token=Bearer+tok-abc", "", invalidToken},
-		{"header wins when both are good", "token=tok-abc", "Bearer tok-abc", allowed},
-		{"good header, bad query", "token=bad&token=bad", "Bearer tok-abc", allowed},
-		{"bad header, good query", "token=tok-abc", "Bearer bad", invalidToken},
-		{"malformed header, good query", "token=tok-abc", "Basic tok-abc", invalidHeader},
+		{"twice", "token=tok-0123456789abc&token=tok-0123456789abc", "", invalidQuery},
+		{"bad escape", "token=tok-0123456789abc%zz", "", invalidQuery},
+		{"semicolon", "token=tok-0123456789abc;a=b", "", invalidQuery},
+		{"line break", "token=tok-0123456789abc%0A", "", invalidQuery},
+		{"not ASCII", "token=tok-0123456789abc%C2%A0", "", invalidQuery},
+		{"scheme in query", "token=Bearer+tok-0123456789abc", "", invalidToken},
+		{"header wins when both are good", "token=tok-0123456789abc", "Bearer tok-0123456789abc", allowed},
+		{"good header, bad query", "token=bad&token=bad", "Bearer tok-0123456789abc", allowed},
+		{"bad header, good query", "token=tok-0123456789abc", "Bearer bad", invalidToken},
+		{"malformed header, good query", "token=tok-0123456789abc", "Basic tok-0123456789abc", invalidHeader},
 	}
 	on := newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest, AllowQueryToken: true})
 	off := newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest})
@@ -169,7 +178,7 @@ func TestCheckQuery(t *testing.T) {
 func TestRefusalOverHTTP(t *testing.T) {
 	a := newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if refusal := a.Check(r); refusal != nil {
+		if refusal := check(a, r); refusal != nil {
 			refusal.ServeHTTP(w, r)
 			return
 		}
@@ -192,11 +201,11 @@ func TestRefusalOverHTTP(t *testing.T) {
 		headers []string
 		want    answer
 	}{
-		{"good", []string{" Bearer  tok-abc "}, answer{Status: http.StatusNoContent}},
+		{"good", []string{" Bearer  tok-0123456789abc "}, answer{Status: http.StatusNoContent}},
 		{"missing", nil, refused(missingToken)},
 		{"empty", []string{" "}, refused(invalidHeader)},
 		{"wrong", []string{"Bearer x"}, refused(invalidToken)},
-		{"two", []string{"Bearer tok-abc", "Bearer tok-abc"}, refused(invalidHeader)},
+		{"two", []string{"Bearer tok-0123456789abc", "Bearer tok-0123456789abc"}, refused(invalidHeader)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

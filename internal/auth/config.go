@@ -6,15 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"execserver/internal/errno"
+	"execserver/internal/trusted"
 )
 
 // The values of [Config.Mode].
@@ -29,10 +27,6 @@ const (
 
 	// minSharedSecretBytes is the size of an HS256 digest; a shorter key is weaker than it.
 	minSharedSecretBytes = 32
-
-	// maxSecretFileBytes bounds the reading of a secret file: nothing longer can be sent
-	// in a header, and the path may name a device that never ends.
-	maxSecretFileBytes = 1 << 20
 )
 
 // Config mirrors the --ws-* flags. The empty string and nil mean "flag not given", so a
@@ -128,9 +122,13 @@ func parseDigest(s string) (capability, error) {
 }
 
 func (cfg Config) capabilityFromFile() (credential, error) {
-	token, _, err := readSecret(cfg.TokenFile)
+	token, path, err := readSecret(cfg.TokenFile)
 	if err != nil {
 		return nil, err
+	}
+	if len(token) < minTokenBytes {
+		return nil, fmt.Errorf("websocket bearer token in %s has %d bytes and must have at least %d; make one: (umask 077; head -c 32 /dev/urandom | base64 > %s)",
+			path, len(token), minTokenBytes, path)
 	}
 	return capability(sha256.Sum256(token)), nil
 }
@@ -166,11 +164,14 @@ func (cfg Config) signedBearer() (credential, error) {
 // readSecret returns the trimmed content of a secret file, and its absolute path for
 // further errors.
 func readSecret(file string) (secret []byte, path string, err error) {
-	path, err = absolute(file)
+	path, err = trusted.Absolute(file)
 	if err != nil {
 		return nil, "", fmt.Errorf("failed to read websocket auth secret %s: %w", file, err)
 	}
-	content, err := readLimited(path)
+	content, err := trusted.Read(path, trusted.Secret)
+	if err == nil && !utf8.Valid(content) {
+		err = errors.New("stream did not contain valid UTF-8")
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("failed to read websocket auth secret %s: %w", path, errno.Wrap(err))
 	}
@@ -179,35 +180,4 @@ func readSecret(file string) (secret []byte, path string, err error) {
 		return nil, "", fmt.Errorf("websocket auth secret %s must not be empty", path)
 	}
 	return secret, path, nil
-}
-
-func readLimited(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxSecretFileBytes+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(content) > maxSecretFileBytes:
-		return nil, fmt.Errorf("file is longer than %d bytes", maxSecretFileBytes)
-	case !utf8.Valid(content):
-		return nil, errors.New("stream did not contain valid UTF-8")
-	}
-	return content, nil
-}
-
-// absolute makes a path absolute and expands a leading "~/", which shells leave alone in
-// --flag=~/file.
-func absolute(file string) (string, error) {
-	if rest, ok := strings.CutPrefix(file, "~"); ok && (rest == "" || os.IsPathSeparator(rest[0])) {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		file = filepath.Join(home, rest)
-	}
-	return filepath.Abs(file)
 }

@@ -1,7 +1,9 @@
 package auth_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"net/http"
@@ -15,9 +17,9 @@ import (
 )
 
 const (
-	capabilityToken = "tok-abc"
+	capabilityToken = "tok-0123456789abc"
 	// capabilityDigest is the SHA-256 digest of capabilityToken.
-	capabilityDigest = "0b9f31c5403adf5a5676eafcf2ed391dec857be4b8d54e9ae0923a3d10f86e47"
+	capabilityDigest = "a9c05a8f00f14067d7e68835118242c0e31647e858dbb34117e8018f94ebeee9"
 	sharedSecret     = "0123456789abcdef0123456789abcdef"
 )
 
@@ -58,6 +60,11 @@ func TestNewErrors(t *testing.T) {
 	const capability, signed = auth.ModeCapabilityToken, auth.ModeSignedBearerToken
 	const unread = "/must/not/be/read"
 	missing := filepath.Join(t.TempDir(), "missing")
+	fifteen := writeFile(t, "  "+strings.Repeat("x", 15)+"\n")
+	open := writeFile(t, capabilityToken)
+	if err := os.Chmod(open, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	token := writeFile(t, capabilityToken+"\n")
 	secret := writeFile(t, sharedSecret)
 	blank := writeFile(t, " \t\r\n\u00a0\n")
@@ -111,6 +118,9 @@ func TestNewErrors(t *testing.T) {
 		{name: "binary token file", cfg: auth.Config{Mode: capability, TokenFile: binary}, want: "failed to read websocket auth secret " + binary + ": stream did not contain valid UTF-8"},
 		{name: "endless token file", cfg: auth.Config{Mode: capability, TokenFile: long}, want: "failed to read websocket auth secret " + long + ": file is longer than 1048576 bytes"},
 		{name: "empty token file", cfg: auth.Config{Mode: capability, TokenFile: blank}, want: "websocket auth secret " + blank + " must not be empty"},
+		{name: "short token", cfg: auth.Config{Mode: capability, TokenFile: fifteen}, want: "websocket bearer token in " + fifteen + " has 15 bytes and must have at least 16; make one: (umask 077; head -c 32 /dev/urandom | base64 > " + fifteen + ")"},
+		{name: "token file that others can read", cfg: auth.Config{Mode: capability, TokenFile: open}, want: "failed to read websocket auth secret " + open + ": its permissions are 0644, so that others can read or change it; run: chmod 600 " + open},
+		{name: "secret file that others can read", cfg: auth.Config{Mode: signed, SharedSecretFile: open}, want: "failed to read websocket auth secret " + open + ": its permissions are 0644, so that others can read or change it; run: chmod 600 " + open},
 		{name: "unreadable secret file", cfg: auth.Config{Mode: signed, SharedSecretFile: missing, MaxClockSkewSeconds: tooMuch}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
 		{name: "empty secret file", cfg: auth.Config{Mode: signed, SharedSecretFile: blank}, want: "websocket auth secret " + blank + " must not be empty"},
 		{name: "short secret", cfg: auth.Config{Mode: signed, SharedSecretFile: short, MaxClockSkewSeconds: tooMuch}, want: "signed websocket bearer secret " + short + " must be at least 32 bytes"},
@@ -156,7 +166,7 @@ func TestNewWithoutFlags(t *testing.T) {
 		if a != nil || err != nil {
 			t.Errorf("New(no flags, %t) = %v, %v, want nil, nil", webSocketListener, a, err)
 		}
-		if refusal := a.Check(request("")); refusal != nil {
+		if refusal := check(a, request("")); refusal != nil {
 			t.Errorf("Check without authentication: %v", refusal)
 		}
 	}
@@ -164,7 +174,7 @@ func TestNewWithoutFlags(t *testing.T) {
 
 func TestZeroAuthenticatorRefuses(t *testing.T) {
 	var a auth.Authenticator
-	if a.Check(request("Bearer "+capabilityToken)) == nil {
+	if check(&a, request("Bearer "+capabilityToken)) == nil {
 		t.Error("the zero Authenticator allows a request")
 	}
 }
@@ -195,13 +205,29 @@ func TestNewSources(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Mode = auth.ModeCapabilityToken
 			a := newAuthenticator(t, tt.cfg)
-			if refusal := a.Check(request("Bearer " + capabilityToken)); refusal != nil {
+			if refusal := check(a, request("Bearer " + capabilityToken)); refusal != nil {
 				t.Errorf("the token is refused: %v", refusal)
 			}
-			if a.Check(request("Bearer x"+capabilityToken)) == nil {
+			if check(a, request("Bearer x"+capabilityToken)) == nil {
 				t.Error("another token is accepted")
 			}
 		})
+	}
+}
+
+// TestShortToken covers a token that is known by its digest alone.
+func TestShortToken(t *testing.T) {
+	const short = "fifteen-letters"
+	digest := fmt.Sprintf("%x", sha256.Sum256([]byte(short)))
+	a := newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: digest})
+	for token, want := range map[string]string{
+		short:       "websocket bearer token is right, but shorter than 16 bytes; the server needs a longer one",
+		short[1:]:   invalidToken,
+		short + "s": invalidToken,
+	} {
+		if got := verdict(a, request("Bearer "+token)); got != want {
+			t.Errorf("%q: got %q, want %q", token, got, want)
+		}
 	}
 }
 
@@ -250,7 +276,7 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 	}
 	for name, r := range requests {
 		for _, a := range authenticators {
-			refusal := a.Check(r)
+			refusal := check(a, r)
 			if refusal == nil {
 				t.Errorf("%s: accepted", name)
 				continue

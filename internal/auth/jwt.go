@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -36,12 +37,31 @@ type signedBearer struct {
 	now              func() time.Time
 }
 
-func (s *signedBearer) verify(token string) *Refusal {
+func (s *signedBearer) verify(token string) (*Principal, *Refusal) {
 	c, err := s.decode(token)
 	if err != nil {
 		// Which of its many parts was wrong is of use only to someone who forges one.
-		return refuseJWT
+		return nil, refuseJWT
 	}
+	if refusal := s.check(c); refusal != nil {
+		return nil, refusal
+	}
+	return &Principal{Name: c.principal(), Expires: s.end(c)}, nil
+}
+
+// end is the moment from which a token is expired; zero where that is beyond what a
+// time.Time can tell.
+func (s *signedBearer) end(c *claims) time.Time {
+	const year9999 = 253_402_300_799
+	last := saturatingAdd(*c.exp, s.skew)
+	if last >= year9999 {
+		return time.Time{}
+	}
+	return time.Unix(last+1, 0)
+}
+
+// check decides about the claims of a token whose signature is good.
+func (s *signedBearer) check(c *claims) *Refusal {
 	now := s.now().Unix()
 	switch {
 	case now > saturatingAdd(*c.exp, s.skew):
@@ -62,8 +82,14 @@ func (s *signedBearer) decode(token string) (*claims, error) {
 		return nil, fmt.Errorf("token of %d bytes is over the limit of %d", len(token), maxJWTBytes)
 	}
 	key := func(*jwt.Token) (any, error) { return s.secret, nil }
-	if _, err := jwtParser.Parse(token, key); err != nil {
+	parsed, err := jwtParser.Parse(token, key)
+	if err != nil {
 		return nil, err
+	}
+	// RFC 7515 section 4.1.11: what a token calls critical must be understood, and no
+	// extension is.
+	if _, ok := parsed.Header["crit"]; ok {
+		return nil, errors.New("token has critical extensions")
 	}
 	// The parser's own claims are a map of float64, which loses what is to be checked here.
 	_, rest, _ := strings.Cut(token, ".")
@@ -72,7 +98,27 @@ func (s *signedBearer) decode(token string) (*claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeClaims(text)
+	c, err := decodeClaims(text)
+	if err == nil && len(c.principal()) > maxNameBytes {
+		err = fmt.Errorf("issuer and subject make a name of more than %d bytes", maxNameBytes)
+	}
+	return c, err
+}
+
+// maxNameBytes bounds the name of a principal, which every line of the log has.
+const maxNameBytes = 512
+
+// principal names whom the token is about: in the words of its issuer, if it says so.
+func (c *claims) principal() string {
+	name := "jwt"
+	for _, part := range []*string{c.iss, c.sub} {
+		if part != nil {
+			name += ":" + url.QueryEscape(*part) // which has no colon
+		} else {
+			name += ":"
+		}
+	}
+	return name
 }
 
 // saturatingAdd returns a+b, or the nearest int64 if that is out of range.
@@ -91,6 +137,7 @@ type claims struct {
 	exp *int64 // never nil in a decoded value
 	nbf *int64
 	iss *string
+	sub *string
 	aud audience
 }
 
@@ -121,6 +168,8 @@ func decodeClaims(payload []byte) (*claims, error) {
 			field = &c.nbf
 		case "iss":
 			field = &c.iss
+		case "sub":
+			field = &c.sub
 		case "aud":
 			field = &c.aud
 		default:

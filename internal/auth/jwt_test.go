@@ -82,7 +82,6 @@ func TestCheckTokenForm(t *testing.T) {
 		{"good", good, allowed},
 		{"no typ", header(`{"alg":"HS256"}`), allowed},
 		{"other typ", header(`{"alg":"HS256","typ":"x"}`), allowed},
-		{"crit", header(`{"alg":"HS256","crit":["b64"],"b64":false}`), allowed},
 		{"unknown header", header(`{"alg":"HS256","kid":"1","zip":"DEF","x":{}}`), allowed},
 		{"url alphabet", urlAlphabet, allowed},
 
@@ -101,6 +100,14 @@ func TestCheckTokenForm(t *testing.T) {
 		{"header is null", header(`null`), invalidJWT},
 		{"header is an array", header(`["HS256"]`), invalidJWT},
 		{"header is not JSON", header(`{"alg":"HS256"`), invalidJWT},
+
+		{"crit", header(`{"alg":"HS256","crit":["b64"],"b64":false}`), invalidJWT},
+		{"crit, unknown", header(`{"alg":"HS256","crit":["x"],"x":1}`), invalidJWT},
+		{"crit, empty", header(`{"alg":"HS256","crit":[]}`), invalidJWT},
+		{"crit, null", header(`{"alg":"HS256","crit":null}`), invalidJWT},
+		{"crit, twice", header(`{"alg":"HS256","crit":["x"],"crit":null}`), invalidJWT},
+		{"crit, by escape", header(`{"alg":"HS256","\u0063rit":["x"]}`), invalidJWT},
+		{"crit in the claims means nothing", sign(sharedSecret, hs256, expiring(60, `,"crit":["x"]`)), allowed},
 
 		{"wrong key", sign(strings.Repeat("x", 32), hs256, expiring(60)), invalidJWT},
 		{"key with the newline of the file", sign(sharedSecret+"\n", hs256, expiring(60)), invalidJWT},
@@ -190,7 +197,11 @@ func TestCheckClaims(t *testing.T) {
 		{"nbf too large", expiring(60, `,"nbf":9223372036854775808`), invalidJWT},
 		{"expired and early", expiring(-60, `,"nbf":1900000000`), expiredJWT},
 
-		{"iat junk", expiring(60, `,"iat":"x","sub":1,"jti":{}`), allowed},
+		{"iat junk", expiring(60, `,"iat":"x","jti":{}`), allowed},
+		{"sub number", expiring(60, `,"sub":1`), invalidJWT},
+		{"sub twice", expiring(60, `,"sub":"a","sub":"b"`), invalidJWT},
+		{"sub null", expiring(60, `,"sub":null`), allowed},
+		{"sub too long", expiring(60, `,"sub":"`+strings.Repeat("s", 600)+`"`), invalidJWT},
 		{"iat in the future", expiring(60, `,"iat":1900000000`), allowed},
 		{"iss any", expiring(60, `,"iss":"z"`), allowed},
 		{"iss null", expiring(60, `,"iss":null`), allowed},
@@ -311,6 +322,28 @@ func TestSystemClock(t *testing.T) {
 		payload := fmt.Sprintf(`{"exp":%d}`, time.Now().Add(in).Unix())
 		if got := verdict(a, request("Bearer "+sign(sharedSecret, hs256, payload))); got != want {
 			t.Errorf("exp in %v: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestPrincipal shows who a token stands for, and until when.
+func TestPrincipal(t *testing.T) {
+	a := newSigned(t, auth.Config{})
+	end := now.Truncate(time.Second).Add(91 * time.Second) // with the skew, and the whole last second
+	for claims, want := range map[string]string{
+		``:                               "jwt::",
+		`,"sub":"ann"`:                   "jwt::ann",
+		`,"iss":"me","sub":"ann"`:        "jwt:me:ann",
+		`,"iss":"me:ann"`:                "jwt:me%3Aann:",
+		`,"sub":"a\nlevel=ERROR msg=\"x"`: "jwt::a%0Alevel%3DERROR+msg%3D%22x",
+	} {
+		p, refusal := a.Authenticate(request("Bearer " + sign(sharedSecret, hs256, expiring(60, claims))))
+		if refusal != nil {
+			t.Errorf("%s: %v", claims, refusal)
+			continue
+		}
+		if p.Name != want || !p.Expires.Equal(end) {
+			t.Errorf("%s: got %q until %v, want %q until %v", claims, p.Name, p.Expires, want, end)
 		}
 	}
 }

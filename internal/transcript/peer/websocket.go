@@ -16,9 +16,9 @@ import (
 	"execserver/internal/transcript"
 )
 
-// DialWebSocket connects to a ws:// or wss:// URL. The error is a
+// DialWebSocket connects to a ws:// or wss:// URL with headers of the caller's. The error is a
 // *transcript.RefusedError when the server answers with another status than 101.
-func DialWebSocket(url string, config *tls.Config) (transcript.Conn, error) {
+func DialWebSocket(url string, config *tls.Config, header http.Header) (transcript.Conn, error) {
 	peer := &webSocket{ended: make(chan error, 1)}
 	roundTripper := &http.Transport{
 		DisableKeepAlives: true,
@@ -29,7 +29,7 @@ func DialWebSocket(url string, config *tls.Config) (transcript.Conn, error) {
 			return peer.valve, err
 		},
 	}
-	options := &websocket.DialOptions{HTTPClient: &http.Client{Transport: roundTripper}}
+	options := &websocket.DialOptions{HTTPClient: &http.Client{Transport: roundTripper}, HTTPHeader: header}
 	conn, response, err := websocket.Dial(context.Background(), url, options)
 	if err != nil && response != nil {
 		text, _ := io.ReadAll(response.Body)

@@ -1,0 +1,147 @@
+//go:build unix
+
+package trusted_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"execserver/internal/trusted"
+)
+
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, mode os.FileMode, uid int) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if uid != os.Getuid() {
+			if os.Getuid() != 0 {
+				return ""
+			}
+			if err := os.Chown(path, uid, uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return path
+	}
+	own := os.Getuid()
+	for _, test := range []struct {
+		name string
+		kind trusted.Kind
+		mode os.FileMode
+		uid  int
+		want string // in the error; "": none
+	}{
+		{"own", trusted.Secret, 0o600, own, ""},
+		{"own, read only", trusted.Secret, 0o400, own, ""},
+		{"secret, read by the group", trusted.Secret, 0o640, own, "0640"},
+		{"secret, read by others", trusted.Secret, 0o604, own, "run: chmod 600 "},
+		{"secret, written by the group", trusted.Secret, 0o620, own, "0620"},
+		{"secret, executed by others", trusted.Secret, 0o601, own, "0601"},
+		{"secret of another", trusted.Secret, 0o600, 61234, "belongs to the user 61234"},
+		{"public", trusted.Public, 0o644, own, ""},
+		{"public, written by the group", trusted.Public, 0o664, own, "run: chmod go-w "},
+		{"public, written by others", trusted.Public, 0o646, own, "0646"},
+		{"public of another", trusted.Public, 0o644, 61234, "belongs to the user 61234"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			path := write(strings.ReplaceAll(test.name, " ", "-"), test.mode, test.uid)
+			if path == "" {
+				t.Skip("only root can give files away")
+			}
+			link := path + ".link"
+			if err := os.Symlink(path, link); err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{path, link} {
+				content, err := trusted.Read(path, test.kind)
+				switch {
+				case test.want == "" && (err != nil || string(content) != "content"):
+					t.Errorf("got %q, %v", content, err)
+				case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+					t.Errorf("got %v, want %q in it", err, test.want)
+				case test.want != "" && len(content) > 0:
+					t.Errorf("the content comes with the error: %q", content)
+				}
+			}
+		})
+	}
+}
+
+func load(t *testing.T, path string) *trusted.Value[string] {
+	t.Helper()
+	v, err := trusted.Load(func(f *trusted.Files) (string, error) {
+		content, err := f.Read(path, trusted.Secret)
+		return string(content), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestRefresh changes a file in the ways in which people do.
+func TestRefresh(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	write := func(path, content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(path, "one")
+	v := load(t, path)
+	expect := func(what, want string, wantChanged, wantErr bool) {
+		t.Helper()
+		changed, err := v.Refresh()
+		if changed != wantChanged || (err != nil) != wantErr || v.Get() != want {
+			t.Errorf("%s: changed %t, error %v, value %q, want %t, %t, %q", what, changed, err, v.Get(), wantChanged, wantErr, want)
+		}
+	}
+	expect("nothing", "one", false, false)
+	write(path, "two") // of the same length, perhaps within one tick of the clock
+	expect("written in place", "two", true, false)
+	write(path+".new", "three")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	expect("replaced", "three", true, false)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	expect("removed", "three", false, true)
+	expect("still removed, which was told", "three", false, false)
+	write(path, "three")
+	expect("back again", "three", true, false)
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect("others can read it", "three", false, true)
+}
+
+// TestPipe reads a pipe once, as a shell's <(command) is one.
+func TestPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("from a pipe"); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	path := fmt.Sprint("/dev/fd/", r.Fd())
+	v := load(t, path)
+	if changed, err := v.Refresh(); changed || err != nil || v.Get() != "from a pipe" {
+		t.Errorf("changed %t, error %v, value %q", changed, err, v.Get())
+	}
+}
+

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"errors"
+	"time"
+
+	"execserver/transport"
+)
+
+// expiryLook is how often a connection compares the clock with the end of its
+// credentials: timers do not count the time that the machine sleeps, and clocks
+// are set.
+const expiryLook = 10 * time.Second
+
+var errExpired = errors.New("the credentials of this connection have expired; connect again with new ones to resume the session")
+
+// expire ends the connection when its credentials expire.
+func (c *connection) expire() {
+	for {
+		left := time.Until(c.principal.Expires)
+		if left <= 0 {
+			c.end(errExpired)
+			return
+		}
+		select {
+		case <-c.rpc.Context().Done():
+			return
+		case <-time.After(min(left, expiryLook)):
+		}
+	}
+}
+
+// end closes the connection for a reason that the peer is told. Its session can be
+// resumed.
+func (c *connection) end(reason error) {
+	c.rpc.Close(transport.Reason{Code: transport.CodePolicy, Text: reason.Error()}, reason)
+}

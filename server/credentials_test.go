@@ -1,0 +1,99 @@
+//go:build unix
+
+package server_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"execserver/internal/auth"
+	"execserver/internal/transcript"
+	"execserver/internal/transcript/peer"
+	"execserver/protocol"
+	"execserver/server"
+)
+
+const signingSecret = "0123456789abcdef0123456789abcdef"
+
+// bearer connects to a WebSocket with a token.
+type bearer struct {
+	url, token string
+}
+
+func (b bearer) Connect() (transcript.Conn, error) {
+	return peer.DialWebSocket(b.url, nil, http.Header{"Authorization": {"Bearer " + b.token}})
+}
+
+// signedToken makes a JWT.
+func signedToken(claims string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	text := encode([]byte(`{"alg":"HS256"}`)) + "." + encode([]byte(claims))
+	mac := hmac.New(sha256.New, []byte(signingSecret))
+	mac.Write([]byte(text))
+	return text + "." + encode(mac.Sum(nil))
+}
+
+// secretFile makes a file that nobody else can read.
+func secretFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// ended waits for the end of a connection, and expects a code.
+func (c *caller) ended(code int) (reason string) {
+	c.t.Helper()
+	await(c.t, "the end of the connection", c.gone)
+	end, ok := errors.AsType[*transcript.EndedError](c.ending)
+	if !ok || end.Code != code {
+		c.t.Fatalf("the connection ended with %v, want code %d", c.ending, code)
+	}
+	return end.Reason
+}
+
+// TestExpiry has a token expire while it is in use: its connection ends, and the
+// session is resumed with a new token of the same principal, but not of another.
+func TestExpiry(t *testing.T) {
+	authenticator, err := auth.New(auth.Config{
+		Mode: auth.ModeSignedBearerToken, SharedSecretFile: secretFile(t, signingSecret), MaxClockSkewSeconds: new(uint64),
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := serveWebSocket(t, &server.Options{Auth: authenticator}).(webSocketServer)
+	as := func(name string, life time.Duration) bearer {
+		return bearer{srv.url, signedToken(fmt.Sprintf(`{"exp":%d,"iss":"me","sub":%q}`, time.Now().Add(life).Unix(), name))}
+	}
+	c := newCaller(t, as("ann", time.Second), "")
+	neighbour := newCaller(t, as("ann", time.Hour), "")
+	if got, want := c.ended(1008), "the credentials of this connection have expired; connect again with new ones to resume the session"; got != want {
+		t.Errorf("closed because %q, want %q", got, want)
+	}
+	for _, other := range []string{"bob", "", "ann "} {
+		p := params{"clientName": "test", "resumeSessionId": c.session}
+		err := connect(t, as(other, time.Hour)).initialize(p)
+		if err == nil || err.Code != protocol.CodeInvalidRequest || err.Message != "unknown session id "+c.session {
+			t.Errorf("%q resumes: %v", other, err)
+		}
+		delete(p, "resumeSessionId")
+		p["observeSessionId"] = c.session
+		if err := connect(t, as(other, time.Hour)).initialize(p); err == nil || err.Message != "unknown session id "+c.session {
+			t.Errorf("%q observes: %v", other, err)
+		}
+	}
+	if again := newCaller(t, as("ann", time.Hour), c.session); again.session != c.session {
+		t.Errorf("resumed %s, want %s", again.session, c.session)
+	}
+	neighbour.result("environment/status", nil, new(struct{}))
+}
