@@ -170,6 +170,9 @@ func (c *Cmd) Start() error {
 		return &UnsupportedError{"limit a process", capLimits}
 	}
 	params := c.params()
+	if params.dir == "" {
+		return &StartError{c.Path, errDirGone}
+	}
 	if err := c.attach(); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -100,6 +101,39 @@ func TestEnvironmentInfoIsAskedFor(t *testing.T) {
 				t.Errorf("%+v", info)
 			}
 		})
+	}
+}
+
+// Nothing happens in another directory because the one that is meant is gone.
+func TestDirectoryOfServerIsGone(t *testing.T) {
+	leavesNothing(t)
+	f := newFake(t, func(c *fakeConn) {
+		if m, ok := c.expect("initialize"); ok {
+			c.reply(m, object{"sessionId": "s", "environmentInfo": object{
+				"shell": object{"name": "sh", "path": "/bin/sh"}, "cwd": nil, "userHomeDir": "file:///home", "platformOs": "linux",
+			}})
+		}
+		c.expect("initialized")
+		if m, ok := c.expect("fs/remove"); ok && m.Params.Path != "file:///elsewhere/f" {
+			t.Errorf("asked to remove %s", m.Params.Path)
+		} else if ok {
+			c.reply(m, object{})
+		}
+		c.drain()
+	})
+	env := f.dial(nil)
+	for _, dir := range []string{"", "below"} {
+		c := env.Command(background(t), "true")
+		c.Dir = dir
+		if err := c.Start(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "is gone") {
+			t.Errorf("start in %q: %v", dir, err)
+		}
+		if err := env.FS(dir).Remove("f"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("remove in %q: %v", dir, err)
+		}
+	}
+	if err := env.FS("/elsewhere").Remove("f"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -72,6 +72,9 @@ func (f *FS) native(op, name string) (string, error) {
 	if !fs.ValidPath(name) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
+	if f.dir == "" {
+		return "", &fs.PathError{Op: op, Path: name, Err: errDirGone}
+	}
 	if f.env.Info().goos() == "windows" {
 		return strings.TrimSuffix(f.dir+`\`+strings.ReplaceAll(name, "/", `\`), `\.`), nil
 	}

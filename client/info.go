@@ -2,6 +2,8 @@ package client
 
 import (
 	"encoding/json"
+	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -24,6 +26,8 @@ type Info struct {
 
 	// Capabilities are what the server announces.
 	Capabilities map[string]bool
+
+	dirGone bool // Dir is "" because that directory is gone
 }
 
 // wireInfo is environmentInfo on the wire, read leniently.
@@ -33,7 +37,7 @@ type wireInfo struct {
 		Path string `json:"path"`
 	} `json:"shell"`
 	ExecutorVersion string                     `json:"executorVersion"`
-	Cwd             *string                    `json:"cwd"`
+	Cwd             json.RawMessage            `json:"cwd"`
 	UserHomeDir     *string                    `json:"userHomeDir"`
 	TempDir         *string                    `json:"tempDir"`
 	PlatformOS      string                     `json:"platformOs"`
@@ -48,7 +52,10 @@ func (w *wireInfo) info() *Info {
 	for name, value := range w.Capabilities {
 		i.Capabilities[name] = string(value) == "true"
 	}
-	for to, from := range map[*string]*string{&i.Dir: w.Cwd, &i.HomeDir: w.UserHomeDir, &i.TempDir: w.TempDir} {
+	var cwd *string
+	i.dirGone = string(w.Cwd) == "null"
+	_ = json.Unmarshal(w.Cwd, &cwd) // older servers do not tell
+	for to, from := range map[*string]*string{&i.Dir: cwd, &i.HomeDir: w.UserHomeDir, &i.TempDir: w.TempDir} {
 		if from != nil {
 			*to = protocol.NativeOn(i.goos(), *from)
 		}
@@ -65,7 +72,12 @@ func (i *Info) goos() string {
 	return "linux"
 }
 
-// resolve makes a path absolute, on the machine.
+// errDirGone is why a relative path leads nowhere. To take another directory
+// instead could cost somebody the files in it.
+var errDirGone = fmt.Errorf("%w: the directory that the environment was made in is gone; name another one", fs.ErrNotExist)
+
+// resolve makes a path absolute, on the machine; "" means errDirGone. Where a server
+// does not tell its directory, the home is taken for it.
 func (i *Info) resolve(name string) string {
 	base := i.Dir
 	if base == "" {
@@ -76,9 +88,14 @@ func (i *Info) resolve(name string) string {
 		if len(name) > 1 && (name[1] == ':' || strings.HasPrefix(name, `\\`)) {
 			return name
 		}
+		if i.dirGone {
+			return ""
+		}
 		return base + `\` + name
 	case strings.HasPrefix(name, "/"):
 		return path.Clean(name)
+	case i.dirGone:
+		return ""
 	case base == "":
 		base = "/"
 	}

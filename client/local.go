@@ -64,7 +64,9 @@ func localCapabilities() map[string]bool {
 
 func localInfo() *Info {
 	i := &Info{OS: protocol.OSName(runtime.GOOS), Capabilities: localCapabilities()}
-	i.Dir, _ = os.Getwd()
+	var err error
+	i.Dir, err = os.Getwd()
+	i.dirGone = err != nil
 	if dir, err := os.UserHomeDir(); err == nil && filepath.IsAbs(dir) {
 		i.HomeDir = dir
 	}
