@@ -146,7 +146,7 @@ var scenarios = []scenario{
 		return d.nothingRuns()
 	}},
 	{name: "graceful", run: func(d *driver, arm func()) error {
-		p, err := d.start("trap 'printf bye; exit 3' TERM; sleep 1000 & printf ready; wait")
+		p, err := d.start("trap 'printf bye; exit 3' TERM; sleep 1000 & printf ready; wait; exec sleep 1000")
 		if err != nil {
 			return err
 		}
@@ -284,12 +284,15 @@ var scenarios = []scenario{
 	}},
 }
 
-// family is a command with a child, and a daemon where daemons are found.
+// family is a command with a child, and a daemon where daemons are found. It does
+// not end by itself when its child is killed first, as it may be where their group
+// cannot be killed as one.
 func (d *driver) family() string {
+	const family = "sleep 1000 & printf ready; wait; exec sleep 1000"
 	if d.owner == nil {
-		return "sleep 1000 & printf ready; wait"
+		return family
 	}
-	return "setsid sleep 1000 >/dev/null 2>&1 </dev/null & sleep 1000 & printf ready; wait"
+	return "setsid sleep 1000 >/dev/null 2>&1 </dev/null & " + family
 }
 
 // nothingRuns waits until nothing that the test has started runs any more.
