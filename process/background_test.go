@@ -240,7 +240,9 @@ func TestBackgroundFlood(t *testing.T) {
 func TestBackgroundGoesOnWhenNobodyTakesTheOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "count")
 	argv, env := testkit.Child("count", file)
-	p := start(t, process.Spec{Argv: append([]string{"/bin/sh", "-c", `"$0" "$@" & exit 3`}, argv...), Env: env},
+	// The program may take longer to start than silence takes to close the process.
+	script := `"$0" "$@" & while [ ! -s "$1" ]; do sleep 0.01; done; exit 3`
+	p := start(t, process.Spec{Argv: append([]string{"/bin/sh", "-c", script}, argv...), Env: env},
 		&process.Options{Owner: endingOwner(t), RetainedBytes: 100_000, DrainTimeout: 300 * time.Millisecond})
 	select {
 	case <-p.Closed():

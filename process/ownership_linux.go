@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +24,6 @@ type system struct {
 	subreaper   bool   // orphans come to this program
 	oomScore    string // that this program was started with; "": processes keep what they inherit
 	series      uint64 // of marks; 0: there are none
-	watchFailed sync.Once
 
 	// guarded by mu
 	sessions map[int]*tree // by the process id of the leader, which is that of its session
@@ -93,10 +91,8 @@ func (o *Ownership) Limits() []string {
 
 // treeSystem is what a tree has on Linux.
 type treeSystem struct {
-	group     *cgroup.Group // nil: none
-	mark      uint64        // 0: none
-	unwatched bool          // nobody tells when the group becomes empty
-	attempts  int           // to remove the group later; guarded by ownership.mu
+	group *cgroup.Group // nil: none
+	mark  uint64        // 0: none
 }
 
 // prepare gets ready what the process shall be started in.
@@ -190,57 +186,28 @@ func (t *tree) release() (empty bool) {
 	return t.leader == 0 || t.mark == 0 && !groupAlive(t.leader)
 }
 
-// watch removes the group of a closed process when nothing is left in it.
+// watch has the group of a closed process removed, and then the tree forgotten,
+// when nothing is left in it.
 func (t *tree) watch() {
 	o := t.owner.ownership
-	if t.group == nil || o.watcher == nil {
-		return // a sweep will do
+	switch {
+	case t.group == nil: // a sweep will do
+	case o.watcher != nil:
+		o.watcher.RemoveEmpty(t.group, t.removed)
+	case t.group.Remove() == nil: // else a sweep will do
+		t.removed()
 	}
-	if err := o.watcher.Watch(t.group, t.removeEmpty); err != nil {
-		o.watchFailed.Do(func() { o.log.Warn("control groups that become empty are removed late", "error", err) })
-		t.unwatched = true
-	}
-	t.removeEmpty() // what has ended before is not told
 }
 
-// removeEmpty removes the tree's group if nothing runs in it, and then forgets the
-// tree. It may be called at any time, and by several at once: to remove a group
-// twice is to remove it once.
-func (t *tree) removeEmpty() {
+// removed forgets a tree whose group has been removed.
+func (t *tree) removed() {
 	o := t.owner.ownership
-	populated, err := t.group.Populated()
-	switch {
-	case err == nil && populated:
-		if t.unwatched {
-			t.removeLater()
-		}
-		return
-	case err != nil, t.group.Remove() != nil: // nobody will tell when it works
-		t.removeLater()
-		return
-	}
-	if o.watcher != nil {
-		o.watcher.Forget(t.group)
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if t.owner.remains[t.number] == t {
 		delete(t.owner.remains, t.number)
 		t.forgetLocked()
 	}
-}
-
-// removeLater has removeEmpty called again after a pause, which doubles up to a
-// minute, unless the owner has forgotten the tree and it has tried for some time.
-func (t *tree) removeLater() {
-	o := t.owner.ownership
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if t.attempts >= 8 && t.owner.remains[t.number] != t {
-		return
-	}
-	t.attempts++
-	time.AfterFunc(min(time.Minute, 10*time.Millisecond<<min(t.attempts, 20)), t.removeEmpty)
 }
 
 // collect finds what could not be found any more once the leaders are dead, and
@@ -348,7 +315,7 @@ func (w *Owner) alive(trees []*tree) map[uint32]bool {
 			continue
 		}
 		alive[t.number] = true
-		t.removeEmpty() // which forgets it as well
+		t.watch() // which forgets it as well
 	}
 	if search {
 		w.ownership.each(func(from origin) bool {
@@ -383,7 +350,7 @@ func (w *Owner) clear() {
 	}
 	o.killGroups("session", slices.Clone(grouped)...)
 	for _, t := range grouped {
-		t.removeEmpty() // the watch goes on for what cannot be killed
+		t.watch() // which goes on for what cannot be killed
 	}
 }
 

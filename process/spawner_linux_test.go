@@ -144,9 +144,9 @@ func TestStartsWithoutClone3(t *testing.T) {
 }
 
 // TestKillsWithoutPidfds: what has left its leader's group is killed with it although
-// the kernel gives no descriptors of processes.
+// the kernel gives no descriptors of processes, or refuses to signal a group.
 func TestKillsWithoutPidfds(t *testing.T) {
-	for _, call := range []uint32{unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL} {
+	for _, call := range []uint32{unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_KILL} {
 		refused(t, call, func(t *testing.T) {
 			p := start(t, shell("setsid sleep 600 >/dev/null 2>&1 & echo $!; wait"), nil)
 			var pid int

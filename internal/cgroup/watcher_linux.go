@@ -2,10 +2,13 @@ package cgroup
 
 import (
 	"encoding/binary"
-	"fmt"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -13,22 +16,35 @@ import (
 	"execserver/internal/sys"
 )
 
-// Watcher tells when groups may have become empty. It needs one descriptor for
-// all of them, and nothing while nothing changes. All methods may be called
-// concurrently.
+// Watcher removes groups when nothing runs in them any more. It needs one
+// descriptor for all of them, and does nothing while nothing changes. All methods
+// may be called concurrently.
 type Watcher struct {
 	events *os.File // inotify
 	done   chan struct{}
+	told   map[int32]*watched // by the number that the kernel has given; run's alone
 
 	mu      sync.Mutex
-	watches map[int32]*watched // by the number that the kernel has given
-	numbers map[*Group]int32
+	watches map[*Group]*watched
+	due     map[*watched]time.Time // when to try to remove a group
 }
 
+// watched is a group that has not been removed yet.
 type watched struct {
 	group   *Group
-	changed func()
+	removed func()
+
+	// run's alone
+	number int32         // by which the kernel tells of it; 0: it does not
+	pause  time.Duration // before the group is tried again
 }
+
+// The pauses between attempts to remove a group of which the kernel tells nothing
+// double from minPause to maxPause.
+const (
+	minPause = 10 * time.Millisecond
+	maxPause = time.Minute
+)
 
 // NewWatcher makes a watcher.
 func NewWatcher() (*Watcher, error) {
@@ -37,49 +53,150 @@ func NewWatcher() (*Watcher, error) {
 		return nil, os.NewSyscallError("inotify_init1", err)
 	}
 	w := &Watcher{
-		events: sys.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}),
-		watches: make(map[int32]*watched), numbers: make(map[*Group]int32),
+		events: sys.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}), told: make(map[int32]*watched),
+		watches: make(map[*Group]*watched), due: make(map[*watched]time.Time),
 	}
 	go w.run() // until Close
 	return w, nil
 }
 
-// Watch calls changed on the watcher's goroutine when the group has become empty
-// or is no longer so, until Forget or Close. The caller looks once itself, for what
-// was before.
-func (w *Watcher) Watch(g *Group, changed func()) error {
+// RemoveEmpty removes the group as soon as nothing runs in it, and then calls
+// removed on the watcher's goroutine; it never does after Close. For a group that
+// the watcher has already it does nothing but look at once.
+func (w *Watcher) RemoveEmpty(g *Group, removed func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.numbers[g]; ok {
-		return nil
+	x := w.watches[g]
+	if x == nil {
+		x = &watched{group: g, removed: removed}
+		w.watches[g] = x
+	}
+	w.due[x] = time.Now()
+	w.wakeLocked()
+}
+
+// Close lets go of all groups, and waits until the watcher does nothing any more.
+// It must not be called by what RemoveEmpty calls.
+func (w *Watcher) Close() {
+	_ = w.events.Close()
+	<-w.done
+}
+
+func (w *Watcher) run() {
+	defer close(w.done)
+	buffer := make([]byte, 64*unix.SizeofInotifyEvent) // none of them has a name
+	for {
+		n, err := w.events.Read(buffer)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return // closed
+		}
+		for rest := buffer[:max(n, 0)]; len(rest) >= unix.SizeofInotifyEvent; rest = rest[unix.SizeofInotifyEvent:] {
+			number, mask := binary.NativeEndian.Uint32(rest), binary.NativeEndian.Uint32(rest[unsafe.Offsetof(unix.InotifyEvent{}.Mask):])
+			w.note(int32(number), mask)
+		}
+		for _, x := range w.takeDue() {
+			w.attempt(x)
+		}
+		w.mu.Lock()
+		w.wakeLocked()
+		w.mu.Unlock()
+	}
+}
+
+// note finds which group an event is about. When events were lost it is all.
+func (w *Watcher) note(number int32, mask uint32) {
+	about := []*watched{w.told[number]}
+	if mask&unix.IN_Q_OVERFLOW != 0 {
+		about = slices.Collect(maps.Values(w.told))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, x := range about {
+		if x == nil {
+			continue
+		}
+		if mask&unix.IN_IGNORED != 0 { // the kernel has forgotten it
+			delete(w.told, number)
+			x.number = 0
+		}
+		x.pause = 0
+		w.due[x] = time.Now()
+	}
+}
+
+// takeDue returns the groups whose time has come.
+func (w *Watcher) takeDue() (now []*watched) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for x, at := range w.due {
+		if !at.After(time.Now()) {
+			now = append(now, x)
+			delete(w.due, x)
+		}
+	}
+	return now
+}
+
+// attempt removes a group if nothing runs in it. Otherwise the kernel tells when
+// that is so; where it does not, or refuses to remove the group, there is another
+// attempt.
+func (w *Watcher) attempt(x *watched) {
+	w.watch(x) // before the look, or it might miss the change
+	if x.group.Remove() == nil {
+		w.forget(x)
+		x.removed()
+		return
+	}
+	if populated, err := x.group.Populated(); err == nil && populated && x.number != 0 {
+		return
+	}
+	x.pause = min(max(2*x.pause, minPause), maxPause)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.due[x] = time.Now().Add(x.pause)
+}
+
+// watch has the kernel tell when a group becomes empty.
+func (w *Watcher) watch(x *watched) {
+	if x.number != 0 {
+		return
 	}
 	number := 0
 	err := w.control(func(fd int) (err error) {
-		number, err = sys.InotifyAddWatch(fd, filepath.Join(g.path, "cgroup.events"), unix.IN_MODIFY)
+		number, err = sys.InotifyAddWatch(fd, filepath.Join(x.group.path, "cgroup.events"), unix.IN_MODIFY)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("watch control group %s: %w", g.path, err)
+	if err == nil { // else the pauses have to do
+		x.number = int32(number)
+		w.told[x.number] = x
 	}
-	w.watches[int32(number)] = &watched{g, changed}
-	w.numbers[g] = int32(number)
-	return nil
 }
 
-// Forget ends the watch of a group, if there is one.
-func (w *Watcher) Forget(g *Group) {
+// forget lets go of a group that has been removed.
+func (w *Watcher) forget(x *watched) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	number, ok := w.numbers[g]
-	if !ok {
+	delete(w.watches, x.group)
+	delete(w.due, x)
+	w.mu.Unlock()
+	if x.number == 0 {
 		return
 	}
-	delete(w.numbers, g)
-	delete(w.watches, number)
+	delete(w.told, x.number)
 	_ = w.control(func(fd int) error {
-		_, err := unix.InotifyRmWatch(fd, uint32(number))
+		_, err := unix.InotifyRmWatch(fd, uint32(x.number))
 		return err // the kernel may have forgotten it with the group
 	})
+}
+
+// wakeLocked ends run's wait for events when the next attempt is due.
+func (w *Watcher) wakeLocked() {
+	var next time.Time
+	for _, at := range w.due {
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	_ = w.events.SetReadDeadline(next) // it is closed, or works
 }
 
 // control calls f with the descriptor, which stays open meanwhile.
@@ -93,50 +210,4 @@ func (w *Watcher) control(f func(fd int) error) error {
 		return err
 	}
 	return result
-}
-
-// Close ends all watches, and waits until nothing is told any more. It must not be
-// called by what Watch calls.
-func (w *Watcher) Close() {
-	_ = w.events.Close()
-	<-w.done
-}
-
-func (w *Watcher) run() {
-	defer close(w.done)
-	buffer := make([]byte, 64*unix.SizeofInotifyEvent) // none of them has a name
-	for {
-		n, err := w.events.Read(buffer)
-		if err != nil {
-			return // closed
-		}
-		for rest := buffer[:n]; len(rest) >= unix.SizeofInotifyEvent; rest = rest[unix.SizeofInotifyEvent:] {
-			number, mask := binary.NativeEndian.Uint32(rest), binary.NativeEndian.Uint32(rest[unsafe.Offsetof(unix.InotifyEvent{}.Mask):])
-			for _, changed := range w.told(int32(number), mask) {
-				changed()
-			}
-		}
-	}
-}
-
-// told finds whom an event is for. When events were lost it is for everybody.
-func (w *Watcher) told(number int32, mask uint32) (changed []func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if mask&unix.IN_Q_OVERFLOW != 0 {
-		for _, watch := range w.watches {
-			changed = append(changed, watch.changed)
-		}
-		return changed
-	}
-	watch := w.watches[number]
-	switch {
-	case watch == nil:
-	case mask&unix.IN_IGNORED != 0: // the kernel has forgotten it
-		delete(w.watches, number)
-		delete(w.numbers, watch.group)
-	default:
-		changed = append(changed, watch.changed)
-	}
-	return changed
 }
