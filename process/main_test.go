@@ -19,12 +19,11 @@ func TestMain(m *testing.M) {
 	testkit.Main()
 	testkit.InheritNothing()
 	testkit.DefaultSignals()
-	if owning() {
-		runOwning(m)
-	}
 	// The threads that start children live as long as the program, and so does the
 	// socket by which they are told to.
-	goleak.VerifyTestMain(testkit.Ledger(m, "socket:", "socket:"), goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	tests := testkit.Ledger(m, "socket:", "socket:")
+	runOwning(tests)
+	goleak.VerifyTestMain(tests, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
 }
 
 // story is all that a process's log has told.

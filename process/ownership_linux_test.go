@@ -1,14 +1,12 @@
 package process_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,94 +14,31 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/cgroup"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/owning"
 	"execserver/process"
 	"execserver/protocol"
 )
 
-// meansVariable makes the test program one that owns by other means than a
-// library does: what it starts must not be found by the other tests.
-const meansVariable = "EXEC_SERVER_TEST_MEANS"
-
-func init() {
-	if owning() {
-		runtime.LockOSThread() // see process.ReapOrphans
-	}
-}
-
-func owning() bool { return os.Getenv(meansVariable) != "" }
-
-// runOwning runs the tests as a subreaper, whose first thread reaps.
-func runOwning(m *testing.M) {
-	go func() { os.Exit(m.Run()) }()
-	panic(process.ReapOrphans(context.Background()))
-}
-
 // TestMeans runs TestOwned for each of the means.
-func TestMeans(t *testing.T) {
-	if os.Getenv(meansVariable) != "" {
-		t.Skip("this is the program that it starts")
-	}
-	for _, means := range []process.Means{process.MeansSubreaper, process.MeansCgroup} {
-		t.Run(string(means), func(t *testing.T) {
-			args := []string{"-test.run=^TestOwned$", "-test.timeout=3m"}
-			if testing.Verbose() {
-				args = append(args, "-test.v")
-			}
-			cmd := exec.Command(os.Args[0], args...)
-			cmd.Env = append(os.Environ(), meansVariable+"="+string(means))
-			if means == process.MeansCgroup {
-				cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: testkit.Cgroup(t)}
-			}
-			out, err := cmd.CombinedOutput()
-			if err != nil || testing.Verbose() {
-				t.Logf("%s", out)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
+func TestMeans(t *testing.T) { owning.Each(t, "TestOwned") }
 
-// owned makes an ownership by the means that the test is about. There is one to
-// a program.
-func owned(t testing.TB) *process.Ownership {
-	t.Helper()
-	opts := &process.OwnershipOptions{Subreaper: true}
-	if os.Getenv(meansVariable) == string(process.MeansCgroup) {
-		claimed, err := cgroup.Claim(process.CgroupControllers)
-		if err != nil {
-			t.Fatal(err)
-		}
-		opts.Cgroups = claimed.Path()
-		t.Cleanup(func() {
-			claimed.Remove()
-			if _, err := os.Stat(claimed.Path()); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("%s is still there: %v", claimed.Path(), err)
-			}
-		})
+// runOwning runs the tests in a program that TestMeans has started.
+func runOwning(m testkit.Tests) { owning.Main(m) }
+
+func benchOwnership(b *testing.B) *process.Ownership {
+	if owning.Means() == "" {
+		return process.DefaultOwnership()
 	}
-	o := newOwnership(t, opts)
-	if got := string(o.Means()); got != os.Getenv(meansVariable) {
-		t.Fatalf("means %s, want %s", got, os.Getenv(meansVariable))
-	}
+	o, _ := owning.New(b)
 	return o
 }
 
-func benchOwnership(b *testing.B) *process.Ownership {
-	if owning() {
-		return owned(b)
-	}
-	return process.DefaultOwnership()
-}
-
 func TestOwned(t *testing.T) {
-	if os.Getenv(meansVariable) == "" {
+	if owning.Means() == "" {
 		t.Skip("TestMeans runs it, in programs of their own")
 	}
-	o := owned(t)
+	o, _ := owning.New(t)
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *process.Ownership)

@@ -5,11 +5,10 @@ package process_test
 import (
 	"testing"
 
+	"execserver/internal/testkit"
 	"execserver/process"
 )
 
-func owning() bool { return false }
-
-func runOwning(*testing.M) {}
+func runOwning(testkit.Tests) {}
 
 func benchOwnership(*testing.B) *process.Ownership { return process.DefaultOwnership() }

@@ -4,18 +4,18 @@ package faults
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 
 	"execserver/internal/fault"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/owning"
 	"execserver/process"
 )
 
 // TestPanic panics at every point of a start: nothing is left of it.
 func TestPanic(t *testing.T) {
-	if os.Getenv(meansVariable) != "" {
+	if owning.Means() != "" {
 		t.Skip("this program owns by other means")
 	}
 	mark := t.TempDir()
