@@ -13,7 +13,7 @@ var (
 		restricted: []uint32{
 			42, 43, 288, 49, 50, 44, 307, 299, 48, 51, 52, 55, 54, 101, 310, 311,
 		},
-		socket: 41, socketpair: 53, ioctl: 16, clone: 56, unshare: 272, clone3: 435,
+		socket: 41, socketpair: 53, ioSetup: 206, ioctl: 16, clone: 56, unshare: 272, clone3: 435,
 	}
 	arm64 = architecture{
 		audit:  0xc00000b7,
@@ -21,6 +21,6 @@ var (
 		restricted: []uint32{
 			203, 202, 242, 200, 201, 206, 269, 243, 210, 204, 205, 209, 208, 117, 270, 271,
 		},
-		socket: 198, socketpair: 199, ioctl: 29, clone: 220, unshare: 97, clone3: 435,
+		socket: 198, socketpair: 199, ioSetup: 0, ioctl: 29, clone: 220, unshare: 97, clone3: 435,
 	}
 )

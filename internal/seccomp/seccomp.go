@@ -40,6 +40,9 @@ const (
 // Arguments that matter.
 const (
 	afUnix    = 1
+	afInet    = 2
+	afInet6   = 10
+	afNetlink = 16  // by which programs ask for addresses and routes
 	kindMask  = 0xf // of the second argument of socket, which has flags besides
 	stream    = 1
 	seqpacket = 5
@@ -54,6 +57,8 @@ const (
 // With network, which restricts the network, nothing but socketpair and what it
 // makes is left of sockets. Nor are there datagrams: they can be sent to whatever
 // has a name in the file system, through a socket that is connected elsewhere.
+// Without, there are unix, Internet and netlink sockets: others reach what a
+// network does not mean, such as the host of a virtual machine.
 //
 // With files, which protects the mounts that confine files, there are no new
 // namespaces of users. In one, a program can leave all mounts at once for another
@@ -70,6 +75,7 @@ type architecture struct {
 	restricted []uint32 // besides always
 	socket     uint32
 	socketpair uint32
+	ioSetup    uint32
 	ioctl      uint32
 	clone      uint32
 	unshare    uint32
@@ -108,6 +114,22 @@ func (a architecture) filter(network, files bool) []Instruction {
 				ret(retEPERM))
 		}
 	}
+	if !network {
+		for _, number := range []uint32{a.socket, a.socketpair} {
+			f = append(f,
+				Instruction{Op: opJeq, Jf: 7, K: number},
+				Instruction{Op: opLoad, K: offArg0},
+				Instruction{Op: opJeq, Jt: 4, K: afUnix},
+				Instruction{Op: opJeq, Jt: 3, K: afInet},
+				Instruction{Op: opJeq, Jt: 2, K: afInet6},
+				Instruction{Op: opJeq, Jt: 1, K: afNetlink},
+				ret(retEPERM),
+				ret(retAllow))
+		}
+	}
+	// All programs of the machine share the room for asynchronous reads and writes,
+	// and can do without.
+	f = append(f, Instruction{Op: opJeq, Jf: 1, K: a.ioSetup}, ret(retENOSYS))
 	if files {
 		f = append(f, Instruction{Op: opJeq, Jf: 1, K: a.clone3}, ret(retENOSYS))
 		for _, number := range []uint32{a.clone, a.unshare} {

@@ -43,8 +43,8 @@ func run(t *testing.T, program []Instruction, data []byte) uint32 {
 func TestFilter(t *testing.T) {
 	const i386, anyArch, cloexec = 0x40000003, 0, 0x80000
 	numbers := map[string]map[string]uint32{
-		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435},
-		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435},
+		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435, "io_setup": 206},
+		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435, "io_setup": 0},
 	}
 	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
 		for _, tt := range []struct {
@@ -68,7 +68,14 @@ func TestFilter(t *testing.T) {
 			{"socket", 16, 0, anyArch, retAllow, retEPERM},
 			{"socketpair", 1, 1, anyArch, retAllow, retAllow},
 			{"socketpair", 1, 2, anyArch, retAllow, retEPERM},
-			{"socketpair", 30, 1, anyArch, retAllow, retEPERM},
+			{"socketpair", 30, 1, anyArch, retEPERM, retEPERM},
+			{"socket", 10, 1, anyArch, retAllow, retEPERM},
+			{"socket", 16, 3, anyArch, retAllow, retEPERM},
+			{"socket", 17, 3, anyArch, retEPERM, retEPERM}, // packets
+			{"socket", 38, 5, anyArch, retEPERM, retEPERM}, // ciphers of the kernel
+			{"socket", 40, 1, anyArch, retEPERM, retEPERM}, // the host of a virtual machine
+			{"socket", 40 | 1<<40, 1, anyArch, retEPERM, retEPERM},
+			{"io_setup", 1, 0, anyArch, retENOSYS, retENOSYS},
 			{"connect", 0, 0, anyArch, retAllow, retEPERM},
 			{"sendmsg", 0, 0, anyArch, retAllow, retAllow},
 			{"recvfrom", 0, 0, anyArch, retAllow, retAllow},

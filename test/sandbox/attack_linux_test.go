@@ -242,6 +242,7 @@ var processAttacks = []attempt{
 	{"20 uevent", "EROFS EACCES", procFile("/sys/kernel/uevent_helper")},
 	{"20 control group", "EROFS EACCES ENOENT", func(a *attacker) error { return unix.Mkdir("/sys/fs/cgroup/exec-server-test", 0o755) }},
 	{"25 io_uring_setup", "EPERM", func(a *attacker) error { return call(unix.SYS_IO_URING_SETUP, 1, text(string(make([]byte, 120)))) }},
+	{"25 io_setup", "ENOSYS", ioSetup},
 	{"27 unshare of mounts", "EPERM", func(a *attacker) error { return unix.Unshare(unix.CLONE_NEWNS) }},
 	{"27 mount", "EPERM", func(a *attacker) error { return unix.Mount("tmpfs", a.in("dir"), "tmpfs", 0, "") }},
 	{"27 umount .git", "EPERM", func(a *attacker) error { return unix.Unmount(a.in(".git"), unix.MNT_DETACH) }},
@@ -358,6 +359,24 @@ var openNetworkAttacks = []attempt{
 		}
 		return connect(unix.AF_UNIX, unix.SOCK_STREAM, &unix.SockaddrUnix{Name: "@" + a.abstract})
 	}},
+	{"21 UDP", "allowed", func(*attacker) error { return socket(unix.AF_INET, unix.SOCK_DGRAM, 0) }},
+	{"21 TCP 6", "allowed EAFNOSUPPORT", func(*attacker) error { return socket(unix.AF_INET6, unix.SOCK_STREAM, 0) }},
+	{"21 routes", "allowed", func(*attacker) error { return socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE) }},
+	{"21 vsock", "EPERM", func(*attacker) error { return socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0) }},
+	{"21 packet", "EPERM", func(*attacker) error { return socket(unix.AF_PACKET, unix.SOCK_RAW, 0) }},
+	{"21 ciphers of the kernel", "EPERM", func(*attacker) error { return socket(unix.AF_ALG, unix.SOCK_SEQPACKET, 0) }},
+	{"21 TIPC", "EPERM", func(*attacker) error {
+		_, err := unix.Socketpair(unix.AF_TIPC, unix.SOCK_STREAM, 0)
+		return err
+	}},
 	{"25 io_uring_setup", "EPERM", func(a *attacker) error { return call(unix.SYS_IO_URING_SETUP, 1, text(string(make([]byte, 120)))) }},
+	{"25 io_setup", "ENOSYS", ioSetup},
 	{"30 TIOCSTI", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCSTI, text("x")) }},
+}
+
+// ioSetup takes some of the room that the machine has for asynchronous reads and
+// writes.
+func ioSetup(*attacker) error {
+	var room uintptr
+	return call(unix.SYS_IO_SETUP, 128, uintptr(unsafe.Pointer(&room)))
 }
