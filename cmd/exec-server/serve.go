@@ -288,7 +288,7 @@ func (o *options) serve(log *slog.Logger) error {
 		return err
 	}
 	defer ownership.Close()
-	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets()})
+	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Secrets: o.secrets()})
 	defer engine.Close()
 	srv := server.New(&server.Options{
 		Log:              log,
@@ -378,6 +378,16 @@ func die(s syscall.Signal) {
 	if err == nil && self.Signal(s) == nil {
 		time.Sleep(time.Second) // which is longer than it takes to arrive
 	}
+}
+
+// secrets are the files by which the server knows who may do everything.
+func (o *options) secrets() (files []string) {
+	for _, file := range []string{o.auth.TokenFile, o.auth.SharedSecretFile, o.tlsKey} {
+		if file != "" {
+			files = append(files, file)
+		}
+	}
+	return files
 }
 
 // start begins to serve; ended gets the reason when serving ends by itself.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,7 +67,7 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 	}
 	add("--dev", "/dev")
 	attach := func(inProc bool) error {
-		for _, m := range c.plan.mounts {
+		for _, m := range slices.Concat(c.plan.mounts, c.plan.kernel) {
 			switch {
 			case m.InProc() != inProc:
 			case m.Kind == launcher.MountReadOnly:
@@ -75,6 +76,8 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 				add("--bind", m.Path, m.Path)
 			case m.Directory:
 				add("--perms", "0000", "--tmpfs", m.Path, "--remount-ro", m.Path)
+			case inProc: // a device that cannot be opened there
+				add("--ro-bind", os.DevNull, m.Path)
 			default:
 				file, err := memoryFile(nil)
 				if err != nil {

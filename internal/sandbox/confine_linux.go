@@ -16,6 +16,7 @@ import (
 // engineState is what an engine has on Linux.
 type engineState struct {
 	journal *journal
+	secrets []string
 
 	mu   sync.Mutex
 	left []*target // that others used when they were given up
@@ -29,7 +30,11 @@ func newEngineState(opts *Options, log *slog.Logger) *engineState {
 	if dir == "" {
 		dir = stateDir()
 	}
-	return &engineState{journal: openJournal(dir, log)}
+	s := &engineState{journal: openJournal(dir, log), secrets: realPaths(opts.Secrets)}
+	if dir != "" && opts.Mode != ModeLandlock { // which hides nothing, nor lets anything be written
+		s.secrets = append(s.secrets, dir)
+	}
+	return s
 }
 
 func (s *engineState) close() {
@@ -88,6 +93,7 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 	if os.Geteuid() == 0 {
 		ctx.Hide = append(ctx.Hide, daemons...)
 	}
+	ctx.Secrets = e.state.secrets
 	p, err := resolve(s, ctx)
 	if err != nil {
 		return nil, err
@@ -174,7 +180,7 @@ func (c *Confinement) spec(command Command) *launcher.Spec {
 		}
 		s.LandlockRead = append(s.LandlockRead, "/proc/self")
 	default:
-		s.Base, s.Mounts, s.Links = p.base, p.mounts, p.links
+		s.Base, s.Mounts, s.Links = p.base, slices.Concat(p.mounts, p.kernel), p.links
 		s.Check = c.means == MeansBubblewrap
 	}
 	return s

@@ -45,6 +45,9 @@ type Options struct {
 	Means []Means
 	// Hide are paths that nothing confined reaches although it has a network.
 	Hide []string
+	// Secrets are files and directories that nothing confined reads or writes,
+	// whatever its policy says.
+	Secrets []string
 	// StateDir is where is noted what a killed server would leave; "": the
 	// usual place.
 	StateDir string

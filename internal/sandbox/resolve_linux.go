@@ -21,6 +21,7 @@ const maxMounts = 20_000
 type plan struct {
 	base     launcher.Base
 	mounts   []launcher.Mount
+	kernel   []launcher.Mount // which hide what the kernel tells of the machine; after mounts
 	links    []launcher.Link
 	missing  map[string]bool // of mounts, by path: what has to be made first
 	roots    []string        // what may be written
@@ -61,6 +62,7 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	if err := r.protect(); err != nil {
 		return nil, err
 	}
+	r.hideAlways(ctx.Secrets)
 	p.base = launcher.BaseEmpty
 	switch rootAccess(r.rules) {
 	case protocol.AccessRead:
@@ -71,7 +73,7 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	if p.base == launcher.BaseEmpty {
 		p.links = r.links
 	}
-	p.missing, p.roots = r.missing, r.regions
+	p.missing, p.roots, p.kernel = r.missing, r.regions, r.hiddenKernel()
 	return p, r.plan(p)
 }
 

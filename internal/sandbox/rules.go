@@ -14,6 +14,8 @@ type Context struct {
 	Cwd    string   // for policies that have none of their own; "": there is none
 	TmpDir string   // the value of TMPDIR
 	Hide   []string // sockets and the like that are out of reach where there is a network
+
+	Secrets []string // what nothing confined reads or writes, as Options has them
 }
 
 // rule is what an entry of a policy comes down to: access to a path and

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -62,9 +63,11 @@ func TestMain(m *testing.M) {
 
 // serve serves stdio with one means of confinement.
 func serve(means, bubblewrap, state string) {
+	base := filepath.Dir(state)
 	opts := &sandbox.Options{
 		Bubblewrap: bubblewrap, StateDir: state,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Secrets: []string{filepath.Join(base, "token"), filepath.Join(base, "ws/deep/key")},
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	switch {
 	case means == "landlock":

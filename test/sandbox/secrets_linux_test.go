@@ -1,0 +1,40 @@
+package sandbox_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestSecrets has files by which a server knows who may do everything, one of them
+// where a command may write, and the server's notes: policies change nothing about
+// them (row 49).
+func TestSecrets(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		const denied = "Permission denied"
+		token, key := filepath.Join(m.base, "token"), filepath.Join(m.ws, "deep/key")
+		m.write(token, "secret")
+		m.mkdir(filepath.Dir(key))
+		m.write(key, "secret")
+		m.must(os.Symlink(token, filepath.Join(m.ws, "link")))
+		for name, sandbox := range map[string]object{
+			"read":      m.policy("enabled", special("root", "read")),
+			"write":     m.policy("enabled", special("root", "write"), at(m.outside, "read")),
+			"workspace": m.workspaceWrite(),
+			"named":     m.workspaceWrite(at(token, "read"), at(key, "read"), at(m.state, "read")),
+			"released":  m.workspaceWrite(at(token, "write"), at(key, "write"), at(m.state, "write")),
+		} {
+			t.Run(name, func(*testing.T) {
+				m.says(sandbox,
+					[2]string{"cat " + token, denied}, [2]string{"cat link", denied}, [2]string{"cat " + key, denied},
+					[2]string{"cat /proc/self/root" + token, denied}, [2]string{"ls " + m.state, denied},
+					[2]string{"cat " + m.state + "/*", denied}, [2]string{"cat file", "old"})
+			})
+		}
+		// Nor can the next command find it at another place.
+		m.says(m.workspaceWrite(), [2]string{"mv deep moved", "busy"}, [2]string{"ln deep/key here", "cross-device"}, [2]string{"rm -f deep/key", "busy"})
+		read := object{"path": uri(token), "sandbox": m.policy("restricted", special("minimal", "read"), at(token, "read"))}
+		m.wants(-32004, "No such file or directory (os error 2)", "fs/readFile", read)
+		m.says(nil, [2]string{"cat " + token, "secret"})
+	})
+}
