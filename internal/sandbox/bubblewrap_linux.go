@@ -53,6 +53,9 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 		"--cap-drop", "ALL", "--clearenv",
 	}
 	add := func(more ...string) { options = append(options, more...) }
+	if os.Geteuid() == 0 { // who owns the nodes in /dev, which the launcher protects then
+		add("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")
+	}
 	if !c.plan.network {
 		add("--unshare-net")
 	}

@@ -119,6 +119,7 @@ var attacks = map[string][]attempt{
 	"container":  containerAttacks,
 	"denied":     deniedAttacks,
 	"hidden":     hiddenAttacks,
+	"devices":    deviceAttacks,
 }
 
 var fileAttacks = []attempt{

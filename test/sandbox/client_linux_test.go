@@ -403,6 +403,7 @@ type command struct {
 	tty     bool
 	env     map[string]string
 	dir     string
+	null    bool // standard input is /dev/null
 }
 
 // begin starts a process.
@@ -424,7 +425,7 @@ func (m *machine) begin(c command) (*running, string, error) {
 	}
 	var started struct{ SandboxType string }
 	err := m.call("process/start", map[string]any{
-		"processId": id, "argv": c.argv, "cwd": uri(c.dir), "env": env, "tty": c.tty, "sandbox": c.sandbox, "pipeStdin": !c.tty,
+		"processId": id, "argv": c.argv, "cwd": uri(c.dir), "env": env, "tty": c.tty, "sandbox": c.sandbox, "pipeStdin": !c.tty && !c.null,
 	}, &started)
 	p.sandboxType = started.SandboxType
 	return p, id, err

@@ -34,6 +34,9 @@ func launch() {
 	if err := spec.confineFiles(); err != nil {
 		fail(StageConfine, err.what, err.err)
 	}
+	if err := spec.reopenDevices(); err != nil {
+		fail(StageConfine, err.what, err.err)
+	}
 	if err := unix.Chdir(spec.Dir); err != nil {
 		fail(StageDir, spec.Dir, err)
 	}

@@ -3,7 +3,6 @@ package launcher
 import (
 	"errors"
 	"path"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -74,8 +73,8 @@ func (v *view) cloneAll() *failure {
 		v.trees = append(v.trees, t)
 	}
 	v.devices = make(map[string]tree)
-	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
-		t, err := clone("/dev/"+name, 0)
+	for _, name := range deviceNames {
+		t, err := clone("/dev/"+name, deviceAttributes)
 		if err == unix.ENOENT {
 			continue
 		}
@@ -165,7 +164,7 @@ func cloneTerminal() tree {
 	if err != nil || !strings.HasPrefix(string(b[:n]), "/dev/pts/") {
 		return -1
 	}
-	t, err := clone(string(b[:n]), 0)
+	t, err := clone(string(b[:n]), deviceAttributes)
 	if err != nil {
 		return -1
 	}
@@ -445,31 +444,4 @@ func (v *view) finish() *failure {
 		return &failure{"let go of the old root directory", err}
 	}
 	return attempt("enter the new root directory", unix.Chdir("/"))
-}
-
-// checkMounts looks whether what somebody else has mounted is what the plan was
-// made for.
-func (s *Spec) checkMounts() *failure {
-	for _, m := range s.Mounts {
-		if m.Kind == MountHidden {
-			continue
-		}
-		fd, err := unix.Open(m.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return &failure{"look at " + m.Path, err}
-		}
-		err = m.check(fd)
-		var fs unix.Statfs_t
-		if err == nil {
-			err = unix.Fstatfs(fd, &fs)
-		}
-		_ = unix.Close(fd)
-		if err == nil && m.Kind == MountReadOnly && fs.Flags&unix.ST_RDONLY == 0 {
-			err = errors.New("it can be written, flags " + strconv.FormatInt(fs.Flags, 16))
-		}
-		if err != nil {
-			return &failure{"check " + m.Path, err}
-		}
-	}
-	return nil
 }

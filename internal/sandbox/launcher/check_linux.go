@@ -1,0 +1,35 @@
+package launcher
+
+import (
+	"errors"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// checkMounts looks whether what somebody else has mounted is what the plan was
+// made for.
+func (s *Spec) checkMounts() *failure {
+	for _, m := range s.Mounts {
+		if m.Kind == MountHidden {
+			continue
+		}
+		fd, err := unix.Open(m.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &failure{"look at " + m.Path, err}
+		}
+		err = m.check(fd)
+		var fs unix.Statfs_t
+		if err == nil {
+			err = unix.Fstatfs(fd, &fs)
+		}
+		_ = unix.Close(fd)
+		if err == nil && m.Kind == MountReadOnly && fs.Flags&unix.ST_RDONLY == 0 {
+			err = errors.New("it can be written, flags " + strconv.FormatInt(fs.Flags, 16))
+		}
+		if err != nil {
+			return &failure{"check " + m.Path, err}
+		}
+	}
+	return protectDevices()
+}

@@ -1,0 +1,79 @@
+package sandbox_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// devices calls f with every device that there is.
+func devices(f func(path string) error) error {
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		if err := f("/dev/" + name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deviceAttacks are tried with /dev/null as standard input. They leave everything
+// as it is, should they succeed. EPERM is for users who own no device.
+var deviceAttacks = []attempt{
+	{"0 write /dev/null", "allowed", func(*attacker) error { return os.WriteFile("/dev/null", []byte("x"), 0) }},
+	{"0 read /dev/zero", "allowed", func(*attacker) error {
+		f, err := os.Open("/dev/zero")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = f.Read(make([]byte, 8))
+		return err
+	}},
+	{"0 read standard input", "allowed", func(*attacker) error {
+		_, err := unix.Read(0, make([]byte, 8))
+		return err
+	}},
+	{"50 mode of a device", "EROFS EPERM", func(*attacker) error {
+		return devices(func(path string) error { return unix.Chmod(path, 0o666) })
+	}},
+	{"50 owner of a device", "EROFS EPERM", func(*attacker) error {
+		return devices(func(path string) error { return unix.Lchown(path, os.Geteuid(), os.Getegid()) })
+	}},
+	{"50 times of a device", "EROFS EPERM", func(*attacker) error {
+		now := unix.NsecToTimeval(time.Now().UnixNano())
+		return devices(func(path string) error { return unix.Utimes(path, []unix.Timeval{now, now}) })
+	}},
+	{"50 attribute of a device", "EROFS EPERM", func(*attacker) error {
+		return devices(func(path string) error { return unix.Setxattr(path, "trusted.x", nil, 0) })
+	}},
+	{"50 remove a device", "EROFS EBUSY", func(*attacker) error { return unix.Unlink("/dev/null") }},
+	{"50 mode of standard input", "EROFS EPERM", func(*attacker) error { return unix.Fchmod(0, 0o666) }},
+	{"50 mode of standard input by its name", "EROFS EPERM", func(*attacker) error { return unix.Chmod("/proc/self/fd/0", 0o666) }},
+	{"50 times of standard input", "EROFS EPERM", func(*attacker) error {
+		now := unix.NsecToTimeval(time.Now().UnixNano())
+		return unix.Futimes(0, []unix.Timeval{now, now})
+	}},
+}
+
+// TestDevices has the machine's devices, which can be used, but not changed
+// (row 50).
+func TestDevices(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		for name, sandbox := range map[string]object{
+			"read-only": m.policy("restricted", special("root", "read")),
+			"workspace": m.workspaceWrite(),
+			"minimal":   m.policy("restricted", special("minimal", "read"), special("project_roots", "write"), at(m.base, "read")),
+			"writable":  m.policy("enabled", special("root", "write"), at(m.outside, "read")),
+		} {
+			p := m.run(command{null: true, sandbox: sandbox, argv: []string{m.program, "attack", "devices", m.base, "0", "0"}})
+			output := m.written(p)
+			judge(t, deviceAttacks, output)
+			if m.user.uid == 0 && os.Geteuid() == 0 && strings.Contains(output, "EPERM") {
+				t.Errorf("%s: nothing but the owner keeps root from devices: %s", name, output)
+			}
+		}
+	})
+}
