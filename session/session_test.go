@@ -479,6 +479,35 @@ func progress(t *testing.T, s *session.Session) (dropped uint64, exited bool) {
 	return result.DroppedBytes, result.Exited
 }
 
+// A small read of a large log needs little room for its answer.
+func TestReadReservesWhatItTells(t *testing.T) {
+	s, _ := create(t, newSessions(t, nil))
+	startChild(t, s, "a", "flood", "2000000")
+	testkit.WaitFor(t, testTimeout, func() error {
+		if _, exited := progress(t, s); !exited {
+			return errors.New("it has not exited")
+		}
+		return nil
+	})
+	read := func(maxBytes *uint64) (reserved, told int) {
+		reserve := func(n int) error { reserved += n; return nil }
+		result, err := s.Read(context.Background(), protocol.Read{ProcessID: "a", MaxBytes: maxBytes}, 0, reserve)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, chunk := range result.Chunks {
+			told += len(chunk.Data)
+		}
+		return reserved, told
+	}
+	if reserved, told := read(ptr[uint64](1000)); reserved > 2*told+4096 {
+		t.Errorf("%d bytes were reserved to tell %d", reserved, told)
+	}
+	if reserved, told := read(nil); reserved < told {
+		t.Errorf("only %d bytes were reserved to tell %d", reserved, told)
+	}
+}
+
 // Processes take turns: a flood does not keep another's output waiting.
 func TestTurns(t *testing.T) {
 	s, r := create(t, newSessions(t, nil))
