@@ -90,6 +90,37 @@ func TestWatcherTellsDirectoriesInOrder(t *testing.T) {
 	}
 }
 
+// A tree may be deeper than any path is long. To watch it takes no longer for each
+// level than for the one above, and what cannot be watched is told.
+func TestWatcherDeepTree(t *testing.T) {
+	dir := t.TempDir()
+	const levels = 900 // fewer than the descriptors that any system allows
+	name := strings.Repeat("d", 250)
+	at, err := unix.Open(dir, unix.O_PATH, 0)
+	ok(t, "open", err)
+	for range levels {
+		ok(t, "mkdir", unix.Mkdirat(at, name, 0o755))
+		below, err := unix.Openat(at, name, unix.O_PATH, 0)
+		ok(t, "open", err)
+		unix.Close(at)
+		at = below
+	}
+	defer unix.Close(at)
+	t.Cleanup(func() {
+		ok(t, "remove", filesystem.Remove(context.Background(), dir+"/"+name, filesystem.RemoveOptions{Recursive: true}))
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	watched, err := filesystem.NewWatcher(ctx, dir, filesystem.WatchOptions{})
+	ok(t, "watch", err)
+	t.Cleanup(watched.Close)
+	w := &watcher{Watcher: watched, t: t, root: dir}
+
+	deepest := strings.Repeat("/"+name, levels)[1:]
+	ok(t, "mkdir", unix.Mkdirat(at, "new", 0o755))
+	w.want("created "+deepest+"/new", "overflow "+deepest)
+}
+
 func TestWatcherRootGoes(t *testing.T) {
 	dir := mkdir(t, t.TempDir()+"/root")
 	w := newWatcher(t, dir, filesystem.WatchOptions{})

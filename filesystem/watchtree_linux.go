@@ -5,6 +5,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -35,34 +37,45 @@ func (n *watchNode) detach() {
 
 // pathOf returns the path of a directory, and whether it is in the tree.
 func (s *watchSource) pathOf(n *watchNode) (string, bool) {
+	if n.parent == nil {
+		return n.name, n == s.root
+	}
 	var names []string
 	for ; n.parent != nil; n = n.parent {
 		names = append(names, n.name)
 	}
-	path := n.name
-	for i := len(names) - 1; i >= 0; i-- {
-		path = join(path, names[i])
-	}
-	return path, n == s.root
+	slices.Reverse(names)
+	return join(n.name, strings.Join(names, "/")), n == s.root
 }
 
 // open opens the directory of a node, and reports false if its path leads to
-// another one.
+// another one. When that cannot be known, what is missed is told.
 func (s *watchSource) open(n *watchNode) (*os.File, bool) {
 	path, _ := s.pathOf(n)
 	dir, err := openDirectory(path)
 	if err != nil {
+		if !leadsElsewhere(err) {
+			s.journal.overflow(path)
+		}
 		return nil, false
 	}
 	wd, err := s.watch(dir, path)
-	if err == nil && wd == n.wd {
+	switch {
+	case err != nil:
+		s.journal.overflow(path)
+	case wd == n.wd:
 		return dir, true
-	}
-	if err == nil && s.nodes[wd] == nil {
+	case s.nodes[wd] == nil:
 		s.unwatch(wd)
 	}
 	dir.Close()
 	return nil, false
+}
+
+// leadsElsewhere reports whether opening a directory failed because its path is one
+// of the past, which will be told.
+func leadsElsewhere(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
 // add looks at a name in n that is a new directory. With tell, what is found
@@ -84,12 +97,10 @@ func (s *watchSource) addIn(n *watchNode, dir *os.File, name string, tell bool) 
 	child := &watchNode{name: name, parent: n, children: map[string]*watchNode{}}
 	path, _ := s.pathOf(child)
 	fd, err := place{dir: int(dir.Fd()), name: name}.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	switch err {
-	case nil:
-	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP: // it is something else already, and that will be told
-		return
-	default:
-		s.journal.overflow(path)
+	if err != nil {
+		if !leadsElsewhere(err) {
+			s.journal.overflow(path)
+		}
 		return
 	}
 	opened := plainFile(fd, path)
