@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"execserver/internal/testkit"
 	"execserver/internal/testkit/owning"
 	"execserver/process"
@@ -46,6 +48,7 @@ func TestOwned(t *testing.T) {
 		{"Terminate", ownedTerminate},
 		{"TerminateHeldByAnother", ownedTerminateOne},
 		{"End", ownedEnd},
+		{"EndWithoutDescriptors", ownedEndWithoutDescriptors},
 		{"Background", ownedBackground},
 		{"ManyRemains", ownedManyRemains},
 		{"Undying", ownedUndying},
@@ -217,6 +220,38 @@ func ownedEnd(t *testing.T, o *process.Ownership) {
 	if _, err := process.Start(shell("true"), &process.Options{Owner: mine}); err == nil {
 		t.Error("a process was started for an owner that has ended")
 	}
+}
+
+// ownedEndWithoutDescriptors: what nobody can look at, for want of descriptors, is
+// not taken for gone.
+func ownedEndWithoutDescriptors(t *testing.T, o *process.Ownership) {
+	w := newOwner(t, o)
+	p, pid := daemon(t, w, newWord())
+	follow(t, p)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := unix.Rlimit{Cur: 0, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	w.End(protocol.EndedBySessionExpired)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Wait()
+	}()
+	select {
+	case <-ended:
+		t.Error("the session has ended although nobody could look for what it has left")
+	case <-time.After(100 * time.Millisecond):
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Within(t, testTimeout, "the end of the session", func() { <-ended })
+	gone(t, pid)
 }
 
 // ownedBackground: what a closed process has left running is listed, and can be
