@@ -72,7 +72,7 @@ func (w *Watcher) RemoveEmpty(g *Group, removed func()) {
 		w.watches[g] = x
 	}
 	w.due[x] = time.Now()
-	w.wakeLocked()
+	_ = w.events.SetReadDeadline(time.Now()) // run goes on; it is closed, or works
 }
 
 // Close lets go of all groups, and waits until the watcher does nothing any more.
@@ -97,9 +97,7 @@ func (w *Watcher) run() {
 		for _, x := range w.takeDue() {
 			w.attempt(x)
 		}
-		w.mu.Lock()
-		w.wakeLocked()
-		w.mu.Unlock()
+		w.setAlarm()
 	}
 }
 
@@ -188,9 +186,11 @@ func (w *Watcher) forget(x *watched) {
 	})
 }
 
-// wakeLocked ends run's wait for events when the next attempt is due.
-func (w *Watcher) wakeLocked() {
-	var next time.Time
+// setAlarm ends the next wait for events when an attempt is due.
+func (w *Watcher) setAlarm() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var next time.Time // none
 	for _, at := range w.due {
 		if next.IsZero() || at.Before(next) {
 			next = at
