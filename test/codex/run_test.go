@@ -27,6 +27,8 @@ type run struct {
 
 	sandbox func(*run) []string // the client's arguments about it; nil: it uses none
 
+	secure bool // by certificates and a token
+
 	far bool // the server's work folder is another one, which others see below /proc
 
 	id     string // stands in the environment of all that belongs to the run
@@ -86,6 +88,7 @@ func newRun(t testing.TB, c client, s scenario) *run {
 		model:  responses.Start(s.model),
 
 		sandbox: s.sandbox,
+		secure:  s.secure,
 	}
 	t.Cleanup(func() { r.close(t) })
 	for _, folder := range []string{r.work, r.home, filepath.Join(root, "home"), filepath.Join(root, "tmp")} {
@@ -102,7 +105,12 @@ func newRun(t testing.TB, c client, s scenario) *run {
 		if len(s.flags) > 0 && !ours {
 			t.Skipf("%s may not know %s", command[0], strings.Join(s.flags, " "))
 		}
-		command = append(append(command, "--listen", "ws://127.0.0.1:0"), s.flags...)
+		scheme := "ws"
+		if r.secure {
+			r.makeCertificates(t)
+			scheme = "wss"
+		}
+		command = append(append(command, "--listen", scheme+"://127.0.0.1:0"), s.flags...)
 		if r.far = s.far && farPossible(); r.far {
 			self, err := os.Executable()
 			if err != nil {
@@ -117,6 +125,9 @@ func newRun(t testing.TB, c client, s scenario) *run {
 			url = r.link.url()
 		}
 		environments = fmt.Sprintf("url = %q\n", url)
+		if r.secure {
+			environments = r.secureEnvironment(t, url)
+		}
 	}
 	r.write(t, "codex/environments.toml", `default = "box"
 include_local = false
@@ -200,8 +211,8 @@ func (r *run) url(t testing.TB) string {
 		default:
 		}
 		line, _, whole := strings.Cut(r.remote.stdout.String(), "\n")
-		if !whole || !strings.HasPrefix(line, "ws://") {
-			return fmt.Errorf("server's stdout is %q, want a line ws://IP:PORT", r.remote.stdout.String())
+		if !whole || !strings.HasPrefix(line, "ws") {
+			return fmt.Errorf("server's stdout is %q, want a line ws://IP:PORT or wss://IP:PORT", r.remote.stdout.String())
 		}
 		url = line
 		return nil
@@ -251,6 +262,9 @@ func (r *run) startClient(t testing.TB) {
 	} else {
 		// Where there is an environments.toml and the client knows it, this is not read.
 		env = append(env, "CODEX_EXEC_SERVER_URL="+r.url(t))
+	}
+	if r.secure {
+		env = append(env, "SSL_CERT_FILE="+filepath.Join(r.work, "ca.pem"))
 	}
 	command := []string{r.client.program(t), "exec", "--json", "--skip-git-repo-check"}
 	if r.sandbox == nil {

@@ -34,6 +34,10 @@ type scenario struct {
 	// sandbox gives the client's arguments about a sandbox. If nil, it uses none.
 	sandbox func(*run) []string
 
+	// secure has the server use the certificates and the token of docs/security.md, which
+	// are in its work folder.
+	secure bool
+
 	// linked puts a link between client and server, for meanwhile to cut.
 	linked bool
 

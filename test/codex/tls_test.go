@@ -1,0 +1,62 @@
+//go:build unix
+
+package codex
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"execserver/internal/responses"
+)
+
+// The certificates of docs/security.md, made by the commands that stand there, are
+// what a released client wants.
+func TestOwnAuthority(t *testing.T) {
+	play(t, []scenario{{
+		name:     "own authority",
+		only:     func(c client) bool { return c.version == "0.169.0" && !c.stdio },
+		onlyOurs: true,
+		flags:    []string{"--tls-cert", "server.pem", "--tls-key", "server.key", "--ws-auth", "capability-token", "--ws-token-file", "token"},
+		secure:   true,
+		model:    responses.Script(responses.Say(shell("hello", "echo hello"))),
+		check:    wants("hello", 0, "hello\n"),
+	}})
+}
+
+// makeCertificates runs the first commands about an own authority in docs/security.md
+// in the run's work folder, for this machine.
+func (r *run) makeCertificates(t testing.TB) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "<!-- the commands below are run by a test -->")
+	_, rest, opened := strings.Cut(rest, "```sh\n")
+	commands, _, closed := strings.Cut(rest, "```")
+	if !found || !opened || !closed {
+		t.Fatal("docs/security.md has no commands to run")
+	}
+	commands = strings.Replace(commands, "NAME=box.example.com IP=192.0.2.7", "NAME=localhost IP=127.0.0.1", 1)
+	command := exec.Command("sh", "-ec", commands)
+	command.Dir = r.work
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", commands, err, out)
+	}
+}
+
+// secureEnvironment is what environments.toml says of a server with the run's
+// certificates and token.
+func (r *run) secureEnvironment(t testing.TB, url string) string {
+	t.Helper()
+	token, err := os.ReadFile(filepath.Join(r.work, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	url = strings.Replace(url, "127.0.0.1", "localhost", 1)
+	return fmt.Sprintf("url = %q\nauth_bearer_token = %q\n", url, strings.TrimSpace(string(token)))
+}
