@@ -100,12 +100,17 @@ func (o *sandboxOptions) run(args []string) error {
 		return failed(err)
 	}
 	defer confinement.Release()
+	streams, err := newStreams()
+	if err != nil {
+		return failed(err)
+	}
+	defer streams.finish()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, passedSignals...)
 	err = confinement.Run(context.Background(), sandbox.Command{
 		Program: program, Argv: args, Env: os.Environ(), Dir: dir, Shared: true,
 		Started: func(p *os.Process) { go passToLauncher(signals, p) },
-	}, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr })
+	}, streams.attach)
 	return sandboxResult(err)
 }
 
