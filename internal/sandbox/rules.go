@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -74,7 +73,7 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 		case e.Special == protocol.SpecialMinimal:
 			add(minimal...)
 		case e.Special == protocol.SpecialSlashTmp:
-			rules = append(rules, temporaryRule("/tmp", e.Access)...)
+			rules = append(rules, slashTmpRule(e.Access)...)
 		case e.Special == protocol.SpecialTmpdir:
 			rules = append(rules, temporaryRule(ctx.TmpDir, e.Access)...)
 		case e.Special == protocol.SpecialProjectRoots:
@@ -109,22 +108,6 @@ func workspaceRoots(s *protocol.Sandbox, cwd string) ([]string, error) {
 		roots[i] = path
 	}
 	return roots, nil
-}
-
-// temporaryRule is the rule for a directory for temporary files: a variable of
-// the environment must not make more of it than that.
-func temporaryRule(dir string, access protocol.Access) []rule {
-	if !filepath.IsAbs(dir) {
-		return nil
-	}
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil || real == "/" {
-		return nil
-	}
-	if info, err := os.Stat(real); err != nil || !info.IsDir() {
-		return nil
-	}
-	return []rule{{path: filepath.Clean(dir), access: access, temporary: true}}
 }
 
 // rootAccess is the access to the root directory; 0: none.

@@ -49,6 +49,7 @@ type machine struct {
 
 	inside  *syscall.SysProcAttr // of the server's process; nil: its user alone
 	through []string             // what the program does before it serves; nil: nothing
+	env     []string             // of the server, besides the usual
 	pid     int                  // of the server, where it runs
 }
 
@@ -252,6 +253,7 @@ func (m *machine) start() {
 	}
 	m.cmd = exec.Command(serve[0], serve[1:]...)
 	m.cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + m.base, noWait}
+	m.cmd.Env = append(m.cmd.Env, m.env...)
 	m.cmd.Dir, m.cmd.Stderr = m.base, &m.stderr
 	m.as(m.cmd)
 	if m.inside != nil {

@@ -1,0 +1,25 @@
+package sandbox
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// isOwn reports whether a file belongs to this program's user.
+func isOwn(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
+}
+
+// isForeign reports whether what is at a path was put there by somebody else who
+// may write in its directory, as in /tmp. It must not keep a command from being
+// started.
+func isForeign(path string, info fs.FileInfo) bool {
+	if isOwn(info) {
+		return false
+	}
+	dir, err := os.Lstat(filepath.Dir(path))
+	return err == nil && (!isOwn(dir) || dir.Mode().Perm()&0o022 != 0)
+}
