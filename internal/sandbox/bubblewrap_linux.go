@@ -73,6 +73,8 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 		for _, m := range slices.Concat(c.plan.mounts, c.plan.kernel) {
 			switch {
 			case m.InProc() != inProc:
+			case m.Optional:
+				add("--ro-bind-try", m.Path, m.Path)
 			case m.Kind == launcher.MountReadOnly:
 				add("--ro-bind", m.Path, m.Path)
 			case m.Kind == launcher.MountWritable:

@@ -65,7 +65,12 @@ func openJournal(dir string, log *slog.Logger) *journal {
 // clearJournal removes what a journal names, and the journal, unless its server
 // lives. It returns why it ignores a file that is no journal of this user.
 func clearJournal(name string) error {
-	file, err := openOwn(name)
+	file, err := openPlain(name, maxJournalBytes, func(info fs.FileInfo) error {
+		if !isOwn(info) {
+			return errors.New("it belongs to another user")
+		}
+		return nil
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // its server has just ended
 	}
@@ -103,30 +108,6 @@ func clearJournal(name string) error {
 	}
 	_ = os.Remove(name)
 	return nil
-}
-
-// openOwn opens a regular file of this user, and waits for nobody.
-func openOwn(name string) (*os.File, error) {
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
-	switch {
-	case err != nil:
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		err = errors.New("it is no regular file")
-	case int(st.Uid) != os.Geteuid():
-		err = fmt.Errorf("it belongs to the user %d", st.Uid)
-	case st.Size > maxJournalBytes:
-		err = fmt.Errorf("it has %d bytes, the limit is %d", st.Size, maxJournalBytes)
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }
 
 func inodeOf(info fs.FileInfo) string {
@@ -173,16 +154,18 @@ func (j *journal) close() {
 	}
 }
 
-func isOurs(dir string) bool {
-	var st unix.Stat_t
-	return unix.Stat(dir, &st) == nil && int(st.Uid) == os.Geteuid()
+// isOwnDirectory reports whether a directory, to which no link leads, is this
+// user's.
+func isOwnDirectory(dir string) bool {
+	info, err := os.Lstat(dir)
+	return err == nil && info.IsDir() && isOwn(info)
 }
 
 // stateDir is where journals are; empty: nowhere.
 func stateDir() string {
 	// What belongs to somebody else, as when it was kept by sudo, is not to be
 	// trusted: its journals would have this program remove directories.
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && isOurs(dir) {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && isOwnDirectory(dir) {
 		return filepath.Join(dir, "exec-server")
 	}
 	if os.Geteuid() == 0 {

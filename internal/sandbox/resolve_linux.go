@@ -36,6 +36,7 @@ type resolver struct {
 	regions []string // the real paths of what may be written
 	links   []launcher.Link
 	missing map[string]bool
+	nested  int // submodules and worktrees that have been looked at
 }
 
 // resolve makes a plan of a policy.
@@ -84,7 +85,7 @@ func (r *resolver) resolve(rules []rule) error {
 		if rule.access != protocol.AccessWrite {
 			continue
 		}
-		if w := r.walk(rule.path); !w.missing {
+		if w := r.walk(rule.path); !w.missing && !rule.moved(w) {
 			r.regions = append(r.regions, w.real)
 		}
 	}
@@ -104,6 +105,8 @@ func (r *resolver) resolve(rules []rule) error {
 			if !keep {
 				continue
 			}
+		case w.foreign:
+			continue // it is the other's to say what that is
 		case w.crossed != "":
 			return fmt.Errorf("cannot enforce sandbox %s path %s because it crosses writable symlink %s",
 				accessName(rule.access), rule.path, w.crossed)
@@ -135,7 +138,7 @@ func accessName(access protocol.Access) string {
 // checkRoot decides whether a path becomes writable. A link in another root may
 // have been put there by what was confined to that root.
 func (r *resolver) checkRoot(rule rule, w walked) (keep bool, err error) {
-	if w.missing {
+	if w.missing || rule.moved(w) {
 		return false, nil
 	}
 	if w.crossed == "" {
@@ -152,6 +155,10 @@ func (r *resolver) checkRoot(rule rule, w walked) (keep bool, err error) {
 	}
 	return false, fmt.Errorf("cannot enforce sandbox writable path %s because it crosses writable symlink %s", rule.path, w.crossed)
 }
+
+// moved reports whether a directory for temporary files, whose path had no links
+// when it was judged, is another one by now.
+func (r rule) moved(w walked) bool { return r.temporary && w.real != r.path }
 
 func (r *resolver) add(path string, access protocol.Access) { r.addFound(path, access, false) }
 
@@ -187,6 +194,7 @@ type walked struct {
 	real    string // the path without links; up to what is missing
 	missing bool
 	crossed string // the first link on the way that can be changed inside
+	foreign bool   // that one is somebody else's
 	links   []launcher.Link
 	err     error
 }
@@ -227,7 +235,7 @@ func (r *resolver) walk(path string) (w walked) {
 			continue
 		}
 		if w.crossed == "" && r.writable(w.real) {
-			w.crossed = next
+			w.crossed, w.foreign = next, isForeign(next, info)
 		}
 		target, err := os.Readlink(next)
 		if err != nil || len(w.links) == maxLinks {
@@ -243,7 +251,8 @@ func (r *resolver) walk(path string) (w walked) {
 	return w
 }
 
-// protect adds rules for the protected names of every root.
+// protect adds rules for the protected names of every root, and for what git
+// reads in their stead.
 func (r *resolver) protect() error {
 	for _, region := range r.regions {
 		if !isDir(region) || slices.Contains(protected, filepath.Base(region)) {
@@ -252,14 +261,16 @@ func (r *resolver) protect() error {
 		for _, name := range protected {
 			child := filepath.Join(region, name)
 			if r.has(child) {
-				if err := r.protectLinked(child); err != nil {
-					return err
-				}
 				continue // an entry says what becomes of it
 			}
 			if err := r.protectChild(child); err != nil {
 				return err
 			}
+		}
+	}
+	for _, region := range r.regions {
+		if err := r.protectGit(region); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -270,45 +281,10 @@ func (r *resolver) protectChild(path string) error {
 	switch {
 	case w.err != nil:
 		return w.err
+	case w.foreign:
+		return nil
 	case w.crossed != "":
 		return fmt.Errorf("cannot enforce sandbox read-only path %s because it crosses writable symlink %s", path, w.crossed)
-	case w.missing:
-		r.missing[w.real] = true
-	}
-	r.add(w.real, protocol.AccessRead)
-	return r.protectLinked(w.real)
-}
-
-// protectLinked protects the directory that a .git file names, unless the file
-// may be written.
-func (r *resolver) protectLinked(path string) error {
-	if filepath.Base(path) != ".git" || r.access(path) == protocol.AccessWrite {
-		return nil
-	}
-	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > 4<<10 {
-		return nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil // nobody inside can follow it either
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	dir, ok := strings.CutPrefix(line, "gitdir:")
-	if dir = strings.TrimSpace(dir); !ok || dir == "" {
-		return nil
-	}
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(filepath.Dir(path), dir)
-	}
-	w := r.walk(filepath.Clean(dir))
-	switch {
-	case w.err != nil:
-		return w.err
-	case w.crossed != "":
-		return fmt.Errorf("cannot enforce sandbox read-only path %s because it crosses writable symlink %s", dir, w.crossed)
-	case !r.writable(filepath.Dir(w.real)), r.has(w.real):
-		return nil
 	case w.missing:
 		r.missing[w.real] = true
 	}
@@ -406,11 +382,14 @@ func (p *plan) pin(path, root string, pinned map[string]bool) error {
 
 // identify notes what is at the path of a mount.
 func identify(m *launcher.Mount) error {
-	var st syscall.Stat_t
-	if err := syscall.Lstat(m.Path, &st); err != nil {
+	info, err := os.Lstat(m.Path)
+	if err != nil {
 		return &fs.PathError{Op: "look at", Path: m.Path, Err: err}
 	}
-	m.Device, m.Inode = uint64(st.Dev), st.Ino
-	m.Directory = st.Mode&syscall.S_IFMT == syscall.S_IFDIR
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		m.Device, m.Inode = uint64(st.Dev), st.Ino
+	}
+	m.Directory = info.IsDir()
+	m.Optional = m.Kind == launcher.MountReadOnly && isForeign(m.Path, info)
 	return nil
 }

@@ -35,34 +35,58 @@ type target struct {
 	journal *journal // nil: not this server's use
 }
 
+// How often a target is tried to be had: while others make and remove it, and
+// while somebody has it locked for himself.
+const (
+	maxTargetTries = 100
+	maxTargetWaits = 20 // of a millisecond
+)
+
 // takeTarget shares a directory that was made for this, or makes one if it is
 // missing. nil without an error means that there is something else, or that
-// nobody with our rights can make it.
+// nobody with our rights can make it. Whoever can read the directory can lock it;
+// who does not let go of it is not waited for.
 func takeTarget(path string, missing bool, j *journal) (*target, error) {
-	targetMu.Lock()
-	defer targetMu.Unlock()
-	for range 100 {
-		if !missing {
-			t, err := lockTarget(path)
-			if t != nil {
-				t.journal = j
-				j.note(path, t.dir)
-			}
-			if missing = errors.Is(err, errGone); !missing {
-				return t, nil
-			}
-		}
-		err := makeTarget(path)
+	waits := 0
+	for range maxTargetTries {
+		t, err := tryTarget(path, missing, j)
 		switch {
-		case err == nil:
-		case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, errGone):
+			missing = true
+		case errors.Is(err, fs.ErrExist):
+			missing = false
+		case !errors.Is(err, errBusy):
+			return t, err
+		case waits == maxTargetWaits:
 			return nil, nil
-		case !errors.Is(err, fs.ErrExist):
-			return nil, err
+		default:
+			waits++
+			time.Sleep(time.Millisecond)
 		}
-		missing = false
 	}
 	return nil, fmt.Errorf("make %s: it is removed again and again", path)
+}
+
+// tryTarget is takeTarget for what is missing, or is not. It fails with errGone,
+// errBusy or fs.ErrExist when that has just changed.
+func tryTarget(path string, missing bool, j *journal) (*target, error) {
+	targetMu.Lock()
+	defer targetMu.Unlock()
+	if missing {
+		err := makeTarget(path)
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	t, err := lockTarget(path)
+	if t != nil {
+		t.journal = j
+		j.note(path, t.dir)
+	}
+	return t, err
 }
 
 // makeTarget makes a directory that is a target.
@@ -105,10 +129,13 @@ func openParent(path string) (int, error) {
 	return fd, nil
 }
 
-var errGone = errors.New("it has been removed")
+var (
+	errGone = errors.New("it has been removed")
+	errBusy = errors.New("somebody else has locked it")
+)
 
 // lockTarget locks a directory if it is one that was made to be a target; nil if
-// it is not.
+// it is not, or is another user's that cannot be had at once.
 func lockTarget(path string) (*target, error) {
 	name, fd := filepath.Base(path), -1
 	parent, err := openParent(path)
@@ -123,14 +150,17 @@ func lockTarget(path string) (*target, error) {
 		return nil, nil // another thing
 	}
 	dir := os.NewFile(uintptr(fd), path)
-	if !isTarget(dir) {
+	info, err := dir.Stat()
+	if err != nil || !isTarget(dir, info) {
 		_ = dir.Close()
 		return nil, nil
 	}
-	if unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) != nil { // its last user is removing it
+	if unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) != nil { // its last user may be removing it
 		_ = dir.Close()
-		time.Sleep(time.Millisecond)
-		return nil, errGone
+		if !isOwn(info) {
+			return nil, nil
+		}
+		return nil, errBusy
 	}
 	if !sameAt(parent, name, dir) {
 		_ = dir.Close()
@@ -140,9 +170,8 @@ func lockTarget(path string) (*target, error) {
 }
 
 // isTarget tells a directory that was made to be a target, by whomever.
-func isTarget(dir *os.File) bool {
-	info, err := dir.Stat()
-	if err != nil || info.Mode().Perm() != targetMode {
+func isTarget(dir *os.File, info fs.FileInfo) bool {
+	if info.Mode().Perm() != targetMode {
 		return false
 	}
 	names, _ := dir.Readdirnames(1)

@@ -51,7 +51,7 @@ func (s *Spec) confineFiles() *failure {
 type view struct {
 	spec    *Spec
 	base    tree
-	trees   []tree // of spec.Mounts; -1: hidden
+	trees   []tree // of spec.Mounts; -1: hidden, or left out
 	devices map[string]tree
 	console tree // the command's terminal; -1: none
 	self    tree // this program; -1: it is not the command
@@ -66,7 +66,9 @@ func (v *view) cloneAll() *failure {
 		t := tree(-1)
 		if m.Kind != MountHidden {
 			var err error
-			if t, err = cloneChecked(m); err != nil {
+			if t, err = cloneChecked(m); err != nil && m.Optional {
+				t = -1
+			} else if err != nil {
 				return &failure{"take hold of " + m.Path, err}
 			}
 		}
@@ -140,7 +142,11 @@ func cloneChecked(m Mount) (tree, error) {
 	if err != nil {
 		return -1, err
 	}
-	return t, m.check(int(t))
+	if err := m.check(int(t)); err != nil {
+		_ = unix.Close(int(t))
+		return -1, err
+	}
+	return t, nil
 }
 
 // check compares what a descriptor leads to with what the mount was decided
@@ -303,7 +309,10 @@ func (v *view) attachMounts() *failure {
 		if m.InProc() {
 			continue // hidden when there is another /proc
 		}
-		if err := v.attachMount(m, v.trees[i]); err != nil {
+		if m.Optional && v.trees[i] < 0 {
+			continue
+		}
+		if err := v.attachMount(m, v.trees[i]); err != nil && !m.Optional {
 			return &failure{"mount " + m.Path, err}
 		}
 	}

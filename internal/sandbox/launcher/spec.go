@@ -45,6 +45,9 @@ type Mount struct {
 	Kind          MountKind
 	Device, Inode uint64
 	Directory     bool
+	// Optional leaves the mount out when something else is there by now: it is
+	// somebody else's name, and he must not keep the command from being started.
+	Optional bool
 }
 
 // InProc reports whether a mount hides something in /proc, which is made anew.
@@ -87,7 +90,7 @@ func (s *Spec) Append(b []byte) []byte {
 	b = append(b, byte(s.Base), flags(s.Check, s.RestrictNetwork, s.KeepRights, s.LandlockOnly, s.Become, s.Session, s.Terminal))
 	b = binary.AppendUvarint(b, uint64(len(s.Mounts)))
 	for _, m := range s.Mounts {
-		b = append(b, byte(m.Kind), flags(m.Directory))
+		b = append(b, byte(m.Kind), flags(m.Directory, m.Optional))
 		b = appendText(b, m.Path)
 		b = binary.AppendUvarint(b, m.Device)
 		b = binary.AppendUvarint(b, m.Inode)
@@ -128,7 +131,8 @@ func Parse(b []byte) (*Spec, error) {
 	}
 	for range d.count() {
 		m := Mount{Kind: MountKind(d.byte())}
-		m.Directory = d.byte() != 0
+		bits := d.byte()
+		m.Directory, m.Optional = bits&1 != 0, bits&2 != 0
 		m.Path, m.Device, m.Inode = d.text(), d.number(), d.number()
 		s.Mounts = append(s.Mounts, m)
 	}

@@ -1,0 +1,241 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/protocol"
+)
+
+// A .git need not be the repository. As a file, it names the directory of a
+// worktree or submodule; that may name, in the file commondir, the directory that
+// has the configuration and the hooks. The repository knows its worktrees and
+// submodules, each of which has a .git file for git to follow.
+
+// Bounds of what is looked at for one policy.
+const (
+	maxNested      = 256 // submodules and worktrees
+	maxModuleDepth = 8   // of the name of a submodule, in directories
+	maxPointer     = 8 << 10
+	maxGitConfig   = 256 << 10
+)
+
+// protectGit protects what git reads when it is run in a root: in place of its
+// .git, and in its submodules and worktrees. The root may be in a repository.
+func (r *resolver) protectGit(region string) error {
+	dir := region
+	for {
+		path := filepath.Join(dir, ".git")
+		if info, err := os.Lstat(path); err == nil && (!info.IsDir() || holdsRepository(path)) {
+			if r.access(path) == protocol.AccessWrite || isForeign(path, info) {
+				return nil // an entry has released it, or others say what it is
+			}
+			return r.protectRepository(path, info)
+		}
+		if dir == "/" || slices.Contains(r.regions, dir) && dir != region {
+			return nil // that one has its turn
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// holdsRepository tells a directory of git from one that has its name.
+func holdsRepository(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, "HEAD"))
+	return err == nil
+}
+
+func (r *resolver) protectRepository(path string, info fs.FileInfo) error {
+	dir := path
+	if info.Mode().IsRegular() {
+		name, ok := strings.CutPrefix(firstLine(path), "gitdir:")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return nil
+		}
+		dir = from(filepath.Dir(path), name)
+	}
+	dir, err := r.protectDirectory(dir)
+	if err != nil || dir == "" {
+		return err
+	}
+	common := dir
+	if name := firstLine(filepath.Join(dir, "commondir")); name != "" {
+		if common, err = r.protectDirectory(from(dir, name)); err != nil || common == "" {
+			return err
+		}
+	}
+	r.protectWorktrees(common)
+	r.protectModules(filepath.Join(common, "modules"), 0)
+	if dir != common {
+		r.protectModules(filepath.Join(dir, "modules"), 0)
+	}
+	return nil
+}
+
+// protectDirectory protects a directory that git reads, and returns its path
+// without links; "" if it is not for this user to say where it is.
+func (r *resolver) protectDirectory(dir string) (real string, err error) {
+	w := r.walk(dir)
+	switch {
+	case w.err != nil:
+		return "", w.err
+	case w.foreign:
+		return "", nil
+	case w.crossed != "":
+		return "", fmt.Errorf("cannot enforce sandbox read-only path %s because it crosses writable symlink %s", dir, w.crossed)
+	case !r.writable(filepath.Dir(w.real)), r.has(w.real):
+		return w.real, nil
+	case w.missing:
+		r.missing[w.real] = true
+	}
+	r.add(w.real, protocol.AccessRead)
+	return w.real, nil
+}
+
+// protectWorktrees protects the .git files of the worktrees of a repository.
+func (r *resolver) protectWorktrees(common string) {
+	for _, dir := range r.subdirectories(filepath.Join(common, "worktrees")) {
+		if name := firstLine(filepath.Join(dir, "gitdir")); name != "" {
+			r.protectNested(from(dir, name))
+		}
+		r.protectModules(filepath.Join(dir, "modules"), 0)
+	}
+}
+
+// protectModules protects the .git files of the submodules whose repositories are
+// in a directory; their names may have slashes.
+func (r *resolver) protectModules(dir string, deep int) {
+	if deep > maxModuleDepth {
+		return
+	}
+	for _, module := range r.subdirectories(dir) {
+		if !holdsRepository(module) {
+			r.protectModules(module, deep+1)
+			continue
+		}
+		if name := worktreeOf(readText(filepath.Join(module, "config"), maxGitConfig)); name != "" {
+			r.protectNested(from(module, name) + "/.git")
+		}
+		r.protectWorktrees(module)
+		r.protectModules(filepath.Join(module, "modules"), deep+1)
+	}
+}
+
+// subdirectories are the directories in a directory, as many as may still be
+// looked at.
+func (r *resolver) subdirectories(dir string) (list []string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
+		if r.nested++; r.nested > maxNested {
+			return list
+		}
+		list = append(list, filepath.Join(dir, entry.Name()))
+	}
+	return list
+}
+
+// protectNested protects a .git file in a root, unless it can only be guessed
+// where that is: what is confined could make every command fail otherwise.
+func (r *resolver) protectNested(path string) {
+	w := r.walk(path)
+	if w.err != nil || w.missing || w.crossed != "" || r.has(w.real) || r.access(w.real) != protocol.AccessWrite {
+		return
+	}
+	if info, err := os.Lstat(w.real); err == nil && info.Mode().IsRegular() && !isForeign(w.real, info) {
+		r.add(w.real, protocol.AccessRead)
+	}
+}
+
+// from is a name as seen from a directory, where ".." may follow links.
+func from(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// worktreeOf is the value of core.worktree in a configuration; "": there is none.
+func worktreeOf(config string) (worktree string) {
+	section := ""
+	for line := range strings.Lines(config) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			section = strings.ToLower(line)
+			continue
+		}
+		key, value, _ := strings.Cut(line, "=")
+		if section != "[core]" || !strings.EqualFold(strings.TrimSpace(key), "worktree") {
+			continue
+		}
+		worktree = strings.TrimSpace(value)
+		if text, err := strconv.Unquote(worktree); err == nil {
+			worktree = text
+		}
+	}
+	return worktree
+}
+
+func firstLine(path string) string {
+	line, _, _ := strings.Cut(readText(path, maxPointer), "\n")
+	return strings.TrimSpace(line)
+}
+
+// readText reads a small file; "" when there is none that is for this user to
+// follow. It waits for nobody.
+func readText(path string, limit int64) string {
+	file, err := openPlain(path, limit, func(info fs.FileInfo) error {
+		if isForeign(path, info) {
+			return errors.New("it is somebody else's")
+		}
+		return nil
+	})
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, limit))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// openPlain opens a regular file of at most limit bytes that check does not
+// refuse, and waits for nobody.
+func openPlain(path string, limit int64, check func(fs.FileInfo) error) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), path)
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = errors.New("it is no regular file")
+	case info.Size() > limit:
+		err = fmt.Errorf("it has %d bytes, the limit is %d", info.Size(), limit)
+	default:
+		err = check(info)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
