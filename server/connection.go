@@ -272,8 +272,8 @@ func (e *limitError) Error() string {
 	return fmt.Sprintf("the server has its limit of %d %s; raise it with --max-%s", e.limit, e.what, e.what)
 }
 
-// refuse tells a peer that it is not served.
-func (c *connection) refuse(stream transport.Conn, err error) {
+// refuseStream tells a peer that it is not served.
+func refuseStream(stream transport.Conn, err error) {
 	text := protocol.AppendErrorResponse(nil, protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
 	_ = stream.Write(text)
 	_ = stream.Close(transport.Reason{Code: transport.CodeTryAgainLater, Text: err.Error()})

@@ -12,7 +12,26 @@ import (
 // are set.
 const expiryLook = 10 * time.Second
 
-var errExpired = errors.New("the credentials of this connection have expired; connect again with new ones to resume the session")
+var (
+	errExpired = errors.New("the credentials of this connection have expired; connect again with new ones to resume the session")
+	errRevoked = errors.New("the credentials of this connection have been revoked or changed")
+)
+
+// Recheck ends the connections whose credentials are not good any more. The caller
+// has refreshed Options.Auth.
+func (s *Server) Recheck() {
+	s.mu.Lock()
+	var revoked []*connection
+	for c := range s.conns {
+		if !s.opts.Auth.Holds(c.principal) {
+			revoked = append(revoked, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range revoked {
+		c.end(errRevoked)
+	}
+}
 
 // expire ends the connection when its credentials expire.
 func (c *connection) expire() {

@@ -96,8 +96,9 @@ func (s *Server) ServeWebSocket(l net.Listener) error {
 	return s.serveError(err)
 }
 
-// ServeUnix serves connections of a unix socket, one message to a line. l is
-// closed in the end. It returns ErrClosed after Shutdown.
+// ServeUnix serves connections of a unix socket, one message to a line, to those
+// whom Options.Peers lets in. l is closed in the end. It returns ErrClosed after
+// Shutdown.
 func (s *Server) ServeUnix(l net.Listener) error {
 	if err := s.track(l); err != nil {
 		return err
@@ -108,8 +109,20 @@ func (s *Server) ServeUnix(l net.Listener) error {
 		if err != nil {
 			return s.serveError(err)
 		}
-		go s.ServeConn(transport.NewUnix(conn, s.opts.MaxMessageBytes))
+		go s.serveUnix(conn)
 	}
+}
+
+func (s *Server) serveUnix(conn net.Conn) {
+	stream := transport.NewUnix(conn, s.opts.MaxMessageBytes)
+	principal, err := s.opts.Peers.Authenticate(conn)
+	if err != nil {
+		s.log.Warn("connection refused", "remote", stream.Remote(), "reason", err)
+		refuseStream(stream, err)
+		return
+	}
+	// How a connection ends is logged there.
+	_ = s.serve(stream, principal, true)
 }
 
 func (s *Server) serveError(err error) error {

@@ -52,6 +52,9 @@ type Options struct {
 
 	// Auth decides about WebSocket upgrades; nil lets everybody in.
 	Auth *auth.Authenticator
+	// Peers are those who may connect to a unix socket; nil: the own user, and
+	// root.
+	Peers *auth.Peers
 
 	// AllowDirectExec and AllowPreparedExec let clients start programs in an
 	// environment of theirs alone, and without looking anything up (PROTOCOL.md,
@@ -149,11 +152,14 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 	c := newConnection(s, stream, principal, resumable)
 	if err := s.add(c); err != nil {
 		c.log.Warn("connection refused", "reason", err)
-		c.refuse(stream, err)
+		refuseStream(stream, err)
 		return err
 	}
 	defer s.remove(c)
 	c.log.Info("connection opened")
+	if !s.opts.Auth.Holds(principal) { // not since a moment ago
+		c.end(errRevoked)
+	}
 	gone := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"execserver/internal/testkit"
 	"execserver/internal/transcript"
 	"execserver/internal/transcript/peer"
 	"execserver/server"
@@ -100,7 +102,37 @@ func listenWebSocket(t *testing.T, srv *server.Server) transcript.Server {
 	return webSocketServer{"ws://" + l.Addr().String()}
 }
 
-func (s webSocketServer) Connect() (transcript.Conn, error) { return peer.DialWebSocket(s.url, nil, nil) }
+func (s webSocketServer) Connect() (transcript.Conn, error) {
+	return peer.DialWebSocket(s.url, nil, nil)
+}
+
+// tlsServer connects with a client certificate.
+type tlsServer struct {
+	url    string
+	config *tls.Config
+}
+
+func listenTLS(t *testing.T, srv *server.Server, authority *testkit.Authority) transcript.Server {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(authority.Server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientCAs: authority.Roots(), ClientAuth: tls.RequireAndVerifyClientCert,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.ServeWebSocket(l)
+	return tlsServer{"wss://" + l.Addr().String(), &tls.Config{
+		RootCAs: authority.Roots(), Certificates: []tls.Certificate{authority.Client("test", nil)},
+	}}
+}
+
+func (s tlsServer) Connect() (transcript.Conn, error) {
+	return peer.DialWebSocket(s.url, s.config, nil)
+}
 
 // commandServer is another program; every connection over stdio is a process of
 // its own.

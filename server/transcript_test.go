@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/auth"
 	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
@@ -31,13 +32,13 @@ func TestTranscripts(t *testing.T) {
 			t.Setenv(name, value)
 		}
 	}
-	for _, transport := range []string{"memory", "websocket", "unix", "stdio"} {
+	for _, transport := range []string{"memory", "websocket", "unix", "stdio", "wss"} {
 		t.Run(transport, func(t *testing.T) {
 			if !*update { // which rewrites the files
 				t.Parallel() // most of the time is waiting
 			}
 			for _, f := range files {
-				if !f.For(transport) {
+				if transport == "wss" && !overTLS[f.Name] || transport != "wss" && !f.For(transport) {
 					continue
 				}
 				if *update && transport != updateTransport && f.For(updateTransport) {
@@ -47,6 +48,12 @@ func TestTranscripts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// overTLS are the transcripts that run over TLS with client certificates, too: it is
+// one WebSocket like the other, and what may differ is how it carries bytes and ends.
+var overTLS = map[string]bool{
+	"handshake": true, "sessions-websocket": true, "websocket": true, "limits": true, "read": true, "write": true, "signal": true,
 }
 
 func transcripts(t *testing.T) []*transcript.File {
@@ -93,7 +100,17 @@ func realTempDir(t *testing.T) string {
 // checks in the end that it goes away.
 func serveInProcess(t *testing.T, transport string, options map[string]string) transcript.Server {
 	t.Helper()
-	srv := server.New(serverOptions(t, options))
+	o := serverOptions(t, options)
+	var authority *testkit.Authority
+	if transport == "wss" {
+		authority = testkit.NewAuthority(t, "test")
+		authenticator, err := auth.New(auth.Config{ClientCAFile: authority.File}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Auth = authenticator
+	}
+	srv := server.New(o)
 	t.Cleanup(func() { testkit.Shutdown(t, srv, shutdownTimeout) })
 	limit := serverOptions(t, options).MaxMessageBytes
 	switch transport {
@@ -103,6 +120,8 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 		return stdioServer{srv, limit}
 	case "unix":
 		return listenUnix(t, srv)
+	case "wss":
+		return listenTLS(t, srv, authority)
 	}
 	return listenWebSocket(t, srv)
 }

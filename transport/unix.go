@@ -17,7 +17,13 @@ import (
 // ListenUnix listens on a unix socket with mode 0600. A socket that a dead
 // server left behind is replaced; a live one is refused, and so is anything at
 // path that is not a socket.
-func ListenUnix(path string) (net.Listener, error) {
+func ListenUnix(path string) (net.Listener, error) { return listenUnix(path, 0o600) }
+
+// ListenUnixForAll is ListenUnix for a server that asks the system who connects:
+// everybody can, who gets to the socket.
+func ListenUnixForAll(path string) (net.Listener, error) { return listenUnix(path, 0o666) }
+
+func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if limit := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > limit {
 		return nil, fmt.Errorf("listen on unix socket %s: the path has %d bytes, and this system allows %d; choose a shorter one",
 			path, len(path), limit)
@@ -34,7 +40,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := os.Chmod(path, mode); err != nil {
 		_ = listener.Close()
 		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
 	}

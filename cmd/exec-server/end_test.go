@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -190,12 +189,8 @@ func TestSignals(t *testing.T) {
 		}{
 			{syscall.SIGTERM, 0},
 			{syscall.SIGINT, 0},
-			{syscall.SIGHUP, -int(syscall.SIGHUP)}, // its terminal is gone
 		} {
 			t.Run(name+"/"+s.signal.String(), func(t *testing.T) {
-				if s.signal == syscall.SIGHUP && signal.Ignored(s.signal) {
-					t.Skip("started under nohup, as what this starts would be")
-				}
 				p := newServer(t, args...)
 				c := connect(t, p)
 				c.handshake(nil)
@@ -233,6 +228,30 @@ func TestSignalWithoutClients(t *testing.T) {
 	}
 	p.exits(t, 0)
 	gone(t, pids)
+}
+
+// TestHangup shows that SIGHUP ends neither the server nor a connection, whatever it
+// listens on.
+func TestHangup(t *testing.T) {
+	for name, args := range listeners(t) {
+		t.Run(name, func(t *testing.T) {
+			p := newServer(t, append(args, "--log-level=info")...)
+			c := connect(t, p)
+			c.handshake(nil)
+			if err := p.signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.stderr.await(patience, func(text string) bool { return strings.Contains(text, "signal=hangup") }); err != nil {
+				t.Fatalf("the signal is not logged: %v: %s", err, p.stderr.text())
+			}
+			pids := c.family()
+			if err := p.signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			p.exits(t, 0)
+			gone(t, pids)
+		})
+	}
 }
 
 // TestNohup shows that a server which was started to outlive its terminal does.

@@ -63,7 +63,7 @@ func (l listenAddress) checkOpen(authenticated, insecure bool) error {
 		return nil
 	}
 	return fmt.Errorf("refusing to listen on %s without authentication: everybody who can reach it could run commands here; "+
-		"add --ws-auth, listen on 127.0.0.1, or say --insecure-no-auth if that is what you want", l.address)
+		"add --tokens or --ws-auth, listen on 127.0.0.1, or say --insecure-no-auth if that is what you want", l.address)
 }
 
 // sockets are the paths of the server's own sockets: whoever reaches one can do

@@ -61,7 +61,6 @@ func TestNothingIsLeft(t *testing.T) {
 		{"connection ends on stdio", nil, true, func(_ *ownedProgram, c *follower) { _ = c.w.Close() }, 0},
 		{"session expires", []string{"--detached-session-ttl=100ms"}, false, func(_ *ownedProgram, c *follower) { _ = c.w.Close() }, ^syscall.WaitStatus(0)},
 		{"SIGTERM", nil, false, func(p *ownedProgram, _ *follower) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
-		{"SIGHUP", nil, false, func(p *ownedProgram, _ *follower) { _ = p.command.Process.Signal(syscall.SIGHUP) }, syscall.WaitStatus(syscall.SIGHUP)},
 		{"SIGINT on stdio", nil, true, func(p *ownedProgram, _ *follower) { _ = p.command.Process.Signal(syscall.SIGINT) }, 0},
 		{"SIGTERM without keeper", []string{"--keeper=off"}, false, func(p *ownedProgram, _ *follower) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
 		{"server killed", nil, false, func(p *ownedProgram, _ *follower) { _ = syscall.Kill(p.server(), syscall.SIGKILL) }, syscall.WaitStatus(syscall.SIGKILL)},

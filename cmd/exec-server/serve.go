@@ -42,7 +42,8 @@ type options struct {
 	listen              string
 	insecureNoAuth      bool
 	tlsCert, tlsKey     string
-	tls                 *tls.Config // of the two; nil: none
+	tls                 *tls.Config // nil: none
+	peers               auth.Peers
 	exitOnStdinClose    bool
 	auth                auth.Config
 	maxClockSkew        uint64
@@ -113,12 +114,17 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.BoolVar(&o.insecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: whoever can connect can run commands")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM `file` with the certificate chain, to serve wss://")
 	f.StringVar(&o.tlsKey, "tls-key", "", "PEM `file` with the private key of --tls-cert")
+	f.StringVar(&o.auth.ClientCAFile, "tls-client-ca", "", "PEM `file` with the authorities whose certificates clients must have")
+	f.UintSliceVar(&o.peers.UIDs, "allow-uid", nil, "`number` of a user that may connect to the unix socket, besides the own one and root; may be repeated")
+	f.UintSliceVar(&o.peers.GIDs, "allow-gid", nil, "`number` of a group whose members may connect to the unix socket; may be repeated")
 	f.BoolVar(&o.exitOnStdinClose, "exit-on-stdin-close", false, "end when standard input ends, as stdio does anyway")
 
 	f.StringVar(&o.auth.Mode, "ws-auth", "", "`mode` of authentication: capability-token or signed-bearer-token")
+	f.StringVar(&o.auth.TokensFile, "tokens", "", "TOML `file` with any number of tokens, instead of --ws-auth")
 	f.StringVar(&o.auth.TokenFile, "ws-token-file", "", "`file` with the capability token")
 	f.StringVar(&o.auth.TokenSHA256, "ws-token-sha256", "", "SHA-256 of the capability token in `hex`, instead of a file")
 	f.StringVar(&o.auth.SharedSecretFile, "ws-shared-secret-file", "", "`file` with the HMAC secret of signed bearer tokens (JWT, HS256)")
+	f.StringVar(&o.auth.JWKSFile, "ws-jwks-file", "", "JWKS `file` with the public keys of signed bearer tokens (JWT, EdDSA and RS256)")
 	f.StringVar(&o.auth.Issuer, "ws-issuer", "", "`name` of the issuer that signed bearer tokens must have")
 	f.StringVar(&o.auth.Audience, "ws-audience", "", "`name` of the audience that signed bearer tokens must have")
 	f.Uint64Var(&o.maxClockSkew, "ws-max-clock-skew-seconds", 30, "`seconds` that the clocks of signer and server may differ")
@@ -158,7 +164,7 @@ func (o *options) define(f *pflag.FlagSet) {
 
 // complete checks what the flag library cannot.
 func (o *options) complete(f *pflag.FlagSet) error {
-	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "tls-cert", "tls-key"} {
+	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "ws-jwks-file", "tokens", "tls-cert", "tls-key", "tls-client-ca"} {
 		// An unset variable in a script must not open the server.
 		if flag := f.Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return fmt.Errorf("--%s needs a value", name)
@@ -273,6 +279,12 @@ func (o *options) serve(log *slog.Logger) error {
 	if where.kind != listenWebSocket && o.tlsCert != "" {
 		return fmt.Errorf("--tls-cert and --tls-key require a WebSocket listener, not %s", where.kind)
 	}
+	if where.kind != listenUnix && o.peers.Others() {
+		return fmt.Errorf("--allow-uid and --allow-gid require a unix socket, not %s", where.kind)
+	}
+	if o.peers.Others() && !auth.PeersKnown {
+		return fmt.Errorf("--allow-uid and --allow-gid: %w", auth.ErrPeersUnknown)
+	}
 	authenticator, err := auth.New(o.auth, where.kind == listenWebSocket)
 	if err != nil {
 		return err
@@ -280,7 +292,8 @@ func (o *options) serve(log *slog.Logger) error {
 	if err := where.checkOpen(authenticator != nil, o.insecureNoAuth); err != nil {
 		return err
 	}
-	if err := o.loadTLS(); err != nil {
+	certificate, err := o.loadTLS(authenticator)
+	if err != nil {
 		return err
 	}
 	ownership, err := own(o, log)
@@ -288,7 +301,7 @@ func (o *options) serve(log *slog.Logger) error {
 		return err
 	}
 	defer ownership.Close()
-	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Secrets: o.secrets()})
+	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Secrets: o.secrets(authenticator)})
 	defer engine.Close()
 	srv := server.New(&server.Options{
 		Log:              log,
@@ -298,6 +311,7 @@ func (o *options) serve(log *slog.Logger) error {
 		MaxHTTPBodyBytes: o.maxHTTPBodyBytes,
 		DurableWrites:    o.durableWrites,
 		Auth:             authenticator,
+		Peers:            &o.peers,
 
 		Sandbox: engine,
 
@@ -320,11 +334,9 @@ func (o *options) serve(log *slog.Logger) error {
 		},
 	})
 
-	signals := make(chan os.Signal, 1)
+	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(signals, ending()...)
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
-		signal.Notify(signals, syscall.SIGHUP)
-	}
+	signal.Notify(hangups, syscall.SIGHUP)
 	ignoreBrokenPipes()
 	catchIgnored() // the rest
 	ended := make(chan error, 1)
@@ -338,9 +350,13 @@ func (o *options) serve(log *slog.Logger) error {
 			ended <- nil
 		}()
 	}
-	var received os.Signal
+	reloading, stop := context.WithCancel(context.Background())
+	defer stop()
+	go reload(reloading, log, srv, hangups, map[string]refresher{
+		"credentials": authenticator, "TLS certificate": certificate,
+	})
 	select {
-	case received = <-signals:
+	case received := <-signals:
 		log.Info("shutting down", "signal", received.String())
 	case err = <-ended:
 	}
@@ -352,9 +368,6 @@ func (o *options) serve(log *slog.Logger) error {
 	finishWrites(srv, log)
 	engine.Close()
 	ownership.KillAll(killTimeout)
-	if received == syscall.SIGHUP && os.Getpid() != 1 { // which no signal of its own ends
-		die(syscall.SIGHUP)
-	}
 	return err
 }
 
@@ -370,22 +383,11 @@ func finishWrites(srv *server.Server, log *slog.Logger) {
 	}
 }
 
-// die ends the program as a signal does that is not caught: whoever waits for
-// it is told the truth.
-func die(s syscall.Signal) {
-	signal.Reset(s)
-	self, err := os.FindProcess(os.Getpid())
-	if err == nil && self.Signal(s) == nil {
-		time.Sleep(time.Second) // which is longer than it takes to arrive
-	}
-}
-
 // secrets are the files by which the server knows who may do everything.
-func (o *options) secrets() (files []string) {
-	for _, file := range []string{o.auth.TokenFile, o.auth.SharedSecretFile, o.tlsKey} {
-		if file != "" {
-			files = append(files, file)
-		}
+func (o *options) secrets(authenticator *auth.Authenticator) []string {
+	files := authenticator.Secrets()
+	if o.tlsKey != "" {
+		files = append(files, o.tlsKey)
 	}
 	return files
 }
@@ -401,7 +403,11 @@ func start(srv *server.Server, log *slog.Logger, where listenAddress, o options,
 		}()
 		return nil
 	case listenUnix:
-		listener, err := transport.ListenUnix(where.address)
+		listen := transport.ListenUnix
+		if o.peers.Others() {
+			listen = transport.ListenUnixForAll
+		}
+		listener, err := listen(where.address)
 		if err != nil {
 			return err
 		}

@@ -1,62 +1,79 @@
-// Package auth decides who may open a WebSocket connection to the server.
+// Package auth decides who may connect to the server.
 //
 // Whoever gets through can run commands, so everything that is not exactly right is
-// refused. [New] turns the --ws-* flags into an [Authenticator], and
-// [Authenticator.Authenticate] is asked about each upgrade request, after the checks of Origin,
-// route and upgrade headers. There are two modes:
+// refused. [New] turns the flags into an [Authenticator], and
+// [Authenticator.Authenticate] is asked about each upgrade request, after the checks of
+// Origin, route and upgrade headers. What it knows of good credentials is a list of
+// entries, each of which is about one of
 //
-//   - capability-token: one secret that the client repeats. Only its SHA-256 digest is kept.
-//   - signed-bearer-token: a JSON Web Token signed with HS256 and a shared secret.
+//   - a capability token: a secret that the client repeats. Only its SHA-256 digest is kept.
+//   - signed bearer tokens: JSON Web Tokens signed with HS256 and a shared secret, or with
+//     EdDSA or RS256 and a key of a JWKS file.
+//   - a client certificate, where TLS demands them.
 //
-// Who gets through is a [Principal], whose credentials may expire while it is connected.
+// Who gets through is a [Principal]. Its credentials may expire while it is connected, or
+// be revoked, since the files are read again when they change: [Authenticator.Refresh],
+// [Authenticator.Holds]. On unix sockets the system tells who connects: [Peers].
 //
-// The credential travels as "Authorization: Bearer TOKEN". Clients that cannot send a
+// Tokens travel as "Authorization: Bearer TOKEN". Clients that cannot send a
 // header but keep the query of their URL may use "?token=TOKEN" if
 // [Config.AllowQueryToken] permits it.
 //
-// Flags, texts and status codes are those of the released exec-server. Neither errors nor
-// refusals ever contain a secret or any part of a presented credential.
+// Flags, texts and status codes that the released exec-server has are the same here.
+// Neither errors nor refusals ever contain a secret or any part of a presented credential.
 package auth
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
+	"crypto/x509"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
+
+	"execserver/internal/trusted"
 )
 
-// Authenticator checks upgrade requests. It is immutable and safe for concurrent use.
+// Authenticator checks upgrade requests. It is safe for concurrent use.
 //
 // A nil *Authenticator stands for "no authentication" and allows everybody; the zero value
 // allows nobody. Use [New].
 type Authenticator struct {
-	credential      credential
+	state           *trusted.Value[*state]
 	allowQueryToken bool
 }
 
-// credential is what a mode of authentication knows about a good token.
-type credential interface {
-	// verify returns whom a good token stands for. The token is not empty.
-	verify(token string) (*Principal, *Refusal)
+// state is what the files say. It does not change.
+type state struct {
+	entries []*entry
+	pool    *x509.CertPool // of those who sign client certificates; nil: there are none
 }
 
-// minTokenBytes is the least length of a capability token: nobody guesses 16 random bytes.
-const minTokenBytes = 16
-
-// Principal is who has come in.
-type Principal struct {
-	// Name is the same whenever the same one comes in; "" without authentication.
-	Name string
-	// Expires is when the credentials do; zero: never.
-	Expires time.Time
+// Refresh reads the files again if they have changed. After an error everything stays
+// as it was.
+func (a *Authenticator) Refresh() (changed bool, err error) {
+	if a == nil || a.state == nil {
+		return false, nil
+	}
+	return a.state.Refresh()
 }
 
-// Anybody is who comes in where there is no authentication.
-var Anybody = &Principal{}
+// Secrets are the paths of the files with secrets.
+func (a *Authenticator) Secrets() []string {
+	if a == nil || a.state == nil {
+		return nil
+	}
+	return a.state.Secrets()
+}
+
+// ClientCAs are the authorities whose client certificates are good at this moment; nil:
+// clients need no certificate.
+func (a *Authenticator) ClientCAs() *x509.CertPool {
+	if a == nil || a.state == nil {
+		return nil
+	}
+	return a.state.Get().pool
+}
 
 // Refusal is the answer to a request that did not authenticate. The texts are a small
 // fixed set, so they may be logged and used as metric labels.
@@ -80,35 +97,102 @@ func (r *Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // Every refusal there is.
 var (
-	refuseMissing    = &Refusal{"missing websocket bearer token"}
-	refuseHeader     = &Refusal{"invalid authorization header"}
-	refuseQuery      = &Refusal{"invalid token query parameter"}
-	refuseCapability = &Refusal{"invalid websocket bearer token"}
-	refuseShort      = &Refusal{"websocket bearer token is right, but shorter than 16 bytes; the server needs a longer one"}
-	refuseJWT        = &Refusal{"invalid websocket jwt"}
-	refuseExpired    = &Refusal{"expired websocket jwt"}
-	refuseEarly      = &Refusal{"websocket jwt is not valid yet"}
-	refuseIssuer     = &Refusal{"websocket jwt issuer mismatch"}
-	refuseAudience   = &Refusal{"websocket jwt audience mismatch"}
+	refuseMissing     = &Refusal{"missing websocket bearer token"}
+	refuseHeader      = &Refusal{"invalid authorization header"}
+	refuseQuery       = &Refusal{"invalid token query parameter"}
+	refuseCapability  = &Refusal{"invalid websocket bearer token"}
+	refuseShort       = &Refusal{"websocket bearer token is right, but shorter than 16 bytes; the server needs a longer one"}
+	refuseOld         = &Refusal{"expired websocket bearer token"}
+	refuseJWT         = &Refusal{"invalid websocket jwt"}
+	refuseExpired     = &Refusal{"expired websocket jwt"}
+	refuseEarly       = &Refusal{"websocket jwt is not valid yet"}
+	refuseIssuer      = &Refusal{"websocket jwt issuer mismatch"}
+	refuseAudience    = &Refusal{"websocket jwt audience mismatch"}
+	refuseCertificate = &Refusal{"missing or invalid client certificate"}
 )
 
 // Authenticate decides about an upgrade request: who sends it, or why it is refused.
 //
-// It reads only the Authorization headers and, if allowed, the query of the URL. If there
+// It reads only the Authorization headers and, if allowed, the query of the URL, and
+// looks at the client certificate where that is demanded. If there
 // is any Authorization header, the query is not looked at, not even when the header is bad.
 // A URL whose query may hold a token should not be logged.
 func (a *Authenticator) Authenticate(r *http.Request) (*Principal, *Refusal) {
 	if a == nil {
 		return Anybody, nil
 	}
-	if a.credential == nil {
+	if a.state == nil {
 		return nil, refuseCapability
+	}
+	now := a.state.Get()
+	var certificate *certificate
+	if now.pool != nil {
+		if certificate = now.certificate(r); certificate == nil {
+			return nil, refuseCertificate
+		}
+		if p := now.certified(certificate); p != nil && (len(now.entries) == 0 || !a.presentsToken(r)) {
+			return p, nil
+		}
 	}
 	token, refusal := a.token(r)
 	if refusal != nil {
 		return nil, refusal
 	}
-	return a.credential.verify(token)
+	p, refusal := now.verify(token)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if certificate != nil {
+		p.certificate = certificate
+		p.Expires = earlier(p.Expires, certificate.expires)
+	}
+	return p, nil
+}
+
+// verify finds the entry that a token is good for.
+func (s *state) verify(token string) (*Principal, *Refusal) {
+	var told *Refusal
+	for _, e := range s.entries {
+		if e.token == nil {
+			continue
+		}
+		p, refusal := e.verify(token)
+		if refusal == nil {
+			return p, nil
+		}
+		if told == nil || refusal.closer(told, token) {
+			told = refusal
+		}
+	}
+	if told == nil {
+		told = refuseCapability
+	}
+	return nil, told
+}
+
+// closer reports whether a refusal by one entry says more about a token than that by
+// another one.
+func (r *Refusal) closer(other *Refusal, token string) bool {
+	kind := refuseCapability
+	if strings.Count(token, ".") == 2 {
+		kind = refuseJWT
+	}
+	rank := func(r *Refusal) int {
+		switch r {
+		case kind:
+			return 1
+		case refuseCapability, refuseJWT:
+			return 0
+		}
+		return 2 // it is nearly right
+	}
+	return rank(r) > rank(other)
+}
+
+// presentsToken reports whether a request has something that may be a token.
+func (a *Authenticator) presentsToken(r *http.Request) bool {
+	_, refusal := a.token(r)
+	return refusal != refuseMissing
 }
 
 // token finds the one credential that the request presents.
@@ -170,20 +254,4 @@ func cleanToken(s string) (string, bool) {
 	}
 	s = strings.Trim(s, " \t")
 	return s, s != ""
-}
-
-// capability is the SHA-256 digest of a capability token.
-type capability [sha256.Size]byte
-
-// verify compares digests, so the time taken says nothing about the token: neither its
-// length nor how many characters were right.
-func (c capability) verify(token string) (*Principal, *Refusal) {
-	presented := sha256.Sum256([]byte(token))
-	switch {
-	case subtle.ConstantTimeCompare(c[:], presented[:]) != 1:
-		return nil, refuseCapability
-	case len(token) < minTokenBytes: // which a digest does not tell
-		return nil, refuseShort
-	}
-	return &Principal{Name: "token"}, nil
 }

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -205,7 +206,7 @@ func TestNewSources(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Mode = auth.ModeCapabilityToken
 			a := newAuthenticator(t, tt.cfg)
-			if refusal := check(a, request("Bearer " + capabilityToken)); refusal != nil {
+			if refusal := check(a, request("Bearer "+capabilityToken)); refusal != nil {
 				t.Errorf("the token is refused: %v", refusal)
 			}
 			if check(a, request("Bearer x"+capabilityToken)) == nil {
@@ -285,5 +286,51 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 				t.Errorf("%s: the secret is in the refusal: %v", name, refusal)
 			}
 		}
+	}
+}
+
+// TestTokensFileErrors covers mistakes in a tokens file, and in the files of keys.
+func TestTokensFileErrors(t *testing.T) {
+	const entry = "[[token]]\nname = \"a\"\nsha256 = \"" + capabilityDigest + "\"\n"
+	rsa := func(bits int) string {
+		n := make([]byte, bits/8)
+		n[0], n[len(n)-1] = 0x80, 1
+		return base64.RawURLEncoding.EncodeToString(n)
+	}
+	jwks := func(keys string) string {
+		return fmt.Sprintf("[[token]]\nname = \"a\"\njwks = %q\n", writeFile(t, `{"keys":[`+keys+`]}`))
+	}
+	for _, test := range []struct{ name, text, want string }{
+		{"not TOML", "[[token]\nhush", "line 2 cannot be understood"},
+		{"no name", "[[token]]\nsha256 = \"" + capabilityDigest + "\"", "name must have"},
+		{"a colon in the name", strings.Replace(entry, `"a"`, `"uid:0"`, 1), "name must have"},
+		{"nothing to know it by", "[[token]]\nname = \"a\"", "exactly one of"},
+		{"two things to know it by", entry + "secret = \"s\"", "exactly one of"},
+		{"the token itself", "[[token]]\nname = \"a\"\nsha256 = \"hush\"", "sha256 must have 64"},
+		{"twice", entry + entry, "that of another token"},
+		{"the same token under another name", entry + strings.Replace(strings.ToUpper(entry), "[[TOKEN]]\nNAME = \"A\"\nSHA256", "[[token]]\nname = \"b\"\nsha256", 1), "that of another token"},
+		{"an unknown key", entry + "hush = true", `unknown key "token.hush"`},
+		{"an unknown key beside", "hush = true\n" + entry, `unknown key "hush"`},
+		{"a key in other letters", entry + "Expires = 2030-01-01T00:00:00Z", `unknown key "token.Expires"`},
+		{"expiry as a string", entry + "expires = \"2030\"", "line 4 cannot"},
+		{"an issuer of a token that has none", entry + "issuer = \"me\"", "go with secret and jwks"},
+		{"a certificate without TLS", "[[token]]\nname = \"a\"\ncertificate = \"a\"", "needs --tls-client-ca"},
+		{"keys missing", "[[token]]\nname = \"a\"\njwks = \"missing\"", "No such file"},
+		{"keys empty", jwks(``), "no key for EdDSA"},
+		{"a shared secret among the keys", jwks(`{"kty":"oct","k":"aHVzaA"}`), "it is secret"},
+		{"a private key among the keys", jwks(`{"kty":"OKP","crv":"Ed25519","x":"a","d":"aHVzaA"}`), "it is secret"},
+		{"half a key", jwks(`{"kty":"OKP","crv":"Ed25519","x":"AAAA"}`), "x is not a public key"},
+		{"a short RSA key", jwks(`{"kty":"RSA","n":"` + rsa(1024) + `","e":"AQAB"}`), "it has 1024 bits"},
+		{"a long RSA key", jwks(`{"kty":"RSA","n":"` + rsa(16384) + `","e":"AQAB"}`), "it has 16384 bits"},
+		{"an exponent of one", jwks(`{"kty":"RSA","n":"` + rsa(2048) + `","e":"AQ"}`), "e is not a public exponent"},
+		{"an even exponent", jwks(`{"kty":"RSA","n":"` + rsa(2048) + `","e":"BA"}`), "e is not a public exponent"},
+		{"keys for something else", jwks(`{"kty":"RSA","use":"enc","n":"` + rsa(2048) + `","e":"AQAB"},{"kty":"EC","crv":"P-256"}`), "no key for EdDSA"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := auth.New(auth.Config{TokensFile: writeFile(t, test.text)}, true)
+			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\"hush\"") && !strings.Contains(test.want, "hush") {
+				t.Errorf("got %v, want %q in it", err, test.want)
+			}
+		})
 	}
 }

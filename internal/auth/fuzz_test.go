@@ -2,7 +2,10 @@ package auth_test
 
 import (
 	"crypto"
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"net/url"
 	"regexp"
@@ -70,8 +73,8 @@ func FuzzCheckJWT(f *testing.F) {
 	a := newSigned(f, auth.Config{AllowQueryToken: true})
 
 	f.Fuzz(func(t *testing.T, token string) {
-		byHeader := check(a, request("Bearer " + token))
-		byQuery := check(a, queryRequest("token=" + url.QueryEscape(token)))
+		byHeader := check(a, request("Bearer "+token))
+		byQuery := check(a, queryRequest("token="+url.QueryEscape(token)))
 		if (byHeader == nil) != (byQuery == nil) {
 			t.Errorf("header: %v, query: %v", byHeader, byQuery)
 		}
@@ -124,6 +127,46 @@ func FuzzCheckClaims(f *testing.F) {
 			}
 			if len(claims["aud"]) == 0 || !regexp.MustCompile(`"(A|\\u0041)"`).Match(claims["aud"]) {
 				t.Errorf("accepted with aud %s", claims["aud"])
+			}
+		}
+	})
+}
+
+// FuzzJWTHeader gives arbitrary headers to tokens that are signed with a key of each kind.
+// The oracle: what is accepted names the method of the key that has signed it, and nothing
+// critical.
+func FuzzJWTHeader(f *testing.F) {
+	for _, header := range []string{
+		`{"alg":"HS256"}`, `{"alg":"EdDSA"}`, `{"alg":"EdDSA","kid":"ed"}`, `{"alg":"EdDSA","kid":"x"}`, `{"alg":"none"}`,
+		`{"alg":"HS256","alg":"EdDSA"}`, `{"alg":"HS256","crit":null}`, `{"alg":"RS256"}`, `{"Alg":"HS256"}`,
+	} {
+		f.Add(header)
+	}
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	jwks := fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"ed","x":%q}]}`, base64.RawURLEncoding.EncodeToString(public))
+	a := newSigned(f, auth.Config{JWKSFile: writeFile(f, jwks)})
+	f.Fuzz(func(t *testing.T, header string) {
+		text := b64(header) + "." + b64(`{"exp":9000000000}`)
+		for method, signature := range map[string]string{
+			"HS256": signature(crypto.SHA256, sharedSecret, text),
+			"EdDSA": base64.RawURLEncoding.EncodeToString(ed25519.Sign(private, []byte(text))),
+			"":      signature(crypto.SHA256, string(public), text), // the public key as a secret
+		} {
+			if check(a, request("Bearer "+text+"."+signature)) != nil {
+				continue
+			}
+			var h map[string]any
+			if err := json.Unmarshal([]byte(header), &h); err != nil || h["alg"] != method || method == "" {
+				t.Errorf("%s, signed with %s: accepted", header, method)
+			}
+			if _, ok := h["crit"]; ok {
+				t.Errorf("%s: accepted although something is critical", header)
+			}
+			if kid, ok := h["kid"]; ok && method == "EdDSA" && kid != nil && kid != "ed" && kid != "" {
+				t.Errorf("%s: accepted with another key id", header)
 			}
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -20,25 +19,22 @@ import (
 // before its signature can be checked.
 const maxJWTBytes = 64 << 10
 
-// jwtParser checks form and signature only. Its own claim checks are off because they count
+// jwtParser checks the form only. Signatures are checked here with the methods of the
+// keys. Its own claim checks are off because they count
 // in time.Duration, which overflows with large skews, and take fractional and quoted times.
 // Strict decoding refuses signatures that differ from the canonical one in unused bits.
-var jwtParser = jwt.NewParser(
-	jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}),
-	jwt.WithStrictDecoding(),
-	jwt.WithoutClaimsValidation(),
-)
+var jwtParser = jwt.NewParser(jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
 
-// signedBearer accepts JSON Web Tokens that are signed with the secret.
+// signedBearer accepts JSON Web Tokens that are signed with one of the keys.
 type signedBearer struct {
-	secret           []byte
+	keys             []key
 	issuer, audience string // "" = any
 	skew             int64  // seconds, not negative
 	now              func() time.Time
 }
 
 func (s *signedBearer) verify(token string) (*Principal, *Refusal) {
-	c, err := s.decode(token)
+	c, by, err := s.decode(token)
 	if err != nil {
 		// Which of its many parts was wrong is of use only to someone who forges one.
 		return nil, refuseJWT
@@ -46,7 +42,11 @@ func (s *signedBearer) verify(token string) (*Principal, *Refusal) {
 	if refusal := s.check(c); refusal != nil {
 		return nil, refusal
 	}
-	return &Principal{Name: c.principal(), Expires: s.end(c)}, nil
+	return &Principal{Name: c.principal(), Expires: s.end(c), key: by.digest}, nil
+}
+
+func (s *signedBearer) holds(p *Principal) bool {
+	return slices.ContainsFunc(s.keys, func(k key) bool { return k.digest == p.key })
 }
 
 // end is the moment from which a token is expired; zero where that is beyond what a
@@ -76,33 +76,58 @@ func (s *signedBearer) check(c *claims) *Refusal {
 	return nil
 }
 
-// decode returns the claims of a token whose signature is good.
-func (s *signedBearer) decode(token string) (*claims, error) {
+// decode returns the claims of a token whose signature is good, and the key that has
+// signed it.
+func (s *signedBearer) decode(token string) (*claims, *key, error) {
 	if len(token) > maxJWTBytes {
-		return nil, fmt.Errorf("token of %d bytes is over the limit of %d", len(token), maxJWTBytes)
+		return nil, nil, fmt.Errorf("token of %d bytes is over the limit of %d", len(token), maxJWTBytes)
 	}
-	key := func(*jwt.Token) (any, error) { return s.secret, nil }
-	parsed, err := jwtParser.Parse(token, key)
+	parsed, parts, err := jwtParser.ParseUnverified(token, jwt.MapClaims{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// RFC 7515 section 4.1.11: what a token calls critical must be understood, and no
 	// extension is.
 	if _, ok := parsed.Header["crit"]; ok {
-		return nil, errors.New("token has critical extensions")
+		return nil, nil, errors.New("token has critical extensions")
+	}
+	by, err := s.signer(parsed.Header, parts)
+	if err != nil {
+		return nil, nil, err
 	}
 	// The parser's own claims are a map of float64, which loses what is to be checked here.
-	_, rest, _ := strings.Cut(token, ".")
-	payload, _, _ := strings.Cut(rest, ".")
-	text, err := jwtParser.DecodeSegment(payload)
+	text, err := jwtParser.DecodeSegment(parts[1])
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c, err := decodeClaims(text)
 	if err == nil && len(c.principal()) > maxNameBytes {
 		err = fmt.Errorf("issuer and subject make a name of more than %d bytes", maxNameBytes)
 	}
-	return c, err
+	return c, by, err
+}
+
+// signer returns the key that has signed a token.
+func (s *signedBearer) signer(header map[string]any, parts []string) (*key, error) {
+	id := ""
+	if value, ok := header["kid"]; ok && value != nil {
+		if id, ok = value.(string); !ok {
+			return nil, errors.New("kid is not a string")
+		}
+	}
+	signature, err := jwtParser.DecodeSegment(parts[2])
+	if err != nil {
+		return nil, err
+	}
+	for i, k := range s.keys {
+		if header["alg"] != k.method.Alg() || id != "" && k.id != "" && id != k.id {
+			continue
+		}
+		if k.method.Verify(parts[0]+"."+parts[1], signature, k.key) == nil {
+			return &s.keys[i], nil
+		}
+	}
+	return nil, errors.New("no key has signed the token")
 }
 
 // maxNameBytes bounds the name of a principal, which every line of the log has.

@@ -331,10 +331,10 @@ func TestPrincipal(t *testing.T) {
 	a := newSigned(t, auth.Config{})
 	end := now.Truncate(time.Second).Add(91 * time.Second) // with the skew, and the whole last second
 	for claims, want := range map[string]string{
-		``:                               "jwt::",
-		`,"sub":"ann"`:                   "jwt::ann",
-		`,"iss":"me","sub":"ann"`:        "jwt:me:ann",
-		`,"iss":"me:ann"`:                "jwt:me%3Aann:",
+		``:                                "jwt::",
+		`,"sub":"ann"`:                    "jwt::ann",
+		`,"iss":"me","sub":"ann"`:         "jwt:me:ann",
+		`,"iss":"me:ann"`:                 "jwt:me%3Aann:",
 		`,"sub":"a\nlevel=ERROR msg=\"x"`: "jwt::a%0Alevel%3DERROR+msg%3D%22x",
 	} {
 		p, refusal := a.Authenticate(request("Bearer " + sign(sharedSecret, hs256, expiring(60, claims))))

@@ -50,18 +50,15 @@ func program() (string, error) {
 }
 
 // forwarded are the signals that mean the server when they are sent to the
-// keeper, with SIGHUP unless that is ignored. Those that stop and continue are not: the terminal sends them to both.
+// keeper. Those that stop and continue are not: the terminal sends them to both.
 var forwarded = []os.Signal{
-	syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGPWR,
+	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGPWR,
 }
 
 // keep starts the server and ends as it does.
 func keep(info Info) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
-	if !signal.Ignored(syscall.SIGHUP) { // or the server inherits that, as under nohup
-		signal.Notify(signals, syscall.SIGHUP)
-	}
 	self, err := program()
 	if err == nil {
 		err = becomeSubreaper()

@@ -76,9 +76,24 @@ func Load[T any](load func(*Files) (T, error)) (*Value[T], error) {
 // Get returns what was made of the files when they were last good.
 func (v *Value[T]) Get() T { return *v.current.Load() }
 
+// Secrets are the paths of the secret files that were read.
+func (v *Value[T]) Secrets() (paths []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for path, file := range v.files.read {
+		if file.kind == Secret {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // Refresh loads again if a file has changed since the last attempt. After an error
-// the Value stays what it was.
+// the Value stays what it was. A nil Value never changes.
 func (v *Value[T]) Refresh() (changed bool, err error) {
+	if v == nil {
+		return false, nil
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.files.changed() {

@@ -144,4 +144,3 @@ func TestPipe(t *testing.T) {
 		t.Errorf("changed %t, error %v, value %q", changed, err, v.Get())
 	}
 }
-

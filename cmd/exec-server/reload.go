@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"time"
+
+	"execserver/server"
+)
+
+// reloadLook is how often the files that decide who may come in are looked at.
+// Whoever is in a hurry sends SIGHUP.
+const reloadLook = time.Second
+
+// refresher is what is made of files.
+type refresher interface {
+	Refresh() (changed bool, err error)
+}
+
+// reload refreshes what is made of files when they change, until ctx ends. What
+// cannot be read stays as it was.
+func reload(ctx context.Context, log *slog.Logger, srv *server.Server, hangups <-chan os.Signal, of map[string]refresher) {
+	look := time.NewTicker(reloadLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		case <-hangups:
+			log.Info("looking for changed files", "signal", "hangup")
+		}
+		for what, files := range of {
+			switch changed, err := files.Refresh(); {
+			case err != nil:
+				log.Error("what has changed cannot be used; the "+what+" of before stays in force", "error", err)
+			case changed:
+				log.Warn("the " + what + " has been read again")
+				srv.Recheck()
+			}
+		}
+	}
+}

@@ -1,0 +1,250 @@
+//go:build unix
+
+package main
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"execserver/internal/testkit"
+	"execserver/internal/transcript"
+	"execserver/internal/transcript/peer"
+)
+
+// as connects to a server with a token, and a certificate if there is one.
+func as(t *testing.T, p *program, token string, config *tls.Config) *wireClient {
+	t.Helper()
+	conn, err := peer.DialWebSocket(p.url, config, http.Header{"Authorization": {"Bearer " + token}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Drop)
+	return &wireClient{t: t, conn: conn}
+}
+
+// closed expects the server to close the connection for a reason.
+func (c *wireClient) closed(reason string) {
+	c.t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := c.conn.Receive(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-ended:
+		if end, ok := errors.AsType[*transcript.EndedError](err); !ok || end.Code != 1008 || end.Reason != reason {
+			c.t.Errorf("the connection ended with %v, want 1008 %q", err, reason)
+		}
+	case <-time.After(patience):
+		c.t.Errorf("the connection does not end; want %q", reason)
+	}
+}
+
+func digestOf(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
+
+// replaceFile puts a file in the place of another, as editors do.
+func replaceFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func logged(t *testing.T, p *program, text string) {
+	t.Helper()
+	if err := p.stderr.await(patience, func(all string) bool { return strings.Contains(all, text) }); err != nil {
+		t.Fatalf("%q is not logged: %v: %s", text, err, p.stderr.text())
+	}
+}
+
+// TestTokensFile presents the tokens of a file, and others.
+func TestTokensFile(t *testing.T) {
+	s := newSigner(t)
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"keys.json": s.jwks,
+		"secret":    secret,
+		"tokens": `
+[[token]]
+name = "ann"
+sha256 = "` + digestOf("the token of ann") + `"
+[[token]]
+name = "past"
+sha256 = "` + digestOf("the token of the past") + `"
+expires = 2020-01-01T00:00:00Z
+[[token]]
+name = "short"
+sha256 = "` + digestOf("short") + `"
+[[token]]
+name = "builders"
+jwks = "keys.json"
+issuer = "me"
+[[token]]
+name = "scripts"
+secret = "` + filepath.Join(dir, "secret") + `"
+audience = "scripts"
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := newServer(t, "--tokens", filepath.Join(dir, "tokens"), "--log-level=info")
+	exp := time.Now().Unix() + 600
+	for _, e := range []exchange{
+		{name: "a token", request: bearer("the token of ann"), status: 101},
+		{name: "another token", request: bearer("the token of bob"), status: 401, body: "invalid websocket bearer token"},
+		{name: "the digest", request: bearer(digestOf("the token of ann")), status: 401, body: "invalid websocket bearer token"},
+		{name: "the name", request: bearer("ann"), status: 401, body: "invalid websocket bearer token"},
+		{name: "an expired token", request: bearer("the token of the past"), status: 401, body: "expired websocket bearer token"},
+		{name: "a short token", request: bearer("short"), status: 401, body: "websocket bearer token is right, but shorter than 16 bytes; the server needs a longer one"},
+		{name: "none", request: upgrade, status: 401, body: "missing websocket bearer token"},
+		{name: "EdDSA", request: bearer(s.token("ed", `{"alg":"EdDSA"}`, fmt.Sprintf(`{"exp":%d,"iss":"me"}`, exp))), status: 101},
+		{name: "RS256", request: bearer(s.token("rsa", `{"alg":"RS256"}`, fmt.Sprintf(`{"exp":%d,"iss":"me"}`, exp))), status: 101},
+		{name: "HS256", request: bearer(s.token(secret, `{"alg":"HS256"}`, fmt.Sprintf(`{"exp":%d,"aud":"scripts"}`, exp))), status: 101},
+		{name: "HS256 for the other entry", request: bearer(s.token(secret, `{"alg":"HS256"}`, fmt.Sprintf(`{"exp":%d,"iss":"me"}`, exp))), status: 401, body: "websocket jwt audience mismatch"},
+		{name: "EdDSA of another issuer", request: bearer(s.token("ed", `{"alg":"EdDSA"}`, fmt.Sprintf(`{"exp":%d,"iss":"x"}`, exp))), status: 401, body: "websocket jwt issuer mismatch"},
+		{name: "another key", request: bearer(s.token("bad", `{"alg":"EdDSA"}`, fmt.Sprintf(`{"exp":%d,"iss":"me"}`, exp))), status: 401, body: "invalid websocket jwt"},
+	} {
+		t.Run(e.name, func(t *testing.T) { e.check(t, p) })
+	}
+	logged(t, p, "principal=builders:jwt:me:")
+}
+
+// TestRevocation changes a tokens file while it is in use.
+func TestRevocation(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	entry := func(name, more string) string {
+		return fmt.Sprintf("[[token]]\nname = %q\nsha256 = %q\n%s\n", name, digestOf("the token of "+name), more)
+	}
+	replaceFile(t, file, entry("ann", "")+entry("bob", ""))
+	p := newServer(t, "--tokens", file)
+	const revoked = "the credentials of this connection have been revoked or changed"
+	ann, bob := as(t, p, "the token of ann", nil), as(t, p, "the token of bob", nil)
+	session := ann.handshake(nil)
+	bob.handshake(nil)
+
+	replaceFile(t, file, "[[token]\nthe token of eve")
+	logged(t, p, "the credentials of before stays in force")
+	if text := p.stderr.text(); !strings.Contains(text, "cannot be understood") || strings.Contains(text, "token of eve") {
+		t.Errorf("the log says: %s", text)
+	}
+	as(t, p, "the token of ann", nil).handshake(nil)
+
+	replaceFile(t, file, entry("bob", "")+entry("eve", ""))
+	ann.closed(revoked)
+	exchange{request: bearer("the token of ann"), status: 401, body: "invalid websocket bearer token"}.check(t, p)
+	as(t, p, "the token of eve", nil).handshake(nil)
+
+	// Another expiry is another token: its connections have to come again.
+	replaceFile(t, file, entry("bob", "expires = "+time.Now().Add(time.Hour).Format(time.RFC3339))+entry("ann", ""))
+	bob.closed(revoked)
+	if got := as(t, p, "the token of ann", nil).handshake(session); got != session {
+		t.Errorf("resumed %s, want %s", got, session)
+	}
+}
+
+// TestRenewedCertificates replaces the server's certificate and the authority of its
+// clients.
+func TestRenewedCertificates(t *testing.T) {
+	first, second := testkit.NewAuthority(t, "first"), testkit.NewAuthority(t, "second")
+	dir := t.TempDir()
+	cert, key, clients := filepath.Join(dir, "cert"), filepath.Join(dir, "key"), filepath.Join(dir, "clients")
+	use := func(a *testkit.Authority) {
+		t.Helper()
+		newCert, newKey := a.Server()
+		for to, from := range map[string]string{cert: newCert, key: newKey, clients: a.File} {
+			content, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			replaceFile(t, to, string(content))
+		}
+	}
+	of := func(a *testkit.Authority) *tls.Config {
+		return &tls.Config{RootCAs: a.Roots(), Certificates: []tls.Certificate{a.Client("ann", nil)}}
+	}
+	use(first)
+	p := newServer(t, "--listen=wss://127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", clients)
+	before := as(t, p, "", of(first))
+	before.handshake(nil)
+	use(second)
+	if err := p.signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	before.closed("the credentials of this connection have been revoked or changed")
+	testkit.WaitFor(t, patience, func() error {
+		if status, body := askTLS(t, p, of(second), upgrade); status != 101 {
+			return fmt.Errorf("got %d %q", status, body)
+		}
+		return nil
+	})
+	if status, _ := askTLS(t, p, &tls.Config{RootCAs: second.Roots(), Certificates: of(first).Certificates}, upgrade); status != 0 {
+		t.Errorf("a client of the first authority gets %d", status)
+	}
+}
+
+// TestCertificateAndToken has both: an entry for a certificate lets its owner in, others
+// need a token besides.
+func TestCertificateAndToken(t *testing.T) {
+	ours := testkit.NewAuthority(t, "ours")
+	cert, key := ours.Server()
+	file := filepath.Join(t.TempDir(), "tokens")
+	replaceFile(t, file, fmt.Sprintf("[[token]]\nname = \"ann\"\ncertificate = \"ann\"\n[[token]]\nname = \"bob\"\nsha256 = %q\n"+
+		"[[token]]\nname = \"past\"\ncertificate = \"past\"\nexpires = 2020-01-01T00:00:00Z\n", digestOf("the token of bob")))
+	p := newServer(t, "--listen=wss://127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.File, "--tokens", file)
+	const token = "|Authorization: Bearer the token of bob"
+	for _, row := range []struct {
+		name, subject, more string
+		status              int
+		body                string
+	}{
+		{"its entry", "ann", "", 101, ""},
+		{"its entry, and a token", "ann", token, 101, ""},
+		{"its entry, and a wrong token", "ann", token + "x", 401, "invalid websocket bearer token"},
+		{"another, and a token", "bob", token, 101, ""},
+		{"another without a token", "bob", "", 401, "missing websocket bearer token"},
+		{"in other letters", "Ann", "", 401, "missing websocket bearer token"},
+		{"an expired entry", "past", "", 401, "missing websocket bearer token"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			config := &tls.Config{RootCAs: ours.Roots(), Certificates: []tls.Certificate{ours.Client(row.subject, nil)}}
+			if status, body := askTLS(t, p, config, upgrade+row.more); status != row.status || body != row.body {
+				t.Errorf("got %d %q, want %d %q", status, body, row.status, row.body)
+			}
+		})
+	}
+	t.Run("a token without a certificate", func(t *testing.T) {
+		if status, _ := askTLS(t, p, &tls.Config{RootCAs: ours.Roots()}, upgrade+token); status != 0 {
+			t.Errorf("got %d", status)
+		}
+	})
+	t.Run("a certificate that expires", func(t *testing.T) {
+		soon := ours.Client("ann", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(3 * time.Second) })
+		conn, err := peer.DialWebSocket(p.url, &tls.Config{RootCAs: ours.Roots(), Certificates: []tls.Certificate{soon}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Drop)
+		c := &wireClient{t: t, conn: conn}
+		c.handshake(nil)
+		c.closed("the credentials of this connection have expired; connect again with new ones to resume the session")
+	})
+}

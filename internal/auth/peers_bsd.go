@@ -1,0 +1,32 @@
+//go:build darwin || freebsd
+
+package auth
+
+import (
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// PeersKnown reports whether the system tells who connects to a unix socket.
+const PeersKnown = true
+
+// peerOf asks the system who has connected.
+func peerOf(conn net.Conn) (p peer, err error) {
+	err = onSocket(conn, func(fd int) error {
+		credentials, err := unix.GetsockoptXucred(fd, solLocal, unix.LOCAL_PEERCRED)
+		if err != nil {
+			return fmt.Errorf("ask for the peer's credentials: %w", err)
+		}
+		p.uid = uint(credentials.Uid)
+		for _, gid := range credentials.Groups[:min(int(credentials.Ngroups), len(credentials.Groups))] {
+			p.gids = append(p.gids, uint(gid))
+		}
+		return nil
+	})
+	return p, err
+}
+
+// solLocal is the level of options of unix sockets (sys/un.h).
+const solLocal = 0
