@@ -286,10 +286,18 @@ func (w *writer) fill(ctx context.Context, f *os.File) error {
 	return w.finish(f)
 }
 
-// finish sets the mode and waits for the disk, if asked to.
+// setID are the bits of a mode with which a program runs as its owner or group.
+const setID = unix.S_ISUID | unix.S_ISGID
+
+// finish sets the mode, but for what the kernel refuses of setID, and waits for the disk, if asked to.
 func (w *writer) finish(f *os.File) error {
 	if w.options.Mode != nil {
-		if err := sys.Fchmod(int(f.Fd()), permissions(*w.options.Mode)); err != nil {
+		mode := permissions(*w.options.Mode)
+		err := sys.Fchmod(int(f.Fd()), mode)
+		if err == unix.EPERM && mode&setID != 0 { // as in a sandbox
+			err = sys.Fchmod(int(f.Fd()), mode&^setID)
+		}
+		if err != nil {
 			return err
 		}
 	}

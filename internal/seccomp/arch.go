@@ -14,6 +14,11 @@ var (
 			42, 43, 288, 49, 50, 44, 307, 299, 48, 51, 52, 55, 54, 101, 310, 311,
 		},
 		socket: 41, socketpair: 53, ioSetup: 206, ioctl: 16, clone: 56, unshare: 272, clone3: 435,
+		openat2: 437,
+		modes: []modeCall{ // openat, open, fchmodat2, fchmodat, fchmod, chmod, creat, mknodat, mknod
+			{257, offArg3, offArg2}, {2, offArg2, offArg1}, {452, offArg2, 0}, {268, offArg2, 0}, {91, offArg1, 0},
+			{90, offArg1, 0}, {85, offArg1, 0}, {259, offArg2, 0}, {133, offArg1, 0},
+		},
 	}
 	arm64 = architecture{
 		audit:  0xc00000b7,
@@ -22,5 +27,9 @@ var (
 			203, 202, 242, 200, 201, 206, 269, 243, 210, 204, 205, 209, 208, 117, 270, 271,
 		},
 		socket: 198, socketpair: 199, ioSetup: 0, ioctl: 29, clone: 220, unshare: 97, clone3: 435,
+		openat2: 437,
+		modes: []modeCall{ // openat, fchmodat2, fchmodat, fchmod, mknodat
+			{56, offArg3, offArg2}, {452, offArg2, 0}, {53, offArg2, 0}, {52, offArg1, 0}, {33, offArg2, 0},
+		},
 	}
 )

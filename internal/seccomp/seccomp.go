@@ -25,6 +25,8 @@ const (
 	offArch   = 4
 	offArg0   = 16
 	offArg1   = 24
+	offArg2   = 32
+	offArg3   = 40
 )
 
 // Opcodes.
@@ -47,6 +49,8 @@ const (
 	stream    = 1
 	seqpacket = 5
 	newUser   = 0x10000000 // CLONE_NEWUSER
+	setID     = 0o6000     // S_ISUID | S_ISGID
+	creates   = 0o20000100 // O_CREAT | __O_TMPFILE
 	tiocsti   = 0x5412     // puts input into a terminal
 	tioclinux = 0x541c     // the same by the selection of the console
 )
@@ -64,7 +68,10 @@ const (
 // namespaces of users. In one, a program can leave all mounts at once for another
 // root directory, and what is not a mount's place in its own namespace can be
 // renamed and removed, even .git. clone3, whose flags a filter cannot see, does
-// not exist then; programs use clone instead.
+// not exist then; programs use clone instead. Nor can files be made that run as
+// their owner or group: anybody on the machine could run what is confined to leave
+// them, outside, with the rights of the server. openat2, whose mode a filter
+// cannot see, does not exist either; programs use openat.
 func Filter(network, files bool) []Instruction { return native.filter(network, files) }
 
 // architecture is what differs between architectures.
@@ -80,6 +87,15 @@ type architecture struct {
 	clone      uint32
 	unshare    uint32
 	clone3     uint32
+	openat2    uint32
+	modes      []modeCall
+}
+
+// modeCall is a call that gives a file a mode.
+type modeCall struct {
+	number uint32
+	mode   uint32 // offset of the mode
+	flags  uint32 // of the flags without which nothing is made; 0: it has none
 }
 
 func (a architecture) filter(network, files bool) []Instruction {
@@ -140,6 +156,7 @@ func (a architecture) filter(network, files bool) []Instruction {
 				ret(retEPERM),
 				ret(retAllow))
 		}
+		f = append(f, a.setIDs()...)
 	}
 	return append(f,
 		Instruction{Op: opJeq, Jf: 4, K: a.ioctl},
@@ -148,4 +165,30 @@ func (a architecture) filter(network, files bool) []Instruction {
 		Instruction{Op: opJeq, Jf: 1, K: tioclinux},
 		ret(retEPERM),
 		ret(retAllow))
+}
+
+// setIDs refuses modes with which a program runs as another user or group.
+func (a architecture) setIDs() []Instruction {
+	f := []Instruction{
+		{Op: opJeq, Jf: 1, K: a.openat2},
+		{Op: opRet, K: retENOSYS},
+	}
+	for _, call := range a.modes {
+		check := []Instruction{
+			{Op: opLoad, K: call.mode},
+			{Op: opJset, Jf: 1, K: setID},
+			{Op: opRet, K: retEPERM},
+			{Op: opRet, K: retAllow},
+		}
+		if call.flags != 0 {
+			check = append([]Instruction{
+				{Op: opLoad, K: call.flags},
+				{Op: opJset, Jt: 1, K: creates},
+				{Op: opRet, K: retAllow},
+			}, check...)
+		}
+		f = append(f, Instruction{Op: opJeq, Jf: uint8(len(check)), K: call.number})
+		f = append(f, check...)
+	}
+	return f
 }

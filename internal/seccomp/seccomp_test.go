@@ -43,8 +43,8 @@ func run(t *testing.T, program []Instruction, data []byte) uint32 {
 func TestFilter(t *testing.T) {
 	const i386, anyArch, cloexec = 0x40000003, 0, 0x80000
 	numbers := map[string]map[string]uint32{
-		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435, "io_setup": 206},
-		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435, "io_setup": 0},
+		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435, "io_setup": 206, "openat": 257, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "mknodat": 259, "openat2": 437},
+		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435, "io_setup": 0, "openat": 56, "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "mknodat": 33, "openat2": 437},
 	}
 	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
 		for _, tt := range []struct {
@@ -131,6 +131,39 @@ func TestFilter(t *testing.T) {
 				}
 				if got := run(t, arch.filter(network, true), data); got != tt.set {
 					t.Errorf("%s of %s(%#x), no files: %#x, want %#x", name, tt.call, tt.flags, got, tt.set)
+				}
+			}
+		}
+		for _, tt := range []struct {
+			call string
+			args [4]uint64
+			set  uint32
+		}{
+			{"openat", [4]uint64{0, 0, 0, 0o4755}, retAllow}, // makes nothing
+			{"openat", [4]uint64{0, 0, 0o100, 0o755}, retAllow},
+			{"openat", [4]uint64{0, 0, 0o100, 0o4755}, retEPERM},
+			{"openat", [4]uint64{0, 0, 0o20200002, 0o2755}, retEPERM},
+			{"openat2", [4]uint64{}, retENOSYS},
+			{"fchmod", [4]uint64{3, 0o1777}, retAllow},
+			{"fchmod", [4]uint64{3, 0o2755}, retEPERM},
+			{"fchmodat", [4]uint64{0, 0, 0o755}, retAllow},
+			{"fchmodat", [4]uint64{0, 0, 0o4000}, retEPERM},
+			{"fchmodat2", [4]uint64{0, 0, 0o4000}, retEPERM},
+			{"mknodat", [4]uint64{0, 0, 0o104755}, retEPERM},
+			{"mknodat", [4]uint64{0, 0, 0o10644}, retAllow},
+		} {
+			data := make([]byte, 64)
+			binary.LittleEndian.PutUint32(data[offNumber:], numbers[name][tt.call])
+			binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
+			for i, arg := range tt.args {
+				binary.LittleEndian.PutUint64(data[offArg0+8*i:], arg)
+			}
+			for _, network := range []bool{false, true} {
+				if got := run(t, arch.filter(network, false), data); got != retAllow {
+					t.Errorf("%s of %s%#o, files: %#x", name, tt.call, tt.args, got)
+				}
+				if got := run(t, arch.filter(network, true), data); got != tt.set {
+					t.Errorf("%s of %s%#o, no files: %#x, want %#x", name, tt.call, tt.args, got, tt.set)
 				}
 			}
 		}
