@@ -51,6 +51,10 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.Start) error {
 		return nil
 	case policy.Enforces() && engine == nil:
 		return protocol.Errorf(protocol.CodeInvalidParams, "%s", &noSandbox)
+	case policy.Network && !policy.Files.FullWrite():
+		if err := s.checkNetwork(engine); err != nil {
+			return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)
+		}
 	}
 	context := sandbox.Context{Cwd: spec.Dir, TmpDir: spec.Env["TMPDIR"]}
 	spec.Sandbox = func() (*sandbox.Confinement, error) {

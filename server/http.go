@@ -18,11 +18,16 @@ const (
 
 // Handler serves the WebSocket endpoint and the probes of its readiness
 // (PROTOCOL.md, "HTTP endpoints"). The checks come in the order in which
-// clients know them: Origin, route, upgrade, authentication.
+// clients know them: Host, Origin, route, upgrade, peer, authentication.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := r.Header["Origin"]; ok {
-			// Only browsers send one, on behalf of a page that may be anybody's.
+		if err := s.checkHost(r); err != nil {
+			s.log.Warn("request refused", "remote", r.RemoteAddr, "reason", err)
+			refuse(w, http.StatusForbidden, err.Error())
+			return
+		}
+		if !s.checkOrigin(r) {
+			s.log.Warn("request refused", "remote", r.RemoteAddr, "reason", "its origin is not one of --allow-origin", "origin", r.Header["Origin"])
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
@@ -49,6 +54,11 @@ func (s *Server) serveProbe(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	if status, text := transport.CheckUpgrade(r); status != 0 {
 		refuse(w, status, text)
+		return
+	}
+	if err := s.checkPeer(r); err != nil {
+		s.log.Warn("connection refused", "remote", r.RemoteAddr, "reason", err)
+		refuse(w, http.StatusForbidden, err.Error())
 		return
 	}
 	principal, refusal := s.opts.Auth.Authenticate(r)
@@ -84,6 +94,7 @@ func (s *Server) ServeWebSocket(l net.Listener) error {
 		return err
 	}
 	defer s.untrack(l)
+	s.warnOfUsers(l)
 	httpServer := &http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: headerTimeout,
@@ -116,6 +127,9 @@ func (s *Server) ServeUnix(l net.Listener) error {
 func (s *Server) serveUnix(conn net.Conn) {
 	stream := transport.NewUnix(conn, s.opts.MaxMessageBytes)
 	principal, err := s.opts.Peers.Authenticate(conn)
+	if err == nil {
+		err = s.checkUnixPeer(conn)
+	}
 	if err != nil {
 		s.log.Warn("connection refused", "remote", stream.Remote(), "reason", err)
 		refuseStream(stream, err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"execserver/internal/auth"
+	"execserver/internal/peer"
 	"execserver/internal/sandbox"
 	"execserver/process"
 	"execserver/session"
@@ -55,6 +56,15 @@ type Options struct {
 	// Peers are those who may connect to a unix socket; nil: the own user, and
 	// root.
 	Peers *auth.Peers
+	// AnyLoopbackPeer lets every user of this machine in who connects over loopback
+	// without authentication, not only the server's own and root.
+	AnyLoopbackPeer bool
+	// AllowHosts are names, without a port, by which clients may call this machine
+	// over loopback, besides localhost and addresses of loopback.
+	AllowHosts []string
+	// AllowOrigins are the origins of pages that may connect, as browsers spell
+	// them: scheme://host[:port]. All other pages are refused.
+	AllowOrigins []string
 
 	// AllowDirectExec and AllowPreparedExec let clients start programs in an
 	// environment of theirs alone, and without looking anything up (PROTOCOL.md,
@@ -85,6 +95,7 @@ type Server struct {
 	ownership *process.Ownership
 	sessions  *session.Sessions
 
+	holders       peer.Holders
 	confined      chan struct{} // a place for each helper in a sandbox
 	operations    atomic.Int64  // on files, under way
 	maxOperations int64         // maxFileOperations, but in tests

@@ -41,6 +41,7 @@ const writeTimeout = 30 * time.Second
 type options struct {
 	listen              string
 	insecureNoAuth      bool
+	doors               doors
 	tlsCert, tlsKey     string
 	tls                 *tls.Config // nil: none
 	peers               auth.Peers
@@ -112,6 +113,7 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "`URL` to serve at: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; port 0 picks a free one")
 	f.BoolVar(&o.insecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: whoever can connect can run commands")
+	o.doors.define(f)
 	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM `file` with the certificate chain, to serve wss://")
 	f.StringVar(&o.tlsKey, "tls-key", "", "PEM `file` with the private key of --tls-cert")
 	f.StringVar(&o.auth.ClientCAFile, "tls-client-ca", "", "PEM `file` with the authorities whose certificates clients must have")
@@ -208,6 +210,9 @@ func (o *options) complete(f *pflag.FlagSet) error {
 			return invalidValue(choice.flag, choice.value, "expected auto, on or off")
 		}
 	}
+	if err := o.doors.complete(); err != nil {
+		return err
+	}
 	switch sandbox.Mode(o.sandbox) {
 	case sandbox.ModeAuto, sandbox.ModeRequire, sandbox.ModeOff, sandbox.ModeLandlock:
 	default:
@@ -303,7 +308,7 @@ func (o *options) serve(log *slog.Logger) error {
 	defer ownership.Close()
 	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Secrets: o.secrets(authenticator)})
 	defer engine.Close()
-	srv := server.New(&server.Options{
+	options := &server.Options{
 		Log:              log,
 		Version:          buildVersion(),
 		MaxMessageBytes:  o.maxMessageBytes,
@@ -332,7 +337,9 @@ func (o *options) serve(log *slog.Logger) error {
 			Budget:        process.NewBudget(o.retainedTotal),
 			EvictDetached: o.detachedOutput == "evict",
 		},
-	})
+	}
+	o.doors.apply(options)
+	srv := server.New(options)
 
 	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(signals, ending()...)
@@ -415,7 +422,9 @@ func start(srv *server.Server, log *slog.Logger, where listenAddress, o options,
 		go func() { ended <- srv.ServeUnix(listener) }()
 		return nil
 	}
-	listener, err := net.Listen(where.network(), where.address)
+	var config net.ListenConfig
+	config.SetMultipathTCP(false) // a peer's end of one is not always told by the kernel
+	listener, err := config.Listen(context.Background(), where.network(), where.address)
 	if err != nil {
 		err = fmt.Errorf("listen on %s: %w", where.address, errno.Wrap(err))
 		if errors.Is(err, syscall.EADDRINUSE) {

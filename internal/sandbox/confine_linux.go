@@ -86,6 +86,9 @@ func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (c *Confinement, err 
 			break
 		}
 	}
+	if err == nil && c.plan.network && !c.plan.nothing {
+		e.networked.add(c)
+	}
 	return c, err
 }
 
@@ -156,6 +159,7 @@ func (p *plan) inRoot(path string) bool {
 // Release gives back what the confinement has made. Everything that it confines
 // must have ended.
 func (c *Confinement) Release() {
+	c.engine.networked.remove(c)
 	c.engine.state.giveUp(c.targets)
 	c.targets = nil
 }

@@ -62,6 +62,8 @@ type Engine struct {
 	stop  context.CancelFunc
 	state *engineState
 
+	networked networked
+
 	mu     sync.Mutex
 	means  Means
 	reason string    // why there are no means

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -47,6 +48,7 @@ type Launch struct {
 	Files []*os.File
 
 	attributes func(*syscall.SysProcAttr)
+	enter      func(pid int) // called before the launcher begins
 	control    *os.File
 	become     bool
 	ownIDs     bool // the launcher is in a user namespace of its own
@@ -69,7 +71,7 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 	_ = unix.SetNonblock(pair[0], true) // then it is in the poller
 	l.control = os.NewFile(uintptr(pair[0]), "launcher")
 	l.Path, l.Args = "/proc/self/exe", []string{"exec-server", launcher.Argument}
-	l.attributes = func(*syscall.SysProcAttr) {}
+	l.attributes, l.enter = func(*syscall.SysProcAttr) {}, func(int) {}
 	switch {
 	case c.plan.nothing:
 	case c.means == MeansBubblewrap:
@@ -81,7 +83,18 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 		l.ownIDs = c.means == MeansUser
 		l.attributes = func(attr *syscall.SysProcAttr) { c.namespaces(attr) }
 	}
+	if c.plan.network && c.means != MeansBubblewrap { // which makes the namespace later
+		l.enter = c.noteNamespace
+	}
 	return l, nil
+}
+
+// noteNamespace has the engine know the process namespace of the launcher, in which
+// all that is confined stays.
+func (c *Confinement) noteNamespace(pid int) {
+	if namespace, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid"); err == nil {
+		c.engine.networked.set(c, namespace)
+	}
 }
 
 // memoryFile makes a file without a name.
@@ -165,6 +178,7 @@ func (l *Launch) Wait(pid int) (Started, error) {
 
 // begin gives the launcher what it waits for.
 func (l *Launch) begin(pid int) error {
+	l.enter(pid)
 	if l.ownIDs {
 		err := mapIDs(pid)
 		if errors.Is(err, syscall.EPERM) && os.Geteuid() == 0 { // without SETFCAP

@@ -1,0 +1,30 @@
+// Package peer finds out who on this machine is at the other end of a connection.
+//
+// A TCP connection says nothing about the process that made it. On Linux the
+// kernel knows the peer's socket when it is in the same network namespace:
+// [FindTCP] returns its owner, and [Holders.Namespace] the process namespace of a
+// process that holds it. A unix socket carries the identity of the process that
+// connected: [UnixNamespace].
+package peer
+
+import "errors"
+
+// Socket is the peer's end of a TCP connection within this machine.
+type Socket struct {
+	// UID is the owner's, as this program sees users. It means nothing when the
+	// socket is orphaned.
+	UID int
+	// Inode names the socket. It is 0 when no process holds it any more: the kernel
+	// then reports root as the owner, whoever made it.
+	Inode uint64
+}
+
+// Orphaned reports whether the peer has closed its socket, or has exited.
+func (s Socket) Orphaned() bool { return s.Inode == 0 }
+
+// ErrNotFound says that no socket of this network namespace is the other end of a
+// connection: the peer is on another machine, in another network namespace, or gone.
+var ErrNotFound = errors.New("no socket of this machine is at the other end of the connection")
+
+// ErrUnsupported says that this platform does not tell.
+var ErrUnsupported = errors.New("this platform does not tell who connects over TCP")

@@ -1,0 +1,302 @@
+package peer_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/peer"
+)
+
+// TestMain makes the test's program a client of its own, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "connect" {
+		connect(os.Args[2], os.Args[3])
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// connect connects, does what it is told, and ends with its input.
+func connect(address, then string) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	if then == "close" {
+		_ = conn.Close()
+	}
+	fmt.Println("connected")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = conn.Close()
+}
+
+// accepted is the server's end of a connection that a process of a user has made.
+func accepted(t testing.TB, uid int, then string) net.Conn {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	program, err := os.Open("/proc/self/exe") // its directory may be closed to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	cmd := exec.Command("/proc/self/fd/3", "connect", listener.Addr().String(), then)
+	cmd.ExtraFiles = []*os.File{program}
+	if uid != os.Geteuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "connected\n" {
+		t.Fatalf("the client says %q, %v", line, err)
+	}
+	return conn
+}
+
+func find(conn net.Conn) (peer.Socket, error) {
+	return peer.FindTCP(conn.LocalAddr().(*net.TCPAddr).AddrPort(), conn.RemoteAddr().(*net.TCPAddr).AddrPort())
+}
+
+func TestOwner(t *testing.T) {
+	users := []int{os.Geteuid()}
+	if os.Geteuid() == 0 {
+		users = append(users, 61234)
+	}
+	for _, uid := range users {
+		found, err := find(accepted(t, uid, "hold"))
+		if err != nil || found.UID != uid || found.Orphaned() {
+			t.Errorf("user %d: %+v, %v", uid, found, err)
+		}
+	}
+}
+
+// The kernel says root of a socket that nobody holds: it must not be believed.
+func TestOrphan(t *testing.T) {
+	conn := accepted(t, os.Geteuid(), "close")
+	found, err := find(conn)
+	if err != nil || !found.Orphaned() {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// Families are all ways in which two sockets of this machine can be connected.
+func TestFamilies(t *testing.T) {
+	for _, test := range []struct {
+		name, listen, dial string
+		multipath          bool
+	}{
+		{"IPv4", "127.0.0.1:0", "127.0.0.1", false},
+		{"another address of loopback", "127.9.9.9:0", "127.9.9.9", false},
+		{"IPv6", "[::1]:0", "::1", false},
+		{"all addresses, by IPv4", "[::]:0", "127.0.0.1", false},
+		{"all addresses, by IPv6", "[::]:0", "::1", false},
+		{"all addresses, by a mapped one", "[::]:0", "::ffff:127.0.0.1", false},
+		{"multipath", "127.0.0.1:0", "127.0.0.1", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var config net.ListenConfig
+			config.SetMultipathTCP(test.multipath)
+			listener, err := config.Listen(t.Context(), "tcp", test.listen)
+			if err != nil {
+				t.Skip(err)
+			}
+			defer listener.Close()
+			var dialer net.Dialer
+			dialer.SetMultipathTCP(test.multipath)
+			port := listener.Addr().(*net.TCPAddr).Port
+			near, err := dialer.DialContext(context.Background(), "tcp", netip.AddrPortFrom(netip.MustParseAddr(test.dial), uint16(port)).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer near.Close()
+			far, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer far.Close()
+			found, err := find(far)
+			if err != nil || found.UID != os.Geteuid() || found.Inode != inode(t, near) {
+				t.Errorf("%+v, %v; its inode is %d", found, err, inode(t, near))
+			}
+		})
+	}
+}
+
+func inode(t *testing.T, conn net.Conn) uint64 {
+	t.Helper()
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	_ = raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
+
+// A listener on the port of a peer that is gone is not the peer.
+func TestNotFound(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	near := listener.Addr().(*net.TCPAddr).AddrPort()
+	found, err := peer.FindTCP(netip.MustParseAddrPort("127.0.0.1:1"), near)
+	if err != peer.ErrNotFound {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// The process that holds a socket is found among many.
+func TestHolder(t *testing.T) {
+	conn := accepted(t, os.Geteuid(), "hold")
+	found, err := find(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var holders peer.Holders
+	for range 2 { // the second time it is known
+		if namespace, ok := holders.Namespace(found.Inode); !ok || namespace != peer.OwnNamespace() {
+			t.Errorf("%q, %v; this is %q", namespace, ok, peer.OwnNamespace())
+		}
+	}
+	if namespace, ok := holders.Namespace(1); ok {
+		t.Errorf("somebody in %q holds what does not exist", namespace)
+	}
+}
+
+// Who has connected to a unix socket is known.
+func TestUnixNamespace(t *testing.T) {
+	listener, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	near, err := net.Dial("unix", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	far, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if namespace, err := peer.UnixNamespace(far); err != nil || namespace != peer.OwnNamespace() {
+		t.Errorf("%q, %v; this is %q", namespace, err, peer.OwnNamespace())
+	}
+	if !strings.HasPrefix(peer.OwnNamespace(), "pid:[") {
+		t.Errorf("the own namespace is %q", peer.OwnNamespace())
+	}
+}
+
+// BenchmarkPeer is what a connection costs among 500 processes: to ask for its
+// owner, to find a process that is known or young, and to find none.
+func BenchmarkPeer(b *testing.B) {
+	near, far := pair(b)
+	defer near.Close()
+	defer far.Close()
+	for range 500 {
+		cmd := exec.Command("sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+	}
+	b.Run("owner", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := find(far); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	found, err := find(far)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("known", func(b *testing.B) {
+		conn := accepted(b, os.Geteuid(), "hold")
+		found, err := find(conn)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var holders peer.Holders
+		for b.Loop() {
+			if _, ok := holders.Namespace(found.Inode); !ok {
+				b.Fatal("not found")
+			}
+		}
+	})
+	b.Run("young", func(b *testing.B) {
+		conn := accepted(b, os.Geteuid(), "hold")
+		found, err := find(conn)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			if _, ok := new(peer.Holders).Namespace(found.Inode); !ok {
+				b.Fatal("not found")
+			}
+		}
+	})
+	b.Run("nobody", func(b *testing.B) {
+		for b.Loop() {
+			new(peer.Holders).Namespace(found.Inode + 100000)
+		}
+	})
+}
+
+func pair(t testing.TB) (near, far net.Conn) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if near, err = net.DialTimeout("tcp", listener.Addr().String(), 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = listener.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return near, far
+}

@@ -1,0 +1,33 @@
+package peer
+
+import (
+	"net"
+	"testing"
+)
+
+// Both ways to find a socket find the same.
+func TestWaysAgree(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer listener.Close()
+		near, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer near.Close()
+		asked, err := askKernel(addrPort(near.RemoteAddr()), addrPort(near.LocalAddr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := readTable(addrPort(near.RemoteAddr()), addrPort(near.LocalAddr()))
+		if err != nil || read != asked {
+			t.Errorf("the table says %+v, %v, and the kernel %+v", read, err, asked)
+		}
+		if _, err := readTable(addrPort(near.RemoteAddr()), addrPort(near.RemoteAddr())); err != ErrNotFound {
+			t.Errorf("what does not exist: %v", err)
+		}
+	}
+}

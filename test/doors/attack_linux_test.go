@@ -1,0 +1,165 @@
+package doors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// attack is this program as a client that should not get in. Its arguments are how
+// it comes, where to, the token or "", and a file to make if it gets in.
+func attack(args []string) {
+	way, network, address, token, file := args[0], "tcp", args[1], args[2], args[3]
+	if strings.HasPrefix(address, "/") {
+		network = "unix"
+	}
+	connect := func() net.Conn {
+		var dialer net.Dialer
+		dialer.SetMultipathTCP(way == "multipath")
+		conn, err := dialer.Dial(network, address)
+		if err != nil {
+			fmt.Println("no connection:", err)
+			os.Exit(0)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		return conn
+	}
+	request := upgrade(address, token)
+	switch way {
+	case "plain", "multipath":
+		conn := connect()
+		_, _ = io.WriteString(conn, request+work(file))
+		report(conn, file)
+	case "lines":
+		conn := connect()
+		_, _ = io.WriteString(conn, strings.Join(messages(file), "\n")+"\n")
+		text, _ := io.ReadAll(conn)
+		fmt.Printf("%.300s\n", text)
+	case "daemon": // whose parent is gone
+		again(args, nil)
+		conn := connect()
+		_, _ = io.WriteString(conn, request+work(file))
+		report(conn, file)
+	case "leave": // nobody holds the socket when the server looks
+		conn := connect()
+		_, _ = io.WriteString(conn, request+work(file))
+		_ = conn.Close()
+		fmt.Println("left")
+	case "flight": // the socket is on its way between two processes when the server looks
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		conn := connect()
+		socket, _ := conn.(*net.TCPConn).File()
+		_ = conn.Close()
+		_ = unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(int(socket.Fd())), nil, 0)
+		// What is written goes out although the descriptor is closed at once.
+		_, _ = socket.WriteString(request + work(file))
+		_ = socket.Close()
+		time.Sleep(300 * time.Millisecond)
+		oob := make([]byte, 64)
+		_, n, _, _, err := unix.Recvmsg(pair[1], make([]byte, 1), oob, 0)
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		rights, _ := unix.ParseSocketControlMessage(oob[:n])
+		fds, _ := unix.ParseUnixRights(&rights[0])
+		back, _ := net.FileConn(os.NewFile(uintptr(fds[0]), "socket"))
+		_ = back.SetDeadline(time.Now().Add(patience))
+		report(back, file)
+	case "pass": // another process has inherited the socket
+		again(args, func() *os.File {
+			conn := connect()
+			defer conn.Close()
+			socket, _ := conn.(*net.TCPConn).File()
+			return socket
+		})
+		conn, err := net.FileConn(os.NewFile(4, "socket"))
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(conn, request+work(file))
+		report(conn, file)
+	}
+}
+
+// again returns in a grandchild, whose parent has gone, in a session of its own; it
+// has what pass returns as descriptor 4. The first process waits for it.
+func again(args []string, pass func() *os.File) {
+	generation := len(args) - 4
+	if generation == 2 {
+		return
+	}
+	files := []*os.File{os.NewFile(3, "pipe"), os.NewFile(4, "socket")}
+	var pipe *os.File
+	if generation == 0 {
+		pipe, files[0], _ = os.Pipe()
+		files[1] = files[0]
+		if pass != nil {
+			files[1] = pass()
+		}
+	}
+	cmd := exec.Command("/proc/self/exe", append(append([]string{"attack"}, args...), "again")...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = os.Stdout, os.Stderr, files
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		fmt.Println(err)
+	}
+	for _, file := range files {
+		_ = file.Close()
+	}
+	if pipe != nil {
+		_, _ = io.Copy(io.Discard, pipe) // which ends when all the others have
+	}
+	os.Exit(0)
+}
+
+// report prints the answer. Who has got in stays until its command has run: to
+// leave earlier would take back what the server has not read.
+func report(conn net.Conn, file string) {
+	status, body := answer(conn)
+	fmt.Println(status, body)
+	for i := 0; status == 101 && i < 1000; i++ {
+		if _, err := os.Stat(file); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// messages are a handshake and the start of a command that makes a file.
+func messages(file string) []string {
+	return []string{
+		`{"id":1,"method":"initialize","params":{"clientName":"attacker"}}`,
+		`{"method":"initialized"}`,
+		fmt.Sprintf(`{"id":2,"method":"process/start","params":{"processId":"p","argv":["/bin/touch",%q],"cwd":"file:///","env":{},"tty":false}}`, file),
+	}
+}
+
+// work are messages as the frames of a client, which need not wait for anything.
+func work(file string) string {
+	var b []byte
+	for _, message := range messages(file) {
+		b = append(b, 0x81)
+		if len(message) < 126 {
+			b = append(b, 0x80|byte(len(message)))
+		} else {
+			b = binary.BigEndian.AppendUint16(append(b, 0x80|126), uint16(len(message)))
+		}
+		b = append(append(b, 0, 0, 0, 0), message...)
+	}
+	return string(b)
+}

@@ -1,0 +1,3 @@
+// Package doors attacks the listeners of the server: as another user, as a
+// confined command, as a web page, and as a crowd.
+package doors

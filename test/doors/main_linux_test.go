@@ -1,0 +1,218 @@
+package doors
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"execserver/internal/testkit"
+)
+
+// patience is how long a test waits for what should happen at once.
+const patience = 20 * time.Second
+
+// programs are where every user can execute them: the server, and this program.
+var programs string
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "attack" {
+		attack(os.Args[2:])
+		return
+	}
+	testkit.DefaultSignals()
+	var err error
+	if programs, err = makePrograms(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs)
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func makePrograms() (dir string, err error) {
+	if dir, err = os.MkdirTemp("/tmp", "doors-"); err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return dir, err
+	}
+	build := exec.Command("go", "build", "-o", dir+"/exec-server", "execserver/cmd/exec-server")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("build the server: %w: %s", err, text)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return dir, err
+	}
+	content, err := os.ReadFile(self)
+	if err != nil {
+		return dir, err
+	}
+	return dir, os.WriteFile(dir+"/attacker", content, 0o755)
+}
+
+// users are those that a server is tested as; only root can be others.
+func users() map[string]int {
+	if os.Geteuid() == 0 {
+		return map[string]int{"root": 0, "ordinary": ordinary}
+	}
+	return map[string]int{"self": os.Geteuid()}
+}
+
+// Users that nobody is.
+const (
+	ordinary = 61234
+	another  = 61235
+)
+
+// as makes a command one of a user.
+func as(uid int, cmd *exec.Cmd) *exec.Cmd {
+	cmd.Dir = "/"
+	if uid != os.Geteuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	return cmd
+}
+
+// daemon is a running server.
+type daemon struct {
+	url, address string
+	pid          int
+	log          *testkit.Buffer
+}
+
+// serve starts a server of a user, which is killed in the end.
+func serve(t testing.TB, uid int, args ...string) *daemon {
+	t.Helper()
+	d := &daemon{log: new(testkit.Buffer)}
+	cmd := as(uid, exec.Command(programs+"/exec-server", args...))
+	home := folder(t, uid)
+	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home, "XDG_RUNTIME_DIR="+home)
+	cmd.Stderr = d.log
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d.pid = cmd.Process.Pid
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = cmd.Wait()
+		}()
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the server does not say where it listens: %v; %s", err, d.log)
+	}
+	d.url = strings.TrimSpace(line)
+	_, d.address, _ = strings.Cut(d.url, "://")
+	return d
+}
+
+// folder makes a directory of a user, outside of /tmp, which sandboxes may write.
+func folder(t testing.TB, uid int) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "doors-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chown(dir, uid, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// secret writes a token that a server of a user can read, and nobody else.
+func secret(t testing.TB, uid int) (file, token string) {
+	t.Helper()
+	file, token = filepath.Join(folder(t, uid), "token"), "an unguessable token of these tests"
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(file, uid, -1); err != nil {
+		t.Fatal(err)
+	}
+	return file, token
+}
+
+// upgrade is the request for a WebSocket; more are further lines.
+func upgrade(host, token string, more ...string) string {
+	lines := append([]string{
+		"GET / HTTP/1.1", "Host: " + host, "Connection: Upgrade", "Upgrade: websocket",
+		"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+	}, more...)
+	if token != "" {
+		lines = append(lines, "Authorization: Bearer "+token)
+	}
+	return strings.Join(lines, "\r\n") + "\r\n\r\n"
+}
+
+// answer is the status of an answer, and its body unless it is an upgrade; 0 is
+// the end of the connection without one.
+func answer(conn net.Conn) (status int, body string) {
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	if r.StatusCode == http.StatusSwitchingProtocols {
+		return r.StatusCode, ""
+	}
+	text, _ := io.ReadAll(r.Body)
+	return r.StatusCode, string(text)
+}
+
+// knock sends bytes to a server and returns its answer.
+func knock(address, text string) (status int, body string) {
+	conn, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, text); err != nil {
+		return 0, err.Error()
+	}
+	return answer(conn)
+}
+
+// attackAs runs an attack as a user.
+func attackAs(t testing.TB, uid int, args ...string) string {
+	t.Helper()
+	text, err := as(uid, exec.Command(programs+"/attacker", append([]string{"attack"}, args...)...)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return strings.TrimSpace(string(text))
+}

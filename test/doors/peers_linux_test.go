@@ -1,0 +1,265 @@
+package doors
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"execserver/internal/testclient"
+	"execserver/internal/testkit"
+	"execserver/protocol"
+)
+
+type object = map[string]any
+
+// TestOtherUsers lets in over loopback who the server belongs to, and root.
+func TestOtherUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be other users")
+	}
+	for _, test := range []struct {
+		server, client int
+		flags          []string
+		want           string
+	}{
+		{0, 0, nil, "101"},
+		{0, ordinary, nil, "403 without authentication this server serves its own user, 0, and not user 61234; " +
+			"use a token (--ws-auth), or let all users of this machine in (--loopback-peers=any)"},
+		{ordinary, ordinary, nil, "101"},
+		{ordinary, 0, nil, "101"},
+		{ordinary, another, nil, "403 without authentication this server serves its own user, 61234, and not user 61235; " +
+			"use a token (--ws-auth), or let all users of this machine in (--loopback-peers=any)"},
+		{0, ordinary, []string{"--loopback-peers=any"}, "101"},
+		{ordinary, another, []string{"--loopback-peers=any"}, "101"},
+	} {
+		for _, loopback := range []string{"127.0.0.1:0", "[::1]:0", "127.8.8.8:0"} {
+			for _, way := range []string{"plain", "pass", "multipath"} {
+				t.Run(fmt.Sprint(test.server, " ", test.client, test.flags, loopback, way), func(t *testing.T) {
+					d := serve(t, test.server, append(test.flags, "--listen", "ws://"+loopback)...)
+					file := filepath.Join(folder(t, test.server), "file")
+					if got := attackAs(t, test.client, way, d.address, "", file); got != test.want {
+						t.Errorf("got %q, want %q; %s", got, test.want, d.log)
+					}
+					expectFile(t, file, test.want == "101")
+				})
+			}
+		}
+	}
+}
+
+// Who sends everything and leaves is nobody: the kernel calls such a socket root's.
+func TestWhoLeaves(t *testing.T) {
+	for name, uid := range users() {
+		t.Run(name, func(t *testing.T) {
+			d := serve(t, uid, "--listen", "ws://127.0.0.1:0")
+			file := filepath.Join(folder(t, uid), "file")
+			for range 20 {
+				client := uid
+				if os.Geteuid() == 0 {
+					client = another
+				}
+				attackAs(t, client, "leave", d.address, "", file)
+			}
+			settle(t, d)
+			expectFile(t, file, false)
+		})
+	}
+}
+
+// expectFile looks whether what an attack does was done.
+func expectFile(t *testing.T, file string, want bool) {
+	t.Helper()
+	there := func() error {
+		_, err := os.Stat(file)
+		return err
+	}
+	if want {
+		testkit.WaitFor(t, patience, there)
+	} else if there() == nil {
+		t.Error("the attacker has run a command")
+	}
+}
+
+// settle waits until a server has served what came before.
+func settle(t *testing.T, d *daemon) {
+	t.Helper()
+	settleIn(t, open(t, d))
+}
+
+// open connects as who the server is for.
+func open(t *testing.T, d *daemon) *testclient.Session {
+	t.Helper()
+	session := &testclient.Session{URL: d.url, Patience: patience}
+	if err := testclient.Open(t.Context(), session); err != nil {
+		t.Fatalf("%v; %s", err, d.log)
+	}
+	t.Cleanup(session.Close)
+	return session
+}
+
+// networkSandbox is a policy that lets everything be read, and has a network.
+func networkSandbox(writable string) json.RawMessage {
+	special := func(access, kind string) object {
+		return object{"access": access, "path": object{"type": "special", "value": object{"kind": kind}}}
+	}
+	entries := []object{special("read", "root")}
+	if writable != "" {
+		entries = append(entries, object{"access": "write", "path": object{"type": "path", "path": "file://" + writable}})
+	}
+	text, _ := json.Marshal(object{
+		"permissions": object{"type": "managed", "network": "enabled", "file_system": object{"type": "restricted", "entries": entries}},
+		"cwd":         "file:///", "workspaceRoots": []string{}, "windowsSandboxLevel": "disabled",
+	})
+	return text
+}
+
+// run runs a command and returns its output, and its exit code at the end.
+func run(t *testing.T, session *testclient.Session, id string, argv []string, sandbox json.RawMessage) string {
+	t.Helper()
+	output, err := start(t, session, id, argv, sandbox)
+	if err != nil {
+		return err.Error()
+	}
+	return output()
+}
+
+func start(t *testing.T, session *testclient.Session, id string, argv []string, sandbox json.RawMessage) (output func() string, err error) {
+	t.Helper()
+	var text strings.Builder
+	p := &testclient.Process{ID: id, Take: func(_ string, data []byte) { text.Write(data) }}
+	params := protocol.Start{ProcessID: id, Argv: argv, Cwd: protocol.URIPath("/"), Env: map[string]string{"PATH": os.Getenv("PATH")}, Sandbox: sandbox}
+	if err := session.Start(t.Context(), p, params); err != nil {
+		return nil, err
+	}
+	return func() string {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		defer cancel()
+		code, err := p.Wait(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		return text.String() + fmt.Sprint(code)
+	}, nil
+}
+
+// TestConfinedPeer attacks the server from a sandbox that has a network, with the
+// token, in every way in which a process can hide.
+func TestConfinedPeer(t *testing.T) {
+	for name, uid := range users() {
+		for _, means := range []string{"127.0.0.1", "0.0.0.0", "[::]"} {
+			t.Run(name+"/"+means, func(t *testing.T) {
+				tokenFile, token := secret(t, uid)
+				d := serve(t, uid, "--listen", "ws://"+means+":0", "--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--ws-allow-query-token")
+				_, port, _ := net.SplitHostPort(d.address)
+				d.url = "ws://127.0.0.1:" + port + "/?token=" + strings.ReplaceAll(token, " ", "+")
+				session := open(t, d)
+				file := filepath.Join(folder(t, uid), "file")
+				for _, target := range targets(means) {
+					for _, way := range []string{"plain", "daemon", "pass", "multipath", "flight", "leave"} {
+						argv := []string{programs + "/attacker", "attack", way, net.JoinHostPort(target, port), token, file}
+						got := run(t, session, way+target, argv, networkSandbox(""))
+						if strings.Contains(got, "cannot be enforced") {
+							t.Skip(got)
+						}
+						refused := strings.HasPrefix(got, "403 "+confinedText) || strings.HasPrefix(got, "403 "+unknownText)
+						switch {
+						case way == "leave" && strings.HasPrefix(got, "left"):
+						case way == "flight" && strings.HasPrefix(got, "403 nobody holds"):
+						case !refused:
+							t.Errorf("%s to %s: got %q", way, target, got)
+						}
+						expectFile(t, file, false)
+					}
+				}
+				settleIn(t, session)
+				expectFile(t, file, false)
+				// Others get in while a sandbox with a network is in use.
+				wait, err := start(t, session, "in use", []string{"/bin/sleep", "1"}, networkSandbox(""))
+				if err != nil {
+					t.Fatal(err)
+				}
+				open(t, d)
+				if got := wait(); got != "0" {
+					t.Errorf("the command ends with %s", got)
+				}
+			})
+		}
+	}
+}
+
+const (
+	confinedText = "this connection comes from a command that this server has confined"
+	unknownText  = "it cannot be found out whether this connection comes from a command that this server has confined"
+)
+
+// targets are addresses of this machine at which a listener can be reached.
+func targets(listen string) []string {
+	if listen == "127.0.0.1" {
+		return []string{"127.0.0.1"}
+	}
+	targets := []string{"127.0.0.1", "127.7.7.7"}
+	if listen == "[::]" {
+		targets = append(targets, "::1")
+	}
+	addresses, _ := net.InterfaceAddrs()
+	for _, address := range addresses {
+		if n, ok := address.(*net.IPNet); ok && !n.IP.IsLoopback() && n.IP.To4() != nil {
+			return append(targets, n.IP.String())
+		}
+	}
+	return targets
+}
+
+// TestConfinedUnixPeer attacks a server on a unix socket, which is hidden in a
+// sandbox under its name, but not under another one.
+func TestConfinedUnixPeer(t *testing.T) {
+	for name, uid := range users() {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, uid)
+			d := serve(t, uid, "--listen", "unix://"+dir+"/socket")
+			if err := os.Link(dir+"/socket", dir+"/other"); err != nil {
+				t.Skip(err)
+			}
+			conn, err := net.Dial("unix", dir+"/socket")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			file := filepath.Join(dir, "file")
+			params, _ := json.Marshal(object{
+				"processId": "p", "argv": []string{programs + "/attacker", "attack", "lines", dir + "/other", "", file},
+				"cwd": "file:///", "env": object{}, "tty": false, "sandbox": networkSandbox(""),
+			})
+			fmt.Fprintf(conn, "%s\n%s\n", strings.Join(messages("")[:2], "\n"), `{"id":3,"method":"process/start","params":`+string(params)+`}`)
+			text := new(strings.Builder)
+			lines := bufio.NewScanner(conn)
+			for lines.Scan() && !strings.Contains(lines.Text(), `"process/closed"`) {
+				text.WriteString(lines.Text() + "\n")
+				if strings.Contains(lines.Text(), "cannot be enforced") {
+					t.Skip(lines.Text())
+				}
+			}
+			expectFile(t, file, false)
+			if log := d.log.String(); !strings.Contains(log, confinedText) && !strings.Contains(text.String(), base64.StdEncoding.EncodeToString([]byte("no conne"))[:10]) {
+				t.Errorf("%s\n%s", log, text)
+			}
+		})
+	}
+}
+
+// settleIn waits until the server has served what came before.
+func settleIn(t *testing.T, session *testclient.Session) {
+	t.Helper()
+	if got := run(t, session, "settle", []string{"/bin/sleep", "0.2"}, nil); got != "0" {
+		t.Errorf("the command ends with %s", got)
+	}
+}
