@@ -66,7 +66,7 @@ func (t *Tree) ReadFile(ctx context.Context, path string, limit int64) ([]byte, 
 		return nil, err
 	}
 	defer file.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || InProc(f) {
 		return nil, refuseNotFile(path, Follow)
 	}
 	return file.readAll(ctx)

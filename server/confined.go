@@ -84,7 +84,9 @@ func confinement(method string, raw json.RawMessage) (*protocol.Sandbox, error) 
 	switch {
 	case err != nil:
 		return nil, err
-	case policy.Files.FullWrite(), spelling[method], looking[method] && policy.Files.FullRead():
+	case policy.Files.FullWrite(), spelling[method]:
+		return nil, nil
+	case looking[method] && method != protocol.MethodReadFile && policy.Files.FullRead():
 		return nil, nil
 	}
 	policy.Network = false
@@ -106,15 +108,11 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 			r.Fail(err)
 			return
 		}
-		if p.Mode == protocol.OpenRead && policy.Files.FullRead() {
-			c.openWith(r, p, paths[0], filesystem.OpenFile)
-			return
-		}
 		c.openWith(r, p, paths[0], func(ctx context.Context, path string, mode filesystem.HandleMode) (*os.File, error) {
 			if mode == filesystem.HandleReplace {
 				return c.openConfined(ctx, policy, path, openReplace)
 			}
-			return c.openConfined(ctx, policy, path, openRead)
+			return c.openToRead(ctx, policy, path, openRead)
 		})
 	case r.Method == protocol.MethodReadFile:
 		p, err := protocol.DecodeFile(r.Params)
@@ -127,7 +125,7 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 			mode = openRead
 		}
 		c.readOpened(r, func(ctx context.Context) (*filesystem.File, error) {
-			f, err := c.openConfined(ctx, policy, paths[0], mode)
+			f, err := c.openToRead(ctx, policy, paths[0], mode)
 			if err != nil {
 				return nil, err
 			}
@@ -156,6 +154,25 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 			})
 		})
 	}
+}
+
+// openToRead opens a file: in a sandbox, unless the policy lets everything be
+// read. Even then what is in /proc would be this server's own, such as its memory
+// and its environment.
+func (c *connection) openToRead(ctx context.Context, policy *protocol.Sandbox, path, mode string) (*os.File, error) {
+	if !policy.Files.FullRead() {
+		return c.openConfined(ctx, policy, path, mode)
+	}
+	open := func() (*os.File, error) { return filesystem.OpenFile(ctx, path, filesystem.HandleRead) }
+	if mode == openReadNoFollow {
+		open = func() (*os.File, error) { return filesystem.OpenNoFollow(path) }
+	}
+	f, err := open()
+	if err != nil || !filesystem.InProc(f) {
+		return f, err
+	}
+	_ = f.Close()
+	return c.openConfined(ctx, policy, path, mode)
 }
 
 // discoverConfined looks at a capability root in the sandbox that it asks for;

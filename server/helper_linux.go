@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -47,9 +48,11 @@ const maxOpenedBytes = 64 << 10
 func init() {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == helperArgument:
+		closeMemory()
 		serveInside()
 		syscall.Exit(0)
 	case len(os.Args) == 4 && os.Args[1] == openArgument:
+		closeMemory()
 		openInside(os.Args[2], os.Args[3])
 		syscall.Exit(0)
 	}
@@ -61,6 +64,13 @@ func serveInside() {
 	// The stream ends after the answer; how is of no interest.
 	_ = s.ServeOnly(transport.NewLines("sandbox", os.Stdin, os.Stdin, os.Stdin.Close, 1<<30))
 	_ = s.FinishWrites(context.Background()) // the server outside kills what takes too long
+}
+
+// closeMemory keeps the memory of this helper from whoever it opens files for.
+func closeMemory() {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		syscall.Exit(1)
+	}
 }
 
 // openInside opens a file for the server outside. What goes back is the
@@ -75,6 +85,9 @@ func openInside(path, mode string) {
 		file, err = filesystem.OpenNoFollow(path)
 	default:
 		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleRead)
+	}
+	if err == nil && filesystem.IsOwnProcess(file) {
+		err = &fs.PathError{Op: "open", Path: path, Err: unix.EACCES}
 	}
 	message, rights := []byte("{}"), []byte(nil)
 	if err == nil {
