@@ -14,8 +14,8 @@ type Peer interface {
 	Principal() string
 	// Wake says that the outbox has something new. It must not block.
 	Wake()
-	// WantAck says that a process waits until what it has sent is
-	// acknowledged. It must not block.
+	// WantAck says that what was sent is to be acknowledged soon: a process waits
+	// for that, or has closed. It must not block.
 	WantAck()
 	// Probe asks for a sign of life and reports whether one came in time.
 	Probe() bool
@@ -120,9 +120,11 @@ func (o *Outbox) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
 		s.mu.Unlock()
 		frame = appendEvent(frame, v.entry.id, event)
 		log.Return(event)
-		if event.Waiting {
+		if event.Waiting || event.Kind == process.Closed {
 			// Asking when the wait began may have been too early: what was
-			// acknowledged then need not be of this process.
+			// acknowledged then need not be of this process. That a process has
+			// closed is asked for so that a session whose client has vanished is
+			// known to hold nothing that the client has not seen.
 			o.peer.WantAck()
 		}
 		s.mu.Lock()
