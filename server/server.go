@@ -119,6 +119,9 @@ func New(opts *Options) *Server {
 	if opts != nil {
 		s.opts = *opts
 	}
+	if s.opts.Sandbox != nil {
+		sandbox.ReserveThreads()
+	}
 	if s.opts.Log == nil {
 		s.opts.Log = slog.New(slog.DiscardHandler)
 	}

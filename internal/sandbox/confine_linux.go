@@ -184,6 +184,7 @@ func (c *Confinement) spec(command Command) *launcher.Spec {
 		}
 		s.LandlockRead = append(s.LandlockRead, "/proc/self")
 	default:
+		s.Processes = c.processes()
 		s.Base, s.Mounts, s.Links = p.base, slices.Concat(p.mounts, p.kernel), p.links
 		s.Check = c.means == MeansBubblewrap
 	}

@@ -49,3 +49,6 @@ func (e *Engine) confine(*protocol.Sandbox, Context) (*Confinement, error) {
 	_, reason := e.Means()
 	return nil, &UnavailableError{reason}
 }
+
+// ReserveThreads does nothing: there are no confined commands here.
+func ReserveThreads() {}

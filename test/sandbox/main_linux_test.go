@@ -33,6 +33,11 @@ func TestMain(m *testing.M) {
 		case "contained":
 			fmt.Fprintln(os.Stderr, becomeContained(os.Args[2], os.Args[3], os.Args[4:]))
 			os.Exit(1)
+		case "limited":
+			fmt.Fprintln(os.Stderr, becomeLimited(os.Args[2], os.Args[3], os.Args[4], os.Args[5:]))
+			os.Exit(1)
+		case "bomb":
+			bomb()
 		case "namespaces":
 			if err := inNamespaces(os.Args[2]); err != nil {
 				fmt.Fprintln(os.Stderr, err)

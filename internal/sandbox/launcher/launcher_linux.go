@@ -140,6 +140,12 @@ func (s *Spec) giveUpRights() *failure {
 			return &failure{"drop capabilities", err}
 		}
 	}
+	if s.Processes > 0 {
+		limit := unix.Rlimit{Cur: s.Processes, Max: s.Processes}
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
+			return &failure{"limit the number of processes", err}
+		}
+	}
 	if !s.Become {
 		// As process 1 of its namespace, this one was started from outside: its
 		// own program and directories must not be a way there.

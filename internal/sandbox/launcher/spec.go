@@ -79,6 +79,8 @@ type Spec struct {
 	Session  bool // the command leads a session of its own
 	Terminal bool // whose terminal is its standard input
 
+	Processes uint64 // limit of those of the user inside; 0: none
+
 	Program string
 	Argv    []string
 	Env     []string
@@ -105,6 +107,7 @@ func (s *Spec) Append(b []byte) []byte {
 			b = appendText(b, text)
 		}
 	}
+	b = binary.AppendUvarint(b, s.Processes)
 	return appendText(appendText(b, s.Program), s.Dir)
 }
 
@@ -144,6 +147,7 @@ func Parse(b []byte) (*Spec, error) {
 			*list = append(*list, d.text())
 		}
 	}
+	s.Processes = d.number()
 	s.Program, s.Dir = d.text(), d.text()
 	if d.failed || len(d.rest) > 0 || len(s.Argv) == 0 {
 		return nil, errors.New("the description of the command cannot be understood")
