@@ -18,6 +18,7 @@ func landlockABI() int {
 
 // Versions of Landlock that brought something.
 const (
+	abiRefer    = 2
 	abiTruncate = 3
 	abiTCP      = 4
 	abiIoctl    = 5
@@ -37,9 +38,9 @@ const (
 )
 
 // landlock adds what the kernel has of Landlock: no signals to and no abstract
-// sockets of others, and no TCP where the network is restricted. About files it
-// is used only where nothing else confines them: it cannot protect anything in a
-// directory that may be written.
+// sockets of others, and no TCP where the network is restricted. Where nothing
+// else confines files it does, though it cannot protect anything in a directory
+// that may be written; otherwise it adds to the mounts what they do not cover.
 func (s *Spec) landlock() *failure {
 	abi := landlockABI()
 	if s.LandlockOnly && abi < abiTruncate {
@@ -49,8 +50,11 @@ func (s *Spec) landlock() *failure {
 		return nil
 	}
 	attr := unix.LandlockRulesetAttr{}
-	if s.LandlockOnly {
+	switch {
+	case s.LandlockOnly:
 		attr.Handled_access_fs = landlockWrite | landlockRead
+	case s.Base != BaseNone && abi >= abiRefer:
+		attr.Handled_access_fs = landlockOpen
 	}
 	if abi >= abiTCP && s.RestrictNetwork {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
@@ -73,6 +77,11 @@ func (s *Spec) landlock() *failure {
 		return &failure{"make the rules of Landlock", errno}
 	}
 	defer unix.Close(int(rules))
+	if attr.Handled_access_fs == landlockOpen {
+		if err := s.allowOpening(int(rules)); err != nil {
+			return err
+		}
+	}
 	for _, path := range s.LandlockRead {
 		if err := landlockAllow(int(rules), path, landlockRead); err != nil {
 			return &failure{"allow to read " + path, err}
@@ -85,6 +94,42 @@ func (s *Spec) landlock() *failure {
 	}
 	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, rules, 0, 0); errno != 0 {
 		return &failure{"apply the rules of Landlock", errno}
+	}
+	return nil
+}
+
+// landlockOpen is what the mounts leave open: a FIFO can be written although its
+// mount can only be read. What is renamed and linked is up to the mounts; but any
+// rules about files refuse it between directories unless they allow it.
+const landlockOpen = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REFER
+
+// allowOpening allows to open for writing what may be written.
+func (s *Spec) allowOpening(rules int) *failure {
+	paths := []string{"/dev", "/proc"} // which are the sandbox's own
+	if s.Base == BaseWritable {
+		paths = []string{"/"}
+	}
+	for _, m := range s.Mounts {
+		if m.Kind == MountWritable {
+			paths = append(paths, m.Path)
+		}
+	}
+	if err := landlockAllow(rules, "/", unix.LANDLOCK_ACCESS_FS_REFER); err != nil {
+		return &failure{"allow to rename", err}
+	}
+	for _, path := range paths {
+		if err := landlockAllow(rules, path, landlockOpen); err != nil {
+			return &failure{"allow to write " + path, err}
+		}
+	}
+	// The terminal is the machine's, and is found by the names of descriptors alone.
+	for fd := range 3 {
+		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err != nil {
+			continue
+		}
+		if err := landlockAllowAt(rules, fd, unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
+			return &failure{"allow to write to the terminal", err}
+		}
 	}
 	return nil
 }
@@ -105,6 +150,11 @@ func landlockAllow(rules int, path string, access uint64) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		access &= landlockOnFiles
 	}
+	return landlockAllowAt(rules, fd, access)
+}
+
+// landlockAllowAt allows something about what a descriptor leads to.
+func landlockAllowAt(rules, fd int, access uint64) error {
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH,
 		uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
