@@ -33,14 +33,21 @@ const smallAnswerBytes = 64 << 10
 var noSandbox = sandbox.UnavailableError{Reason: "this program has none; run the client without one " +
 	"(danger-full-access) if this machine is one itself"}
 
-// confineStart adds the sandbox of process/start to what is to be started.
-func (s *Server) confineStart(spec *process.Spec, p protocol.Start) error {
+// confineStart adds the sandbox of process/start, or that of the client's credentials,
+// to what is to be started.
+func (s *Server) confineStart(spec *process.Spec, p protocol.Start, by *protocol.Sandbox) error {
 	engine := s.opts.Sandbox
 	required := engine != nil && engine.Mode() == sandbox.ModeRequire
 	var policy *protocol.Sandbox
 	if p.Sandbox != nil {
 		var err error
 		if policy, err = protocol.DecodeSandbox(p.Sandbox, false); err != nil {
+			return err
+		}
+	}
+	if by != nil {
+		var err error
+		if policy, err = forced(by, policy); err != nil {
 			return err
 		}
 	}
@@ -77,20 +84,18 @@ var (
 	listing  = map[string]bool{protocol.MethodReadDirectory: true, protocol.MethodWalk: true}
 )
 
-// confinement decodes the sandbox of a request about files; nil means that it
-// keeps nothing from the method.
-func confinement(method string, raw json.RawMessage) (*protocol.Sandbox, error) {
-	policy, err := protocol.DecodeSandbox(raw, true)
+// confinement is the sandbox that a method about files needs; nil means that the
+// policy keeps nothing from it.
+func confinement(method string, policy *protocol.Sandbox) *protocol.Sandbox {
 	switch {
-	case err != nil:
-		return nil, err
-	case policy.Files.FullWrite(), spelling[method]:
-		return nil, nil
+	case policy == nil, policy.Files.FullWrite(), spelling[method]:
+		return nil
 	case looking[method] && method != protocol.MethodReadFile && policy.Files.FullRead():
-		return nil, nil
+		return nil
 	}
-	policy.Network = false
-	return policy, nil
+	confined := *policy
+	confined.Network = false
+	return &confined
 }
 
 // serveConfined has a helper in a sandbox serve a request about files.
@@ -178,10 +183,7 @@ func (c *connection) openToRead(ctx context.Context, policy *protocol.Sandbox, p
 // discoverConfined looks at a capability root in the sandbox that it asks for;
 // nil means that there is none that matters.
 func (c *connection) discoverConfined(ctx context.Context, root protocol.DiscoverRoot) *protocol.DiscoveredRoot {
-	if root.Sandbox == nil || c.server.opts.inside {
-		return nil
-	}
-	policy, err := confinement(protocol.MethodDiscoverRoots, root.Sandbox)
+	policy, err := c.filePolicy(protocol.MethodDiscoverRoots, root.Sandbox)
 	if policy == nil && err == nil {
 		return nil
 	}

@@ -89,7 +89,17 @@ func (c *connection) Request(r *rpc.Request) {
 			r.Method, c.session.ID, protocol.MethodTakeOver))
 		return
 	}
+	if err := c.mayCall(r.Method); err != nil {
+		c.refused(r, err)
+		return
+	}
 	serve(c, r)
+}
+
+// refused answers a request that the client's credentials do not allow.
+func (c *connection) refused(r *rpc.Request, err error) {
+	c.log.Warn("request refused", "method", r.Method, "reason", err)
+	r.Fail(err)
 }
 
 // Notification implements rpc.Handler.
@@ -139,12 +149,16 @@ func (c *connection) initialize(r *rpc.Request) {
 		r.Fail(err)
 		return
 	}
+	if err := c.mayEnter(p); err != nil {
+		c.refused(r, err)
+		return
+	}
 	c.asks = p.Capabilities
 	var s *session.Session
 	var outbox *session.Outbox
 	switch {
 	case p.ObserveSessionID != nil:
-		s, outbox, err = c.server.sessions.Observe(*p.ObserveSessionID, c)
+		s, outbox, err = c.server.sessions.Observe(*p.ObserveSessionID, c, c.principal.Grant.Observes())
 	case p.ResumeSessionID != nil:
 		s, outbox, err = c.server.sessions.Resume(*p.ResumeSessionID, c)
 	default:
@@ -153,6 +167,9 @@ func (c *connection) initialize(r *rpc.Request) {
 	if err != nil {
 		r.Fail(err)
 		return
+	}
+	if g := c.principal.Grant; g != nil && g.MaxSession > 0 && p.ObserveSessionID == nil && p.ResumeSessionID == nil {
+		c.server.sessions.EndAfter(s, g.MaxSession)
 	}
 	c.phase = phaseGreeted
 	c.observing = p.ObserveSessionID != nil

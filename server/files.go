@@ -42,10 +42,7 @@ func (c *connection) native(r *rpc.Request, sandbox json.RawMessage, paths ...pr
 		}
 		list[i] = path
 	}
-	if sandbox == nil || c.server.opts.inside {
-		return list, true
-	}
-	policy, err := confinement(r.Method, sandbox)
+	policy, err := c.filePolicy(r.Method, sandbox)
 	if err != nil {
 		r.Fail(err)
 		return nil, false

@@ -11,16 +11,18 @@ import (
 
 // start serves process/start.
 func (c *connection) start(r *rpc.Request, p protocol.Start) {
-	spec, err := c.server.spec(p)
+	spec, err := c.server.spec(p, c.principal.Grant.Starts())
 	if err != nil {
 		r.Fail(err)
 		return
 	}
 	r.Queue(p.ProcessID, false, false, func(*rpc.Lane) {
-		var err error
-		if p.StartID == nil {
+		err := c.mayStart(p, &spec)
+		switch {
+		case err != nil:
+		case p.StartID == nil:
 			err = c.session.Start(p.ProcessID, spec)
-		} else {
+		default:
 			err = c.session.StartOnce(p.ProcessID, *p.StartID, spec)
 		}
 		if err != nil {
@@ -28,7 +30,7 @@ func (c *connection) start(r *rpc.Request, p protocol.Start) {
 			return
 		}
 		result := protocol.StartResult{ProcessID: p.ProcessID, SandboxType: protocol.SandboxNone}
-		if p.Sandbox != nil {
+		if p.Sandbox != nil || c.principal.Grant.Starts() != nil {
 			result.SandboxType = protocol.SandboxLinuxSeccomp
 		}
 		r.Reply(result)
@@ -38,7 +40,7 @@ func (c *connection) start(r *rpc.Request, p protocol.Start) {
 
 // spec checks the params of process/start and makes of them what the process
 // package starts.
-func (s *Server) spec(p protocol.Start) (process.Spec, error) {
+func (s *Server) spec(p protocol.Start, sandbox *protocol.Sandbox) (process.Spec, error) {
 	invalid := func(format string, args ...any) (process.Spec, error) {
 		return process.Spec{}, protocol.Errorf(protocol.CodeInvalidParams, format, args...)
 	}
@@ -92,7 +94,7 @@ func (s *Server) spec(p protocol.Start) (process.Spec, error) {
 		spec.Argv = append([]string{program}, p.Argv[1:]...)
 		spec.Arg0 = &p.Argv[0]
 	}
-	return spec, s.confineStart(&spec, p)
+	return spec, s.confineStart(&spec, p, sandbox)
 }
 
 // limits takes the limits from the params of process/start.

@@ -8,10 +8,11 @@ const DefaultMaxObservers = 16
 
 // Observe attaches peer to a session as an observer: it gets all events from now
 // on, at its own pace, and holds nobody up. The error has the code
-// InvalidRequest when there is no such session or it has too many observers.
-func (s *Sessions) Observe(id string, peer Peer) (*Session, *Outbox, error) {
+// InvalidRequest when there is no such session or it has too many observers. others
+// says that the peer may observe those of other principals.
+func (s *Sessions) Observe(id string, peer Peer, others bool) (*Session, *Outbox, error) {
 	session, _ := s.lookup(id)
-	if session == nil || session.Principal != peer.Principal() {
+	if session == nil || !others && session.Principal != peer.Principal() {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
 	}
 	session.mu.Lock()

@@ -19,7 +19,7 @@ import (
 
 func observe(t *testing.T, sessions *session.Sessions, id string, p *peer) *reader {
 	t.Helper()
-	_, out, err := sessions.Observe(id, p)
+	_, out, err := sessions.Observe(id, p, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestTakeOverIsForObservers(t *testing.T) {
 	if observer.peer.left != "the session has ended" {
 		t.Errorf("the observer was told %q", observer.peer.left)
 	}
-	if _, _, err := sessions.Observe(s.ID, newPeer(true)); code(err) != protocol.CodeInvalidRequest {
+	if _, _, err := sessions.Observe(s.ID, newPeer(true), false); code(err) != protocol.CodeInvalidRequest {
 		t.Errorf("observe after the end: %v", err)
 	}
 }

@@ -22,7 +22,7 @@ type Peer interface {
 	// TakenOver ends the connection because another one owns its session now:
 	// one that observed it and took it over, or one that resumed it.
 	TakenOver(sessionID string, byObserver bool)
-	// Left ends the connection of an observer, for the reason given.
+	// Left ends a connection that has lost its session, for the reason given.
 	Left(reason string)
 }
 

@@ -31,6 +31,8 @@ type Session struct {
 	log   *slog.Logger
 	owner *process.Owner // of the processes, and of what they leave running
 
+	life *time.Timer // ends the session; nil: nothing does; guarded by Sessions.mu
+
 	mu        sync.Mutex
 	entries   map[string]*entry
 	closed    []*entry    // of entries, in the order in which they closed

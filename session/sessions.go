@@ -257,6 +257,21 @@ func (s *Sessions) expire(session *Session, d *detachment) {
 	}
 }
 
+// EndAfter ends a session when it has lived for so long, whoever is attached then.
+func (s *Sessions) EndAfter(session *Session, life time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session.life = time.AfterFunc(life, func() {
+		session.mu.Lock()
+		out := session.out
+		session.mu.Unlock()
+		s.End(session, "its longest life is over")
+		if out != nil {
+			out.peer.Left("the session has lived for as long as these credentials allow")
+		}
+	})
+}
+
 // End ends a session: its processes are killed, and its id is unknown from now
 // on.
 func (s *Sessions) End(session *Session, reason string) {
@@ -267,6 +282,9 @@ func (s *Sessions) End(session *Session, reason string) {
 
 func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason string) {
 	s.stopDetachmentLocked(session)
+	if session.life != nil {
+		session.life.Stop()
+	}
 	kill := session.end(cause, reason)
 	if s.byID[session.ID] == session {
 		delete(s.byID, session.ID)

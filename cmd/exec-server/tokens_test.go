@@ -84,20 +84,25 @@ func TestTokensFile(t *testing.T) {
 		"tokens": `
 [[token]]
 name = "ann"
+scope = ["full"]
 sha256 = "` + digestOf("the token of ann") + `"
 [[token]]
 name = "past"
+scope = ["full"]
 sha256 = "` + digestOf("the token of the past") + `"
 expires = 2020-01-01T00:00:00Z
 [[token]]
 name = "short"
+scope = ["full"]
 sha256 = "` + digestOf("short") + `"
 [[token]]
 name = "builders"
+scope = ["full"]
 jwks = "keys.json"
 issuer = "me"
 [[token]]
 name = "scripts"
+scope = ["full"]
 secret = "` + filepath.Join(dir, "secret") + `"
 audience = "scripts"
 `,
@@ -132,7 +137,7 @@ audience = "scripts"
 func TestRevocation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	entry := func(name, more string) string {
-		return fmt.Sprintf("[[token]]\nname = %q\nsha256 = %q\n%s\n", name, digestOf("the token of "+name), more)
+		return fmt.Sprintf("[[token]]\nname = %q\nscope = [\"full\"]\nsha256 = %q\n%s\n", name, digestOf("the token of "+name), more)
 	}
 	replaceFile(t, file, entry("ann", "")+entry("bob", ""))
 	p := newServer(t, "--tokens", file)
@@ -207,8 +212,8 @@ func TestCertificateAndToken(t *testing.T) {
 	ours := testkit.NewAuthority(t, "ours")
 	cert, key := ours.Server()
 	file := filepath.Join(t.TempDir(), "tokens")
-	replaceFile(t, file, fmt.Sprintf("[[token]]\nname = \"ann\"\ncertificate = \"ann\"\n[[token]]\nname = \"bob\"\nsha256 = %q\n"+
-		"[[token]]\nname = \"past\"\ncertificate = \"past\"\nexpires = 2020-01-01T00:00:00Z\n", digestOf("the token of bob")))
+	replaceFile(t, file, fmt.Sprintf("[[token]]\nname = \"ann\"\nscope = [\"full\"]\ncertificate = \"ann\"\n[[token]]\nname = \"bob\"\nscope = [\"full\"]\nsha256 = %q\n"+
+		"[[token]]\nname = \"past\"\nscope = [\"full\"]\ncertificate = \"past\"\nexpires = 2020-01-01T00:00:00Z\n", digestOf("the token of bob")))
 	p := newServer(t, "--listen=wss://127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.File, "--tokens", file)
 	const token = "|Authorization: Bearer the token of bob"
 	for _, row := range []struct {

@@ -291,7 +291,8 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 
 // TestTokensFileErrors covers mistakes in a tokens file, and in the files of keys.
 func TestTokensFileErrors(t *testing.T) {
-	const entry = "[[token]]\nname = \"a\"\nsha256 = \"" + capabilityDigest + "\"\n"
+	const entry = "[[token]]\nname = \"a\"\nsha256 = \"" + capabilityDigest + "\"\nscope = [\"full\"]\n"
+	scoped := func(text string) string { return strings.Replace(entry, "scope = [\"full\"]", text, 1) }
 	rsa := func(bits int) string {
 		n := make([]byte, bits/8)
 		n[0], n[len(n)-1] = 0x80, 1
@@ -308,13 +309,33 @@ func TestTokensFileErrors(t *testing.T) {
 		{"two things to know it by", entry + "secret = \"s\"", "exactly one of"},
 		{"the token itself", "[[token]]\nname = \"a\"\nsha256 = \"hush\"", "sha256 must have 64"},
 		{"twice", entry + entry, "that of another token"},
-		{"the same token under another name", entry + strings.Replace(strings.ToUpper(entry), "[[TOKEN]]\nNAME = \"A\"\nSHA256", "[[token]]\nname = \"b\"\nsha256", 1), "that of another token"},
+		{"the same token under another name", entry + strings.Replace(strings.Replace(entry, `"a"`, `"b"`, 1), capabilityDigest, strings.ToUpper(capabilityDigest), 1), "that of another token"},
 		{"an unknown key", entry + "hush = true", `unknown key "token.hush"`},
 		{"an unknown key beside", "hush = true\n" + entry, `unknown key "hush"`},
 		{"a key in other letters", entry + "Expires = 2030-01-01T00:00:00Z", `unknown key "token.Expires"`},
-		{"expiry as a string", entry + "expires = \"2030\"", "line 4 cannot"},
+		{"expiry as a string", entry + "expires = \"2030\"", "line 5 cannot"},
 		{"an issuer of a token that has none", entry + "issuer = \"me\"", "go with secret and jwks"},
 		{"a certificate without TLS", "[[token]]\nname = \"a\"\ncertificate = \"a\"", "needs --tls-client-ca"},
+		{"no scope", scoped(""), "scope must say"},
+		{"an empty scope", scoped("scope = []"), "scope must say"},
+		{"a scope that is no list", scoped("scope = \"full\""), "incompatible types"},
+		{"an unknown scope", scoped("scope = [\"all\"]"), "unknown scope \"all\""},
+		{"a scope in other letters", scoped("scope = [\"Full\"]"), "unknown scope \"Full\""},
+		{"everything and something", scoped("scope = [\"full\", \"exec\"]"), "full has files and exec in it"},
+		{"files without a root", scoped("scope = [\"files\"]"), "root goes with the scope files"},
+		{"a root without files", scoped("scope = [\"exec\"]\nroot = \"/\""), "root goes with the scope files"},
+		{"a relative root", scoped("scope = [\"files\"]\nroot = \"srv\""), "must be absolute"},
+		{"an unknown access", scoped("scope = [\"files\"]\nroot = \"/srv\"\naccess = \"all\""), "access must be read or write"},
+		{"access without files", scoped("scope = [\"exec\"]\naccess = \"read\""), "access goes with"},
+		{"commands of what may do everything", entry + "commands = [[\"/bin/ls\"]]", "go with the scope exec"},
+		{"a command without a path", scoped("scope = [\"exec\"]\ncommands = [[\"ls\"]]"), "begins with an absolute path"},
+		{"an empty command", scoped("scope = [\"exec\"]\ncommands = [[]]"), "begins with an absolute path"},
+		{"any command by dots", scoped("scope = [\"exec\"]\ncommands = [[\"...\"]]"), "begins with an absolute path"},
+		{"dots in the middle", scoped("scope = [\"exec\"]\ncommands = [[\"/bin/ls\", \"...\", \"a\"]]"), "as its last element"},
+		{"a life that is no time", entry + "max_session = \"8\"", "max_session must be a time"},
+		{"a life of nothing", entry + "max_session = \"0s\"", "max_session must be a time"},
+		{"a relative path of the sandbox", entry + "[token.sandbox]\nwrite = [\".\"]", "must be absolute"},
+		{"an unknown key of the sandbox", entry + "[token.sandbox]\nwrites = [\"/\"]", "unknown key"},
 		{"keys missing", "[[token]]\nname = \"a\"\njwks = \"missing\"", "No such file"},
 		{"keys empty", jwks(``), "no key for EdDSA"},
 		{"a shared secret among the keys", jwks(`{"kty":"oct","k":"aHVzaA"}`), "it is secret"},

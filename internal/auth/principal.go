@@ -12,6 +12,8 @@ type Principal struct {
 	Name string
 	// Expires is when the credentials do; zero: never.
 	Expires time.Time
+	// Grant is what it may do.
+	Grant *Grant
 
 	entry       *entry            // that was good; nil: none
 	key         [sha256.Size]byte // that signed the token; zero: none
@@ -48,6 +50,7 @@ type entry struct {
 	token   tokenCredential // nil: a certificate is enough
 	subject string          // of the certificate
 	expires time.Time       // zero: never
+	grant   *Grant
 	now     func() time.Time
 	said    string // everything about it, but for the content of key files
 }
@@ -76,7 +79,7 @@ func (e *entry) expired() bool { return !e.expires.IsZero() && !e.now().Before(e
 
 // admit gives a principal what the entry says.
 func (e *entry) admit(p *Principal) *Principal {
-	p.entry = e
+	p.entry, p.Grant = e, e.grant
 	p.Expires = earlier(p.Expires, e.expires)
 	switch {
 	case e.name == "":

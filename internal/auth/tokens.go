@@ -31,6 +31,8 @@ type tokenEntry struct {
 	Issuer   string    `toml:"issuer"`   // of signed tokens; "" = any
 	Audience string    `toml:"audience"` // of signed tokens; "" = any
 	Expires  time.Time `toml:"expires"`  // zero: never
+
+	grantEntry
 }
 
 // maxTokens bounds the entries of a file: each is tried with every token.
@@ -53,10 +55,17 @@ func (cfg Config) readTokens(files *trusted.Files) ([]*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokens file %s: %w", path, tomlError(err))
 	}
+	sandboxes, err := sandboxed(text, len(file.Token))
+	if err != nil {
+		return nil, fmt.Errorf("tokens file %s: %w", path, tomlError(err))
+	}
 	entries := make([]*entry, len(file.Token))
 	seen := make(map[string]bool)
 	for i, t := range file.Token {
 		entries[i], err = cfg.entry(files, filepath.Dir(path), t)
+		if err == nil {
+			entries[i].grant, err = t.grant(sandboxes[i])
+		}
 		if err == nil && (seen[t.Name] || t.SHA256 != "" && seen[strings.ToLower(t.SHA256)]) {
 			err = errors.New("its name or its sha256 is that of another token in the file")
 		}
@@ -66,6 +75,21 @@ func (cfg Config) readTokens(files *trusted.Files) ([]*entry, error) {
 		seen[t.Name], seen[strings.ToLower(t.SHA256)] = true, true
 	}
 	return entries, nil
+}
+
+// sandboxed reports which of the tokens have a sandbox, an empty one included.
+func sandboxed(text []byte, n int) ([]bool, error) {
+	var file struct {
+		Token []struct {
+			Sandbox map[string]any `toml:"sandbox"`
+		} `toml:"token"`
+	}
+	_, err := toml.Decode(string(text), &file)
+	have := make([]bool, n)
+	for i, t := range file.Token {
+		have[i] = t.Sandbox != nil
+	}
+	return have, err
 }
 
 // checkKeys refuses keys that mean nothing. The library takes those of a known name in

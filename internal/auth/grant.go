@@ -1,0 +1,183 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"execserver/protocol"
+)
+
+// Scope is what somebody may do, in bits.
+type Scope uint
+
+// The values of Scope.
+const (
+	Observe    Scope = 1 << iota // watch the sessions of others
+	ReadFiles                    // below Grant.Root
+	WriteFiles                   // the same
+	Exec                         // start processes, and all about them
+	Full                         // everything
+
+	// Enter is for what everybody may do who has come in.
+	Enter = Observe | ReadFiles | WriteFiles | Exec | Full
+)
+
+// Grant says what a principal may do. A nil *Grant is everything.
+type Grant struct {
+	Scopes     Scope
+	Root       string            // of ReadFiles and WriteFiles
+	Commands   [][]string        // of Exec; nil: any
+	Directory  string            // of Exec: where processes start; "": anywhere
+	MaxSession time.Duration     // the longest life of a session; 0: any
+	Sandbox    *protocol.Sandbox // of everything that is started, and with Full of requests about files; nil: none
+}
+
+// Allows reports whether one of the scopes is granted.
+func (g *Grant) Allows(any Scope) bool { return g == nil || g.Scopes&(any|Full) != 0 }
+
+// Observes reports whether sessions of others may be observed.
+func (g *Grant) Observes() bool { return g != nil && g.Scopes&Observe != 0 }
+
+// Starts returns the sandbox of everything that is started; nil: none.
+func (g *Grant) Starts() *protocol.Sandbox {
+	if g == nil {
+		return nil
+	}
+	return g.Sandbox
+}
+
+// Files returns the sandbox of requests about files; nil: none.
+func (g *Grant) Files() *protocol.Sandbox {
+	switch {
+	case g == nil:
+		return nil
+	case g.Scopes&Full != 0:
+		return g.Sandbox
+	}
+	entry := protocol.FileEntry{Access: protocol.AccessRead, Path: protocol.URIPath(g.Root)}
+	if g.Scopes&WriteFiles != 0 {
+		entry.Access = protocol.AccessWrite
+	}
+	return &protocol.Sandbox{Files: &protocol.FilePolicy{Entries: []protocol.FileEntry{entry}}}
+}
+
+// anyArguments as the last element of a command stands for any more of them.
+const anyArguments = "..."
+
+// Command reports whether a command line is one of those that may be started.
+func (g *Grant) Command(argv []string) bool {
+	if g == nil || g.Commands == nil {
+		return true
+	}
+	return slices.ContainsFunc(g.Commands, func(allowed []string) bool {
+		if n := len(allowed) - 1; allowed[n] == anyArguments {
+			return len(argv) >= n && slices.Equal(argv[:n], allowed[:n])
+		}
+		return slices.Equal(argv, allowed)
+	})
+}
+
+// grantEntry is what a [[token]] says about what it allows.
+type grantEntry struct {
+	Scope      []string     `toml:"scope"`
+	Root       string       `toml:"root"`
+	Access     string       `toml:"access"`
+	Commands   [][]string   `toml:"commands"`
+	Directory  string       `toml:"directory"`
+	MaxSession string       `toml:"max_session"`
+	Sandbox    sandboxEntry `toml:"sandbox"`
+}
+
+// sandboxEntry is a sandbox in the words of exec-server sandbox.
+type sandboxEntry struct {
+	Read    []string `toml:"read"`
+	Write   []string `toml:"write"`
+	Deny    []string `toml:"deny"`
+	Network bool     `toml:"network"`
+}
+
+// grant makes a Grant of what an entry says. What it does not say is not granted.
+func (t grantEntry) grant(hasSandbox bool) (*Grant, error) {
+	g := &Grant{Root: t.Root, Commands: t.Commands, Directory: t.Directory}
+	for _, scope := range t.Scope {
+		switch scope {
+		case "observe":
+			g.Scopes |= Observe
+		case "files":
+			g.Scopes |= ReadFiles
+		case "exec":
+			g.Scopes |= Exec
+		case "full":
+			g.Scopes |= Full
+		default:
+			return nil, fmt.Errorf("unknown scope %q; there are observe, files, exec and full", scope)
+		}
+	}
+	files, exec := g.Scopes&ReadFiles != 0, g.Scopes&Exec != 0
+	switch {
+	case g.Scopes == 0:
+		return nil, errors.New("scope must say what it allows: a list of observe, files and exec, or full")
+	case g.Scopes&Full != 0 && g.Scopes&^(Full|Observe) != 0:
+		return nil, errors.New("full has files and exec in it; leave those out")
+	case files != (t.Root != ""):
+		return nil, errors.New("root goes with the scope files, which needs one")
+	case !files && t.Access != "":
+		return nil, errors.New("access goes with the scope files")
+	case !exec && (t.Commands != nil || t.Directory != ""):
+		return nil, errors.New("commands and directory go with the scope exec")
+	case t.Root != "" && !filepath.IsAbs(t.Root), t.Directory != "" && !filepath.IsAbs(t.Directory):
+		return nil, errors.New("root and directory must be absolute")
+	}
+	switch t.Access {
+	case "", "read":
+	case "write":
+		g.Scopes |= WriteFiles
+	default:
+		return nil, errors.New("access must be read or write")
+	}
+	for _, command := range t.Commands {
+		if len(command) == 0 || !filepath.IsAbs(command[0]) || slices.Contains(command[:len(command)-1], anyArguments) {
+			return nil, errors.New("each of commands begins with an absolute path, and has \"...\" only as its last element")
+		}
+	}
+	if t.MaxSession != "" {
+		life, err := time.ParseDuration(t.MaxSession)
+		if err != nil || life <= 0 {
+			return nil, errors.New("max_session must be a time, such as \"8h\"")
+		}
+		g.MaxSession = life
+	}
+	if hasSandbox {
+		policy, err := t.Sandbox.policy()
+		if err != nil {
+			return nil, err
+		}
+		g.Sandbox = policy
+	}
+	return g, nil
+}
+
+// policy makes a policy of a sandbox.
+func (t sandboxEntry) policy() (*protocol.Sandbox, error) {
+	files := &protocol.FilePolicy{Entries: []protocol.FileEntry{{Access: protocol.AccessRead, Special: protocol.SpecialMinimal}}}
+	for _, list := range []struct {
+		access protocol.Access
+		paths  []string
+	}{
+		{protocol.AccessRead, t.Read},
+		{protocol.AccessWrite, t.Write},
+		{protocol.AccessDeny, t.Deny},
+	} {
+		for _, path := range list.paths {
+			if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
+				return nil, errors.New("the paths of a sandbox must be absolute")
+			}
+			files.Entries = append(files.Entries, protocol.FileEntry{Access: list.access, Path: protocol.URIPath(path)})
+		}
+	}
+	return &protocol.Sandbox{Files: files, Network: t.Network}, nil
+}

@@ -1,0 +1,164 @@
+package server_test
+
+import (
+	"debug/elf"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"execserver/internal/sandbox"
+	"execserver/server"
+)
+
+// confiningOptions have sandboxes; the test is skipped where there are none.
+func confiningOptions(t *testing.T) server.Options {
+	t.Helper()
+	engine := sandbox.New(&sandbox.Options{StateDir: t.TempDir()})
+	t.Cleanup(engine.Close)
+	if means, reason := engine.Means(); means == sandbox.MeansNone || means == sandbox.MeansLandlock {
+		t.Skipf("no sandbox here: %s", reason)
+	}
+	return server.Options{Sandbox: engine}
+}
+
+// needsLibraries reports whether this program is not static, as the real one is.
+func needsLibraries(t *testing.T) bool {
+	t.Helper()
+	self, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	return slices.ContainsFunc(self.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+}
+
+// TestRootOfToken reads and writes files with tokens for a directory, in it and around it.
+func TestRootOfToken(t *testing.T) {
+	if needsLibraries(t) {
+		t.Skip("this program is linked dynamically, and finds no libraries below the root of a token")
+	}
+	root, outside := realTempDir(t), realTempDir(t)
+	for path, content := range map[string]string{
+		root + "/f": "inside", outside + "/f": "outside", root + "-": "beside",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		root + "/out": outside, root + "/file": outside + "/f", root + "/up": "../..", root + "/in": "f", outside + "/in": root,
+	} {
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := serveTokens(t, confiningOptions(t), map[string]string{
+		"reader": fmt.Sprintf("scope = [\"files\"]\nroot = %q", root),
+		"writer": fmt.Sprintf("scope = [\"files\"]\nroot = %q\naccess = \"write\"", root),
+	})
+	reader, writer := newCaller(t, as("reader"), ""), newCaller(t, as("writer"), "")
+	content := base64.StdEncoding.EncodeToString([]byte("changed"))
+	for _, c := range []*caller{reader, writer} {
+		for _, path := range []string{root + "/f", root + "/in", root + "/./f"} {
+			var file struct{ DataBase64 []byte }
+			c.result("fs/readFile", params{"path": path}, &file)
+			if string(file.DataBase64) != "inside" {
+				t.Errorf("%s: %q", path, file.DataBase64)
+			}
+		}
+		for _, path := range []string{
+			outside + "/f", root + "/../" + filepath.Base(outside) + "/f", root + "/out/f", root + "/file", root + "-", "/etc/passwd",
+			root + "/up/etc/passwd", root + "/../../etc/passwd", "/proc/self/root/etc/passwd", "/proc/self/cwd/etc/passwd",
+		} {
+			for method, p := range map[string]params{
+				"fs/readFile":    {"path": path},
+				"fs/getMetadata": {"path": path, "followSymlinks": true},
+				"fs/open":        {"path": path, "handleId": strings.Repeat("h", 20), "mode": "read"},
+				"fs/writeFile":   {"path": path, "dataBase64": content},
+				"fs/remove":      {"path": path + "/", "recursive": true, "force": false, "followSymlinks": true},
+				"fs/copy":        {"sourcePath": path, "destinationPath": root + "/copy", "recursive": true},
+				"fs/rename":      {"sourcePath": path, "destinationPath": root + "/moved", "followSymlinks": true},
+				"fs/watch":       {"path": path, "watchId": "w"},
+			} {
+				if path == root+"/file" && (method == "fs/rename" || method == "fs/remove" || method == "fs/copy") {
+					continue // it is about the link, which is inside
+				}
+				if r := c.call(method, p); r.Error == nil {
+					t.Errorf("%s %s: %s", method, path, r.Result)
+				}
+			}
+		}
+	}
+	// There is a /proc, but it is that of the sandbox, in which nothing is known.
+	for _, path := range []string{"/proc/self/environ", "/proc/1/environ"} {
+		var file struct{ DataBase64 []byte }
+		reader.result("fs/readFile", params{"path": path}, &file)
+		if len(file.DataBase64) > 0 {
+			t.Errorf("%s: %q", path, file.DataBase64)
+		}
+	}
+	// Confined is what is asked for without a sandbox, and who asks for one besides is told.
+	if r := reader.call("fs/readFile", params{"path": root + "/f", "sandbox": hiding(outside)}); r.Error == nil || !strings.Contains(r.Error.Message, "danger-full-access") {
+		t.Errorf("a sandbox beside that of the token: %v", r.Error)
+	}
+	if r := reader.call("fs/writeFile", params{"path": root + "/new", "dataBase64": content}); r.Error == nil {
+		t.Error("who may read has written")
+	}
+	writer.result("fs/writeFile", params{"path": root + "/new", "dataBase64": content}, new(struct{}))
+	if r := writer.call("fs/writeFile", params{"path": root + "/.git/hooks/pre-commit", "dataBase64": content}); r.Error == nil {
+		t.Error("a hook is written")
+	}
+	for path, want := range map[string]string{outside + "/f": "outside", root + "-": "beside", root + "/new": "changed"} {
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v, want %q", path, got, err, want)
+		}
+	}
+	if _, err := os.Stat("/etc/passwd"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSandboxOfToken starts commands with a token that has a sandbox of its own.
+func TestSandboxOfToken(t *testing.T) {
+	root, outside := realTempDir(t), realTempDir(t)
+	as := serveTokens(t, confiningOptions(t), map[string]string{
+		"confined": fmt.Sprintf("scope = [\"full\"]\n[token.sandbox]\nread = [\"/\"]\nwrite = [%q]", root),
+	})
+	c := newCaller(t, as("confined"), "")
+	run := func(id, script string, sandbox any) reply {
+		return c.call("process/start", params{
+			"processId": id, "argv": []string{"/bin/sh", "-c", script}, "cwd": "/", "env": params{}, "tty": false, "sandbox": sandbox,
+		})
+	}
+	exit := func(id string) int {
+		var result struct{ Exit struct{ ExitCode int } }
+		c.result("process/wait", params{"processId": id}, &result)
+		return result.Exit.ExitCode
+	}
+	disabled := params{"permissions": params{"type": "disabled"}, "windowsSandboxLevel": "disabled"}
+	for id, sandbox := range map[string]any{"none": nil, "disabled": disabled} {
+		if r := run(id, "echo x > "+root+"/"+id+" && ! echo x > "+outside+"/"+id, sandbox); r.Error != nil || exit(id) != 0 {
+			t.Errorf("%s: %v", id, r.Error)
+		}
+		if _, err := os.Stat(outside + "/" + id); err == nil {
+			t.Errorf("%s: it has written outside", id)
+		}
+		if _, err := os.Stat(root + "/" + id); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if r := run("asks", "true", hiding(outside)); r.Error == nil || !strings.Contains(r.Error.Message, "danger-full-access") {
+		t.Errorf("a sandbox beside that of the token: %v", r.Error)
+	}
+	content := base64.StdEncoding.EncodeToString([]byte("x"))
+	if r := c.call("fs/writeFile", params{"path": outside + "/f", "dataBase64": content}); r.Error == nil {
+		t.Error("a file is written outside")
+	}
+	c.result("fs/writeFile", params{"path": root + "/f", "dataBase64": content}, new(struct{}))
+	c.denied("http/request", httpParams("http://127.0.0.1:1/", nil), "the network")
+}
