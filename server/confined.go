@@ -163,7 +163,7 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 
 // openToRead opens a file: in a sandbox, unless the policy lets everything be
 // read. Even then what is in /proc would be this server's own, such as its memory
-// and its environment.
+// and its environment, and some files are hidden in every sandbox.
 func (c *connection) openToRead(ctx context.Context, policy *protocol.Sandbox, path, mode string) (*os.File, error) {
 	if !policy.Files.FullRead() {
 		return c.openConfined(ctx, policy, path, mode)
@@ -173,7 +173,8 @@ func (c *connection) openToRead(ctx context.Context, policy *protocol.Sandbox, p
 		open = func() (*os.File, error) { return filesystem.OpenNoFollow(path) }
 	}
 	f, err := open()
-	if err != nil || !filesystem.InProc(f) {
+	engine := c.server.opts.Sandbox
+	if err != nil || !filesystem.InProc(f) && (engine == nil || !engine.Hides(f)) {
 		return f, err
 	}
 	_ = f.Close()

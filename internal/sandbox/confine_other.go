@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"os/exec"
 	"runtime"
 
@@ -49,6 +50,9 @@ func (e *Engine) confine(*protocol.Sandbox, Context) (*Confinement, error) {
 	_, reason := e.Means()
 	return nil, &UnavailableError{reason}
 }
+
+// Hides is for what is confined, which nothing is here.
+func (*Engine) Hides(*os.File) bool { return false }
 
 // ReserveThreads does nothing: there are no confined commands here.
 func ReserveThreads() {}

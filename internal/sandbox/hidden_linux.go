@@ -1,7 +1,10 @@
 package sandbox
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -45,6 +48,24 @@ func (r *resolver) hideAlways(paths []string) {
 			r.add(w.real, protocol.AccessDeny)
 		}
 	}
+}
+
+// Hides reports whether an open file is one that a sandbox hides whatever its
+// policy says. It looks at what was opened: a path may lead elsewhere by now.
+func (e *Engine) Hides(f *os.File) bool {
+	if e.opts.Mode == ModeOff {
+		return false
+	}
+	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil {
+		return true // nobody can tell
+	}
+	for _, secret := range e.state.secrets {
+		if real, err := filepath.EvalSymlinks(secret); err == nil && within(path, real) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(kernelFiles, func(file string) bool { return within(path, file) })
 }
 
 // realPaths are the paths themselves and those that their links lead to now.

@@ -38,3 +38,36 @@ func TestSecrets(t *testing.T) {
 		m.says(nil, [2]string{"cat " + token, "secret"})
 	})
 }
+
+// TestSecretsInFullView has requests to read the same files, and what the kernel
+// tells of the machine, in sandboxes that let everything be read.
+func TestSecretsInFullView(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		token, key := filepath.Join(m.base, "token"), filepath.Join(m.ws, "deep/key")
+		m.write(token, "secret")
+		m.mkdir(filepath.Dir(key))
+		m.write(key, "secret")
+		m.must(os.Symlink(token, filepath.Join(m.ws, "link")))
+		m.must(os.Symlink("deep", filepath.Join(m.ws, "alias")))
+		notes, err := filepath.Glob(filepath.Join(m.state, "*.targets"))
+		m.must(err)
+		files := append(notes, token, key, filepath.Join(m.ws, "link"), filepath.Join(m.ws, "alias/key"))
+		if firmware, err := filepath.Glob("/sys/firmware/*/*/*"); err == nil && len(firmware) > 0 {
+			files = append(files, firmware[0])
+		}
+		for name, sandbox := range map[string]object{
+			"read": m.policy("enabled", special("root", "read")), "workspace": m.workspaceWrite(),
+		} {
+			for _, file := range files {
+				if m.call("fs/readFile", object{"path": uri(file), "sandbox": sandbox}, nil) == nil {
+					t.Errorf("%s: fs/readFile shows %s", name, file)
+				}
+				if m.call("fs/open", object{"handleId": "h", "path": uri(file), "sandbox": sandbox}, nil) == nil {
+					t.Errorf("%s: fs/open opens %s", name, file)
+					m.must(m.call("fs/close", object{"handleId": "h"}, nil))
+				}
+			}
+			m.wants(0, "", "fs/readFile", object{"path": uri(m.outside + "/file"), "sandbox": sandbox})
+		}
+	})
+}
