@@ -13,62 +13,48 @@ import (
 	"time"
 )
 
-// Bounds of what the patterns of a policy may find, all together.
-const (
-	maxMatches     = 10_000
-	patternTimeout = 2 * time.Second
-)
-
 // maxAlternatives bounds how many patterns one with braces stands for.
 const maxAlternatives = 256
 
 // projectScheme makes a pattern relative to every root of the workspace.
 const projectScheme = "codex-project-roots://"
 
-// search is what is left of the bounds for the patterns of one policy.
-type search struct {
-	deadline time.Time
-	matches  int
-}
-
-func newSearch() *search { return &search{time.Now().Add(patternTimeout), maxMatches} }
-
-// expandPattern lists what there is that a pattern matches. Links are not: they
+// expandPattern finds what there is that a pattern matches. Links are not: they
 // can be made to lead anywhere at any time. Only in what comes before the first
 // wildcard they are followed, as in any path.
-func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr error, depth *uint64) ([]string, error) {
+func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr error, depth *uint64) error {
 	e := expansion{search: s, pattern: pattern, depth: math.MaxInt}
 	if depth != nil {
 		e.depth = int(min(*depth, math.MaxInt32))
 	}
 	list, err := alternatives(pattern)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, one := range list {
 		bases := []string{"/"}
 		rest, project := strings.CutPrefix(one, projectScheme)
 		switch {
 		case project && rootsErr != nil:
-			return nil, rootsErr
+			return rootsErr
 		case project:
 			bases = roots
 		case !strings.HasPrefix(one, "/") && cwd == "":
-			return nil, errors.New("file system sandbox context with dynamic permissions requires cwd")
+			return errors.New("file system sandbox context with dynamic permissions requires cwd")
 		case !strings.HasPrefix(one, "/"):
 			bases = []string{cwd}
 		}
 		fixed, parts, err := split(rest)
 		if err != nil {
-			return nil, fmt.Errorf("the pattern %q %w", pattern, err)
+			return fmt.Errorf("the pattern %q %w", pattern, err)
 		}
 		for _, base := range bases {
 			if err := e.walk(filepath.Join(base, fixed), parts, 0); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return e.found, nil
+	return nil
 }
 
 // split takes a pattern without braces apart: the path before the first part
@@ -114,21 +100,21 @@ type expansion struct {
 	*search
 	pattern string
 	depth   int // how far "**" goes down
-	found   []string
 }
 
 // walk looks below dir for the rest of the pattern; deep is how far "**" has
 // gone already.
 func (e *expansion) walk(dir string, parts []part, deep int) error {
 	if len(parts) == 0 {
-		if e.matches--; e.matches < 0 {
-			return fmt.Errorf("the patterns match more than %d files, the last of them %q", maxMatches, e.pattern)
-		}
-		e.found = append(e.found, dir)
+		e.add(dir)
 		return nil
 	}
 	if time.Now().After(e.deadline) {
-		return fmt.Errorf("the patterns, the last of them %q, take longer than %s to expand; set glob_scan_max_depth", e.pattern, patternTimeout)
+		if e.mustStay(dir) {
+			return fmt.Errorf("the patterns, the last of them %q, take longer than %s to expand; set glob_scan_max_depth", e.pattern, patternTimeout)
+		}
+		e.add(dir) // what nobody has looked for there is hidden with it
+		return nil
 	}
 	if parts[0].any {
 		if err := e.walk(dir, parts[1:], 0); err != nil {

@@ -61,7 +61,12 @@ func TestPatterns(t *testing.T) {
 		projectScheme + "*.env":                       "sub/c.env",
 		projectScheme + "{c.env,deep/[!\\-]e\\}.key}": "sub/c.env sub/deep/{e}.key",
 	} {
-		found, err := newSearch().expandPattern(pattern, dir, []string{filepath.Join(dir, "sub")}, nil, nil)
+		s := newSearch()
+		err := s.expandPattern(pattern, dir, []string{filepath.Join(dir, "sub")}, nil, nil)
+		found, pathsErr := s.paths()
+		if pathsErr != nil {
+			t.Error(pathsErr)
+		}
 		var got []string
 		for _, path := range found {
 			got = append(got, strings.TrimPrefix(path, dir+"/"))
@@ -80,21 +85,65 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// TestPatternsShareBounds has many patterns, each of which finds much.
-func TestPatternsShareBounds(t *testing.T) {
+// TestManyMatches has more files than are hidden one by one: in directories that
+// are hidden then, and in one that must stay.
+func TestManyMatches(t *testing.T) {
+	for _, tt := range []struct {
+		found map[string]int // files, by directory
+		want  string         // directories, and how many files
+	}{
+		{map[string]int{"/ws/a": 10}, "10 files"},
+		{map[string]int{"/ws": 15_000, "/ws/a": maxDirMasks + 1, "/ws/b": 3}, "/ws/a 15003 files"},
+		{map[string]int{"/ws": 19_900, "/ws/a": 500, "/ws/b": 90}, "/ws/a 19990 files"},
+		{map[string]int{"/": 1, "/ws": 30_000}, "error most of them in /ws,"},
+	} {
+		s := newSearch("/ws")
+		for dir, n := range tt.found {
+			for i := range n {
+				s.add(filepath.Join(dir, fmt.Sprint(i, ".env")))
+			}
+		}
+		list, err := s.paths()
+		got, files := "", 0
+		for _, path := range list {
+			if strings.HasSuffix(path, ".env") {
+				files++
+			} else {
+				got += path + " "
+			}
+		}
+		got += fmt.Sprint(files, " files")
+		if reason, ok := strings.CutPrefix(tt.want, "error "); ok {
+			if err == nil || !strings.Contains(err.Error(), reason) {
+				t.Errorf("%v: %v", tt.found, err)
+			}
+		} else if err != nil || got != tt.want {
+			t.Errorf("%v: %s, %v, want %s", tt.found, got, err, tt.want)
+		}
+	}
+}
+
+// TestLateSearch has no time left to look into directories.
+func TestLateSearch(t *testing.T) {
 	dir := t.TempDir()
-	for i := range 100 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o644); err != nil {
+	for _, name := range []string{"a/x.env", "b/y.env", "z.env"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s, tries := newSearch(), 0
-	for ; tries <= maxMatches/100; tries++ {
-		if _, err := s.expandPattern("*", dir, nil, nil, nil); err != nil {
-			break
-		}
+	s := newSearch(dir)
+	s.deadline = s.deadline.Add(-2 * patternTimeout)
+	if err := s.expandPattern("**/*.env", filepath.Join(dir, "a"), nil, nil, nil); err != nil {
+		t.Error(err)
 	}
-	if tries != maxMatches/100 {
-		t.Errorf("%d patterns have found 100 files each", tries)
+	if list, err := s.paths(); err != nil || !slices.Equal(list, []string{filepath.Join(dir, "a")}) {
+		t.Errorf("%q, %v", list, err)
+	}
+	if err := s.expandPattern("**/*.env", dir, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "glob_scan_max_depth") {
+		t.Errorf("a root: %v", err)
 	}
 }

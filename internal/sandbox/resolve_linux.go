@@ -15,7 +15,7 @@ import (
 )
 
 // maxMounts bounds a plan; each mount costs the kernel a little.
-const maxMounts = 20_000
+const maxMounts = 40_000
 
 // plan is what a policy comes down to on this machine, at this moment.
 type plan struct {
@@ -32,8 +32,9 @@ type plan struct {
 
 // resolver makes a plan of rules.
 type resolver struct {
-	rules   []rule   // resolved
-	regions []string // the real paths of what may be written
+	rules   []rule         // resolved, each of another path
+	index   map[string]int // of the rules, by path
+	regions []string       // the real paths of what may be written
 	links   []launcher.Link
 	missing map[string]bool
 	nested  int // submodules and worktrees that have been looked at
@@ -163,18 +164,21 @@ func (r rule) moved(w walked) bool { return r.temporary && w.real != r.path }
 func (r *resolver) add(path string, access protocol.Access) { r.addFound(path, access, false) }
 
 func (r *resolver) addFound(path string, access protocol.Access, pattern bool) {
-	for i := range r.rules {
-		if r.rules[i].path == path {
-			r.rules[i].access = max(r.rules[i].access, access)
-			r.rules[i].pattern = r.rules[i].pattern && pattern
-			return
-		}
+	if i, ok := r.index[path]; ok {
+		r.rules[i].access = max(r.rules[i].access, access)
+		r.rules[i].pattern = r.rules[i].pattern && pattern
+		return
 	}
+	if r.index == nil {
+		r.index = make(map[string]int)
+	}
+	r.index[path] = len(r.rules)
 	r.rules = append(r.rules, rule{path: path, access: access, pattern: pattern})
 }
 
 func (r *resolver) has(path string) bool {
-	return slices.ContainsFunc(r.rules, func(rule rule) bool { return rule.path == path })
+	_, ok := r.index[path]
+	return ok
 }
 
 // writable reports whether what is confined may write in a directory as far as
@@ -296,19 +300,21 @@ func (r *resolver) protectChild(path string) error {
 func (r *resolver) access(path string) protocol.Access { return r.nearest(path).access }
 
 // nearest is the rule that counts for a path; the zero value: none.
-func (r *resolver) nearest(path string) (nearest rule) {
-	best := -1
-	for _, rule := range r.rules {
-		if d := depth(rule.path); within(path, rule.path) && d > best {
-			best, nearest = d, rule
+func (r *resolver) nearest(path string) rule {
+	for {
+		if i, ok := r.index[path]; ok {
+			return r.rules[i]
 		}
+		if path == "/" {
+			return rule{}
+		}
+		path = filepath.Dir(path)
 	}
-	return nearest
 }
 
 // plan makes mounts of the rules that change something.
 func (r *resolver) plan(p *plan) error {
-	slices.SortFunc(r.rules, func(a, b rule) int {
+	rules := slices.SortedFunc(slices.Values(r.rules), func(a, b rule) int {
 		if d := depth(a.path) - depth(b.path); d != 0 {
 			return d
 		}
@@ -316,13 +322,13 @@ func (r *resolver) plan(p *plan) error {
 	})
 	var done resolver // with the rules that have become mounts
 	pinned := make(map[string]bool)
-	for _, rule := range r.rules {
+	for _, rule := range rules {
 		outer := done.nearest(rule.path)
 		around := outer.access
 		if around == protocol.AccessDeny {
 			continue // what is denied stays so with everything in it
 		}
-		done.rules = append(done.rules, rule)
+		done.addFound(rule.path, rule.access, rule.pattern)
 		kind := launcher.MountWritable
 		switch {
 		case rule.path == "/", around == rule.access && rule.access == protocol.AccessRead,

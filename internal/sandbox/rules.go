@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"execserver/protocol"
@@ -42,7 +43,7 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 		cwd, _ = s.Cwd.Native() // DecodeSandbox has checked it
 	}
 	roots, rootsErr := workspaceRoots(s, cwd)
-	patterns := newSearch()
+	patterns := newSearch(append(writtenPaths(s), slices.Concat(roots, []string{cwd, ctx.Cwd})...)...)
 	var rules []rule
 	for _, e := range s.Files.Entries {
 		add := func(paths ...string) {
@@ -55,12 +56,8 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 			if e.Access != protocol.AccessDeny {
 				continue // patterns only ever deny
 			}
-			found, err := patterns.expandPattern(e.Pattern, cwd, roots, rootsErr, s.Files.GlobDepth)
-			if err != nil {
+			if err := patterns.expandPattern(e.Pattern, cwd, roots, rootsErr, s.Files.GlobDepth); err != nil {
 				return nil, err
-			}
-			for _, path := range found {
-				rules = append(rules, rule{path: filepath.Clean(path), access: e.Access, pattern: true})
 			}
 		case !e.Path.IsZero():
 			path, err := e.Path.Native()
@@ -88,7 +85,27 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 			}
 		}
 	}
+	found, err := patterns.paths()
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range found {
+		rules = append(rules, rule{path: path, access: protocol.AccessDeny, pattern: true})
+	}
 	return rules, nil
+}
+
+// writtenPaths are what entries with a path let be written.
+func writtenPaths(s *protocol.Sandbox) (paths []string) {
+	for _, e := range s.Files.Entries {
+		if e.Access != protocol.AccessWrite || e.Path.IsZero() {
+			continue
+		}
+		if path, err := e.Path.Native(); err == nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // workspaceRoots are what project_roots stands for.
