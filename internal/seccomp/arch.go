@@ -16,8 +16,15 @@ var (
 		socket: 41, socketpair: 53, ioSetup: 206, ioctl: 16, clone: 56, unshare: 272, clone3: 435,
 		openat2: 437,
 		modes: []modeCall{ // openat, open, fchmodat2, fchmodat, fchmod, chmod, creat, mknodat, mknod
-			{257, offArg3, offArg2}, {2, offArg2, offArg1}, {452, offArg2, 0}, {268, offArg2, 0}, {91, offArg1, 0},
-			{90, offArg1, 0}, {85, offArg1, 0}, {259, offArg2, 0}, {133, offArg1, 0},
+			{257, offArg3, offArg2},
+			{2, offArg2, offArg1},
+			{452, offArg2, 0},
+			{268, offArg2, 0},
+			{91, offArg1, 0},
+			{90, offArg1, 0},
+			{85, offArg1, 0},
+			{259, offArg2, 0},
+			{133, offArg1, 0},
 		},
 	}
 	arm64 = architecture{
