@@ -22,6 +22,7 @@ import (
 // sandboxOptions are the flags of sandbox.
 type sandboxOptions struct {
 	read, write, deny []string
+	sockets           []string
 	noNetwork         bool
 }
 
@@ -47,6 +48,7 @@ func newSandboxCommand() *cobra.Command {
 	f.StringArrayVar(&o.read, "read", nil, "`path` that may be read, with everything below it; may be repeated")
 	f.StringArrayVar(&o.write, "write", nil, "`path` that may be written, but for .git, .agents, .codex and .aws in it; may be repeated")
 	f.StringArrayVar(&o.deny, "deny", nil, "`path` that can neither be read nor written; may be repeated")
+	f.StringArrayVar(&o.sockets, "socket", nil, "`path` of a socket of another program, or a directory of such, that may be used with network; may be repeated")
 	f.BoolVar(&o.noNetwork, "no-network", false, "keep the command from the network, and from the sockets of other programs")
 	f.BoolP("help", "h", false, "print this text")
 	return command
@@ -92,8 +94,14 @@ func (o *sandboxOptions) run(args []string) error {
 	if err != nil {
 		return &runFailure{err.Error(), exitNotFound}
 	}
+	sockets := make([]string, len(o.sockets))
+	for i, path := range o.sockets {
+		if sockets[i], err = filepath.Abs(path); err != nil {
+			return failed(err)
+		}
+	}
 	inheritNothing()
-	engine := sandbox.New(nil)
+	engine := sandbox.New(&sandbox.Options{Sockets: sockets})
 	defer engine.Close()
 	confinement, err := engine.Confine(policy, sandbox.Context{Cwd: dir, TmpDir: os.Getenv("TMPDIR")})
 	if err != nil {

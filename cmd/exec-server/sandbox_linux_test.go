@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,12 @@ func TestSandbox(t *testing.T) {
 	if err := os.WriteFile(outside, []byte("secret\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	socket := filepath.Join(filepath.Dir(outside), "socket")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
 	for _, test := range []struct {
 		name   string
 		flags  []string
@@ -51,6 +58,8 @@ func TestSandbox(t *testing.T) {
 		{"not to be read", []string{"--write", "."}, "cat " + outside, 1, "", "No such file"},
 		{"denied", []string{"--read", "/", "--deny", outside}, "cat " + outside, 1, "", "Permission denied"},
 		{"protected", []string{"--read", "/", "--write", "."}, "mkdir .git/x", 1, "", "Read-only file system"},
+		{"socket", []string{"--read", "/"}, "test -S " + socket, 1, "", ""},
+		{"socket that is allowed", []string{"--read", "/", "--socket", socket}, "test -S " + socket, 0, "", ""},
 		{"no network", []string{"--read", "/", "--no-network"}, "grep -c : /proc/net/dev", 0, "1\n", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

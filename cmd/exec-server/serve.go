@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -66,6 +67,7 @@ type options struct {
 	keepDescendants     bool
 	drainTimeout        time.Duration
 	sandbox             string
+	sandboxSockets      []string
 	logLevel, logFormat string
 	version             bool
 }
@@ -157,6 +159,8 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.StringVar(&o.sandbox, "sandbox", "auto", "`mode` of sandboxes: auto enforces what clients ask for or refuses it, require starts nothing without, "+
 		"off refuses what asks for one (for machines that are sandboxes themselves), landlock uses Landlock alone, for what needs no more")
 
+	f.StringArrayVar(&o.sandboxSockets, "sandbox-socket", nil, "`path` of a socket of another program, or a directory of such, that commands in a sandbox with network may use; may be repeated")
+
 	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")
 
@@ -217,6 +221,11 @@ func (o *options) complete(f *pflag.FlagSet) error {
 	case sandbox.ModeAuto, sandbox.ModeRequire, sandbox.ModeOff, sandbox.ModeLandlock:
 	default:
 		return invalidValue("sandbox", o.sandbox, "expected auto, require, off or landlock")
+	}
+	for _, path := range o.sandboxSockets {
+		if !filepath.IsAbs(path) {
+			return invalidValue("sandbox-socket", path, "expected an absolute path")
+		}
 	}
 	if o.drainTimeout < 0 {
 		return invalidValue("drain-timeout", o.drainTimeout.String(), "must not be negative")
@@ -306,7 +315,7 @@ func (o *options) serve(log *slog.Logger) error {
 		return err
 	}
 	defer ownership.Close()
-	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Secrets: o.secrets(authenticator)})
+	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Sockets: o.sandboxSockets, Secrets: o.secrets(authenticator)})
 	defer engine.Close()
 	options := &server.Options{
 		Log:              log,

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +48,11 @@ func (c *Confinement) bubblewrap(l *Launch) error {
 	return nil
 }
 
+func isGone(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error) {
 	options := []string{
 		"--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--as-pid-1",
@@ -65,14 +71,26 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 	case launcher.BaseWritable:
 		add("--bind", "/", "/", "--ro-bind", "/sys", "/sys")
 	}
-	for _, link := range c.plan.links {
-		add("--symlink", link.Target, link.Path)
+	symlinks := func() {
+		for _, link := range c.plan.links {
+			add("--symlink", link.Target, link.Path)
+		}
+	}
+	if c.plan.base == launcher.BaseEmpty {
+		symlinks()
 	}
 	add("--dev", "/dev")
+	var hollows []string
 	attach := func(inProc bool) error {
 		for _, m := range slices.Concat(c.plan.mounts, c.plan.kernel) {
 			switch {
 			case m.InProc() != inProc:
+			case m.Optional && m.Kind != launcher.MountReadOnly && isGone(m.Path): // bubblewrap insists
+			case m.Optional && m.Kind == launcher.MountHidden: // a socket; who connects to a device is refused
+				add("--ro-bind", os.DevNull, m.Path)
+			case m.Kind == launcher.MountHollow:
+				add("--perms", "0755", "--tmpfs", m.Path)
+				hollows = append(hollows, m.Path)
 			case m.Optional:
 				add("--ro-bind-try", m.Path, m.Path)
 			case m.Kind == launcher.MountReadOnly:
@@ -96,6 +114,12 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 	}
 	if err := attach(false); err != nil {
 		return nil, err
+	}
+	if c.plan.base != launcher.BaseEmpty {
+		symlinks()
+	}
+	for _, path := range hollows {
+		add("--remount-ro", path)
 	}
 	add("--proc", "/proc")
 	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs"} {

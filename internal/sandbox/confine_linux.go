@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -59,13 +58,6 @@ func (s *engineState) giveUp(targets []*target) {
 // forgotten is removed by the next use.
 const maxLeft = 64
 
-// daemons are sockets of programs that do whatever they are asked to with rights
-// of their own. A network that is allowed does not mean them.
-var daemons = []string{
-	"/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock",
-	"/run/systemd/private", "/run/dbus/system_bus_socket",
-}
-
 // Confinement is a policy that is ready to be enforced, for one command.
 type Confinement struct {
 	plan    *plan
@@ -93,10 +85,7 @@ func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (c *Confinement, err 
 }
 
 func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
-	if os.Geteuid() == 0 {
-		ctx.Hide = append(ctx.Hide, daemons...)
-	}
-	ctx.Secrets = e.state.secrets
+	ctx.Secrets, ctx.Sockets = e.state.secrets, e.opts.Sockets
 	p, err := resolve(s, ctx)
 	if err != nil {
 		return nil, err
@@ -117,7 +106,9 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 
 // checkLandlock refuses what Landlock alone cannot enforce.
 func (p *plan) checkLandlock() error {
-	hidden := slices.ContainsFunc(p.mounts, func(m launcher.Mount) bool { return m.Kind == launcher.MountHidden })
+	hidden := slices.ContainsFunc(p.mounts, func(m launcher.Mount) bool {
+		return m.Kind == launcher.MountHidden || m.Kind == launcher.MountHollow
+	})
 	if hidden || len(p.roots) > 0 || p.base == launcher.BaseWritable {
 		return errNoFileSandbox
 	}
@@ -128,7 +119,7 @@ func (p *plan) checkLandlock() error {
 func (c *Confinement) takeTargets() error {
 	mounts := c.plan.mounts[:0]
 	for _, m := range c.plan.mounts {
-		if m.Kind != launcher.MountWritable && m.Directory && c.plan.inRoot(m.Path) {
+		if m.Kind != launcher.MountWritable && m.Kind != launcher.MountHollow && m.Directory && c.plan.inRoot(m.Path) {
 			t, err := takeTarget(m.Path, c.plan.missing[m.Path], c.engine.state.journal)
 			if err != nil {
 				c.Release()

@@ -45,6 +45,9 @@ type Options struct {
 	Means []Means
 	// Hide are paths that nothing confined reaches although it has a network.
 	Hide []string
+	// Sockets of other programs, and directories of such, are within reach of what
+	// is confined with a network.
+	Sockets []string
 	// Secrets are files and directories that nothing confined reads or writes,
 	// whatever its policy says.
 	Secrets []string

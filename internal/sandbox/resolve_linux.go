@@ -64,6 +64,9 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	if err := r.protect(); err != nil {
 		return nil, err
 	}
+	if s.Network {
+		r.hideSockets(ctx.Sockets)
+	}
 	r.hideAlways(ctx.Secrets)
 	p.base = launcher.BaseEmpty
 	switch rootAccess(r.rules) {
@@ -72,8 +75,8 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	case protocol.AccessWrite:
 		p.base = launcher.BaseWritable
 	}
-	if p.base == launcher.BaseEmpty {
-		p.links = r.links
+	if p.links = r.links; p.base != launcher.BaseEmpty {
+		p.links = r.hollowLinks()
 	}
 	p.missing, p.roots, p.kernel = r.missing, r.regions, r.hiddenKernel()
 	return p, r.plan(p)
@@ -331,6 +334,10 @@ func (r *resolver) plan(p *plan) error {
 		done.addFound(rule.path, rule.access, rule.pattern)
 		kind := launcher.MountWritable
 		switch {
+		case rule.hollow && around == 0:
+			continue
+		case rule.hollow:
+			kind = launcher.MountHollow
 		case rule.path == "/", around == rule.access && rule.access == protocol.AccessRead,
 			around == 0 && rule.access == protocol.AccessDeny && !within(rule.path, "/proc") && !within(rule.path, "/dev"):
 			continue
@@ -344,7 +351,7 @@ func (r *resolver) plan(p *plan) error {
 				return err
 			}
 		}
-		m := launcher.Mount{Path: rule.path, Kind: kind, Directory: true}
+		m := launcher.Mount{Path: rule.path, Kind: kind, Directory: true, Optional: rule.optional}
 		if !r.missing[rule.path] {
 			if err := identify(&m); err != nil {
 				return err
@@ -396,6 +403,6 @@ func identify(m *launcher.Mount) error {
 		m.Device, m.Inode = uint64(st.Dev), st.Ino
 	}
 	m.Directory = info.IsDir()
-	m.Optional = m.Kind == launcher.MountReadOnly && isForeign(m.Path, info)
+	m.Optional = m.Optional || m.Kind == launcher.MountReadOnly && isForeign(m.Path, info)
 	return nil
 }

@@ -15,6 +15,7 @@ type Context struct {
 	TmpDir string   // the value of TMPDIR
 	Hide   []string // sockets and the like that are out of reach where there is a network
 
+	Sockets []string // what is within reach where there is a network, as Options has them
 	Secrets []string // what nothing confined reads or writes, as Options has them
 }
 
@@ -25,6 +26,8 @@ type rule struct {
 	access    protocol.Access
 	temporary bool // it stands for a directory for temporary files
 	pattern   bool // a pattern has found it
+	hollow    bool // a directory of which nothing is there but what other rules say
+	optional  bool // it may be gone
 }
 
 // protected are the names that cannot be written in any root, unless an entry

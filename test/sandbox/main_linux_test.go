@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 		case "limited":
 			fmt.Fprintln(os.Stderr, becomeLimited(os.Args[2], os.Args[3], os.Args[4], os.Args[5:]))
 			os.Exit(1)
+		case "connect":
+			connectAll(os.Args[2], os.Args[3:])
+			return
 		case "bomb":
 			bomb()
 		case "namespaces":
@@ -71,6 +74,7 @@ func serve(means, bubblewrap, state string) {
 	base := filepath.Dir(state)
 	opts := &sandbox.Options{
 		Bubblewrap: bubblewrap, StateDir: state,
+		Sockets: []string{filepath.Join(base, "allowed")},
 		Secrets: []string{filepath.Join(base, "token"), filepath.Join(base, "ws/deep/key")},
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}

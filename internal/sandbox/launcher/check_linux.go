@@ -11,7 +11,7 @@ import (
 // made for.
 func (s *Spec) checkMounts() *failure {
 	for _, m := range s.Mounts {
-		if m.Kind == MountHidden || m.Optional {
+		if m.Kind == MountHidden || m.Kind == MountHollow || m.Optional {
 			continue
 		}
 		fd, err := unix.Open(m.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -52,6 +52,7 @@ type view struct {
 	spec    *Spec
 	base    tree
 	trees   []tree // of spec.Mounts; -1: hidden, or left out
+	hollows []int  // descriptors of what is hollow, which can be written until all is in place
 	devices map[string]tree
 	console tree // the command's terminal; -1: none
 	self    tree // this program; -1: it is not the command
@@ -64,7 +65,7 @@ func (v *view) cloneAll() *failure {
 	s := v.spec
 	for _, m := range s.Mounts {
 		t := tree(-1)
-		if m.Kind != MountHidden {
+		if m.Kind != MountHidden && m.Kind != MountHollow {
 			var err error
 			if t, err = cloneChecked(m); err != nil && m.Optional {
 				t = -1
@@ -234,6 +235,10 @@ func (v *view) attachBase() *failure {
 			return &failure{"make /" + dir, err}
 		}
 	}
+	return v.makeLinks()
+}
+
+func (v *view) makeLinks() *failure {
 	for _, link := range v.spec.Links {
 		dir, name := path.Split(link.Path)
 		fd, err := v.reach(dir, true)
@@ -309,12 +314,19 @@ func (v *view) attachMounts() *failure {
 		if m.InProc() {
 			continue // hidden when there is another /proc
 		}
-		if m.Optional && v.trees[i] < 0 {
+		if m.Optional && m.Kind == MountReadOnly && v.trees[i] < 0 {
 			continue
 		}
-		if err := v.attachMount(m, v.trees[i]); err != nil && !m.Optional {
+		err := v.attachMount(m, v.trees[i])
+		if m.Optional && (m.Kind == MountReadOnly || err == unix.ENOENT) {
+			continue // what there was may have gone
+		}
+		if err != nil {
 			return &failure{"mount " + m.Path, err}
 		}
+	}
+	if v.spec.Base != BaseEmpty {
+		return v.makeLinks()
 	}
 	return nil
 }
@@ -335,7 +347,7 @@ func (v *view) hideInProc() *failure {
 
 func (v *view) attachMount(m Mount, t tree) error {
 	// What is in memory and ours is made as needed.
-	create := v.spec.Base == BaseEmpty || strings.HasPrefix(m.Path, "/dev/")
+	create := v.spec.Base == BaseEmpty || strings.HasPrefix(m.Path, "/dev/") || v.spec.inHollow(m.Path)
 	target, err := v.reachMount(m, create && !m.InProc())
 	if err != nil {
 		return err
@@ -344,18 +356,18 @@ func (v *view) attachMount(m Mount, t tree) error {
 	if m.Path == "/" {
 		return nil // the base is
 	}
-	if m.Kind == MountHidden {
-		cover := blank
-		if m.Directory {
-			cover = void
-		}
-		if t, err = clone(cover, unix.MOUNT_ATTR_RDONLY); err != nil {
-			return err
-		}
-	} else if !create {
-		if err := m.check(target); err != nil {
-			return err
-		}
+	switch {
+	case m.Kind == MountHollow:
+		t, err = v.makeHollow()
+	case m.Kind == MountHidden && m.Directory:
+		t, err = clone(void, unix.MOUNT_ATTR_RDONLY)
+	case m.Kind == MountHidden:
+		t, err = clone(blank, unix.MOUNT_ATTR_RDONLY)
+	case !create:
+		err = m.check(target)
+	}
+	if err != nil {
+		return err
 	}
 	return t.attach(target)
 }
@@ -442,6 +454,12 @@ func (v *view) finish() *failure {
 		if err := unix.MountSetattr(unix.AT_FDCWD, path, 0, &attr); err != nil {
 			return &failure{"protect " + strings.TrimPrefix(path, newRoot), err}
 		}
+	}
+	for _, fd := range v.hollows {
+		if err := setAttributes(fd, unix.MOUNT_ATTR_RDONLY, 0); err != nil {
+			return &failure{"protect what is hollow", err}
+		}
+		_ = unix.Close(fd)
 	}
 	if err := unix.Fchdir(v.root); err != nil {
 		return &failure{"enter the new root directory", err}

@@ -35,6 +35,7 @@ type MountKind byte
 const (
 	MountReadOnly MountKind = iota + 1
 	MountWritable
+	MountHollow // a directory with nothing in it but other mounts and links
 	MountHidden // a directory without entries, or a file without content, that nobody may open
 )
 
@@ -47,7 +48,7 @@ type Mount struct {
 	Directory     bool
 	// Optional leaves the mount out when something else is there by now: it is
 	// somebody else's name, and he must not keep the command from being started.
-	Optional bool
+	Optional bool // of MountHidden and MountHollow: when nothing is there any more
 }
 
 // InProc reports whether a mount hides something in /proc, which is made anew.
@@ -55,7 +56,7 @@ func (m Mount) InProc() bool {
 	return m.Kind == MountHidden && (m.Path == "/proc" || strings.HasPrefix(m.Path, "/proc/"))
 }
 
-// Link is a symbolic link that is made in an empty base.
+// Link is a symbolic link that is made in an empty base, or in a hollow directory.
 type Link struct{ Path, Target string }
 
 // Spec says what a launcher does. Its texts hold no NUL.
