@@ -36,6 +36,8 @@ type connection struct {
 	http      *httpRequests
 	resumable bool
 	principal *auth.Principal
+	early     transport.Limited // bounds what comes before initialize; nil: nothing does
+	greeting  *time.Timer       // ends the connection without one
 	phase     phase
 	asks      protocol.ClientCapabilities // set before the session knows the connection
 	observing bool                        // it does not own its session
@@ -172,6 +174,7 @@ func (c *connection) initialize(r *rpc.Request) {
 		c.server.sessions.EndAfter(s, g.MaxSession)
 	}
 	c.phase = phaseGreeted
+	c.greeted()
 	c.observing = p.ObserveSessionID != nil
 	c.log.Info("session attached", "session", s.ID, "client", p.ClientName,
 		"resumed", p.ResumeSessionID != nil, "observing", c.observing)

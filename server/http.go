@@ -5,16 +5,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	"execserver/transport"
 )
 
-// Bounds of the time that a peer may take before it is a connection.
-const (
-	headerTimeout  = 10 * time.Second
-	maxHeaderBytes = 64 << 10
-)
+// maxHeaderBytes bounds the header of a request.
+const maxHeaderBytes = 64 << 10
 
 // Handler serves the WebSocket endpoint and the probes of its readiness
 // (PROTOCOL.md, "HTTP endpoints"). The checks come in the order in which
@@ -22,12 +18,12 @@ const (
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.checkHost(r); err != nil {
-			s.log.Warn("request refused", "remote", r.RemoteAddr, "reason", err)
+			s.penalties.logRefusal(r.RemoteAddr, err.Error())
 			refuse(w, http.StatusForbidden, err.Error())
 			return
 		}
 		if !s.checkOrigin(r) {
-			s.log.Warn("request refused", "remote", r.RemoteAddr, "reason", "its origin is not one of --allow-origin", "origin", r.Header["Origin"])
+			s.penalties.logRefusal(r.RemoteAddr, "its origin is not one of --allow-origin")
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
@@ -57,24 +53,25 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := s.checkPeer(r); err != nil {
-		s.log.Warn("connection refused", "remote", r.RemoteAddr, "reason", err)
+		s.penalties.logRefusal(r.RemoteAddr, err.Error())
 		refuse(w, http.StatusForbidden, err.Error())
 		return
 	}
 	principal, refusal := s.opts.Auth.Authenticate(r)
 	if refusal != nil {
-		s.log.Warn("connection refused", "remote", r.RemoteAddr, "reason", refusal.Error())
+		s.penalties.logRefusal(r.RemoteAddr, refusal.Error())
+		s.penalties.authFailed(r.Context(), sourceOf(r.RemoteAddr))
 		refusal.ServeHTTP(w, r)
 		return
 	}
 	if err := s.full(); err != nil {
-		s.log.Warn("connection refused", "remote", r.RemoteAddr, "reason", err)
+		s.penalties.logRefusal(r.RemoteAddr, err.Error())
 		refuse(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
 	conn, err := transport.Upgrade(w, r, s.opts.MaxMessageBytes)
 	if err != nil {
-		s.log.Warn("connection refused", "remote", r.RemoteAddr, "reason", err)
+		s.penalties.logRefusal(r.RemoteAddr, err.Error())
 		return
 	}
 	// How a connection ends is logged there.
@@ -96,12 +93,14 @@ func (s *Server) ServeWebSocket(l net.Listener) error {
 	defer s.untrack(l)
 	s.warnOfUsers(l)
 	httpServer := &http.Server{
-		Handler:           s.Handler(),
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		Handler:        s.Handler(),
+		ReadTimeout:    startupTimeout,
+		WriteTimeout:   startupTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+		ConnState:      s.startups.state,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
+	httpServer.SetKeepAlivesEnabled(false) // one request, and what is refused has to come again
 	err := httpServer.Serve(patient{l, s.log})
 	_ = httpServer.Close() // those that are not connections yet
 	return s.serveError(err)

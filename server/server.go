@@ -65,6 +65,10 @@ type Options struct {
 	// AllowOrigins are the origins of pages that may connect, as browsers spell
 	// them: scheme://host[:port]. All other pages are refused.
 	AllowOrigins []string
+	// Startups and Penalties bound what those do who are not admitted yet; the zero
+	// values mean the defaults.
+	Startups  Startups
+	Penalties Penalties
 
 	// AllowDirectExec and AllowPreparedExec let clients start programs in an
 	// environment of theirs alone, and without looking anything up (PROTOCOL.md,
@@ -96,6 +100,8 @@ type Server struct {
 	sessions  *session.Sessions
 
 	holders       peer.Holders
+	penalties     *penalties
+	startups      *startups
 	confined      chan struct{} // a place for each helper in a sandbox
 	operations    atomic.Int64  // on files, under way
 	maxOperations int64         // maxFileOperations, but in tests
@@ -137,6 +143,14 @@ func New(opts *Options) *Server {
 	if s.opts.MaxHTTPBodyBytes <= 0 {
 		s.opts.MaxHTTPBodyBytes = DefaultMaxHTTPBodyBytes
 	}
+	if s.opts.Startups == (Startups{}) {
+		s.opts.Startups = DefaultStartups
+	}
+	if s.opts.Penalties == (Penalties{}) {
+		s.opts.Penalties = DefaultPenalties
+	}
+	s.penalties = newPenalties(s.opts.Penalties, s.opts.Log)
+	s.startups = newStartups(s.opts.Startups, s.penalties)
 	if s.opts.Session.Log == nil {
 		s.opts.Session.Log = s.opts.Log
 	}
@@ -171,6 +185,7 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 	}
 	defer s.remove(c)
 	c.log.Info("connection opened")
+	c.awaitGreeting(stream)
 	if !s.opts.Auth.Holds(principal) { // not since a moment ago
 		c.end(errRevoked)
 	}
@@ -185,6 +200,9 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 		wg.Go(c.expire)
 	}
 	<-c.rpc.Context().Done()
+	if c.greeting != nil {
+		c.greeting.Stop()
+	}
 	c.leave()
 	<-c.rpc.Closed()
 	wg.Go(c.release)

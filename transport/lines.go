@@ -19,6 +19,8 @@ const messageFrom = "JSON-RPC message from exec-server "
 type Lines struct {
 	name   string
 	limit  int64
+	total  int64 // bytes that may still come; see LimitTotal
+	bound  int64 // what LimitTotal was told; 0: there is none
 	r      *bufio.Reader
 	w      io.Writer
 	close  func() error
@@ -44,6 +46,9 @@ func (l *Lines) Name() string { return l.name }
 // that Name ends with.
 func (l *Lines) Remote() string { return strings.TrimPrefix(l.name, messageFrom) }
 
+// LimitTotal implements Limited.
+func (l *Lines) LimitTotal(bytes int64) { l.bound, l.total = bytes, bytes }
+
 // HalfCloses implements HalfCloser.
 func (l *Lines) HalfCloses() {}
 
@@ -52,7 +57,10 @@ func (l *Lines) HalfCloses() {}
 func (l *Lines) Read(buf []byte) ([]byte, error) {
 	for {
 		line, size, err := l.line(buf[:0])
+		l.total -= size
 		switch {
+		case l.bound > 0 && l.total < 0:
+			return nil, errors.New(errTotal(l.bound))
 		case err != nil && err != io.EOF:
 			return nil, l.ended(err)
 		case size > l.limit:
@@ -73,6 +81,9 @@ func (l *Lines) line(buf []byte) (_ []byte, size int64, err error) {
 	for {
 		part, err := l.r.ReadSlice('\n')
 		size += int64(len(part))
+		if l.bound > 0 && size > l.total {
+			return buf, size, err
+		}
 		kept := part[:min(int64(len(part)), l.limit-int64(len(buf)))]
 		if cap(buf)-len(buf) < len(kept) {
 			buf = slices.Grow(buf, max(len(kept), len(buf)))

@@ -70,6 +70,20 @@ type HalfCloser interface {
 	HalfCloses() // does nothing
 }
 
+// Limited is a Conn that can bound what the peer sends in all, as long as the peer
+// has not said who it is.
+type Limited interface {
+	Conn
+	// LimitTotal has Read end the connection when the messages from now on exceed
+	// a number of bytes; 0: never. It must not be called while Read runs.
+	LimitTotal(bytes int64)
+}
+
+// errTotal says that the peer has sent more than LimitTotal.
+func errTotal(limit int64) string {
+	return fmt.Sprintf("the client sent more than %d bytes before it initialized the connection", limit)
+}
+
 // Reason says why a connection ends, with the status codes of RFC 6455 section
 // 7.4.1, which transports without such codes drop.
 type Reason struct {

@@ -42,6 +42,8 @@ type WebSocket struct {
 	remote string
 	client bool // this is the client's end
 	limit  int64
+	total  int64 // bytes that may still come; see LimitTotal
+	bound  int64 // what LimitTotal was told; 0: there is none
 	conn   net.Conn
 	r      *bufio.Reader
 	onPong func(uint64)
@@ -91,6 +93,9 @@ func (w *WebSocket) Remote() string { return w.remote }
 
 // OnPong implements Pinger.
 func (w *WebSocket) OnPong(f func(uint64)) { w.onPong = f }
+
+// LimitTotal implements Limited.
+func (w *WebSocket) LimitTotal(bytes int64) { w.bound, w.total = bytes, bytes }
 
 // Received implements Pinger.
 func (w *WebSocket) Received() uint64 { return w.received.Load() }
@@ -147,6 +152,9 @@ func (w *WebSocket) message(buf []byte) ([]byte, error) {
 		}
 		first = false
 		size += h.length
+		if w.bound > 0 && size > w.total {
+			return nil, violation(CodePolicy, "%s", errTotal(w.bound))
+		}
 		if size < 0 {
 			return nil, violation(CodeTooBig, "message size overflows")
 		}
@@ -162,6 +170,7 @@ func (w *WebSocket) message(buf []byte) ([]byte, error) {
 			return nil, oversize(w.limit, size, buf)
 		}
 		if h.fin {
+			w.total -= size
 			return buf, nil
 		}
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -15,12 +17,19 @@ type doors struct {
 	loopbackPeers string
 	allowHosts    []string
 	allowOrigins  []string
+	maxStartups   string
+	penalties     string
+
+	startups  server.Startups // of maxStartups
+	perSource server.Penalties
 }
 
 func (d *doors) define(f *pflag.FlagSet) {
 	f.StringVar(&d.loopbackPeers, "loopback-peers", "own", "`users` who may connect over loopback without authentication: own (the server's own, and root) or any")
 	f.StringArrayVar(&d.allowHosts, "allow-host", nil, "`name` by which clients may call this machine over loopback, besides localhost and addresses; may be repeated")
 	f.StringArrayVar(&d.allowOrigins, "allow-origin", nil, "`origin` of a web page that may connect, such as https://example.com; may be repeated")
+	f.StringVar(&d.maxStartups, "max-startups", "64:30:256", "`start:rate:full` of connections that are not upgraded yet: from start on, a new one drops an old one with a probability of rate percent, which grows to certainty at full")
+	f.StringVar(&d.penalties, "per-source-penalties", "authfail:100ms,grace-exceeded:1s,min:1s,max:5s", "`times` that failures cost an address: once they add up to min, its bad credentials are refused as much later, at most max; good ones never wait")
 }
 
 // complete checks what the flag library cannot.
@@ -38,6 +47,32 @@ func (d *doors) complete() error {
 			return err
 		}
 	}
+	return errors.Join(d.parseStartups(), d.parsePenalties())
+}
+
+func (d *doors) parseStartups() error {
+	s := &d.startups
+	n, err := fmt.Sscanf(d.maxStartups+"\n", "%d:%d:%d\n", &s.Start, &s.Rate, &s.Full)
+	if n != 3 || err != nil || s.Start < 1 || s.Full < s.Start || s.Rate < 0 || s.Rate > 100 {
+		return invalidValue("max-startups", d.maxStartups, "expected start:rate:full, such as 64:30:256, with a rate of 0 to 100")
+	}
+	return nil
+}
+
+func (d *doors) parsePenalties() error {
+	d.perSource = server.DefaultPenalties
+	times := map[string]*time.Duration{
+		"authfail": &d.perSource.AuthFail, "grace-exceeded": &d.perSource.GraceExceeded,
+		"min": &d.perSource.Min, "max": &d.perSource.Max,
+	}
+	for field := range strings.SplitSeq(d.penalties, ",") {
+		name, value, _ := strings.Cut(field, ":")
+		length, err := time.ParseDuration(value)
+		if times[name] == nil || err != nil || length <= 0 {
+			return invalidValue("per-source-penalties", d.penalties, "expected authfail, grace-exceeded, min and max with a time each, such as authfail:100ms,max:5s")
+		}
+		*times[name] = length
+	}
 	return nil
 }
 
@@ -53,4 +88,5 @@ func checkOrigin(origin string) error {
 func (d *doors) apply(o *server.Options) {
 	o.AnyLoopbackPeer = d.loopbackPeers == "any"
 	o.AllowHosts, o.AllowOrigins = d.allowHosts, d.allowOrigins
+	o.Startups, o.Penalties = d.startups, d.perSource
 }

@@ -101,8 +101,24 @@ type daemon struct {
 // serve starts a server of a user, which is killed in the end.
 func serve(t testing.TB, uid int, args ...string) *daemon {
 	t.Helper()
+	return launch(t, uid, exec.Command(programs+"/exec-server", args...))
+}
+
+// serveLimited starts one that may have a number of descriptors; without, as many as
+// this program.
+func serveLimited(t testing.TB, descriptors []string, args ...string) *daemon {
+	t.Helper()
+	if len(descriptors) == 0 {
+		return serve(t, os.Geteuid(), args...)
+	}
+	shell := []string{"-c", "ulimit -n " + descriptors[0] + ` && exec "$0" "$@"`, programs + "/exec-server"}
+	return launch(t, os.Geteuid(), exec.Command("/bin/sh", append(shell, args...)...))
+}
+
+func launch(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
+	t.Helper()
 	d := &daemon{log: new(testkit.Buffer)}
-	cmd := as(uid, exec.Command(programs+"/exec-server", args...))
+	cmd = as(uid, cmd)
 	home := folder(t, uid)
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home, "XDG_RUNTIME_DIR="+home)
 	cmd.Stderr = d.log

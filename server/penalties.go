@@ -1,0 +1,128 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Penalties are what failures cost an address, as PerSourcePenalties of sshd: each
+// adds to the time for which the address is penalised. While that is at least Min,
+// whatever is refused for want of good credentials is answered as much later, but
+// no more than Max. Good credentials are never penalised: an address may be that
+// of many, as loopback is.
+type Penalties struct {
+	AuthFail      time.Duration // wrong or missing credentials
+	GraceExceeded time.Duration // no request within startupTimeout
+	Min, Max      time.Duration
+}
+
+// DefaultPenalties are the Penalties of a server unless told otherwise.
+var DefaultPenalties = Penalties{
+	AuthFail: 100 * time.Millisecond, GraceExceeded: time.Second, Min: time.Second, Max: 5 * time.Second,
+}
+
+// maxSources bounds the addresses that are remembered. Those beyond share one place.
+const maxSources = 4096
+
+// refusalPause is how long further refusals of an address are counted instead of
+// logged.
+const refusalPause = time.Minute
+
+// penalties are those of all addresses, and what the log says of them.
+type penalties struct {
+	limits Penalties
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	until   map[string]time.Time
+	refused map[string]*refusals
+}
+
+func newPenalties(limits Penalties, log *slog.Logger) *penalties {
+	return &penalties{limits: limits, log: log, until: make(map[string]time.Time), refused: make(map[string]*refusals)}
+}
+
+// refusals are those of an address that are not logged yet.
+type refusals struct {
+	count  int
+	reason string // of the last
+}
+
+// place makes room in a map of addresses, and returns under which name an address
+// is found there.
+func place[V any](m map[string]V, source string) string {
+	if _, ok := m[source]; !ok && len(m) >= maxSources {
+		return "others"
+	}
+	return source
+}
+
+// add penalises an address, and returns for how long it is now.
+func (p *penalties) add(source string, cost time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if len(p.until) >= maxSources {
+		for known, until := range p.until {
+			if until.Before(now) {
+				delete(p.until, known)
+			}
+		}
+	}
+	source = place(p.until, source)
+	until := p.until[source]
+	if until.Before(now) {
+		until = now
+	}
+	until = until.Add(cost)
+	if latest := now.Add(p.limits.Max); until.After(latest) {
+		until = latest
+	}
+	p.until[source] = until
+	return until.Sub(now)
+}
+
+// authFailed waits as long as the answer to bad credentials has to.
+func (p *penalties) authFailed(ctx context.Context, source string) {
+	penalty := p.add(source, p.limits.AuthFail)
+	if penalty < p.limits.Min {
+		return
+	}
+	timer := time.NewTimer(penalty)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// logRefusal logs a refusal: the first of an address at once, further ones together,
+// once a minute.
+func (p *penalties) logRefusal(remote, reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	source := place(p.refused, sourceOf(remote))
+	if known := p.refused[source]; known != nil {
+		known.count, known.reason = known.count+1, reason
+		return
+	}
+	p.refused[source] = &refusals{}
+	p.log.Warn("connection refused", "remote", remote, "reason", reason)
+	time.AfterFunc(refusalPause, func() { p.logMore(source) })
+}
+
+// logMore logs what was refused since the last time.
+func (p *penalties) logMore(source string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.refused[source]
+	if known.count == 0 {
+		delete(p.refused, source)
+		return
+	}
+	p.log.Warn("more connections refused", "source", source, "count", known.count, "lastReason", known.reason)
+	*known = refusals{}
+	time.AfterFunc(refusalPause, func() { p.logMore(source) })
+}
