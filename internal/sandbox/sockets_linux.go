@@ -152,7 +152,7 @@ func listeningSockets() (paths []string) {
 		flags, _ := strconv.ParseUint(fields[3], 16, 32)
 		const accepts, datagrams = 1 << 16, "0002"
 		if flags&accepts != 0 || fields[4] == datagrams {
-			paths = append(paths, "/"+strings.TrimSuffix(path, "\n"))
+			paths = append(paths, nowCalled("/"+strings.TrimSuffix(path, "\n"))...)
 		}
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
@@ -167,6 +167,22 @@ func listeningSockets() (paths []string) {
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
+}
+
+// nowCalled are the paths that a socket may have which was bound to one. Programs
+// bind to a temporary name to give the socket its own at once, as ssh does for its
+// masters. The kernel tells only the first.
+func nowCalled(path string) (paths []string) {
+	if _, err := os.Lstat(path); err == nil {
+		return []string{path}
+	}
+	entries, _ := os.ReadDir(filepath.Dir(path)) // without it, nothing in there can be reached
+	for _, entry := range entries {
+		if entry.Type() == os.ModeSocket {
+			paths = append(paths, filepath.Join(filepath.Dir(path), entry.Name()))
+		}
+	}
+	return paths
 }
 
 // hollowLinks are the links to be made in what is hollow.

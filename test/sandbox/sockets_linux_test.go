@@ -123,3 +123,28 @@ func TestSockets(t *testing.T) {
 		}
 	})
 }
+
+// TestRenamedSockets has sockets that are not called any more what they were bound
+// to, as ssh makes those of its masters.
+func TestRenamedSockets(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		paths := []string{filepath.Join(m.outside, "linked"), filepath.Join(m.outside, "renamed"), filepath.Join(m.ws, "renamed")}
+		for i, path := range paths {
+			m.listen(t, path+".bound", 0o755)
+			if i == 0 {
+				m.must(os.Link(path+".bound", path))
+				m.must(os.Remove(path + ".bound"))
+			} else {
+				m.must(os.Rename(path+".bound", path))
+			}
+		}
+		sandbox := m.workspaceWrite()
+		sandbox["permissions"].(object)["network"] = "enabled"
+		p := m.run(command{argv: append([]string{m.program, "connect", ""}, paths...), sandbox: sandbox})
+		for i, path := range paths {
+			if got := strings.Contains(m.written(p), path+"\tallowed"); got != (i == 2) {
+				t.Errorf("connect to %s: %v", path, got)
+			}
+		}
+	})
+}
