@@ -31,7 +31,7 @@ func (s *Server) checkHost(r *http.Request) error {
 	if slices.ContainsFunc(s.opts.AllowHosts, func(allowed string) bool { return strings.EqualFold(allowed, name) }) {
 		return nil
 	}
-	return fmt.Errorf("Host %.100q is not this machine's loopback; connect to 127.0.0.1 or localhost, or name the host that "+
+	return fmt.Errorf("the Host %.100q is not this machine's loopback; connect to 127.0.0.1 or localhost, or name the host that "+
 		"a proxy on this machine serves (--allow-host)", r.Host)
 }
 
