@@ -63,6 +63,10 @@ type Options struct {
 	Notify        func()  // called without locks after every new event; must not block
 	Blocked       func()  // called without locks when output waits for an acknowledgement; must not block
 
+	// Exited is called with how the leader has ended; it must not block. nil:
+	// nobody wants to know.
+	Exited func(protocol.ExitRecord)
+
 	// Owner owns the process and what it leaves running. nil: nobody owns that,
 	// and MeansProcessGroup finds what Terminate shall end.
 	Owner *Owner
@@ -269,6 +273,9 @@ func (p *Process) wait(child *child) {
 	record.OOMKilled = p.tree.oomKilled()
 	record.SandboxDenied = p.denials && p.Log.denied(record.ExitCode)
 	p.Log.exited(record)
+	if p.opts.Exited != nil {
+		p.opts.Exited(record)
+	}
 	if p.stdin != nil && p.master != nil {
 		p.stdin.close() // a terminal takes input even when nobody is there
 	}

@@ -155,7 +155,12 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 			r.Go(func() {
 				defer c.changes.done(x)
 				defer c.server.inPlace.begin()() // as far as one can tell from outside
-				c.operate(r, func() (any, error) { return call(smallAnswerBytes) })
+				c.operate(r, func() (any, error) {
+					if err := c.auditChange(r.Method, paths); err != nil {
+						return nil, err
+					}
+					return call(smallAnswerBytes)
+				})
 			})
 		})
 	}

@@ -38,6 +38,7 @@ type connection struct {
 	principal *auth.Principal
 	early     transport.Limited // bounds what comes before initialize; nil: nothing does
 	greeting  *time.Timer       // ends the connection without one
+	remote    string
 	phase     phase
 	asks      protocol.ClientCapabilities // set before the session knows the connection
 	observing bool                        // it does not own its session
@@ -61,7 +62,7 @@ const drainTimeout = 10 * time.Second
 
 // newConnection makes what serves a stream.
 func newConnection(s *Server, stream transport.Conn, principal *auth.Principal, resumable bool) *connection {
-	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), principal: principal, resumable: resumable}
+	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), principal: principal, remote: stream.Remote(), resumable: resumable}
 	if principal.Name != "" {
 		c.log = c.log.With("principal", principal.Name)
 	}
@@ -101,6 +102,9 @@ func (c *connection) Request(r *rpc.Request) {
 // refused answers a request that the client's credentials do not allow.
 func (c *connection) refused(r *rpc.Request, err error) {
 	c.log.Warn("request refused", "method", r.Method, "reason", err)
+	e := c.event("refusal")
+	e.Method, e.Reason = r.Method, err.Error()
+	c.server.opts.Audit.Record(e)
 	r.Fail(err)
 }
 
@@ -178,6 +182,7 @@ func (c *connection) initialize(r *rpc.Request) {
 	c.observing = p.ObserveSessionID != nil
 	c.log.Info("session attached", "session", s.ID, "client", p.ClientName,
 		"resumed", p.ResumeSessionID != nil, "observing", c.observing)
+	c.auditEntry(s, p)
 	info := c.info()
 	r.Reply(protocol.InitializeResult{
 		ProtocolVersion: protocol.Version,

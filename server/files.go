@@ -74,7 +74,12 @@ func (c *connection) change(r *rpc.Request, paths []string, do func() error) {
 	c.changes.submit(paths, func(x *change) {
 		r.Go(func() {
 			defer c.changes.done(x)
-			c.operate(r, func() (any, error) { return protocol.Empty{}, do() })
+			c.operate(r, func() (any, error) {
+				if err := c.auditChange(r.Method, paths); err != nil {
+					return nil, err
+				}
+				return protocol.Empty{}, do()
+			})
 		})
 	})
 }

@@ -93,6 +93,11 @@ func (c *connection) openWith(r *rpc.Request, p protocol.Open, path string, open
 	serve := func() {
 		defer c.opening.end(p.HandleID)
 		c.operate(r, func() (any, error) {
+			if mode == filesystem.HandleReplace {
+				if err := c.auditChange(r.Method, []string{path}); err != nil {
+					return nil, err
+				}
+			}
 			err := c.handles.OpenWith(r.Context(), p.HandleID, path, mode, opener)
 			return protocol.OpenResult{HandleID: p.HandleID}, err
 		})

@@ -54,6 +54,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := s.checkPeer(r); err != nil {
 		s.penalties.logRefusal(r.RemoteAddr, err.Error())
+		s.auditRefusal(r.RemoteAddr, err.Error())
 		refuse(w, http.StatusForbidden, err.Error())
 		return
 	}
@@ -61,6 +62,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	if refusal != nil {
 		s.penalties.logRefusal(r.RemoteAddr, refusal.Error())
 		s.penalties.authFailed(r.Context(), sourceOf(r.RemoteAddr))
+		s.auditRefusal(r.RemoteAddr, refusal.Error())
 		refusal.ServeHTTP(w, r)
 		return
 	}
@@ -131,6 +133,7 @@ func (s *Server) serveUnix(conn net.Conn) {
 	}
 	if err != nil {
 		s.log.Warn("connection refused", "remote", stream.Remote(), "reason", err)
+		s.auditRefusal(stream.Remote(), err.Error())
 		refuseStream(stream, err)
 		return
 	}

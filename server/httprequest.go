@@ -156,6 +156,11 @@ func (c *connection) httpRequest(r *rpc.Request, p protocol.HTTPRequest) {
 			defer cancel()
 			ctx = timed
 		}
+		if err := c.auditRequest(p); err != nil {
+			e.end()
+			failHTTP(r, err)
+			return
+		}
 		response, err := c.http.do(ctx, p)
 		if err != nil {
 			e.end() // before the client learns of it, and may try again

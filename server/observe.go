@@ -34,6 +34,7 @@ func (c *connection) takeOver(r *rpc.Request, _ struct{}) {
 		return
 	}
 	c.observing = false
+	c.server.opts.Audit.Record(c.event("session taken over"))
 	r.Reply(protocol.Empty{})
 }
 

@@ -69,6 +69,7 @@ func (c *connection) write(r *rpc.Request, p protocol.Write) {
 // signal serves process/signal.
 func (c *connection) signal(r *rpc.Request, p protocol.Signal) {
 	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
+		c.auditSignal(p.ProcessID, p.Name())
 		done(r, c.session.Signal(p))
 	})
 }
@@ -76,6 +77,7 @@ func (c *connection) signal(r *rpc.Request, p protocol.Signal) {
 // terminate serves process/terminate.
 func (c *connection) terminate(r *rpc.Request, p protocol.Terminate) {
 	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
+		c.auditSignal(p.ProcessID, "terminate")
 		var running bool
 		if p.Mode == protocol.TerminateGraceful {
 			running = c.session.TerminateGracefully(p.ProcessID, milliseconds(p.TimeoutMs))

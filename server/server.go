@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"execserver/internal/audit"
 	"execserver/internal/auth"
 	"execserver/internal/peer"
 	"execserver/internal/sandbox"
@@ -77,6 +78,9 @@ type Options struct {
 	// AllowKeepDescendants lets clients start processes that leave something
 	// running which nobody owns.
 	AllowKeepDescendants bool
+
+	// Audit is where is written what clients do; nil: nowhere.
+	Audit *audit.Log
 
 	// Sandbox enforces the sandboxes that clients ask for; nil: they are refused.
 	// The caller closes it after Shutdown.
@@ -154,6 +158,9 @@ func New(opts *Options) *Server {
 	if s.opts.Session.Log == nil {
 		s.opts.Session.Log = s.opts.Log
 	}
+	if s.opts.Audit != nil {
+		s.opts.Session.Exited = s.auditExit
+	}
 	s.maxOperations = maxFileOperations
 	if s.opts.Session.Ownership == nil {
 		s.opts.Session.Ownership = process.DefaultOwnership()
@@ -184,6 +191,11 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 		return err
 	}
 	defer s.remove(c)
+	if err := s.opts.Audit.Commit(c.event("connection opened")); err != nil {
+		c.log.Warn("connection refused", "reason", err)
+		refuseStream(stream, err)
+		return err
+	}
 	c.log.Info("connection opened")
 	c.awaitGreeting(stream)
 	if !s.opts.Auth.Holds(principal) { // not since a moment ago
@@ -222,6 +234,9 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 	}
 	err := context.Cause(c.rpc.Context())
 	c.log.Info("connection closed", "reason", err)
+	closed := c.event("connection closed")
+	closed.Reason = err.Error()
+	s.opts.Audit.Record(closed)
 	return err
 }
 

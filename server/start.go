@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"math"
 
 	"execserver/internal/loginshell"
@@ -13,11 +14,15 @@ import (
 func (c *connection) start(r *rpc.Request, p protocol.Start) {
 	spec, err := c.server.spec(p, c.principal.Grant.Starts())
 	if err != nil {
-		r.Fail(err)
+		c.startFailed(r, p, err)
 		return
 	}
 	r.Queue(p.ProcessID, false, false, func(*rpc.Lane) {
-		err := c.mayStart(p, &spec)
+		if err := c.mayStart(p, &spec); err != nil {
+			c.refused(r, err)
+			return
+		}
+		err := c.auditStart(p, spec.Dir)
 		switch {
 		case err != nil:
 		case p.StartID == nil:
@@ -26,7 +31,7 @@ func (c *connection) start(r *rpc.Request, p protocol.Start) {
 			err = c.session.StartOnce(p.ProcessID, *p.StartID, spec)
 		}
 		if err != nil {
-			r.Fail(err)
+			c.startFailed(r, p, err)
 			return
 		}
 		result := protocol.StartResult{ProcessID: p.ProcessID, SandboxType: protocol.SandboxNone}
@@ -36,6 +41,15 @@ func (c *connection) start(r *rpc.Request, p protocol.Start) {
 		r.Reply(result)
 		c.session.Announce(p.ProcessID)
 	})
+}
+
+// startFailed answers a start of which nothing came.
+func (c *connection) startFailed(r *rpc.Request, p protocol.Start, err error) {
+	c.log.Info("process not started", "process", p.ProcessID, "argv", fmt.Sprintf("%.1000q", p.Argv), "reason", err)
+	e := c.event("not started")
+	e.Process, e.Reason = p.ProcessID, err.Error()
+	c.server.opts.Audit.Record(e)
+	r.Fail(err)
 }
 
 // spec checks the params of process/start and makes of them what the process

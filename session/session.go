@@ -10,6 +10,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -99,6 +100,7 @@ func (s *Session) spawn(e *entry, spec process.Spec) error {
 		Budget:        s.opts.Budget,
 		Notify:        func() { s.notify(e) },
 		Blocked:       func() { s.wantAck(e) },
+		Exited:        func(exit protocol.ExitRecord) { s.exited(e.id, exit) },
 		Owner:         s.owner,
 		Name:          e.id,
 		DrainTimeout:  s.opts.DrainTimeout,
@@ -134,11 +136,28 @@ func (s *Session) adopt(e *entry, proc *process.Process, spec process.Spec) (err
 	defer s.mu.Unlock()
 	e.proc = proc
 	proc.Log.SetEvict(s.evictLocked())
-	s.log.Info("process started", "process", e.id, "pid", proc.Pid(), "tty", spec.TTY)
+	s.log.Info("process started", "process", e.id, "pid", proc.Pid(), "argv", commandLine(proc), "tty", spec.TTY)
 	if s.ended || e.cancelled {
 		return protocol.Errorf(protocol.CodeInvalidRequest, "process %s start was cancelled", e.id)
 	}
 	return nil
+}
+
+// commandLine is the beginning of what a process was started with, for the log.
+func commandLine(p *process.Process) string {
+	about := p.Describe()
+	if about.ArgvTruncated {
+		return fmt.Sprintf("%q and more", about.Argv)
+	}
+	return fmt.Sprintf("%q", about.Argv)
+}
+
+// exited notes how a process has ended.
+func (s *Session) exited(id string, exit protocol.ExitRecord) {
+	s.log.Info("process exited", "process", id, "code", exit.ExitCode, "signal", exit.Signal, "endedBy", string(exit.EndedBy))
+	if s.opts.Exited != nil {
+		s.opts.Exited(s, id, exit)
+	}
 }
 
 // failLocked forgets a process that could not be started.

@@ -35,6 +35,10 @@ type Options struct {
 	EvictDetached bool            // while detached, evict output rather than block the child
 	MaxObservers  int             // of one session
 
+	// Exited is called with how a process of a session has ended; it must not
+	// block. nil: nobody wants to know.
+	Exited func(session *Session, processID string, exit protocol.ExitRecord)
+
 	// Ownership keeps hold of what processes start; nil: by process group.
 	Ownership *process.Ownership
 	// DrainTimeout is that of process.Options: 0 means the default, a negative

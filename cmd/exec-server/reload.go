@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"execserver/internal/audit"
 	"execserver/server"
 )
 
@@ -18,9 +19,17 @@ type refresher interface {
 	Refresh() (changed bool, err error)
 }
 
+// openAudit opens the audit log, if there is one.
+func (o *options) openAudit(log *slog.Logger) (*audit.Log, error) {
+	if o.auditLog == "" {
+		return nil, nil
+	}
+	return audit.Open(o.auditLog, o.auditRequired, log)
+}
+
 // reload refreshes what is made of files when they change, until ctx ends. What
 // cannot be read stays as it was.
-func reload(ctx context.Context, log *slog.Logger, srv *server.Server, hangups <-chan os.Signal, of map[string]refresher) {
+func reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *audit.Log, hangups <-chan os.Signal, of map[string]refresher) {
 	look := time.NewTicker(reloadLook)
 	defer look.Stop()
 	for {
@@ -30,6 +39,9 @@ func reload(ctx context.Context, log *slog.Logger, srv *server.Server, hangups <
 		case <-look.C:
 		case <-hangups:
 			log.Info("looking for changed files", "signal", "hangup")
+			if err := audited.Reopen(); err != nil {
+				log.Error("the audit log goes on where it is", "error", err)
+			}
 		}
 		for what, files := range of {
 			switch changed, err := files.Refresh(); {

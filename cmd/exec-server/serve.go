@@ -68,6 +68,8 @@ type options struct {
 	drainTimeout        time.Duration
 	sandbox             string
 	sandboxSockets      []string
+	auditLog            string
+	auditRequired       bool
 	logLevel, logFormat string
 	version             bool
 }
@@ -107,7 +109,7 @@ func newCommand() *cobra.Command {
 		return nil
 	}
 	o.define(command.Flags())
-	command.AddCommand(newRunCommand(), newSandboxCommand())
+	command.AddCommand(newRunCommand(), newSandboxCommand(), newAuditCommand())
 	return command
 }
 
@@ -161,6 +163,8 @@ func (o *options) define(f *pflag.FlagSet) {
 
 	f.StringArrayVar(&o.sandboxSockets, "sandbox-socket", nil, "`path` of a socket of another program, or a directory of such, that commands in a sandbox with network may use; may be repeated")
 
+	f.StringVar(&o.auditLog, "audit-log", "", "`file` to which is written what clients do, one JSON object to a line, each with the hash of the one before")
+	f.BoolVar(&o.auditRequired, "audit-required", false, "refuse what cannot be written to the audit log")
 	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")
 
@@ -170,7 +174,7 @@ func (o *options) define(f *pflag.FlagSet) {
 
 // complete checks what the flag library cannot.
 func (o *options) complete(f *pflag.FlagSet) error {
-	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "ws-jwks-file", "tokens", "tls-cert", "tls-key", "tls-client-ca"} {
+	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "ws-jwks-file", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log"} {
 		// An unset variable in a script must not open the server.
 		if flag := f.Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return fmt.Errorf("--%s needs a value", name)
@@ -237,6 +241,8 @@ func (o *options) complete(f *pflag.FlagSet) error {
 		return invalidValue("detached-output", o.detachedOutput, "expected block or evict")
 	}
 	switch {
+	case o.auditRequired && o.auditLog == "":
+		return errors.New("--audit-required needs --audit-log")
 	case o.tlsCert != "" && o.tlsKey == "":
 		return errors.New("--tls-cert needs --tls-key")
 	case o.tlsKey != "" && o.tlsCert == "":
@@ -315,6 +321,11 @@ func (o *options) serve(log *slog.Logger) error {
 		return err
 	}
 	defer ownership.Close()
+	audited, err := o.openAudit(log)
+	if err != nil {
+		return err
+	}
+	defer audited.Close()
 	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Sockets: o.sandboxSockets, Secrets: o.secrets(authenticator)})
 	defer engine.Close()
 	options := &server.Options{
@@ -326,6 +337,7 @@ func (o *options) serve(log *slog.Logger) error {
 		DurableWrites:    o.durableWrites,
 		Auth:             authenticator,
 		Peers:            &o.peers,
+		Audit:            audited,
 
 		Sandbox: engine,
 
@@ -368,7 +380,7 @@ func (o *options) serve(log *slog.Logger) error {
 	}
 	reloading, stop := context.WithCancel(context.Background())
 	defer stop()
-	go reload(reloading, log, srv, hangups, map[string]refresher{
+	go reload(reloading, log, srv, audited, hangups, map[string]refresher{
 		"credentials": authenticator, "TLS certificate": certificate,
 	})
 	select {
@@ -402,8 +414,10 @@ func finishWrites(srv *server.Server, log *slog.Logger) {
 // secrets are the files by which the server knows who may do everything.
 func (o *options) secrets(authenticator *auth.Authenticator) []string {
 	files := authenticator.Secrets()
-	if o.tlsKey != "" {
-		files = append(files, o.tlsKey)
+	for _, file := range []string{o.tlsKey, o.auditLog} {
+		if file != "" {
+			files = append(files, file)
+		}
 	}
 	return files
 }
