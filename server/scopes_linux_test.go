@@ -51,7 +51,7 @@ func TestRootOfToken(t *testing.T) {
 		}
 	}
 	for link, target := range map[string]string{
-		root + "/out": outside, root + "/file": outside + "/f", root + "/up": "../..", root + "/in": "f", outside + "/in": root,
+		root + "/out": outside, root + "/file": outside + "/f", root + "/up": "..", root + "/in": "f", outside + "/in": root,
 	} {
 		if err := os.Symlink(target, link); err != nil {
 			t.Fatal(err)
@@ -72,8 +72,9 @@ func TestRootOfToken(t *testing.T) {
 			}
 		}
 		for _, path := range []string{
-			outside + "/f", root + "/../" + filepath.Base(outside) + "/f", root + "/out/f", root + "/file", root + "-", "/etc/passwd",
-			root + "/up/etc/passwd", root + "/../../etc/passwd", "/proc/self/root/etc/passwd", "/proc/self/cwd/etc/passwd",
+			// None but files of the test: where the root does not hold, they are changed.
+			outside + "/f", root + "/../" + filepath.Base(outside) + "/f", root + "/out/f", root + "/file", root + "-",
+			root + "/up/" + filepath.Base(outside) + "/f", "/proc/self/root" + outside + "/f", "/proc/self/cwd" + outside + "/f",
 		} {
 			for method, p := range map[string]params{
 				"fs/readFile":    {"path": path},
@@ -118,9 +119,6 @@ func TestRootOfToken(t *testing.T) {
 		if err != nil || string(got) != want {
 			t.Errorf("%s is %q, %v, want %q", path, got, err, want)
 		}
-	}
-	if _, err := os.Stat("/etc/passwd"); err != nil {
-		t.Error(err)
 	}
 }
 
