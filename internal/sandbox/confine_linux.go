@@ -168,7 +168,7 @@ func (c *Confinement) spec(command Command) *launcher.Spec {
 		s.KeepRights, s.Become = true, true
 	case c.means == MeansLandlock:
 		s.Become, s.LandlockOnly = true, true
-		s.Landlock = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"}
+		s.Landlock = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 		s.LandlockRead = p.readable
 		if p.base == launcher.BaseReadOnly {
 			s.LandlockRead = []string{"/"}

@@ -4,7 +4,8 @@ package seccomp
 // io_uring_register, add_key, request_key, keyctl, bpf, perf_event_open,
 // userfaultfd; and connect, accept, accept4, bind, listen, sendto, sendmmsg,
 // recvmmsg, shutdown, getsockname, getpeername, getsockopt, setsockopt, ptrace,
-// process_vm_readv, process_vm_writev.
+// process_vm_readv, process_vm_writev. sysV are shmget, shmat, shmctl, semget, semop,
+// semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl.
 var (
 	amd64 = architecture{
 		audit:   0xc000003e,
@@ -14,7 +15,7 @@ var (
 			42, 43, 288, 49, 50, 44, 307, 299, 48, 51, 52, 55, 54, 101, 310, 311,
 		},
 		socket: 41, socketpair: 53, ioSetup: 206, ioctl: 16, clone: 56, unshare: 272, clone3: 435,
-		openat2: 437,
+		openat2: 437, prlimit: 302, sysV: []uint32{29, 30, 31, 64, 65, 66, 220, 68, 69, 70, 71},
 		modes: []modeCall{ // openat, open, fchmodat2, fchmodat, fchmod, chmod, creat, mknodat, mknod
 			{257, offArg3, offArg2},
 			{2, offArg2, offArg1},
@@ -34,7 +35,7 @@ var (
 			203, 202, 242, 200, 201, 206, 269, 243, 210, 204, 205, 209, 208, 117, 270, 271,
 		},
 		socket: 198, socketpair: 199, ioSetup: 0, ioctl: 29, clone: 220, unshare: 97, clone3: 435,
-		openat2: 437,
+		openat2: 437, prlimit: 261, sysV: []uint32{194, 196, 195, 190, 193, 191, 192, 186, 189, 188, 187},
 		modes: []modeCall{ // openat, fchmodat2, fchmodat, fchmod, mknodat
 			{56, offArg3, offArg2}, {452, offArg2, 0}, {53, offArg2, 0}, {52, offArg1, 0}, {33, offArg2, 0},
 		},

@@ -74,6 +74,30 @@ const (
 // cannot see, does not exist either; programs use openat.
 func Filter(network, files bool) []Instruction { return native.filter(network, files) }
 
+// Neighbours is a filter, besides the other, for what is not in namespaces of its
+// own. It keeps a program from the limits of other processes, which can end them
+// (RLIMIT_CPU), and from the memory, semaphores and queues that they share by a
+// number (System V).
+func Neighbours() []Instruction { return native.neighbours() }
+
+func (a architecture) neighbours() []Instruction {
+	f := []Instruction{
+		{Op: opLoad, K: offArch},
+		{Op: opJeq, Jt: 1, K: a.audit},
+		{Op: opRet, K: retKill},
+		{Op: opLoad, K: offNumber},
+	}
+	for _, number := range a.sysV {
+		f = append(f, Instruction{Op: opJeq, Jf: 1, K: number}, Instruction{Op: opRet, K: retEPERM})
+	}
+	return append(f,
+		Instruction{Op: opJeq, Jf: 2, K: a.prlimit},
+		Instruction{Op: opLoad, K: offArg0},
+		Instruction{Op: opJeq, Jf: 1, K: 0}, // one's own
+		Instruction{Op: opRet, K: retAllow},
+		Instruction{Op: opRet, K: retEPERM})
+}
+
 // architecture is what differs between architectures.
 type architecture struct {
 	audit      uint32 // AUDIT_ARCH_*
@@ -88,6 +112,8 @@ type architecture struct {
 	unshare    uint32
 	clone3     uint32
 	openat2    uint32
+	prlimit    uint32
+	sysV       []uint32
 	modes      []modeCall
 }
 

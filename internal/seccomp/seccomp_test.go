@@ -180,3 +180,28 @@ func TestFilter(t *testing.T) {
 		}
 	}
 }
+
+func TestNeighbours(t *testing.T) {
+	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
+		for _, tt := range []struct {
+			call uint32
+			arg0 uint64
+			want uint32
+		}{
+			{arch.prlimit, 0, retAllow},
+			{arch.prlimit, 1 << 40, retAllow}, // the kernel takes the lower half
+			{arch.prlimit, 1, retEPERM},
+			{arch.sysV[0], 0, retEPERM},
+			{arch.sysV[10], 0, retEPERM},
+			{arch.ioctl, 1, retAllow},
+		} {
+			data := make([]byte, 64)
+			binary.LittleEndian.PutUint32(data[offNumber:], tt.call)
+			binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
+			binary.LittleEndian.PutUint64(data[offArg0:], tt.arg0)
+			if got := run(t, arch.neighbours(), data); got != tt.want {
+				t.Errorf("%s %d(%#x): %#x, want %#x", name, tt.call, tt.arg0, got, tt.want)
+			}
+		}
+	}
+}

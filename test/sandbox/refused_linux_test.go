@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -133,11 +134,49 @@ func TestRequire(t *testing.T) {
 	m.says(m.workspaceWrite(), [2]string{"touch x", "done"})
 }
 
+func init() {
+	attacks["landlock"] = landlockAttacks
+}
+
+// landlockAttacks are on what has no namespace of its own there.
+var landlockAttacks = []attempt{
+	{"53 limits of the server", "EPERM", func(a *attacker) error {
+		return unix.Prlimit(a.serverPid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
+	}},
+	{"53 limits of its own", "allowed", func(*attacker) error { return unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{}, nil) }},
+	{"53 shared memory", "EPERM", func(*attacker) error {
+		id, err := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, 0o600)
+		if err == nil {
+			_, err = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+		}
+		return err
+	}},
+	{"53 another terminal", "EACCES", func(a *attacker) error { return write(a.in("terminal")) }},
+}
+
 // TestLandlock has the mode in which nothing but Landlock confines files.
 func TestLandlock(t *testing.T) {
-	m := newMachine(t, user{}, "landlock")
-	m.says(m.policy("restricted", special("root", "read")),
-		[2]string{"touch x", "Permission denied"}, [2]string{"cat file", "old"}, [2]string{"echo >/dev/null", "done"})
-	m.refuses(m.workspaceWrite(), -32602, "--sandbox=landlock")
-	m.refuses(m.policy("restricted", special("root", "read"), at(m.outside, "deny")), -32602, "--sandbox=landlock")
+	for _, u := range users() {
+		t.Run(u.name, func(t *testing.T) {
+			m := newMachine(t, u, "landlock")
+			readOnly := m.policy("restricted", special("root", "read"))
+			m.says(readOnly, [2]string{"touch x", "Permission denied"}, [2]string{"cat file", "old"}, [2]string{"echo >/dev/null", "done"})
+			m.refuses(m.workspaceWrite(), -32602, "--sandbox=landlock")
+			m.refuses(m.policy("restricted", special("root", "read"), at(m.outside, "deny")), -32602, "--sandbox=landlock")
+			terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+			m.must(err)
+			defer terminal.Close()
+			number, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPTN)
+			m.must(err)
+			m.must(unix.IoctlSetPointerInt(int(terminal.Fd()), unix.TIOCSPTLCK, 0))
+			name := fmt.Sprint("/dev/pts/", number)
+			m.own(name)
+			m.must(os.Symlink(name, filepath.Join(m.ws, "terminal")))
+			for _, tty := range []bool{false, true} {
+				m.attack(t, "landlock", m.program, readOnly, tty, 0)
+			}
+			p := m.run(command{tty: true, argv: []string{"/bin/sh", "-c", "echo own >$(tty)"}, sandbox: readOnly})
+			m.contains("the command's terminal", m.written(p), "own")
+		})
+	}
 }

@@ -87,7 +87,11 @@ func (s *Spec) landlock() *failure {
 			return &failure{"allow to read " + path, err}
 		}
 	}
-	for _, path := range s.Landlock {
+	writable := s.Landlock
+	if s.LandlockOnly && s.Terminal {
+		writable = append(writable, terminalName())
+	}
+	for _, path := range writable {
 		if err := landlockAllow(int(rules), path, landlockRead|landlockWrite); err != nil {
 			return &failure{"allow to write " + path, err}
 		}

@@ -153,6 +153,11 @@ func (s *Spec) giveUpRights() *failure {
 			return &failure{"protect the launcher", err}
 		}
 	}
+	if s.LandlockOnly {
+		if err := seccomp.Install(seccomp.Neighbours()); err != nil {
+			return &failure{"install the filter that protects other processes", err}
+		}
+	}
 	return attempt("install the filter of system calls", seccomp.Install(seccomp.Filter(s.RestrictNetwork, !s.KeepRights)))
 }
 

@@ -166,16 +166,25 @@ func (m Mount) check(fd int) error {
 // cloneTerminal copies the mount of the terminal that is standard input, so that
 // it has a name in the new /dev; without one, only its name is missing.
 func cloneTerminal() tree {
-	var b [64]byte
-	n, err := unix.Readlink("/proc/self/fd/0", b[:])
-	if err != nil || !strings.HasPrefix(string(b[:n]), "/dev/pts/") {
+	name := terminalName()
+	if name == "" {
 		return -1
 	}
-	t, err := clone(string(b[:n]), deviceAttributes)
+	t, err := clone(name, deviceAttributes)
 	if err != nil {
 		return -1
 	}
 	return t
+}
+
+// terminalName is the path of the terminal that is standard input; "": it has none.
+func terminalName() string {
+	var b [64]byte
+	n, err := unix.Readlink("/proc/self/fd/0", b[:])
+	if err != nil || !strings.HasPrefix(string(b[:n]), "/dev/pts/") {
+		return ""
+	}
+	return string(b[:n])
 }
 
 func (v *view) makeScratch() *failure {
