@@ -81,6 +81,9 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 				return nil, rootsErr
 			}
 			if e.Subpath != "" && !filepath.IsLocal(e.Subpath) {
+				if e.Access == protocol.AccessDeny {
+					return nil, fmt.Errorf("cannot enforce sandbox denied path %q because it leads out of the workspace", e.Subpath)
+				}
 				continue
 			}
 			for _, root := range roots {

@@ -150,3 +150,15 @@ func TestPolicies(t *testing.T) {
 		})
 	})
 }
+
+// TestDeniedOutside has an entry that denies something beside the workspace, by a
+// path that leads out of it. It is not left out.
+func TestDeniedOutside(t *testing.T) {
+	everyUser(t, func(t *testing.T, m *machine) {
+		m.start()
+		for _, subpath := range []string{"../outside", "/etc", "dir/../../outside"} {
+			m.refuses(m.workspaceWrite(project(subpath, "deny")), -32602, "leads out of the workspace")
+		}
+		m.says(m.workspaceWrite(project("../outside", "write")), [2]string{"touch " + m.outside + "/x", readOnly})
+	})
+}
