@@ -73,7 +73,7 @@ chaos: ## 1,000 processes over a network that delays, stalls, cuts and forgets c
 	CGO_ENABLED=1 CHAOS_PROCESSES=1000 $(GO) test -race -count=1 -timeout 60m -v ./test/chaos
 
 test-neighbours: ## hold what clients wait beside large hashes, walks and removals against 100 ms, on a quiet machine
-	QUIET_MACHINE=1 $(GO) test -count=1 -v -run NeighboursOfLong ./cmd/exec-server
+	QUIET_MACHINE=1 $(GO) test -count=1 -v -run 'NeighboursOfLong|ManyProcessesEnd' ./cmd/exec-server
 
 test-sleep: ## stop a released Codex client for 200 seconds, as a laptop does that sleeps, and let it go on
 	scripts/install-codex 0.169.0

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -56,7 +57,12 @@ func manyProcessesEnd(t *testing.T, end func(c *follower, many int)) {
 	// What both servers wait for is the machine's doing, not that of the one.
 	took, idle := initializeUntil(func() bool { return left() == 0 }, p, startListening(t, nil))
 	t.Logf("initialize: %v; of an idle server: %v", took, idle)
-	if took.p99 > 100*time.Millisecond+5*idle.p99 {
+	// On a busy machine one that works waits longer for a processor than one that is idle.
+	limit := 500*time.Millisecond + 2*idle.worst
+	if os.Getenv("QUIET_MACHINE") == "1" {
+		limit = 100 * time.Millisecond
+	}
+	if took.p99 > limit {
 		t.Errorf("initialize took %v while %d processes ended", took, many)
 	}
 }
