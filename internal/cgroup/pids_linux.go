@@ -1,11 +1,12 @@
 package cgroup
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+
+	"execserver/internal/sys"
 )
 
 // ProcessesLeft is how many processes and threads more the control groups that
@@ -29,7 +30,7 @@ func ProcessesLeft() (left uint64, limited bool) {
 }
 
 func number(path string) (uint64, error) {
-	text, err := os.ReadFile(path)
+	text, err := sys.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
@@ -39,11 +40,11 @@ func number(path string) (uint64, error) {
 // pidsGroups are the directories of the group that this program was started in and
 // of those above it, in the hierarchy that counts processes, of either version.
 var pidsGroups = sync.OnceValue(func() (dirs []string) {
-	groups, err := os.ReadFile("/proc/self/cgroup")
+	groups, err := sys.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return nil
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := sys.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil
 	}
