@@ -37,7 +37,8 @@ func stoppable(ctx context.Context, f *os.File) (r io.Reader, release func()) {
 						break
 					}
 				}
-				ready = fds[1].Revents == 0
+				// What came after the end may be noticed before theirs is closed.
+				ready = fds[1].Revents == 0 && ctx.Err() == nil
 			})
 		})
 		return err == nil && ready
