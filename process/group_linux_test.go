@@ -126,17 +126,7 @@ func TestGroupThatCannotBeKilledAtFirst(t *testing.T) {
 	p, pid := daemon(t, w, newWord())
 	follow(t, p)
 	permit := bind(t, filepath.Join(theGroup(t, groups), "cgroup.kill"), unix.MS_RDONLY)
-	w.End(protocol.EndedBySessionExpired)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		w.Wait()
-	}()
-	select {
-	case <-ended:
-		t.Error("the session has ended although a process of its own runs")
-	case <-time.After(50 * time.Millisecond):
-	}
+	ended := endsNotWithin(t, w, 50*time.Millisecond, "a process of its own runs")
 	if !testkit.Alive(pid) {
 		t.Error("the kill was not refused")
 	}

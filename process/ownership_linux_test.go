@@ -236,17 +236,7 @@ func ownedEndWithoutDescriptors(t *testing.T, o *process.Ownership) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}
-	w.End(protocol.EndedBySessionExpired)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		w.Wait()
-	}()
-	select {
-	case <-ended:
-		t.Error("the session has ended although nobody could look for what it has left")
-	case <-time.After(100 * time.Millisecond):
-	}
+	ended := endsNotWithin(t, w, 100*time.Millisecond, "nobody could look for what it has left")
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
@@ -472,4 +462,22 @@ func ownedCPUs(t *testing.T, o *process.Ownership) {
 	if used := s.exit.Rusage.UserMs + s.exit.Rusage.SystemMs; used > 1500 {
 		t.Errorf("%d ms of processor time in about 3 s, the share is 0.2", used)
 	}
+}
+
+// endsNotWithin ends a session, which must still wait after a time for the reason
+// given. The channel is closed when it has ended.
+func endsNotWithin(t *testing.T, w *process.Owner, d time.Duration, although string) <-chan struct{} {
+	t.Helper()
+	w.End(protocol.EndedBySessionExpired)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Wait()
+	}()
+	select {
+	case <-ended:
+		t.Errorf("the session has ended although %s", although)
+	case <-time.After(d):
+	}
+	return ended
 }
