@@ -22,10 +22,12 @@ func TestLostLinkOfAnIdleSession(t *testing.T) {
 	p := newProxy(t, serveUnix(t, &server.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}))
 	env, err := client.Dial(background(t), p.url, nil)
 	env = opened(t, env, err)
-	if err := child(env, "exit", "0").Run(); err != nil {
+	// Run returns with the exit of the process; the end of its output comes with its
+	// last event.
+	if _, err := child(env, "exit", "0").Output(); err != nil {
 		t.Fatal(err)
 	}
-	// The end of the process was acknowledged before this is asked for.
+	// The last event was acknowledged before this is asked for.
 	if _, err := env.FS("/").Stat("."); err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +36,11 @@ func TestLostLinkOfAnIdleSession(t *testing.T) {
 	testkit.WaitFor(t, patience, func() error {
 		if !strings.Contains(log.String(), "session ended") {
 			return errors.New("the session has not ended")
+		}
+		// A process that is started before the client knows of the loss may have been
+		// lost with the link.
+		if p.refusedCount() == 0 {
+			return errors.New("the client has not tried to connect again")
 		}
 		return nil
 	})

@@ -24,6 +24,7 @@ type proxy struct {
 	maxCuts int
 	cuts    int
 	refuse  bool // new connections are closed at once
+	refused int  // how many were
 }
 
 // newProxy makes a proxy in front of a server on a WebSocket or a unix socket; it
@@ -75,6 +76,7 @@ func (p *proxy) add(near, far net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse {
+		p.refused++
 		return false
 	}
 	p.conns[near], p.conns[far] = true, true
@@ -172,6 +174,12 @@ func (p *proxy) setRefuse(refuse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = refuse
+}
+
+func (p *proxy) refusedCount() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused
 }
 
 func (p *proxy) cutCount() int {

@@ -102,6 +102,21 @@ func sleep(d *syscall.Timespec) {
 	syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(d)), 0, 0)
 }
 
+// hostileLife is how many seconds storm and run go on at most. A test that is
+// killed leaves them to a machine that would serve nothing else from then on.
+const hostileLife = 300
+
+// uptime returns for how many seconds the machine has been up. It can be called
+// after fork.
+//
+//go:nosplit
+func uptime() int64 {
+	const clockBoottime = 7
+	var now syscall.Timespec
+	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&now)), 0)
+	return int64(now.Sec)
+}
+
 // storm starts a thousand children that live for some milliseconds each, again
 // and again.
 //
@@ -110,7 +125,7 @@ func storm() {
 	runtime.LockOSThread()
 	signal.Ignore(syscall.SIGCHLD) // nobody waits for them
 	brief, rest := syscall.Timespec{Nsec: 5e6}, syscall.Timespec{Nsec: 1e6}
-	for {
+	for end := uptime() + hostileLife; uptime() < end; {
 		for range 1000 {
 			if fork() {
 				sleep(&brief)
@@ -127,12 +142,13 @@ func storm() {
 //go:nosplit
 func run() {
 	runtime.LockOSThread()
-	for {
+	for end := uptime() + hostileLife; uptime() < end; {
 		if !fork() {
 			syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 		syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0)
 	}
+	syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
 }
 
 // childDaemon starts a daemon, which has a session of its own and no parent,
