@@ -11,6 +11,7 @@ LISTEN ?= ws://127.0.0.1:8765
 FUZZTIME ?= 60s
 COUNT ?= 1
 TIMEOUT ?= 10m
+CODEX_PACKAGES ?= ./test/codex ./client
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-neighbours slopes
@@ -64,7 +65,7 @@ cover: ## write coverage/coverage.html
 
 test-codex: ## released Codex clients with the server, and its server with our client (installs them with npm)
 	scripts/install-codex 0.169.0 0.130.0
-	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) ./test/codex ./client
+	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) $(CODEX_PACKAGES)
 
 model: ## 100,000 random operations against a reference model, with the race detector
 	CGO_ENABLED=1 MODEL_STEPS=100000 $(GO) test -race -count=1 -timeout 60m -v ./test/model

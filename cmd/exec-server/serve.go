@@ -82,9 +82,10 @@ func newCommand() *cobra.Command {
 		Long: "exec-server serves the exec-server protocol of Codex over WebSocket, a unix socket or stdio:\n" +
 			"it starts processes with pipes or a terminal, keeps their output through lost connections,\n" +
 			"reads, writes and watches files, and sends HTTP requests.",
-		Example: "  exec-server --listen ws://127.0.0.1:8765\n" +
+		Example: "  exec-server --listen unix://$HOME/exec-server.sock\n" +
 			"  exec-server --listen stdio\n" +
-			"  exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token",
+			"  exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token\n" +
+			"  exec-server --listen ws://127.0.0.1:8765",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
