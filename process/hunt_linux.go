@@ -21,13 +21,20 @@ type hunt struct {
 	name     string // for the log
 	match    func(origin) bool
 	deadline time.Time
-	idle     int // looks in a row that found nothing
+	looks    int // that were for it
+	idle     int // of them, the latest in a row that found nothing
 	done     chan struct{}
 }
 
 const (
 	// maxPause is between two looks for what has been killed.
 	maxPause = 100 * time.Millisecond
+	// maxRest is the longest rest after a look. A look may seem to have taken very
+	// long because the whole program was stopped.
+	maxRest = time.Second
+	// minLooks is how many looks a hunt has before it gives up. Its time may have
+	// passed while the program was stopped.
+	minLooks = 10
 	// maxIdle is how many looks that find nothing end a hunt although orphans
 	// end all the time. A process that forks and exits as fast as it can is
 	// seen by one of them, and killed.
@@ -90,7 +97,7 @@ func (o *Ownership) runHunts() {
 		if fresh || slices.Max(found) == 0 {
 			pause = time.Millisecond
 		}
-		time.Sleep(max(pause, time.Since(begun))) // others need the processor, too
+		time.Sleep(max(pause, min(time.Since(begun), maxRest))) // others need the processor, too
 	}
 }
 
@@ -100,13 +107,18 @@ func (o *Ownership) endHunts(hunts []*hunt, found []int, quiet bool, refused err
 	defer o.mu.Unlock()
 	left := o.hunts[:0]
 	for i, h := range hunts {
+		h.looks++
 		h.idle++
 		if found[i] > 0 {
 			h.idle = 0
 		}
-		late := time.Now().After(h.deadline)
+		late := h.looks >= minLooks && time.Now().After(h.deadline)
 		if late && found[i] > 0 {
-			o.log.Error("not everything could be killed", "of", h.name, "left", found[i], "error", refused)
+			log := o.log.With("of", h.name, "left", found[i])
+			if refused != nil {
+				log = log.With("error", refused)
+			}
+			log.Error("not everything could be killed")
 		}
 		if late || h.idle >= maxIdle || h.idle > 0 && quiet {
 			close(h.done)
