@@ -33,6 +33,9 @@ type Sandbox struct {
 	// WorkspaceRoots are what project_roots stands for; nil: the Cwd. An empty
 	// list is nothing.
 	WorkspaceRoots []Path
+	// Within is another policy that holds besides: nothing is let happen about files
+	// that it does not let happen. nil: there is none.
+	Within *Sandbox
 }
 
 // FilePolicy are the rules about files. What no entry covers is out of reach.
@@ -74,7 +77,7 @@ const (
 )
 
 // Enforces reports whether there is anything to enforce.
-func (s *Sandbox) Enforces() bool { return s.Files != nil || !s.Network }
+func (s *Sandbox) Enforces() bool { return s.Files != nil || !s.Network || s.Within != nil }
 
 // DecodeSandbox decodes the sandbox in the params of a request. A spelling that
 // is wrong is an *Error with the code InvalidParams; forFiles gives what is well
@@ -358,6 +361,16 @@ func (s *Sandbox) decodeOldWorkspace(policy *fields) {
 			write(FileEntry{Path: root})
 		}
 	}
+}
+
+// FullRead reports whether everything may be read.
+func (s *Sandbox) FullRead() bool {
+	return s.Files.FullRead() && (s.Within == nil || s.Within.FullRead())
+}
+
+// FullWrite reports whether everything may be written.
+func (s *Sandbox) FullWrite() bool {
+	return s.Files.FullWrite() && (s.Within == nil || s.Within.FullWrite())
 }
 
 // FullRead reports whether everything may be read.

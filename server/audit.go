@@ -48,6 +48,8 @@ func (c *connection) auditStart(p protocol.Start, dir string) error {
 		e.Paths = []string{p.Program.String()}
 	}
 	switch {
+	case c.principal.Grant.Starts() != nil && p.Sandbox != nil:
+		e.Sandbox = "that of the credentials, and " + string(p.Sandbox)
 	case c.principal.Grant.Starts() != nil:
 		e.Sandbox = "that of the credentials"
 	case p.Sandbox != nil:

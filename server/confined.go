@@ -46,19 +46,16 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.Start, by *protocol
 		}
 	}
 	if by != nil {
-		var err error
-		if policy, err = forced(by, policy); err != nil {
-			return err
-		}
+		policy = forced(by, policy)
 	}
 	switch {
-	case required && (policy == nil || policy.Files.FullWrite()):
+	case required && (policy == nil || policy.FullWrite()):
 		return protocol.Errorf(protocol.CodeInvalidParams, "this server starts nothing that may write everywhere (--sandbox=require)")
 	case policy == nil:
 		return nil
 	case policy.Enforces() && engine == nil:
 		return protocol.Errorf(protocol.CodeInvalidParams, "%s", &noSandbox)
-	case policy.Network && !policy.Files.FullWrite():
+	case policy.Network && !policy.FullWrite():
 		if err := s.checkNetwork(engine); err != nil {
 			return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)
 		}
@@ -88,9 +85,9 @@ var (
 // policy keeps nothing from it.
 func confinement(method string, policy *protocol.Sandbox) *protocol.Sandbox {
 	switch {
-	case policy == nil, policy.Files.FullWrite(), spelling[method]:
+	case policy == nil, policy.FullWrite(), spelling[method]:
 		return nil
-	case looking[method] && method != protocol.MethodReadFile && policy.Files.FullRead():
+	case looking[method] && method != protocol.MethodReadFile && policy.FullRead():
 		return nil
 	}
 	confined := *policy
@@ -170,7 +167,7 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 // read. Even then what is in /proc would be this server's own, such as its memory
 // and its environment, and some files are hidden in every sandbox.
 func (c *connection) openToRead(ctx context.Context, policy *protocol.Sandbox, path, mode string) (*os.File, error) {
-	if !policy.Files.FullRead() {
+	if !policy.FullRead() {
 		return c.openConfined(ctx, policy, path, mode)
 	}
 	open := func() (*os.File, error) { return filesystem.OpenFile(ctx, path, filesystem.HandleRead) }

@@ -75,7 +75,7 @@ func (c *connection) mayCall(method string) error {
 		return denied("`%s`", method)
 	case method == protocol.MethodHTTPRequest && g.Sandbox != nil && !g.Sandbox.Network:
 		return denied("the network")
-	case method == protocol.MethodWatchMissing && g.Files() != nil && !g.Files().Files.FullRead():
+	case method == protocol.MethodWatchMissing && g.Files() != nil && !g.Files().FullRead():
 		return denied("`%s`, which cannot be confined", method)
 	case method == protocol.MethodTakeOver && c.session != nil && c.session.Principal != c.principal.Name:
 		return denied("to take over a session of others")
@@ -136,19 +136,16 @@ func (c *connection) mayStart(p protocol.Start, spec *process.Spec) error {
 	return nil
 }
 
-// forced is the sandbox that somebody's credentials force on what asked for one, or for
-// none. Two policies at once cannot be enforced: who is confined anyhow must not ask.
-func forced(by, asked *protocol.Sandbox) (*protocol.Sandbox, error) {
-	switch {
-	case asked == nil:
-		return by, nil
-	case !asked.Files.FullWrite():
-		return nil, protocol.Errorf(protocol.CodeInvalidRequest,
-			"these credentials have a sandbox of their own, beside which none can be asked for; run the client without one (danger-full-access)")
+// forced is the sandbox of what asked for one, or for none, where somebody's credentials
+// force another one on it: both hold.
+func forced(by, asked *protocol.Sandbox) *protocol.Sandbox {
+	if asked == nil {
+		return by
 	}
-	both := *by
+	both := *asked
 	both.Network = by.Network && asked.Network
-	return &both, nil
+	both.Within = by
+	return &both
 }
 
 // filePolicy is the sandbox of a request about files; nil means that there is none that
@@ -165,10 +162,7 @@ func (c *connection) filePolicy(method string, raw json.RawMessage) (*protocol.S
 		}
 	}
 	if by := c.principal.Grant.Files(); by != nil {
-		var err error
-		if policy, err = forced(by, policy); err != nil {
-			return nil, err
-		}
+		policy = forced(by, policy)
 	}
 	return confinement(method, policy), nil
 }

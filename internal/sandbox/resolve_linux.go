@@ -43,26 +43,23 @@ type resolver struct {
 // resolve makes a plan of a policy.
 func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	p := &plan{network: s.Network}
-	if p.nothing = s.Files.FullWrite(); p.nothing {
+	if p.nothing = s.FullWrite(); p.nothing {
 		return p, nil
 	}
-	rules, err := expand(s, ctx)
-	if err != nil {
-		return nil, err
-	}
-	if s.Network {
-		for _, path := range ctx.Hide {
-			if _, err := os.Lstat(path); err == nil {
-				rules = append(rules, rule{path: path, access: protocol.AccessDeny})
-			}
+	var r *resolver
+	for policy := s; policy != nil; policy = policy.Within {
+		if policy.Files.FullWrite() {
+			continue
 		}
-	}
-	r := resolver{missing: make(map[string]bool)}
-	if err := r.resolve(rules); err != nil {
-		return nil, err
-	}
-	if err := r.protect(); err != nil {
-		return nil, err
+		one, err := resolveOne(policy, ctx, s.Network)
+		if err != nil {
+			return nil, err
+		}
+		if r == nil {
+			r = one
+		} else {
+			r = r.meet(one)
+		}
 	}
 	if s.Network {
 		r.hideSockets(ctx.Sockets)
@@ -80,6 +77,26 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	}
 	p.missing, p.roots, p.kernel = r.missing, r.regions, r.hiddenKernel()
 	return p, r.plan(p)
+}
+
+// resolveOne resolves the rules of a policy, whatever it is within.
+func resolveOne(s *protocol.Sandbox, ctx Context, network bool) (*resolver, error) {
+	rules, err := expand(s, ctx)
+	if err != nil {
+		return nil, err
+	}
+	if network {
+		for _, path := range ctx.Hide {
+			if _, err := os.Lstat(path); err == nil {
+				rules = append(rules, rule{path: path, access: protocol.AccessDeny})
+			}
+		}
+	}
+	r := &resolver{missing: make(map[string]bool)}
+	if err := r.resolve(rules); err != nil {
+		return nil, err
+	}
+	return r, r.protect()
 }
 
 // resolve resolves the paths of all rules: first what may be written, because
