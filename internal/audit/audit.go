@@ -5,15 +5,10 @@
 package audit
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -39,7 +34,7 @@ type Event struct {
 	Reason     string   `json:"reason,omitempty"`
 	Suppressed uint64   `json:"suppressed,omitempty"` // refusals like this one that were not written
 	Lost       uint64   `json:"lost,omitempty"`       // events before this one that could not be written
-	Torn       bool     `json:"torn,omitempty"`       // the line before was not written to its end
+	Torn       string   `json:"torn,omitempty"`       // the hash of what stands before this line and is no event
 }
 
 // line is an event as it stands in the log.
@@ -75,10 +70,8 @@ type Log struct {
 	ignored  uint64
 
 	file   *os.File // the writer's own, as all that follows
-	size   int64
-	seq    uint64
-	head   string // hash of the last line
-	broken error  // nothing can be written until the file is opened again
+	end    end
+	unsure bool // there may be more behind the end, which could not be taken back
 	told   time.Time
 }
 
@@ -93,13 +86,12 @@ type waiting struct {
 // Open opens an audit log, or makes it. required says that Commit reports what could
 // not be written.
 func Open(path string, required bool, log *slog.Logger) (*Log, error) {
-	l := &Log{path: path, required: required, log: log, more: make(chan struct{}, 1), done: make(chan struct{}), head: strings.Repeat("0", 64)}
-	torn, err := l.open()
-	if err != nil {
+	l := &Log{path: path, required: required, log: log, more: make(chan struct{}, 1), done: make(chan struct{}), end: end{head: Beginning}}
+	if err := l.open(); err != nil {
 		return nil, err
 	}
 	go l.run()
-	l.Record(Event{Event: "opened", Pid: os.Getpid(), Torn: torn})
+	l.Record(Event{Event: "opened", Pid: os.Getpid()})
 	return l, nil
 }
 
@@ -158,12 +150,16 @@ func (l *Log) Reopen() error {
 	return <-written
 }
 
-// Close writes what waits.
+// Close writes what waits, and that this is the end: where that is missing, the program
+// was killed, or lines are.
 func (l *Log) Close() {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
+	if !l.closed {
+		l.waiting = append(l.waiting, waiting{event: Event{Event: "closed", Pid: os.Getpid(), Suppressed: l.ignored}, at: time.Now()})
+	}
 	l.closed = true
 	l.mu.Unlock()
 	l.wake()
@@ -174,15 +170,19 @@ func (l *Log) add(w waiting) {
 	w.at = time.Now()
 	w.event.bound()
 	l.mu.Lock()
-	full := len(l.waiting) >= maxWaiting || l.closed
-	if full {
+	var refused error
+	switch {
+	case l.closed:
+		refused = errors.New("it is closed")
+	case len(l.waiting) >= maxWaiting:
+		refused = errors.New("too much waits to be written")
 		l.lost++
-	} else {
+	default:
 		l.waiting = append(l.waiting, w)
 	}
 	l.mu.Unlock()
-	if full && w.written != nil {
-		w.written <- errors.New("too much waits to be written")
+	if refused != nil && w.written != nil {
+		w.written <- refused
 	}
 	l.wake()
 }
@@ -200,8 +200,8 @@ func (e *Event) bound() {
 	for _, list := range []*[]string{&e.Argv, &e.Paths} {
 		var kept []string
 		for _, text := range *list {
-			short := cut(text, room)
-			e.Cut = e.Cut || len(short) < len(text)
+			short, less := cut(text, room)
+			e.Cut = e.Cut || less
 			room -= len(short) + 1
 			kept = append(kept, short)
 			if room <= 0 {
@@ -211,22 +211,31 @@ func (e *Event) bound() {
 		}
 		*list = kept
 	}
-	for _, text := range []*string{&e.Remote, &e.Principal, &e.Process, &e.Method, &e.Cwd, &e.Reason} {
-		short := cut(*text, maxTextBytes)
-		e.Cut = e.Cut || len(short) < len(*text)
+	for _, text := range []*string{&e.Remote, &e.Principal, &e.Process, &e.Method, &e.Cwd, &e.Sandbox, &e.Reason} {
+		short, less := cut(*text, maxTextBytes)
+		e.Cut = e.Cut || less
 		*text = short
 	}
 }
 
 // cut cuts a text to n bytes, and quotes what is not UTF-8.
-func cut(text string, n int) string {
+func cut(text string, n int) (short string, less bool) {
+	n = max(n, 0)
+	if less = len(text) > n; less {
+		text = text[:n]
+		for range utf8.UTFMax - 1 { // of a character whose end is gone
+			if r, size := utf8.DecodeLastRuneInString(text); r != utf8.RuneError || size != 1 {
+				break
+			}
+			text = text[:len(text)-1]
+		}
+	}
 	if !utf8.ValidString(text) {
-		text = fmt.Sprintf("%q", text)
+		if text = fmt.Sprintf("%q", text); len(text) > n {
+			return text[:n], true
+		}
 	}
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:max(n, 0)], "")
+	return text, less
 }
 
 // run writes until the log is closed.
@@ -243,6 +252,7 @@ func (l *Log) run() {
 				n++
 			}
 			if n > 0 {
+				l.replaceDeleted()
 				if err := l.write(batch[:n], lost); err == nil {
 					lost = 0
 				} else {
@@ -262,117 +272,4 @@ func (l *Log) run() {
 			return
 		}
 	}
-}
-
-// write writes events with one system call, all or none, and tells those who wait.
-func (l *Log) write(batch []waiting, lost uint64) error {
-	seq, head := l.seq, l.head
-	var text bytes.Buffer
-	for i, w := range batch {
-		seq++
-		one := line{Seq: seq, Time: w.at.UTC().Format("2006-01-02T15:04:05.000000Z"), Event: w.event, Prev: head}
-		if i == 0 {
-			one.Lost = lost
-		}
-		encoded, err := json.Marshal(one)
-		if err != nil { // it is made of text and numbers
-			panic(err)
-		}
-		head = hash(encoded)
-		text.Write(encoded)
-		text.WriteByte('\n')
-	}
-	err := l.broken
-	if err == nil {
-		if _, err = l.file.Write(text.Bytes()); err == nil {
-			l.seq, l.head, l.size = seq, head, l.size+int64(text.Len())
-		} else if undo := l.file.Truncate(l.size); undo != nil {
-			l.broken = fmt.Errorf("%w; what was written of it cannot be taken back: %w", err, undo)
-		}
-	}
-	if err != nil && time.Since(l.told) > time.Minute {
-		l.told = time.Now()
-		l.log.Error("the audit log cannot be written", "file", l.path, "error", err)
-	}
-	for _, w := range batch {
-		if w.written != nil {
-			w.written <- err
-		}
-	}
-	return err
-}
-
-// open opens the file, and reads where its chain ends. A file that is empty goes on with
-// the chain of the one before.
-func (l *Log) open() (torn bool, err error) {
-	file, err := openFile(l.path)
-	if err != nil {
-		return false, fmt.Errorf("open the audit log %s: %w", l.path, err)
-	}
-	info, err := file.Stat()
-	var last []byte
-	if err == nil && info.Size() > 0 {
-		last, torn, err = lastLine(file, info.Size())
-	}
-	if err == nil && torn {
-		_, err = file.WriteString("\n")
-	}
-	if err != nil {
-		_ = file.Close()
-		return false, fmt.Errorf("read the end of the audit log %s: %w", l.path, err)
-	}
-	l.file, l.size, l.broken = file, info.Size(), nil
-	if torn {
-		l.size++
-	}
-	if last != nil {
-		var before line
-		_ = json.Unmarshal(last, &before) // a torn one has no number
-		l.seq, l.head = before.Seq, hash(last)
-	}
-	return torn, nil
-}
-
-// reopen opens the file under the log's name if it is another one by now.
-func (l *Log) reopen() error {
-	ours, err := l.file.Stat()
-	named, err2 := os.Lstat(l.path)
-	if err == nil && err2 == nil && os.SameFile(ours, named) && l.broken == nil {
-		return nil
-	}
-	old := l.file
-	torn, err := l.open()
-	if err != nil {
-		return err
-	}
-	_ = old.Close()
-	return l.write([]waiting{{event: Event{Event: "opened", Pid: os.Getpid(), Torn: torn}, at: time.Now()}}, 0)
-}
-
-// maxLineBytes is more than a line has.
-const maxLineBytes = 1 << 20
-
-// lastLine returns the last line of a file, and whether it has no end.
-func lastLine(file *os.File, size int64) (last []byte, torn bool, err error) {
-	tail := make([]byte, min(size, maxLineBytes))
-	if _, err := file.ReadAt(tail, size-int64(len(tail))); err != nil {
-		return nil, false, err
-	}
-	torn = tail[len(tail)-1] != '\n'
-	if !torn {
-		tail = tail[:len(tail)-1]
-	}
-	if i := bytes.LastIndexByte(tail, '\n'); i >= 0 {
-		return tail[i+1:], torn, nil
-	}
-	if int64(len(tail)) < size-1 {
-		return nil, false, errors.New("it is no audit log: its last line is too long")
-	}
-	return tail, torn, nil
-}
-
-// hash is the hash of a line.
-func hash(line []byte) string {
-	sum := sha256.Sum256(line)
-	return hex.EncodeToString(sum[:])
 }

@@ -1,15 +1,15 @@
-//go:build unix
-
 package audit_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -71,8 +71,8 @@ func TestChain(t *testing.T) {
 	l.Close()
 	l = open(t, path)
 	commit(t, l, audit.Event{Event: "second"})
-	if n := whole(t, path).Lines; n != 403 {
-		t.Errorf("%d lines, want 403", n)
+	if n := whole(t, path).Lines; n != 404 {
+		t.Errorf("%d lines, want 404", n)
 	}
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
@@ -86,8 +86,8 @@ func TestChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if n := whole(t, path+".1", path).Lines; n != 2 {
-		t.Errorf("%d lines in the new file, want 2", n)
+	if n := whole(t, path+".1", path).Lines; n != 3 {
+		t.Errorf("%d lines in the new file, want 3", n)
 	}
 	whole(t, path)
 
@@ -107,6 +107,9 @@ func TestChain(t *testing.T) {
 		"an end that is torn":  string(good[:len(good)-3]),
 		"nothing":              "",
 		"another first number": strings.Join(lines[1:], "") + lines[0],
+		"no event at all":      "{}\n",
+		"an event of nothing":  "null\n" + string(good),
+		"a number left out":    `{"seq":2,"event":"x","prev":"` + audit.Beginning + `"}` + "\n",
 	} {
 		if _, err := audit.Verify(strings.NewReader(text), nil); err == nil {
 			t.Errorf("%s is not found out", name)
@@ -119,23 +122,146 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestTorn goes on after a line that a crash has cut short.
+// TestTorn goes on after a line that a crash has cut short wherever it may, twice in a
+// row, and after what a crash of the machine may leave. Nothing of it can be changed.
 func TestTorn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l := open(t, path)
 	commit(t, l, audit.Event{Event: "one"})
 	l.Close()
 	content, err := os.ReadFile(path)
-	if err == nil {
-		err = os.WriteFile(path, content[:len(content)-20], 0o600)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	l = open(t, path)
+	first := bytes.IndexByte(content, '\n') + 1
+	for cut := 0; cut < len(content); {
+		text := content[:len(content)-cut]
+		for range 2 {
+			if err := os.WriteFile(path, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l := open(t, path)
+			commit(t, l, audit.Event{Event: "two"})
+			l.Close()
+			whole(t, path)
+			if text, err = os.ReadFile(path); err != nil {
+				t.Fatal(err)
+			}
+			if cut%40 == 1 && cut < len(content)-first {
+				expectChangesFound(t, string(text))
+			}
+			text = text[:len(text)-len(content)/4] // in what the second start has written
+		}
+		if cut++; cut > 40 { // the ends of a line are what matters, and some of the rest
+			cut += 6
+		}
+	}
+	for _, left := range []string{"\x00\x00\x00", "\n", "\n\n", "x\n", "{}\n", "x\n\x00", `{"seq":`} {
+		if err := os.WriteFile(path, append(bytes.Clone(content), left...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l := open(t, path)
+		l.Close()
+		whole(t, path)
+	}
+}
+
+// expectChangesFound takes away, changes and repeats each line of a log but the last.
+func expectChangesFound(t *testing.T, log string) {
+	t.Helper()
+	lines := strings.SplitAfter(log, "\n")
+	lines = lines[:len(lines)-1]
+	for i := range len(lines) - 1 {
+		for _, with := range []string{"", strings.Replace(lines[i], "e", "E", 1), lines[i] + lines[i], "x\n" + lines[i]} {
+			if i == 0 && with == "" {
+				continue // it is a log then whose beginning is in another file
+			}
+			changed := strings.Join(lines[:i], "") + with + strings.Join(lines[i+1:], "")
+			if _, err := audit.Verify(strings.NewReader(changed), nil); err == nil && changed != log {
+				t.Fatalf("line %d changed to %q is not found out in\n%s", i+1, with, log)
+			}
+		}
+	}
+}
+
+// TestFull has no room for a while: what is not written is refused and counted, and what
+// is written stays a chain, also where nothing can be taken back.
+func TestFull(t *testing.T) {
+	for _, appendOnly := range []bool{false, true} {
+		t.Run(fmt.Sprintf("appendOnly=%t", appendOnly), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			l := open(t, path)
+			if appendOnly {
+				setAppendOnly(t, path)
+			}
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused := 0
+			withFileLimit(t, uint64(info.Size())+1000, func() {
+				for i := range 20 {
+					if err := l.Commit(audit.Event{Event: "tried", Process: fmt.Sprint(i)}); err != nil {
+						refused++
+					}
+				}
+			})
+			if refused == 0 {
+				t.Fatal("there was room")
+			}
+			commit(t, l, audit.Event{Event: "room again"})
+			commit(t, l, audit.Event{Event: "more"})
+			l.Close()
+			whole(t, path)
+			text, err := os.ReadFile(path)
+			if err != nil || !strings.Contains(string(text), fmt.Sprintf(`"event":"room again","lost":%d`, refused)) {
+				t.Errorf("%d were refused: %s, %v", refused, text, err)
+			}
+		})
+	}
+}
+
+// TestTruncated has somebody else empty the file, as some programs rotate logs, and no
+// room a little later.
+func TestTruncated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := open(t, path)
+	for range 20 {
+		commit(t, l, audit.Event{Event: "before"})
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, l, audit.Event{Event: "after"})
+	withFileLimit(t, 300, func() {
+		if l.Commit(audit.Event{Event: "no room", Reason: strings.Repeat("x", 300)}) == nil {
+			t.Error("there was room")
+		}
+	})
+	commit(t, l, audit.Event{Event: "room again"})
+	l.Close()
+	if n := whole(t, path).Lines; n != 3 {
+		t.Errorf("%d lines, want 3", n)
+	}
+}
+
+// TestDeleted takes the name of the file away.
+func TestDeleted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := open(t, path)
+	commit(t, l, audit.Event{Event: "one"})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
 	commit(t, l, audit.Event{Event: "two"})
 	l.Close()
-	whole(t, path)
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), `"event":"two"`) {
+		t.Errorf("the log is %s, %v", text, err)
+	}
+	if whole(t, path).First == audit.Beginning {
+		t.Error("nothing tells of what was before")
+	}
 }
 
 // TestOpenRefuses has what is no log of one's own in the place of one.
@@ -151,11 +277,14 @@ func TestOpenRefuses(t *testing.T) {
 	if err := os.WriteFile(dir+"/readable", nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	if err := errors.Join(os.WriteFile(dir+"/other", []byte("precious\n"), 0o600), syscall.Mkfifo(dir+"/fifo", 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	used := open(t, dir+"/used")
 	commit(t, used, audit.Event{Event: "x"})
 	for path, want := range map[string]string{
 		dir + "/link": "too many levels of symbolic links", dir + "/readable": "chmod 600", dir: "is a directory",
-		dir + "/used": "another server writes to it", dir + "/no/such": "no such file", "/dev/null": "not a regular file",
+		dir + "/other": "there is no event in it", dir + "/fifo": "not a regular file", dir + "/used": "another server writes to it", dir + "/no/such": "no such file", "/dev/null": "not a regular file",
 	} {
 		if l, err := audit.Open(path, true, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
@@ -164,8 +293,10 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		}
 	}
-	if content, _ := os.ReadFile(target); string(content) != "precious\n" {
-		t.Errorf("the target of the link is %q", content)
+	for _, file := range []string{target, dir + "/other"} {
+		if content, _ := os.ReadFile(file); string(content) != "precious\n" {
+			t.Errorf("%s is %q", file, content)
+		}
 	}
 }
 
@@ -177,7 +308,7 @@ func TestBounds(t *testing.T) {
 		l.Refused(audit.Event{Event: "authentication refused", Reason: "x"})
 	}
 	long := strings.Repeat("\x01", 1<<20)
-	commit(t, l, audit.Event{Event: "start", Argv: []string{long, long}, Reason: long, Cwd: long})
+	commit(t, l, audit.Event{Event: "start", Argv: []string{long, long}, Reason: long, Cwd: long, Sandbox: long})
 	commit(t, l, audit.Event{Event: "start", Argv: make([]string, 1<<20)})
 	l.Close()
 	info, err := os.Stat(path)

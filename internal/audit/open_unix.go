@@ -35,3 +35,9 @@ func openFile(path string) (*os.File, error) {
 	}
 	return file, nil
 }
+
+// isDeleted reports whether a file has no name any more.
+func isDeleted(file *os.File) bool {
+	info, err := file.Stat()
+	return err == nil && info.Sys().(*syscall.Stat_t).Nlink == 0
+}
