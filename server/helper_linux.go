@@ -147,10 +147,19 @@ func (c *connection) runHelper(ctx context.Context, policy *protocol.Sandbox, gr
 	case talkErr == nil:
 		return nil
 	case helperErr != nil && errors.Is(talkErr, errHelperEnded):
+		failure, ok := errors.AsType[*launcher.Failure](helperErr)
+		if ok && failure.Stage == launcher.StageExec && failure.Errno == syscall.ENOENT {
+			helperErr = errNotStatic
+		}
 		return protocol.Errorf(protocol.CodeInternal, "%s", &sandbox.PolicyError{Err: helperErr})
 	}
 	return talkErr
 }
+
+// errNotStatic is why a helper cannot be executed although it is there: its loader is
+// not.
+var errNotStatic = errors.New("this exec-server is linked dynamically, and a sandbox that shows nothing but some files has no libraries " +
+	"for it; use the released program, or build it with CGO_ENABLED=0")
 
 // endInput lets whoever reads the other end of a socket see that nothing more
 // comes, unless the socket is closed already.
