@@ -26,7 +26,7 @@ func (c *child) confine(cmd command, attr *syscall.ProcAttr, path *string, argv 
 		return nil, err
 	}
 	c.launch, err = c.confinement.Launch(sandbox.Command{
-		Program: cmd.path, Argv: cmd.argv, Env: cmd.env, Dir: cmd.dir, Terminal: cmd.spec.TTY,
+		Program: cmd.path, Argv: cmd.argv, Env: cmd.env, Dir: cmd.dir, DirFile: cmd.spec.DirFile, Terminal: cmd.spec.TTY,
 	})
 	if err != nil {
 		c.release()

@@ -51,7 +51,11 @@ func spawn(c command, t *tree) (*child, error) {
 		ours.close()
 		return nil, err
 	}
-	ours.pid, err = theSpawner.start(path, argv, attr, append(theirs, files...), t.mark)
+	dir := c.spec.DirFile
+	if ours.launch != nil { // which looks where it is
+		dir = nil
+	}
+	ours.pid, err = theSpawner.start(path, argv, attr, append(theirs, files...), dir, t.mark)
 	if err != nil {
 		err = ours.explain(c, err)
 		ours.release()

@@ -64,13 +64,15 @@ type spawnCall struct {
 	path  string
 	argv  []string
 	attr  *syscall.ProcAttr
-	fds   []int // those of the child, and that of the control group, if there is one
+	fds   []int // those of the child, and those of its directory and its control group, if there are such
+	inDir bool  // there is one of the directory
 	mark  uint64
 	ended func(pid int, err error)
 }
 
-// start starts a child whose descriptors are files, and marks it.
-func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, files []*os.File, mark uint64) (pid int, err error) {
+// start starts a child whose descriptors are files, and marks it. It begins in dir, if
+// that is not nil, instead of where attr says.
+func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, files []*os.File, dir *os.File, mark uint64) (pid int, err error) {
 	if err := s.begin(); err != nil {
 		return 0, err
 	}
@@ -87,6 +89,9 @@ func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, file
 	for _, f := range files {
 		c.fds = append(c.fds, int(f.Fd()))
 	}
+	if c.inDir = dir != nil; c.inDir {
+		c.fds = append(c.fds, int(dir.Fd()))
+	}
 	if attr.Sys.UseCgroupFD {
 		c.fds = append(c.fds, attr.Sys.CgroupFD)
 	}
@@ -95,6 +100,7 @@ func (s *spawner) start(path string, argv []string, attr *syscall.ProcAttr, file
 	}
 	<-done
 	runtime.KeepAlive(files)
+	runtime.KeepAlive(dir)
 	return pid, err
 }
 
@@ -295,6 +301,10 @@ func (c *spawnCall) exec(fds []int, own bool) (pid int, err error) {
 	if c.attr.Sys.UseCgroupFD {
 		last := len(fds) - 1
 		c.attr.Sys.CgroupFD, fds = fds[last], fds[:last]
+	}
+	if c.inDir {
+		last := len(fds) - 1
+		c.attr.Dir, fds = "/proc/self/fd/"+strconv.Itoa(fds[last]), fds[:last]
 	}
 	for _, fd := range fds {
 		c.attr.Files = append(c.attr.Files, uintptr(fd))

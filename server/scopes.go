@@ -96,7 +96,7 @@ func (c *connection) mayEnter(p protocol.Initialize) error {
 var harmless = []string{"TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"}
 
 // mayStart decides about process/start, and makes of the directory what it is without
-// links. It looks at files.
+// links; the caller closes spec.DirFile. It looks at files.
 func (c *connection) mayStart(p protocol.Start, spec *process.Spec) error {
 	g := c.principal.Grant
 	if g == nil {
@@ -125,14 +125,15 @@ func (c *connection) mayStart(p protocol.Start, spec *process.Spec) error {
 	if err != nil {
 		return denied("any directory: %s", err)
 	}
-	dir, err := filepath.EvalSymlinks(spec.Dir)
+	opened, dir, err := openDirectory(spec.Dir)
 	if err != nil {
 		return denied("the directory %.200q: %s", spec.Dir, err)
 	}
 	if relative, err := filepath.Rel(below, dir); err != nil || !filepath.IsLocal(relative) {
+		_ = opened.Close()
 		return denied("the directory %.200q", spec.Dir)
 	}
-	spec.Dir = dir
+	spec.Dir, spec.DirFile = dir, opened
 	return nil
 }
 

@@ -4,14 +4,19 @@ import (
 	"debug/elf"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"execserver/internal/sandbox"
+	"execserver/protocol"
 	"execserver/server"
 )
 
@@ -165,4 +170,56 @@ func TestSandboxOfToken(t *testing.T) {
 	}
 	c.result("fs/writeFile", params{"path": root + "/f", "dataBase64": content}, new(struct{}))
 	c.denied("http/request", httpParams("http://127.0.0.1:1/", nil), "the network")
+}
+
+// TestDirectoryIsExchanged has somebody exchange the directory of a token's command for a
+// link to another one, again and again: no command begins there.
+func TestDirectoryIsExchanged(t *testing.T) {
+	inside, outside := realTempDir(t), realTempDir(t)
+	if err := errors.Join(os.Mkdir(inside+"/dir", 0o700), os.Symlink(outside, inside+"/link")); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var exchanging sync.WaitGroup
+	exchanging.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, inside+"/dir", unix.AT_FDCWD, inside+"/link", unix.RENAME_EXCHANGE)
+			}
+		}
+	})
+	scope := fmt.Sprintf("scope = [\"exec\"]\ndirectory = %q", inside)
+	as := serveTokens(t, confiningOptions(t), map[string]string{"free": scope, "confined": scope + "\n[token.sandbox]\nread = [\"/\"]"})
+	begin := func(c *caller, id string) *protocol.Error {
+		r := c.call("process/start", params{
+			"processId": id, "argv": []string{"/bin/pwd", "-P"}, "cwd": inside + "/dir", "env": params{}, "tty": false,
+		})
+		if r.Error != nil {
+			return r.Error
+		}
+		if text := c.outputOf(id); text != inside+"/dir\n" && text != inside+"/link\n" {
+			t.Errorf("%s: the command has begun in %s", id, text)
+		}
+		return nil
+	}
+	times := map[string]int{"free": 150, "confined": 40}
+	for name, n := range times {
+		c := newCaller(t, as(name), "")
+		for i := range n {
+			_ = begin(c, fmt.Sprint(name, i)) // it may be the link
+		}
+	}
+	close(stop)
+	exchanging.Wait()
+	if err := errors.Join(os.RemoveAll(inside+"/dir"), os.Mkdir(inside+"/dir", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for name := range times {
+		if err := begin(newCaller(t, as(name), ""), name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -22,6 +22,7 @@ func (c *connection) start(r *rpc.Request, p protocol.Start) {
 			c.refused(r, err)
 			return
 		}
+		defer spec.DirFile.Close() // of nil, too
 		err := c.auditStart(p, spec.Dir)
 		switch {
 		case err != nil:

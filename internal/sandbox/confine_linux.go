@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"execserver/internal/sandbox/launcher"
 	"execserver/protocol"
 )
@@ -156,12 +158,19 @@ func (c *Confinement) Release() {
 }
 
 // spec is the launcher's part of a command.
-func (c *Confinement) spec(command Command) *launcher.Spec {
+func (c *Confinement) spec(command Command) (*launcher.Spec, error) {
 	p := c.plan
 	s := &launcher.Spec{
 		RestrictNetwork: !p.network,
 		Become:          command.Become, Session: !command.Shared, Terminal: command.Terminal,
 		Program: command.Program, Argv: command.Argv, Env: command.Env, Dir: command.Dir,
+	}
+	if command.DirFile != nil {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(command.DirFile.Fd()), &st); err != nil {
+			return nil, &fs.PathError{Op: "look at", Path: command.Dir, Err: err}
+		}
+		s.DirDevice, s.DirInode = st.Dev, st.Ino
 	}
 	switch {
 	case p.nothing:
@@ -179,5 +188,5 @@ func (c *Confinement) spec(command Command) *launcher.Spec {
 		s.Base, s.Mounts, s.Links = p.base, slices.Concat(p.mounts, p.kernel), p.links
 		s.Check = c.means == MeansBubblewrap
 	}
-	return s
+	return s, nil
 }

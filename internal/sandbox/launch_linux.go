@@ -20,6 +20,7 @@ type Command struct {
 	Argv    []string
 	Env     []string
 	Dir     string
+	DirFile *os.File // Dir, opened outside: the command begins nowhere else; nil: where Dir leads
 	// Terminal says that standard input is a terminal that becomes that of the
 	// command's session.
 	Terminal bool
@@ -57,7 +58,11 @@ type Launch struct {
 // Launch prepares the start of a command.
 func (c *Confinement) Launch(command Command) (*Launch, error) {
 	l := &Launch{become: command.Become || c.plan.nothing || c.means == MeansLandlock}
-	spec, err := memoryFile(c.spec(command).Append(nil))
+	described, err := c.spec(command)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := memoryFile(described.Append(nil))
 	if err != nil {
 		return nil, err
 	}

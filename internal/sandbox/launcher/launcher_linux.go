@@ -37,7 +37,7 @@ func launch() {
 	if err := spec.reopenDevices(); err != nil {
 		fail(StageConfine, err.what, err.err)
 	}
-	if err := unix.Chdir(spec.Dir); err != nil {
+	if err := spec.enterDirectory(); err != nil {
 		fail(StageDir, spec.Dir, err)
 	}
 	if err := spec.giveUpRights(); err != nil {
@@ -48,6 +48,21 @@ func launch() {
 		fail(StageExec, spec.Program, err)
 	}
 	spec.startAndWait()
+}
+
+// enterDirectory goes where the command begins.
+func (s *Spec) enterDirectory() error {
+	if err := unix.Chdir(s.Dir); err != nil || s.DirDevice == 0 && s.DirInode == 0 {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(".", &st); err != nil {
+		return err
+	}
+	if uint64(st.Dev) != s.DirDevice || st.Ino != s.DirInode {
+		return unix.ESTALE // it is another one by now
+	}
+	return nil
 }
 
 // readSpec takes the Spec, and keeps descriptors that are not for the command

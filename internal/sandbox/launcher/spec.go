@@ -86,6 +86,8 @@ type Spec struct {
 	Argv    []string
 	Env     []string
 	Dir     string
+	// DirDevice and DirInode are what Dir must be; zeros: whatever it is.
+	DirDevice, DirInode uint64
 }
 
 // Append appends the encoding of a Spec.
@@ -108,7 +110,9 @@ func (s *Spec) Append(b []byte) []byte {
 			b = appendText(b, text)
 		}
 	}
-	b = binary.AppendUvarint(b, s.Processes)
+	for _, number := range []uint64{s.Processes, s.DirDevice, s.DirInode} {
+		b = binary.AppendUvarint(b, number)
+	}
 	return appendText(appendText(b, s.Program), s.Dir)
 }
 
@@ -148,7 +152,7 @@ func Parse(b []byte) (*Spec, error) {
 			*list = append(*list, d.text())
 		}
 	}
-	s.Processes = d.number()
+	s.Processes, s.DirDevice, s.DirInode = d.number(), d.number(), d.number()
 	s.Program, s.Dir = d.text(), d.text()
 	if d.failed || len(d.rest) > 0 || len(s.Argv) == 0 {
 		return nil, errors.New("the description of the command cannot be understood")
