@@ -69,6 +69,7 @@ func (s stdioServer) Connect() (transcript.Conn, error) {
 	return peer.NewLines(ourIn, ourOut, ourOut.Close, func() error { return errors.Join(ourIn.Close(), ourOut.Close()) }), nil
 }
 
+// unixServer connects as the user unixPeer.
 type unixServer struct{ path string }
 
 func listenUnix(t *testing.T, srv *server.Server) transcript.Server {
@@ -80,7 +81,14 @@ func listenUnix(t *testing.T, srv *server.Server) transcript.Server {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "socket")
-	l, err := transport.ListenUnix(path)
+	listen := transport.ListenUnix
+	if unixPeer() != os.Geteuid() { // who has to get there
+		listen, err = transport.ListenUnixForAll, os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +96,10 @@ func listenUnix(t *testing.T, srv *server.Server) transcript.Server {
 	return unixServer{path}
 }
 
-func (s unixServer) Connect() (transcript.Conn, error) { return peer.DialUnix(s.path) }
+func (s unixServer) Connect() (conn transcript.Conn, err error) {
+	asUser(unixPeer(), func() { conn, err = peer.DialUnix(s.path) })
+	return conn, err
+}
 
 type webSocketServer struct{ url string }
 

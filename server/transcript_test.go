@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the expectations of the transcr
 const updateTransport = "websocket"
 
 // TestTranscripts runs the contract with other implementations over every
-// transport.
+// transport: wss with client certificates, unix with a peer that is another user.
 func TestTranscripts(t *testing.T) {
 	files := transcripts(t)
 	for _, f := range files {
@@ -34,26 +35,31 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, transport := range []string{"memory", "websocket", "unix", "stdio", "wss"} {
 		t.Run(transport, func(t *testing.T) {
-			if !*update { // which rewrites the files
-				t.Parallel() // most of the time is waiting
+			if *update {
+				for _, f := range files {
+					if transport == updateTransport || !f.For(updateTransport) {
+						t.Run(f.Name, func(t *testing.T) { runFile(t, f, transport) })
+					}
+				}
+				return
 			}
+			t.Parallel() // most of the time is waiting
+			next := make(chan *transcript.File, len(files))
 			for _, f := range files {
-				if transport == "wss" && !overTLS[f.Name] || transport != "wss" && !f.For(transport) {
-					continue
-				}
-				if *update && transport != updateTransport && f.For(updateTransport) {
-					continue
-				}
-				t.Run(f.Name, func(t *testing.T) { runFile(t, f, transport) })
+				next <- f
 			}
+			close(next)
+			var running sync.WaitGroup
+			for range 3 { // more than there are processors
+				running.Go(func() {
+					for f := range next {
+						t.Run(f.Name, func(t *testing.T) { runFile(t, f, transport) })
+					}
+				})
+			}
+			running.Wait()
 		})
 	}
-}
-
-// overTLS are the transcripts that run over TLS with client certificates, too: it is
-// one WebSocket like the other, and what may differ is how it carries bytes and ends.
-var overTLS = map[string]bool{
-	"handshake": true, "sessions-websocket": true, "websocket": true, "limits": true, "read": true, "write": true, "signal": true,
 }
 
 func transcripts(t *testing.T) []*transcript.File {
@@ -66,6 +72,9 @@ func transcripts(t *testing.T) []*transcript.File {
 }
 
 func runFile(t *testing.T, f *transcript.File, transport string) {
+	if !f.For(strings.Replace(transport, "wss", "websocket", 1)) { // which it is
+		t.Skipf("it is about what happens over %s", strings.Join(f.Transports, ", "))
+	}
 	for _, s := range f.Scenarios {
 		t.Run(s.Name, func(t *testing.T) {
 			err := s.Run(serveInProcess(t, transport, f.Options), transcript.Options{Dir: realTempDir(t)})
@@ -109,6 +118,9 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 			t.Fatal(err)
 		}
 		o.Auth = authenticator
+	}
+	if transport == "unix" {
+		o.Peers = &auth.Peers{UIDs: []uint{uint(unixPeer())}}
 	}
 	srv := server.New(o)
 	t.Cleanup(func() { testkit.Shutdown(t, srv, shutdownTimeout) })
