@@ -265,6 +265,9 @@ func TestKillWhileConsumerPauses(t *testing.T) {
 // A server that takes acknowledgements keeps what does not fit here, however
 // much it retains: it is read again when the consumer goes on.
 func TestConsumerPausesBeforeMuchRetained(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("moves 100 MiB, in which the race detector sees nothing new")
+	}
 	leavesNothing(t)
 	const size = 100 << 20
 	srv := &server.Options{Session: session.Options{RetainedBytes: 2 * size}}

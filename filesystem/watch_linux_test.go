@@ -94,7 +94,10 @@ func TestWatcherTellsDirectoriesInOrder(t *testing.T) {
 // level than for the one above, and what cannot be watched is told.
 func TestWatcherDeepTree(t *testing.T) {
 	dir := t.TempDir()
-	const levels = 900 // fewer than the descriptors that any system allows
+	levels := 900 // fewer than the descriptors that any system allows
+	if testkit.RaceEnabled {
+		levels = 300
+	}
 	name := strings.Repeat("d", 250)
 	at, err := unix.Open(dir, unix.O_PATH, 0)
 	ok(t, "open", err)

@@ -21,9 +21,13 @@ import (
 
 func TestOutputIsNumberedBeforeExited(t *testing.T) {
 	want := []process.EventKind{process.Output, process.Exited, process.Closed}
+	rounds := 200
+	if testkit.RaceEnabled {
+		rounds = 40
+	}
 	for _, tty := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tty=%v", tty), func(t *testing.T) {
-			for range 200 {
+			for range rounds {
 				spec := child("echo", "hi")
 				spec.TTY = tty
 				s := follow(t, start(t, spec, nil))
@@ -41,9 +45,13 @@ func TestOutputIsNumberedBeforeExited(t *testing.T) {
 // Every byte that the child's write returned for is delivered, although the
 // child is killed while it writes as fast as it can.
 func TestTerminateLosesNothingWritten(t *testing.T) {
+	rounds := 20
+	if testkit.RaceEnabled {
+		rounds = 5
+	}
 	for _, tty := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tty=%v", tty), func(t *testing.T) {
-			for range 20 {
+			for range rounds {
 				file := filepath.Join(t.TempDir(), "count")
 				spec := child("count", file)
 				spec.TTY = tty

@@ -45,7 +45,7 @@ func (p *pattern) take(_ string, data []byte) {
 // every byte arrives once.
 func TestAcknowledgedStreamSurvivesCuts(t *testing.T) {
 	size := uint64(200 << 20)
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		size = 20 << 20
 	}
 	seed := uint64(time.Now().UnixNano())

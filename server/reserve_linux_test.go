@@ -141,7 +141,10 @@ func peakMemory() (stop func() uint64) {
 // TestFilesWithoutSize reads many large files that say that they are empty, and
 // takes no answer meanwhile. Memory stays within bounds.
 func TestFilesWithoutSize(t *testing.T) {
-	const reads = 24
+	reads := 24
+	if testkit.RaceEnabled {
+		reads = 4
+	}
 	p := connectFiles(t, newFileServer(t, nil))
 	stop := peakMemory()
 	var answers []<-chan answer

@@ -60,7 +60,7 @@ func (p *ownedProgram) descriptors() int {
 // ended, and none of them disturbs another.
 func TestBackgroundEnds(t *testing.T) {
 	times := 2400
-	if testing.Short() || raceEnabled {
+	if testing.Short() || testkit.RaceEnabled {
 		times = 800
 	}
 	fd := testkit.Cgroup(t)

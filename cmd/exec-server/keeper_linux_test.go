@@ -167,7 +167,7 @@ func TestKeeperPassesDescriptors(t *testing.T) {
 // The keeper is small: what it does not share with the server is about a
 // megabyte.
 func TestKeeperIsSmall(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
 	program := filepath.Join(t.TempDir(), "exec-server")

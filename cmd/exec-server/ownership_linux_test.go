@@ -294,7 +294,7 @@ func TestReaping(t *testing.T) {
 func reaping(t *testing.T, p *ownedProgram, isInit bool) {
 	c := p.connect()
 	orphans := 5000
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		orphans = 500 // to fork takes long with that much memory
 	}
 	const own, workers = 1000, 8

@@ -240,7 +240,7 @@ func TestGreeting(t *testing.T) {
 func TestFlood(t *testing.T) {
 	tokenFile, token := secret(t, os.Geteuid())
 	each, floods := 2000, 4
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		each = 250
 	}
 	for _, test := range []struct {
