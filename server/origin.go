@@ -17,7 +17,7 @@ func (s *Server) checkHost(r *http.Request) error {
 		return nil
 	}
 	name := r.Host
-	if host, _, err := net.SplitHostPort(name); err == nil {
+	if host, port, err := net.SplitHostPort(name); err == nil && strings.Trim(port, "0123456789") == "" {
 		name = host
 	}
 	name = strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(name, "["), "]"), "."))

@@ -49,6 +49,7 @@ func TestRebinding(t *testing.T) {
 		{"2130706433", nil, 403},
 		{"0x7f000001", nil, 403},
 		{"", nil, 403},
+		{"localhost:evil.example", nil, 403},
 		{"localhost:x@evil.example", nil, 400},
 		{"localhost/evil", nil, 400},
 		{"localhost localhost", nil, 400},
