@@ -108,6 +108,7 @@ func newRun(t testing.TB, c client, s scenario) *run {
 		scheme := "ws"
 		if r.secure {
 			r.makeCertificates(t)
+			r.writeTokens(t)
 			scheme = "wss"
 		}
 		command = append(append(command, "--listen", scheme+"://127.0.0.1:0"), s.flags...)

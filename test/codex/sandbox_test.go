@@ -116,5 +116,29 @@ func TestSandbox(t *testing.T) {
 				holds(t, r, "beyond.txt", "")
 			},
 		},
+		{
+			name: "within that of a token", only: func(c client) bool { return knowsSandbox(c) && !c.stdio }, onlyOurs: true, prepare: prepare, model: try,
+			flags:  []string{"--tls-cert", "server.pem", "--tls-key", "server.key", "--tokens", "tokens.toml"},
+			secure: true,
+			sandbox: func(r *run) []string {
+				return []string{
+					"--sandbox", "workspace-write",
+					"-c", `sandbox_workspace_write.writable_roots=["` + filepath.Join(r.root, "outside") + `"]`,
+					"-c", "sandbox_workspace_write.network_access=true",
+				}
+			},
+			check: func(t *testing.T, r *run) {
+				r.want(t, "inside", 0, "made\n")
+				denied(t, r, "outside")
+				denied(t, r, "git")
+				if got := r.result(t, "network"); got.exit == 0 || !strings.Contains(got.output, "not permitted") {
+					t.Errorf("the network: %s", abbreviate(got.text))
+				}
+				holds(t, r, "work/patched.txt", "patched\n")
+				refused(t, r, "patch outside")
+				holds(t, r, "outside/file.txt", "")
+				holds(t, r, "outside/patched.txt", "")
+			},
+		},
 	})
 }

@@ -3,6 +3,7 @@
 package codex
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -49,14 +50,32 @@ func (r *run) makeCertificates(t testing.TB) {
 	}
 }
 
-// secureEnvironment is what environments.toml says of a server with the run's
-// certificates and token.
-func (r *run) secureEnvironment(t testing.TB, url string) string {
+// writeTokens writes a tokens file in which the run's token has a sandbox: everything may
+// be read, the work folder be written, and there is no network.
+func (r *run) writeTokens(t testing.TB) {
+	t.Helper()
+	digest := sha256.Sum256([]byte(r.token(t)))
+	r.write(t, "work/tokens.toml", fmt.Sprintf("[[token]]\nname = \"client\"\nsha256 = \"%x\"\nscope = [\"full\"]\n"+
+		"[token.sandbox]\nread = [\"/\"]\nwrite = [%q]\n", digest, r.work))
+	if err := os.Chmod(filepath.Join(r.work, "tokens.toml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// token is the run's token.
+func (r *run) token(t testing.TB) string {
 	t.Helper()
 	token, err := os.ReadFile(filepath.Join(r.work, "token"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return strings.TrimSpace(string(token))
+}
+
+// secureEnvironment is what environments.toml says of a server with the run's
+// certificates and token.
+func (r *run) secureEnvironment(t testing.TB, url string) string {
+	t.Helper()
 	url = strings.Replace(url, "127.0.0.1", "localhost", 1)
-	return fmt.Sprintf("url = %q\nauth_bearer_token = %q\n", url, strings.TrimSpace(string(token)))
+	return fmt.Sprintf("url = %q\nauth_bearer_token = %q\n", url, r.token(t))
 }
