@@ -17,6 +17,7 @@ const maxHeaderBytes = 64 << 10
 // clients know them: Host, Origin, route, upgrade, peer, authentication.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.startups.refused(r)
 		if err := s.checkHost(r); err != nil {
 			s.penalties.logRefusal(r.RemoteAddr, err.Error())
 			refuse(w, http.StatusForbidden, err.Error())
@@ -61,6 +62,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	principal, refusal := s.opts.Auth.Authenticate(r)
 	if refusal != nil {
 		s.penalties.logRefusal(r.RemoteAddr, refusal.Error())
+		s.startups.refused(r)
 		s.penalties.authFailed(r.Context(), sourceOf(r.RemoteAddr))
 		s.auditRefusal(r.RemoteAddr, refusal.Error())
 		refusal.ServeHTTP(w, r)
@@ -99,6 +101,7 @@ func (s *Server) ServeWebSocket(l net.Listener) error {
 		ReadTimeout:    startupTimeout,
 		WriteTimeout:   startupTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
+		ConnContext:    s.startups.begin,
 		ConnState:      s.startups.state,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}

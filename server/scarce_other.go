@@ -9,3 +9,5 @@ import "net"
 func maxPendingDescriptors() int { return 1 << 20 }
 
 func scarce(net.Conn) bool { return false }
+
+func unread(net.Conn) bool { return false }

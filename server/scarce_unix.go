@@ -25,18 +25,31 @@ func maxPendingDescriptors() int { return max(4, descriptorLimit()/4) }
 // scarce reports whether a new connection has got one of the last descriptors,
 // which are for work that is admitted already: the kernel gives the lowest.
 func scarce(conn net.Conn) (yes bool) {
+	limit := descriptorLimit()
+	withDescriptor(conn, func(fd int) { yes = fd >= limit-min(64, limit/8) })
+	return yes
+}
+
+// unread reports whether the kernel has something from the peer that the server has
+// not read.
+func unread(conn net.Conn) (yes bool) {
+	withDescriptor(conn, func(fd int) {
+		n, _, err := syscall.Recvfrom(fd, make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		yes = err == nil && n > 0
+	})
+	return yes
+}
+
+// withDescriptor calls do with the descriptor of a connection, if it has one.
+func withDescriptor(conn net.Conn, do func(fd int)) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
-		return false
+		return
 	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return false
+	if raw, err := socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { do(int(fd)) })
 	}
-	limit := descriptorLimit()
-	_ = raw.Control(func(fd uintptr) { yes = int(fd) >= limit-min(64, limit/8) })
-	return yes
 }

@@ -28,7 +28,7 @@ func (d *doors) define(f *pflag.FlagSet) {
 	f.StringVar(&d.loopbackPeers, "loopback-peers", "own", "`users` who may connect over loopback without authentication: own (the server's own, and root) or any")
 	f.StringArrayVar(&d.allowHosts, "allow-host", nil, "`name` by which clients may call this machine over loopback, besides localhost and addresses; may be repeated")
 	f.StringArrayVar(&d.allowOrigins, "allow-origin", nil, "`origin` of a web page that may connect, such as https://example.com; may be repeated")
-	f.StringVar(&d.maxStartups, "max-startups", "64:30:256", "`start:rate:full` of connections that are not upgraded yet: from start on, a new one drops an old one with a probability of rate percent, which grows to certainty at full")
+	f.StringVar(&d.maxStartups, "max-startups", "256:30:1024", "`start:rate:full` of connections that are not upgraded yet: from start on, a new one drops an old one with a probability of rate percent, which grows to certainty at full")
 	f.StringVar(&d.penalties, "per-source-penalties", "authfail:100ms,grace-exceeded:1s,min:1s,max:5s", "`times` that failures cost an address: once they add up to min, its bad credentials are refused as much later, at most max; good ones never wait")
 }
 

@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		attack(os.Args[2:])
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "flood" {
+		flood(os.Args[2:])
+		return
+	}
 	testkit.DefaultSignals()
 	var err error
 	if programs, err = makePrograms(); err != nil {
@@ -86,7 +90,10 @@ const (
 func as(uid int, cmd *exec.Cmd) *exec.Cmd {
 	cmd.Dir = "/"
 	if uid != os.Geteuid() {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = new(syscall.SysProcAttr)
+		}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 	}
 	return cmd
 }

@@ -1,0 +1,66 @@
+package server
+
+import "container/list"
+
+// arrivals are connections of one kind that wait, in the order in which they have
+// come, by where they come from.
+type arrivals[T any] struct {
+	bySource map[string]*list.List // of arrival[T]
+	count    int
+}
+
+// arrival is the place of one of them.
+type arrival[T any] struct {
+	of     T
+	source string
+}
+
+// add puts one at the end of those from a source.
+func (a *arrivals[T]) add(source string, one T) *list.Element {
+	return a.from(source).PushBack(arrival[T]{one, source})
+}
+
+// addFirst puts one before those from a source.
+func (a *arrivals[T]) addFirst(source string, one T) *list.Element {
+	return a.from(source).PushFront(arrival[T]{one, source})
+}
+
+// from is the list of a source for one more.
+func (a *arrivals[T]) from(source string) *list.List {
+	if a.bySource == nil {
+		a.bySource = make(map[string]*list.List)
+	}
+	if a.bySource[source] == nil {
+		a.bySource[source] = list.New()
+	}
+	a.count++
+	return a.bySource[source]
+}
+
+// remove gives up a place.
+func (a *arrivals[T]) remove(place *list.Element) {
+	source := place.Value.(arrival[T]).source
+	if from := a.bySource[source]; from.Remove(place) != nil && from.Len() == 0 {
+		delete(a.bySource, source)
+	}
+	a.count--
+}
+
+// most yields those from the source that most come from, the one first that has
+// waited longest.
+func (a *arrivals[T]) most(yield func(T) bool) {
+	var most *list.List
+	for _, from := range a.bySource {
+		if most == nil || from.Len() > most.Len() {
+			most = from
+		}
+	}
+	if most == nil {
+		return
+	}
+	for place := most.Front(); place != nil; place = place.Next() {
+		if !yield(place.Value.(arrival[T]).of) {
+			return
+		}
+	}
+}
