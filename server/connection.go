@@ -1,6 +1,7 @@
 package server
 
 import (
+	"container/list"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,8 @@ type connection struct {
 	principal *auth.Principal
 	early     transport.Limited // bounds what comes before initialize; nil: nothing does
 	greeting  *time.Timer       // ends the connection without one
+	queued    *list.Element     // among those without a session; guarded by server.mu
+	seated    bool              // among those with one; guarded by server.mu
 	remote    string
 	phase     phase
 	asks      protocol.ClientCapabilities // set before the session knows the connection
@@ -159,17 +162,7 @@ func (c *connection) initialize(r *rpc.Request) {
 		c.refused(r, err)
 		return
 	}
-	c.asks = p.Capabilities
-	var s *session.Session
-	var outbox *session.Outbox
-	switch {
-	case p.ObserveSessionID != nil:
-		s, outbox, err = c.server.sessions.Observe(*p.ObserveSessionID, c, c.principal.Grant.Observes())
-	case p.ResumeSessionID != nil:
-		s, outbox, err = c.server.sessions.Resume(*p.ResumeSessionID, c)
-	default:
-		s, outbox, err = c.server.sessions.Create(c)
-	}
+	s, outbox, err := c.attach(p)
 	if err != nil {
 		r.Fail(err)
 		return
@@ -194,6 +187,27 @@ func (c *connection) initialize(r *rpc.Request) {
 		// Processes have waited since before there was anybody to ask.
 		c.rpc.WantAck()
 	}
+}
+
+// attach makes the connection that of a session, a new one unless the client names
+// one.
+func (c *connection) attach(p protocol.Initialize) (*session.Session, *session.Outbox, error) {
+	c.asks = p.Capabilities
+	switch {
+	case p.ObserveSessionID != nil:
+		return c.server.sessions.Observe(*p.ObserveSessionID, c, c.principal.Grant.Observes())
+	case p.ResumeSessionID != nil:
+		return c.server.sessions.Resume(*p.ResumeSessionID, c)
+	}
+	if err := c.server.reserve(c); err != nil {
+		c.server.penalties.logRefusal(c.remote, err.Error())
+		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "%s", err)
+	}
+	s, outbox, err := c.server.sessions.Create(c)
+	if err != nil {
+		c.server.stand(c)
+	}
+	return s, outbox, err
 }
 
 // enter binds the connection to its session, whose events flow from now on.

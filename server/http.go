@@ -68,11 +68,6 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		refusal.ServeHTTP(w, r)
 		return
 	}
-	if err := s.full(); err != nil {
-		s.penalties.logRefusal(r.RemoteAddr, err.Error())
-		refuse(w, http.StatusServiceUnavailable, err.Error())
-		return
-	}
 	conn, err := transport.Upgrade(w, r, s.opts.MaxMessageBytes)
 	if err != nil {
 		s.penalties.logRefusal(r.RemoteAddr, err.Error())

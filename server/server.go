@@ -25,7 +25,7 @@ import (
 	"execserver/transport"
 )
 
-// DefaultMaxConnections is how many connections are served at the same time
+// DefaultMaxConnections is how many connections have a session at the same time
 // unless told otherwise.
 const DefaultMaxConnections = 1024
 
@@ -43,7 +43,12 @@ type Options struct {
 	Log             *slog.Logger // nil: discard
 	Version         string       // told to clients as executorVersion; default "0.0.0"
 	MaxMessageBytes int64        // of one incoming message; default transport.DefaultMaxMessageBytes
-	MaxConnections  int          // default DefaultMaxConnections
+
+	// MaxConnections is from how many connections with a session on no other one gets a
+	// new session; default DefaultMaxConnections. Whoever comes back to a session, or
+	// observes one, is let in all the same: Session.MaxSessions and Session.MaxObservers
+	// bound how many those are, and Startups those that have no session yet.
+	MaxConnections int
 
 	// MaxHTTPBodyBytes bounds the body of an HTTP response that is not
 	// streamed; default DefaultMaxHTTPBodyBytes.
@@ -112,6 +117,8 @@ type Server struct {
 
 	mu        sync.Mutex
 	conns     map[*connection]struct{}
+	greetings arrivals[*connection] // those of conns that have no session yet
+	seated    int                   // those that have one
 	listeners map[net.Listener]struct{}
 	shutdown  bool
 	wg        sync.WaitGroup // connections being served
@@ -244,11 +251,8 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 func (s *Server) add(c *connection) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.shutdown:
+	if s.shutdown {
 		return ErrClosed
-	case len(s.conns) >= s.opts.MaxConnections:
-		return &limitError{what: "connections", limit: s.opts.MaxConnections}
 	}
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
@@ -259,6 +263,8 @@ func (s *Server) remove(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.unqueueLocked(c)
+	s.standLocked(c)
 	s.wg.Done()
 }
 
@@ -267,16 +273,6 @@ func (s *Server) closing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.shutdown
-}
-
-// full reports whether another connection would be refused.
-func (s *Server) full() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.conns) >= s.opts.MaxConnections {
-		return &limitError{what: "connections", limit: s.opts.MaxConnections}
-	}
-	return nil
 }
 
 // Shutdown ends everything: listeners, then all processes, then the

@@ -21,7 +21,8 @@ const startupTimeout = 10 * time.Second
 // that grows from Rate percent to certainty at Full. Unlike sshd, the server drops
 // the one that has waited longest, of the address that has most of them, and none
 // that it owes an answer: whoever sends a request at once is served, although others
-// from the same address do not.
+// from the same address do not. Full bounds those as well that are upgraded and have
+// not been initialized yet.
 type Startups struct{ Start, Rate, Full int }
 
 // DefaultStartups are the Startups of a server unless told otherwise.

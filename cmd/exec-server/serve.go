@@ -144,7 +144,7 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.Int64Var(&o.retainedTotal, "retained-output-total", session.DefaultRetainedTotalBytes, "`bytes` of output retained for all processes")
 
 	f.Int64Var(&o.maxMessageBytes, "max-message-bytes", transport.DefaultMaxMessageBytes, "`bytes` of the largest message accepted")
-	f.IntVar(&o.maxConnections, "max-connections", server.DefaultMaxConnections, "`number` of connections at the same time")
+	f.IntVar(&o.maxConnections, "max-connections", server.DefaultMaxConnections, "`number` of connections with a session at the same time; who comes back to one is never refused")
 	f.IntVar(&o.maxSessions, "max-sessions", session.DefaultMaxSessions, "`number` of sessions at the same time, detached ones included")
 	f.IntVar(&o.maxProcesses, "max-processes-per-session", session.DefaultMaxProcesses, "`number` of live processes of one session")
 	f.IntVar(&o.maxObservers, "max-observers-per-session", session.DefaultMaxObservers, "`number` of connections that observe one session at the same time")

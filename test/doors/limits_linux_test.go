@@ -1,0 +1,176 @@
+package doors
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"execserver/client"
+	"execserver/internal/testkit"
+)
+
+// relay passes connections on to a server, and can lose them.
+type relay struct {
+	listener net.Listener
+	server   string
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	broken bool // those that come are closed at once
+	near   []net.Conn
+	far    []net.Conn
+}
+
+func newRelay(t *testing.T, server string) *relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: listener, server: server}
+	r.wg.Go(r.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		r.lose(true)
+		r.wg.Wait()
+	})
+	return r
+}
+
+func (r *relay) url() string { return "ws://" + r.listener.Addr().String() }
+
+func (r *relay) accept() {
+	for {
+		near, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", r.server)
+		r.mu.Lock()
+		if r.broken || err != nil {
+			_ = near.Close()
+			if err == nil {
+				_ = far.Close()
+			}
+		} else {
+			r.near, r.far = append(r.near, near), append(r.far, far)
+			// The end of one is not the end of the other.
+			r.wg.Go(func() { _, _ = io.Copy(far, near) })
+			r.wg.Go(func() { _, _ = io.Copy(near, far) })
+		}
+		r.mu.Unlock()
+	}
+}
+
+// lose closes all connections: the client's ends, and the server's if it is to know.
+func (r *relay) lose(both bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = true
+	for _, conn := range r.near {
+		_ = conn.Close()
+	}
+	r.near = nil
+	if both {
+		for _, conn := range r.far {
+			_ = conn.Close()
+		}
+		r.far = nil
+	}
+}
+
+func (r *relay) mend() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = false
+}
+
+// TestComeBackAtLimit has as many clients as a server serves, and as many who connect
+// and do nothing as there may be. A client that was there before comes back to its
+// session as if it were alone; only who wants a new one is refused.
+func TestComeBackAtLimit(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		notices bool // the server sees that the connection is lost, and serves somebody else
+	}{
+		{"the place is taken", true},
+		{"the server has not noticed", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := serve(t, os.Geteuid(), "--listen", "ws://127.0.0.1:0", "--max-connections", "2", "--max-startups", "4:30:8")
+			link := newRelay(t, d.address)
+			env := dial(t, link.url())
+			command := env.Command(t.Context(), "/bin/sh", "-c", "read line; echo $line")
+			stdin, err := command.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			output := new(testkit.Buffer)
+			command.Stdout = output
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			dial(t, d.url)
+			link.lose(test.notices)
+			if test.notices {
+				testkit.WaitFor(t, patience, func() error {
+					third, err := client.Dial(t.Context(), d.url, nil)
+					if err == nil {
+						t.Cleanup(func() { _ = third.Close() })
+					}
+					return err
+				})
+			}
+			if _, err := client.Dial(t.Context(), d.url, nil); err == nil || !strings.Contains(err.Error(), "the server has its limit of 2 connections; raise it with --max-connections") {
+				t.Errorf("who is one too many gets %v", err)
+			}
+			for range 20 {
+				if status, body := idle(t, d.address); status != 101 {
+					t.Fatalf("who connects and does nothing gets %d %s", status, body)
+				}
+			}
+			link.mend()
+			begun := time.Now()
+			if _, err := io.WriteString(stdin, "back\n"); err != nil {
+				t.Fatal(err)
+			}
+			if err := command.Wait(); err != nil || output.String() != "back\n" {
+				t.Errorf("the command ends with %v and has written %q; %s", err, output, d.log)
+			}
+			if took := time.Since(begun); took > slack {
+				t.Errorf("the client came back after %v", took)
+			}
+		})
+	}
+}
+
+func dial(t *testing.T, url string) *client.Environment {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("no connection"))
+	defer cancel()
+	env, err := client.Dial(ctx, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = env.Close() })
+	return env
+}
+
+// idle makes a connection that is never initialized.
+func idle(t *testing.T, address string) (status int, body string) {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(conn, upgrade(address, ""))
+	return answer(conn)
+}
