@@ -2,7 +2,7 @@ package server
 
 import (
 	"io"
-	"log/slog"
+	"log"
 	"net"
 	"net/http"
 
@@ -98,7 +98,7 @@ func (s *Server) ServeWebSocket(l net.Listener) error {
 		MaxHeaderBytes: maxHeaderBytes,
 		ConnContext:    s.startups.begin,
 		ConnState:      s.startups.state,
-		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog:       log.New(httpLog{s.penalties}, "", 0),
 	}
 	httpServer.SetKeepAlivesEnabled(false) // one request, and what is refused has to come again
 	err := httpServer.Serve(patient{l, s.log})

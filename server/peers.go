@@ -43,7 +43,7 @@ func (s *Server) checkPeer(r *http.Request) error {
 		return nil
 	case ownOnly && peer.CanFindTCP() == nil:
 		return fmt.Errorf("it cannot be found out which user this connection comes from: %w", err)
-	case networked && (err != peer.ErrNotFound || isLocal(remote.Addr(), local.Addr())):
+	case networked && (err != peer.ErrNotFound || s.localAddresses.has(remote.Addr(), local.Addr())):
 		return fmt.Errorf("%s%w", unknownPeer, err)
 	}
 	return nil
@@ -85,20 +85,6 @@ func ends(r *http.Request) (local, remote netip.AddrPort) {
 	}
 	remote, _ = netip.ParseAddrPort(r.RemoteAddr)
 	return local, netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
-}
-
-// isLocal reports whether an address is one of this machine's own; own is one.
-func isLocal(a, own netip.Addr) bool {
-	if a.IsLoopback() || a == own {
-		return true
-	}
-	addresses, err := net.InterfaceAddrs()
-	for _, address := range addresses {
-		if n, ok := address.(*net.IPNet); ok && n.IP.Equal(a.AsSlice()) {
-			return true
-		}
-	}
-	return err != nil
 }
 
 // checkNetwork refuses a sandbox with a network where a command in there could

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 )
@@ -125,4 +126,20 @@ func (p *penalties) logMore(source string) {
 	p.log.Warn("more connections refused", "source", source, "count", known.count, "lastReason", known.reason)
 	*known = refusals{}
 	time.AfterFunc(refusalPause, func() { p.logMore(source) })
+}
+
+// httpLog is the ErrorLog of an http.Server: what its peers cause is logged as other
+// refusals are.
+type httpLog struct{ p *penalties }
+
+// Write logs a line of package net/http.
+func (l httpLog) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	failure, ofHandshake := strings.CutPrefix(text, "http: TLS handshake error from ")
+	if remote, reason, ok := strings.Cut(failure, ": "); ofHandshake && ok {
+		l.p.logRefusal(remote, "TLS handshake: "+reason)
+	} else {
+		l.p.log.Warn(text)
+	}
+	return len(line), nil
 }

@@ -108,12 +108,13 @@ type Server struct {
 	ownership *process.Ownership
 	sessions  *session.Sessions
 
-	holders       peer.Holders
-	penalties     *penalties
-	startups      *startups
-	confined      chan struct{} // a place for each helper in a sandbox
-	operations    atomic.Int64  // on files, under way
-	maxOperations int64         // maxFileOperations, but in tests
+	holders        peer.Holders
+	localAddresses localAddresses
+	penalties      *penalties
+	startups       *startups
+	confined       chan struct{} // a place for each helper in a sandbox
+	operations     atomic.Int64  // on files, under way
+	maxOperations  int64         // maxFileOperations, but in tests
 
 	mu        sync.Mutex
 	conns     map[*connection]struct{}

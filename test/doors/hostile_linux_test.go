@@ -427,3 +427,32 @@ func TestWrongTokens(t *testing.T) {
 		t.Errorf("%d lines in the log:\n%s", n, d.log)
 	}
 }
+
+// TestBadHandshakes fill no log: what is no TLS is refused, and logged once.
+func TestBadHandshakes(t *testing.T) {
+	certificate, key := testkit.NewAuthority(t, "doors").Server()
+	tokenFile, _ := secret(t, os.Geteuid())
+	d := serve(t, os.Geteuid(), "--listen", "wss://127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key,
+		"--ws-auth", "capability-token", "--ws-token-file", tokenFile)
+	for i := range 40 {
+		conn, err := net.DialTimeout("tcp", d.address, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(conn, []string{"SSH-2.0-OpenSSH_9.9\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"}[i%2])
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the connection is still open")
+		}
+		_ = conn.Close()
+	}
+	testkit.WaitFor(t, patience, func() error {
+		if !strings.Contains(d.log.String(), `reason="TLS handshake: `) {
+			return fmt.Errorf("the log does not tell: %s", d.log)
+		}
+		return nil
+	})
+	if n := strings.Count(d.log.String(), "level="); n != 1 {
+		t.Errorf("%d lines in the log:\n%s", n, d.log)
+	}
+}
