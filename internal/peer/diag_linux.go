@@ -18,6 +18,9 @@ const (
 	answerBytes  = 4 + idBytes + 20
 )
 
+// attributeGroup is INET_DIAG_CGROUP_ID, which comes unasked from Linux 5.9 on.
+const attributeGroup = 21
+
 // sockDiagByFamily is the type of the request and of its answer.
 const sockDiagByFamily = 20
 
@@ -104,5 +107,22 @@ func answer(b []byte, local, remote netip.AddrPort) (Socket, error) {
 	return Socket{
 		UID:   int(binary.NativeEndian.Uint32(a[4+idBytes+12:])),
 		Inode: uint64(binary.NativeEndian.Uint32(a[4+idBytes+16:])),
+		Group: group(a[answerBytes:]),
 	}, nil
+}
+
+// group returns the control group among the attributes of an answer, or 0.
+func group(attributes []byte) uint64 {
+	for len(attributes) >= unix.SizeofNlAttr {
+		size := int(binary.NativeEndian.Uint16(attributes))
+		kind := binary.NativeEndian.Uint16(attributes[2:])
+		if size < unix.SizeofNlAttr || size > len(attributes) {
+			return 0
+		}
+		if kind == attributeGroup && size == unix.SizeofNlAttr+8 {
+			return binary.NativeEndian.Uint64(attributes[unix.SizeofNlAttr:])
+		}
+		attributes = attributes[min((size+3)&^3, len(attributes)):]
+	}
+	return 0
 }

@@ -3,7 +3,7 @@
 // A TCP connection says nothing about the process that made it. On Linux the
 // kernel knows the peer's socket when it is in the same network namespace:
 // [FindTCP] returns its owner, and [Holders.Namespace] the process namespace of a
-// process that holds it. A unix socket carries the identity of the process that
+// process that holds it; [Socket.MadeElsewhere] needs no search. A unix socket carries the identity of the process that
 // connected: [UnixNamespace].
 package peer
 
@@ -17,6 +17,9 @@ type Socket struct {
 	// Inode names the socket. It is 0 when no process holds it any more: the kernel
 	// then reports root as the owner, whoever made it.
 	Inode uint64
+	// Group is the id of the control group in which the socket was made; 0: the kernel
+	// does not tell.
+	Group uint64
 }
 
 // Orphaned reports whether the peer has closed its socket, or has exited.

@@ -20,6 +20,7 @@ func CanFindTCP() error {
 // finder is how this kernel is asked: by a request about one socket, or where that
 // is not possible by reading the whole table.
 var finder = sync.OnceValues(func() (func(local, remote netip.AddrPort) (Socket, error), error) {
+	firstGroup()
 	if limitedUsers() {
 		return nil, errLimitedUsers
 	}

@@ -24,3 +24,7 @@ func OwnNamespace() string { return "" }
 
 // UnixNamespace returns the process namespace of the process that has connected.
 func UnixNamespace(net.Conn) (string, error) { return "", ErrUnsupported }
+
+// MadeElsewhere reports whether nothing that this program has started can have made
+// a socket; here it never knows.
+func (Socket) MadeElsewhere() bool { return false }

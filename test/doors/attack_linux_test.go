@@ -38,6 +38,14 @@ func attack(args []string) {
 		conn := connect()
 		_, _ = io.WriteString(conn, request+work(file))
 		report(conn, file)
+	case "hidden": // whose descriptors other processes of the user may not look at, as sshd
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		conn := connect()
+		_, _ = io.WriteString(conn, request+work(file))
+		report(conn, file)
 	case "lines":
 		conn := connect()
 		_, _ = io.WriteString(conn, strings.Join(messages(file), "\n")+"\n")
