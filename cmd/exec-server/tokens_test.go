@@ -253,3 +253,31 @@ func TestCertificateAndToken(t *testing.T) {
 		c.closed("the credentials of this connection have expired; connect again with new ones to resume the session")
 	})
 }
+
+// TestNoTokensLeft takes the last token out of the file: nobody may come in then, least of
+// all with a certificate that was never enough.
+func TestNoTokensLeft(t *testing.T) {
+	ours := testkit.NewAuthority(t, "ours")
+	cert, key := ours.Server()
+	file := filepath.Join(t.TempDir(), "tokens")
+	args := []string{"--listen=wss://127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.File, "--tokens", file}
+	config := &tls.Config{RootCAs: ours.Roots(), Certificates: []tls.Certificate{ours.Client("ann", nil)}}
+	const missing = "missing websocket bearer token"
+	nobody := func(when string, p *program) {
+		t.Helper()
+		if status, body := askTLS(t, p, config, upgrade); status != 401 || body != missing {
+			t.Errorf("%s: a certificate alone gets %d %q, want 401 %q", when, status, body, missing)
+		}
+		if status, body := askTLS(t, p, config, upgrade+"|Authorization: Bearer the token of bob"); status != 401 {
+			t.Errorf("%s: a token gets %d %q, want 401", when, status, body)
+		}
+	}
+	replaceFile(t, file, fmt.Sprintf("[[token]]\nname = \"bob\"\nscope = [\"full\"]\nsha256 = %q\n", digestOf("the token of bob")))
+	p := newServer(t, args...)
+	bob := as(t, p, "the token of bob", config)
+	bob.handshake(nil)
+	replaceFile(t, file, "# there is none\n")
+	bob.closed("the credentials of this connection have been revoked or changed")
+	nobody("after the last one", p)
+	nobody("started without any", newServer(t, args...))
+}

@@ -47,6 +47,7 @@ type Authenticator struct {
 type state struct {
 	entries []*entry
 	pool    *x509.CertPool // of those who sign client certificates; nil: there are none
+	tokens  bool           // there may be entries, although there is none now: a certificate is not enough
 }
 
 // Refresh reads the files again if they have changed. After an error everything stays
@@ -130,7 +131,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (*Principal, *Refusal) {
 		if certificate = now.certificate(r); certificate == nil {
 			return nil, refuseCertificate
 		}
-		if p := now.certified(certificate); p != nil && (len(now.entries) == 0 || !a.presentsToken(r)) {
+		if p := now.certified(certificate); p != nil && (!now.tokens || !a.presentsToken(r)) {
 			return p, nil
 		}
 	}

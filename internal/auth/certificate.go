@@ -65,7 +65,7 @@ func (c *certificate) names() (names []string) {
 
 // certified returns whom a certificate stands for without a token; nil: nobody.
 func (s *state) certified(c *certificate) *Principal {
-	if len(s.entries) == 0 {
+	if !s.tokens {
 		return &Principal{Name: "certificate:" + c.names()[0], Expires: c.expires, certificate: c}
 	}
 	for _, e := range s.entries {

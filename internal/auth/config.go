@@ -129,7 +129,7 @@ func (cfg Config) check() error {
 
 // load reads everything that can change.
 func (cfg Config) load(files *trusted.Files) (*state, error) {
-	s := &state{}
+	s := &state{tokens: cfg.Mode != "" || cfg.TokensFile != ""}
 	if cfg.ClientCAFile != "" {
 		text, path, err := readTrusted(files, cfg.ClientCAFile, "client CA file", trusted.Public)
 		if err != nil {
