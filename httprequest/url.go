@@ -35,6 +35,16 @@ func parseURL(text string, base *url.URL) (*url.URL, error) {
 	return parseAuthority(scheme, rest)
 }
 
+// Origin returns the scheme and the host that a request with this URL goes to, as
+// scheme://host.
+func Origin(text string) (string, error) {
+	u, err := parseURL(text, nil)
+	if err != nil {
+		return "", err
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
 // cutScheme splits a URL behind its scheme, which is returned in lower case.
 func cutScheme(text string) (scheme, rest string, ok bool) {
 	for i := range len(text) {

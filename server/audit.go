@@ -1,8 +1,7 @@
 package server
 
 import (
-	"net/url"
-
+	"execserver/httprequest"
 	"execserver/internal/audit"
 	"execserver/protocol"
 	"execserver/session"
@@ -76,8 +75,8 @@ func (c *connection) auditChange(method string, paths []string) error {
 func (c *connection) auditRequest(p protocol.HTTPRequest) error {
 	e := c.event("http request")
 	e.Method = p.Method
-	if u, err := url.Parse(p.URL); err == nil {
-		e.Paths = []string{u.Scheme + "://" + u.Host}
+	if origin, err := httprequest.Origin(p.URL); err == nil { // another URL goes nowhere
+		e.Paths = []string{origin}
 	}
 	return c.commit(e)
 }

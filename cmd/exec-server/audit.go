@@ -18,7 +18,8 @@ func newAuditCommand() *cobra.Command {
 		Short: "Check that nothing in audit logs was changed or left out",
 		Long: "verify checks files that --audit-log has written, in their order: each line has the hash of the line\n" +
 			"before, also from one file to the next. It prints the hash of the last line. Whoever can write the file\n" +
-			"can cut lines off its end: keep a hash elsewhere, and later look for a line that has it as its \"prev\".",
+			"can cut lines off its end, or write all lines from one on anew: keep a hash elsewhere, and later look\n" +
+			"for a line that has it as its \"prev\".",
 		Example: "  exec-server audit verify audit.log.1 audit.log",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {

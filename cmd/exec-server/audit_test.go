@@ -29,6 +29,10 @@ func TestAuditLog(t *testing.T) {
 	c.script("echo $$ 1; exit 3")
 	logged(t, p, `msg="process exited"`)
 	c.call("fs/writeFile", object{"path": dir + "/f", "dataBase64": "eA=="})
+	address := strings.TrimPrefix(p.url, "ws://")
+	for _, spelled := range []string{"http://", `http:\\`, "HTTP:", "ht\ttp:///", "\n http://user:the token of the user@"} {
+		c.call("http/request", object{"method": "GET", "url": spelled + address + "/healthz", "requestId": "1"})
+	}
 	if err := os.Rename(log, log+".1"); err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +80,10 @@ func TestAuditLog(t *testing.T) {
 				if e.ExitCode == nil || *e.ExitCode != 3 || e.Principal != "ann" {
 					t.Errorf("exit: %s", line)
 				}
+			case "http request":
+				if !slices.Equal(e.Paths, []string{"http://" + address}) {
+					t.Errorf("http request: %s", line)
+				}
 			case "change":
 				if !slices.Equal(e.Paths, []string{dir + "/f"}) {
 					t.Errorf("change: %s", line)
@@ -84,7 +92,7 @@ func TestAuditLog(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"opened", "connection opened", "session created", "start", "exit", "change", "authentication refused", "session observed", "connection closed",
+		"opened", "connection opened", "session created", "start", "exit", "change", "http request", "authentication refused", "session observed", "connection closed",
 	} {
 		if !slices.Contains(events, want) {
 			t.Errorf("there is no %q: %q", want, events)
