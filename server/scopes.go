@@ -92,8 +92,14 @@ func (c *connection) mayEnter(p protocol.Initialize) error {
 }
 
 // harmless are the variables that a client may set although it may start certain
-// commands only: no program does what one of them says.
+// commands only: no program does what one of them says, if its value is plain. A shell
+// that computes with COLUMNS runs the command substitutions in it.
 var harmless = []string{"TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"}
+
+// isPlain reports whether a value has nothing in it but what such variables need.
+func isPlain(value string) bool {
+	return strings.Trim(value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@+-") == ""
+}
 
 // mayStart decides about process/start, and makes of the directory what it is without
 // links; the caller closes spec.DirFile. It looks at files.
@@ -112,7 +118,7 @@ func (c *connection) mayStart(p protocol.Start, spec *process.Spec) error {
 		}
 		for _, set := range variables {
 			for name, value := range set {
-				if !slices.Contains(harmless, name) || strings.Contains(value, "/") {
+				if !slices.Contains(harmless, name) || !isPlain(value) {
 					return denied("the variable %.100q", name)
 				}
 			}

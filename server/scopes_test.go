@@ -206,6 +206,8 @@ func TestCommandsOfToken(t *testing.T) {
 		{start(a, inside, params{"LD_PRELOAD": "/tmp/x.so"}, nil), `the variable "LD_PRELOAD"`},
 		{start(a, inside, params{"PATH": "/tmp"}, nil), `the variable "PATH"`},
 		{start(a, inside, params{"LANG": "../../tmp/x"}, nil), `the variable "LANG"`},
+		{start(a, inside, params{"COLUMNS": "a[$(id)]"}, nil), `the variable "COLUMNS"`},
+		{start(a, inside, params{"TERM": "a\nb"}, nil), `the variable "TERM"`},
 		{start(a, inside, params{}, params{"envPolicy": params{
 			"inherit": "all", "ignoreDefaultExcludes": false, "exclude": []string{}, "includeOnly": []string{}, "set": params{"LD_PRELOAD": "x"},
 		}}), "the variable"},
