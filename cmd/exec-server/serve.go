@@ -20,6 +20,7 @@ import (
 	"execserver/internal/auth"
 	"execserver/internal/errno"
 	"execserver/internal/sandbox"
+	"execserver/internal/trusted"
 	"execserver/process"
 	"execserver/server"
 	"execserver/session"
@@ -327,7 +328,10 @@ func (o *options) serve(log *slog.Logger) error {
 		return err
 	}
 	defer audited.Close()
-	engine := sandbox.New(&sandbox.Options{Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Sockets: o.sandboxSockets, Secrets: o.secrets(authenticator)})
+	engine := sandbox.New(&sandbox.Options{
+		Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Sockets: o.sandboxSockets,
+		Secrets: func() []string { return o.secrets(authenticator) }, Trusted: func() []string { return o.trusted(authenticator) },
+	})
 	defer engine.Close()
 	options := &server.Options{
 		Log:              log,
@@ -412,15 +416,24 @@ func finishWrites(srv *server.Server, log *slog.Logger) {
 	}
 }
 
-// secrets are the files by which the server knows who may do everything.
+// secrets are the files that nobody but the server reads.
 func (o *options) secrets(authenticator *auth.Authenticator) []string {
-	files := authenticator.Secrets()
-	for _, file := range []string{o.tlsKey, o.auditLog} {
+	return given(authenticator.Paths(trusted.Secret), o.tlsKey, o.auditLog)
+}
+
+// trusted are the other files by which the server and its clients know each other.
+func (o *options) trusted(authenticator *auth.Authenticator) []string {
+	return given(authenticator.Paths(trusted.Public), o.tlsCert)
+}
+
+// given adds those files that there are.
+func given(to []string, files ...string) []string {
+	for _, file := range files {
 		if file != "" {
-			files = append(files, file)
+			to = append(to, file)
 		}
 	}
-	return files
+	return to
 }
 
 // start begins to serve; ended gets the reason when serving ends by itself.

@@ -59,12 +59,12 @@ func (a *Authenticator) Refresh() (changed bool, err error) {
 	return a.state.Refresh()
 }
 
-// Secrets are the paths of the files with secrets.
-func (a *Authenticator) Secrets() []string {
+// Paths are those of the files of a kind that it reads at this time.
+func (a *Authenticator) Paths(kind trusted.Kind) []string {
 	if a == nil || a.state == nil {
 		return nil
 	}
-	return a.state.Secrets()
+	return a.state.Paths(kind)
 }
 
 // ClientCAs are the authorities whose client certificates are good at this moment; nil:

@@ -17,7 +17,7 @@ import (
 // engineState is what an engine has on Linux.
 type engineState struct {
 	journal *journal
-	secrets []string
+	dir     string // of the journal, where it is to be hidden
 
 	mu   sync.Mutex
 	left []*target // that others used when they were given up
@@ -31,9 +31,9 @@ func newEngineState(opts *Options, log *slog.Logger) *engineState {
 	if dir == "" {
 		dir = stateDir()
 	}
-	s := &engineState{journal: openJournal(dir, log), secrets: realPaths(opts.Secrets)}
-	if dir != "" && opts.Mode != ModeLandlock { // which hides nothing, nor lets anything be written
-		s.secrets = append(s.secrets, dir)
+	s := &engineState{journal: openJournal(dir, log)}
+	if opts.Mode != ModeLandlock { // which hides nothing, nor lets anything be written
+		s.dir = dir
 	}
 	return s
 }
@@ -87,7 +87,8 @@ func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (c *Confinement, err 
 }
 
 func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
-	ctx.Secrets, ctx.Sockets = e.state.secrets, e.opts.Sockets
+	ctx.Secrets, ctx.Trusted = realPaths(e.opts.Secrets), realPaths(e.opts.Trusted)
+	ctx.State, ctx.Sockets = e.state.dir, e.opts.Sockets
 	p, err := resolve(s, ctx)
 	if err != nil {
 		return nil, err

@@ -48,9 +48,10 @@ type Options struct {
 	// Sockets of other programs, and directories of such, are within reach of what
 	// is confined with a network.
 	Sockets []string
-	// Secrets are files and directories that nothing confined reads or writes,
-	// whatever its policy says.
-	Secrets []string
+	// Secrets returns the files that nothing confined reads or writes, and Trusted
+	// those that nothing confined writes, whatever its policy says; nil: there are
+	// none. What they return may change.
+	Secrets, Trusted func() []string
 	// StateDir is where is noted what a killed server would leave; "": the
 	// usual place.
 	StateDir string

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,14 +41,36 @@ func (r *resolver) hiddenKernel() (mounts []launcher.Mount) {
 	return mounts
 }
 
-// hideAlways denies paths whatever the policy says of them. A link on the way is
-// no reason to refuse: what it leads to now is hidden.
-func (r *resolver) hideAlways(paths []string) {
+// hideState denies the directory of the server's notes, whatever the policy says of
+// it. A link on the way is no reason to refuse: what it leads to now is hidden.
+func (r *resolver) hideState(dir string) {
+	if w := r.walk(dir); dir != "" && w.err == nil && !w.missing {
+		r.add(w.real, protocol.AccessDeny)
+	}
+}
+
+// keepFiles denies files by which the server knows its clients, or at least that they
+// are written, whatever the policy says of them. A link that could be changed inside
+// would have the server read another file.
+func (r *resolver) keepFiles(paths []string, access protocol.Access) error {
 	for _, path := range paths {
-		if w := r.walk(path); w.err == nil && !w.missing {
+		w := r.walk(path)
+		for _, link := range w.links {
+			if r.access(filepath.Dir(link.Path)) == protocol.AccessWrite {
+				return fmt.Errorf("cannot protect %s, by which the server knows its clients, because it crosses writable symlink %s; "+
+					"start the server with the path that this leads to", path, link.Path)
+			}
+		}
+		switch {
+		case w.err != nil, w.missing:
+		case access == protocol.AccessDeny:
 			r.add(w.real, protocol.AccessDeny)
+		case r.access(w.real) == protocol.AccessWrite:
+			r.add(w.real, access)
+			r.rules[r.index[w.real]].access = access // although an entry says more
 		}
 	}
+	return nil
 }
 
 // Hides reports whether an open file is one that a sandbox hides whatever its
@@ -60,7 +83,11 @@ func (e *Engine) Hides(f *os.File) bool {
 	if err != nil {
 		return true // nobody can tell
 	}
-	for _, secret := range e.state.secrets {
+	hidden := realPaths(e.opts.Secrets)
+	if e.state.dir != "" {
+		hidden = append(hidden, e.state.dir)
+	}
+	for _, secret := range hidden {
 		if real, err := filepath.EvalSymlinks(secret); err == nil && within(path, real) {
 			return true
 		}
@@ -69,8 +96,11 @@ func (e *Engine) Hides(f *os.File) bool {
 }
 
 // realPaths are the paths themselves and those that their links lead to now.
-func realPaths(paths []string) (real []string) {
-	for _, path := range paths {
+func realPaths(paths func() []string) (real []string) {
+	if paths == nil {
+		return nil
+	}
+	for _, path := range paths() {
 		absolute, err := filepath.Abs(path)
 		if err != nil {
 			continue

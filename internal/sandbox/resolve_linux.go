@@ -64,7 +64,13 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	if s.Network {
 		r.hideSockets(ctx.Sockets)
 	}
-	r.hideAlways(ctx.Secrets)
+	r.hideState(ctx.State)
+	if err := r.keepFiles(ctx.Secrets, protocol.AccessDeny); err != nil {
+		return nil, err
+	}
+	if err := r.keepFiles(ctx.Trusted, protocol.AccessRead); err != nil {
+		return nil, err
+	}
 	p.base = launcher.BaseEmpty
 	switch rootAccess(r.rules) {
 	case protocol.AccessRead:

@@ -16,7 +16,9 @@ type Context struct {
 	Hide   []string // sockets and the like that are out of reach where there is a network
 
 	Sockets []string // what is within reach where there is a network, as Options has them
-	Secrets []string // what nothing confined reads or writes, as Options has them
+	Secrets []string // what nothing confined reads or writes
+	Trusted []string // what nothing confined writes
+	State   string   // the directory of the server's notes, which is hidden; "": none
 }
 
 // rule is what an entry of a policy comes down to: access to a path and

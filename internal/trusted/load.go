@@ -2,6 +2,7 @@ package trusted
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -61,6 +62,7 @@ type Value[T any] struct {
 	mu      sync.Mutex // of those that load
 	files   *Files     // of the last attempt
 	current atomic.Pointer[T]
+	read    atomic.Pointer[[2]*Files] // of the last attempt that was good, and of the last
 }
 
 // Load makes a Value. load is called now, and whenever the files that it reads
@@ -76,13 +78,14 @@ func Load[T any](load func(*Files) (T, error)) (*Value[T], error) {
 // Get returns what was made of the files when they were last good.
 func (v *Value[T]) Get() T { return *v.current.Load() }
 
-// Secrets are the paths of the secret files that were read.
-func (v *Value[T]) Secrets() (paths []string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for path, file := range v.files.read {
-		if file.kind == Secret {
-			paths = append(paths, path)
+// Paths are those of the files of a kind that were read for what there is now, and at
+// the last attempt to read them again.
+func (v *Value[T]) Paths(kind Kind) (paths []string) {
+	for _, files := range v.read.Load() {
+		for path, file := range files.read {
+			if file.kind == kind && !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
 		}
 	}
 	return paths
@@ -107,6 +110,11 @@ func (v *Value[T]) reload() error {
 	files := &Files{read: make(map[string]*file), before: v.files.read}
 	value, err := v.load(files)
 	v.files = files
+	good := files
+	if before := v.read.Load(); err != nil && before != nil {
+		good = before[0]
+	}
+	v.read.Store(&[2]*Files{good, files})
 	if err != nil {
 		return err
 	}

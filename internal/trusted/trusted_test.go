@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,4 +144,51 @@ func TestPipe(t *testing.T) {
 	if changed, err := v.Refresh(); changed || err != nil || v.Get() != "from a pipe" {
 		t.Errorf("changed %t, error %v, value %q", changed, err, v.Get())
 	}
+}
+
+// TestPaths has a list of files that names another one later, and one that cannot be
+// used: what is in force is told as well.
+func TestPaths(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("list", "first")
+	write("first", "1")
+	write("second", "2")
+	v, err := trusted.Load(func(f *trusted.Files) (string, error) {
+		name, err := f.Read(filepath.Join(dir, "list"), trusted.Public)
+		if err != nil {
+			return "", err
+		}
+		content, err := f.Read(filepath.Join(dir, string(name)), trusted.Secret)
+		return string(content), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(names ...string) {
+		t.Helper()
+		_, _ = v.Refresh()
+		got := v.Paths(trusted.Secret)
+		for i := range got {
+			got[i] = filepath.Base(got[i])
+		}
+		if slices.Sort(got); !slices.Equal(got, names) {
+			t.Errorf("got %q, want %q", got, names)
+		}
+		if public := v.Paths(trusted.Public); len(public) != 1 {
+			t.Errorf("the public files are %q", public)
+		}
+	}
+	expect("first")
+	write("list", "second")
+	expect("second")
+	write("list", "missing")
+	expect("missing", "second")
+	write("list", "first")
+	expect("first")
 }

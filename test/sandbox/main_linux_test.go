@@ -75,7 +75,11 @@ func serve(means, bubblewrap, state string) {
 	opts := &sandbox.Options{
 		Bubblewrap: bubblewrap, StateDir: state,
 		Sockets: []string{filepath.Join(base, "allowed")},
-		Secrets: []string{filepath.Join(base, "token"), filepath.Join(base, "ws/deep/key")},
+		Secrets: func() []string {
+			later, _ := filepath.Glob(filepath.Join(base, "ws/later*"))
+			return append(later, filepath.Join(base, "token"), filepath.Join(base, "ws/deep/key"), filepath.Join(base, "ws/indirect"))
+		},
+		Trusted: func() []string { return []string{filepath.Join(base, "ws/known/keys")} },
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	switch {

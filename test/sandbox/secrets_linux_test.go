@@ -39,6 +39,36 @@ func TestSecrets(t *testing.T) {
 	})
 }
 
+// TestTrusted has a file of public keys where a command may write, a secret of which the
+// server learns late, and one that it reads through a link.
+func TestTrusted(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		const only = "Read-only file system"
+		keys, later, indirect := filepath.Join(m.ws, "known/keys"), filepath.Join(m.ws, "later"), filepath.Join(m.ws, "indirect")
+		m.mkdir(filepath.Dir(keys))
+		m.write(keys, "public")
+		for name, sandbox := range map[string]object{
+			"workspace": m.workspaceWrite(),
+			"released":  m.workspaceWrite(at(keys, "write")),
+			"write":     m.policy("enabled", special("root", "write"), at(m.outside, "read")),
+		} {
+			t.Run(name, func(*testing.T) {
+				m.says(sandbox, [2]string{"cat " + keys, "public"}, [2]string{"echo x >" + keys, only}, [2]string{"rm -f " + keys, "busy"},
+					[2]string{"mv " + filepath.Dir(keys) + " " + m.ws + "/moved", "busy"})
+				m.wants(-32603, only, "fs/writeFile", object{"path": uri(keys), "dataBase64": "", "sandbox": sandbox})
+			})
+		}
+		m.says(m.workspaceWrite(), [2]string{"ls later", "No such file"})
+		m.write(later, "secret")
+		m.says(m.workspaceWrite(), [2]string{"cat later", "Permission denied"})
+		m.must(os.Symlink(later, indirect))
+		m.refuses(m.workspaceWrite(), -32602, "by which the server knows its clients, because it crosses writable symlink "+indirect)
+		m.must(os.Remove(indirect))
+		m.must(os.Remove(later))
+		m.says(nil, [2]string{"cat " + keys, "public"})
+	})
+}
+
 // TestSecretsInFullView has requests to read the same files, and what the kernel
 // tells of the machine, in sandboxes that let everything be read.
 func TestSecretsInFullView(t *testing.T) {
