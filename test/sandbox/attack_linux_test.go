@@ -219,6 +219,25 @@ var processAttacks = []attempt{
 		_, err := unix.ProcessVMReadv(a.serverPid, local, []unix.RemoteIovec{{Base: 4096, Len: 8}}, 0)
 		return err
 	}},
+	{"17 ptrace a thread of process 1", "EPERM ESRCH", func(a *attacker) error {
+		threads, err := os.ReadDir("/proc/1/task")
+		for _, thread := range threads {
+			tid, _ := strconv.Atoi(thread.Name())
+			if err = unix.PtraceAttach(tid); err == nil {
+				return nil
+			}
+		}
+		return err
+	}},
+	{"17 memory of a thread of process 1", "EACCES EROFS", func(a *attacker) error {
+		memory, err := filepath.Glob("/proc/1/task/*/mem")
+		for _, path := range memory {
+			if err = write(path); err == nil {
+				return nil
+			}
+		}
+		return err
+	}},
 	{"18 open /proc/1/exe", "EACCES", func(a *attacker) error { return write("/proc/1/exe") }},
 	{"18 chmod /proc/1/exe", "EACCES", func(a *attacker) error { return unix.Chmod("/proc/1/exe", 0o777) }},
 	{"18 utimes of /proc/1/exe", "EACCES", func(a *attacker) error { return unix.Utimes("/proc/1/exe", make([]unix.Timeval, 2)) }},

@@ -5,6 +5,7 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +25,7 @@ func init() {
 const exitFailed = 125
 
 // launch is all that a launcher does. It runs on the first thread, as init does,
-// which is the one that gives up its rights and starts the command.
+// which is the one that is confined and starts the command.
 func launch() {
 	spec, err := readSpec()
 	if err != nil {
@@ -142,7 +143,11 @@ func send(report []byte, fds ...int) error {
 }
 
 // giveUpRights leaves this thread, and what it starts, with nothing that could
-// undo the confinement.
+// undo the confinement. The other threads of the launcher lose their capabilities
+// and have the same filter, so that there is nothing to be gained by them. They are
+// outside of Landlock: each would be confined by rules of its own, and none could
+// pass signals on to the command. A program inside cannot use that, for nobody may
+// trace the launcher or write its memory.
 func (s *Spec) giveUpRights() *failure {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &failure{"renounce new privileges", err}
@@ -176,6 +181,8 @@ func (s *Spec) giveUpRights() *failure {
 	return attempt("install the filter of system calls", seccomp.Install(seccomp.Filter(s.RestrictNetwork, !s.KeepRights)))
 }
 
+// dropCapabilities takes the capabilities of all threads away, and from this one the
+// ways to get them back.
 func dropCapabilities() error {
 	for capability := range uintptr(64) {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -190,7 +197,14 @@ func dropCapabilities() error {
 	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	return unix.Capset(&header, &none[0])
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+	switch errno {
+	case 0:
+		return nil
+	case syscall.ENOTSUP: // in a build with cgo, as for the race detector
+		return unix.Capset(&header, &none[0])
+	}
+	return errno
 }
 
 // startAndWait starts the command, and ends as it does.
