@@ -1,11 +1,13 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/sandbox/launcher"
 	"execserver/internal/sys"
 	"execserver/protocol"
 )
@@ -17,8 +19,22 @@ type exitNotice struct {
 	pidfd *os.File // in the poller; nil when the kernel has none
 }
 
+// maxSpawns is how often a child is started whose sandbox cannot be made because
+// something is moved meanwhile.
+const maxSpawns = 20
+
 // spawn starts a child as the leader of a session of its own.
-func spawn(c command, t *tree) (*child, error) {
+func spawn(c command, t *tree) (ours *child, err error) {
+	for range maxSpawns {
+		ours, err = spawnOnce(c, t)
+		if failure, ok := errors.AsType[*launcher.Failure](err); !ok || failure.Stage != launcher.StageMoved {
+			break
+		}
+	}
+	return ours, err
+}
+
+func spawnOnce(c command, t *tree) (*child, error) {
 	ours, theirs, err := makeStreams(c.spec)
 	for _, f := range theirs {
 		defer f.Close()

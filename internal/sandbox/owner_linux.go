@@ -5,7 +5,24 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 )
+
+// inode is the number of a file in its file system.
+func inode(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return 0
+}
+
+// changeTime is when a file has changed; nobody can set it.
+func changeTime(info fs.FileInfo) time.Time {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return time.Unix(st.Ctim.Unix())
+	}
+	return info.ModTime()
+}
 
 // isOwn reports whether a file belongs to this program's user.
 func isOwn(info fs.FileInfo) bool {

@@ -49,7 +49,11 @@ func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr err
 			return fmt.Errorf("the pattern %q %w", pattern, err)
 		}
 		for _, base := range bases {
+			e.looked = make(map[visit]look)
 			if err := e.walk(filepath.Join(base, fixed), parts, 0); err != nil {
+				return err
+			}
+			if err := e.lookAgain(); err != nil {
 				return err
 			}
 		}
@@ -100,20 +104,25 @@ type expansion struct {
 	*search
 	pattern string
 	depth   int // how far "**" goes down
+	looked  map[visit]look
+	again   bool
 }
 
 // walk looks below dir for the rest of the pattern; deep is how far "**" has
 // gone already.
 func (e *expansion) walk(dir string, parts []part, deep int) error {
 	if len(parts) == 0 {
-		e.add(dir)
+		e.match(dir)
 		return nil
 	}
 	if time.Now().After(e.deadline) {
 		if e.mustStay(dir) {
+			if e.again {
+				return nil // it was looked into once
+			}
 			return fmt.Errorf("the patterns, the last of them %q, take longer than %s to expand; set glob_scan_max_depth", e.pattern, patternTimeout)
 		}
-		e.add(dir) // what nobody has looked for there is hidden with it
+		e.match(dir) // what nobody has looked for there is hidden with it
 		return nil
 	}
 	if parts[0].any {
@@ -121,7 +130,7 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 			return err
 		}
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := e.look(visit{dir, len(parts), deep}, parts)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
 			return nil // nothing that a program with our rights could read either

@@ -100,7 +100,7 @@ func TestManyMatches(t *testing.T) {
 		s := newSearch("/ws")
 		for dir, n := range tt.found {
 			for i := range n {
-				s.add(filepath.Join(dir, fmt.Sprint(i, ".env")))
+				s.add(filepath.Join(dir, fmt.Sprint(i, ".env")), nil)
 			}
 		}
 		list, err := s.paths()

@@ -137,6 +137,11 @@ func (r *resolver) resolve(rules []rule) error {
 		case w.crossed != "":
 			return fmt.Errorf("cannot enforce sandbox %s path %s because it crosses writable symlink %s",
 				accessName(rule.access), rule.path, w.crossed)
+		case w.missing && rule.pattern:
+			if _, err := os.Lstat(rule.path); errors.Is(err, fs.ErrPermission) {
+				continue
+			}
+			return &fs.PathError{Op: "look at", Path: rule.path, Err: fs.ErrNotExist} // it was moved
 		case w.missing && !r.writable(filepath.Dir(w.real)), w.missing && r.isFileRoot(filepath.Dir(w.real)):
 			continue // nobody inside can make it
 		case w.missing:

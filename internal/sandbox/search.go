@@ -2,7 +2,10 @@ package sandbox
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -20,12 +23,14 @@ const (
 // search gathers what the patterns of one policy match.
 type search struct {
 	deadline time.Time
-	stay     []string                   // what is not hidden whatever it holds: roots, and where the command begins
-	found    map[string]map[string]bool // names, by directory
+	stay     []string                          // what is not hidden whatever it holds: roots, and where the command begins
+	found    map[string]map[string]fs.FileInfo // by directory, and name in there
+	moved    bool                              // something was while it was searched; what was found may be gone
+	lost     error                             // what was found could not be looked at any more
 }
 
 func newSearch(stay ...string) *search {
-	s := &search{deadline: time.Now().Add(patternTimeout), found: make(map[string]map[string]bool)}
+	s := &search{deadline: time.Now().Add(patternTimeout), found: make(map[string]map[string]fs.FileInfo)}
 	for _, path := range stay {
 		if path == "" {
 			continue
@@ -43,16 +48,51 @@ func (s *search) mustStay(dir string) bool {
 	return slices.ContainsFunc(s.stay, func(path string) bool { return within(path, dir) })
 }
 
-func (s *search) add(path string) {
+// match adds what is at a path.
+func (s *search) match(path string) {
+	switch info, err := os.Lstat(path); {
+	case err == nil:
+		s.add(path, info)
+	case errors.Is(err, fs.ErrNotExist):
+		s.lost = err
+	}
+}
+
+func (s *search) add(path string, info fs.FileInfo) {
 	dir, name := filepath.Dir(path), filepath.Base(path)
 	names := s.found[dir]
 	if names == nil {
-		names = make(map[string]bool)
+		names = make(map[string]fs.FileInfo)
 		s.found[dir] = names
 	}
 	if len(names) <= maxMasks { // more are not needed to know that they are too many
-		names[name] = true
+		names[name] = info
 	}
+}
+
+// dropGone forgets what is not at its place any more, but has been found at another
+// one. What is at neither fails with fs.ErrNotExist.
+func (s *search) dropGone() error {
+	there := make(map[uint64][]fs.FileInfo) // by inode
+	gone := make(map[string]fs.FileInfo)
+	for dir, names := range s.found {
+		for name, was := range names {
+			path := filepath.Join(dir, name)
+			if info, err := os.Lstat(path); err == nil {
+				there[inode(info)] = append(there[inode(info)], info)
+			} else {
+				gone[path] = was
+			}
+		}
+	}
+	for path, was := range gone {
+		same := func(info fs.FileInfo) bool { return os.SameFile(was, info) }
+		if !slices.ContainsFunc(there[inode(was)], same) {
+			return &fs.PathError{Op: "look at", Path: path, Err: fs.ErrNotExist}
+		}
+		delete(s.found[filepath.Dir(path)], filepath.Base(path))
+	}
+	return nil
 }
 
 // paths are what is to be hidden: what was found, or directories that hold much
@@ -65,6 +105,14 @@ func (s *search) paths() ([]string, error) {
 	var list []string
 	var dirs []directory
 	total := 0 // paths
+	if s.lost != nil {
+		return nil, s.lost
+	}
+	if s.moved {
+		if err := s.dropGone(); err != nil {
+			return nil, err
+		}
+	}
 	for path, names := range s.found {
 		if len(names) > maxDirMasks && !s.mustStay(path) {
 			list = append(list, path)

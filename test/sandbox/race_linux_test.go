@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // rounds is how many writes race with a link. EXEC_SERVER_TEST_ROUNDS makes it a
@@ -75,5 +76,50 @@ func TestFlippedLinks(t *testing.T) {
 			t.Errorf("there is now\n%s\nin place of\n%s", after, before)
 		}
 		m.clean(m.ws)
+	})
+}
+
+// TestMovedDirectories has commands started while another one moves directories, each
+// with a file that a pattern denies, from behind where the search is to before it.
+func TestMovedDirectories(t *testing.T) {
+	everyUser(t, func(t *testing.T, m *machine) {
+		m.start()
+		for _, dir := range []string{"a/moved", "z"} {
+			m.must(os.MkdirAll(filepath.Join(m.ws, dir), 0o755))
+		}
+		for i := range 100 {
+			m.must(os.MkdirAll(filepath.Join(m.ws, "m", strconv.Itoa(i)), 0o755))
+		}
+		m.must(os.WriteFile(filepath.Join(m.ws, "a/moved/x.env"), []byte("secret"), 0o644))
+		m.own(m.ws)
+		sandbox := m.workspaceWrite(glob("**/*.env"))
+		var moving sync.WaitGroup
+		var stop atomic.Bool
+		moving.Go(func() {
+			from, to := filepath.Join(m.ws, "a/moved"), filepath.Join(m.ws, "z/moved")
+			for !stop.Load() {
+				if err := os.Rename(from, to); err != nil {
+					t.Error(err)
+					return
+				}
+				from, to = to, from
+				time.Sleep(2 * time.Millisecond) // about as long as the search is on its way
+			}
+		})
+		shown, n := 0, rounds(t)/4
+		for range n {
+			p, _, err := m.begin(command{argv: []string{"/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do cat a/moved/x.env; cat z/moved/x.env; done 2>/dev/null"}, sandbox: sandbox})
+			if err != nil {
+				t.Fatalf("a command is not started: %v", err)
+			}
+			if m.await(p); strings.Contains(m.written(p), "secret") {
+				shown++
+			}
+		}
+		stop.Store(true)
+		moving.Wait()
+		if shown > 0 {
+			t.Errorf("%d of %d commands have read a file that was denied", shown, n)
+		}
 	})
 }

@@ -33,7 +33,7 @@ func launch() {
 	}
 	awaitServer()
 	if err := spec.confineFiles(); err != nil {
-		fail(StageConfine, err.what, err.err)
+		fail(err.stage(), err.what, err.err)
 	}
 	if err := spec.reopenDevices(); err != nil {
 		fail(StageConfine, err.what, err.err)
@@ -113,6 +113,14 @@ type failure struct {
 }
 
 // attempt makes a failure of an error.
+// stage is that of a failure to confine files.
+func (f *failure) stage() Stage {
+	if f.err == errMoved {
+		return StageMoved
+	}
+	return StageConfine
+}
+
 func attempt(what string, err error) *failure {
 	if err == nil {
 		return nil

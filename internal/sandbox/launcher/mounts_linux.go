@@ -70,7 +70,7 @@ func (v *view) cloneAll() *failure {
 			if t, err = cloneChecked(m); err != nil && m.Optional {
 				t = -1
 			} else if err != nil {
-				return &failure{"take hold of " + m.Path, err}
+				return &failure{"take hold of " + m.Path, moved(err)}
 			}
 		}
 		v.trees = append(v.trees, t)
@@ -133,6 +133,14 @@ func setAttributes(fd int, attributes uint64, flags uint) error {
 }
 
 var errMoved = errors.New("it is not what it was a moment ago")
+
+// moved is errMoved in place of an error that means it.
+func moved(err error) error {
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
+		return errMoved
+	}
+	return err
+}
 
 func cloneChecked(m Mount) (tree, error) {
 	attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
@@ -331,7 +339,7 @@ func (v *view) attachMounts() *failure {
 			continue // what there was may have gone
 		}
 		if err != nil {
-			return &failure{"mount " + m.Path, err}
+			return &failure{"mount " + m.Path, moved(err)}
 		}
 	}
 	if v.spec.Base != BaseEmpty {
@@ -354,9 +362,17 @@ func (v *view) hideInProc() *failure {
 	return nil
 }
 
+// known reports whether what a mount is put on must be what it was decided about. A
+// socket that may have gone is hidden whatever it is by now, and so are what is
+// hollow and what is in a new /proc.
+func (m Mount) known() bool {
+	return m.Kind != MountHollow && (m.Kind != MountHidden || !m.Optional && !m.InProc())
+}
+
 func (v *view) attachMount(m Mount, t tree) error {
 	// What is in memory and ours is made as needed.
-	create := v.spec.Base == BaseEmpty || strings.HasPrefix(m.Path, "/dev/") || v.spec.inHollow(m.Path)
+	create := strings.HasPrefix(m.Path, "/dev/") || v.spec.inHollow(m.Path) ||
+		v.spec.Base == BaseEmpty && m.Kind != MountHidden // which hides what a mount shows
 	target, err := v.reachMount(m, create && !m.InProc())
 	if err != nil {
 		return err
@@ -365,6 +381,11 @@ func (v *view) attachMount(m Mount, t tree) error {
 	if m.Path == "/" {
 		return nil // the base is
 	}
+	if !create && m.known() {
+		if err := m.check(target); err != nil {
+			return err
+		}
+	}
 	switch {
 	case m.Kind == MountHollow:
 		t, err = v.makeHollow()
@@ -372,8 +393,6 @@ func (v *view) attachMount(m Mount, t tree) error {
 		t, err = clone(void, unix.MOUNT_ATTR_RDONLY)
 	case m.Kind == MountHidden:
 		t, err = clone(blank, unix.MOUNT_ATTR_RDONLY)
-	case !create:
-		err = m.check(target)
 	}
 	if err != nil {
 		return err

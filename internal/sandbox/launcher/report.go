@@ -24,6 +24,7 @@ const (
 	StageConfine Stage = iota + 1 // the confinement
 	StageDir                      // the working directory
 	StageExec                     // the program
+	StageMoved                    // the confinement: what it is about is not what it was when that was decided
 )
 
 // Failure is why a command was not started.
