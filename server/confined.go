@@ -56,7 +56,7 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.Start, by *protocol
 	case policy.Enforces() && engine == nil:
 		return protocol.Errorf(protocol.CodeInvalidParams, "%s", &noSandbox)
 	case policy.Network && !policy.FullWrite():
-		if err := s.checkNetwork(engine); err != nil {
+		if err := s.checkNetwork(); err != nil {
 			return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)
 		}
 	}

@@ -93,30 +93,26 @@ func ends(r *http.Request) (local, remote netip.AddrPort) {
 
 // checkNetwork refuses a sandbox with a network where a command in there could
 // connect to this server without being known.
-func (s *Server) checkNetwork(engine *sandbox.Engine) error {
-	listens, tcp := s.listening()
-	if !listens {
+func (s *Server) checkNetwork() error {
+	if !s.listensOnTCP() {
 		return nil
 	}
-	if means, _ := engine.Means(); means == sandbox.MeansLandlock {
-		return &sandbox.UnavailableError{Reason: "this server listens, and could not tell a command with a network that is " +
-			"confined by Landlock alone from other clients; ask for a sandbox without a network, or use --sandbox=auto"}
-	}
-	if err := peer.CanFindTCP(); tcp && err != nil {
+	if err := peer.CanFindTCP(); err != nil {
 		return &sandbox.UnavailableError{Reason: "this server listens on TCP, and cannot tell a command with a network " +
 			"from other clients: " + err.Error() + "; ask for a sandbox without a network, or let it listen on a unix socket"}
 	}
 	return nil
 }
 
-// listening reports whether the server has listeners, and one of TCP.
-func (s *Server) listening() (any, tcp bool) {
+func (s *Server) listensOnTCP() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.listeners {
-		any, tcp = true, tcp || l.Addr().Network() == "tcp"
+		if l.Addr().Network() == "tcp" {
+			return true
+		}
 	}
-	return any, tcp
+	return false
 }
 
 // warnOfUsers says what a listener without authentication cannot keep out.

@@ -109,6 +109,9 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 
 // checkLandlock refuses what Landlock alone cannot enforce.
 func (p *plan) checkLandlock() error {
+	if p.network {
+		return errNoSockets
+	}
 	hidden := slices.ContainsFunc(p.mounts, func(m launcher.Mount) bool {
 		return m.Kind == launcher.MountHidden || m.Kind == launcher.MountHollow
 	})

@@ -162,6 +162,11 @@ func (e *PolicyError) Unwrap() error { return e.Err }
 var errNoFileSandbox = errors.New("this server confines files by Landlock alone (--sandbox=landlock), " +
 	"which cannot protect anything in a writable directory, nor hide what may be read around it; use --sandbox=auto")
 
+// errNoSockets is for sockets, which Landlock does not know: neither those in the
+// file system, whatever may be read, nor this server's own.
+var errNoSockets = errors.New("this server confines commands by Landlock alone (--sandbox=landlock), " +
+	"which cannot keep one with a network from the sockets of other programs; ask for a sandbox without a network, or use --sandbox=auto")
+
 // Confine prepares what enforces a policy. The Confinement must be released.
 func (e *Engine) Confine(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
 	if !s.Enforces() {

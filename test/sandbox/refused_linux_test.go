@@ -163,6 +163,9 @@ func TestLandlock(t *testing.T) {
 			m.says(readOnly, [2]string{"touch x", "Permission denied"}, [2]string{"cat file", "old"}, [2]string{"echo >/dev/null", "done"})
 			m.refuses(m.workspaceWrite(), -32602, "--sandbox=landlock")
 			m.refuses(m.policy("restricted", special("root", "read"), at(m.outside, "deny")), -32602, "--sandbox=landlock")
+			const refused = "cannot keep one with a network from the sockets of other programs"
+			m.refuses(m.policy("enabled", special("root", "read")), -32602, refused)
+			m.refuses(m.policy("enabled", special("minimal", "read"), at(m.base, "read")), -32602, refused)
 			terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 			m.must(err)
 			defer terminal.Close()
