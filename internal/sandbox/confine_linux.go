@@ -190,7 +190,7 @@ func (c *Confinement) spec(command Command) (*launcher.Spec, error) {
 	default:
 		s.Processes = c.processes()
 		s.Base, s.Mounts, s.Links = p.base, slices.Concat(p.mounts, p.kernel), p.links
-		s.Check = c.means == MeansBubblewrap
+		s.Check, s.OwnUsers = c.means == MeansBubblewrap, c.means == MeansUser
 	}
 	return s, nil
 }

@@ -141,6 +141,9 @@ func (c *Confinement) namespaces(attr *syscall.SysProcAttr) {
 	if c.means == MeansUser || os.Geteuid() != 0 {
 		// They last over the execution of the launcher, which drops them.
 		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT}
+		if c.means == MeansUser { // whose limits it sets
+			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_SYS_RESOURCE)
+		}
 		if os.Geteuid() == 0 { // who goes where others may not
 			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH)
 		}

@@ -56,6 +56,9 @@ func TestMain(m *testing.M) {
 		case "hog":
 			hog()
 			return
+		case "watch":
+			takeInotify()
+			return
 		case "identity":
 			identity()
 			return

@@ -32,6 +32,7 @@ func launch() {
 		fail(StageConfine, "read what to do", err)
 	}
 	awaitServer()
+	spec.limitInotify()
 	if err := spec.confineFiles(); err != nil {
 		fail(err.stage(), err.what, err.err)
 	}
@@ -112,7 +113,6 @@ type failure struct {
 	err  error
 }
 
-// attempt makes a failure of an error.
 // stage is that of a failure to confine files.
 func (f *failure) stage() Stage {
 	if f.err == errMoved {
@@ -121,6 +121,7 @@ func (f *failure) stage() Stage {
 	return StageConfine
 }
 
+// attempt makes a failure of an error.
 func attempt(what string, err error) *failure {
 	if err == nil {
 		return nil

@@ -68,6 +68,8 @@ type Spec struct {
 	// are what they should be.
 	Check bool
 
+	OwnUsers bool // the launcher is in a namespace of users that is for the command alone
+
 	RestrictNetwork bool
 	KeepRights      bool     // capabilities are not dropped: nothing but the network is confined
 	Landlock        []string // paths that may be written, when Landlock alone confines files
@@ -92,7 +94,7 @@ type Spec struct {
 
 // Append appends the encoding of a Spec.
 func (s *Spec) Append(b []byte) []byte {
-	b = append(b, byte(s.Base), flags(s.Check, s.RestrictNetwork, s.KeepRights, s.LandlockOnly, s.Become, s.Session, s.Terminal))
+	b = append(b, byte(s.Base), flags(s.Check, s.RestrictNetwork, s.KeepRights, s.LandlockOnly, s.Become, s.Session, s.Terminal, s.OwnUsers))
 	b = binary.AppendUvarint(b, uint64(len(s.Mounts)))
 	for _, m := range s.Mounts {
 		b = append(b, byte(m.Kind), flags(m.Directory, m.Optional))
@@ -134,7 +136,7 @@ func Parse(b []byte) (*Spec, error) {
 	d := decoder{rest: b}
 	s := &Spec{Base: Base(d.byte())}
 	bits := d.byte()
-	for i, flag := range []*bool{&s.Check, &s.RestrictNetwork, &s.KeepRights, &s.LandlockOnly, &s.Become, &s.Session, &s.Terminal} {
+	for i, flag := range []*bool{&s.Check, &s.RestrictNetwork, &s.KeepRights, &s.LandlockOnly, &s.Become, &s.Session, &s.Terminal, &s.OwnUsers} {
 		*flag = bits&(1<<i) != 0
 	}
 	for range d.count() {
