@@ -85,7 +85,7 @@ func newCommand() *cobra.Command {
 			"reads, writes and watches files, and sends HTTP requests.",
 		Example: "  exec-server --listen unix://$HOME/exec-server.sock\n" +
 			"  exec-server --listen stdio\n" +
-			"  exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file token\n" +
+			"  exec-server --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file ~/.config/exec-server/token\n" +
 			"  exec-server --listen ws://127.0.0.1:8765",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

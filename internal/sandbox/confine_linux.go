@@ -18,6 +18,7 @@ import (
 type engineState struct {
 	journal *journal
 	dir     string // of the journal, where it is to be hidden
+	secrets *secrets
 
 	mu   sync.Mutex
 	left []*target // that others used when they were given up
@@ -25,13 +26,17 @@ type engineState struct {
 
 func newEngineState(opts *Options, log *slog.Logger) *engineState {
 	if opts.Mode == ModeOff {
-		return &engineState{journal: &journal{}}
+		return &engineState{journal: &journal{}, secrets: newSecrets(&Options{}, log)}
 	}
 	dir := opts.StateDir
 	if dir == "" {
 		dir = stateDir()
 	}
 	s := &engineState{journal: openJournal(dir, log)}
+	if opts.Mode == ModeLandlock {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s.secrets = newSecrets(opts, log)
 	if opts.Mode != ModeLandlock { // which hides nothing, nor lets anything be written
 		s.dir = dir
 	}
@@ -88,6 +93,7 @@ func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (c *Confinement, err 
 
 func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
 	ctx.Secrets, ctx.Trusted = realPaths(e.opts.Secrets), realPaths(e.opts.Trusted)
+	ctx.SecretDirs = e.state.secrets.directories()
 	ctx.State, ctx.Sockets = e.state.dir, e.opts.Sockets
 	p, err := resolve(s, ctx)
 	if err != nil {

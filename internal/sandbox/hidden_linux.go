@@ -73,6 +73,28 @@ func (r *resolver) keepFiles(paths []string, access protocol.Access) error {
 	return nil
 }
 
+// hideDirectories denies directories unless they lead to something that the policy
+// lets be used, or to the place where the command begins.
+func (r *resolver) hideDirectories(dirs []string, cwds ...string) {
+	var used []string
+	for _, cwd := range cwds {
+		if cwd != "" {
+			used = append(used, r.walk(cwd).real)
+		}
+	}
+	for _, rule := range r.rules {
+		if rule.access == protocol.AccessRead || rule.access == protocol.AccessWrite {
+			used = append(used, rule.path)
+		}
+	}
+	for _, dir := range dirs {
+		leads := slices.ContainsFunc(used, func(path string) bool { return within(path, dir) })
+		if w := r.walk(dir); !leads && w.err == nil && !w.missing && w.real == dir {
+			r.add(dir, protocol.AccessDeny)
+		}
+	}
+}
+
 // Hides reports whether an open file is one that a sandbox hides whatever its
 // policy says. It looks at what was opened: a path may lead elsewhere by now.
 func (e *Engine) Hides(f *os.File) bool {
@@ -91,6 +113,9 @@ func (e *Engine) Hides(f *os.File) bool {
 		if real, err := filepath.EvalSymlinks(secret); err == nil && within(path, real) {
 			return true
 		}
+	}
+	if slices.ContainsFunc(e.state.secrets.directories(), func(dir string) bool { return within(path, dir) }) {
+		return true
 	}
 	return slices.ContainsFunc(kernelFiles, func(file string) bool { return within(path, file) })
 }

@@ -30,6 +30,12 @@ func isOwn(info fs.FileInfo) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
+// isRoots reports whether a file belongs to the superuser.
+func isRoots(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == 0
+}
+
 // isForeign reports whether what is at a path was put there by somebody else who
 // may write in its directory, as in /tmp. It must not keep a command from being
 // started.

@@ -44,6 +44,7 @@ func (e *Engine) findMeans() (Means, string) {
 	for _, means := range candidates {
 		err := e.try(means)
 		if err == nil {
+			e.state.secrets.directories() // warns
 			return means, strings.Join(reasons, "; ")
 		}
 		reasons = append(reasons, fmt.Sprintf("%s: %s", means, err))

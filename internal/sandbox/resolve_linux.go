@@ -68,6 +68,11 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	if err := r.keepFiles(ctx.Secrets, protocol.AccessDeny); err != nil {
 		return nil, err
 	}
+	cwd := ""
+	if !s.Cwd.IsZero() {
+		cwd, _ = s.Cwd.Native()
+	}
+	r.hideDirectories(ctx.SecretDirs, cwd, ctx.Cwd)
 	if err := r.keepFiles(ctx.Trusted, protocol.AccessRead); err != nil {
 		return nil, err
 	}

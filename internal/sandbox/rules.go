@@ -15,7 +15,9 @@ type Context struct {
 	TmpDir string   // the value of TMPDIR
 	Hide   []string // sockets and the like that are out of reach where there is a network
 
-	Sockets []string // what is within reach where there is a network, as Options has them
+	Sockets    []string // what is within reach where there is a network, as Options has them
+	SecretDirs []string // directories of nothing but Secrets and Trusted
+
 	Secrets []string // what nothing confined reads or writes
 	Trusted []string // what nothing confined writes
 	State   string   // the directory of the server's notes, which is hidden; "": none

@@ -80,10 +80,13 @@ func serve(means, bubblewrap, state string) {
 		Sockets: []string{filepath.Join(base, "allowed")},
 		Secrets: func() []string {
 			later, _ := filepath.Glob(filepath.Join(base, "ws/later*"))
-			return append(later, filepath.Join(base, "token"), filepath.Join(base, "ws/deep/key"), filepath.Join(base, "ws/indirect"))
+			return append(later, filepath.Join(base, "token"), filepath.Join(base, "ws/deep/key"), filepath.Join(base, "ws/indirect"),
+				filepath.Join(base, "own/token"), filepath.Join(base, "kube/token"), filepath.Join(base, "token-link"))
 		},
-		Trusted: func() []string { return []string{filepath.Join(base, "ws/known/keys")} },
-		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Trusted: func() []string {
+			return []string{filepath.Join(base, "ws/known/keys"), filepath.Join(base, "own/certificate")}
+		},
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	switch {
 	case means == "landlock":
