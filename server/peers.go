@@ -16,8 +16,8 @@ import (
 // server has confined: a command must not leave its sandbox by asking the server
 // for another one.
 const (
-	confinedPeer = "this connection comes from a command that this server has confined"
-	unknownPeer  = "it cannot be found out whether this connection comes from a command that this server has confined: "
+	confinedPeer = "this connection comes from a command that an exec-server has confined"
+	unknownPeer  = "it cannot be found out whether this connection comes from a command that an exec-server has confined: "
 )
 
 // checkPeer decides about the process at the other end of an upgrade request, as
@@ -26,7 +26,11 @@ func (s *Server) checkPeer(r *http.Request) error {
 	local, remote := ends(r)
 	engine := s.opts.Sandbox
 	ownOnly := local.Addr().IsLoopback() && s.opts.Auth == nil && !s.opts.AnyLoopbackPeer
-	networked := engine != nil && engine.Networked()
+	var here, elsewhere bool
+	if engine != nil {
+		here, elsewhere = engine.Networked()
+	}
+	networked := here || elsewhere
 	if !ownOnly && engine == nil {
 		return nil
 	}
@@ -37,8 +41,8 @@ func (s *Server) checkPeer(r *http.Request) error {
 	case err == nil && ownOnly && found.UID != os.Geteuid() && found.UID != 0:
 		return fmt.Errorf("without authentication this server serves its own user, %d, and not user %d; "+
 			"use a token (--ws-auth), or let all users of this machine in (--loopback-peers=any)", os.Geteuid(), found.UID)
-	case err == nil && networked && found.UID == os.Geteuid(): // others cannot be confined by this server
-		return s.checkHolder(found)
+	case err == nil && networked && found.UID == os.Geteuid(): // others cannot be confined by its user
+		return s.checkHolder(found, elsewhere)
 	case err == nil:
 		return nil
 	case ownOnly && peer.CanFindTCP() == nil:
@@ -50,9 +54,9 @@ func (s *Server) checkPeer(r *http.Request) error {
 }
 
 // checkHolder decides by where the peer's socket was made, or else by the process that
-// holds it.
-func (s *Server) checkHolder(found peer.Socket) error {
-	if found.MadeElsewhere() {
+// holds it. elsewhere says that other programs confine something as well.
+func (s *Server) checkHolder(found peer.Socket, elsewhere bool) error {
+	if !elsewhere && found.MadeElsewhere() {
 		return nil
 	}
 	namespace, ok := s.holders.Namespace(found.Inode)
@@ -68,7 +72,10 @@ func (s *Server) checkHolder(found peer.Socket) error {
 
 // checkUnixPeer is the same for a connection of a unix socket.
 func (s *Server) checkUnixPeer(conn net.Conn) error {
-	if s.opts.Sandbox == nil || !s.opts.Sandbox.Networked() {
+	if s.opts.Sandbox == nil {
+		return nil
+	}
+	if here, elsewhere := s.opts.Sandbox.Networked(); !here && !elsewhere {
 		return nil
 	}
 	namespace, err := peer.UnixNamespace(conn)

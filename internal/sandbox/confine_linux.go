@@ -19,20 +19,24 @@ type engineState struct {
 	journal *journal
 	dir     string // of the journal, where it is to be hidden
 	secrets *secrets
+	share   share
 
 	mu   sync.Mutex
 	left []*target // that others used when they were given up
 }
 
 func newEngineState(opts *Options, log *slog.Logger) *engineState {
+	dirs := stateDirs()
+	if opts.StateDir != "" {
+		dirs = []string{opts.StateDir}
+	}
+	dir := dirs[0]
+	s := &engineState{journal: &journal{}, share: share{dir: dir, dirs: dirs, log: log}}
 	if opts.Mode == ModeOff {
-		return &engineState{journal: &journal{}, secrets: newSecrets(&Options{}, log)}
+		s.secrets = newSecrets(&Options{}, log)
+		return s
 	}
-	dir := opts.StateDir
-	if dir == "" {
-		dir = stateDir()
-	}
-	s := &engineState{journal: openJournal(dir, log)}
+	s.journal = openJournal(dir, log)
 	if opts.Mode == ModeLandlock {
 		log = slog.New(slog.DiscardHandler)
 	}

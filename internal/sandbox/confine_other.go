@@ -13,7 +13,7 @@ import (
 	"execserver/protocol"
 )
 
-type engineState struct{}
+type engineState struct{ share share }
 
 func newEngineState(*Options, *slog.Logger) *engineState { return &engineState{} }
 

@@ -90,6 +90,7 @@ func New(opts *Options) *Engine {
 		e.opts.Mode = ModeAuto
 	}
 	e.state = newEngineState(&e.opts, e.log)
+	e.networked.share = &e.state.share
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	go func() { // ends when every means has been tried, each within probeTimeout
 		defer close(e.first)

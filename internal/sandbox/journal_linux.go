@@ -42,6 +42,7 @@ func openJournal(dir string, log *slog.Logger) *journal {
 	if dir == "" || os.MkdirAll(dir, 0o700) != nil {
 		return j
 	}
+	clearShared(dir)
 	old, _ := filepath.Glob(filepath.Join(dir, "*.targets"))
 	for i, name := range old {
 		if i == maxJournals {
@@ -161,18 +162,19 @@ func isOwnDirectory(dir string) bool {
 	return err == nil && info.IsDir() && isOwn(info)
 }
 
-// stateDir is where journals are; empty: nowhere.
-func stateDir() string {
+// stateDirs are where programs of this user may have journals: in the first, or,
+// having another environment, in another one.
+func stateDirs() (dirs []string) {
 	// What belongs to somebody else, as when it was kept by sudo, is not to be
 	// trusted: its journals would have this program remove directories.
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && isOwnDirectory(dir) {
-		return filepath.Join(dir, "exec-server")
+		dirs = append(dirs, filepath.Join(dir, "exec-server"))
 	}
 	if os.Geteuid() == 0 {
-		return "/run/exec-server"
+		return append(dirs, "/run/exec-server")
 	}
 	if dir, err := os.UserCacheDir(); err == nil && filepath.IsAbs(dir) {
-		return filepath.Join(dir, "exec-server")
+		dirs = append(dirs, filepath.Join(dir, "exec-server"))
 	}
-	return ""
+	return append(dirs, filepath.Join("/run/user", strconv.Itoa(os.Geteuid()), "exec-server"))
 }

@@ -27,6 +27,7 @@ func TestTargetsOfSeveralServers(t *testing.T) {
 		e := &Engine{first: make(chan struct{}), means: MeansUser, log: slog.New(slog.DiscardHandler)}
 		e.opts = Options{Mode: ModeAuto, StateDir: t.TempDir()}
 		e.state = newEngineState(&e.opts, e.log)
+		e.networked.share = &e.state.share
 		e.ctx, e.stop = context.WithCancel(context.Background())
 		close(e.first)
 		for range 2 {
@@ -108,7 +109,7 @@ func TestTargetBehindLink(t *testing.T) {
 func TestForeignStateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
-	if got := stateDir(); got != filepath.Join(dir, "exec-server") {
+	if got := stateDirs()[0]; got != filepath.Join(dir, "exec-server") {
 		t.Errorf("journals are in %s", got)
 	}
 	if os.Geteuid() != 0 {
@@ -117,7 +118,7 @@ func TestForeignStateDirectory(t *testing.T) {
 	if err := os.Chown(dir, 61234, 61234); err != nil {
 		t.Fatal(err)
 	}
-	if got := stateDir(); strings.HasPrefix(got, dir) {
+	if got := stateDirs()[0]; strings.HasPrefix(got, dir) {
 		t.Errorf("journals are in %s, which belongs to somebody else", got)
 	}
 }

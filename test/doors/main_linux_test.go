@@ -102,6 +102,7 @@ func as(uid int, cmd *exec.Cmd) *exec.Cmd {
 type daemon struct {
 	url, address string
 	pid          int
+	env          []string // what its user has in the environment
 	log          *testkit.Buffer
 }
 
@@ -127,7 +128,8 @@ func launch(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
 	d := &daemon{log: new(testkit.Buffer)}
 	cmd = as(uid, cmd)
 	home := folder(t, uid)
-	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_STATE_HOME="+home, "XDG_RUNTIME_DIR="+home)
+	d.env = []string{"HOME=" + home, "XDG_STATE_HOME=" + home, "XDG_RUNTIME_DIR=" + home}
+	cmd.Env = append(os.Environ(), d.env...)
 	cmd.Stderr = d.log
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

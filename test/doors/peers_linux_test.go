@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -196,8 +197,8 @@ func TestConfinedPeer(t *testing.T) {
 }
 
 const (
-	confinedText = "this connection comes from a command that this server has confined"
-	unknownText  = "it cannot be found out whether this connection comes from a command that this server has confined"
+	confinedText = "this connection comes from a command that an exec-server has confined"
+	unknownText  = "it cannot be found out whether this connection comes from a command that an exec-server has confined"
 )
 
 // targets are addresses of this machine at which a listener can be reached.
@@ -216,6 +217,31 @@ func targets(listen string) []string {
 		}
 	}
 	return targets
+}
+
+// TestPeerOfAnotherSandbox attacks a server from a sandbox of the subcommand, which is
+// another program of the same user.
+func TestPeerOfAnotherSandbox(t *testing.T) {
+	for name, uid := range users() {
+		for _, way := range []string{"plain", "hidden", "pass"} {
+			t.Run(name+" "+way, func(t *testing.T) {
+				d := serve(t, uid, "--listen", "ws://127.0.0.1:0")
+				file := filepath.Join(folder(t, uid), "file")
+				cmd := as(uid, exec.Command(programs+"/exec-server", "sandbox", "--read", "/", "--",
+					programs+"/attacker", "attack", way, d.address, "", file))
+				cmd.Env = append(os.Environ(), d.env...)
+				text, err := cmd.CombinedOutput()
+				if err != nil && strings.Contains(string(text), "cannot be enforced") {
+					t.Skipf("%s", text)
+				}
+				if !strings.HasPrefix(string(text), "403 "+confinedText) && !strings.HasPrefix(string(text), "403 "+unknownText) {
+					t.Errorf("got %q (%v); %s", text, err, d.log)
+				}
+				expectFile(t, file, false)
+				open(t, d) // the sandbox is not in use any more
+			})
+		}
+	}
 }
 
 // TestConfinedUnixPeer attacks a server on a unix socket, which is hidden in a
