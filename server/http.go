@@ -1,11 +1,14 @@
 package server
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
 
+	"execserver/internal/auth"
 	"execserver/transport"
 )
 
@@ -130,7 +133,11 @@ func (s *Server) serveUnix(conn net.Conn) {
 		err = s.checkUnixPeer(conn)
 	}
 	if err != nil {
-		s.log.Warn("connection refused", "remote", stream.Remote(), "reason", err)
+		source := stream.Remote()
+		if refused, ok := errors.AsType[*auth.PeerRefusedError](err); ok {
+			source = fmt.Sprintf("uid:%d", refused.UID)
+		}
+		s.penalties.logRefusal(source, err.Error())
 		s.auditRefusal(stream.Remote(), err.Error())
 		refuseStream(stream, err)
 		return

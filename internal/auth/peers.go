@@ -21,6 +21,13 @@ func (p *Peers) Others() bool { return p != nil && len(p.UIDs)+len(p.GIDs) > 0 }
 // ErrPeersUnknown says that the system does not tell who connects to a unix socket.
 var ErrPeersUnknown = errors.New("this system does not tell who connects to a unix socket; only its owner can be let in")
 
+// PeerRefusedError says that a user may not connect.
+type PeerRefusedError struct{ UID uint }
+
+func (e *PeerRefusedError) Error() string {
+	return fmt.Sprintf("the user %d may not connect to this server; its operator can allow that with --allow-uid or --allow-gid", e.UID)
+}
+
 // Authenticate decides about a connection to a unix socket. Where the system does not
 // tell who it is, the mode of the socket has decided.
 func (p *Peers) Authenticate(conn net.Conn) (*Principal, error) {
@@ -34,7 +41,7 @@ func (p *Peers) Authenticate(conn net.Conn) (*Principal, error) {
 	case p != nil && slices.Contains(p.UIDs, peer.uid):
 	case p != nil && slices.ContainsFunc(peer.gids, func(gid uint) bool { return slices.Contains(p.GIDs, gid) }):
 	default:
-		return nil, fmt.Errorf("the user %d may not connect to this server; its operator can allow that with --allow-uid or --allow-gid", peer.uid)
+		return nil, &PeerRefusedError{UID: peer.uid}
 	}
 	return &Principal{Name: fmt.Sprintf("uid:%d", peer.uid)}, nil
 }
