@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -20,8 +21,14 @@ import (
 func ListenUnix(path string) (net.Listener, error) { return listenUnix(path, 0o600) }
 
 // ListenUnixForAll is ListenUnix for a server that asks the system who connects:
-// everybody can, who gets to the socket.
-func ListenUnixForAll(path string) (net.Listener, error) { return listenUnix(path, 0o666) }
+// everybody can, who gets to the socket. Nobody else must be able to replace it, as
+// the clients are of other users and cannot tell by its owner whose it should be.
+func ListenUnixForAll(path string) (net.Listener, error) {
+	if err := checkDirectory(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
+	}
+	return listenUnix(path, 0o666)
+}
 
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if limit := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > limit {
@@ -31,16 +38,16 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
 	}
-	// The mode set on the unbound socket is the one that Linux gives the file,
-	// which therefore never exists with a wider mode; elsewhere chmod follows.
+	// The mode set on the unbound socket, less the umask, is the one that Linux gives
+	// the file, which therefore never exists with a wider mode; elsewhere chmod follows.
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(restrictSocket)
+		return c.Control(func(fd uintptr) { setMode(fd, mode) })
 	}}
 	listener, err := config.Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
 	}
-	if err := os.Chmod(path, mode); err != nil {
+	if err := ensureMode(path, mode); err != nil {
 		_ = listener.Close()
 		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
 	}

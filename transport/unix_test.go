@@ -46,6 +46,90 @@ func TestListenUnix(t *testing.T) {
 	}
 }
 
+// TestListenUnixForAll listens in directories in which nobody else could replace the
+// socket, and in others.
+func TestListenUnixForAll(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
+	root := t.TempDir()
+	own, shared, others := root+"/own", root+"/shared", root+"/others"
+	for dir, mode := range map[string]os.FileMode{
+		own: 0o755, shared: 0o777 | os.ModeSticky, others: 0o757, others + "/own": 0o755, root + "/group": 0o775, root + "/foreign": 0o755,
+	} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(others, own+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{
+		own: "", shared: "", others: "chmod go-w ", others + "/own": "chmod go-w ", own + "/link": "chmod go-w ", root + "/group": "chmod go-w ",
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(root+"/foreign", 61234, -1); err != nil {
+			t.Fatal(err)
+		}
+		rows[root+"/foreign"] = "foreign belongs to the user 61234"
+	}
+	for dir, want := range rows {
+		path := dir + "/s"
+		listener, err := transport.ListenUnixForAll(path)
+		switch {
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: got %v, want %q", path, err, want)
+		case want == "" && err != nil:
+			t.Error(err)
+		}
+		if err != nil {
+			continue
+		}
+		if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o666 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+		_ = listener.Close()
+	}
+}
+
+// TestListenUnixReplaced puts a link to a file in the place of sockets while they are
+// made: the file keeps its mode.
+func TestListenUnixReplaced(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022)) // keeps the socket from having its mode at once
+	dir := t.TempDir()
+	path, victim := dir+"/s", dir+"/victim"
+	if err := os.WriteFile(victim, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+				_ = os.Symlink(victim, dir+"/link")
+				_ = os.Rename(dir+"/link", path)
+			}
+		}
+	}()
+	for range 300 {
+		if listener, err := transport.ListenUnixForAll(path); err == nil {
+			_ = listener.Close()
+		}
+		_ = os.Remove(path)
+	}
+	close(stop)
+	<-stopped
+	if info, err := os.Lstat(victim); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file behind the link: mode %v, %v", info.Mode(), err)
+	}
+}
+
 func TestListenUnixStale(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	stale, err := net.Listen("unix", path)
