@@ -78,8 +78,8 @@ func localInfo() *Info {
 	return i
 }
 
-// Principal implements session.Peer.
-func (h *host) Principal() string { return "" }
+// Credentials implements session.Peer.
+func (h *host) Credentials() session.Credentials { return session.Credentials{} }
 
 // Asks implements session.Peer.
 func (h *host) Asks() protocol.ClientCapabilities {

@@ -270,8 +270,13 @@ func (c *connection) release() {
 // Asks implements session.Peer.
 func (c *connection) Asks() protocol.ClientCapabilities { return c.asks }
 
-// Principal implements session.Peer.
-func (c *connection) Principal() string { return c.principal.Name }
+// Credentials implements session.Peer.
+func (c *connection) Credentials() session.Credentials {
+	authenticator, principal := c.server.opts.Auth, c.principal
+	return session.Credentials{
+		Principal: principal.Name, Rights: principal.Rights(), Stand: func() bool { return authenticator.Stands(principal) },
+	}
+}
 
 // Wake implements session.Peer.
 func (c *connection) Wake() { c.rpc.Wake() }

@@ -17,8 +17,8 @@ var (
 	errRevoked = errors.New("the credentials of this connection have been revoked or changed")
 )
 
-// Recheck ends the connections whose credentials are not good any more. The caller
-// has refreshed Options.Auth.
+// Recheck ends the connections whose credentials are not good any more, and the
+// sessions that were made with such. The caller has refreshed Options.Auth.
 func (s *Server) Recheck() {
 	s.mu.Lock()
 	var revoked []*connection
@@ -31,6 +31,8 @@ func (s *Server) Recheck() {
 	for _, c := range revoked {
 		c.end(errRevoked)
 	}
+	// The connections that could make others have ended.
+	s.sessions.EndRevoked(errRevoked.Error())
 }
 
 // expire ends the connection when its credentials expire.

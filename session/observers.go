@@ -12,7 +12,7 @@ const DefaultMaxObservers = 16
 // says that the peer may observe those of other principals.
 func (s *Sessions) Observe(id string, peer Peer, others bool) (*Session, *Outbox, error) {
 	session, _ := s.lookup(id)
-	if session == nil || !others && session.Principal != peer.Principal() {
+	if session == nil || !others && session.Principal != peer.Credentials().Principal {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
 	}
 	session.mu.Lock()

@@ -9,9 +9,8 @@ import (
 type Peer interface {
 	// Asks is what the client asked for in initialize.
 	Asks() protocol.ClientCapabilities
-	// Principal names who is at the other end. It is the same whenever the same
-	// one comes back.
-	Principal() string
+	// Credentials are what the other end has come in with.
+	Credentials() Credentials
 	// Wake says that the outbox has something new. It must not block.
 	Wake()
 	// WantAck says that what was sent is to be acknowledged soon: a process waits
@@ -24,6 +23,13 @@ type Peer interface {
 	TakenOver(sessionID string, byObserver bool)
 	// Left ends a connection that has lost its session, for the reason given.
 	Left(reason string)
+}
+
+// Credentials say whose a session is, and for how long.
+type Credentials struct {
+	Principal string      // the same whenever the same one comes back
+	Rights    string      // the same for as long as nobody has changed them
+	Stand     func() bool // whether they have not been revoked; nil: they never are
 }
 
 // Outbox passes the events of a session on to one connection, process by

@@ -26,7 +26,7 @@ import (
 // Lock order: Sessions.mu, Session.mu, the lock of a process's log.
 type Session struct {
 	ID        string
-	Principal string // who has made it, and can resume it
+	Principal string // the name of who has made it, and can resume it
 
 	opts  Options
 	log   *slog.Logger
@@ -38,6 +38,7 @@ type Session struct {
 	entries   map[string]*entry
 	closed    []*entry    // of entries, in the order in which they closed
 	sweep     *time.Timer // expires the first of closed
+	by        Credentials // of who has made or resumed it last
 	out       *Outbox     // the owner's, nil while detached
 	acks      bool        // the owner acknowledges by itself, also when it comes back
 	observers map[*Outbox]bool
@@ -61,9 +62,9 @@ type entry struct {
 	closedAt  time.Time        // zero: not closed
 }
 
-func newSession(id, principal string, opts Options) *Session {
+func newSession(id string, by Credentials, opts Options) *Session {
 	return &Session{
-		ID: id, Principal: principal, opts: opts, log: opts.Log.With("session", id),
+		ID: id, Principal: by.Principal, by: by, opts: opts, log: opts.Log.With("session", id),
 		owner:   opts.Ownership.NewOwner(),
 		entries: make(map[string]*entry),
 	}

@@ -67,7 +67,7 @@ func (p *peer) Probe() bool { return p.alive }
 
 func (p *peer) Asks() protocol.ClientCapabilities { return p.asks }
 
-func (p *peer) Principal() string { return p.principal }
+func (p *peer) Credentials() session.Credentials { return session.Credentials{Principal: p.principal} }
 
 func (p *peer) TakenOver(_ string, byObserver bool) {
 	p.mu.Lock()

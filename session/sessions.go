@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,7 +134,7 @@ func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest,
 			"session refused: the server has %d sessions, the limit is %d; raise it with --max-sessions", len(s.byID), s.opts.MaxSessions)
 	}
-	session := newSession(newID(), peer.Principal(), s.opts)
+	session := newSession(newID(), peer.Credentials(), s.opts)
 	s.byID[session.ID] = session
 	session.mu.Lock()
 	defer session.mu.Unlock()
@@ -149,10 +151,11 @@ func (s *Sessions) full() bool {
 // Resume attaches peer to a session that has lost its connection. A connection
 // that is still attached is probed, and taken over when it is dead. The error
 // has the code SessionAttached when it is alive, InvalidRequest when there is no
-// such session, or it is another principal's.
+// such session, it is another principal's, or its principal had other rights.
 func (s *Sessions) Resume(id string, peer Peer) (*Session, *Outbox, error) {
+	by := peer.Credentials()
 	session, current := s.lookup(id)
-	if session == nil || session.Principal != peer.Principal() {
+	if session == nil || session.Principal != by.Principal {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
 	}
 	attached := protocol.Errorf(protocol.CodeSessionAttached, "session %s is already attached to another connection", id)
@@ -169,11 +172,12 @@ func (s *Sessions) Resume(id string, peer Peer) (*Session, *Outbox, error) {
 	session.mu.Lock()
 	defer session.mu.Unlock()
 	switch {
-	case session.ended:
+	case session.ended, session.by.Rights != by.Rights:
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
 	case session.out != nil:
 		return nil, nil, attached
 	}
+	session.by = by
 	s.stopDetachmentLocked(session)
 	return session, session.attachLocked(peer, true), nil
 }
@@ -274,6 +278,26 @@ func (s *Sessions) EndAfter(session *Session, life time.Duration) {
 			out.peer.Left("the session has lived for as long as these credentials allow")
 		}
 	})
+}
+
+// EndRevoked ends the sessions whose credentials do not stand any more, whoever is
+// attached then.
+func (s *Sessions) EndRevoked(reason string) {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.byID))
+	s.mu.Unlock()
+	for _, session := range all {
+		session.mu.Lock()
+		by, out := session.by, session.out
+		session.mu.Unlock()
+		if by.Stand == nil || by.Stand() {
+			continue
+		}
+		s.End(session, reason)
+		if out != nil {
+			out.peer.Left(reason)
+		}
+	}
 }
 
 // End ends a session: its processes are killed, and its id is unknown from now

@@ -158,11 +158,77 @@ func TestRevocation(t *testing.T) {
 	exchange{request: bearer("the token of ann"), status: 401, body: "invalid websocket bearer token"}.check(t, p)
 	as(t, p, "the token of eve", nil).handshake(nil)
 
-	// Another expiry is another token: its connections have to come again.
-	replaceFile(t, file, entry("bob", "expires = "+time.Now().Add(time.Hour).Format(time.RFC3339))+entry("ann", ""))
+	replaceFile(t, file, entry("bob", "max_session = \"1h\"")+entry("ann", ""))
 	bob.closed(revoked)
-	if got := as(t, p, "the token of ann", nil).handshake(session); got != session {
-		t.Errorf("resumed %s, want %s", got, session)
+	as(t, p, "the token of ann", nil).unknown(session) // although she is back
+}
+
+// unknown expects that a session cannot be resumed.
+func (c *wireClient) unknown(session string) {
+	c.t.Helper()
+	c.send(object{"id": 1, "method": "initialize", "params": object{"clientName": "test", "resumeSessionId": session}})
+	failure, _ := c.receive("id", 1.0)["error"].(object)
+	if want := "unknown session id " + session; failure["message"] != want {
+		c.t.Errorf("to resume the session says %v, want %q", failure, want)
+	}
+}
+
+// TestChangedEntries has sessions of tokens that are changed, each with what runs in it.
+func TestChangedEntries(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	const full = "scope = [\"full\"]"
+	rows := []struct {
+		name, after string // what the entry says then; "": there is none
+		ends, stays bool   // the connection ends, the session goes on
+	}{
+		{"narrowed", "scope = [\"exec\"]\ncommands = [[\"/bin/true\"]]\nmax_session = \"5s\"", true, false},
+		{"sandboxed", full + "\n[token.sandbox]", true, false},
+		{"removed", "", true, false},
+		{"expired", full + "\nexpires = 2020-01-01T00:00:00Z", true, false},
+		{"prolonged", full + "\nexpires = 2100-01-01T00:00:00Z", true, true},
+		{"respelled", "# the same\nscope = [ 'full' ]", false, true},
+	}
+	var before, after strings.Builder
+	for _, row := range rows {
+		head := fmt.Sprintf("[[token]]\nname = %q\nsha256 = %q\n", row.name, digestOf("the token of "+row.name))
+		before.WriteString(head + full + "\n")
+		if row.after != "" {
+			after.WriteString(head + row.after + "\n")
+		}
+	}
+	replaceFile(t, file, before.String())
+	p := newServer(t, "--tokens", file)
+	clients, sessions, pids := make([]*wireClient, len(rows)), make([]string, len(rows)), make([]int, len(rows))
+	for i, row := range rows {
+		clients[i] = as(t, p, "the token of "+row.name, nil)
+		sessions[i] = clients[i].handshake(nil)
+		pids[i] = clients[i].script("echo $$; exec sleep 1000")[0]
+	}
+	replaceFile(t, file, after.String())
+	logged(t, p, "the credentials has been read again")
+	for i, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			if !row.ends {
+				clients[i].call("environment/status", nil)
+				return
+			}
+			clients[i].closed("the credentials of this connection have been revoked or changed")
+			if row.stays {
+				if got := as(t, p, "the token of "+row.name, nil).handshake(sessions[i]); got != sessions[i] || !testkit.Alive(pids[i]) {
+					t.Errorf("resumed %s, want %s; its process is alive: %t", got, sessions[i], testkit.Alive(pids[i]))
+				}
+				return
+			}
+			testkit.WaitFor(t, patience, func() error {
+				if testkit.Alive(pids[i]) {
+					return errors.New("what runs in the session is still there")
+				}
+				return nil
+			})
+			if row.name == "narrowed" || row.name == "sandboxed" {
+				as(t, p, "the token of "+row.name, nil).unknown(sessions[i])
+			}
+		})
 	}
 }
 

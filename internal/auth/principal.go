@@ -23,25 +23,48 @@ type Principal struct {
 // Anybody is who comes in where there is no authentication.
 var Anybody = &Principal{}
 
+// Rights is a text that changes with anything that the principal's entry says, but for
+// its expiry.
+func (p *Principal) Rights() string {
+	if p.entry == nil {
+		return ""
+	}
+	return p.entry.said
+}
+
 // Holds reports whether the credentials of a principal would still be good, but for
 // their expiry. An entry that has changed in any way is another one.
 func (a *Authenticator) Holds(p *Principal) bool {
+	e, still := a.still(p)
+	return still && (e == nil || e.expires.Equal(p.entry.expires))
+}
+
+// Stands reports whether the sessions of a principal may go on: its credentials hold,
+// or nothing of them has changed but when they expire, which is yet to come.
+func (a *Authenticator) Stands(p *Principal) bool {
+	e, still := a.still(p)
+	return still && (e == nil || e.expires.Equal(p.entry.expires) || !e.expired())
+}
+
+// still reports whether the credentials of a principal would be good but for the time,
+// and finds the entry that says so; nil: there need not be one.
+func (a *Authenticator) still(p *Principal) (*entry, bool) {
 	if a == nil || a.state == nil || p.entry == nil && p.certificate == nil {
-		return true
+		return nil, true
 	}
 	now := a.state.Get()
 	if p.certificate != nil && !p.certificate.holds(now.pool) {
-		return false
+		return nil, false
 	}
 	if p.entry == nil {
-		return !now.tokens
+		return nil, !now.tokens
 	}
 	for _, e := range now.entries {
 		if e.said == p.entry.said {
-			return e.token == nil || e.token.holds(p)
+			return e, e.token == nil || e.token.holds(p)
 		}
 	}
-	return false
+	return nil, false
 }
 
 // entry is what somebody has put down about a credential.
@@ -52,7 +75,7 @@ type entry struct {
 	expires time.Time       // zero: never
 	grant   *Grant
 	now     func() time.Time
-	said    string // everything about it, but for the content of key files
+	said    string // everything about it, but for its expiry and the content of key files
 }
 
 // tokenCredential is what is known about a good token.

@@ -65,6 +65,8 @@ func (cfg Config) readTokens(files *trusted.Files) ([]*entry, error) {
 		entries[i], err = cfg.entry(files, filepath.Dir(path), t)
 		if err == nil {
 			entries[i].grant, err = t.grant(sandboxes[i])
+			t.Expires = time.Time{}
+			entries[i].said = fmt.Sprintf("%#v, a sandbox: %t", t, sandboxes[i])
 		}
 		if err == nil && (seen[t.Name] || t.SHA256 != "" && seen[strings.ToLower(t.SHA256)]) {
 			err = errors.New("its name or its sha256 is that of another token in the file")
@@ -131,7 +133,7 @@ func (cfg Config) entry(files *trusted.Files, dir string, t tokenEntry) (*entry,
 	if t.Secret == "" && t.JWKS == "" && (t.Issuer != "" || t.Audience != "") {
 		return nil, errors.New("issuer and audience go with secret and jwks")
 	}
-	e := &entry{name: t.Name, expires: t.Expires, now: cfg.now(), said: fmt.Sprintf("%#v", t)}
+	e := &entry{name: t.Name, expires: t.Expires, now: cfg.now()}
 	inner := cfg
 	inner.Issuer, inner.Audience = t.Issuer, t.Audience
 	inside := func(file string) string {
