@@ -31,6 +31,7 @@ func (c *Confinement) bubblewrap(l *Launch) error {
 	if err != nil {
 		return err
 	}
+	l.moved = c.lookForMoves()
 	options, err := c.bubblewrapOptions(self, l)
 	if err != nil {
 		return err
@@ -46,6 +47,18 @@ func (c *Confinement) bubblewrap(l *Launch) error {
 	fd := strconv.Itoa(2 + len(l.Files))
 	l.Path, l.Args = program, []string{"bwrap", "--args", fd, "--", launcher.SelfInside, launcher.Argument}
 	return nil
+}
+
+// lookForMoves returns what reports whether something that the plan names, and that is
+// there now, has gone.
+func (c *Confinement) lookForMoves() (moved func() bool) {
+	var there []string
+	for _, m := range c.plan.mounts {
+		if !isGone(m.Path) {
+			there = append(there, m.Path)
+		}
+	}
+	return func() bool { return slices.ContainsFunc(there, isGone) }
 }
 
 func isGone(path string) bool {

@@ -50,6 +50,7 @@ type Launch struct {
 
 	attributes func(*syscall.SysProcAttr)
 	enter      func(pid int) // called before the launcher begins
+	moved      func() bool   // something that the plan names has gone, for which bubblewrap ends
 	control    *os.File
 	become     bool
 	ownIDs     bool // the launcher is in a user namespace of its own
@@ -76,7 +77,7 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 	_ = unix.SetNonblock(pair[0], true) // then it is in the poller
 	l.control = os.NewFile(uintptr(pair[0]), "launcher")
 	l.Path, l.Args = "/proc/self/exe", []string{"exec-server", launcher.Argument}
-	l.attributes, l.enter = func(*syscall.SysProcAttr) {}, func(int) {}
+	l.attributes, l.enter, l.moved = func(*syscall.SysProcAttr) {}, func(int) {}, func() bool { return false }
 	switch {
 	case c.plan.nothing:
 	case c.means == MeansBubblewrap:
@@ -167,6 +168,8 @@ func (l *Launch) Wait(pid int) (Started, error) {
 	switch {
 	case l.become && errors.Is(err, io.EOF):
 		return Started{}, nil // it has executed the command
+	case errors.Is(err, io.EOF) && l.moved():
+		return Started{}, &launcher.Failure{Stage: launcher.StageMoved, What: "something that was to be hidden has gone"}
 	case errors.Is(err, io.EOF):
 		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: "the launcher has ended without a word"}
 	case err != nil:

@@ -6,7 +6,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -145,6 +148,41 @@ func TestRenamedSockets(t *testing.T) {
 			if got := strings.Contains(m.written(p), path+"\tallowed"); got != (i == 2) {
 				t.Errorf("connect to %s: %v", path, got)
 			}
+		}
+	})
+}
+
+// TestSocketsComeAndGo starts commands while sockets that are to be hidden from them
+// go as fast as others come.
+func TestSocketsComeAndGo(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		dir, err := os.MkdirTemp("/var/tmp", "sockets-")
+		m.must(err)
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		var churn sync.WaitGroup
+		var stop atomic.Bool
+		churn.Go(func() {
+			var open []net.Listener
+			for i := 0; !stop.Load(); i++ {
+				l, err := net.Listen("unix", filepath.Join(dir, strconv.Itoa(i)))
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				if open = append(open, l); len(open) > 5 {
+					_ = open[0].Close()
+					open = open[1:]
+				}
+				time.Sleep(20 * time.Millisecond) // a start takes about half as long
+			}
+			for _, l := range open {
+				_ = l.Close()
+			}
+		})
+		defer churn.Wait()
+		defer stop.Store(true)
+		for range 10 {
+			m.says(m.policy("enabled", special("root", "read")), [2]string{"echo here", "here"})
 		}
 	})
 }
