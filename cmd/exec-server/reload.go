@@ -10,13 +10,15 @@ import (
 	"execserver/server"
 )
 
-// reloadLook is how often the files that decide who may come in are looked at.
-// Whoever is in a hurry sends SIGHUP.
+// reloadLook is how often the files that decide who may come in are looked at. What
+// two looks in a row find is believed: a file that somebody is writing may allow more
+// than it will in the end. Whoever is in a hurry sends SIGHUP.
 const reloadLook = time.Second
 
 // refresher is what is made of files.
 type refresher interface {
-	Refresh() (changed bool, err error)
+	Refresh() (changed bool, err error) // at once
+	Look() (changed bool, err error)    // believes what it finds for the second time
 }
 
 // openAudit opens the audit log, if there is one.
@@ -33,18 +35,24 @@ func reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *
 	look := time.NewTicker(reloadLook)
 	defer look.Stop()
 	for {
+		atOnce := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
 		case <-hangups:
+			atOnce = true
 			log.Info("looking for changed files", "signal", "hangup")
 			if err := audited.Reopen(); err != nil {
 				log.Error("the audit log goes on where it is", "error", err)
 			}
 		}
 		for what, files := range of {
-			switch changed, err := files.Refresh(); {
+			refresh := files.Look
+			if atOnce {
+				refresh = files.Refresh
+			}
+			switch changed, err := refresh(); {
 			case err != nil:
 				log.Error("what has changed cannot be used; the "+what+" of before stays in force", "error", err)
 			case changed:
@@ -52,5 +60,6 @@ func reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *
 				srv.Recheck()
 			}
 		}
+		look.Reset(reloadLook) // two looks never follow each other at once
 	}
 }

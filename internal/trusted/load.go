@@ -11,6 +11,7 @@ import (
 type Files struct {
 	read   map[string]*file
 	before map[string]*file // of the last time
+	seen   map[string]*file // what two looks have found already
 }
 
 // file is one that was read, or could not be.
@@ -18,36 +19,50 @@ type file struct {
 	kind    Kind
 	content []byte
 	again   bool // it can be read again; else the content is kept
-	failure string
+	err     error
+}
+
+func (f *file) failure() string {
+	if f.err == nil {
+		return ""
+	}
+	return f.err.Error()
 }
 
 // Read is the function Read. A pipe is read once; its content is remembered.
 func (f *Files) Read(path string, kind Kind) ([]byte, error) {
-	if old := f.before[path]; old != nil && !old.again && old.failure == "" {
+	if old := f.before[path]; old != nil && !old.again && old.err == nil {
 		f.read[path] = old
 		return bytes.Clone(old.content), nil
 	}
-	content, again, err := read(path, kind)
-	one := &file{kind: kind, content: bytes.Clone(content), again: again}
-	if err != nil {
-		one.failure = err.Error()
+	one := f.seen[path]
+	if one == nil {
+		one = readFile(path, kind)
 	}
 	f.read[path] = one
-	return content, err
+	return bytes.Clone(one.content), one.err
 }
 
-// changed reports whether one of the files is not what it was.
-func (f *Files) changed() bool {
+func readFile(path string, kind Kind) *file {
+	content, again, err := read(path, kind)
+	return &file{kind: kind, content: content, again: again, err: err}
+}
+
+// look reads again what can be read again.
+func (f *Files) look() map[string]*file {
+	now := make(map[string]*file)
 	for path, old := range f.read {
-		if !old.again && old.failure == "" {
-			continue
+		if old.again || old.err != nil {
+			now[path] = readFile(path, old.kind)
 		}
-		content, _, err := read(path, old.kind)
-		failure := ""
-		if err != nil {
-			failure = err.Error()
-		}
-		if failure != old.failure || !bytes.Equal(content, old.content) {
+	}
+	return now
+}
+
+// differ reports whether one of the files that were found now is not what it was.
+func differ(now, before map[string]*file) bool {
+	for path, file := range now {
+		if old := before[path]; old == nil || file.failure() != old.failure() || !bytes.Equal(file.content, old.content) {
 			return true
 		}
 	}
@@ -59,8 +74,9 @@ func (f *Files) changed() bool {
 type Value[T any] struct {
 	load func(*Files) (T, error)
 
-	mu      sync.Mutex // of those that load
-	files   *Files     // of the last attempt
+	mu      sync.Mutex       // of those that load
+	files   *Files           // of the last attempt
+	found   map[string]*file // by the last look, where that was something else
 	current atomic.Pointer[T]
 	read    atomic.Pointer[[2]*Files] // of the last attempt that was good, and of the last
 }
@@ -69,7 +85,7 @@ type Value[T any] struct {
 // have changed.
 func Load[T any](load func(*Files) (T, error)) (*Value[T], error) {
 	v := &Value[T]{load: load, files: &Files{}}
-	if err := v.reload(); err != nil {
+	if err := v.reload(nil); err != nil {
 		return nil, err
 	}
 	return v, nil
@@ -93,21 +109,35 @@ func (v *Value[T]) Paths(kind Kind) (paths []string) {
 
 // Refresh loads again if a file has changed since the last attempt. After an error
 // the Value stays what it was. A nil Value never changes.
-func (v *Value[T]) Refresh() (changed bool, err error) {
+func (v *Value[T]) Refresh() (changed bool, err error) { return v.refresh(true) }
+
+// Look is Refresh that believes a change only when the Look before has found the same:
+// somebody may be writing the files at this moment.
+func (v *Value[T]) Look() (changed bool, err error) { return v.refresh(false) }
+
+func (v *Value[T]) refresh(atOnce bool) (changed bool, err error) {
 	if v == nil {
 		return false, nil
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.files.changed() {
+	before := v.found
+	v.found = nil
+	now := v.files.look()
+	if !differ(now, v.files.read) {
 		return false, nil
 	}
-	err = v.reload()
+	if !atOnce && (before == nil || differ(now, before)) {
+		v.found = now
+		return false, nil
+	}
+	err = v.reload(now)
 	return err == nil, err
 }
 
-func (v *Value[T]) reload() error {
-	files := &Files{read: make(map[string]*file), before: v.files.read}
+// reload loads from what was seen in the files, and reads what else is needed.
+func (v *Value[T]) reload(seen map[string]*file) error {
+	files := &Files{read: make(map[string]*file), before: v.files.read, seen: seen}
 	value, err := v.load(files)
 	v.files = files
 	good := files

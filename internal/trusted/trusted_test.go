@@ -128,6 +128,53 @@ func TestRefresh(t *testing.T) {
 	expect("others can read it", "three", false, true)
 }
 
+// TestLook writes a file in several steps, of which those that last for one look only
+// are not believed.
+func TestLook(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	v := load(t, path)
+	expect := func(what, want string, wantChanged, wantErr bool) {
+		t.Helper()
+		changed, err := v.Look()
+		if changed != wantChanged || (err != nil) != wantErr || v.Get() != want {
+			t.Errorf("%s: changed %t, error %v, value %q, want %t, %t, %q", what, changed, err, v.Get(), wantChanged, wantErr, want)
+		}
+	}
+	write("")
+	expect("truncated", "one", false, false)
+	write("tw")
+	expect("half written", "one", false, false)
+	write("two")
+	expect("written", "one", false, false)
+	expect("written, for the second time", "two", true, false)
+	expect("nothing", "two", false, false)
+	write("")
+	expect("truncated", "two", false, false)
+	write("two")
+	expect("as it was", "two", false, false)
+	write("")
+	expect("truncated again", "two", false, false)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	expect("removed", "two", false, false)
+	expect("removed, for the second time", "two", false, true)
+	expect("still removed, which was told", "two", false, false)
+	write("three")
+	expect("back", "two", false, false)
+	if changed, err := v.Refresh(); !changed || err != nil || v.Get() != "three" {
+		t.Errorf("at once: changed %t, error %v, value %q", changed, err, v.Get())
+	}
+	expect("nothing", "three", false, false)
+}
+
 // TestPipe reads a pipe once, as a shell's <(command) is one.
 func TestPipe(t *testing.T) {
 	r, w, err := os.Pipe()
