@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"execserver/protocol"
@@ -330,4 +331,34 @@ func TestWaitReturnsAtTheEnd(t *testing.T) {
 	}
 	l.closed(nil)
 	l.Wait(context.Background(), 99)
+}
+
+// TestRoomAfterPolling: what a reader has taken by polling is offered to the budget,
+// and evicted for room of the process's own. What came after it is acknowledged, and
+// makes room once the reader has not polled for a while.
+func TestRoomAfterPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 64 << 10
+		l := newLog(limit, NewBudget(1<<30), func() {}, func() {})
+		defer l.release()
+		l.append(protocol.Stdout, make([]byte, limit/2), nil)
+		l.Ack(1)
+		l.Poll(1)
+		l.append(protocol.Stderr, make([]byte, limit), nil)
+		l.Ack(2)
+		room := make(chan int, 1)
+		go func() { room <- l.waitRoom() }()
+		time.Sleep(pollGrace / 2)
+		synctest.Wait()
+		if len(room) > 0 {
+			t.Error("there is room while the reader polls")
+		}
+		time.Sleep(pollGrace)
+		synctest.Wait()
+		if len(room) == 0 {
+			t.Error("there is no room although everything is acknowledged and nobody polls")
+			l.SetEvict(true) // so that the test ends
+		}
+		<-room
+	})
 }

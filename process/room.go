@@ -54,14 +54,15 @@ func (l *Log) evictableLocked(c *chunk) bool {
 func (l *Log) graceLocked() time.Duration { return time.Until(l.polling) }
 
 // offerLocked lets the budget have the first chunk if it may be evicted, or sees
-// to it that it gets it when the reader that polls does not count any more. It is
-// called whenever either may have become true.
+// to it that it gets it when the reader that polls does not count any more, for which
+// streams may wait as well. It is called whenever either may have become true.
 func (l *Log) offerLocked() {
-	if l.offered || len(l.chunks) == 0 {
+	if len(l.chunks) == 0 {
 		return
 	}
 	c := &l.chunks[0]
 	switch {
+	case l.evictableLocked(c) && l.offered:
 	case l.evictableLocked(c):
 		l.offered = true
 		l.budget.offer(l, c.stamp)
