@@ -9,16 +9,17 @@ import (
 
 // Files reads files for Load, and remembers what was in them.
 type Files struct {
-	read   map[string]*file
-	before map[string]*file // of the last time
-	seen   map[string]*file // what two looks have found already
+	read  map[string]*file
+	once  map[string]*file // what can be read once only, by all attempts
+	seen  map[string]*file // what two looks have found already
+	first bool             // the program starts
 }
 
 // file is one that was read, or could not be.
 type file struct {
 	kind    Kind
 	content []byte
-	again   bool // it can be read again; else the content is kept
+	again   bool // it can be read again
 	err     error
 }
 
@@ -29,31 +30,40 @@ func (f *file) failure() string {
 	return f.err.Error()
 }
 
-// Read is the function Read. A pipe is read once; its content is remembered.
+// Read is the function Read. A pipe is read once, at the start; its content is
+// remembered.
 func (f *Files) Read(path string, kind Kind) ([]byte, error) {
-	if old := f.before[path]; old != nil && !old.again && old.err == nil {
-		f.read[path] = old
-		return bytes.Clone(old.content), nil
-	}
-	one := f.seen[path]
+	one := f.once[path]
 	if one == nil {
-		one = readFile(path, kind)
+		one = f.seen[path]
+	}
+	if one == nil {
+		one = f.readNow(path, kind)
+	}
+	if one.err == nil && !one.again {
+		f.once[path] = one
 	}
 	f.read[path] = one
 	return bytes.Clone(one.content), one.err
 }
 
-func readFile(path string, kind Kind) *file {
-	content, again, err := read(path, kind)
-	return &file{kind: kind, content: content, again: again, err: err}
+func (f *Files) readNow(path string, kind Kind) *file {
+	one := &file{kind: kind}
+	if f.first {
+		one.content, one.again, one.err = read(path, kind)
+	} else {
+		one.content, one.err = readAgain(path, kind)
+		one.again = true
+	}
+	return one
 }
 
 // look reads again what can be read again.
 func (f *Files) look() map[string]*file {
-	now := make(map[string]*file)
+	again, now := &Files{}, make(map[string]*file)
 	for path, old := range f.read {
-		if old.again || old.err != nil {
-			now[path] = readFile(path, old.kind)
+		if f.once[path] == nil {
+			now[path] = again.readNow(path, old.kind)
 		}
 	}
 	return now
@@ -84,7 +94,7 @@ type Value[T any] struct {
 // Load makes a Value. load is called now, and whenever the files that it reads
 // have changed.
 func Load[T any](load func(*Files) (T, error)) (*Value[T], error) {
-	v := &Value[T]{load: load, files: &Files{}}
+	v := &Value[T]{load: load, files: &Files{once: make(map[string]*file)}}
 	if err := v.reload(nil); err != nil {
 		return nil, err
 	}
@@ -137,7 +147,7 @@ func (v *Value[T]) refresh(atOnce bool) (changed bool, err error) {
 
 // reload loads from what was seen in the files, and reads what else is needed.
 func (v *Value[T]) reload(seen map[string]*file) error {
-	files := &Files{read: make(map[string]*file), before: v.files.read, seen: seen}
+	files := &Files{read: make(map[string]*file), once: v.files.once, seen: seen, first: v.files.read == nil}
 	value, err := v.load(files)
 	v.files = files
 	good := files

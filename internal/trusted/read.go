@@ -6,6 +6,7 @@
 package trusted
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -33,6 +34,26 @@ func Read(path string, kind Kind) ([]byte, error) {
 	return content, err
 }
 
+// errNotRegular is about what has taken the place of a file.
+var errNotRegular = errors.New("it is not a regular file; others are read only when this program starts")
+
+// readAgain is read for a file that was regular before, or not there: to open a device
+// can do something, and a pipe has nothing to say about what is good now.
+func readAgain(path string, kind Kind) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = &os.PathError{Op: "read", Path: path, Err: errNotRegular}
+	}
+	if err != nil {
+		return nil, err
+	}
+	content, regular, err := read(path, kind)
+	if err == nil && !regular { // it has been replaced since a moment ago
+		return nil, &os.PathError{Op: "read", Path: path, Err: errNotRegular}
+	}
+	return content, err
+}
+
 // read is Read, and reports whether the file can be read again.
 func read(path string, kind Kind) (content []byte, again bool, err error) {
 	// To open a named pipe that nobody writes to would wait.
@@ -52,8 +73,12 @@ func read(path string, kind Kind) (content []byte, again bool, err error) {
 		return nil, false, err
 	}
 	content, err = io.ReadAll(io.LimitReader(f, MaxBytes+1))
-	if err == nil && len(content) > MaxBytes {
+	switch regular := info.Mode().IsRegular(); {
+	case err != nil:
+	case len(content) > MaxBytes:
 		err = fmt.Errorf("file is longer than %d bytes", MaxBytes)
+	case len(content) == 0 && !regular: // as of a pipe that nobody writes to
+		err = &os.PathError{Op: "read", Path: path, Err: errors.New("it is a pipe or a device with nothing in it")}
 	}
 	if err != nil {
 		return nil, false, err

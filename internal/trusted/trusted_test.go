@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"execserver/internal/trusted"
@@ -189,6 +190,96 @@ func TestPipe(t *testing.T) {
 	path := fmt.Sprint("/dev/fd/", r.Fd())
 	v := load(t, path)
 	if changed, err := v.Refresh(); changed || err != nil || v.Get() != "from a pipe" {
+		t.Errorf("changed %t, error %v, value %q", changed, err, v.Get())
+	}
+}
+
+// TestNotRegular puts a pipe and a device in the place of a file, which is read again
+// when it is back.
+func TestNotRegular(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	write := func(content string) {
+		t.Helper()
+		_ = os.Remove(path)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("0")
+	v := load(t, path)
+	want := "0"
+	for what, put := range map[string]func() error{
+		"a pipe":   func() error { return syscall.Mkfifo(path, 0o600) },
+		"a device": func() error { return os.Symlink("/dev/null", path) },
+	} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+		changed, err := v.Refresh()
+		if changed || err == nil || !strings.Contains(err.Error(), "it is not a regular file") || v.Get() != want {
+			t.Errorf("%s: changed %t, error %v, value %q, want an error and %q", what, changed, err, v.Get(), want)
+		}
+		if changed, err := v.Refresh(); changed || err != nil {
+			t.Errorf("%s, which was told: changed %t, error %v", what, changed, err)
+		}
+		want += "1"
+		write(want)
+		if changed, err := v.Refresh(); !changed || err != nil || v.Get() != want {
+			t.Errorf("back after %s: changed %t, error %v, value %q, want %q", what, changed, err, v.Get(), want)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := trusted.Read(path, trusted.Secret); err == nil {
+		t.Errorf("a pipe that nobody writes to has %q", content)
+	}
+}
+
+// TestPipeAmongOthers has another file fail before a pipe is asked for, whose content is
+// still known.
+func TestPipeAmongOthers(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("from a pipe"); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	path := filepath.Join(t.TempDir(), "file")
+	write := func() {
+		t.Helper()
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	v, err := trusted.Load(func(f *trusted.Files) (string, error) {
+		if _, err := f.Read(path, trusted.Secret); err != nil {
+			return "", err
+		}
+		content, err := f.Read(fmt.Sprint("/dev/fd/", r.Fd()), trusted.Secret)
+		return string(content), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Refresh(); err == nil {
+		t.Error("a file that is missing is no error")
+	}
+	write()
+	if changed, err := v.Refresh(); !changed || err != nil || v.Get() != "from a pipe" {
 		t.Errorf("changed %t, error %v, value %q", changed, err, v.Get())
 	}
 }
