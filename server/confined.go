@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"execserver/filesystem"
+	"execserver/internal/auth"
 	"execserver/internal/sandbox"
 	"execserver/process"
 	"execserver/protocol"
@@ -35,7 +36,7 @@ var noSandbox = sandbox.UnavailableError{Reason: "this program has none; run the
 
 // confineStart adds the sandbox of process/start, or that of the client's credentials,
 // to what is to be started.
-func (s *Server) confineStart(spec *process.Spec, p protocol.Start, by *protocol.Sandbox) error {
+func (s *Server) confineStart(spec *process.Spec, p protocol.Start, g *auth.Grant) error {
 	engine := s.opts.Sandbox
 	required := engine != nil && engine.Mode() == sandbox.ModeRequire
 	var policy *protocol.Sandbox
@@ -45,7 +46,7 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.Start, by *protocol
 			return err
 		}
 	}
-	if by != nil {
+	if by := g.Starts(); by != nil {
 		policy = forced(by, policy)
 	}
 	switch {
@@ -60,7 +61,7 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.Start, by *protocol
 			return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)
 		}
 	}
-	context := sandbox.Context{Cwd: spec.Dir, TmpDir: spec.Env["TMPDIR"]}
+	context := sandbox.Context{Cwd: spec.Dir, TmpDir: spec.Env["TMPDIR"], MakeIn: makeIn(g)}
 	spec.Sandbox = func() (*sandbox.Confinement, error) {
 		if !policy.Enforces() {
 			return nil, nil

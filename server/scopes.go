@@ -143,6 +143,20 @@ func (c *connection) mayStart(p protocol.Start, spec *process.Spec) error {
 	return nil
 }
 
+// makeIn is where a sandbox may make what is missing, as its protected names are; nil:
+// anywhere that it lets be written. Who may start some commands only could make any
+// directory otherwise, by asking for a sandbox that denies its name. A sandbox of the
+// credentials bounds what a client's lets be written, and with it what is made.
+func makeIn(g *auth.Grant) []string {
+	switch {
+	case g == nil, g.Commands == nil, g.Sandbox != nil:
+		return nil
+	case g.Directory == "":
+		return []string{}
+	}
+	return []string{g.Directory}
+}
+
 // forced is the sandbox of what asked for one, or for none, where somebody's credentials
 // force another one on it: both hold.
 func forced(by, asked *protocol.Sandbox) *protocol.Sandbox {

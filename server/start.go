@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"execserver/internal/auth"
 	"execserver/internal/loginshell"
 	"execserver/process"
 	"execserver/protocol"
@@ -12,7 +13,7 @@ import (
 
 // start serves process/start.
 func (c *connection) start(r *rpc.Request, p protocol.Start) {
-	spec, err := c.server.spec(p, c.principal.Grant.Starts())
+	spec, err := c.server.spec(p, c.principal.Grant)
 	if err != nil {
 		c.startFailed(r, p, err)
 		return
@@ -55,7 +56,7 @@ func (c *connection) startFailed(r *rpc.Request, p protocol.Start, err error) {
 
 // spec checks the params of process/start and makes of them what the process
 // package starts.
-func (s *Server) spec(p protocol.Start, sandbox *protocol.Sandbox) (process.Spec, error) {
+func (s *Server) spec(p protocol.Start, g *auth.Grant) (process.Spec, error) {
 	invalid := func(format string, args ...any) (process.Spec, error) {
 		return process.Spec{}, protocol.Errorf(protocol.CodeInvalidParams, format, args...)
 	}
@@ -109,7 +110,7 @@ func (s *Server) spec(p protocol.Start, sandbox *protocol.Sandbox) (process.Spec
 		spec.Argv = append([]string{program}, p.Argv[1:]...)
 		spec.Arg0 = &p.Argv[0]
 	}
-	return spec, s.confineStart(&spec, p, sandbox)
+	return spec, s.confineStart(&spec, p, g)
 }
 
 // limits takes the limits from the params of process/start.

@@ -2,10 +2,13 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +59,7 @@ func (s *engineState) close() {
 func (s *engineState) giveUp(targets []*target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	targets = append(targets, s.left...)
+	targets = append(s.left, targets...) // what is given up now was used, perhaps, by that which is left
 	s.left = nil
 	for _, t := range slices.Backward(targets) {
 		if !t.release() && len(s.left) < maxLeft {
@@ -75,6 +78,7 @@ type Confinement struct {
 	engine  *Engine
 	means   Means
 	targets []*target
+	makeIn  []string // as Context has it, without links
 }
 
 // maxPlans is how often a plan is made for one command.
@@ -104,6 +108,9 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 		return nil, err
 	}
 	c := &Confinement{plan: p, engine: e}
+	if ctx.MakeIn != nil {
+		c.makeIn = append([]string{}, realPaths(func() []string { return ctx.MakeIn })...)
+	}
 	if p.nothing {
 		return c, nil // the filter of system calls works everywhere
 	}
@@ -136,7 +143,7 @@ func (c *Confinement) takeTargets() error {
 	mounts := c.plan.mounts[:0]
 	for _, m := range c.plan.mounts {
 		if m.Kind != launcher.MountWritable && m.Kind != launcher.MountHollow && m.Directory && c.plan.inRoot(m.Path) {
-			t, err := takeTarget(m.Path, c.plan.missing[m.Path], c.engine.state.journal)
+			t, err := c.takeTarget(m.Path)
 			if err != nil {
 				c.Release()
 				return err
@@ -155,6 +162,35 @@ func (c *Confinement) takeTargets() error {
 	}
 	c.plan.mounts = mounts
 	return nil
+}
+
+// takeTarget takes a target for a mount, if there is or shall be one.
+func (c *Confinement) takeTarget(path string) (*target, error) {
+	missing := c.plan.missing[path]
+	switch {
+	case c.mayMake(path):
+		return takeTarget(path, missing, c.engine.state.journal)
+	case missing && len(c.makeIn) == 0:
+		return nil, fmt.Errorf("%s would have to be made for as long as the command runs, and these credentials, for some commands, "+
+			"have no directory in which that is allowed", path)
+	case missing:
+		return nil, fmt.Errorf("%s would have to be made for as long as the command runs, and these credentials, for some commands, "+
+			"allow that below %s alone", path, strings.Join(c.makeIn, " and "))
+	}
+	return borrowTarget(path)
+}
+
+// mayMake reports whether a target may be made at a path.
+func (c *Confinement) mayMake(path string) bool {
+	dir := filepath.Dir(path)
+	if c.makeIn == nil || slices.ContainsFunc(c.makeIn, func(in string) bool { return within(dir, in) }) {
+		return true
+	}
+	if !slices.Contains(protected, filepath.Base(path)) {
+		return false
+	}
+	info, err := os.Lstat(dir)
+	return err == nil && info.IsDir() && info.Mode()&fs.ModeSticky != 0 && info.Mode().Perm()&0o002 != 0
 }
 
 // inRoot reports whether a path is in something that may be written: only there

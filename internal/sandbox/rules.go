@@ -21,6 +21,11 @@ type Context struct {
 	Secrets []string // what nothing confined reads or writes
 	Trusted []string // what nothing confined writes
 	State   string   // the directory of the server's notes, which is hidden; "": none
+
+	// MakeIn are the directories in which what is missing may be made for mounts to sit
+	// on; nil: anywhere. The protected names are also made in a directory where everybody
+	// can make names, as in /tmp.
+	MakeIn []string
 }
 
 // rule is what an entry of a policy comes down to: access to a path and

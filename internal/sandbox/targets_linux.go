@@ -33,6 +33,8 @@ type target struct {
 	path    string
 	dir     *os.File // locked
 	journal *journal // nil: not this server's use
+
+	borrowed bool // it stays there while it is used, and is others' to remove
 }
 
 // How often a target is tried to be had: while others make and remove it, and
@@ -65,6 +67,19 @@ func takeTarget(path string, missing bool, j *journal) (*target, error) {
 		}
 	}
 	return nil, fmt.Errorf("make %s: it is removed again and again", path)
+}
+
+// borrowTarget shares a directory that others have made a target, for those who may
+// make none.
+func borrowTarget(path string) (*target, error) {
+	t, err := lockTarget(path)
+	if err != nil { // it is being removed: there has to be another plan
+		return nil, &fs.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}
+	}
+	if t != nil {
+		t.borrowed = true
+	}
+	return t, nil
 }
 
 // tryTarget is takeTarget for what is missing, or is not. It fails with errGone,
@@ -191,6 +206,10 @@ func sameAt(parent int, name string, dir *os.File) bool {
 func (t *target) release() bool {
 	targetMu.Lock()
 	defer targetMu.Unlock()
+	if t.borrowed {
+		_ = t.dir.Close()
+		return true
+	}
 	if t.dir == nil && !t.again() {
 		return true
 	}
