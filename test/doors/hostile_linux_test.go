@@ -452,7 +452,7 @@ func TestBadHandshakes(t *testing.T) {
 		}
 		return nil
 	})
-	if n := strings.Count(d.log.String(), "level="); n != 1 {
+	if n := strings.Count(d.log.String(), "msg=\"connection refused"); n != 1 {
 		t.Errorf("%d lines in the log:\n%s", n, d.log)
 	}
 }
