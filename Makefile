@@ -11,6 +11,7 @@ LISTEN ?= ws://127.0.0.1:8765
 FUZZTIME ?= 60s
 COUNT ?= 1
 TIMEOUT ?= 10m
+PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
@@ -31,11 +32,12 @@ test: ## run all tests that need nothing but Go
 race: ## the same with the race detector, which needs a C compiler
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) $(PACKAGES)
 
-lint: ## formatting, vet on every platform, staticcheck
+lint: ## formatting, vet on every platform (PLATFORMS), staticcheck
 	@test -z "$$($(TOOL) gofumpt -l .)" || { echo "gofumpt would change:"; $(TOOL) gofumpt -l .; exit 1; }
 	$(GO) vet $(PACKAGES)
-	for os in darwin freebsd windows; do GOOS=$$os $(GO) vet $(PACKAGES) || exit 1; done
-	GOARCH=arm64 $(GO) vet $(PACKAGES)
+	for platform in $(PLATFORMS); do \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet $(PACKAGES) || exit 1; \
+	done
 	$(TOOL) staticcheck $(PACKAGES)
 
 fmt: ## format the code
