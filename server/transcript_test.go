@@ -43,6 +43,9 @@ func TestTranscripts(t *testing.T) {
 				}
 				return
 			}
+			if transport == "wss" && testkit.RaceEnabled {
+				t.Skip("TLS takes much of the race detector's time, and nothing of what is behind it differs")
+			}
 			t.Parallel() // most of the time is waiting
 			next := make(chan *transcript.File, len(files))
 			for _, f := range files {
