@@ -329,7 +329,8 @@ func (l *link) failed(ctx context.Context, conn *rpc.Conn, method string, err er
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, protocol.ErrTransportClosed):
+	case errors.Is(err, protocol.ErrTransportClosed), errors.Is(err, rpc.ErrPeerClosed):
+		// Its writer may have failed before its reader has noticed.
 		conn.Close(transport.Reason{}, err)
 		return &errBroken{err}
 	case ctx.Err() != nil:
