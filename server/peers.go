@@ -64,7 +64,7 @@ func (s *Server) checkHolder(found peer.Socket, elsewhere bool) error {
 	case !ok:
 		return errors.New(unknownPeer + "no process that this server may look at holds its other end; " +
 			"try again when no sandbox with a network is in use")
-	case s.opts.Sandbox.Inside(namespace, peer.OwnNamespace()):
+	case s.opts.Sandbox.Inside(namespace, peer.OwnNamespace(), elsewhere):
 		return errors.New(confinedPeer)
 	}
 	return nil
@@ -75,14 +75,15 @@ func (s *Server) checkUnixPeer(conn net.Conn) error {
 	if s.opts.Sandbox == nil {
 		return nil
 	}
-	if here, elsewhere := s.opts.Sandbox.Networked(); !here && !elsewhere {
+	here, elsewhere := s.opts.Sandbox.Networked()
+	if !here && !elsewhere {
 		return nil
 	}
 	namespace, err := peer.UnixNamespace(conn)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s%w", unknownPeer, err)
-	case s.opts.Sandbox.Inside(namespace, peer.OwnNamespace()):
+	case s.opts.Sandbox.Inside(namespace, peer.OwnNamespace(), elsewhere):
 		return errors.New(confinedPeer)
 	}
 	return nil

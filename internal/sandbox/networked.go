@@ -45,8 +45,9 @@ func (e *Engine) Networked() (here, elsewhere bool) {
 }
 
 // Inside reports whether processes of a process namespace, as /proc spells it, are
-// or may be confined, with a network. own is the namespace of this program.
-func (e *Engine) Inside(namespace, own string) bool {
+// or may be confined, with a network. own is the namespace of this program, and
+// elsewhere what Networked has said when they connected.
+func (e *Engine) Inside(namespace, own string, elsewhere bool) bool {
 	e.networked.mu.Lock()
 	defer e.networked.mu.Unlock()
 	for _, inside := range e.networked.each {
@@ -55,5 +56,5 @@ func (e *Engine) Inside(namespace, own string) bool {
 		}
 	}
 	// Nobody tells which namespaces are those of other programs.
-	return namespace != own && e.networked.share.others()
+	return namespace != own && elsewhere
 }
