@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Bounds of journals. What is confined to a directory that holds the state
@@ -57,7 +55,7 @@ func openJournal(dir string, log *slog.Logger) *journal {
 	if err != nil {
 		return j
 	}
-	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+	if lock(file) == nil {
 		j.file = file
 	}
 	return j
@@ -79,7 +77,7 @@ func clearJournal(name string) error {
 		return err
 	}
 	defer file.Close()
-	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if lock(file) != nil {
 		return nil
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxJournalBytes+1))

@@ -46,7 +46,7 @@ func (s *share) tell() error {
 		return err
 	}
 	s.name = strings.TrimSuffix(file.Name(), ".new") + sharedSuffix
-	err = flock(file)
+	err = lock(file)
 	if err == nil {
 		err = os.Rename(file.Name(), s.name)
 	}
@@ -90,14 +90,8 @@ func isLocked(name string) bool {
 		return false
 	}
 	defer file.Close()
-	return flock(file) == unix.EWOULDBLOCK
+	return lock(file) == unix.EWOULDBLOCK
 }
 
-// flock locks a file for this program alone, without waiting.
-func flock(file *os.File) error {
-	for {
-		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EINTR {
-			return err
-		}
-	}
-}
+// lock locks a file for this program alone, without waiting.
+func lock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
