@@ -62,10 +62,11 @@ func (l *Log) offerLocked() {
 	}
 	c := &l.chunks[0]
 	switch {
-	case l.evictableLocked(c) && l.offered:
 	case l.evictableLocked(c):
-		l.offered = true
-		l.budget.offer(l, c.stamp)
+		if !l.offered {
+			l.offered = true
+			l.budget.offer(l, c.stamp)
+		}
 	case c.Seq > l.acked.Seq:
 	case l.grace == nil:
 		l.grace = time.AfterFunc(l.graceLocked(), l.endGrace)
