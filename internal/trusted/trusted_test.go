@@ -176,17 +176,25 @@ func TestLook(t *testing.T) {
 	expect("nothing", "three", false, false)
 }
 
-// TestPipe reads a pipe once, as a shell's <(command) is one.
-func TestPipe(t *testing.T) {
+// pipe makes a pipe that "from a pipe" can be read from, as a shell's <(command) is
+// one. The test closes its reading end.
+func pipe(t *testing.T) (r *os.File) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	t.Cleanup(func() { _ = r.Close() })
 	if _, err := w.WriteString("from a pipe"); err != nil {
 		t.Fatal(err)
 	}
 	_ = w.Close()
+	return r
+}
+
+// TestPipe reads a pipe once.
+func TestPipe(t *testing.T) {
+	r := pipe(t)
 	path := fmt.Sprint("/dev/fd/", r.Fd())
 	v := load(t, path)
 	if changed, err := v.Refresh(); changed || err != nil || v.Get() != "from a pipe" {
@@ -245,15 +253,7 @@ func TestNotRegular(t *testing.T) {
 // TestPipeAmongOthers has another file fail before a pipe is asked for, whose content is
 // still known.
 func TestPipeAmongOthers(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if _, err := w.WriteString("from a pipe"); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.Close()
+	r := pipe(t)
 	path := filepath.Join(t.TempDir(), "file")
 	write := func() {
 		t.Helper()
