@@ -9,13 +9,15 @@ PACKAGES := ./...
 TOOL := $(GO) tool -modfile=tools/go.mod
 LISTEN ?= ws://127.0.0.1:8765
 FUZZTIME ?= 60s
+BENCHTIME ?= 1s
 COUNT ?= 1
-TIMEOUT ?= 10m
+TIMEOUT ?= 20m
+ROUNDS ?= 5
 PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-neighbours slopes
+.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -27,10 +29,16 @@ run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
 
 test: ## run all tests that need nothing but Go
-	$(GO) test -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) $(PACKAGES)
+	$(GO) test -shuffle=on -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) $(PACKAGES)
 
-race: ## the same with the race detector, which needs a C compiler
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) $(PACKAGES)
+race: ## the same with the race detector, which needs a C compiler (SKIP leaves tests out)
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) $(if $(SKIP),-skip '$(SKIP)') $(PACKAGES)
+
+test-embedding: ## build and run the programs of the module in examples/embedding
+	cd examples/embedding && $(GO) vet ./... && $(GO) test ./...
+
+test-module-path: ## give a copy of the tree another module path, and build it
+	scripts/test-module-path
 
 lint: ## formatting, vet on every platform (PLATFORMS), staticcheck
 	@test -z "$$($(TOOL) gofumpt -l .)" || { echo "gofumpt would change:"; $(TOOL) gofumpt -l .; exit 1; }
@@ -57,8 +65,9 @@ bench-commands: ## time a command as Codex sees it: this server, the released on
 	scripts/install-codex 0.169.0
 	EXEC_SERVER_TEST_CODEX=1 $(GO) test -run '^$$' -bench Command -benchtime 5x ./test/codex
 
-microbench: ## run the benchmarks of the packages
-	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
+microbench: ## run the benchmarks of the packages that have some
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) \
+		$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u)
 
 cover: ## write coverage/coverage.html
 	mkdir -p coverage
@@ -67,7 +76,7 @@ cover: ## write coverage/coverage.html
 
 test-codex: ## released Codex clients with the server, and its server with our client (installs them with npm)
 	scripts/install-codex 0.169.0 0.130.0
-	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) $(CODEX_PACKAGES)
+	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) $(CODEX_PACKAGES)
 
 model: ## 100,000 random operations against a reference model, with the race detector
 	CGO_ENABLED=1 MODEL_STEPS=100000 $(GO) test -race -count=1 -timeout 60m -v ./test/model
@@ -95,9 +104,18 @@ test-sandbox: ## write 10,000 files through a link that leads in and out of the 
 test-faults: ## make every system call fail or be late, one at a time, and look whether contracts hold
 	$(GO) test -tags faults -count=1 -v -timeout 90m ./test/faults
 
+test-terminal: ## people at terminals in tmux, whose links are down for a minute
+	EXEC_SERVER_TEST_CUT=60s $(GO) test -count=1 -v -timeout 20m ./test/terminal
+
 slopes: ## 100,000 commands in one session and in a thousand; coverage/slopes has the plots
 	SLOPES_COMMANDS=$${SLOPES_COMMANDS:-100000} SLOPES_OUT=$(CURDIR)/coverage/slopes \
 		$(GO) test -count=1 -v -timeout 120m ./test/slopes
+
+measure-copies: ## cp, keys and seq beside rsync, scp and ssh, over a link of 20 Mbit/s with 50 ms for a round trip
+	EXEC_SERVER_MEASURE_COPIES=1 $(GO) test -count=1 -v -timeout 60m ./test/slowlink
+
+measure-bulk: ## a gigabyte out of commands, and in and out, beside ssh, $(ROUNDS) times, on a quiet machine
+	EXEC_SERVER_MEASURE_BULK=$(ROUNDS) $(GO) test -count=1 -v -timeout 60m ./test/bulk
 
 soak: ## the suite 20 times with the race detector
 	$(MAKE) race COUNT=20 TIMEOUT=90m

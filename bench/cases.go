@@ -14,9 +14,11 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"execserver/protocol"
 )
 
-// The sizes of the work; large enough that starting and stopping do not count.
+// Sizes of the work, large enough that starting and stopping hardly count.
 const (
 	pipeBytes      = 1 << 30
 	terminalBytes  = 128 << 20
@@ -38,7 +40,7 @@ const (
 	idleProcesses  = 200
 )
 
-// cases are what is measured, each with what a perfect server could do.
+// cases are the measurements, each with its floor: the time of a perfect server.
 var cases = []benchCase{
 	{"pipe output", pipeOutput, pipeFloors},
 	{"terminal output", terminalOutput, terminalFloor},
@@ -95,11 +97,11 @@ func seqOutput(ctx context.Context, s *server, m *sample) error {
 	return transfer(ctx, s, m, false, seqBytes, "/usr/bin/seq", "1", strconv.Itoa(seqLast))
 }
 
-// rawCat echoes as an editor does.
+// rawCat echoes keys as an editor does.
 var rawCat = []string{"/bin/sh", "-c", "stty raw -echo; echo ready; exec cat"}
 
-// keystroke measures the time from a key to its echo, with a pause between two
-// keys as people make, though a shorter one.
+// keystroke measures the time from a key to its echo. It pauses between keys as people
+// do, but not as long.
 func keystroke(ctx context.Context, s *server, m *sample) error {
 	c, err := s.connect(ctx)
 	if err != nil {
@@ -108,8 +110,8 @@ func keystroke(ctx context.Context, s *server, m *sample) error {
 	return c.keystrokes(ctx, m)
 }
 
-// keystrokeBesideFlood is keystroke while another process of the connection
-// writes all that the connection takes.
+// keystrokeBesideFlood is like keystroke while another process on the connection writes
+// as much as the connection carries.
 func keystrokeBesideFlood(ctx context.Context, s *server, m *sample) error {
 	c, err := s.connect(ctx)
 	if err != nil {
@@ -126,25 +128,34 @@ func keystrokeBesideFlood(ctx context.Context, s *server, m *sample) error {
 }
 
 func (c *client) keystrokes(ctx context.Context, m *sample) error {
-	came := make(chan struct{}, 16)
-	p, err := c.start(ctx, true, func([]byte) { came <- struct{}{} }, rawCat...)
+	key, err := c.typist(ctx)
 	if err != nil {
 		return err
 	}
+	return latencies(ctx, m, "echo", keys, keyPause, key)
+}
+
+// typist starts a terminal that echoes, and returns a function that types a key
+// and waits for its echo.
+func (c *client) typist(ctx context.Context) (key func() error, err error) {
+	came := make(chan struct{}, 16)
+	p, err := c.start(ctx, true, func([]byte) { came <- struct{}{} }, rawCat...)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := readUntil(ctx, c, came); err != nil {
-		return err
+		return nil, err
 	}
 	n := 0
-	return latencies(ctx, m, "echo", keys, keyPause, func() error {
+	return func() error {
 		n++
-		if _, err := c.begin("process/write", map[string]any{
-			"processId": p.id, "writeId": strconv.Itoa(n), "chunk": "eA==",
-		}); err != nil {
+		id := strconv.Itoa(n)
+		if _, err := c.begin(protocol.MethodWrite, protocol.WriteParams{ProcessID: p.id, WriteID: &id, Chunk: []byte("x")}); err != nil {
 			return err
 		}
 		_, err := readUntil(ctx, c, came)
 		return err
-	})
+	}, nil
 }
 
 // latencies measures n times how long f takes.
@@ -155,7 +166,7 @@ func latencies(ctx context.Context, m *sample, what string, n int, pause time.Du
 		if err := f(); err != nil {
 			return err
 		}
-		times[i] = time.Since(begin).Seconds() * 1e6
+		times[i] = micros(time.Since(begin))
 		if pause > 0 {
 			select {
 			case <-time.After(pause):
@@ -165,10 +176,14 @@ func latencies(ctx context.Context, m *sample, what string, n int, pause time.Du
 		}
 	}
 	slices.Sort(times)
-	m.add(what+" p50", "µs", lower, times[n/2])
-	m.add(what+" p99", "µs", lower, times[n*99/100])
+	m.add(what+" p50", "µs", lower, percentile(times, 50))
+	m.add(what+" p99", "µs", lower, percentile(times, 99))
 	return nil
 }
+
+func micros(d time.Duration) float64 { return d.Seconds() * 1e6 }
+
+func percentile(sorted []float64, p int) float64 { return sorted[len(sorted)*p/100] }
 
 func startToClosed(ctx context.Context, s *server, m *sample) error {
 	c, err := s.connect(ctx)
@@ -186,7 +201,7 @@ func (c *client) runTrue(ctx context.Context) error {
 	return p.wait(ctx)
 }
 
-// inFlight calls f n times, by as many goroutines as may be in flight.
+// inFlight calls f n times, from as many goroutines as may be in flight.
 func inFlight(n, flying int, f func() error) error {
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -224,7 +239,7 @@ func startsInFlight(ctx context.Context, s *server, m *sample) error {
 	return nil
 }
 
-// requestsInFlight sends many requests before it reads one reply.
+// requestsInFlight sends many requests before it reads a reply.
 func requestsInFlight(ctx context.Context, s *server, m *sample) error {
 	c, err := s.connect(ctx)
 	if err != nil {
@@ -232,12 +247,12 @@ func requestsInFlight(ctx context.Context, s *server, m *sample) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	stop := context.AfterFunc(ctx, c.close) // a server that reads no more before it is read
+	stop := context.AfterFunc(ctx, c.close) // a server may stop reading until somebody reads its replies
 	defer stop()
 	begin := time.Now()
 	answers := make([]chan reply, 0, manyRequests)
 	for range manyRequests {
-		answer, err := c.begin("fs/getMetadata", map[string]any{"path": "file:///"})
+		answer, err := c.begin(protocol.MethodGetMetadata, fileParams("/"))
 		if err != nil {
 			break
 		}
@@ -257,7 +272,11 @@ func requestsInFlight(ctx context.Context, s *server, m *sample) error {
 	return nil
 }
 
-// file makes a file of zeros in a directory of its own.
+func fileParams(path string) protocol.FileParams {
+	return protocol.FileParams{Path: protocol.URIPath(path), FollowSymlinks: true}
+}
+
+// file creates a file of zeros in a directory of its own.
 func file(size int) (path string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -283,7 +302,7 @@ func readFile(ctx context.Context, s *server, m *sample) error {
 	}
 	begin := time.Now()
 	for range fileTimes {
-		text, err := c.call(ctx, "fs/readFile", map[string]any{"path": "file://" + path})
+		text, err := c.call(ctx, protocol.MethodReadFile, fileParams(path))
 		if err != nil {
 			return err
 		}
@@ -306,7 +325,9 @@ func writeFile(ctx context.Context, s *server, m *sample) error {
 	if err != nil {
 		return err
 	}
-	request, err := c.request("fs/writeFile", map[string]any{"path": "file://" + path, "dataBase64": make([]byte, fileBytes)})
+	request, err := c.request(protocol.MethodWriteFile, protocol.WriteFileParams{
+		Path: protocol.URIPath(path), FollowSymlinks: true, DataBase64: protocol.EncodeBase64(make([]byte, fileBytes)),
+	})
 	if err != nil {
 		return err
 	}
@@ -328,9 +349,12 @@ func metadata(ctx context.Context, s *server, m *sample) error {
 	if err != nil {
 		return err
 	}
-	params := json.RawMessage(`{"path":"file:///usr/bin/env"}`)
+	params, err := json.Marshal(fileParams("/usr/bin/env"))
+	if err != nil {
+		return err
+	}
 	get := func() error {
-		_, err := c.call(ctx, "fs/getMetadata", params)
+		_, err := c.call(ctx, protocol.MethodGetMetadata, json.RawMessage(params))
 		return err
 	}
 	if err := latencies(ctx, m, "alone", metadataAlone, 0, get); err != nil {
@@ -361,7 +385,7 @@ func (c *client) terminate(ctx context.Context, procs []*proc) error {
 	var next atomic.Int64
 	err := inFlight(len(procs), min(flying, len(procs)), func() error {
 		p := procs[next.Add(1)-1]
-		_, err := c.call(ctx, "process/terminate", map[string]any{"processId": p.id})
+		_, err := c.call(ctx, protocol.MethodTerminate, protocol.TerminateParams{ProcessID: p.id})
 		return err
 	})
 	for _, p := range procs {
@@ -445,8 +469,8 @@ func memory(ctx context.Context, s *server, m *sample) error {
 	return c.terminate(ctx, procs)
 }
 
-// stalledReader has a reader that takes nothing of a GiB, and watches the
-// server's memory and a neighbour.
+// stalledReader stops reading the output of a process that writes a GiB, and measures the
+// memory of the server and the keystrokes of a neighbour.
 func stalledReader(ctx context.Context, s *server, m *sample) error {
 	neighbour, err := s.connect(ctx)
 	if err != nil {

@@ -11,19 +11,21 @@ import (
 	"strconv"
 	"sync"
 
+	"execserver/protocol"
 	"execserver/transport"
 )
 
-// client is a connection that costs as little as possible, for what it costs
-// would count against the server: whoever waits for something reads, so that
-// nothing passes from one goroutine to another while there is but one. Nobody
-// reads while nobody waits. It checks that the events of every process come
-// without gaps or repeats.
+// client is a connection that uses as little processor time as possible, because the
+// client and the server share the machine. Whoever waits for something reads, so with a
+// single goroutine nothing passes from one goroutine to another; nobody reads while
+// nobody waits. The client checks that the events of every process arrive without gaps
+// and repeats.
 type client struct {
 	conn    transport.Conn
 	reading chan struct{} // holds a token while nobody reads
-	buf     []byte        // of who reads
-	spare   []byte        // the next buf
+	buf     []byte        // of the goroutine that reads
+	nextBuf []byte        // what buf becomes after a large reply
+	hello   []byte        // the reply to initialize
 
 	writing sync.Mutex
 
@@ -34,11 +36,11 @@ type client struct {
 }
 
 type reply struct {
-	text []byte // of the whole message; a large one should be given to reuse
+	text []byte // the whole message; return a large one with reuse
 	err  error
 }
 
-// proc is what has come of a process.
+// proc is the state of a process, as far as its events have arrived.
 type proc struct {
 	client   *client
 	id       string
@@ -46,13 +48,13 @@ type proc struct {
 	bytes    int64
 	chunks   int64
 	exitCode int
-	pending  map[uint64]event // that came before their turn
+	pending  map[uint64]event // events that arrived before their turn
 	output   func(encoded []byte)
-	done     chan struct{} // closed when closed
+	done     chan struct{} // closed after the event closed
 }
 
 type event struct {
-	kind  byte // o, e, c
+	kind  byte // o, e or c
 	bytes int
 	code  int
 }
@@ -65,7 +67,7 @@ func dial(ctx context.Context, url string) (*client, error) {
 	c := &client{conn: conn, reading: make(chan struct{}, 1), waiting: map[int]chan reply{}, procs: map[string]*proc{}}
 	c.reading <- struct{}{}
 	c.buf = make([]byte, 0, 4<<10)
-	if _, err := c.call(ctx, "initialize", map[string]any{"clientName": "bench"}); err != nil {
+	if c.hello, err = c.call(ctx, protocol.MethodInitialize, protocol.InitializeParams{ClientName: "bench"}); err != nil {
 		c.close()
 		return nil, err
 	}
@@ -86,8 +88,7 @@ func (c *client) send(msg []byte) error {
 	return c.conn.Write(msg)
 }
 
-// request is an encoded request, which may be sent again and again, by one
-// goroutine at a time.
+// request is an encoded request that one goroutine may send again and again.
 type request struct {
 	client *client
 	id     []byte // within text
@@ -95,8 +96,13 @@ type request struct {
 }
 
 func (c *client) request(method string, params any) (*request, error) {
-	text, encoded := params.(json.RawMessage)
-	if !encoded {
+	var text []byte
+	switch p := params.(type) {
+	case json.RawMessage:
+		text = p
+	case protocol.Appender:
+		text = p.AppendJSON(nil)
+	default:
 		var err error
 		if text, err = json.Marshal(params); err != nil {
 			return nil, err
@@ -144,8 +150,8 @@ func (c *client) await(ctx context.Context, answer chan reply) ([]byte, error) {
 	return r.text, errors.Join(err, r.err)
 }
 
-// readUntil waits until ready has something; when several wait, one of them takes
-// the messages for all.
+// readUntil waits until ready has a value. When several goroutines wait, one of them
+// reads the messages for all.
 func readUntil[T any](ctx context.Context, c *client, ready <-chan T) (v T, err error) {
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()
@@ -183,39 +189,28 @@ func (c *client) call(ctx context.Context, method string, params any) ([]byte, e
 	return text, nil
 }
 
-// startParams asks for a process that may be told from others by its id.
-type startParams struct {
-	ProcessID string            `json:"processId"`
-	Argv      []string          `json:"argv"`
-	Cwd       string            `json:"cwd"`
-	Env       map[string]string `json:"env"`
-	TTY       bool              `json:"tty"`
-	PipeStdin bool              `json:"pipeStdin"`
-
-	Sandbox json.RawMessage `json:"sandbox,omitempty"`
-}
-
-func (c *client) newProc(tty bool, argv ...string) (*proc, startParams) {
+// newProc returns the params of a start and the state of the process.
+func (c *client) newProc(tty bool, argv ...string) (*proc, protocol.StartParams) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nextID++
 	p := &proc{client: c, id: "p" + strconv.Itoa(c.nextID), done: make(chan struct{})}
 	c.procs[p.id] = p
-	return p, startParams{
-		ProcessID: p.id, Argv: argv, Cwd: "file:///", TTY: tty,
+	return p, protocol.StartParams{
+		ProcessID: p.id, Argv: argv, Cwd: protocol.URIPath("/"), TTY: tty,
 		Env: map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin"},
 	}
 }
 
-// start starts a process; output, if any, gets its chunks, still in base64.
+// start starts a process. output, if not nil, receives its chunks in base64.
 func (c *client) start(ctx context.Context, tty bool, output func([]byte), argv ...string) (*proc, error) {
 	p, params := c.newProc(tty, argv...)
 	p.output = output
-	_, err := c.call(ctx, "process/start", params)
+	_, err := c.call(ctx, protocol.MethodStart, params)
 	return p, err
 }
 
-// wait waits until the process has closed, and for an exit code of 0.
+// wait waits until the process has closed, and checks that its exit code is 0.
 func (p *proc) wait(ctx context.Context) error {
 	_, err := readUntil(ctx, p.client, p.done)
 	if err == nil && p.exitCode != 0 {
@@ -259,8 +254,8 @@ func (c *client) message(msg []byte) error {
 	return c.reply(*m.ID, msg, nil)
 }
 
-// resultOf returns the id of a message that begins as every server begins a
-// result, without decoding the rest.
+// resultOf returns the id of a message that begins like the result of any server. It does
+// not decode the rest.
 func resultOf(msg []byte) (id int, ok bool) {
 	rest, ok1 := bytes.CutPrefix(msg, []byte(`{"id":`))
 	digits, rest, ok2 := bytes.Cut(rest[:min(len(rest), 32)], []byte(","))
@@ -268,7 +263,7 @@ func resultOf(msg []byte) (id int, ok bool) {
 	return id, ok1 && ok2 && err == nil && bytes.HasPrefix(rest, []byte(`"result":`))
 }
 
-// reply hands the answer to a request to who waits for it.
+// reply passes the reply to a request to the goroutine that waits for it.
 func (c *client) reply(id int, msg []byte, err error) error {
 	c.mu.Lock()
 	answer := c.waiting[id]
@@ -279,7 +274,7 @@ func (c *client) reply(id int, msg []byte, err error) error {
 	}
 	r := reply{text: msg, err: err}
 	if len(msg) > largeReply {
-		c.buf, c.spare = c.spare, nil
+		c.buf, c.nextBuf = c.nextBuf, nil
 	} else {
 		r.text = bytes.Clone(msg)
 	}
@@ -287,17 +282,17 @@ func (c *client) reply(id int, msg []byte, err error) error {
 	return nil
 }
 
-// largeReply is a size from which on memory is worth reusing.
+// largeReply is the size from which it pays to reuse memory.
 const largeReply = 4096
 
-// reuse takes back the memory of a reply; one goroutine calls at a time.
+// reuse gives the client back the memory of a reply. One goroutine calls it at a time.
 func (c *client) reuse(text []byte) {
 	if len(text) > largeReply {
-		c.spare = text[:0]
+		c.nextBuf = text[:0]
 	}
 }
 
-// outputEvent reads the members that count without decoding the rest.
+// outputEvent reads the members that count, and does not decode the rest.
 func (c *client) outputEvent(msg []byte) error {
 	id, ok1 := member(msg, `"processId":"`, '"')
 	digits, ok2 := member(msg, `"seq":`, ',')
@@ -328,7 +323,7 @@ func member(msg []byte, name string, end byte) ([]byte, bool) {
 	return value[:j], true
 }
 
-// event takes an event of a process; some servers send them out of order.
+// event handles an event of a process. Some servers send events out of order.
 func (c *client) event(id string, seq uint64, e event, encoded []byte) error {
 	c.mu.Lock()
 	p := c.procs[id]
@@ -352,12 +347,12 @@ func (c *client) event(id string, seq uint64, e event, encoded []byte) error {
 	for ok := true; ok; e, ok = p.pending[p.seq+1] {
 		p.seq++
 		delete(p.pending, p.seq)
-		p.take(e)
+		p.handle(e)
 	}
 	return nil
 }
 
-func (p *proc) take(e event) {
+func (p *proc) handle(e event) {
 	switch e.kind {
 	case 'o':
 		p.bytes += int64(e.bytes)

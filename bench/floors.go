@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The floors do the same work with the least that any server must do.
+// The floors do the same work with no more than any server must do.
 
 func seqFloor(ctx context.Context, m *sample) error {
 	return readFloor(ctx, m, seqBytes, "/usr/bin/seq", "1", strconv.Itoa(seqLast))
@@ -49,7 +49,7 @@ func floorRate(m *sample, begin time.Time, n, want int64) error {
 	return nil
 }
 
-// drain reads to the end; io.Copy would splice.
+// drain reads to the end. io.Copy would splice, and copy nothing.
 func drain(r io.Reader) (n int64, err error) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -116,24 +116,34 @@ func keystrokeFloor(ctx context.Context, m *sample) error {
 	defer func() {
 		_ = master.Close()
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // killed above
 	}()
 	return echoes(ctx, m, "echo", master)
 }
 
-// echoes measures the echo of keys, once whoever makes it has said something.
+// echoes measures the echo of keys.
 func echoes(ctx context.Context, m *sample, what string, terminal io.ReadWriter) error {
-	buf := make([]byte, 4096)
-	if _, err := terminal.Read(buf); err != nil {
+	key, err := typistAt(terminal)
+	if err != nil {
 		return err
 	}
-	return latencies(ctx, m, what, keys, keyPause, func() error {
+	return latencies(ctx, m, what, keys, keyPause, key)
+}
+
+// typistAt waits for the first output of the program that echoes. It returns a function
+// that types a key and waits for its echo.
+func typistAt(terminal io.ReadWriter) (key func() error, err error) {
+	buf := make([]byte, 4096)
+	if _, err := terminal.Read(buf); err != nil {
+		return nil, err
+	}
+	return func() error {
 		if _, err := terminal.Write([]byte("x")); err != nil {
 			return err
 		}
 		_, err := terminal.Read(buf)
 		return err
-	})
+	}, nil
 }
 
 func spawnFloor(ctx context.Context, m *sample) error {
@@ -145,7 +155,7 @@ func spawnFloor(ctx context.Context, m *sample) error {
 	})
 }
 
-// terminateFloor kills processes and waits for them: all at once, and one by one.
+// terminateFloor kills processes and waits for them, all at once and one by one.
 func terminateFloor(ctx context.Context, m *sample) error {
 	for _, figure := range []struct {
 		name   string

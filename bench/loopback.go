@@ -18,21 +18,20 @@ import (
 	"execserver/internal/base64"
 )
 
-// The loopback floors are what is left of a server that has nothing to decide: a
-// process of its own, asked over TCP as a server is. What it takes no server
-// between two processes can do without.
+// The loopback floors measure the least that a server in a process of its own can cost: a
+// peer that decides nothing, asked over TCP like a server.
 
-// peerCommand is the hidden first argument that makes this program that process.
+// peerCommand is the hidden first argument with which this program becomes the peer.
 const peerCommand = "peer"
 
-// What a peer is asked for, by the first byte of a connection.
+// The first byte of a connection says what the peer does.
 const (
-	askStat   = 's' // then a path in every line, which gets its size in a line
-	askOutput = 'o' // the output of head, in base64, in frames of a length and a text
-	askKeys   = 'k' // then input for a terminal, whose output comes back
+	askStat   = 's' // then a path in every line; the peer answers with its size in a line
+	askOutput = 'o' // sends the output of head in base64, in frames of a length and a text
+	askKeys   = 'k' // then input for a terminal, whose output the peer sends back
 )
 
-// runPeer serves one connection and ends.
+// runPeer serves one connection and returns.
 func runPeer() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -70,7 +69,8 @@ func runPeer() error {
 	}
 }
 
-// sendOutput runs the command of the pipe case: each read is encoded and written.
+// sendOutput runs the command of the pipe case, and encodes and writes what each read
+// returns.
 func sendOutput(w io.Writer) error {
 	argv := zeros(pipeBytes)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -108,17 +108,17 @@ func relayTerminal(r io.Reader, w io.Writer) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(w, struct{ io.Reader }{master}) // the other end notices what is missing
+		_, _ = io.Copy(w, struct{ io.Reader }{master}) // the other end notices if something is missing
 	}()
 	_, err = io.Copy(struct{ io.Writer }{master}, r)
 	_ = master.Close()
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it was killed
-	<-ended        // by the end of the terminal
+	<-ended        // ends with the terminal
 	return err
 }
 
-// peer starts the process, connects and says what it is asked for.
+// peer starts the process, connects, and sends ask.
 func peer(ctx context.Context, ask byte) (conn net.Conn, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -170,7 +170,7 @@ func metadataFloor(ctx context.Context, m *sample) error {
 	})
 }
 
-// keystrokeFloors are the bare terminal, and the same through the peer.
+// keystrokeFloors measures keystrokes on a bare terminal, and through the peer.
 func keystrokeFloors(ctx context.Context, m *sample) error {
 	if err := keystrokeFloor(ctx, m); err != nil {
 		return err
@@ -183,7 +183,7 @@ func keystrokeFloors(ctx context.Context, m *sample) error {
 	return echoes(ctx, m, "echo over TCP", conn)
 }
 
-// pipeFloors are the bare pipe, and the same through the peer.
+// pipeFloors measures the bare pipe, and the pipe through the peer.
 func pipeFloors(ctx context.Context, m *sample) error {
 	if err := readFloor(ctx, m, pipeBytes, zeros(pipeBytes)...); err != nil {
 		return err

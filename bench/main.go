@@ -1,9 +1,9 @@
 //go:build linux
 
-// Bench measures exec-servers: output, keystrokes, starts, files, memory. It
-// starts any command that prints a ws:// URL on stdout; with two commands it
-// alternates between them in one run and prints medians and the ratio. Floors,
-// the same work without a server, are measured in the same run.
+// Bench measures exec-servers: output, keystrokes, starts, files, memory. It starts any
+// command that prints a ws:// URL on stdout. With two commands it alternates between them
+// in one run, and prints medians and the ratio. The same run measures the floors: the same
+// work without a server.
 //
 //	go run ./bench 'bin/exec-server --listen ws://127.0.0.1:0' 'codex exec-server --listen ws://127.0.0.1:0'
 package main
@@ -24,20 +24,25 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == peerCommand {
-		if err := runPeer(); err != nil {
-			fmt.Fprintln(os.Stderr, "bench: peer:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	// A second processor would take from the server what the runtime's threads cost
-	// by looking for work.
-	runtime.GOMAXPROCS(1)
-	if err := run(); err != nil {
+	if err := dispatch(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// dispatch runs this program as its arguments say: as a process that a case needs beside
+// the server, or as the measurement itself.
+func dispatch(args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == peerCommand:
+		return runPeer()
+	case len(args) == 4 && args[0] == neighbourCommand:
+		return runNeighbour(args[1], args[2], args[3])
+	}
+	// With a second processor, the idle threads of the runtime would look for work and
+	// slow the server down.
+	runtime.GOMAXPROCS(1)
+	return run()
 }
 
 func run() error {
@@ -45,6 +50,7 @@ func run() error {
 	only := flag.String("cases", ".", "measure the cases that match this regular `expression`")
 	scale := flag.Bool("scale", false, "also measure against the number of processes and connections and the size of output")
 	plots := flag.String("plots", "", "write plots as SVG into this `directory`")
+	document := flag.String("document", "", "write the tables into this `file`, as docs/performance.md has them")
 	raw := flag.String("json", "", "write every measurement to this `file`")
 	timeout := flag.Duration("timeout", 2*time.Minute, "give up a case after this time")
 	flag.Usage = func() {
@@ -67,7 +73,7 @@ func run() error {
 
 	b := &bench{timeout: *timeout, results: newResults(commands)}
 	b.printMachine()
-	selected := cases
+	selected := append(cases, tailsCases()...)
 	if *scale {
 		selected = append(selected[:len(selected):len(selected)], scaleCases()...)
 	}
@@ -80,6 +86,11 @@ func run() error {
 	}
 	if *raw != "" {
 		if err := writeJSON(*raw, b.results); err != nil {
+			return err
+		}
+	}
+	if *document != "" {
+		if err := b.results.document(*document); err != nil {
 			return err
 		}
 	}
@@ -97,8 +108,8 @@ func writeJSON(path string, v any) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// benchCase is one thing to measure. run measures it against a server that was
-// started for it alone; floor does the same work without one.
+// benchCase is one measurement. run measures a server that was started for it alone;
+// floor does the same work without a server.
 type benchCase struct {
 	name  string
 	run   func(context.Context, *server, *sample) error
@@ -110,7 +121,7 @@ type bench struct {
 	results *results
 }
 
-// measure runs a case in rounds, with the servers and the floor in turns.
+// measure runs a case in rounds, in which the servers and the floor take turns.
 func (b *bench) measure(ctx context.Context, c benchCase, commands []string, rounds int) error {
 	for round := range rounds {
 		if c.floor != nil {
@@ -135,7 +146,7 @@ func (b *bench) measure(ctx context.Context, c benchCase, commands []string, rou
 	return nil
 }
 
-// once takes one sample; a failure is a result, too.
+// once measures one sample. A failure is a result, too.
 func (b *bench) once(ctx context.Context, name string, column int, f func(context.Context, *sample) error) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
@@ -157,14 +168,14 @@ func (b *bench) printMachine() {
 		}
 		cpu = fmt.Sprintf("%d × %s", strings.Count(string(text), "processor\t"), cpu)
 	}
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // only for the record
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // for information only
 	fmt.Printf("%s, Linux %s, %s\n", cpu, strings.TrimSpace(string(kernel)), time.Now().Format(time.DateOnly))
 	for i, command := range b.results.Commands {
 		fmt.Printf("%s: %s\n", b.results.columnName(i), command)
 	}
 }
 
-// shortName is what a command is called in tables.
+// shortName returns the name of a command for tables.
 func shortName(command string) string {
 	fields := strings.Fields(command)
 	if len(fields) == 0 {

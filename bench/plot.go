@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// plot writes the plots that the results allow: the ratio of two commands for
-// every figure, and cost against size.
+// plot writes the plots that the results allow: the ratio of two commands for every
+// figure, and how cost grows with size.
 func (r *results) plot(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -62,8 +62,8 @@ func (s *svg) whole() string {
 `, s.width, s.height, s.String())
 }
 
-// ratioPlot has a bar for every figure, on a logarithmic scale: to the right
-// the first command is better.
+// ratioPlot draws a bar for every figure, on a logarithmic scale. To the right the first
+// command is better.
 func (r *results) ratioPlot() string {
 	type bar struct {
 		label string
@@ -72,7 +72,7 @@ func (r *results) ratioPlot() string {
 	var bars []bar
 	most := 1.0
 	for _, f := range r.Figures {
-		if strings.Contains(f.Case, ": ") { // of a scale
+		if strings.Contains(f.Case, ": ") { // belongs to a scale
 			continue
 		}
 		if ratio, ok := f.ratio(); ok && ratio > 0 {
@@ -107,8 +107,8 @@ func (r *results) ratioPlot() string {
 	return s.whole()
 }
 
-// scalePlot draws one figure of the cases that begin with prefix, against the
-// number behind it, both axes logarithmic.
+// scalePlot draws one figure of the cases that begin with prefix against the number
+// behind the prefix. Both axes are logarithmic.
 func (r *results) scalePlot(prefix, name, xLabel, yLabel string) string {
 	type point struct{ x, y float64 }
 	lines := map[int][]point{}
@@ -123,7 +123,7 @@ func (r *results) scalePlot(prefix, name, xLabel, yLabel string) string {
 			continue
 		}
 		for column := range r.Commands {
-			if v, ok := f.median(column); ok && v > 0 {
+			if v, ok := f.of(column); ok && v > 0 {
 				lines[column] = append(lines[column], point{n, v})
 				minX, maxX, minY, maxY = min(minX, n), max(maxX, n), min(minY, v), max(maxY, v)
 			}

@@ -16,7 +16,7 @@ const (
 	lower  direction = "lower is better"
 )
 
-// floorColumn is where the floors go.
+// floorColumn is the column of the floors.
 const floorColumn = -1
 
 // value is one measured figure.
@@ -24,27 +24,38 @@ type value struct {
 	Value  float64
 	Unit   string
 	Better direction
+	Worst  bool // the worst of several rounds counts, not the median
 }
 
-// sample is what one round of a case measured, by the names of the figures.
+// sample holds the figures of one round of a case, by name.
 type sample struct {
 	names  []string
 	values map[string]value
 }
 
 func (s *sample) add(name, unit string, better direction, v float64) {
+	s.put(name, value{Value: v, Unit: unit, Better: better})
+}
+
+// addWorst adds the longest time that something took.
+func (s *sample) addWorst(name, unit string, v float64) {
+	s.put(name, value{Value: v, Unit: unit, Better: lower, Worst: true})
+}
+
+func (s *sample) put(name string, v value) {
 	if s.values == nil {
 		s.values = map[string]value{}
 	}
 	s.names = append(s.names, name)
-	s.values[name] = value{v, unit, better}
+	s.values[name] = v
 }
 
-// figure is everything measured under one name. Samples has an entry for every
-// column: the first is the floor's, then the commands'.
+// figure holds everything measured under one name. Samples has an entry for every column:
+// the floor, then the commands.
 type figure struct {
 	Case, Name, Unit string
 	Better           direction
+	Worst            bool
 	Samples          [][]float64
 }
 
@@ -77,7 +88,7 @@ func (r *results) add(name string, column int, s *sample) {
 		if i < 0 {
 			i = len(r.Figures)
 			r.Figures = append(r.Figures, &figure{
-				Case: name, Name: n, Unit: v.Unit, Better: v.Better, Samples: make([][]float64, len(r.Commands)+1),
+				Case: name, Name: n, Unit: v.Unit, Better: v.Better, Worst: v.Worst, Samples: make([][]float64, len(r.Commands)+1),
 			})
 		}
 		f := r.Figures[i]
@@ -89,23 +100,27 @@ func (r *results) fail(name string, column int) {
 	r.Failures = append(r.Failures, failure{name, r.columnName(column)})
 }
 
-// median of a column; false when nothing was measured.
-func (f *figure) median(column int) (float64, bool) {
+// of returns the median of a column, or the worst where that counts, and false if nothing
+// was measured.
+func (f *figure) of(column int) (float64, bool) {
 	s := slices.Clone(f.Samples[column+1])
 	if len(s) == 0 {
 		return 0, false
 	}
 	slices.Sort(s)
+	if f.Worst {
+		return s[len(s)-1], true
+	}
 	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2, true
 }
 
-// ratio is how many times better the first command is than the second.
+// ratio returns how many times better the first command is than the second.
 func (f *figure) ratio() (float64, bool) {
 	if len(f.Samples) < 3 {
 		return 0, false
 	}
-	a, ok1 := f.median(0)
-	b, ok2 := f.median(1)
+	a, ok1 := f.of(0)
+	b, ok2 := f.of(1)
 	if !ok1 || !ok2 {
 		return 0, false
 	}
@@ -134,8 +149,8 @@ func (r *results) print(w io.Writer, name string) {
 		for column := floorColumn; column < len(r.Commands); column++ {
 			fmt.Fprintf(t, "\t%s", f.text(column))
 		}
-		if ratio, ok := f.ratio(); ok {
-			fmt.Fprintf(t, "\t%s", digits(ratio))
+		if _, ok := f.ratio(); ok {
+			fmt.Fprintf(t, "\t%s", f.times())
 		}
 		fmt.Fprintln(t)
 	}
@@ -154,7 +169,7 @@ func (r *results) print(w io.Writer, name string) {
 }
 
 func (f *figure) text(column int) string {
-	v, ok := f.median(column)
+	v, ok := f.of(column)
 	if !ok {
 		return "–"
 	}
@@ -164,7 +179,7 @@ func (f *figure) text(column int) string {
 	return digits(v) + " " + f.Unit
 }
 
-// digits prints three significant digits, or whole numbers.
+// digits formats v with three significant digits, or as a whole number.
 func digits(v float64) string {
 	switch abs := max(v, -v); {
 	case abs >= 100:

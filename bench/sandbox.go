@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"execserver/protocol"
 )
 
-// workspaceWrite is the sandbox that clients ask for by default, with a
-// directory as the workspace.
+// workspaceWrite returns the sandbox that clients request by default, with dir as the
+// workspace.
 func workspaceWrite(dir string) json.RawMessage {
 	special := func(kind, more, access string) string {
 		return fmt.Sprintf(`{"path":{"type":"special","value":{"kind":%q%s}},"access":%q}`, kind, more, access)
@@ -28,7 +30,7 @@ func workspaceWrite(dir string) json.RawMessage {
 		entries, dir))
 }
 
-// startInSandbox measures what startToClosed does, in the default sandbox.
+// startInSandbox measures the same as startToClosed, in the default sandbox.
 func startInSandbox(ctx context.Context, s *server, m *sample) error {
 	c, err := s.connect(ctx)
 	if err != nil {
@@ -46,21 +48,21 @@ func startInSandbox(ctx context.Context, s *server, m *sample) error {
 	return latencies(ctx, m, "start to closed", startsConfined, 0, func() error {
 		p, params := c.newProc(false, "/bin/true")
 		params.Sandbox = sandbox
-		if _, err := c.call(ctx, "process/start", params); err != nil {
+		if _, err := c.call(ctx, protocol.MethodStart, params); err != nil {
 			return err
 		}
 		return p.wait(ctx)
 	})
 }
 
-// confinedMemory measures what stays resident besides a command in a sandbox: the
-// launcher of ours, and whatever the released server leaves.
+// confinedMemory measures the memory that stays resident besides a command in a sandbox:
+// the launcher here, and whatever the released server leaves.
 func confinedMemory(ctx context.Context, s *server, c *client, sandbox json.RawMessage, m *sample) error {
 	all := func(int) bool { return true }
 	before := s.tree(all)
 	p, params := c.newProc(false, "/bin/sleep", "10000")
 	params.Sandbox = sandbox
-	if _, err := c.call(ctx, "process/start", params); err != nil {
+	if _, err := c.call(ctx, protocol.MethodStart, params); err != nil {
 		return err
 	}
 	if err := settle(ctx); err != nil {

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// scaleCases measure how cost grows. A server that cannot do one is left out
-// of the rest of the row.
+// scaleCases returns cases that measure how cost grows. After a failure a server skips
+// the larger sizes.
 func scaleCases() []benchCase {
 	var list []benchCase
 	for _, n := range []int{1, 10, 100, 1000, 4000} {
@@ -30,8 +30,8 @@ func scaleCases() []benchCase {
 	return list
 }
 
-// amongProcesses measures a start while n processes live, over as many sessions
-// as that takes.
+// amongProcesses measures a start while n processes live, in as many sessions as that
+// needs.
 func amongProcesses(ctx context.Context, s *server, m *sample, n int) error {
 	c, err := s.connect(ctx)
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// server is an exec-server that was started by its command.
+// server is an exec-server that this program started.
 type server struct {
 	url  string
 	cmd  *exec.Cmd
-	exe  string // of the server proper
+	exe  string // the program that serves
 	log  *os.File
 	open []*client
 }
 
-// startServer runs a command by the shell, so that it may be more than a
-// program, and waits for its URL.
+// startServer runs a command in a shell, so that it may be more than a program, and waits
+// for its URL.
 func startServer(ctx context.Context, command string) (*server, error) {
 	log, err := os.CreateTemp("", "bench-*.log")
 	if err != nil {
@@ -59,7 +59,7 @@ func startServer(ctx context.Context, command string) (*server, error) {
 	case <-time.After(20 * time.Second):
 	}
 	if s.url == "" {
-		text, _ := os.ReadFile(log.Name()) // what there is
+		text, _ := os.ReadFile(log.Name()) // may be empty
 		s.stop()
 		return nil, fmt.Errorf("%q printed no ws:// URL; its stderr: %.500s", command, text)
 	}
@@ -86,7 +86,7 @@ func (s *server) stop() {
 	}
 	_ = syscall.Kill(s.cmd.Process.Pid, syscall.SIGTERM)
 	kill := time.AfterFunc(5*time.Second, func() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) })
-	_ = s.cmd.Wait() // its status says nothing about what was measured
+	_ = s.cmd.Wait() // its status says nothing about the measurement
 	kill.Stop()
 	s.closeLog()
 }
@@ -96,8 +96,8 @@ func (s *server) closeLog() {
 	_ = os.Remove(s.log.Name())
 }
 
-// pids are the processes of the server itself, not those of its commands: those
-// of its tree that run its program.
+// pids returns the processes of the server itself: those of its tree that run its
+// program, without its commands.
 func (s *server) pids() []int {
 	return s.tree(func(pid int) bool {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
@@ -105,7 +105,8 @@ func (s *server) pids() []int {
 	})
 }
 
-// tree is the server and its descendants, without those of what is not wanted.
+// tree returns the server and those of its descendants that are wanted, with their
+// descendants.
 func (s *server) tree(wanted func(pid int) bool) []int {
 	children := map[int][]int{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -125,8 +126,8 @@ func (s *server) tree(wanted func(pid int) bool) []int {
 	return own
 }
 
-// readStat reads /proc/PID/stat; the fields are those after the name, state
-// first.
+// readStat reads /proc/PID/stat. The fields are those after the name, beginning with the
+// state.
 func readStat(path string) (pid int, fields []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -141,7 +142,7 @@ func readStat(path string) (pid int, fields []string, err error) {
 	return pid, fields, nil
 }
 
-// cpu is the processor time that the server itself has used.
+// cpu returns the processor time that the server itself has used.
 func (s *server) cpu() time.Duration {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 everywhere
 	var total time.Duration
@@ -157,8 +158,8 @@ func (s *server) cpu() time.Duration {
 	return total
 }
 
-// rss is the resident memory of the server in bytes; pages that its processes
-// share count once.
+// rss returns the resident memory of the server in bytes. Pages that its processes share
+// count once.
 func (s *server) rss() float64 {
 	total := 0.0
 	for _, pid := range s.pids() {
@@ -176,7 +177,7 @@ func (s *server) rss() float64 {
 	return total
 }
 
-// binarySize is the size of the server's program in bytes.
+// binarySize returns the size of the server's program in bytes.
 func (s *server) binarySize() (float64, error) {
 	info, err := os.Stat(s.exe)
 	if err != nil {

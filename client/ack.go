@@ -2,23 +2,25 @@ package client
 
 import "time"
 
-// Output is acknowledged after every ackEvery bytes that somebody here is done
-// with, and after ackDelay at the latest, where the server takes
-// acknowledgements (PROTOCOL.md, "process/ack"): it keeps what was not, and
-// makes the process wait when that is too much.
+// Where the server supports acknowledgements (PROTOCOL.md, "Acknowledging"), the client
+// acknowledges output after every ackEvery bytes that its readers have consumed, and
+// after ackDelay at the latest. The server keeps unacknowledged output, and blocks the
+// process when there is too much.
 const (
 	ackEvery = 256 << 10
 	ackDelay = 20 * time.Millisecond
 )
 
-// consumedLocked says that n bytes of output are done with, of which some were
-// in a queue.
+// consumedLocked records that n bytes of output are consumed, some of which were in a
+// queue.
 func (p *Process) consumedLocked(n, queued int) {
-	p.queuedLocked(-queued)
-	p.taken += n
+	p.addQueuedLocked(-queued)
+	p.unacked += n
 	switch {
 	case !p.env.acks:
-	case p.taken >= ackEvery, p.closed: // before a farewell, which ends a session that has nothing unread
+	case p.unacked >= ackEvery, p.closed:
+		// The server keeps the session of a client that goes while events are unacknowledged,
+		// so closed must not wait.
 		p.ackLocked()
 	case p.ackTimer == nil:
 		p.ackTimer = time.AfterFunc(ackDelay, p.ack)
@@ -32,19 +34,23 @@ func (p *Process) ack() {
 }
 
 func (p *Process) ackLocked() {
-	p.taken = 0
+	p.unacked = 0
 	if p.ackTimer != nil {
 		p.ackTimer.Stop()
 		p.ackTimer = nil
 	}
-	if seq := p.takenLocked(); seq > p.acked {
+	seq := p.consumedSeqLocked()
+	if seq > p.acked {
 		p.acked = seq
-		p.env.back.ack(p.ID, seq)
+		p.env.link.ack(p.ID, seq)
+	}
+	if p.attached && p.closed && seq == p.last {
+		p.env.noteRead(p.ID)
 	}
 }
 
-// ackAgain acknowledges over a connection that has just become the current one:
-// what was acknowledged since its handshake began went to the one before.
+// ackAgain acknowledges over a connection that has just become current: acknowledgements
+// since its handshake began went to the previous one.
 func (p *Process) ackAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,22 +60,25 @@ func (p *Process) ackAgain() {
 	}
 }
 
-// takenLocked is the number up to which everything here is done with.
-func (p *Process) takenLocked() uint64 {
+// consumedSeqLocked returns the number up to which all readers have consumed the events.
+func (p *Process) consumedSeqLocked() uint64 {
 	seq := p.last
 	for _, q := range p.queue {
 		if q != nil {
-			seq = min(seq, q.takenLocked())
+			seq = min(seq, q.consumedSeqLocked())
 		}
+	}
+	for _, c := range p.cursors {
+		seq = min(seq, c.next-1)
 	}
 	return seq
 }
 
-// acknowledged returns what is to be acknowledged over a new connection: also
-// what was already, which the old one may have taken with it.
+// acknowledged returns the number to acknowledge over a new connection. It includes
+// numbers that were acknowledged before, because the old connection may have lost them.
 func (p *Process) acknowledged() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.acked = max(p.acked, p.takenLocked())
+	p.acked = max(p.acked, p.consumedSeqLocked())
 	return p.acked
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"execserver/client"
+	"execserver/internal/testkit"
 )
 
 func TestCollect(t *testing.T) {
@@ -23,7 +25,7 @@ func TestCollect(t *testing.T) {
 		c := env.Command(background(t), "sh", "-c", "echo out; echo err >&2; exit 3")
 		var s *client.Snapshot
 		var err error
-		within(t, "Collect", func() { s, err = c.Collect(background(t), 2*patience) })
+		testkit.Within(t, "Collect", func() { s, err = c.Collect(background(t), testkit.Patience) })
 		if err != nil || s.Running || s.Exit == nil || s.Exit.ExitCode != 3 || s.Omitted != 0 || !slices.Contains([]string{"out\nerr\n", "err\nout\n"}, string(s.Output)) {
 			t.Errorf("%+v, %v", s, err)
 		}
@@ -48,14 +50,14 @@ func TestCollect(t *testing.T) {
 		if err := c.Write(background(t), []byte("you\n")); err != nil {
 			t.Fatal(err)
 		}
-		within(t, "Collect", func() { s, err = c.Collect(background(t), 2*patience) })
+		testkit.Within(t, "Collect", func() { s, err = c.Collect(background(t), testkit.Patience) })
 		if err != nil || s.Running || string(s.Output) != "hello you\n" || !s.Exit.Success() {
 			t.Errorf("%+v, %v", s, err)
 		}
 
 		// A descendant that keeps the output does not keep Collect.
 		c = env.Command(background(t), "sh", "-c", "sleep 3600 & echo started")
-		within(t, "Collect", func() { s, err = c.Collect(background(t), 2*patience) })
+		testkit.Within(t, "Collect", func() { s, err = c.Collect(background(t), testkit.Patience) })
 		if err != nil || s.Running || string(s.Output) != "started\n" {
 			t.Errorf("%+v, %v", s, err)
 		}
@@ -64,7 +66,7 @@ func TestCollect(t *testing.T) {
 		c = env.Command(background(t), "sh", "-c", "echo hi; exec sleep 3600")
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		if _, err := c.Collect(ctx, 2*patience); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Collect(ctx, testkit.Patience); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 		for out = ""; out != "hi\n"; {
@@ -89,12 +91,70 @@ func TestCollect(t *testing.T) {
 	})
 }
 
+// Output can be watched as it comes, and collected all the same.
+func TestCollectLive(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
+		c := env.Command(background(t), "sh", "-c", "echo out; echo err >&2; read line; echo $line")
+		live := make(chan string, 10)
+		c.Stdout = watcher(live, "stdout ")
+		c.Stderr = watcher(live, "stderr ")
+		stdin, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := c.Collect(background(t), 0); err != nil || !s.Running {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		watched := map[string]bool{}
+		testkit.Within(t, "the output while nobody collects it", func() { watched[<-live], watched[<-live] = true, true })
+		if !watched["stdout out\n"] || !watched["stderr err\n"] {
+			t.Errorf("watched %v", watched)
+		}
+		if _, err := stdin.Write([]byte("last\n")); err != nil {
+			t.Fatal(err)
+		}
+		var s *client.Snapshot
+		testkit.Within(t, "Collect", func() { s, err = c.Collect(background(t), testkit.Patience) })
+		if err != nil || s.Exit == nil || !s.Exit.Success() || !strings.HasSuffix(string(s.Output), "last\n") {
+			t.Errorf("%+v, %v", s, err)
+		}
+		testkit.Within(t, "the last output", func() {
+			if last := <-live; last != "stdout last\n" {
+				t.Errorf("watched %q", last)
+			}
+		})
+
+		// A writer that fails is told of, and takes nothing away.
+		c = env.Command(background(t), "sh", "-c", "echo one; echo two")
+		broken := errors.New("the watcher is gone")
+		c.Stdout = writerFunc(func([]byte) (int, error) { return 0, broken })
+		testkit.Within(t, "Collect", func() {
+			for s, err = c.Collect(background(t), testkit.Patience); err == nil; {
+				var more *client.Snapshot
+				more, err = c.Collect(background(t), testkit.Patience)
+				s.Output = append(s.Output, more.Output...)
+			}
+		})
+		if !errors.Is(err, broken) || string(s.Output) != "one\ntwo\n" {
+			t.Errorf("%q, %v", s.Output, err)
+		}
+	})
+}
+
+// watcher returns a writer that passes on what is written to it.
+func watcher(to chan<- string, prefix string) io.Writer {
+	return writerFunc(func(b []byte) (int, error) {
+		to <- prefix + string(b)
+		return len(b), nil
+	})
+}
+
 func TestCollectIsBounded(t *testing.T) {
 	leavesNothing(t)
 	env := openLocal(t, nil)
 	c := child(env, "numbers", "100000")
 	c.SnapshotBytes = 1000
-	s, err := c.Collect(background(t), 2*patience)
+	s, err := c.Collect(background(t), testkit.Patience)
 	if err != nil || len(s.Output) > 1100 || !bytes.HasPrefix(s.Output, []byte("0\n1\n2\n")) || !bytes.HasSuffix(s.Output, []byte("\n99999\n")) {
 		t.Errorf("%d bytes, %v", len(s.Output), err)
 	}
@@ -187,7 +247,7 @@ func TestFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = env.Close()
-		within(t, "the end", func() { <-r.done })
+		testkit.Within(t, "the end", func() { <-r.done })
 		if !slices.Equal(r.words, []string{"begin true", "end"}) {
 			t.Errorf("%q", r.words)
 		}

@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// Calls remembers which command belongs to which tool call of an agent. The zero
-// value is ready to use; methods may be called concurrently.
+// Calls maps the tool calls of an agent to commands. The zero value is ready to use. Its
+// methods may be called concurrently, and none of them ends or waits for a command.
 type Calls struct {
-	// Max bounds how many commands are remembered; 0 means 64. When there are
-	// as many, the oldest of those that have ended is forgotten.
+	// Max bounds the number of commands; 0 means 64. At the bound, Add forgets the oldest
+	// command that has ended. It must not change after the first Add.
 	Max int
 
 	mu    sync.Mutex
-	calls []call // in the order in which they were added
+	calls []call // in the order of Add
 }
 
 type call struct {
@@ -24,8 +24,8 @@ type call struct {
 
 const defaultMaxCalls = 64
 
-// Add remembers a command that was started. It fails when the id is in use, and
-// when there are as many commands as there may be and all of them run.
+// Add adds a started command under the id of its tool call. It fails if the id is in use,
+// and if there are Max commands that all still run.
 func (c *Calls) Add(id string, command *Cmd) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *Calls) Add(id string, command *Cmd) error {
 	return nil
 }
 
-// Get returns the command of a tool call.
+// Get returns the command of a tool call, and whether there is one.
 func (c *Calls) Get(id string) (*Cmd, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Calls) Get(id string) (*Cmd, bool) {
 	return nil, false
 }
 
-// Remove forgets the command of a tool call, and returns it.
+// Remove forgets the command of a tool call and returns it, and whether there was one.
 func (c *Calls) Remove(id string) (*Cmd, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,8 @@ func (c *Calls) Remove(id string) (*Cmd, bool) {
 	return command, true
 }
 
-// Running returns the ids of the tool calls whose commands run.
+// Running returns the ids of the tool calls whose commands still run, in the order in which
+// they were added.
 func (c *Calls) Running() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,29 +8,28 @@ import (
 	"time"
 )
 
-// defaultSnapshotBytes is how much output a Snapshot holds unless the command
-// says otherwise.
+// defaultSnapshotBytes is the default bound of the output in a Snapshot.
 const defaultSnapshotBytes = 1 << 20
 
-// Snapshot is what a command has done since the one before.
+// Snapshot is the output and state of a command since the previous Snapshot.
 type Snapshot struct {
-	// Output is what it wrote to standard output and standard error, in the
-	// order in which the server read them: the beginning and the end, with a
-	// line between them that says how much is left out when it is too much.
+	// Output is standard output and standard error, in the order in which the server read
+	// them. Beyond Cmd.SnapshotBytes, it has the beginning and the end, with a line between
+	// them that says how much is missing. It belongs to the caller.
 	Output  []byte
-	Omitted int64 // bytes left out
+	Omitted int64 // bytes left out of Output
 
 	Running bool
-	Exit    *Exit // nil while it runs
+	Exit    *Exit // nil while the process runs, and if its end is unknown
 }
 
 // collected is the output that Collect has not returned yet.
 type collected struct {
 	output *headTail
-	exited chan struct{} // closed when what was written before the exit is in output
+	exited chan struct{} // closed when the output before the exit is in output
 	once   sync.Once
 	done   chan struct{} // closed when Wait has returned
-	err    error         // what it returned; set before done is closed
+	err    error         // Wait's result; set before done is closed
 }
 
 func (c *collected) begin(*Process) {}
@@ -45,14 +44,18 @@ func (c *collected) event(e Event) {
 	_, _ = c.output.Write(e.Data) // never fails
 }
 
-// Collect starts the command unless it runs already, waits until it has exited
-// or the window is over, and returns what it has written meanwhile. Call it again for
-// what comes after: that is how an agent lets a command take its time without
-// waiting for it. A command that is to be collected must not be started or
-// waited for otherwise.
+// Collect starts the command unless it runs already, waits until it has exited or the
+// window is over, and returns the output since the last call. Call it again for later
+// output: an agent can let a command continue without waiting for it. Do not call Start
+// or Wait of the same command. The command itself ends with the context given to
+// Environment.Command, not with ctx.
 //
-// How the command ends is no error, but Snapshot.Exit. The error is that of
-// Start, an *ExitMissingError, or the cause of ctx, which takes nothing away.
+// Cmd.Stdout and Cmd.Stderr, where they are set, receive the same output as it comes, while
+// no Collect is called, too. A Write that blocks holds up what Collect returns.
+//
+// The way in which the command ends is not an error, but Snapshot.Exit. The error is that
+// of Start; that of Wait if it is no *ExitError, together with the last output; or the
+// cause of ctx, and then the next call returns the output.
 func (c *Cmd) Collect(ctx context.Context, window time.Duration) (*Snapshot, error) {
 	if c.collected == nil {
 		if err := c.startCollecting(); err != nil {
@@ -74,10 +77,10 @@ func (c *Cmd) Collect(ctx context.Context, window time.Duration) (*Snapshot, err
 	select {
 	case <-c.collected.exited:
 	default:
-		s.Exit = nil // there is output before it
+		s.Exit = nil // there is output before the exit
 	}
 	s.Running = s.Exit == nil
-	s.Output, s.Omitted = c.collected.output.take(true)
+	s.Output, s.Omitted = c.collected.output.contents(true)
 	select {
 	case <-c.collected.done:
 		var exit *ExitError
@@ -90,12 +93,11 @@ func (c *Cmd) Collect(ctx context.Context, window time.Duration) (*Snapshot, err
 	return s, nil
 }
 
-// stragglerDelay is how long after the exit there may be output that was written
-// before it, with servers that do not number it before.
+// stragglerDelay is how long output from before the exit may arrive after it, with
+// servers that do not number it before the exit.
 const stragglerDelay = 100 * time.Millisecond
 
-// awaitStragglers waits for the output that the released servers often send after
-// the exit.
+// awaitStragglers waits for output that the released servers often send after the exit.
 func (c *Cmd) awaitStragglers(ctx context.Context) {
 	select {
 	case <-c.collected.exited:
@@ -103,7 +105,7 @@ func (c *Cmd) awaitStragglers(ctx context.Context) {
 		return
 	}
 	if c.env.acks {
-		return // it is ours, and does not
+		return // this project's servers do not
 	}
 	select {
 	case <-c.collected.done:
@@ -126,16 +128,16 @@ func (c *Cmd) startCollecting() error {
 		return err
 	}
 	c.collected = collected
-	go func() {
+	go func() { // ends when Wait returns: with the process or the Environment
 		defer close(collected.done)
 		collected.err = c.Wait()
 	}()
 	return nil
 }
 
-// Communicate runs the command with input as its stdin, and returns its standard
-// output and standard error. The server needs the capability processCloseStdin,
-// unless the command runs on a terminal.
+// Communicate runs the command with input as its stdin, and returns its standard output
+// and standard error, all of it in memory. Its error is that of Run. The server needs the
+// capability processCloseStdin, unless the command runs on a terminal.
 func (c *Cmd) Communicate(input []byte) (stdout, stderr []byte, err error) {
 	if c.Stdin != nil || c.Stdout != nil || c.Stderr != nil {
 		return nil, nil, errors.New("client: Stdin, Stdout or Stderr already set")

@@ -8,124 +8,142 @@ import (
 	"strings"
 	"time"
 
-	"execserver/process"
 	"execserver/protocol"
 )
 
-// EnvPolicy says what a process inherits of the server's environment
-// (PROTOCOL.md, "Environment of a process").
+// EnvPolicy says what a process inherits from the server's environment (PROTOCOL.md,
+// "Environment of a process").
 type EnvPolicy = protocol.EnvPolicy
 
-// InheritAll returns the policy by which a process has the server's environment.
+// InheritAll returns a policy that gives a process the server's whole environment. The
+// caller may change it.
 func InheritAll() *EnvPolicy {
 	return &EnvPolicy{Inherit: protocol.InheritAll, IgnoreDefaultExcludes: true}
 }
 
-// Size is the size of a terminal in characters.
+// Size is the size of a terminal in rows and columns of characters.
 type Size = protocol.TerminalSize
 
-// Limits bound what a process may use (PROTOCOL.md, "Limits of a process").
-type Limits = process.Limits
+// Limits bound the resources of a process and its descendants (PROTOCOL.md, "Limits of a
+// process"). Zero means no bound.
+type Limits struct {
+	Timeout        time.Duration // from the start, to the millisecond; then SIGTERM, and SIGKILL two seconds later
+	MaxOutputBytes int64         // of all streams together; a process that writes more is killed
+	MemoryBytes    int64         // main memory; the process gets no swap
+	Pids           int64         // processes and threads at the same time
+	CPUs           float64       // processors: 0.5 is half of one
+}
 
-// Cmd is a command that is to be run, runs, or has run: what exec.Cmd is, on the
-// machine of an Environment. Make it with Environment.Command. It cannot be used
-// again after Start, and its methods must not be called concurrently; those of
-// the embedded Process may be.
+// Cmd is a command on the machine of an Environment, like exec.Cmd. Environment.Command
+// makes one. Its fields must not change after Start, which can be called once. The methods
+// of a Cmd must not be called concurrently, except those of the embedded Process.
 type Cmd struct {
-	// Path is the program: without a slash it is looked up in the PATH that the
-	// process will have, otherwise it is relative to Dir. Args[0] is what the
-	// program sees as its name.
+	// Path is the program. The server looks up a name without a slash in the PATH that
+	// the process will have; any other relative path is relative to Dir. Args are the
+	// arguments, the first of which is the name that the program sees as its own. They
+	// must be UTF-8, as must Env.
 	Path string
 	Args []string
 
-	// Dir is the directory to run in; relative paths are relative to Info.Dir,
-	// which is also what "" means.
+	// Dir is the working directory. A relative path is relative to Info.Dir, and "" means
+	// Info.Dir.
 	Dir string
 
-	// Env is the environment, in the form "key=value"; of duplicates the last
-	// counts. Nil means the one that the server has, with PWD for Dir. With
-	// EnvPolicy, Env is added to what that lets the process inherit.
+	// Env is the environment, in the form "key=value"; of duplicates the last counts. Nil
+	// means the server's environment, with PWD set to Dir. With EnvPolicy, Env is added
+	// to the variables that the policy lets the process inherit.
 	Env       []string
 	EnvPolicy *EnvPolicy
 
-	// Stdin is copied to the process; nil means the null device, or on a
-	// terminal nobody typing. At its end stdin is closed, for which the server
-	// needs the capability processCloseStdin, or the byte 4 is typed,
-	// twice after an unfinished line. Wait
-	// waits for the copying to end, unless Stdin is an *os.File.
+	// Stdin is copied to the process. Nil means the null device, or on a terminal no
+	// input. At the end of Stdin the client closes the process's stdin, for which the
+	// server needs the capability processCloseStdin; on a terminal it types the byte 4
+	// instead, twice after an unfinished line. Wait waits for the copying to end, unless
+	// Stdin is an *os.File.
 	Stdin io.Reader
 
-	// Stdout and Stderr get the output; nil drops it. While a Write blocks, the
-	// process blocks when it has written more than the server retains. A server
-	// without the capability processAck retains little: when 16 MiB wait in the
-	// Environment, the client reads from the server only to get the answers to
-	// calls, and when 64 MiB wait, not at all. If both
-	// are the same comparable writer, it is called by one goroutine at a time
-	// and in order. A terminal has only Stdout.
+	// Stdout and Stderr receive the output; nil drops it. While a Write blocks, the
+	// process blocks when it has written more than the server retains. A server without
+	// the capability processAck retains little: when 16 MiB wait in the Environment, the
+	// client reads from the server only to get the replies to calls, and when 64 MiB
+	// wait, not at all. If both are the same comparable writer, only one goroutine at a
+	// time calls it, in order. A terminal has only Stdout.
 	Stdout, Stderr io.Writer
 
-	// TTY makes the process lead a terminal of that size; 0 rows or columns
-	// mean 24 and 80, which is also what servers without the capability
-	// processResize give every terminal.
+	// TTY runs the process on a terminal of that size. 0 rows or columns mean 24 and 80,
+	// which is the size of every terminal on servers without the capability
+	// processResize.
 	TTY *Size
 
-	// Limits bound what the process may use, where the capability processLimits
-	// is announced; of memory, processes and processor time not everywhere: the
-	// start fails then. Zero values mean no bound.
+	// Limits bound the resources of the process, if the server has the capability
+	// processLimits. Not every server can limit memory, processes and processor time;
+	// then the start fails. Zero values mean no bound.
 	Limits Limits
 
-	// ToolCallID is passed to the server for its records.
+	// Sandbox confines the process and its descendants; nil does not. The server must
+	// announce that it has sandboxes, or the start fails with an *UnsupportedError. It also
+	// fails if the server cannot enforce the sandbox.
+	Sandbox *Sandbox
+
+	// ToolCallID is for the server's records.
 	ToolCallID string
 
-	// Cancel is called when the context of the command ends before the process;
-	// nil means Terminate. Wait waits for it, and returns its error if
-	// the process succeeds, but for os.ErrProcessDone. WaitDelay is the time that the
-	// process then has to exit before it is killed, and the time that Wait waits
-	// for output after the process has exited, because descendants hold it; 0
-	// means no bound. See exec.Cmd. With WaitDelay, Wait gives the server 10 s to tell
-	// the ending of a process that was killed.
+	// Cancel is called when the context of the command ends before the process. If it is
+	// nil, the client kills the process and its descendants at once. Wait waits for Cancel,
+	// and returns its error if the process succeeds, unless it is os.ErrProcessDone.
+	//
+	// WaitDelay bounds two waits, as in exec.Cmd; 0 means no bound. If Cancel only asks the
+	// process to end, the client kills it WaitDelay after Cancel has returned. And when the
+	// process has exited, Wait waits no longer than WaitDelay for Stdin, Stdout and Stderr,
+	// which descendants may hold. If the server does not report the end of a process killed
+	// after WaitDelay within 10 s, Wait returns an *ExitMissingError.
 	Cancel    func() error
 	WaitDelay time.Duration
 
-	// Process is the running process, once Start has succeeded.
+	// Process is the running process after a successful Start. Before, it is nil, and its
+	// methods return an error.
 	*Process
 
-	// Exit is how the process ended, once Wait knows.
+	// Exit says how the process ended. Wait sets it.
 	Exit *Exit
 
-	// SnapshotBytes bounds the output in a Snapshot; 0 means 1 MiB.
+	// SnapshotBytes bounds the output in a Snapshot, in bytes; 0 means 1 MiB.
 	SnapshotBytes int
 
 	env        *Environment
 	ctx        context.Context
-	p          *Process // what Process will be
-	running    bool     // Run was called, so that nobody can ask for events meanwhile
+	p          *Process // the later Process
 	stdin      bool     // StdinPipe was called
 	copies     []<-chan error
-	stdinCopy  <-chan error // nil, or copying Stdin
+	stdinCopy  <-chan error // result of copying Stdin; may be nil
 	stopStdin  context.CancelFunc
 	stopCancel func() bool
-	cancelled  chan error    // gets what Cancel returned, if it was called
+	cancelled  chan error    // receives the result of Cancel, if it was called
 	delayed    chan struct{} // closed when the context has ended and WaitDelay is over
-	lost       chan struct{} // closed when nobody tells how the process ended that was killed then
+	lost       chan struct{} // closed when the server does not report the end of a process killed then
 	over       chan struct{} // closed when Wait returns
 	waited     bool
-	tried      bool // Start has asked for the process
+	tried      bool // Start has requested the process
 
 	followers []follower
 	began     chan struct{} // closed when Start has succeeded or failed
-	collected *collected    // nil: not by Collect
+	collected *collected    // nil without Collect
 }
 
-// follower is told of the life of a process, by one goroutine at a time.
+// follower receives the events of a process, from one goroutine at a time.
 type follower interface {
 	begin(p *Process)
 	event(e Event) // output, and exited
-	end()          // there will be no more
+	end()          // no more events follow
 }
 
-// Command returns a command that runs the program with the arguments. The
-// process is killed when ctx ends before it, as with exec.CommandContext.
+// Command returns a command that runs the program with the arguments (PROTOCOL.md,
+// "process/start"). It does not start the command. When ctx ends before the process, the
+// process is killed with its descendants, as with exec.CommandContext; see Cmd.Cancel.
+//
+// Use ctx to end the command when its caller no longer needs it: this works with every
+// server, but the client must reach it. Use Limits.Timeout to bound how long the command
+// runs: the server enforces that, even while the connection is broken.
 func (e *Environment) Command(ctx context.Context, name string, args ...string) *Cmd {
 	if ctx == nil {
 		panic("client: nil Context")
@@ -137,25 +155,27 @@ func (e *Environment) Command(ctx context.Context, name string, args ...string) 
 	}
 }
 
-// String describes the command for people.
+// String returns the program and its arguments, separated by spaces. It is for people and
+// no input for a shell.
 func (c *Cmd) String() string {
 	return strings.Join(append([]string{c.Path}, c.Args[min(1, len(c.Args)):]...), " ")
 }
 
-// Run starts the command and waits for it. Output that goes nowhere because
-// Stdout and Stderr are nil is dropped where that is cheapest: what Events and
-// Read tell of it afterwards is not defined.
+// Run starts the command and waits for it. The error is that of Start or Wait.
 func (c *Cmd) Run() error {
-	c.running = true
 	if err := c.Start(); err != nil {
 		return err
 	}
 	return c.Wait()
 }
 
-// Start starts the command. The error is a *StartError when the machine
-// refused, and an *UnsupportedError when the server cannot do what the fields
-// ask for.
+// Start starts the command. It returns when the process has started. The process does not
+// end with the connection.
+//
+// The error is a *StartError if the server could not start the command, an
+// *UnsupportedError if the server lacks a capability that the fields require, or the cause
+// of the command's context. Start may wait for a connection; the context unblocks it, and
+// a process that the server starts nevertheless is killed.
 func (c *Cmd) Start() error {
 	if c.Process != nil || c.tried {
 		return errAlreadyStarted
@@ -169,8 +189,11 @@ func (c *Cmd) Start() error {
 	if c.Limits != (Limits{}) && !c.env.has(capLimits) {
 		return &UnsupportedError{"limit a process", capLimits}
 	}
+	if c.Sandbox != nil && c.env.Info().Sandbox == nil {
+		return &UnsupportedError{"run in a sandbox", "sandbox"}
+	}
 	params := c.params()
-	if params.dir == "" {
+	if params.dir == "" || c.Sandbox != nil && !c.Sandbox.resolves(c.env.Info()) {
 		return &StartError{c.Path, errDirGone}
 	}
 	if err := c.attach(); err != nil {
@@ -180,7 +203,9 @@ func (c *Cmd) Start() error {
 	if err := c.start(params); err != nil {
 		c.p.fail(err)
 		close(c.began)
-		_ = c.awaitCopies() // they have nothing to say
+		for _, done := range c.copies {
+			<-done // it has nothing to report
+		}
 		return err
 	}
 	c.Process = c.p
@@ -195,18 +220,12 @@ func (c *Cmd) Start() error {
 	return nil
 }
 
-// unheard reports whether nothing takes the output, or counts it.
-func (c *Cmd) unheard() bool {
-	return c.TTY == nil && c.Stdout == nil && c.Stderr == nil && c.p.queue == [2]*queue{} &&
-		c.followers == nil && c.Limits.MaxOutputBytes == 0
-}
-
 func (c *Cmd) start(params *startRequest) error {
 	if err := c.env.register(c.p); err != nil {
 		return err
 	}
 	params.ProcessID = c.p.ID
-	err := c.env.back.start(c.ctx, c.p, params)
+	err := c.env.link.start(c.ctx, c.p, params)
 	if errors.As(err, new(*protocol.Error)) {
 		return &StartError{c.Path, err}
 	}

@@ -34,10 +34,9 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// What Run has nowhere to put is dropped; in-process it is not even read. How
-// the command ended is told all the same.
+// Run drops what it has nowhere to put, and tells how the command ended all the same.
 func TestRunDropsOutput(t *testing.T) {
-	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
+	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "flood", "10000000")
 		if err := c.Run(); err != nil || !c.Exit.Success() {
 			t.Fatalf("%v, %v", err, c.Exit)
@@ -46,9 +45,6 @@ func TestRunDropsOutput(t *testing.T) {
 		for e, err := range c.Events(background(t)) {
 			if err == nil && e.Kind != client.Output {
 				kinds = append(kinds, e.Kind)
-			}
-			if p.name == "local" && e.Kind == client.Output {
-				t.Errorf("output %d was read", e.Seq)
 			}
 		}
 		if want := []client.EventKind{client.Exited, client.Closed}; !slices.Equal(kinds, want) {

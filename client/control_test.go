@@ -82,7 +82,7 @@ func TestTerminateGracefully(t *testing.T) {
 			return c
 		}
 		c := trap("trap 'exit 9' TERM")
-		err := c.Terminate(background(t), patience)
+		err := c.Terminate(background(t), testkit.Patience)
 		if errors.Is(err, errors.ErrUnsupported) {
 			_ = c.Terminate(background(t), 0)
 			_ = c.Wait()
@@ -186,7 +186,7 @@ func TestWaitDelay(t *testing.T) {
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		hold := func() *client.Cmd { return env.Command(background(t), "sh", "-c", "sleep 3600 & echo $!; exit 7") }
 		c := hold()
-		within(t, "Wait without output", func() {
+		testkit.Within(t, "Wait without output", func() {
 			if exit, ok := errors.AsType[*client.ExitError](c.Run()); !ok || exit.ExitCode != 7 {
 				t.Errorf("without output: %v", exit)
 			}
@@ -195,7 +195,7 @@ func TestWaitDelay(t *testing.T) {
 		c = hold()
 		var out bytes.Buffer
 		c.Stdout, c.WaitDelay = &out, 100*time.Millisecond
-		within(t, "Wait with output", func() {
+		testkit.Within(t, "Wait with output", func() {
 			if exit, ok := errors.AsType[*client.ExitError](c.Run()); !ok || exit.ExitCode != 7 {
 				t.Errorf("with output: %v", exit)
 			}
@@ -205,7 +205,7 @@ func TestWaitDelay(t *testing.T) {
 		}
 		c = env.Command(background(t), "sh", "-c", "sleep 3600 & exit 0")
 		c.Stdout, c.WaitDelay = io.Discard, 50*time.Millisecond
-		within(t, "Wait with output", func() {
+		testkit.Within(t, "Wait with output", func() {
 			if err := c.Run(); !errors.Is(err, exec.ErrWaitDelay) {
 				t.Errorf("successful: %v", err)
 			}

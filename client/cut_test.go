@@ -8,11 +8,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"testing"
 
 	"execserver/client"
+	"execserver/internal/testkit"
 	"execserver/server"
 )
 
@@ -65,7 +67,7 @@ func cutDuringStream(t *testing.T, url string) {
 	p := newProxy(t, url)
 	env, err := client.Dial(background(t), p.url, nil)
 	env = opened(t, env, err)
-	p.cutEvery(size*4/3/int64(cuts), cuts)
+	p.cutEvery(size/2/int64(cuts), cuts)
 	var out patternChecker
 	c := child(env, "pattern", strconv.FormatInt(size, 10))
 	c.Stdout = &out
@@ -81,11 +83,79 @@ func cutDuringStream(t *testing.T, url string) {
 	t.Logf("%d bytes, %d cuts", out.n, p.cutCount())
 }
 
+// Whatever the link does, what is copied to a process from Stdin arrives, once and in order,
+// although several writes are under way.
+func TestCutsDuringStdin(t *testing.T) {
+	for name, serve := range listening {
+		t.Run(name, func(t *testing.T) {
+			leavesNothing(t)
+			size, cuts, _, _ := cutScale()
+			p := newProxy(t, serve(t, nil))
+			env, err := client.Dial(background(t), p.url, nil)
+			env = opened(t, env, err)
+			p.cutEvery(size/2/int64(cuts), cuts)
+			var out patternChecker
+			c := child(env, "cat")
+			// Not a bytes.Reader, which would be one Write.
+			c.Stdin, c.Stdout = io.MultiReader(bytes.NewReader(testkit.Pattern(size))), &out
+			if err := c.Run(); err != nil {
+				t.Error(err)
+			}
+			if out.n != size {
+				t.Errorf("%d bytes of %d", out.n, size)
+			}
+			if n := p.cutCount(); n < cuts*3/4 {
+				t.Errorf("only %d cuts", n)
+			}
+		})
+	}
+}
+
+// A write that a broken connection has lost is repeated although nothing more comes from
+// Stdin.
+func TestLostWriteBeforeIdleStdin(t *testing.T) {
+	leavesNothing(t)
+	p := newProxy(t, serveWebSocket(t, nil))
+	env, err := client.Dial(background(t), p.url, nil)
+	env = opened(t, env, err)
+	stdin, input := io.Pipe()
+	output, stdout := io.Pipe()
+	c := child(env, "cat")
+	c.Stdin, c.Stdout = stdin, stdout
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	echo := func(text string) {
+		t.Helper()
+		testkit.Within(t, "echo of "+text, func() {
+			got := make([]byte, len(text))
+			if _, err := io.ReadFull(output, got); err != nil || string(got) != text {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	if _, err := input.Write([]byte("first\n")); err != nil {
+		t.Fatal(err)
+	}
+	echo("first\n")
+	lost := p.lose()
+	if _, err := input.Write([]byte("second\n")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Within(t, "write", func() { <-lost })
+	p.cut()
+	echo("second\n")
+	_ = input.Close()
+	if err := c.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // So it is with the released server, as far as it retains what is missed: a
 // mebibyte.
 func TestCutsDuringCodexStream(t *testing.T) {
 	leavesNothing(t)
-	p := newProxy(t, serveCommand(t, codexCommand(t, "ws://127.0.0.1:0")))
+	p := newProxy(t, testkit.ServeCommand(t, codexCommand(t, "ws://127.0.0.1:0")))
 	env, err := client.Dial(background(t), p.url, nil)
 	env = opened(t, env, err)
 	const lines, cuts = 1000, 30
@@ -121,7 +191,7 @@ func TestCutsDuringWrites(t *testing.T) {
 	}
 	t.Run("codex", func(t *testing.T) { // which takes 40 ms for each
 		leavesNothing(t)
-		cutDuringWrites(t, serveCommand(t, codexCommand(t, "ws://127.0.0.1:0")), 300, 30, 7)
+		cutDuringWrites(t, testkit.ServeCommand(t, codexCommand(t, "ws://127.0.0.1:0")), 300, 30, 7)
 	})
 }
 

@@ -13,27 +13,69 @@ import (
 )
 
 // Dial connects to a server that listens: ws://HOST:PORT, wss://HOST:PORT, or
-// unix:///PATH. ctx bounds the dialing, not the Environment. The error is a
-// *DialError.
+// unix:///PATH (PROTOCOL.md, "Transports" and "Handshake"). ctx bounds the connecting, not
+// the Environment. The error is a *DialError, or another error if opts are not valid.
+//
+// When the connection breaks, the Environment connects again and resumes its session.
 func Dial(ctx context.Context, rawURL string, opts *Options) (*Environment, error) {
 	e := newEnvironment(opts.withDefaults())
 	if err := checkToken(e.opts); err != nil {
 		return nil, err
 	}
-	l := &link{env: e, name: redact(rawURL), resumes: true}
-	l.dial = func(ctx context.Context) (transport.Conn, error) {
+	dial := func(ctx context.Context) (transport.Conn, error) {
 		header, err := e.opts.authorization()
 		if err != nil {
 			return nil, err
 		}
 		return transport.Dial(ctx, rawURL, &transport.DialOptions{Header: header, TLS: e.opts.TLS})
 	}
-	return e.open(ctx, l)
+	return e.open(ctx, &link{env: e, name: redact(rawURL), dial: dial, resumes: true})
 }
 
-// open makes the Environment that of a link.
+// Connect is like [Dial], over connections that dial makes: through a tunnel of SSH, for
+// example. It calls dial at once, and again whenever a connection has ended, to resume the
+// session over the next one. The server must keep the session meanwhile, as
+// Server.ServeConn and Server.ServeUnix do.
+//
+// Only one call of dial runs at a time. dial must return soon after its context has
+// ended, which Options.ConnectTimeout bounds. A connection must outlive this context. The
+// Environment owns each connection and closes it. If dial fails while the Environment
+// recovers, the Environment calls it again after a pause, until Options.RecoveryTimeout
+// has passed. It gives up at once if the error is a *transport.RefusedError with a status
+// that another attempt would not change.
+//
+// ctx bounds the first connecting, not the Environment. The error is a *DialError.
+// Options.Token, TokenFile and TLS have no effect.
+func Connect(ctx context.Context, dial func(context.Context) (transport.Conn, error), opts *Options) (*Environment, error) {
+	e := newEnvironment(opts.withDefaults())
+	checked := func(ctx context.Context) (transport.Conn, error) {
+		conn, err := dial(ctx)
+		if conn == nil && err == nil {
+			err = errors.New("the dial function returned neither a connection nor an error")
+		}
+		return conn, err
+	}
+	return e.open(ctx, &link{env: e, dial: checked, resumes: true})
+}
+
+// New returns an Environment over one connection to a server: a pair of pipes, or anything
+// else that carries the protocol's messages. transport.NewStream makes a Conn from a
+// stream of bytes. ctx bounds the handshake. The Environment owns the connection and
+// closes it, also if New fails. It cannot reconnect: when the connection ends, everything
+// in the Environment fails with a *DisconnectedError. [Connect] can. The error of New is a
+// *DialError. Options about connecting, recovery and credentials have no effect.
+func New(ctx context.Context, conn transport.Conn, opts *Options) (*Environment, error) {
+	e := newEnvironment(opts.withDefaults())
+	dial := func(context.Context) (transport.Conn, error) { return conn, nil }
+	return e.open(ctx, &link{env: e, dial: dial})
+}
+
+// open gives the Environment its link.
 func (e *Environment) open(ctx context.Context, l *link) (*Environment, error) {
-	e.back = l
+	e.link = l
+	if err := l.inherit(&e.opts); err != nil {
+		return nil, err
+	}
 	if err := l.open(ctx); err != nil {
 		e.cancel(err)
 		return nil, err
@@ -51,7 +93,7 @@ func checkToken(o Options) error {
 	return nil
 }
 
-// authorization makes the headers of an upgrade.
+// authorization returns the headers of an upgrade.
 func (o *Options) authorization() (http.Header, error) {
 	token := o.Token
 	if o.TokenFile != "" {
@@ -69,7 +111,7 @@ func (o *Options) authorization() (http.Header, error) {
 	return http.Header{"Authorization": {"Bearer " + token}}, nil
 }
 
-// redact leaves out what may be secret in a URL: the query and the user.
+// redact removes the parts of a URL that may be secret: the query and the user.
 func redact(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {

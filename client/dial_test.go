@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"execserver/client"
-	"execserver/internal/auth"
+	"execserver/internal/testkit"
 	"execserver/protocol"
 	"execserver/server"
 )
@@ -39,19 +39,21 @@ func TestDialErrors(t *testing.T) {
 			c.refuse(m, protocol.CodeInvalidRequest, "the server has its limit of 1 sessions")
 		}
 	})
-	short := &client.Options{ConnectTimeout: 50 * time.Millisecond, InitializeTimeout: 50 * time.Millisecond}
+	const short = 50 * time.Millisecond
 	for _, test := range []struct {
-		name, url, want string
-		is              error
+		name, url string
+		opts      *client.Options
+		want      string
+		is        error
 	}{
-		{"nobody", "ws://127.0.0.1:1/?token=secret", "failed to connect to exec-server ws://127.0.0.1:1/: ", nil},
-		{"no URL", "http://127.0.0.1:1", "unsupported URL", nil},
-		{"silent", "ws://" + silent.Addr().String(), "connecting timed out after 50ms", context.DeadlineExceeded},
-		{"quiet", quiet.url, "the initialize handshake timed out after 50ms", context.DeadlineExceeded},
-		{"old", old.url, "no sessions", nil},
-		{"refusing", no.url, "limit of 1 sessions", protocol.ErrInvalidRequest},
+		{"nobody", "ws://127.0.0.1:1/?token=secret", nil, "failed to connect to exec-server ws://127.0.0.1:1/: ", nil},
+		{"no URL", "http://127.0.0.1:1", nil, "unsupported URL", nil},
+		{"silent", "ws://" + silent.Addr().String(), &client.Options{ConnectTimeout: short}, "connecting timed out after 50ms", context.DeadlineExceeded},
+		{"quiet", quiet.url, &client.Options{InitializeTimeout: short}, "the initialize handshake timed out after 50ms", context.DeadlineExceeded},
+		{"old", old.url, nil, "no sessions", nil},
+		{"refusing", no.url, nil, "limit of 1 sessions", protocol.ErrInvalidRequest},
 	} {
-		_, err := client.Dial(background(t), test.url, short)
+		_, err := client.Dial(background(t), test.url, test.opts)
 		if !errors.As(err, new(*client.DialError)) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", test.name, err)
 		}
@@ -149,7 +151,7 @@ func TestToken(t *testing.T) {
 		return path
 	}
 	write("secret", "correct horse battery\n")
-	authenticator, err := auth.New(auth.Config{Mode: "capability-token", TokenFile: secret}, true)
+	authenticator, err := server.NewAuthenticator(server.AuthConfig{TokenFile: secret})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +186,7 @@ func TestToken(t *testing.T) {
 	env = opened(t, env, err)
 	write("rotating", "wrong")
 	p.cut()
-	within(t, "the end", func() { <-env.Done() })
+	testkit.Within(t, "the end", func() { <-env.Done() })
 	if dial, ok := errors.AsType[*client.DialError](env.Err()); !ok || dial.Status != 401 {
 		t.Errorf("Err: %v", env.Err())
 	}

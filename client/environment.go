@@ -4,12 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
-
-	"execserver/protocol"
 )
 
 // Defaults of Options.
@@ -21,37 +18,65 @@ const (
 	DefaultReplayBytes       = 1 << 20
 )
 
-// Options of an Environment. Nil and the zero value mean the defaults.
+// Options configure an Environment. Nil and the zero value mean the defaults. The
+// constructors copy the Options, which can be used again.
 type Options struct {
-	// Name is what the server is told as the client's name.
+	// Name is the client's name, which the server records. The default is
+	// "exec-server-client".
 	Name string
-	Log  *slog.Logger // nil: discard
+	Log  *slog.Logger // nil discards
 
-	// Token is sent as bearer token with the upgrade of a WebSocket; TokenFile
-	// names a file with it instead, which is read at every connection.
+	// Token is the bearer token for the upgrade of a WebSocket. TokenFile names a file
+	// with the token instead, which the client reads for every connection. At most one of
+	// them may be set (PROTOCOL.md, "Authentication").
 	Token     string
 	TokenFile string
-	TLS       *tls.Config // of wss; nil: the system's roots
+	TLS       *tls.Config // for wss; nil uses the system's roots
 
-	// ConnectTimeout bounds one attempt to connect, InitializeTimeout the
-	// handshake after it.
+	// ConnectTimeout bounds one attempt to connect, and InitializeTimeout the handshake
+	// after it.
 	ConnectTimeout    time.Duration
 	InitializeTimeout time.Duration
 
-	// RecoveryTimeout bounds the attempts to make a broken connection again;
-	// negative: none is made. It should be below the time that the server
-	// keeps a session.
+	// RecoveryTimeout bounds the attempts to replace a broken connection, all together, and
+	// those to replace connections that end soon and bring nothing. If it is negative, the
+	// client makes none. It should be shorter than the time for which
+	// the server keeps a detached session (PROTOCOL.md, "Limits"); RecoverWhileKept makes
+	// it as long.
 	RecoveryTimeout time.Duration
-	// FailFast makes calls during that time fail with ErrRecovering instead of
-	// waiting.
+	// OnState is called when the state of the connection has changed, in order, and never
+	// concurrently. It may block, and may call Close: nothing waits for it. If it has
+	// blocked for very many changes, some that are over are left out. After Close and
+	// Detach have begun, no further state is told.
+	OnState func(State)
+	// Session is the id of a session that an earlier program left at the server
+	// (Environment.Session), which the Environment resumes, with its processes: see
+	// Environment.Attach. Observe is the id of a session that the Environment observes
+	// instead, whoever owns it: see Environment.TakeOver. At most one of them may be set.
+	// If there is no such session, the error matches ErrUnknownSession, and if a live
+	// connection has the session to resume, protocol.ErrSessionAttached. Only a server that
+	// listens, or that serves several connections, has sessions that last.
+	Session string
+	Observe string
+	// NoSession makes an Environment without a session, which leaves nothing at the server.
+	// Only Info, Sessions, AllProcesses, SignalIn, TerminateIn and EndSession work; what else
+	// needs the server fails with ErrNoSession. The error of Dial is an *UnsupportedError if
+	// the server lacks the capability sessionList.
+	NoSession bool
+
+	// Compression says when output, input and files are compressed on the way, where that
+	// makes them smaller.
+	Compression Compression
+
+	// FailFast makes calls during recovery fail with ErrRecovering instead of waiting.
 	FailFast bool
 
-	// ReplayEvents and ReplayBytes bound what is held of each process for
-	// subscribers of its events that come late or lag.
+	// ReplayEvents and ReplayBytes bound the events of each process, and the bytes of
+	// their output, that the client keeps for late or slow readers of Process.Events.
 	ReplayEvents int
 	ReplayBytes  int
 
-	pingInterval time.Duration // of tests; 0: the default of package rpc
+	pingInterval time.Duration // for tests; 0: the default of package rpc
 }
 
 func (o *Options) withDefaults() Options {
@@ -84,8 +109,7 @@ func (o *Options) withDefaults() Options {
 	return result
 }
 
-// Capabilities that servers announce (PROTOCOL.md, "Environment"), as
-// Info.Capabilities has them.
+// Capabilities of servers (PROTOCOL.md, "Environment"), as in Info.Capabilities.
 const (
 	capCloseStdin        = "processCloseStdin"
 	capDrain             = "processDrain"
@@ -94,111 +118,129 @@ const (
 	capSignals           = "processSignals"
 	capTerminateGraceful = "processTerminateGraceful"
 	capAck               = "processAck"
+	capBinary            = "binaryFrames"
+	capCompress          = "compress"
 	capStartID           = "startId"
+	capMetadata          = "fsMetadata"
+	capRename            = "fsRename"
+	capWatch             = "fsWatch"
+	capFileMode          = "fsWriteFileMode"
 	capFileWriting       = "fileWriteStreaming"
+	capKeep              = "sessionKeep"
+	capControl           = "sessionControl"
+	capList              = "processList"
+	capSessions          = "sessionList"
+	capObserve           = "sessionObserve"
+	capSnapshot          = "processSnapshot"
+	capTCPOpen           = "tcpOpen"
 )
 
-// backend is what an Environment needs of its machine. A link reaches it over a
-// connection, a host is this process itself. Errors of the server come as
-// explain makes them.
-type backend interface {
-	files
-	info() *Info
-
-	// start starts a process, whose events go to its insert from then on.
-	// When ctx ends first, the backend sees to it that it does not live on.
-	start(ctx context.Context, p *Process, s *startRequest) error
-	read(ctx context.Context, id string, after uint64, maxBytes uint64) (*readResult, error)
-	write(ctx context.Context, id string, data []byte, writeID string) (protocol.WriteStatus, error)
-	closeStdin(ctx context.Context, id string) error
-	resize(ctx context.Context, id string, size Size) error
-	signal(ctx context.Context, s protocol.Signal) error
-	terminate(ctx context.Context, id string, grace time.Duration) error
-	ack(id string, seq uint64) // must not block
-	roundTrip(*http.Request) (*http.Response, error)
-
-	// shut lets go of the machine and waits until everything that the backend
-	// started is gone.
-	shut()
-}
-
-// Environment is a place where commands run and files lie. All methods may be
-// called concurrently.
+// Environment is a place with commands and files, at the other end of a connection to a
+// server. Dial, Connect, Launch and New make one. The caller must call Close when it has
+// finished with the Environment. Its methods may be called concurrently.
 type Environment struct {
 	opts Options
-	back backend
-	acks bool // the server takes acknowledgements
+	link *link // the connection to the server
+	acks bool  // the server supports acknowledgements
 
-	ctx    context.Context // ends when the Environment does
+	ctx    context.Context // ends with the Environment
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	wg     sync.WaitGroup // everything started by run
+	wg     sync.WaitGroup // goroutines started by run
 	intake intake
+	states states
+
+	inherited bool   // the session is older than the Environment
+	prefix    string // of the ids of its own processes
 
 	mu     sync.Mutex
-	procs  map[string]*Process // that have not closed
+	procs  map[string]*Process // processes that have not closed
 	lastID uint64
-	err    error // why it has ended
+	read   map[string]bool // ids of closed processes of Attach that were read to their end
+	err    error           // why the Environment ended
 	once   sync.Once
 }
 
 func newEnvironment(opts Options) *Environment {
 	e := &Environment{opts: opts, done: make(chan struct{}), procs: make(map[string]*Process)}
+	e.states.tell = opts.OnState
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e
 }
 
-// Info describes the machine.
-func (e *Environment) Info() *Info { return e.back.info() }
+// Info returns a description of the machine, as the server gave it when the Environment
+// was made. All callers share it, and must not change it.
+func (e *Environment) Info() *Info { return e.link.machine }
 
-// has reports whether the server announces a capability.
-func (e *Environment) has(capability string) bool { return e.back.info().Capabilities[capability] }
+// has reports whether the server has a capability.
+func (e *Environment) has(capability string) bool { return e.link.machine.Capabilities[capability] }
 
-// Done is closed when the Environment has ended: it was closed, or its
-// connection is gone for good. Err then says why.
+// Done returns a channel that is closed when the Environment has ended, because it was
+// closed or its connection is lost for good. Err then says why.
 func (e *Environment) Done() <-chan struct{} { return e.done }
 
-// Err returns nil as long as the Environment is of use, then ErrClosed or a
-// *DisconnectedError.
+// Err returns nil while the Environment works, then ErrClosed or a *DisconnectedError.
 func (e *Environment) Err() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
 }
 
-// terminateTimeout bounds how long an Environment waits for a process that it
-// has no use for to be terminated.
+// terminateTimeout bounds the wait for the termination of a process that nobody needs.
 const terminateTimeout = 2 * time.Second
 
-// Close ends all processes that were started here and lets go of the machine. It
-// returns when nothing of the Environment is left in this process; it may be
-// called again.
+// Close ends all processes of the session that have not closed, with their descendants,
+// and then the connection. It unblocks all calls, which fail with ErrClosed, and returns
+// when the Environment's goroutines have ended. If the server does not answer, Close gives
+// up after a few seconds, and the end of the session ends the processes. Close returns nil,
+// and may be called again.
+//
+// The Close of an observer, and that of an owner whose session has a lease
+// ([Environment.Keep]), only end the connection. To leave the processes running in any
+// case, call [Environment.Detach].
 func (e *Environment) Close() error {
 	e.once.Do(func() {
+		e.states.end()
 		procs := e.end(ErrClosed)
-		ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
-		var wg sync.WaitGroup
-		for _, p := range procs {
-			wg.Go(func() {
-				// Whether it worked is told by the process being closed.
-				_ = p.Terminate(ctx, 0)
-				select {
-				case <-p.closedCh:
-				case <-ctx.Done():
-				}
-			})
+		if !e.Observing() && e.link.lease() == 0 {
+			e.terminate(procs)
 		}
-		wg.Wait()
-		cancel()
-		e.cancel(ErrClosed)
-		e.back.shut()
-		e.fail(ErrClosed)
-		e.wg.Wait()
+		e.shut()
 	})
 	return nil
 }
 
-// end notes why the Environment ends, and returns what lives.
+// terminate ends the processes, and those that an earlier program left in the session.
+func (e *Environment) terminate(procs []*Process) {
+	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, p := range procs {
+		wg.Go(func() {
+			p.forsake()
+			// If it fails, the end of the session kills the process.
+			_ = p.Terminate(ctx, 0)
+			select {
+			case <-p.closedCh:
+			case <-ctx.Done():
+			}
+		})
+	}
+	if e.inherited {
+		e.terminateOthers(ctx, procs)
+	}
+	wg.Wait()
+}
+
+// shut ends the connection and everything that still waits.
+func (e *Environment) shut() {
+	e.cancel(ErrClosed)
+	e.link.shut()
+	e.fail(ErrClosed)
+	e.wg.Wait()
+}
+
+// end records why the Environment ends, and returns its live processes.
 func (e *Environment) end(err error) []*Process {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -214,16 +256,15 @@ func (e *Environment) end(err error) []*Process {
 	return procs
 }
 
-// fail ends the Environment, and everything that lives in it with one failure
-// each.
+// fail ends the Environment, and reports one failure to each of its processes.
 func (e *Environment) fail(err error) {
 	for _, p := range e.end(err) {
 		p.fail(err)
 	}
 }
 
-// run runs f on a goroutine that Close waits for. It reports false when the
-// Environment has ended.
+// run runs f on a goroutine that Close waits for. It returns false if the Environment has
+// ended.
 func (e *Environment) run(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -252,7 +293,7 @@ func (e *Environment) live() []*Process {
 	return procs
 }
 
-// register gives a process its id; it gets its events from now on.
+// register adds a process under its id. The process receives its events from now on.
 func (e *Environment) register(p *Process) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -260,7 +301,7 @@ func (e *Environment) register(p *Process) error {
 		return e.err
 	}
 	e.lastID++
-	p.ID = strconv.FormatUint(e.lastID, 10)
+	p.ID = e.prefix + strconv.FormatUint(e.lastID, 10)
 	e.procs[p.ID] = p
 	return nil
 }

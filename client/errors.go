@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -15,27 +16,36 @@ import (
 	"execserver/transport"
 )
 
-// Errors that a caller may act on, by errors.Is. Besides these, errors match
-// exec.ErrNotFound, exec.ErrWaitDelay, errors.ErrUnsupported, and for files
-// fs.ErrNotExist, fs.ErrExist and fs.ErrPermission.
+// Errors for errors.Is, on which a caller may act.
 var (
-	// ErrClosed says that the Environment was closed here.
+	// ErrClosed says that this program closed the Environment.
 	ErrClosed = errors.New("the environment is closed")
 
-	// ErrRecovering says that the connection is being made again, under
-	// Options.FailFast.
+	// ErrRecovering says that the connection is being recovered. Calls return it only
+	// with Options.FailFast.
 	ErrRecovering = errors.New("the connection is being recovered")
 
-	// ErrStdinClosed says that the process does not take input (any more). It
+	// ErrStdinClosed says that the process does not accept input, or no longer does. It
 	// matches syscall.EPIPE.
 	ErrStdinClosed error = stdinClosedError{}
 
-	// ErrTruncated says that FS.ReadDir returns a part of the directory only.
-	ErrTruncated = errors.New("the directory has more entries than the server lists; list it by a command")
+	// ErrObserving says that the Environment observes its session (Options.Observe), and
+	// that what was called would change something. TakeOver makes it the owner.
+	ErrObserving = errors.New("this environment observes a session and cannot change anything; take it over first")
 
-	// ErrNoEnvironment is returned by Open when the configuration says that
-	// nothing is to be executed.
-	ErrNoEnvironment = errors.New("no execution environment is configured")
+	// ErrTakenOver says that another program has taken the session over.
+	ErrTakenOver = errors.New("another program has taken the session over")
+
+	// ErrUnknownSession says that the server has no such session, or that it has ended.
+	ErrUnknownSession = errors.New("the server has no such session, or it has ended")
+
+	// ErrNoSession says that the Environment has no session (Options.NoSession).
+	ErrNoSession = errors.New("this environment has no session, and can only list and control those of the server")
+
+	// ErrTruncated says that FS.ReadDir returned only a part of the directory, because it
+	// has more entries than the server lists, or that Sessions or AllProcesses returned
+	// only a part.
+	ErrTruncated = errors.New("there are more entries than the server lists; list a directory by a command")
 )
 
 type stdinClosedError struct{}
@@ -49,16 +59,17 @@ var (
 	errAlreadyStarted = errors.New("client: already started")
 )
 
-// ExitError says that a command ended in another way than with exit code 0.
+// ExitError is the error of Cmd.Wait for a command that ended in another way than with
+// exit code 0.
 type ExitError struct {
 	Exit
 
-	// Stderr is what Output has of the standard error, if Cmd.Stderr was nil:
-	// its beginning and its end.
+	// Stderr is the beginning and the end of standard error, 64 KiB together, if Output
+	// was called and Cmd.Stderr was nil.
 	Stderr []byte
 
-	// Cause is why the command was ended from here: the cause of its
-	// context. Nil when it ended otherwise. Unwrap returns it.
+	// Cause says why the client ended the command: the cause of its context. It is nil if
+	// the command ended otherwise. Unwrap returns it.
 	Cause error
 }
 
@@ -72,11 +83,11 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Cause }
 
-// ExitMissingError says that a command was started and that nobody told us how
-// it ended, or whether. Err says why.
+// ExitMissingError says that a command was started, but that the client did not learn how
+// it ended, or whether it did.
 type ExitMissingError struct {
 	ProcessID string
-	Err       error
+	Err       error // why, such as ErrClosed, a *DisconnectedError or a *GapError
 }
 
 func (e *ExitMissingError) Error() string {
@@ -85,11 +96,11 @@ func (e *ExitMissingError) Error() string {
 
 func (e *ExitMissingError) Unwrap() error { return e.Err }
 
-// StartError says that a command could not be started. It matches
-// exec.ErrNotFound when there is no such program, fs.ErrNotExist when there is
-// no such directory, and fs.ErrPermission.
+// StartError says that the server could not start a command, or that the protocol cannot
+// carry it. It matches exec.ErrNotFound if there is no such program, fs.ErrNotExist if
+// there is no such directory, and fs.ErrPermission.
 type StartError struct {
-	Path string // of the program, as asked for
+	Path string // of the program, as requested
 	Err  error
 }
 
@@ -103,32 +114,37 @@ func (e *StartError) Error() string {
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// DialError says that no connection could be made.
+// DialError says that connecting to a server failed, or the handshake after it. Unwrap
+// returns Err, which matches context.DeadlineExceeded after a timeout.
 type DialError struct {
-	// URL is that of the server without its query, or the program that was to
-	// be one.
+	// URL is the server's URL without its query, or the program that should be the
+	// server. For Connect and New it is what the connection's Remote returns, or "" if
+	// there was no connection yet.
 	URL string
-	// Status is that of HTTP when a server refused the upgrade, else 0.
+	// Status is the HTTP status with which a server refused the upgrade, else 0.
 	Status int
 	Err    error
 }
 
 func (e *DialError) Error() string {
+	if e.URL == "" {
+		return "failed to connect to exec-server: " + e.Err.Error()
+	}
 	return fmt.Sprintf("failed to connect to exec-server %s: %s", e.URL, e.Err)
 }
 
 func (e *DialError) Unwrap() error { return e.Err }
 
-// retryable reports whether another attempt may be more successful.
+// retryable reports whether another attempt may succeed.
 func (e *DialError) retryable() bool {
 	return e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
 }
 
-// DisconnectedError says that the connection to the server is gone. A request
-// that it ends may have been carried out or not.
+// DisconnectedError says that the connection to the server is lost. The server may or may
+// not have carried out a request that fails with it.
 type DisconnectedError struct {
-	Cause error // what broke it
-	Err   error // why it could not be recovered; nil when that was not tried
+	Cause error // why the connection ended
+	Err   error // why recovery failed; nil if it was not tried
 }
 
 func (e *DisconnectedError) Error() string {
@@ -146,11 +162,11 @@ func (e *DisconnectedError) Unwrap() []error {
 	return []error{e.Cause, e.Err}
 }
 
-// UnsupportedError says that the server cannot do what was asked. It matches
+// UnsupportedError says that the server does not support an operation. It matches
 // errors.ErrUnsupported.
 type UnsupportedError struct {
 	Operation  string // "close stdin"
-	Capability string // the flag that the server does not announce, or the method that it does not know
+	Capability string // the missing capability, or the unknown method
 }
 
 func (e *UnsupportedError) Error() string {
@@ -160,28 +176,52 @@ func (e *UnsupportedError) Error() string {
 // Is makes the error match errors.ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
 
-// LaggedError is what a subscriber of events is told that was too slow or came
-// too late: the events numbered From to To are not held here any more. They may
-// still be had by Process.Read.
+// LaggedError says that a reader of Process.Events was too slow or too late: the client no
+// longer holds the events From to To. Process.Read may still return them.
 type LaggedError struct {
-	From, To uint64
+	From, To uint64 // numbers of events
 }
 
 func (e *LaggedError) Error() string {
 	return fmt.Sprintf("events %d to %d were missed; Process.Read may still have them", e.From, e.To)
 }
 
-// GapError says that the server does not have events any more that it has not
-// delivered, because the connection was away for too long. The process is
-// terminated then.
+// GapError says that the server evicted events From to To before the client received them
+// (PROTOCOL.md, "Retention"). A server with the capability processAck does not do this to
+// the owner of a process. For a process that this program started, it is why the process
+// failed: its output is incomplete, so the client terminates it. EventsAfter, Copy, and
+// Events of a process of Attach report it, and continue with the next event.
 type GapError struct {
-	From, To     uint64
-	DroppedBytes uint64 // of the process's output, if the server tells
+	From, To     uint64 // numbers of events
+	DroppedBytes uint64 // of the process's output; 0 if it is unknown
 }
 
 func (e *GapError) Error() string {
-	return fmt.Sprintf("failed to recover process output: events %d to %d are no longer retained", e.From, e.To)
+	text := fmt.Sprintf("failed to recover process output: events %d to %d are no longer retained", e.From, e.To)
+	if e.DroppedBytes > 0 {
+		text += fmt.Sprintf(" (%d bytes)", e.DroppedBytes)
+	}
+	return text
 }
+
+// answerError says that a server gave an answer that no server gives.
+type answerError struct {
+	method string
+	err    error
+}
+
+func (e *answerError) Error() string {
+	return fmt.Sprintf("the answer to %s cannot be understood: %s", e.method, e.err)
+}
+
+func (e *answerError) Unwrap() error { return e.err }
+
+// Why a process fails whose server contradicts itself.
+var (
+	errExitedTwice      = errors.New("the server reports the end of the process twice")
+	errClosedBeforeExit = errors.New("the server says that no more output comes, and not how the process ended")
+	errFlood            = errors.New("the server sends much output of a process that it has ended, and the program does not read it")
+)
 
 // timeoutError is the cause of contexts that bound a step of connecting.
 type timeoutError struct {
@@ -194,8 +234,7 @@ func (e *timeoutError) Error() string { return fmt.Sprintf("%s timed out after %
 // Is makes the error match context.DeadlineExceeded.
 func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// serverError is an error of the server, or of this machine in its place, that
-// also is an error of the system.
+// serverError is an error of the server that also is an error of the operating system.
 type serverError struct {
 	said  *protocol.Error
 	errno syscall.Errno
@@ -204,18 +243,19 @@ type serverError struct {
 func (e *serverError) Error() string   { return e.said.Error() }
 func (e *serverError) Unwrap() []error { return []error{e.said, e.errno} }
 
-// osError finds the number in the texts of all servers:
-// "No such file or directory (os error 2)".
-var osError = regexp.MustCompile(`\(os error (\d+)\)`)
+// osError finds the number in the text of every server: "No such file or directory (os
+// error 2)". Its first use compiles it, because many programs that import this package
+// never need it.
+var osError = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(os error (\d+)\)`) })
 
-// explain gives an error of the server the identity that it would have here. os
-// is the server's.
+// explain gives an error of the server the identity of the corresponding local error. os
+// is the server's system.
 func explain(err error, os string) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	if match := osError.FindStringSubmatch(e.Message); match != nil {
+	if match := osError().FindStringSubmatch(e.Message); match != nil {
 		n, _ := strconv.Atoi(match[1])
 		if errno, ok := errnos(os)[n]; ok {
 			return &serverError{e, errno}
@@ -227,35 +267,29 @@ func explain(err error, os string) error {
 	return err
 }
 
-// errnos are the numbers of the errors that a caller may act on.
+// errnos returns the numbers of the errors on which a caller may act.
 func errnos(os string) map[int]syscall.Errno {
 	switch os {
 	case "windows":
-		return windowsErrnos
+		return map[int]syscall.Errno{
+			2: syscall.ENOENT, 3: syscall.ENOENT, 5: syscall.EACCES, 80: syscall.EEXIST, 183: syscall.EEXIST,
+			145: syscall.ENOTEMPTY, 267: syscall.ENOTDIR,
+		}
 	case "linux":
-		return linuxErrnos
+		return map[int]syscall.Errno{
+			1: syscall.EPERM, 2: syscall.ENOENT, 13: syscall.EACCES, 17: syscall.EEXIST, 20: syscall.ENOTDIR,
+			21: syscall.EISDIR, 22: syscall.EINVAL, 28: syscall.ENOSPC, 30: syscall.EROFS, 36: syscall.ENAMETOOLONG,
+			39: syscall.ENOTEMPTY, 40: syscall.ELOOP, 111: syscall.ECONNREFUSED,
+		}
 	}
-	return bsdErrnos
+	return map[int]syscall.Errno{ // of the BSDs, and of macOS
+		1: syscall.EPERM, 2: syscall.ENOENT, 13: syscall.EACCES, 17: syscall.EEXIST, 20: syscall.ENOTDIR,
+		21: syscall.EISDIR, 22: syscall.EINVAL, 28: syscall.ENOSPC, 30: syscall.EROFS, 61: syscall.ECONNREFUSED,
+		62: syscall.ELOOP, 63: syscall.ENAMETOOLONG, 66: syscall.ENOTEMPTY,
+	}
 }
 
-var (
-	linuxErrnos = map[int]syscall.Errno{
-		1: syscall.EPERM, 2: syscall.ENOENT, 13: syscall.EACCES, 17: syscall.EEXIST, 20: syscall.ENOTDIR,
-		21: syscall.EISDIR, 22: syscall.EINVAL, 28: syscall.ENOSPC, 30: syscall.EROFS, 36: syscall.ENAMETOOLONG,
-		39: syscall.ENOTEMPTY, 40: syscall.ELOOP,
-	}
-	bsdErrnos = map[int]syscall.Errno{
-		1: syscall.EPERM, 2: syscall.ENOENT, 13: syscall.EACCES, 17: syscall.EEXIST, 20: syscall.ENOTDIR,
-		21: syscall.EISDIR, 22: syscall.EINVAL, 28: syscall.ENOSPC, 30: syscall.EROFS, 62: syscall.ELOOP,
-		63: syscall.ENAMETOOLONG, 66: syscall.ENOTEMPTY,
-	}
-	windowsErrnos = map[int]syscall.Errno{
-		2: syscall.ENOENT, 3: syscall.ENOENT, 5: syscall.EACCES, 80: syscall.EEXIST, 183: syscall.EEXIST,
-		145: syscall.ENOTEMPTY, 267: syscall.ENOTDIR,
-	}
-)
-
-// dialError wraps what a transport said.
+// dialError wraps an error of a transport.
 func dialError(url string, err error) error {
 	e := &DialError{URL: url, Err: err}
 	var refused *transport.RefusedError
@@ -265,7 +299,7 @@ func dialError(url string, err error) error {
 	return e
 }
 
-// notFound adds that a program was not found to what the server says.
+// notFound adds to the server's error that a program was not found.
 type notFound struct{ error }
 
 func (e notFound) Unwrap() []error { return []error{e.error, exec.ErrNotFound} }

@@ -7,17 +7,19 @@ import (
 	"execserver/protocol"
 )
 
-// EventKind tells what an Event is.
+// EventKind is the kind of an Event.
 type EventKind byte
 
-// The kinds of event. A process has output, then one exited; output that
-// descendants of it write may follow; closed is the last.
+// The kinds of event (PROTOCOL.md, "process/output" and "exited and closed"). Every
+// process has exactly one Exited and one Closed, which is its last event. Output of
+// descendants may lie between the two.
 const (
-	Output EventKind = iota + 1
-	Exited
-	Closed
+	Output EventKind = iota + 1 // a piece of output
+	Exited                      // the process has ended
+	Closed                      // all output has been delivered
 )
 
+// String returns the name of the kind in the protocol: "output", "exited" or "closed".
 func (k EventKind) String() string {
 	switch k {
 	case Output:
@@ -30,35 +32,51 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("EventKind(%d)", byte(k))
 }
 
-// The streams of a process, as Event.Stream names them.
+// The streams of a process, as in Event.Stream.
 const (
-	Stdout = "stdout"
-	Stderr = "stderr"
-	PTY    = "pty" // everything, on a terminal
+	Stdout = protocol.Stdout
+	Stderr = protocol.Stderr
+	PTY    = protocol.PTY // a terminal, which has standard output and standard error
 )
 
-// Event is one numbered event in the life of a process (PROTOCOL.md,
-// "process/output" and "exited and closed"). Numbers start at 1 and have no
-// gaps.
+// Event is one event of a process.
 type Event struct {
-	Kind   EventKind
-	Seq    uint64
-	Stream string // Output
-	Data   []byte // Output; shared, must not be changed
-	Exit   *Exit  // Exited
+	Kind EventKind
+	Seq  uint64 // the number of the event; numbers start at 1 and have no gaps
+
+	// Stream and Data are set for Output: Stdout, Stderr or PTY, and what the process
+	// wrote. All readers of the event share Data, and must not change it.
+	Stream string
+	Data   []byte
+
+	Exit *Exit // set for Exited; shared, too
 }
 
-// Exit is how a process ended: what the server says, no more (PROTOCOL.md, "Exit
-// record").
-type Exit struct {
-	protocol.ExitRecord
-	SandboxDenied bool `json:"sandboxDenied"`
+// Exit says how a process ended, as the server reports it (PROTOCOL.md, "Exit record").
+//
+// ExitCode is the process's own, 128+n if signal n killed it, or -1 if the server did not
+// learn it. The zero value of every other field means no, or unknown. Signal is the signal
+// that killed the process, such as "SIGKILL", and CoreDumped says that it left a core dump.
+// EndedBy says who ended it: "self", "client" (Terminate or Signal), "timeout" or
+// "outputLimit" (Limits), "sessionExpired" or "serverShutdown". OOMKilled says that the
+// kernel killed the process or a descendant for lack of memory. Rusage is the time and
+// memory that they used. SandboxDenied says that a sandbox seems to have denied them
+// something.
+type Exit struct{ protocol.ExitRecord }
+
+// exitOf returns nil for a process that has not exited.
+func exitOf(r *protocol.ExitRecord) *Exit {
+	if r == nil {
+		return nil
+	}
+	return &Exit{*r}
 }
 
-// Success reports whether the process ended by itself with exit code 0.
+// Success reports whether the process exited by itself with exit code 0.
 func (e *Exit) Success() bool { return e.ExitCode == 0 && e.Signal == "" }
 
-// String is "exit status 1", or "signal: SIGKILL", and what else is known.
+// String returns "exit status 1" or "signal: SIGKILL", followed by details in parentheses:
+// "signal: SIGKILL (out of memory)".
 func (e *Exit) String() string {
 	text := fmt.Sprintf("exit status %d", e.ExitCode)
 	if e.Signal != "" {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"execserver/client"
+	"execserver/internal/testkit"
 )
 
 // collect reads events until they end, as words: "1 output ab", "2 exited 3".
@@ -171,7 +172,7 @@ func TestPolling(t *testing.T) {
 			t.Errorf("Read while nothing happens: %+v, %v", r, err)
 		}
 		go func() { _ = c.Write(background(t), []byte("x")) }()
-		r, err = c.Read(background(t), 0, patience)
+		r, err = c.Read(background(t), 0, testkit.Patience)
 		if err != nil || len(r.Output) != 1 || string(r.Output[0].Data) != "x" || r.NextSeq != 2 {
 			t.Errorf("Read: %+v, %v", r, err)
 		}
@@ -179,7 +180,7 @@ func TestPolling(t *testing.T) {
 			t.Error(err)
 		}
 		for after := uint64(1); ; {
-			r, err := c.Read(background(t), after, patience)
+			r, err := c.Read(background(t), after, testkit.Patience)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -266,7 +267,7 @@ func TestMissingEventsAreRead(t *testing.T) {
 			c := child(env, "x")
 			var out strings.Builder
 			c.Stdout = &out
-			within(t, "Run", func() {
+			testkit.Within(t, "Run", func() {
 				if err := c.Run(); err != nil {
 					t.Error(err)
 				}
@@ -313,7 +314,7 @@ func TestGap(t *testing.T) {
 	c := child(env, "x")
 	c.Stdout = new(strings.Builder)
 	var err error
-	within(t, "Run", func() { err = c.Run() })
+	testkit.Within(t, "Run", func() { err = c.Run() })
 	missing, ok := errors.AsType[*client.ExitMissingError](err)
 	if !ok || missing.ProcessID != c.ID {
 		t.Errorf("Run: %v", err)

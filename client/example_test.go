@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,11 +16,14 @@ import (
 	"time"
 
 	"execserver/client"
+	"execserver/client/local"
+	"execserver/server"
+	"execserver/transport"
 )
 
 func Example() {
 	ctx := context.Background()
-	env, err := client.Local(nil) // or Dial, Launch, Open
+	env, err := local.New(nil) // or client.Dial, client.Launch, client.New
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -57,22 +61,54 @@ func ExampleLaunch() {
 	}
 }
 
-// What environments.toml calls "box" is opened as Codex opens it.
-func ExampleOpen() {
+// Anything that carries bytes both ways can be the connection: here a pipe of the
+// memory, with a server behind it that could be anywhere.
+func ExampleNew() {
+	ours, theirs := net.Pipe()
+	go func() {
+		_ = server.New(nil).ServeOnly(transport.NewStream(theirs))
+	}()
 	ctx := context.Background()
-	env, err := client.Open(ctx, "box", nil)
-	if errors.Is(err, client.ErrNoEnvironment) {
-		log.Fatal("nothing is to be executed")
-	} else if err != nil {
+	env, err := client.New(ctx, transport.NewStream(ours), nil)
+	if err != nil {
 		log.Fatal(err)
 	}
 	defer env.Close()
-	fmt.Println(env.Info().Dir)
+	out, err := env.Command(ctx, "echo", "hello").Output()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s", out)
+	// Output: hello
+}
+
+// A tunnel of SSH or a dialer of one's own can make the connections: here each is a pipe
+// of the memory, to a server that keeps the session when one of them breaks.
+func ExampleConnect() {
+	srv := server.New(nil)
+	defer srv.Shutdown(context.Background())
+	dial := func(context.Context) (transport.Conn, error) {
+		ours, theirs := net.Pipe()
+		go func() { _ = srv.ServeConn(transport.NewStream(theirs)) }()
+		return transport.NewStream(ours), nil
+	}
+	ctx := context.Background()
+	env, err := client.Connect(ctx, dial, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer env.Close()
+	out, err := env.Command(ctx, "echo", "hello").Output()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s", out)
+	// Output: hello
 }
 
 // How a command ended is told apart from never having been told.
 func ExampleCmd_Wait() {
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -90,7 +126,7 @@ func ExampleCmd_Wait() {
 }
 
 func ExampleCmd_Communicate() {
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -106,34 +142,95 @@ func ExampleCmd_Communicate() {
 // A command that takes long is looked at from time to time.
 func ExampleCmd_Collect() {
 	ctx := context.Background()
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer env.Close()
-	command := env.Command(ctx, "sh", "-c", "echo started; read line; echo got $line")
+	command := env.Command(ctx, "sh", "-c", "echo 'What?'; read line; echo got $line")
 	if _, err := command.StdinPipe(); err != nil {
 		log.Fatal(err)
 	}
-	s, err := command.Collect(ctx, time.Second)
+	for running := true; running; {
+		s, err := command.Collect(ctx, time.Second)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s", s.Output)
+		if strings.HasSuffix(string(s.Output), "?\n") {
+			if err := command.Write(ctx, []byte("this\n")); err != nil {
+				log.Fatal(err)
+			}
+		}
+		running = s.Running
+	}
+	// Output:
+	// What?
+	// got this
+}
+
+// Output that is collected can also be seen as it comes.
+func ExampleCmd_Collect_live() {
+	ctx := context.Background()
+	env, err := local.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("running %v: %s", s.Running, s.Output)
-	if err := command.Write(ctx, []byte("this\n")); err != nil {
+	defer env.Close()
+	command := env.Command(ctx, "echo", "hello")
+	command.Stdout = os.Stdout
+	s, err := command.Collect(ctx, time.Minute)
+	if err != nil {
 		log.Fatal(err)
 	}
-	if s, err = command.Collect(ctx, 10*time.Second); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("running %v: %s", s.Running, s.Output)
+	fmt.Printf("%d bytes, %s", len(s.Output), s.Exit)
 	// Output:
-	// running true: started
-	// running false: got this
+	// hello
+	// 6 bytes, exit status 0
+}
+
+// A program can say that the connection is broken, and for how long it will try.
+func ExampleOptions_onState() {
+	env, err := client.Dial(context.Background(), "wss://box.example:8765", &client.Options{
+		TokenFile:       "token",
+		RecoveryTimeout: client.RecoverWhileKept,
+		OnState: func(s client.State) {
+			switch s.Kind {
+			case client.Recovering:
+				log.Printf("no connection since %s, trying until %s: %v", s.Since, s.Until, s.Err)
+			case client.Connected:
+				log.Print("connected again")
+			case client.Failed:
+				log.Printf("given up: %v", s.Err)
+			}
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer env.Close()
+}
+
+// All operations on files have a context together.
+func ExampleFS_WithContext() {
+	env, err := local.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer env.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	files := env.FS("/").WithContext(ctx)
+	info, err := files.Stat("bin/sh")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(info.Name())
+	// Output: sh
 }
 
 func ExampleCmd_Follow() {
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -155,7 +252,7 @@ func ExampleCmd_Follow() {
 
 func ExampleProcess_Events() {
 	ctx := context.Background()
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -189,7 +286,7 @@ func ExampleProcess_Events() {
 
 // Package fs knows how to walk, glob and read what is on the other machine.
 func ExampleEnvironment_FS() {
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -223,7 +320,7 @@ func ExampleEnvironment_FS() {
 // in.
 func ExampleEnvironment_Transport() {
 	ctx := context.Background()
-	env, err := client.Open(ctx, "box", nil)
+	env, err := client.Dial(ctx, "wss://box.example:8765", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -239,7 +336,7 @@ func ExampleEnvironment_Transport() {
 
 func ExampleCalls() {
 	ctx := context.Background()
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}

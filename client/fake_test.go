@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"execserver/client"
+	"execserver/internal/testkit"
 	"execserver/protocol"
 )
 
@@ -28,11 +28,7 @@ type fake struct {
 // newFake starts one. Each connection is served by the next function; the last
 // one serves all that follow.
 func newFake(t *testing.T, serve ...func(*fakeConn)) *fake {
-	dir, err := os.MkdirTemp("", "es")
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "s")
+	path := filepath.Join(testkit.SocketDir(t), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +49,6 @@ func newFake(t *testing.T, serve ...func(*fakeConn)) *fake {
 	t.Cleanup(func() {
 		_ = l.Close()
 		f.wg.Wait()
-		_ = os.RemoveAll(dir)
 	})
 	return f
 }
@@ -89,6 +84,9 @@ type fakeMessage struct {
 		StartID         *string
 		HandleID        string
 		Path            string
+		Details         bool
+		WatchID         string
+		After           string
 		Capabilities    map[string]bool
 	}
 }

@@ -12,11 +12,11 @@ import (
 
 var errIsDirectory error = syscall.EISDIR
 
-// readAhead is how many blocks are under way while a file is copied.
+// readAhead is how many blocks are requested at a time while a file is copied.
 const readAhead = 4
 
-// openFile is a regular file that is read. Methods may be called concurrently,
-// but for Read, Seek and WriteTo.
+// openFile is a regular file that is open for reading. Its methods may be called
+// concurrently, except Read, Seek and WriteTo.
 type openFile struct {
 	ctx    context.Context
 	name   string
@@ -24,7 +24,7 @@ type openFile struct {
 	blocks blocks
 
 	offset int64  // of the next byte for Read
-	block  []byte // what Read has got already, from offset on
+	block  []byte // bytes that Read has already, from offset on
 	last   bool   // the file ends with block
 	once   sync.Once
 	closed bool
@@ -37,7 +37,7 @@ func (f *openFile) error(op string, err error) error {
 	return &fs.PathError{Op: op, Path: f.name, Err: err}
 }
 
-// Stat implements fs.File. It tells what the file was when it was opened.
+// Stat implements fs.File. It describes the file at the time of opening.
 func (f *openFile) Stat() (fs.FileInfo, error) { return f.info, nil }
 
 // Read implements io.Reader.
@@ -85,7 +85,7 @@ func (f *openFile) ReadAt(b []byte, offset int64) (n int, err error) {
 	return n, nil
 }
 
-// Seek implements io.Seeker. The end is where it was when the file was opened.
+// Seek implements io.Seeker. The end is that at the time of opening.
 func (f *openFile) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -105,7 +105,7 @@ func (f *openFile) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// WriteTo implements io.WriterTo, with several blocks under way at a time.
+// WriteTo implements io.WriterTo, with several blocks requested at a time.
 func (f *openFile) WriteTo(w io.Writer) (total int64, err error) {
 	if f.closed {
 		return 0, f.error("read", fs.ErrClosed)
@@ -146,7 +146,13 @@ func (f *openFile) WriteTo(w io.Writer) (total int64, err error) {
 		if r.err != nil {
 			return total, f.error("read", r.err)
 		}
-		f.block, f.last = r.block, r.eof
+		if f.block, f.last = r.block, r.eof; len(r.block) < maxBlock && !r.eof {
+			// The blocks that follow are not those that were asked for.
+			for _, c := range coming {
+				<-c
+			}
+			coming, next = nil, f.offset+int64(len(r.block))
+		}
 	}
 }
 
@@ -160,7 +166,7 @@ func (f *openFile) Close() error {
 	return err
 }
 
-// wholeFile are the blocks of a file that could only be read whole.
+// wholeFile is the content of a file that could only be read whole.
 type wholeFile []byte
 
 func (w wholeFile) readBlock(_ context.Context, offset int64, n int) ([]byte, bool, error) {
@@ -179,7 +185,7 @@ type fileWriter struct {
 	blocks blocks
 	offset int64 // of buf
 	buf    []byte
-	err    error // the first; nothing is written after it
+	err    error // the first error; nothing is written after it
 	closed bool
 }
 
@@ -201,7 +207,7 @@ func (w *fileWriter) Write(b []byte) (n int, err error) {
 		if len(w.buf) == maxBlock {
 			w.flush()
 		}
-		if w.err == nil { // or nobody knows what became of the block
+		if w.err == nil { // after an error the state of the block is unknown
 			b, n = b[k:], n+k
 		}
 	}
@@ -217,7 +223,7 @@ func (w *fileWriter) flush() {
 	w.buf = w.buf[:0]
 }
 
-// Close implements io.Closer: it writes the rest.
+// Close implements io.Closer. It writes the rest.
 func (w *fileWriter) Close() error {
 	if w.closed {
 		return &fs.PathError{Op: "close", Path: w.name, Err: fs.ErrClosed}
@@ -227,13 +233,13 @@ func (w *fileWriter) Close() error {
 	return w.fail("close", w.blocks.close(w.ctx))
 }
 
-// maxWhole is how much a file that must be written whole may have.
+// maxWhole bounds the size of a file that must be written whole.
 const maxWhole = 48 << 20
 
 // wholeWriter collects a file for servers that only write files whole.
 type wholeWriter struct {
 	fs           *FS
-	name, native string
+	name, osPath string
 	buf          []byte
 	closed       bool
 }
@@ -263,5 +269,6 @@ func (w *wholeWriter) Close() error {
 	return w.fs.WriteFile(w.name, w.buf)
 }
 
-// errChanged says that a file could not be read on after a lost connection.
+// errChanged says that a file changed while the connection was lost, so reading cannot
+// continue.
 var errChanged = errors.New("the file changed while the connection was lost")

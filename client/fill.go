@@ -8,10 +8,10 @@ import (
 	"execserver/protocol"
 )
 
-// fill reads from the server what is missing between what was published and
-// what it has by now: after the connection was made again, and when an event
-// does not come in its turn. A process that is being started is left alone, for
-// the server need not know it yet.
+// fill reads missing events from the server: after a reconnection, and when an event does
+// not arrive in its turn. If it cannot read now, it makes a note: markStarted fills when the
+// server knows the process, recountLocked when there is room, and a fill that runs already
+// runs again.
 func (p *Process) fill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -27,14 +27,18 @@ func (p *Process) fillLocked() {
 		p.refill = true
 		return
 	}
+	read := p.readMissing
+	if p.attached {
+		read = p.catchUp
+	}
 	p.filling = p.env.run(func() {
-		for p.readMissing(p.env.ctx) {
+		for read(p.env.ctx) {
 		}
 	})
 }
 
-// markStarted says that the server knows the process, and whether the
-// connection was another one when its start was asked for.
+// markStarted records that the server knows the process, and whether the client has
+// reconnected since it requested the start.
 func (p *Process) markStarted(reconnected bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,12 +60,12 @@ func (p *Process) fillGap() {
 	}
 }
 
-// maxGaps is how often what is missing is asked for, gapTimeout apart, before it
-// is given up: what the server has dropped already may still be on its way.
+// maxGaps is how often, gapTimeout apart, the client asks for a missing event before it
+// gives up: an event that the server has dropped already may still be on its way.
 const maxGaps = 3
 
-// readMissing reads up to where the server is now, and reports whether it is to
-// be done again.
+// readMissing reads up to the server's latest event, and reports whether it must be
+// called again.
 func (p *Process) readMissing(ctx context.Context) (again bool) {
 	for gaps := 1; ; gaps++ {
 		before := p.published()
@@ -85,11 +89,11 @@ func (p *Process) readMissing(ctx context.Context) (again bool) {
 	}
 }
 
-// filled notes that fill has ended, and whether somebody has called it again
+// filled records that fill has ended, and reports whether fill was called again
 // meanwhile.
 func (p *Process) filled(err error) (again bool) {
-	if errors.Is(err, protocol.ErrInvalidRequest) {
-		p.fail(err) // the server does not know the process any more
+	if errors.Is(err, protocol.ErrInvalidRequest) || errors.As(err, new(*answerError)) {
+		p.fail(err) // the server no longer knows the process, or no other answer would be better
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,20 +108,20 @@ func (p *Process) published() uint64 {
 	return p.last
 }
 
-// giveUp fails the process because of a gap, and ends it: nobody could make
-// sense of it any more.
+// giveUp fails the process because of a gap, and terminates it, because its output is
+// incomplete.
 func (p *Process) giveUp(gap *GapError) {
 	p.fail(gap)
 	ctx, cancel := context.WithTimeout(p.env.ctx, terminateTimeout)
 	defer cancel()
-	_ = p.env.back.terminate(ctx, p.ID, 0) // it has failed already
+	_ = p.env.link.terminate(ctx, p.ID, 0) // the process has failed already
 }
 
-// readOnce reads everything after a number. The error is a *GapError when the
-// server does not have something that was not published here either.
+// readOnce reads everything after a number. The error is a *GapError if the server no
+// longer has an event that was not published here.
 func (p *Process) readOnce(ctx context.Context, after uint64) error {
 	for {
-		r, err := p.env.back.read(ctx, p.ID, after, maxRead)
+		r, err := p.env.link.read(ctx, p.ID, after, maxRead)
 		switch {
 		case err != nil:
 			return err
@@ -134,9 +138,12 @@ func (p *Process) readOnce(ctx context.Context, after uint64) error {
 	}
 }
 
-// merge takes the output that was read. It reports whether so much is queued
-// that the rest must wait until there is room.
-func (p *Process) merge(r *readResult) (full bool, err error) {
+// maxMissed bounds the events that were read although earlier ones are missing.
+const maxMissed = 1 << 17
+
+// merge merges output that was read. It reports whether so much is queued that the rest
+// must wait for room.
+func (p *Process) merge(r *protocol.ReadResult) (full bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range r.Chunks {
@@ -147,16 +154,16 @@ func (p *Process) merge(r *readResult) (full bool, err error) {
 	}
 	p.publishPendingLocked()
 	p.signalLocked()
-	if p.pending.bytes > 2*maxRead {
+	if p.pending.bytes > 2*maxRead || len(p.pending.events) > maxMissed {
 		return false, p.gapLocked(r, r.Chunks[len(r.Chunks)-1].Seq)
 	}
 	p.behind = p.fullLocked()
 	return p.behind, nil
 }
 
-// settle takes a read that has no more output: it tells how far the numbers go,
-// and thus which of them are those of exited and closed.
-func (p *Process) settle(r *readResult) error {
+// settle handles the last read: from the next number it derives the numbers of exited and
+// closed.
+func (p *Process) settle(r *protocol.ReadResult) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.overLocked() || r.NextSeq == 0 || r.NextSeq-1 <= p.last {
@@ -167,8 +174,8 @@ func (p *Process) settle(r *readResult) error {
 	if r.Closed && !p.pending.has(last) {
 		p.pending.add(Event{Kind: Closed, Seq: last})
 	}
-	if seq, n := p.missingLocked(last); n == 1 && r.Exited && !p.knowsExitLocked() {
-		p.pending.add(Event{Kind: Exited, Seq: seq, Exit: r.exit})
+	if seq, n := p.missingLocked(last); n == 1 && r.Exit != nil && !p.knowsExitLocked() {
+		p.pending.add(Event{Kind: Exited, Seq: seq, Exit: exitOf(r.Exit)})
 	}
 	p.publishPendingLocked()
 	p.signalLocked()
@@ -178,8 +185,7 @@ func (p *Process) settle(r *readResult) error {
 	return nil
 }
 
-// missingLocked returns the first number up to last that is not here, and how
-// many there are.
+// missingLocked returns the first missing number up to last, and how many are missing.
 func (p *Process) missingLocked(last uint64) (first, n uint64) {
 	n = last - p.last
 	for seq := range p.pending.events {
@@ -202,7 +208,7 @@ func (p *Process) knowsExitLocked() bool {
 }
 
 // gapLocked describes the first gap up to last.
-func (p *Process) gapLocked(r *readResult, last uint64) error {
+func (p *Process) gapLocked(r *protocol.ReadResult, last uint64) error {
 	from, _ := p.missingLocked(last)
 	to := last
 	for seq := range p.pending.events {

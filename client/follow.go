@@ -5,26 +5,28 @@ import (
 	"time"
 )
 
-// Callbacks are told of the life of a command: what an agent makes the events of
-// a tool call from. Nil ones are left out. Begin, Delta and End are called one
-// after another, End once and last; while Delta does not return, the process
-// waits. Interaction is called by whoever writes.
+// Callbacks receive the events of a command, from which an agent makes the events of a
+// tool call. Nil callbacks are skipped. The client calls Begin, Delta and End one after
+// another, End once and last. While Delta does not return, the process blocks once it has
+// written more than the server retains.
 type Callbacks struct {
-	// Begin: it was started.
+	// Begin reports that the process has started. Start calls it.
 	Begin func(p *Process)
-	// Delta: it has written; data must not be kept or changed.
+	// Delta receives output of a stream: Stdout, Stderr or PTY. It must not keep or change
+	// data.
 	Delta func(stream string, data []byte)
-	// Interaction: something was written to its stdin.
+	// Interaction receives data that the server has accepted for stdin. Process.Write
+	// calls it, also while another callback runs. It must not keep or change data.
 	Interaction func(data []byte)
-	// End: it has exited, and Delta has been told everything that it wrote
-	// before. Output of descendants that comes later is not told. The snapshot
-	// holds all output, bounded by Cmd.SnapshotBytes; err is nil, or an
-	// *ExitMissingError, and then Exit is nil.
+	// End reports that the process has exited, and that Delta has received all output
+	// before the exit. The client does not report later output of descendants. The
+	// snapshot holds all output, bounded by Cmd.SnapshotBytes. If the end of the process
+	// is unknown, err is an *ExitMissingError, and s.Exit is nil.
 	End func(s *Snapshot, err error)
 }
 
-// Follow has callbacks told of the life of the command. It is called before
-// Start, or the first Collect.
+// Follow registers callbacks for the command. Call it before Start or the first Collect,
+// and not together with StdoutPipe or StderrPipe.
 func (c *Cmd) Follow(callbacks Callbacks) {
 	f := &caller{callbacks: callbacks}
 	f.output.max = c.SnapshotBytes
@@ -43,7 +45,7 @@ type caller struct {
 
 	mu    sync.Mutex // held during Delta and End
 	exit  *Exit
-	timer *time.Timer // tells the end after stragglerDelay
+	timer *time.Timer // calls End after stragglerDelay
 	ended bool
 }
 
@@ -73,7 +75,7 @@ func (f *caller) event(e Event) {
 	}
 }
 
-// end is told when nothing more comes: the process has closed, or has failed.
+// end is called when no more events come: the process has closed, or has failed.
 func (f *caller) end() {
 	if f.timer != nil {
 		f.timer.Stop()
@@ -100,6 +102,6 @@ func (f *caller) tellEndLocked() {
 		return
 	}
 	s := &Snapshot{Exit: f.exit}
-	s.Output, s.Omitted = f.output.take(false)
+	s.Output, s.Omitted = f.output.contents(false)
 	f.callbacks.End(s, err)
 }

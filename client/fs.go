@@ -9,41 +9,31 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"execserver/protocol"
 )
 
-// files is what an FS needs of its machine. Paths are native there and absolute.
-type files interface {
-	stat(ctx context.Context, path string) (*protocol.FileMetadata, error)
-	readFile(ctx context.Context, path string) ([]byte, error)
-	readDir(ctx context.Context, path string) ([]protocol.DirectoryEntry, error)
-	realPath(ctx context.Context, path string) (string, error)
-	writeFile(ctx context.Context, path string, data []byte) error
-	mkdir(ctx context.Context, path string, all bool) error
-	remove(ctx context.Context, path string, all bool) error
-	copyFile(ctx context.Context, from, to string, all bool) error
-	openFile(ctx context.Context, path string, meta *protocol.FileMetadata) (blocks, error)
-	createFile(ctx context.Context, path string) (blocks, error)
-}
-
-// blocks is an open file. Blocks are at most maxBlock long.
+// blocks is an open file. A block has at most maxBlock bytes.
 type blocks interface {
 	readBlock(ctx context.Context, offset int64, n int) (block []byte, eof bool, err error)
 	writeBlock(ctx context.Context, offset int64, block []byte) error
 	close(ctx context.Context) error
 }
 
-// maxBlock is the largest block that servers take.
+// maxBlock is the size of the largest block that servers accept.
 const maxBlock = 1 << 20
 
-// FS is a directory of the machine with everything below, as an fs.FS that can be
-// written, too. It implements fs.StatFS, fs.ReadDirFS, fs.ReadFileFS and
-// fs.SubFS; names are those of package fs, relative and with slashes. Symbolic
-// links are followed, also out of the directory. The protocol does not tell
-// permissions: files have the mode 0644, directories 0755. Methods may be called
-// concurrently; errors are *fs.PathError.
+// FS is a directory of the machine with everything below it, as a writable fs.FS
+// (PROTOCOL.md, "Files"). It implements fs.StatFS, fs.ReadDirFS, fs.ReadFileFS,
+// fs.ReadLinkFS and fs.SubFS. Names are those of package fs, relative and with slashes. FS
+// follows symbolic links, also out of the directory: it is no sandbox.
+//
+// Servers without the capability fsMetadata report no permissions: files have the mode
+// 0644, directories 0755, and times of modification are in milliseconds. With them the
+// methods that set modes and times or concern links return an *UnsupportedError.
+//
+// Methods may be called concurrently. Errors are *fs.PathError. The methods of package fs
+// have no context; see [FS.WithContext].
 type FS struct {
 	env *Environment
 	ctx context.Context
@@ -54,21 +44,24 @@ var (
 	_ fs.StatFS     = (*FS)(nil)
 	_ fs.ReadDirFS  = (*FS)(nil)
 	_ fs.ReadFileFS = (*FS)(nil)
+	_ fs.ReadLinkFS = (*FS)(nil)
 	_ fs.SubFS      = (*FS)(nil)
 )
 
-// FS returns the files below a directory of the machine, which need not exist.
-// Relative paths are relative to Info.Dir, which is also what "" means.
+// FS returns the files below a directory of the machine, which need not exist. dir is a
+// native path of the machine. A relative path is relative to Info.Dir, and "" means
+// Info.Dir.
 func (e *Environment) FS(dir string) *FS {
 	return &FS{env: e, ctx: context.Background(), dir: e.Info().resolve(dir)}
 }
 
-// WithContext returns an FS whose operations, and those of the files that it
-// opens, end with ctx: package fs leaves no other way to say so.
+// WithContext returns an FS whose operations, and those of the files that it opens, fail
+// with the cause of ctx when ctx ends. Without it, only the end of the Environment unblocks
+// them.
 func (f *FS) WithContext(ctx context.Context) *FS { return &FS{f.env, ctx, f.dir} }
 
-// native is the path of a name on the machine.
-func (f *FS) native(op, name string) (string, error) {
+// osPath returns the path of a name on the machine.
+func (f *FS) osPath(op, name string) (string, error) {
 	if !fs.ValidPath(name) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
@@ -82,26 +75,27 @@ func (f *FS) native(op, name string) (string, error) {
 }
 
 // do runs an operation on a name.
-func (f *FS) do(op, name string, run func(native string) error) error {
-	native, err := f.native(op, name)
+func (f *FS) do(op, name string, run func(osPath string) error) error {
+	osPath, err := f.osPath(op, name)
 	if err != nil {
 		return err
 	}
 	if err := f.env.Err(); err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}
 	}
-	if err := run(native); err != nil {
+	if err := run(osPath); err != nil {
 		return &fs.PathError{Op: op, Path: name, Err: err}
 	}
 	return nil
 }
 
-// Open implements fs.FS. A regular file is read in blocks as it is needed; it also
-// is an io.ReaderAt, an io.Seeker and an io.WriterTo, and survives a lost
-// connection as long as the file does not change meanwhile.
+// Open implements fs.FS (PROTOCOL.md, "File handles"). The client reads a regular file in
+// blocks of up to 1 MiB, as needed. The file also is an io.ReaderAt, an io.Seeker and an
+// io.WriterTo. ReadAt may be called concurrently. The file survives a reconnection, unless
+// its size or time of modification has changed: then reading fails.
 func (f *FS) Open(name string) (file fs.File, err error) {
-	err = f.do("open", name, func(native string) error {
-		meta, err := f.env.back.stat(f.ctx, native)
+	err = f.do("open", name, func(osPath string) error {
+		meta, err := f.env.link.stat(f.ctx, osPath)
 		if err != nil {
 			return err
 		}
@@ -110,10 +104,10 @@ func (f *FS) Open(name string) (file fs.File, err error) {
 			file = &directory{fs: f, name: name, info: info}
 			return nil
 		}
-		b, err := f.env.back.openFile(f.ctx, native, meta)
+		b, err := f.env.link.openFile(f.ctx, osPath, meta)
 		if errors.Is(err, errors.ErrUnsupported) {
 			var data []byte
-			data, err = f.env.back.readFile(f.ctx, native)
+			data, err = f.env.link.readFile(f.ctx, osPath)
 			b = wholeFile(data)
 		}
 		file = &openFile{ctx: f.ctx, name: name, info: info, blocks: b}
@@ -125,10 +119,10 @@ func (f *FS) Open(name string) (file fs.File, err error) {
 	return file, nil
 }
 
-// Stat implements fs.StatFS.
+// Stat implements fs.StatFS. It describes the target of a link.
 func (f *FS) Stat(name string) (info fs.FileInfo, err error) {
-	err = f.do("stat", name, func(native string) error {
-		meta, err := f.env.back.stat(f.ctx, native)
+	err = f.do("stat", name, func(osPath string) error {
+		meta, err := f.env.link.stat(f.ctx, osPath)
 		if err == nil {
 			info = &fileInfo{path.Base(name), *meta}
 		}
@@ -137,13 +131,17 @@ func (f *FS) Stat(name string) (info fs.FileInfo, err error) {
 	return info, err
 }
 
-// ReadDir implements fs.ReadDirFS. A link to a directory has the type
-// fs.ModeSymlink, so that fs.WalkDir does not follow it. A link to a file is listed as that; one that
-// leads nowhere has the type fs.ModeIrregular. Of a directory with more entries than a
-// server lists (more than a hundred thousand) there are some, and ErrTruncated.
+// ReadDir implements fs.ReadDirFS. The entries are sorted by name, and describe links
+// themselves. If a directory has more than 262,144 entries, or they take more than 64 MiB,
+// ReadDir returns the first of them, in the order of their names, and ErrTruncated. Servers
+// without the capability fsMetadata list only some tens of thousands.
+//
+// With servers without the capability fsMetadata, a link to a directory has the type
+// fs.ModeSymlink, so that fs.WalkDir does not follow it. A link to a file is listed as a
+// file, and a dangling link has the type fs.ModeIrregular.
 func (f *FS) ReadDir(name string) (entries []fs.DirEntry, err error) {
-	err = f.do("readdir", name, func(native string) error {
-		list, err := f.env.back.readDir(f.ctx, native)
+	err = f.do("readdir", name, func(osPath string) error {
+		list, err := f.env.link.readDir(f.ctx, osPath)
 		links := f.linked(name, list)
 		for i, e := range list {
 			entries = append(entries, &dirEntry{f, path.Join(name, e.FileName), e, links[i]})
@@ -154,44 +152,45 @@ func (f *FS) ReadDir(name string) (entries []fs.DirEntry, err error) {
 	return entries, err
 }
 
-// linkLooks is how many directories are looked at at a time.
+// linkLooks is how many directories are examined at a time.
 const linkLooks = 8
 
-// linked reports which directories of a list are links, which a listing does not
-// tell: whoever walks a tree must not follow them in circles.
+// linked reports which directories of a list are links, because a listing without details
+// does not say so and a walk must not follow links in circles.
 func (f *FS) linked(name string, list []protocol.DirectoryEntry) []bool {
 	links := make([]bool, len(list))
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	looks := make(chan struct{}, linkLooks)
 	for i, e := range list {
-		native, err := f.native("stat", path.Join(name, e.FileName))
-		if !e.IsDirectory || err != nil {
+		osPath, err := f.osPath("stat", path.Join(name, e.FileName))
+		if !e.IsDirectory || e.EntryDetails != nil || err != nil {
 			continue
 		}
 		looks <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-looks }()
-			meta, err := f.env.back.stat(f.ctx, native)
+			meta, err := f.env.link.stat(f.ctx, osPath)
 			links[i] = err == nil && meta.IsSymlink
 		})
 	}
 	return links
 }
 
-// ReadFile implements fs.ReadFileFS.
+// ReadFile implements fs.ReadFileFS. If the file is too large for one message, ReadFile
+// reads it in blocks.
 func (f *FS) ReadFile(name string) (data []byte, err error) {
-	err = f.do("open", name, func(native string) error {
-		data, err = f.env.back.readFile(f.ctx, native)
-		// A file that is too large for one message is refused.
+	err = f.do("open", name, func(osPath string) error {
+		data, err = f.env.link.readFile(f.ctx, osPath)
+		// The server refuses a file that is too large for one message.
 		if err == nil || !errors.Is(err, protocol.ErrInvalidRequest) {
 			return err
 		}
-		meta, statErr := f.env.back.stat(f.ctx, native)
+		meta, statErr := f.env.link.stat(f.ctx, osPath)
 		if statErr != nil || !meta.IsFile || meta.Size <= maxBlock {
 			return err
 		}
-		b, openErr := f.env.back.openFile(f.ctx, native, meta)
+		b, openErr := f.env.link.openFile(f.ctx, osPath, meta)
 		if openErr != nil {
 			return err
 		}
@@ -202,44 +201,47 @@ func (f *FS) ReadFile(name string) (data []byte, err error) {
 	return data, err
 }
 
-// Sub implements fs.SubFS.
+// Sub implements fs.SubFS. The directory need not exist. The FS keeps the context of f.
 func (f *FS) Sub(dir string) (fs.FS, error) {
-	native, err := f.native("sub", dir)
+	osPath, err := f.osPath("sub", dir)
 	if err != nil {
 		return nil, err
 	}
-	return &FS{f.env, f.ctx, native}, nil
+	return &FS{f.env, f.ctx, osPath}, nil
 }
 
-// RealPath returns the native path of a name with all links resolved.
+// RealPath returns the absolute native path of a name with all links resolved. The name
+// must exist.
 func (f *FS) RealPath(name string) (real string, err error) {
-	err = f.do("realpath", name, func(native string) error {
-		real, err = f.env.back.realPath(f.ctx, native)
+	err = f.do("realpath", name, func(osPath string) error {
+		real, err = f.env.link.realPath(f.ctx, osPath)
 		return err
 	})
 	return real, err
 }
 
-// WriteFile makes data the content of a file, which is created if need be. When
-// the connection breaks meanwhile it is written again.
+// WriteFile makes data the content of a file, and creates the file if necessary
+// (PROTOCOL.md, "fs/writeFile"). If the connection breaks, it writes the file again. data
+// has to fit into one message of the server; Create has no such bound.
 func (f *FS) WriteFile(name string, data []byte) error {
-	return f.do("write", name, func(native string) error {
-		return f.env.back.writeFile(f.ctx, native, data)
+	return f.do("write", name, func(osPath string) error {
+		return f.env.link.writeFile(f.ctx, osPath, data, nil)
 	})
 }
 
-// Create empties or creates a file to be written from its beginning. Write errors
-// may be told by a later Write or by Close. With servers without the capability
-// fileWriteStreaming everything is written by Close, and up to 48 MiB.
-// What was written when the connection breaks is not known: the error is a
-// *DisconnectedError.
+// Create creates or empties a file, to be written from its beginning (PROTOCOL.md, "File
+// handles"). Write collects blocks of 1 MiB, so a later Write or Close may report the
+// error of an earlier Write, and only Close writes the rest. Write and Close must not be
+// called concurrently. If the connection breaks, it is unknown how much was written; the
+// error matches a *DisconnectedError. With servers without the capability
+// fileWriteStreaming, Close writes everything, up to 48 MiB, and creates the file.
 func (f *FS) Create(name string) (file io.WriteCloser, err error) {
-	err = f.do("create", name, func(native string) error {
+	err = f.do("create", name, func(osPath string) error {
 		if !f.env.has(capFileWriting) {
-			file = &wholeWriter{fs: f, name: name, native: native}
+			file = &wholeWriter{fs: f, name: name, osPath: osPath}
 			return nil
 		}
-		b, err := f.env.back.createFile(f.ctx, native)
+		b, err := f.env.link.openToWrite(f.ctx, osPath, protocol.OpenReplace, nil)
 		file = &fileWriter{ctx: f.ctx, name: name, blocks: b}
 		return err
 	})
@@ -249,143 +251,38 @@ func (f *FS) Create(name string) (file io.WriteCloser, err error) {
 	return file, nil
 }
 
-// Mkdir creates a directory.
+// Mkdir creates a directory (PROTOCOL.md, "fs/createDirectory"). The error matches
+// fs.ErrExist if there is a file or directory of that name. If the connection breaks,
+// Mkdir, Remove and Copy are not repeated, and the error matches a *DisconnectedError.
 func (f *FS) Mkdir(name string) error {
-	return f.do("mkdir", name, func(native string) error { return f.env.back.mkdir(f.ctx, native, false) })
+	return f.do("mkdir", name, func(osPath string) error { return f.env.link.mkdir(f.ctx, osPath, false, nil) })
 }
 
-// MkdirAll creates a directory with all its parents, unless it exists.
+// MkdirAll creates a directory with all its parents. It accepts an existing directory. If
+// the connection breaks, the client repeats it.
 func (f *FS) MkdirAll(name string) error {
-	return f.do("mkdir", name, func(native string) error { return f.env.back.mkdir(f.ctx, native, true) })
+	return f.do("mkdir", name, func(osPath string) error { return f.env.link.mkdir(f.ctx, osPath, true, nil) })
 }
 
-// Remove removes a file, a link, or an empty directory.
+// Remove removes a file, a link, or an empty directory (PROTOCOL.md, "fs/remove").
 func (f *FS) Remove(name string) error {
-	return f.do("remove", name, func(native string) error { return f.env.back.remove(f.ctx, native, false) })
+	return f.do("remove", name, func(osPath string) error { return f.env.link.remove(f.ctx, osPath, false) })
 }
 
-// RemoveAll removes whatever has the name, with everything in it, unless it does
-// not exist.
+// RemoveAll removes a file or a directory with everything in it. It accepts a name that
+// does not exist. If the connection breaks, the client repeats it.
 func (f *FS) RemoveAll(name string) error {
-	return f.do("remove", name, func(native string) error { return f.env.back.remove(f.ctx, native, true) })
+	return f.do("remove", name, func(osPath string) error { return f.env.link.remove(f.ctx, osPath, true) })
 }
 
-// Copy copies a file, or a directory with everything in it, on the machine.
+// Copy copies a file, or a directory with everything in it, within the machine
+// (PROTOCOL.md, "fs/copy").
 func (f *FS) Copy(from, to string) error {
-	native, err := f.native("copy", to)
+	osPath, err := f.osPath("copy", to)
 	if err != nil {
 		return err
 	}
 	return f.do("copy", from, func(source string) error {
-		return f.env.back.copyFile(f.ctx, source, native, true)
+		return f.env.link.copyFile(f.ctx, source, osPath, true)
 	})
-}
-
-// fileInfo implements fs.FileInfo.
-type fileInfo struct {
-	name string
-	meta protocol.FileMetadata
-}
-
-func (i *fileInfo) Name() string       { return i.name }
-func (i *fileInfo) Size() int64        { return i.meta.Size }
-func (i *fileInfo) Mode() fs.FileMode  { return mode(i.meta.IsDirectory, i.meta.IsFile) }
-func (i *fileInfo) ModTime() time.Time { return time.UnixMilli(i.meta.ModifiedAtMs) }
-func (i *fileInfo) IsDir() bool        { return i.meta.IsDirectory }
-func (i *fileInfo) Sys() any           { return i.meta }
-
-func mode(directory, file bool) fs.FileMode {
-	switch {
-	case directory:
-		return fs.ModeDir | 0o755
-	case file:
-		return 0o644
-	}
-	return fs.ModeIrregular | 0o644
-}
-
-// dirEntry implements fs.DirEntry.
-type dirEntry struct {
-	fs   *FS
-	path string // as fs has it
-	wire protocol.DirectoryEntry
-	link bool // to a directory
-}
-
-func (e *dirEntry) Name() string   { return e.wire.FileName }
-func (e *dirEntry) IsDir() bool    { return e.wire.IsDirectory && !e.link }
-func (e *dirEntry) String() string { return fs.FormatDirEntry(e) }
-
-func (e *dirEntry) Type() fs.FileMode {
-	if e.link {
-		return fs.ModeSymlink
-	}
-	return mode(e.wire.IsDirectory, e.wire.IsFile).Type()
-}
-
-func (e *dirEntry) Info() (fs.FileInfo, error) {
-	info, err := e.fs.Stat(e.path)
-	if err == nil && e.link {
-		return linkInfo{info}, nil
-	}
-	return info, err
-}
-
-// linkInfo describes a link by the directory that it leads to.
-type linkInfo struct{ fs.FileInfo }
-
-func (linkInfo) Mode() fs.FileMode { return fs.ModeSymlink | 0o777 }
-func (linkInfo) IsDir() bool       { return false }
-
-// directory is an open directory.
-type directory struct {
-	fs      *FS
-	name    string
-	info    *fileInfo
-	entries []fs.DirEntry // nil until the first ReadDir
-	part    error         // the entries are not all, and why
-	read    bool
-	closed  bool
-}
-
-func (d *directory) Stat() (fs.FileInfo, error) { return d.info, nil }
-
-func (d *directory) Read([]byte) (int, error) {
-	return 0, &fs.PathError{Op: "read", Path: d.name, Err: errIsDirectory}
-}
-
-func (d *directory) Close() error {
-	if d.closed {
-		return &fs.PathError{Op: "close", Path: d.name, Err: fs.ErrClosed}
-	}
-	d.closed = true
-	return nil
-}
-
-// ReadDir implements fs.ReadDirFile.
-func (d *directory) ReadDir(n int) ([]fs.DirEntry, error) {
-	if d.closed {
-		return nil, &fs.PathError{Op: "readdir", Path: d.name, Err: fs.ErrClosed}
-	}
-	if !d.read {
-		entries, err := d.fs.ReadDir(d.name)
-		if err != nil && !errors.Is(err, ErrTruncated) {
-			return nil, err
-		}
-		d.entries, d.part, d.read = entries, err, true
-	}
-	switch {
-	case n <= 0:
-		entries := d.entries
-		d.entries = nil
-		return entries, d.part
-	case len(d.entries) == 0 && d.part != nil:
-		return nil, d.part
-	case len(d.entries) == 0:
-		return nil, io.EOF
-	}
-	n = min(n, len(d.entries))
-	entries := d.entries[:n:n]
-	d.entries = d.entries[n:]
-	return entries, nil
 }

@@ -46,9 +46,9 @@ func tree(t *testing.T) string {
 }
 
 func TestFS(t *testing.T) {
-	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
+	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		fsys := env.FS(tree(t))
-		if err := fstest.TestFS(fsys, "hello.txt", "empty", "a/b/c.txt", "a/ä ö%20.txt", "pattern", "link", "dirlink"); err != nil {
+		if err := testFS(p, fsys, "hello.txt", "empty", "a/b/c.txt", "a/ä ö%20.txt", "pattern", "link", "dirlink"); err != nil {
 			t.Error(err)
 		}
 		if err := fstest.TestFS(env.FS(filepath.Join(fsysDir(t, fsys), "none"))); err != nil {

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// headTail keeps the beginning and the end of what is written to it, up to max
-// bytes. It may be used concurrently.
+// headTail keeps the beginning and the end of the bytes written to it, up to max bytes.
+// It may be used concurrently.
 type headTail struct {
 	max int
 
 	mu    sync.Mutex
 	head  []byte
 	tail  []byte // a ring once it is full
-	at    int    // where the oldest byte of a full tail is
+	at    int    // index of the oldest byte of a full tail
 	total int64
 }
 
@@ -40,15 +40,15 @@ func (h *headTail) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// bytes returns what is kept, with a line between that says what is not.
+// bytes returns the kept bytes, with a line between them about the missing ones.
 func (h *headTail) bytes() []byte {
-	text, _ := h.take(false)
+	text, _ := h.contents(false)
 	return text
 }
 
-// take returns what is kept, and how many bytes are not, for which a line
-// stands; with reset it starts again.
-func (h *headTail) take(reset bool) (text []byte, omitted int64) {
+// contents returns the kept bytes, and how many are missing, which a line between them says.
+// With reset it starts again.
+func (h *headTail) contents(reset bool) (text []byte, omitted int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	omitted = h.total - int64(len(h.head)+len(h.tail))

@@ -10,26 +10,29 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"execserver/protocol"
 )
 
-// Methods about HTTP (PROTOCOL.md, "HTTP").
-const (
-	methodHTTPRequest     = "http/request"
-	notificationBodyDelta = "http/request/bodyDelta"
-)
-
-// maxBody is how much of a response waits for a reader that is slower than the
-// server; there is no way to make the server wait.
+// maxBody bounds the bytes of a response that wait for a reader slower than the server.
+// There is no way to make the server wait.
 const maxBody = 16 << 20
 
-// Transport returns an http.RoundTripper that sends requests from the machine of
-// the Environment, with its network and its name resolution:
+// Transport returns an http.RoundTripper that sends requests from the machine of the
+// Environment, with its network and its name resolution:
 //
 //	httpClient := &http.Client{Transport: env.Transport()}
 //
-// Request bodies are sent whole. A response body that is read more slowly than
-// it arrives fails when 16 MiB wait.
+// The RoundTripper may be used concurrently. It reads the whole body of a request into
+// memory before it sends the request. The body of a response fails when 16 MiB of it wait
+// for a slow reader, and with a *DisconnectedError when the connection breaks: neither it
+// nor the request is repeated. The context of the request unblocks both (PROTOCOL.md,
+// "HTTP requests").
 func (e *Environment) Transport() http.RoundTripper { return roundTripper{e} }
+
+// smallFrame is up to which size frames that wait are joined: a frame takes memory beside
+// its bytes.
+const smallFrame = 4 << 10
 
 type roundTripper struct{ env *Environment }
 
@@ -41,29 +44,13 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	return t.env.back.roundTrip(r)
-}
-
-type wireHeader struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-type httpParams struct {
-	Method         string       `json:"method"`
-	URL            string       `json:"url"`
-	Headers        []wireHeader `json:"headers"`
-	Body           []byte       `json:"bodyBase64,omitempty"`
-	TimeoutMs      *int64       `json:"timeoutMs,omitempty"`
-	RedirectPolicy string       `json:"redirectPolicy"`
-	RequestID      string       `json:"requestId"`
-	StreamResponse bool         `json:"streamResponse"`
+	return t.env.link.roundTrip(r)
 }
 
 func (l *link) roundTrip(r *http.Request) (*http.Response, error) {
-	params := httpParams{
-		Method: r.Method, URL: r.URL.String(), Headers: []wireHeader{},
-		RedirectPolicy: "stop", // http.Client follows by itself
+	params := protocol.HTTPRequest{
+		Method: r.Method, URL: r.URL.String(),
+		RedirectPolicy: protocol.RedirectStop, // http.Client follows redirects itself
 		StreamResponse: true,
 	}
 	if params.Method == "" {
@@ -71,11 +58,11 @@ func (l *link) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	for name, values := range r.Header {
 		for _, value := range values {
-			params.Headers = append(params.Headers, wireHeader{name, value})
+			params.Headers = append(params.Headers, protocol.HTTPHeader{Name: name, Value: value})
 		}
 	}
 	if r.Host != "" && r.Host != r.URL.Host {
-		params.Headers = append(params.Headers, wireHeader{"host", r.Host})
+		params.Headers = append(params.Headers, protocol.HTTPHeader{Name: "host", Value: r.Host})
 	}
 	if r.Body != nil {
 		body, err := io.ReadAll(r.Body)
@@ -86,23 +73,24 @@ func (l *link) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	ctx := r.Context()
 	if deadline, ok := ctx.Deadline(); ok {
-		ms := max(1, time.Until(deadline).Milliseconds())
-		params.TimeoutMs = &ms
+		params.TimeoutMs = new(uint64(max(1, time.Until(deadline).Milliseconds())))
 	}
 	s := l.streams.open()
 	params.RequestID = s.id
-	raw, err := l.request(ctx, methodHTTPRequest, params)
+	raw, err := l.request(ctx, protocol.MethodHTTPRequest, params)
 	if err != nil {
 		s.stop(err)
 		return nil, err
 	}
-	var result struct {
-		Status  int          `json:"status"`
-		Headers []wireHeader `json:"headers"`
-	}
-	if err := json.Unmarshal(raw, &result); err != nil {
+	var result protocol.HTTPResponse
+	if err := understand(protocol.MethodHTTPRequest, raw, &result); err != nil {
 		s.stop(err)
-		return nil, fmt.Errorf("the answer to http/request cannot be understood: %w", err)
+		return nil, err
+	}
+	if result.Status < 100 || result.Status > 999 {
+		err := &answerError{protocol.MethodHTTPRequest, fmt.Errorf("there is no status %d", result.Status)}
+		s.stop(err)
+		return nil, err
 	}
 	response := &http.Response{
 		StatusCode: result.Status,
@@ -113,14 +101,14 @@ func (l *link) roundTrip(r *http.Request) (*http.Response, error) {
 	for _, h := range result.Headers {
 		response.Header.Add(h.Name, h.Value)
 	}
-	if n, err := strconv.ParseInt(response.Header.Get("Content-Length"), 10, 64); err == nil {
+	if n, err := strconv.ParseInt(response.Header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		response.ContentLength = n
 	}
 	s.ends(ctx)
 	return response, nil
 }
 
-// streams are the bodies of responses that are coming.
+// streams are the bodies of incoming responses.
 type streams struct {
 	mu   sync.Mutex
 	last uint64
@@ -140,16 +128,9 @@ func (s *streams) open() *bodyStream {
 	return b
 }
 
-// delta takes http/request/bodyDelta. Streams that nobody reads any more are no
-// error.
+// delta handles http/request/bodyDelta. It ignores streams that nobody reads any more.
 func (s *streams) delta(raw json.RawMessage) error {
-	var p struct {
-		RequestID string  `json:"requestId"`
-		Seq       uint64  `json:"seq"`
-		Delta     []byte  `json:"deltaBase64"`
-		Done      bool    `json:"done"`
-		Error     *string `json:"error"`
-	}
+	var p protocol.HTTPBodyDelta
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return err
 	}
@@ -159,7 +140,7 @@ func (s *streams) delta(raw json.RawMessage) error {
 	if b == nil {
 		return nil
 	}
-	err := b.push(p.Seq, p.Delta)
+	err := b.push(p.Seq, p.Data)
 	switch {
 	case err != nil:
 	case p.Error != nil:
@@ -212,7 +193,11 @@ func (b *bodyStream) push(seq uint64, data []byte) error {
 	if b.bytes += len(data); b.bytes > maxBody {
 		return fmt.Errorf("the body is not read fast enough: %d bytes wait, the limit is %d", b.bytes, maxBody)
 	}
-	b.frames = append(b.frames, data)
+	if last := len(b.frames) - 1; last >= 0 && len(b.frames[last])+len(data) <= smallFrame {
+		b.frames[last] = append(b.frames[last], data...)
+	} else {
+		b.frames = append(b.frames, data)
+	}
 	b.ready.Signal()
 	return nil
 }
@@ -228,7 +213,7 @@ func (b *bodyStream) ends(ctx context.Context) {
 	}
 }
 
-// stop ends the body; what has come is still read.
+// stop ends the body. The reader still receives the bytes that have arrived.
 func (b *bodyStream) stop(err error) {
 	b.all.mu.Lock()
 	delete(b.all.byID, b.id)

@@ -33,7 +33,7 @@ func TestLostLinkOfAnIdleSession(t *testing.T) {
 	}
 	p.setRefuse(true)
 	p.cut()
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if !strings.Contains(log.String(), "session ended") {
 			return errors.New("the session has not ended")
 		}

@@ -4,30 +4,56 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"strings"
+	"time"
 
 	"execserver/protocol"
 )
 
-// Info describes the machine of an Environment (PROTOCOL.md, "Environment").
-// Paths are native there; those that the server does not tell are "".
+// Info describes the machine of an Environment (PROTOCOL.md, "Environment"). Paths are
+// native to the machine; those that the server does not report are "".
 type Info struct {
-	OS      string // linux, macos, windows, …
-	Version string // of the server; "" of Local
+	OS      string // linux, macos, windows, or Go's name of another system
+	Version string // of the server
 
 	// Shell is the account's shell: its kind (bash, zsh, sh, powershell, cmd)
 	// and its path.
 	Shell, ShellPath string
 
-	Dir     string // where the server was started, and commands run unless told otherwise
+	Dir     string // where the server was started; the default of Cmd.Dir
 	HomeDir string
 	TempDir string
 
-	// Capabilities are what the server announces.
+	// SessionLifetime says how long the server keeps a session without a connection. It is
+	// nil if the session ends with its connection, or if the server does not say.
+	SessionLifetime *SessionLifetime
+
+	// Capabilities are those that the server announces. A capability that is not in the
+	// map is missing.
 	Capabilities map[string]bool
 
-	dirGone bool // Dir is "" because that directory is gone
+	// Sandbox says what the server uses to confine processes and file operations. It is
+	// nil if the server does not say.
+	Sandbox *SandboxInfo
+
+	dirGone bool // Dir is "" because the directory is gone
+}
+
+// SessionLifetime says how long a server keeps a session without a connection (PROTOCOL.md,
+// "Sessions").
+type SessionLifetime struct {
+	Detached time.Duration // after the connection broke or was closed
+	Silent   time.Duration // after the client fell silent
+	MaxKeep  time.Duration // the longest lease of Environment.Keep; 0: there are none
+}
+
+// SandboxInfo says how a server confines (PROTOCOL.md, "Sandbox").
+type SandboxInfo struct {
+	Mode   string // the operator's choice: auto, require, off or landlock
+	Means  string // userNamespace, namespaces, bubblewrap, landlock or none
+	Reason string // why none
 }
 
 // wireInfo is environmentInfo on the wire, read leniently.
@@ -41,7 +67,14 @@ type wireInfo struct {
 	UserHomeDir     *string                    `json:"userHomeDir"`
 	TempDir         *string                    `json:"tempDir"`
 	PlatformOS      string                     `json:"platformOs"`
+	SessionLifetime *protocol.SessionLifetime  `json:"sessionLifetime"`
 	Capabilities    map[string]json.RawMessage `json:"capabilities"`
+	Sandbox         json.RawMessage            `json:"sandbox"`
+}
+
+// has reports whether a server announces a capability. Older ones send no wireInfo.
+func (w *wireInfo) has(capability string) bool {
+	return w != nil && string(w.Capabilities[capability]) == "true"
 }
 
 func (w *wireInfo) info() *Info {
@@ -49,22 +82,34 @@ func (w *wireInfo) info() *Info {
 		OS: w.PlatformOS, Version: w.ExecutorVersion, Shell: w.Shell.Name, ShellPath: w.Shell.Path,
 		Capabilities: make(map[string]bool),
 	}
+	var confines *protocol.SandboxInfo
+	if json.Unmarshal(w.Sandbox, &confines) == nil { // absent, or of a kind that this client does not know
+		i.Sandbox = (*SandboxInfo)(confines)
+	}
 	for name, value := range w.Capabilities {
 		i.Capabilities[name] = string(value) == "true"
 	}
+	if kept := w.SessionLifetime; kept != nil {
+		i.SessionLifetime = &SessionLifetime{millis(kept.DetachedMs), millis(kept.SilentMs), millis(kept.MaxKeepMs)}
+	}
 	var cwd *string
 	i.dirGone = string(w.Cwd) == "null"
-	_ = json.Unmarshal(w.Cwd, &cwd) // older servers do not tell
+	_ = json.Unmarshal(w.Cwd, &cwd) // older servers do not send it
 	for to, from := range map[*string]*string{&i.Dir: cwd, &i.HomeDir: w.UserHomeDir, &i.TempDir: w.TempDir} {
 		if from != nil {
-			*to = protocol.NativeOn(i.goos(), *from)
+			*to = protocol.OSPathOn(i.goos(), *from)
 		}
 	}
 	return i
 }
 
-// goos is Go's name of the machine's system, where the spelling of paths
-// depends on it.
+// millis converts milliseconds of the wire.
+func millis(ms uint64) time.Duration {
+	return time.Duration(min(ms, math.MaxInt64/uint64(2*time.Millisecond))) * time.Millisecond
+}
+
+// goos returns Go's name of the machine's system, as far as the spelling of paths depends
+// on it.
 func (i *Info) goos() string {
 	if i.OS == "windows" {
 		return "windows"
@@ -72,12 +117,12 @@ func (i *Info) goos() string {
 	return "linux"
 }
 
-// errDirGone is why a relative path leads nowhere. To take another directory
-// instead could cost somebody the files in it.
+// errDirGone says why a relative path cannot be resolved. Another directory instead could
+// cost somebody the files in it.
 var errDirGone = fmt.Errorf("%w: the directory that the environment was made in is gone; name another one", fs.ErrNotExist)
 
-// resolve makes a path absolute, on the machine; "" means errDirGone. Where a server
-// does not tell its directory, the home is taken for it.
+// resolve makes a path absolute on the machine. "" means errDirGone. If the server does
+// not report its directory, resolve uses the home directory.
 func (i *Info) resolve(name string) string {
 	base := i.Dir
 	if base == "" {
@@ -102,6 +147,6 @@ func (i *Info) resolve(name string) string {
 	return path.Join(base, name)
 }
 
-// uri spells an absolute path of the machine for the wire; every server since
-// 0.140 takes URIs.
-func (i *Info) uri(native string) protocol.Path { return protocol.URIPathOn(i.goos(), native) }
+// uri spells an absolute path of the machine for the wire. Every server since 0.140
+// accepts URIs.
+func (i *Info) uri(osPath string) protocol.Path { return protocol.URIPathOn(i.goos(), osPath) }

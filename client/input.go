@@ -2,23 +2,27 @@ package client
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"execserver/protocol"
 )
 
-// maxWrite is the most that goes into one write request.
+// maxWrite is the largest amount of data in one write request.
 const maxWrite = 256 << 10
 
-// inputLock keeps writes to one process in order. It is a channel of one slot,
-// so that waiting for it ends with a context.
+// inputLock keeps writes to one process in order. It is a channel of one slot, so that
+// waiting for it can end with a context.
 type inputLock struct {
-	slot chan struct{}
-	next *uint64 // writeId; guarded by the slot
+	slot   chan struct{}
+	next   *uint64 // writeId; guarded by the slot
+	works  *bool   // the server has accepted a write; guarded by the slot
+	copied *writes // of Stdin; guarded by the slot
+	prefix string  // of writeIds, which another program must not have used for the process
 }
 
-func newInputLock() inputLock { return inputLock{make(chan struct{}, 1), new(uint64)} }
+func newInputLock() inputLock {
+	return inputLock{slot: make(chan struct{}, 1), next: new(uint64), works: new(bool), copied: new(writes)}
+}
 
 func (l inputLock) lock(ctx context.Context) error {
 	select {
@@ -36,11 +40,13 @@ func (l inputLock) lock(ctx context.Context) error {
 
 func (l inputLock) unlock() { <-l.slot }
 
-// Write writes to the process's stdin, or types on its terminal: all of data, in
-// order with other writes, once, also when the connection breaks meanwhile
-// (PROTOCOL.md, "process/write"). It waits while the process does not read;
-// what was sent when ctx ends may still be read. The error is ErrStdinClosed
-// when the process does not take input.
+// Write writes data to the process's stdin, or types it on its terminal: all of it, once,
+// also if the connection breaks meanwhile (PROTOCOL.md, "process/write"). It blocks while
+// the process does not read. Concurrent calls of Write do not mix their data.
+//
+// The error is ErrStdinClosed if the process does not accept input. When ctx ends, or
+// after any other error, the process may have read a part of data, and may still read what
+// was sent.
 func (p *Process) Write(ctx context.Context, data []byte) error {
 	if p == nil {
 		return errNotStarted
@@ -49,50 +55,39 @@ func (p *Process) Write(ctx context.Context, data []byte) error {
 		return err
 	}
 	defer p.input.unlock()
+	w := writes{p: p}
 	for len(data) > 0 {
 		n := min(len(data), maxWrite)
-		if err := p.writeChunk(ctx, data[:n]); err != nil {
+		if err := w.add(ctx, data[:n]); err != nil {
 			return err
-		}
-		if p.written != nil {
-			p.written(data[:n])
-		}
-		if last := data[n-1]; last != endOfInput[0] {
-			p.unfinished.Store(last != '\n' && last != '\r')
 		}
 		data = data[n:]
 	}
-	return nil
+	return w.settle(ctx)
 }
 
-// startingPause is between two tries to write to a process that the server says
-// is starting, which it is not for long.
+// startingPause is the time between two attempts to write to a process that is still
+// being started.
 const startingPause = 10 * time.Millisecond
 
-func (p *Process) writeChunk(ctx context.Context, data []byte) error {
-	*p.input.next++
-	id := strconv.FormatUint(*p.input.next, 10)
+// repeatWrite makes a write until the server has accepted it.
+func (p *Process) repeatWrite(ctx context.Context, params protocol.WriteParams) (protocol.WriteStatus, error) {
 	for {
-		status, err := p.env.back.write(ctx, p.ID, data, id)
-		switch {
-		case err != nil:
-			return err
-		case status == protocol.WriteAccepted:
-			return nil
-		case status != protocol.WriteStarting:
-			return ErrStdinClosed
+		status, err := p.env.link.write(ctx, params)
+		if err != nil || status != protocol.WriteStarting {
+			return status, err
 		}
 		select {
 		case <-time.After(startingPause):
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return "", context.Cause(ctx)
 		}
 	}
 }
 
-// CloseStdin closes the process's stdin after what was written before, where
-// the capability processCloseStdin is announced. It may be called again. On a
-// terminal, write the byte 4 instead.
+// CloseStdin closes the process's stdin after all earlier writes (PROTOCOL.md,
+// "process/closeStdin"). It needs the capability processCloseStdin. It may be called again.
+// On a terminal it fails; write the byte 4 instead.
 func (p *Process) CloseStdin(ctx context.Context) error {
 	if p == nil {
 		return errNotStarted
@@ -104,5 +99,5 @@ func (p *Process) CloseStdin(ctx context.Context) error {
 		return err
 	}
 	defer p.input.unlock()
-	return p.env.back.closeStdin(ctx, p.ID)
+	return p.env.link.closeStdin(ctx, p.ID)
 }

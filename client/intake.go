@@ -2,12 +2,11 @@ package client
 
 import "sync"
 
-// How much output may wait here for slow readers. A server that takes
-// acknowledgements keeps the output that is not acknowledged, and makes the
-// process wait: beyond maxQueuedAcked for a process the client drops what comes
-// and reads it again later. Any other server forgets what it has sent. It can
-// only be made to wait by not reading from it: with maxQueued waiting in all, the
-// client reads no more than it must to answer calls, and with maxQueuedCalling
+// How much output may wait here for slow readers. A server that supports acknowledgements
+// keeps unacknowledged output and blocks the process: beyond maxQueuedAcked for a process
+// the client drops output and reads it again later. Any other server forgets what it has
+// sent, and blocks only if the client does not read. With maxQueued waiting in all, the
+// client reads only what it needs for the replies to calls, and with maxQueuedCalling
 // nothing.
 const (
 	maxQueuedAcked   = 64 << 20
@@ -15,13 +14,17 @@ const (
 	maxQueuedCalling = 64 << 20
 )
 
-// intake counts the output that waits in an Environment whose server takes no
+// eventBytes is about what an event in a queue takes beside its data: much output in tiny
+// pieces counts as what it is.
+const eventBytes = 128
+
+// intake counts the output that waits in an Environment whose server does not support
 // acknowledgements.
 type intake struct {
 	mu    sync.Mutex
 	bytes int
-	ended bool          // the Environment is: everything is read, for what is waited for then
-	room  chan struct{} // closed when bytes falls to level; nil when nobody waits
+	ended bool          // the Environment has ended: read everything
+	room  chan struct{} // closed when bytes falls to level; nil if nobody waits
 	level int
 }
 
@@ -50,11 +53,11 @@ func (i *intake) hold(calling bool) (room <-chan struct{}) {
 	if i.room == nil {
 		i.room, i.level = make(chan struct{}), 0
 	}
-	i.level = max(i.level, limit/2) // of two connections' readers the one before is about to end
+	i.level = max(i.level, limit/2) // of two connections' readers the earlier one is about to end
 	return i.room
 }
 
-// open lets everything be read from now on.
+// open lets the reader read everything from now on.
 func (i *intake) open() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -65,11 +68,15 @@ func (i *intake) open() {
 	}
 }
 
-// queuedLocked says that there are n more bytes in the process's queues, or
-// fewer. What is left of a process that is over does not count: nothing more
-// comes.
-func (p *Process) queuedLocked(n int) {
+// addQueuedLocked records n more or fewer bytes in the process's queues.
+func (p *Process) addQueuedLocked(n int) {
 	p.queued += n
+	p.recountLocked()
+}
+
+// recountLocked updates what the process counts in the intake, and fills if there is room
+// again. The rest of an ended process does not count, because no more follows.
+func (p *Process) recountLocked() {
 	counted := p.queued
 	if p.env.acks || p.ending || p.overLocked() {
 		counted = 0
@@ -84,8 +91,7 @@ func (p *Process) queuedLocked(n int) {
 	}
 }
 
-// fullLocked reports whether output must be left out, to be read again when
-// there is room.
+// fullLocked reports whether output must be dropped and read again when there is room.
 func (p *Process) fullLocked() bool {
 	return p.env.acks && !p.ending && p.queued > maxQueuedAcked
 }

@@ -11,24 +11,30 @@ import (
 	"sync"
 	"time"
 
+	"execserver/internal/pipe"
 	"execserver/transport"
 )
 
-// stopTimeout is how long a server that was launched may take to end by itself
-// when it is told to.
+// stopTimeout is how long a launched server may take to end by itself after it was asked
+// to.
 const stopTimeout = 2 * time.Second
 
-// lastWordsTimeout is how long a server that has closed its output may take to
-// exit, so that it can be said how.
+// lastWordsTimeout is how long a server that has closed its output may take to exit, so
+// that the error can say how it ended.
 const lastWordsTimeout = 200 * time.Millisecond
 
-// Launch starts a server and speaks with it over its stdin and stdout, such as
-// exec.Command("ssh", "box", "exec-server", "--listen", "stdio"). ctx bounds
-// the start and the handshake. The server's standard error goes to
-// command.Stderr; if that is nil its last words are kept for the error. On
-// Unix the server gets a process group of its own, to which Close sends SIGTERM and, two
-// seconds later, SIGKILL. There is no second connection: when the server is gone,
-// everything in the Environment fails.
+// Launch starts a server and communicates with it over its stdin and stdout, such as
+// exec.Command("ssh", "box", "exec-server", "--listen", "stdio"). ctx bounds the start
+// and the handshake. The error is a *DialError.
+//
+// Launch sets command.Stdin and Stdout, and command must not be used afterwards. The
+// server's standard error goes to command.Stderr; if that is nil, Launch keeps its
+// beginning and its end for errors. On Unix the server gets a process group of its own, to
+// which Close sends SIGTERM and, two seconds later, SIGKILL.
+//
+// The Environment cannot reconnect: when the server ends, everything in the Environment
+// fails with a *DisconnectedError. Options.RecoveryTimeout, Token, TokenFile and TLS have
+// no effect.
 func Launch(ctx context.Context, command *exec.Cmd, opts *Options) (*Environment, error) {
 	e := newEnvironment(opts.withDefaults())
 	s := &launched{command: command}
@@ -39,10 +45,10 @@ func Launch(ctx context.Context, command *exec.Cmd, opts *Options) (*Environment
 	return e, nil
 }
 
-// launched is a server that is our child.
+// launched is a server that is a child of this program.
 type launched struct {
 	command *exec.Cmd
-	stderr  *headTail // nil: the caller's
+	stderr  *headTail // nil if the caller receives it
 	gone    chan struct{}
 	err     error // how it ended; set before gone is closed
 }
@@ -53,7 +59,7 @@ func (s *launched) start(context.Context) (transport.Conn, error) {
 		s.stderr = &headTail{max: 4 << 10}
 		s.command.Stderr = s.stderr
 	}
-	// Descendants of the server that keep its standard error shall not keep us.
+	// Do not wait for descendants of the server that keep its standard error open.
 	if s.command.WaitDelay == 0 {
 		s.command.WaitDelay = stopTimeout
 	}
@@ -67,6 +73,8 @@ func (s *launched) start(context.Context) (transport.Conn, error) {
 		return nil, err
 	}
 	defer theirs.Close()
+	pipe.Enlarge(stdin)
+	pipe.Enlarge(stdout)
 	s.command.Stdout = theirs
 	ownGroup(s.command)
 	if err := s.command.Start(); err != nil {
@@ -75,7 +83,7 @@ func (s *launched) start(context.Context) (transport.Conn, error) {
 		return nil, fmt.Errorf("failed to spawn exec-server: %w", err)
 	}
 	s.gone = make(chan struct{})
-	go func() {
+	go func() { // ends with the server, which stop kills
 		defer close(s.gone)
 		s.err = s.command.Wait()
 	}()
@@ -85,7 +93,7 @@ func (s *launched) start(context.Context) (transport.Conn, error) {
 		return errors.Join(err, stdout.Close())
 	})
 	words := &lastWords{stdout, stdin, s}
-	return transport.NewLines("JSON-RPC message from exec-server stdio", words, words, stop, 0), nil
+	return transport.NewLines("stdio", words, words, stop, 0), nil
 }
 
 // stop ends the server and waits for it.
@@ -99,8 +107,8 @@ func (s *launched) stop() {
 	}
 }
 
-// lastWords are a server's output and input, whose end is explained by how the
-// server ended.
+// lastWords are a server's output and input. At their end they report how the server
+// ended.
 type lastWords struct {
 	r io.Reader
 	w io.Writer
@@ -125,7 +133,7 @@ func (l *lastWords) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// quote adds to an error what the server has said, unless that tells it already.
+// quote adds the server's standard error to an error that does not have it.
 func (s *launched) quote(err error) error {
 	dial, ok := err.(*DialError) //nolint:errorlint // it is made here
 	if !ok || s.stderr == nil {
@@ -139,7 +147,7 @@ func (s *launched) quote(err error) error {
 	return dial
 }
 
-// explain says how the server ended, if it has.
+// explain returns how the server ended, if it has.
 func (s *launched) explain(err error) error {
 	select {
 	case <-s.gone:

@@ -9,7 +9,7 @@ import (
 
 func ownGroup(*exec.Cmd) {}
 
-// terminateGroup does nothing: the end of its input is what tells a server.
+// terminateGroup does nothing: the server ends when its input does.
 func terminateGroup(*os.Process) {}
 
 func killGroup(p *os.Process) { _ = p.Kill() }

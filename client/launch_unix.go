@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// ownGroup makes a command the leader of a process group, which keys of our
+// ownGroup makes a command the leader of a process group, which signals of this program's
 // terminal do not reach.
 func ownGroup(command *exec.Cmd) {
 	if command.SysProcAttr == nil {
@@ -19,7 +19,7 @@ func ownGroup(command *exec.Cmd) {
 	}
 }
 
-// The group may be gone, and nothing else can go wrong for its parent.
+// It fails only if the group is gone.
 
 func terminateGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGTERM) }
 

@@ -5,54 +5,64 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"execserver/internal/forward"
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 	"execserver/transport"
 )
 
-// link is the connection to a server: it is made, watched, and when it breaks
-// made again, with the same session. Calls wait meanwhile.
+// link is the connection to a server. It connects, and reconnects with the same session
+// when the connection breaks. Calls wait meanwhile.
 type link struct {
 	env     *Environment
-	name    string // of the server, in errors
+	name    string // of the server, in errors; if empty, the first connection sets it
 	dial    func(context.Context) (transport.Conn, error)
-	resumes bool // dial can be called again
+	resumes bool // dial may be called again
 
-	session string
 	machine *Info
 	streams streams // bodies of HTTP responses
+	watches watches
+	tunnels tunnels // forwarded connections
 
 	closing chan struct{}
 	once    sync.Once
 	wg      sync.WaitGroup // connections, and the goroutine that watches them
 
-	mu      sync.Mutex
-	conn    *rpc.Conn     // the current one; it may have ended
-	epoch   int           // how many there were before
-	changed chan struct{} // closed when conn or failure changes
-	failure error         // there will be no other connection
+	useful    atomic.Pointer[rpc.Conn] // the latest connection that brought an answer or an event
+	detached  atomic.Bool              // the session is to outlive the connection
+	takenOver atomic.Bool              // another program owns the session
+
+	mu        sync.Mutex
+	session   string        // id at the server; "" asks for a new one
+	observing bool          // the session is another program's
+	kept      time.Duration // the lease of the session
+	conn      *rpc.Conn     // the current connection, which may have ended
+	epoch     int           // number of earlier connections
+	changed   chan struct{} // closed when conn or failure changes
+	failure   error         // why there will be no further connection
 }
 
-// lost ends a connection that may be made again. The server takes the code for a
-// normal closure for a farewell, which may end the session.
+// lost ends a connection that may be replaced. The server would treat the code for a
+// normal closure as a farewell, which may end the session.
 var lost = transport.Reason{Code: transport.CodeGoingAway, Text: "going away"}
+
+// done ends a connection for good, and the session if that holds nothing.
+var done = transport.Reason{Code: transport.CodeNormal, Text: "the client is done"}
 
 // open makes the first connection.
 func (l *link) open(ctx context.Context) error {
 	l.closing = make(chan struct{})
 	l.changed = make(chan struct{})
-	conn, result, err := l.connect(ctx)
+	conn, result, err := l.first(ctx)
 	if err != nil {
 		l.wg.Wait()
 		return err
 	}
-	l.session = result.SessionID
+	l.setSession(result.SessionID)
 	l.conn = conn
 	if err := l.describe(ctx, conn, result.EnvironmentInfo); err != nil {
 		l.once.Do(func() { close(l.closing) })
@@ -61,11 +71,12 @@ func (l *link) open(ctx context.Context) error {
 		return err
 	}
 	l.env.acks = l.machine.Capabilities[capAck]
+	l.learnLease(ctx, conn)
 	l.wg.Go(l.watch)
 	return nil
 }
 
-// describe asks servers that do not tell it by themselves about their machine.
+// describe asks a server about its machine, if initialize did not.
 func (l *link) describe(ctx context.Context, conn *rpc.Conn, info *wireInfo) error {
 	if info == nil {
 		ctx, cancel := context.WithTimeout(ctx, l.env.opts.InitializeTimeout)
@@ -83,7 +94,7 @@ func (l *link) describe(ctx context.Context, conn *rpc.Conn, info *wireInfo) err
 	return nil
 }
 
-// connect makes a connection and shakes hands.
+// connect makes a connection and carries out the handshake.
 func (l *link) connect(ctx context.Context) (*rpc.Conn, *initializeResult, error) {
 	opts := &l.env.opts
 	dialCtx, cancel := context.WithTimeoutCause(ctx, opts.ConnectTimeout, &timeoutError{"connecting", opts.ConnectTimeout})
@@ -95,59 +106,90 @@ func (l *link) connect(ctx context.Context) (*rpc.Conn, *initializeResult, error
 		}
 		return nil, nil, dialError(l.name, err)
 	}
-	peer := &peer{link: l}
-	peer.conn = rpc.New(stream, peer, &rpc.Options{
+	if l.name == "" {
+		l.name = stream.Remote()
+	}
+	h := &handler{link: l}
+	h.conn = rpc.New(stream, h, &rpc.Options{
 		Log: opts.Log, PingInterval: opts.pingInterval, Hold: l.env.intake.hold,
 	})
+	h.conn.AcceptBinary()
+	if opts.Compression.wanted(stream.Remote()) && h.conn.CarriesBinary() {
+		h.conn.AcceptCompressed()
+	}
+	h.tunnel = l.tunnels.add(h.conn)
 	l.wg.Go(func() {
-		_ = peer.conn.Run() // the cause of its context tells the same
-		peer.conn.Wait()
+		_ = h.conn.Run() // the cause of its context is the same
+		l.tunnels.remove(h.conn)
+		h.conn.Wait()
 	})
-	result, err := l.initialize(ctx, peer.conn)
+	result, err := l.initialize(ctx, h.conn)
 	if err != nil {
-		peer.conn.Close(lost, err)
+		reason := lost
+		if l.isObserving() {
+			reason = done // a server that cannot do this has made another session
+		}
+		h.conn.Close(reason, err)
 		return nil, nil, &DialError{URL: l.name, Err: err}
 	}
-	return peer.conn, result, nil
+	return h.conn, result, nil
 }
 
-// initialize shakes hands; see PROTOCOL.md, "Handshake".
+// initialize carries out the handshake; see PROTOCOL.md, "Handshake".
 func (l *link) initialize(ctx context.Context, conn *rpc.Conn) (*initializeResult, error) {
 	timeout := l.env.opts.InitializeTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &timeoutError{"the initialize handshake", timeout})
 	defer cancel()
-	params := protocol.Initialize{
-		ClientName:   l.env.opts.Name,
-		Capabilities: protocol.ClientCapabilities{ProcessAck: true},
+	params := protocol.InitializeParams{
+		ClientName: l.env.opts.Name,
+		Capabilities: protocol.ClientCapabilities{
+			ProcessAck: true, BinaryFrames: conn.CarriesBinary(), Compress: conn.AcceptsCompressed(),
+		},
 	}
-	if l.session != "" {
-		params.ResumeSessionID = &l.session
+	session, observing := l.sessionID(), l.isObserving()
+	switch {
+	case observing:
+		params.ObserveSessionID = &session
+	case session != "":
+		params.ResumeSessionID = &session
 	}
 	await, err := conn.Begin(protocol.MethodInitialize, params)
 	if err != nil {
 		return nil, err
 	}
-	// What is acknowledged at once is not sent again. Otherwise connections that
-	// live shortly would all bring the same.
-	resumed := l.session != "" && l.env.acks
+	// Acknowledge at once, so that the server does not send those events again. Otherwise
+	// each of several short connections would bring the same events.
+	resumed := session != "" && !observing && l.env.acks
 	if resumed {
 		if err := l.acknowledge(conn); err != nil {
 			return nil, err
 		}
 	}
 	raw, err := await(ctx)
+	switch {
+	case sessionUnknown(err) && l.env.opts.NoSession:
+		err = &handshakeError{l.unexpected(nil)}
+	case sessionUnknown(err):
+		err = fmt.Errorf("%w: %w", ErrUnknownSession, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	var result initializeResult
 	if err := json.Unmarshal(raw, &result); err != nil {
-		return nil, &handshakeError{"the answer to initialize cannot be understood: " + err.Error()}
+		return nil, &handshakeError{fmt.Errorf("the answer to initialize cannot be understood: %w", err)}
+	}
+	if result.EnvironmentInfo.has(capBinary) && conn.CarriesBinary() {
+		conn.SendBinary()
+		if result.EnvironmentInfo.has(capCompress) && conn.AcceptsCompressed() {
+			conn.SendCompressed()
+		}
 	}
 	switch {
-	case result.SessionID == "":
-		return nil, &handshakeError{"the server has no sessions; use exec-server, or Codex 0.120 or later"}
-	case l.session != "" && result.SessionID != l.session:
-		return nil, &handshakeError{"exec-server initialized an unexpected session " + result.SessionID}
+	case result.SessionID == "" && !l.env.opts.NoSession:
+		return nil, &handshakeError{errors.New("the server has no sessions; use exec-server, or Codex 0.120 or later")}
+	case (session != "" || observing) && result.SessionID != session:
+		return nil, &handshakeError{l.unexpected(&result)}
 	}
 	if resumed {
 		return &result, nil
@@ -155,120 +197,21 @@ func (l *link) initialize(ctx context.Context, conn *rpc.Conn) (*initializeResul
 	return &result, conn.Notify(protocol.MethodInitialized, struct{}{})
 }
 
-// acknowledge ends the handshake and says what we have of every process.
+// acknowledge ends the handshake and acknowledges the events of every process.
 func (l *link) acknowledge(conn *rpc.Conn) error {
 	err := conn.Notify(protocol.MethodInitialized, struct{}{})
 	for _, p := range l.env.live() {
 		if seq := p.acknowledged(); seq > 0 && err == nil {
-			err = conn.Notify(protocol.MethodAck, protocol.Ack{ProcessID: p.ID, Seq: seq})
+			err = conn.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: p.ID, Seq: seq})
 		}
 	}
 	return err
 }
 
-// handshakeError says that there is no use in talking to the server again.
-type handshakeError struct{ text string }
+// handshakeError says that another attempt with the server is useless.
+type handshakeError struct{ error }
 
-func (e *handshakeError) Error() string { return e.text }
-
-// watch makes the connection again whenever it has ended, until it must not or
-// cannot.
-func (l *link) watch() {
-	for {
-		conn := l.conn // only changed here
-		select {
-		case <-conn.Context().Done():
-		case <-l.closing:
-			conn.Close(transport.Reason{Code: transport.CodeNormal, Text: "the client is done"}, ErrClosed)
-			<-conn.Context().Done()
-		}
-		select {
-		case <-l.closing:
-			l.set(nil, ErrClosed)
-			return
-		default:
-		}
-		cause := context.Cause(conn.Context())
-		l.streams.fail(&DisconnectedError{Cause: cause})
-		l.env.opts.Log.Info("connection lost", "server", l.name, "cause", cause)
-		next, err := l.recover(cause)
-		if err != nil {
-			l.set(nil, err)
-			l.env.opts.Log.Warn("connection given up", "server", l.name, "error", err)
-			l.env.fail(err)
-			return
-		}
-		l.env.opts.Log.Info("connection recovered", "server", l.name)
-		l.set(next, nil)
-		for _, p := range l.env.live() {
-			p.ackAgain()
-			p.fill()
-		}
-	}
-}
-
-// Between two attempts to connect.
-const (
-	minPause = 20 * time.Millisecond
-	maxPause = 2 * time.Second
-)
-
-// recover makes the connection again, at once and then after pauses that grow.
-func (l *link) recover(cause error) (*rpc.Conn, error) {
-	timeout := l.env.opts.RecoveryTimeout
-	if !l.resumes || timeout < 0 {
-		return nil, &DisconnectedError{Cause: cause}
-	}
-	ctx, cancel := context.WithTimeoutCause(l.env.ctx, timeout, &timeoutError{"recovery", timeout})
-	defer cancel()
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		conn, result, err := l.connect(ctx)
-		switch {
-		case err == nil:
-			l.session = result.SessionID
-			return conn, nil
-		case l.session != "" && sessionUnknown(err) && !slices.ContainsFunc(l.env.live(), (*Process).mayExist):
-			// A server takes the end of a stream for a farewell, and a session that holds
-			// nothing ends with it. Nothing of ours is missing in another one.
-			l.session = ""
-			continue
-		case ctx.Err() != nil:
-			return nil, &DisconnectedError{Cause: cause, Err: errors.Join(context.Cause(ctx), err)}
-		case !retryable(err):
-			return nil, &DisconnectedError{Cause: cause, Err: err}
-		}
-		l.env.opts.Log.Debug("connection not recovered yet", "server", l.name, "error", err)
-		// Not all clients of a server that comes back shall come at once.
-		select {
-		case <-time.After(pause/2 + rand.N(pause/2)):
-		case <-l.closing:
-			return nil, &DisconnectedError{Cause: cause, Err: ErrClosed}
-		case <-ctx.Done():
-			return nil, &DisconnectedError{Cause: cause, Err: errors.Join(context.Cause(ctx), err)}
-		}
-	}
-}
-
-// mayExist reports whether the server may have the process.
-func (p *Process) mayExist() bool { return p.asked.Load() }
-
-// sessionUnknown reports whether a server has no such session any more.
-func sessionUnknown(err error) bool {
-	var refused *protocol.Error
-	return errors.As(err, &refused) && refused.Code == protocol.CodeInvalidRequest &&
-		strings.HasPrefix(refused.Message, "unknown session id")
-}
-
-// retryable reports whether another attempt to resume may be more successful:
-// unless the server has said no for good.
-func retryable(err error) bool {
-	var refused *protocol.Error
-	if errors.As(err, &refused) {
-		return refused.Code == protocol.CodeSessionAttached || refused.Code == protocol.CodeTransportClosed
-	}
-	var dial *DialError
-	return errors.As(err, &dial) && dial.retryable() && !errors.As(err, new(*handshakeError))
-}
+func (e *handshakeError) Unwrap() error { return e.error }
 
 func (l *link) set(conn *rpc.Conn, failure error) {
 	l.mu.Lock()
@@ -285,8 +228,8 @@ func (l *link) currentEpoch() int {
 	return l.epoch
 }
 
-// current returns a connection that has not ended, for which it waits, and the
-// number of connections before it.
+// current returns a live connection, for which it waits, and the number of connections
+// before it.
 func (l *link) current(ctx context.Context) (*rpc.Conn, int, error) {
 	for {
 		l.mu.Lock()
@@ -308,46 +251,60 @@ func (l *link) current(ctx context.Context) (*rpc.Conn, int, error) {
 	}
 }
 
-// errBroken is returned by try when the connection has ended before the answer.
-type errBroken struct{ cause error }
+// brokenError is the error of try if the connection ended before the answer.
+type brokenError struct{ cause error }
 
-func (e *errBroken) Error() string { return e.cause.Error() }
+func (e *brokenError) Error() string { return e.cause.Error() }
 
-// try makes a request over the current connection. The error is an *errBroken
-// when it may have been carried out or not.
+// try makes a request over the current connection. If the error is a *brokenError, the
+// server may or may not have carried it out.
 func (l *link) try(ctx context.Context, method string, params any) (json.RawMessage, error) {
-	conn, _, err := l.current(ctx)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := conn.Call(ctx, method, params)
-	return raw, l.failed(ctx, conn, method, err)
+	raw, _, err := l.tryBulk(ctx, method, params)
+	return raw, err
 }
 
-// failed says why a request failed, if it did.
+// tryBulk is like try, for an answer that may be binary: it also returns its data, which is
+// nil in a JSON message.
+func (l *link) tryBulk(ctx context.Context, method string, params any) (json.RawMessage, []byte, error) {
+	if err := l.permit(method); err != nil {
+		return nil, nil, err
+	}
+	conn, _, err := l.current(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, data, err := conn.CallBulk(ctx, method, params)
+	return raw, data, l.failed(ctx, conn, method, err)
+}
+
+// failed returns why a request failed.
 func (l *link) failed(ctx context.Context, conn *rpc.Conn, method string, err error) error {
 	switch {
 	case err == nil:
+		l.useful.Store(conn)
 		return nil
 	case errors.Is(err, protocol.ErrTransportClosed), errors.Is(err, rpc.ErrPeerClosed):
-		// Its writer may have failed before its reader has noticed.
+		// The writer may have failed before the reader has noticed.
 		conn.Close(transport.Reason{}, err)
-		return &errBroken{err}
+		return &brokenError{err}
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.As(err, new(*protocol.Error)):
 		return l.refusal(method, err)
 	case conn.Context().Err() != nil:
-		return &errBroken{err}
+		return &brokenError{err}
 	}
 	return err
 }
 
-// tryOpening is try for a request that opens something at the server. It returns the number of
-// connections before the one that answers. When ctx ends before the answer, undo
-// is called as soon as the answer says that it is open: a server need not serve in
-// order what would close it.
+// tryOpening is like try, for a request that opens something at the server. It returns
+// the number of connections before the one that answers. If ctx ends before the answer,
+// it calls undo when the answer has come, unless that is an error. It does not call undo
+// earlier, because a server may serve the request of undo before the one that opens.
 func (l *link) tryOpening(ctx context.Context, method string, params any, undo func(context.Context, *rpc.Conn)) (int, error) {
+	if err := l.permit(method); err != nil {
+		return 0, err
+	}
 	conn, epoch, err := l.current(ctx)
 	if err != nil {
 		return 0, err
@@ -380,9 +337,9 @@ func (l *link) tryOpening(ctx context.Context, method string, params any, undo f
 	return 0, context.Cause(ctx)
 }
 
-// undoTimeout bounds how long something is tried that nobody waits for.
+// undoTimeout bounds the attempt to undo.
 func (l *link) undoTimeout() time.Duration {
-	return max(terminateTimeout, l.env.opts.RecoveryTimeout)
+	return max(terminateTimeout, l.recoveryTime())
 }
 
 func (l *link) refusal(method string, err error) error {
@@ -399,19 +356,19 @@ func (l *link) refusal(method string, err error) error {
 // request makes a request that must not be carried out twice.
 func (l *link) request(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	raw, err := l.try(ctx, method, params)
-	var broken *errBroken
+	var broken *brokenError
 	if errors.As(err, &broken) {
 		return nil, &DisconnectedError{Cause: broken.cause}
 	}
 	return raw, err
 }
 
-// repeat makes a request that may be carried out twice, again and again until
-// it is answered.
+// repeat makes a request that may be carried out twice. It repeats the request until
+// there is an answer.
 func (l *link) repeat(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	for {
 		raw, err := l.try(ctx, method, params)
-		if !errors.As(err, new(*errBroken)) {
+		if !errors.As(err, new(*brokenError)) {
 			return raw, err
 		}
 	}
@@ -423,56 +380,67 @@ func (l *link) notify(method string, params any) {
 	conn := l.conn
 	l.mu.Unlock()
 	if conn != nil {
-		_ = conn.Notify(method, params) // a broken connection is noticed elsewhere
+		_ = conn.Notify(method, params) // watch notices a broken connection
 	}
 }
 
-// shut implements backend.
+// shut closes the connection, and waits until the link's goroutines have ended.
 func (l *link) shut() {
 	l.once.Do(func() { close(l.closing) })
 	l.streams.fail(ErrClosed)
 	l.wg.Wait()
 }
 
-// peer is the server at the other end of one connection: the rpc.Handler for
-// what it sends.
-type peer struct {
-	link *link
-	conn *rpc.Conn
+// handler is the rpc.Handler for the messages that the server sends over one connection.
+type handler struct {
+	link   *link
+	conn   *rpc.Conn
+	tunnel *forward.Streams
 }
 
-// Request implements rpc.Handler. Servers have nothing to ask of us.
-func (p *peer) Request(r *rpc.Request) {
+// Request implements rpc.Handler. Servers send no requests.
+func (h *handler) Request(r *rpc.Request) {
 	r.Fail(protocol.Errorf(protocol.CodeMethodNotFound, "exec-server client does not implement `%s` yet", r.Method))
 }
 
-// Notification implements rpc.Handler. Unknown ones are ignored; one that cannot be
-// understood ends the connection, for what it said can be had after a resume.
-func (p *peer) Notification(method string, params json.RawMessage) error {
-	if method == notificationBodyDelta {
-		return p.link.streams.delta(params)
+// Notification implements rpc.Handler. It ignores unknown notifications. An invalid one
+// ends the connection, because the client can read its content after a resume.
+func (h *handler) Notification(method string, params json.RawMessage, data []byte) error {
+	switch method {
+	case protocol.NotificationHTTPBodyDelta:
+		return h.link.streams.delta(params)
+	case protocol.NotificationChanged:
+		return h.link.watches.changed(h.conn, params)
+	case protocol.NotificationTakenOver:
+		h.link.takenOver.Store(true) // the server ends the connection
+		return nil
 	}
-	id, event, ok, err := decodeEvent(method, params)
+	if ours, err := h.tunnel.Notify(method, params, data); ours {
+		return err
+	}
+	id, event, ok, err := decodeEvent(method, params, data)
 	switch {
 	case err != nil:
 		return fmt.Errorf("exec-server notification handling failed: %s: %w", method, err)
 	case !ok:
 		return nil
 	}
-	process := p.link.env.process(id)
+	process := h.link.env.process(id)
 	if process == nil {
-		p.disclaim(id, event.Seq)
+		h.disclaim(id, event.Seq)
 		return nil
 	}
 	process.insert(event)
+	h.link.useful.Store(h.conn)
 	return nil
 }
 
-// disclaim acknowledges an event of a process that nobody here knows any more:
-// its end was acknowledged over a connection that broke, or its start abandoned. The
-// server would keep what it has of it, and send it again after every resume.
-func (p *peer) disclaim(id string, seq uint64) {
-	if p.link.env.acks {
-		_ = p.conn.Notify(protocol.MethodAck, protocol.Ack{ProcessID: id, Seq: seq}) // or after the next resume
+// disclaim acknowledges an event of an unknown process: its end was acknowledged over a
+// broken connection, or its start was abandoned. The server would otherwise keep its
+// events and send them again after every resume. What another program has started is kept
+// for Attach.
+func (h *handler) disclaim(id string, seq uint64) {
+	if !h.link.env.foreign(id) && h.link.env.acks {
+		_ = h.conn.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: id, Seq: seq}) // otherwise after the next resume
 	}
 }

@@ -75,7 +75,7 @@ func TestFailFast(t *testing.T) {
 	}
 	p.setRefuse(true)
 	p.cut()
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if err := child(env, "exit", "0").Run(); !errors.Is(err, client.ErrRecovering) {
 			return fmt.Errorf("not recovering: %v", err)
 		}
@@ -85,7 +85,7 @@ func TestFailFast(t *testing.T) {
 		t.Errorf("Err: %v", err)
 	}
 	p.setRefuse(false)
-	testkit.WaitFor(t, patience, func() error { return child(env, "exit", "0").Run() })
+	testkit.WaitFor(t, testkit.Patience, func() error { return child(env, "exit", "0").Run() })
 	_ = c.Terminate(background(t), 0)
 	_ = c.Wait()
 }
@@ -110,7 +110,7 @@ func TestGivingUp(t *testing.T) {
 	}
 	p.setRefuse(true)
 	p.cut()
-	within(t, "giving up", func() { <-env.Done() })
+	testkit.Within(t, "giving up", func() { <-env.Done() })
 	for _, c := range running {
 		var failures []error
 		for _, err := range c.Events(background(t)) {
@@ -152,7 +152,7 @@ func TestNoRecovery(t *testing.T) {
 	leavesNothing(t)
 	env, p := link(t, &client.Options{RecoveryTimeout: -1})
 	p.cut()
-	within(t, "the end", func() { <-env.Done() })
+	testkit.Within(t, "the end", func() { <-env.Done() })
 	if lost, ok := errors.AsType[*client.DisconnectedError](env.Err()); !ok || lost.Err != nil {
 		t.Errorf("Err: %v", env.Err())
 	}
@@ -245,7 +245,7 @@ func TestNotificationThatMakesNoSense(t *testing.T) {
 			c.drain()
 		})
 	env := f.dial(nil)
-	within(t, "Output", func() {
+	testkit.Within(t, "Output", func() {
 		if out, err := child(env, "x").Output(); err != nil || string(out) != "ok" {
 			t.Errorf("%q, %v", out, err)
 		}
@@ -311,7 +311,7 @@ func TestAcknowledging(t *testing.T) {
 			if got != want {
 				t.Errorf("acknowledged %d, want %d", got, want)
 			}
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Fatal("no acknowledgement")
 		}
 	}
@@ -390,7 +390,7 @@ func TestAcknowledgingAtOnce(t *testing.T) {
 	if err := child(env, "x").Run(); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "the acknowledgement", func() { <-acked })
+	testkit.Within(t, "the acknowledgement", func() { <-acked })
 	c := child(env, "x")
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -402,7 +402,7 @@ func TestAcknowledgingAtOnce(t *testing.T) {
 		}
 	}
 	close(finished)
-	within(t, "Wait", func() {
+	testkit.Within(t, "Wait", func() {
 		if err := c.Wait(); err != nil {
 			t.Error(err)
 		}
@@ -462,12 +462,12 @@ func TestAcknowledgingDuringHandshake(t *testing.T) {
 		t.Fatalf("%d, %v", n, err)
 	}
 	close(came)
-	within(t, "the handshake", func() { <-resuming })
+	testkit.Within(t, "the handshake", func() { <-resuming })
 	if _, err := io.ReadFull(stdout, make([]byte, size)); err != nil {
 		t.Fatal(err)
 	}
 	close(taken)
-	within(t, "the acknowledgement", func() {
+	testkit.Within(t, "the acknowledgement", func() {
 		if seq := <-acked; seq != 1 {
 			t.Errorf("acknowledged %d", seq)
 		}
@@ -511,5 +511,5 @@ func TestStartsWhileGivingUp(t *testing.T) {
 			}
 		})
 	}
-	within(t, "the starts", wg.Wait)
+	testkit.Within(t, "the starts", wg.Wait)
 }

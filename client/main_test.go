@@ -3,7 +3,6 @@
 package client_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,20 +13,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
-
-	"go.uber.org/goleak"
 
 	"execserver/client"
+	"execserver/client/local"
 	"execserver/internal/testkit"
 	"execserver/server"
 	"execserver/transport"
 )
-
-// patience is how long a test waits for what should happen at once.
-const patience = 30 * time.Second
 
 // serveVariable makes the test program a server on stdio.
 const serveVariable = "EXEC_SERVER_TEST_SERVE"
@@ -35,7 +28,7 @@ const serveVariable = "EXEC_SERVER_TEST_SERVE"
 func TestMain(m *testing.M) {
 	if os.Getenv(serveVariable) != "" {
 		os.Unsetenv(serveVariable)
-		err := server.New(nil).ServeOnly(transport.NewStdio(os.Stdin, os.Stdout, 0))
+		err := server.New(nil).ServeOnly(transport.NewLines("stdio", os.Stdin, os.Stdout, os.Stdin.Close, 0))
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(0)
 	}
@@ -93,10 +86,10 @@ func leavesNothing(t *testing.T) {
 		if t.Skipped() {
 			return
 		}
-		if err := goleak.Find(spawnThread); err != nil {
+		if err := testkit.Leaks(); err != nil {
 			t.Error(err)
 		}
-		testkit.WaitFor(t, patience, func() error {
+		testkit.WaitFor(t, testkit.Patience, func() error {
 			if now := testkit.Descriptors(t); now > before {
 				return fmt.Errorf("%d descriptors open, %d before", now, before)
 			}
@@ -111,15 +104,11 @@ func leavesNothing(t *testing.T) {
 	})
 }
 
-// spawnThread is a goroutine that starts children, which lives as long as the
-// program.
-var spawnThread = goleak.IgnoreAnyFunction("execserver/process.runSpawns")
-
 // warmUp opens what the program opens once and keeps: the poller and the thread
 // that starts children.
 func warmUp(t *testing.T) {
 	t.Helper()
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,13 +129,13 @@ func opened(t testing.TB, env *client.Environment, err error) *client.Environmen
 }
 
 func background(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
 func openLocal(t testing.TB, opts *client.Options) *client.Environment {
-	env, err := client.Local(opts)
+	env, err := local.New(opts)
 	return opened(t, env, err)
 }
 
@@ -169,12 +158,18 @@ func serve(t testing.TB, opts *server.Options, listen func() (net.Listener, erro
 		_ = run(srv, l)
 	}()
 	t.Cleanup(func() {
-		testkit.Shutdown(t, srv, patience)
+		testkit.Shutdown(t, srv)
 		<-done
 	})
 }
 
 func serveWebSocket(t testing.TB, opts *server.Options) (url string) {
+	if opts == nil {
+		opts = new(server.Options)
+	}
+	if opts.Auth == nil {
+		opts.Auth = server.Unauthenticated
+	}
 	serve(t, opts, func() (net.Listener, error) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err == nil {
@@ -191,13 +186,8 @@ func openUnix(t testing.TB, opts *client.Options) *client.Environment {
 }
 
 func serveUnix(t testing.TB, opts *server.Options) (url string) {
-	dir, err := os.MkdirTemp("", "es") // the paths of sockets must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "s")
-	serve(t, opts, func() (net.Listener, error) { return transport.ListenUnix(path) }, (*server.Server).ServeUnix)
+	path := filepath.Join(testkit.SocketDir(t), "s")
+	serve(t, opts, func() (net.Listener, error) { return net.Listen("unix", path) }, (*server.Server).ServeUnix)
 	return "unix://" + path
 }
 
@@ -212,35 +202,8 @@ func openStdio(t testing.TB, opts *client.Options) *client.Environment {
 	return opened(t, env, err)
 }
 
-// codexVariable enables the tests against the released server; see
-// scripts/install-codex.
-const codexVariable = "EXEC_SERVER_TEST_CODEX"
-
-const codexVersion = "0.169.0"
-
-// codexProgram is the released server: CODEX_PROGRAM, or what
-// scripts/install-codex installs.
-func codexProgram(t testing.TB) string {
-	t.Helper()
-	if os.Getenv(codexVariable) == "" {
-		t.Skipf("the released server is only tested with %s=1, after scripts/install-codex %s", codexVariable, codexVersion)
-	}
-	if program := os.Getenv("CODEX_PROGRAM"); program != "" {
-		return program
-	}
-	base := os.Getenv("XDG_CACHE_HOME")
-	if base == "" {
-		base = filepath.Join(os.Getenv("HOME"), ".cache")
-	}
-	program := filepath.Join(base, "exec-server", "codex", codexVersion, "codex")
-	if _, err := os.Stat(program); err != nil {
-		t.Fatalf("Codex is not installed, run scripts/install-codex %s: %v", codexVersion, err)
-	}
-	return program
-}
-
 func codexCommand(t testing.TB, listen string) *exec.Cmd {
-	command := exec.Command(codexProgram(t), "exec-server", "--listen", listen)
+	command := exec.Command(testkit.Codex(t), "exec-server", "--listen", listen)
 	command.Env = append(os.Environ(), "CODEX_HOME="+t.TempDir())
 	return command
 }
@@ -251,7 +214,7 @@ func openCodexStdio(t testing.TB, opts *client.Options) *client.Environment {
 }
 
 func openCodexWebSocket(t testing.TB, opts *client.Options) *client.Environment {
-	env, err := client.Dial(background(t), serveCommand(t, codexCommand(t, "ws://127.0.0.1:0")), opts)
+	env, err := client.Dial(background(t), testkit.ServeCommand(t, codexCommand(t, "ws://127.0.0.1:0")), opts)
 	return opened(t, env, err)
 }
 
@@ -272,28 +235,8 @@ func openCommandStdio(t testing.TB, opts *client.Options) *client.Environment {
 }
 
 func openCommandWebSocket(t testing.TB, opts *client.Options) *client.Environment {
-	env, err := client.Dial(background(t), serveCommand(t, otherCommand(t, "ws://127.0.0.1:0")), opts)
+	env, err := client.Dial(background(t), testkit.ServeCommand(t, otherCommand(t, "ws://127.0.0.1:0")), opts)
 	return opened(t, env, err)
-}
-
-// serveCommand starts a server that tells its URL on stdout.
-func serveCommand(t testing.TB, command *exec.Cmd) (url string) {
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = command.Process.Signal(syscall.SIGTERM)
-		_ = command.Wait()
-	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(line)
 }
 
 // child makes the command of a child program of the test kit.
@@ -324,12 +267,6 @@ func needs(t *testing.T, env *client.Environment, capability string, try func() 
 		t.Errorf("without %s: %v", capability, err)
 	}
 	t.Skipf("the server lacks %s", capability)
-}
-
-// within runs f, which must not take longer than the tests' patience.
-func within(t testing.TB, what string, f func()) {
-	t.Helper()
-	testkit.Within(t, patience, what, f)
 }
 
 // startPiped starts a command with pipes to its stdin and from its stdout.

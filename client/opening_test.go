@@ -55,7 +55,7 @@ func TestOpenIsAbandoned(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			close(abandoned)
-			within(t, "close", func() {
+			testkit.Within(t, "close", func() {
 				if id := <-closed; id == "" {
 					t.Error("another handle is closed")
 				}
@@ -83,7 +83,7 @@ func TestManyOpenings(t *testing.T) {
 			stop.Stop()
 			cancel()
 		}
-		testkit.WaitFor(t, patience, func() error {
+		testkit.WaitFor(t, testkit.Patience, func() error {
 			file, err := files.Open("x")
 			if err != nil {
 				return err
@@ -131,7 +131,7 @@ func TestCreateDuringOutage(t *testing.T) {
 		created <- err
 	}()
 	time.AfterFunc(100*time.Millisecond, func() { close(down) }) // the file is being created by then
-	within(t, "creating", func() {
+	testkit.Within(t, "creating", func() {
 		if err := <-created; err != nil {
 			t.Error(err)
 		}
@@ -168,5 +168,5 @@ func TestStartIsAbandonedBeforeItsAnswer(t *testing.T) {
 	if err := childContext(ctx, env, "x").Run(); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run: %v", err)
 	}
-	within(t, "terminate", func() { <-terminated })
+	testkit.Within(t, "terminate", func() { <-terminated })
 }

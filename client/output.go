@@ -7,8 +7,9 @@ import (
 	"reflect"
 )
 
-// Output runs the command and returns its standard output. Of an *ExitError,
-// Stderr is set if the command's was nil.
+// Output runs the command and returns its standard output, all of it in memory. Its error
+// is that of Run. If that is an *ExitError and Cmd.Stderr was nil, Output sets
+// ExitError.Stderr.
 func (c *Cmd) Output() ([]byte, error) {
 	if c.Stdout != nil || c.p.queue[0] != nil {
 		return nil, errors.New("client: Stdout already set")
@@ -28,8 +29,9 @@ func (c *Cmd) Output() ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// CombinedOutput runs the command and returns its standard output and standard
-// error in one, in the order in which the server read them.
+// CombinedOutput runs the command and returns its standard output and standard error
+// together, in the order in which the server read them, all of it in memory. Its error is
+// that of Run.
 func (c *Cmd) CombinedOutput() ([]byte, error) {
 	if c.Stdout != nil || c.p.queue[0] != nil {
 		return nil, errors.New("client: Stdout already set")
@@ -43,12 +45,16 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return both.Bytes(), err
 }
 
-// StdoutPipe returns a pipe from the process's standard output, or its terminal.
-// Unlike with os/exec what has been written can be read after Wait, too. A Read
-// ends with io.EOF, or an *ExitMissingError when the output is cut off.
+// StdoutPipe returns a pipe from the process's standard output or its terminal. Call it
+// before Start. Read blocks until there is output; it returns io.EOF at the end, or an
+// *ExitMissingError if the output is incomplete. Close drops the rest of the output; it
+// unblocks Read, which then fails with io.ErrClosedPipe, and lets the process continue.
+//
+// Unlike in os/exec, Wait neither closes the pipe nor waits until it has been read: the
+// output can also be read after Wait.
 func (c *Cmd) StdoutPipe() (io.ReadCloser, error) { return c.outputPipe("Stdout", c.Stdout, 0) }
 
-// StderrPipe is StdoutPipe for the standard error.
+// StderrPipe is like [Cmd.StdoutPipe], for standard error. A terminal has none.
 func (c *Cmd) StderrPipe() (io.ReadCloser, error) { return c.outputPipe("Stderr", c.Stderr, 1) }
 
 func (c *Cmd) outputPipe(name string, set io.Writer, i int) (io.ReadCloser, error) {
@@ -63,7 +69,7 @@ func (c *Cmd) outputPipe(name string, set io.Writer, i int) (io.ReadCloser, erro
 	return &outputPipe{q: c.p.queue[i]}, nil
 }
 
-// attach makes the queues that output goes to, and what empties them.
+// attach creates the queues for the output, and the goroutines that empty them.
 func (c *Cmd) attach() error {
 	out, err := c.Stdout, c.Stderr
 	if c.followers != nil {
@@ -73,7 +79,7 @@ func (c *Cmd) attach() error {
 		q := newQueue(c.p)
 		q.exit = true
 		c.p.queue = [2]*queue{q, q}
-		c.copies = append(c.copies, c.copy(func() error { return c.follow(q) }))
+		c.copies = append(c.copies, c.goCopy(func() error { return c.follow(q) }))
 		return nil
 	}
 	if out != nil && c.p.queue[0] == nil {
@@ -89,7 +95,7 @@ func (c *Cmd) attach() error {
 	return nil
 }
 
-// follow passes events on to all followers and the writers.
+// follow passes events to all followers and writers.
 func (c *Cmd) follow(q *queue) (failure error) {
 	<-c.began
 	if c.Process == nil {
@@ -113,32 +119,24 @@ func (c *Cmd) follow(q *queue) (failure error) {
 	return failure
 }
 
-// same reports whether two writers are one.
+// same reports whether two writers are the same.
 func same(a, b io.Writer) bool {
 	return a != nil && b != nil && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// pass makes a queue whose events are passed on.
+// pass creates a queue whose events are passed to f.
 func (c *Cmd) pass(f func(Event) error) *queue {
 	q := newQueue(c.p)
-	c.copies = append(c.copies, c.copy(func() error { return q.passOn(f) }))
+	c.copies = append(c.copies, c.goCopy(func() error { return q.passOn(f) }))
 	return q
 }
 
-// copy runs f on a goroutine, which Wait waits for.
-func (c *Cmd) copy(f func() error) <-chan error {
+// goCopy runs f, which copies input or output, on a goroutine, and returns a channel that
+// receives its result. Wait waits for it, unless WaitDelay is over or Stdin is a file. The
+// goroutine ends with the process's streams, with the Environment, or when Wait abandons
+// the copy. A Read of Stdin or a Write of Stdout that blocks must return first.
+func (c *Cmd) goCopy(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	return done
-}
-
-// awaitCopies waits for the copying of output to end, which the end of the
-// process has told it to.
-func (c *Cmd) awaitCopies() (err error) {
-	for _, done := range c.copies {
-		if e := <-done; err == nil {
-			err = e
-		}
-	}
-	return err
 }

@@ -7,9 +7,9 @@ import (
 	"execserver/protocol"
 )
 
-// params are the params of process/start, but for the id.
+// params returns the params of process/start, without the id.
 func (c *Cmd) params() *startRequest {
-	s := &startRequest{dir: c.env.Info().resolve(c.Dir), limits: c.Limits}
+	s := &startRequest{dir: c.env.Info().resolve(c.Dir)}
 	s.Argv = append([]string{c.Path}, c.Args[min(1, len(c.Args)):]...)
 	if len(c.Args) > 0 && c.Args[0] != c.Path {
 		s.Arg0 = &c.Args[0]
@@ -29,7 +29,6 @@ func (c *Cmd) params() *startRequest {
 		}
 	}
 	s.PipeStdin = c.stdin || c.Stdin != nil
-	s.drop = c.running && c.unheard()
 	if c.TTY != nil {
 		s.TTY = true
 		size := *c.TTY
@@ -40,16 +39,19 @@ func (c *Cmd) params() *startRequest {
 		c.p.tty = true
 	}
 	if c.env.has(capDrain) {
-		s.Drain = protocol.DrainEOF // Wait waits for the whole output, as in os/exec
+		s.Drain = protocol.DrainEOF // Wait waits for all output, as in os/exec
 	}
 	s.StartLimits = wireLimits(c.Limits)
+	if c.Sandbox != nil {
+		s.Sandbox = c.Sandbox.wire(c.env.Info(), s.dir)
+	}
 	if c.ToolCallID != "" {
 		s.Metadata = &protocol.Metadata{ToolCallID: &c.ToolCallID}
 	}
 	return s
 }
 
-// wireLimits are limits on the wire.
+// wireLimits converts limits for the wire.
 func wireLimits(l Limits) (w protocol.StartLimits) {
 	set := func(to **uint64, n int64) {
 		if n > 0 {
@@ -68,7 +70,7 @@ func wireLimits(l Limits) (w protocol.StartLimits) {
 	return w
 }
 
-// wholePolicy has no nil where the wire has no null.
+// wholePolicy replaces nil where the wire does not allow null.
 func wholePolicy(p EnvPolicy) *EnvPolicy {
 	if p.Exclude == nil {
 		p.Exclude = []string{}

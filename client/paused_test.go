@@ -22,7 +22,6 @@ import (
 	"execserver/client"
 	"execserver/internal/testkit"
 	"execserver/server"
-	"execserver/session"
 	"execserver/transport"
 )
 
@@ -68,7 +67,7 @@ func (s *floodServer) serve() (url string) {
 	return "ws://" + l.Addr().String()
 }
 
-func (s *floodServer) talk(conn *transport.WebSocket) {
+func (s *floodServer) talk(conn transport.Conn) {
 	defer conn.Close(transport.Reason{})
 	replies, over := make(chan string, 100), make(chan struct{})
 	var writer sync.WaitGroup
@@ -110,7 +109,7 @@ func (s *floodServer) talk(conn *transport.WebSocket) {
 }
 
 // write sends replies, and the output of the process after its start.
-func (s *floodServer) write(conn *transport.WebSocket, replies <-chan string, over <-chan struct{}) {
+func (s *floodServer) write(conn transport.Conn, replies <-chan string, over <-chan struct{}) {
 	const piece = 64 << 10
 	seq, left, started := 0, s.size, false
 	text := strings.Repeat("eHh4", piece/3) // "xxx"
@@ -172,7 +171,7 @@ func (s *floodServer) stall(interval, while time.Duration) {
 // must have written size bytes and ended with the code 3.
 func takeAll(t *testing.T, c *client.Cmd, stdout io.Reader, taken, size int) {
 	t.Helper()
-	within(t, "the output", func() {
+	testkit.Within(t, "the output", func() {
 		buf := make([]byte, 1<<20)
 		for {
 			n, err := stdout.Read(buf)
@@ -200,8 +199,8 @@ func takeAll(t *testing.T, c *client.Cmd, stdout io.Reader, taken, size int) {
 // A consumer may pause for as long as it likes, whatever the server can do:
 // nothing is lost, the connection stays, and calls are answered meanwhile.
 func TestConsumerPauses(t *testing.T) {
-	const interval = 20 * time.Millisecond
-	const pause = 15 * interval // the silence that ends a connection is a fifth
+	const interval = 100 * time.Millisecond
+	const pause = 6 * interval // the silence that ends a connection is half of it
 	const size = 64 << 20 / 3 * 3 / (64 << 10 / 3 * 3) * (64 << 10 / 3 * 3)
 	s := &floodServer{t: t, size: size}
 	leavesNothing(t)
@@ -227,7 +226,7 @@ func TestConsumerPauses(t *testing.T) {
 				t.Errorf("the client lets %d bytes come, and nobody takes them", sent)
 			}
 		}
-		within(t, "a call", func() {
+		testkit.Within(t, "a call", func() {
 			if _, err := env.FS("/").Stat("."); err != nil {
 				t.Errorf("Stat: %v", err)
 			}
@@ -255,7 +254,7 @@ func TestKillWhileConsumerPauses(t *testing.T) {
 	}
 	s.stall(20*time.Millisecond, 100*time.Millisecond)
 	cancel()
-	within(t, "Wait", func() {
+	testkit.Within(t, "Wait", func() {
 		if err := c.Wait(); c.Exit == nil || c.Exit.ExitCode != 3 {
 			t.Errorf("Wait: %v", err)
 		}
@@ -270,7 +269,7 @@ func TestConsumerPausesBeforeMuchRetained(t *testing.T) {
 	}
 	leavesNothing(t)
 	const size = 100 << 20
-	srv := &server.Options{Session: session.Options{RetainedBytes: 2 * size}}
+	srv := &server.Options{Session: server.SessionOptions{RetainedBytes: 2 * size}}
 	env, err := client.Dial(background(t), serveWebSocket(t, srv), nil)
 	opened(t, env, err)
 	c := child(env, "pattern", fmt.Sprint(size))
@@ -281,7 +280,7 @@ func TestConsumerPausesBeforeMuchRetained(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		r, err := c.Read(background(t), 1<<40, 0)
 		if err == nil && r.Exit == nil {
 			err = errors.New("the process writes")
@@ -289,7 +288,7 @@ func TestConsumerPausesBeforeMuchRetained(t *testing.T) {
 		return err
 	})
 	var check patternChecker
-	within(t, "the output", func() {
+	testkit.Within(t, "the output", func() {
 		if _, err := io.Copy(&check, stdout); err != nil || check.n != size {
 			t.Errorf("%d bytes of output: %v", check.n, err)
 		}

@@ -2,21 +2,21 @@ package client
 
 import "time"
 
-// pending holds events whose turn has not come.
+// pending holds events that arrived before their turn.
 type pending struct {
 	events map[uint64]Event
 	bytes  int
 	timer  *time.Timer
 }
 
-// gapTimeout is how long a missing event may take before the server is asked
-// for it. Servers that do not send in order are late by moments only.
+// gapTimeout is how long an event may be missing before the client asks the server for
+// it. Servers that do not send in order are late by moments only.
 const gapTimeout = time.Second
 
 func (p *pending) empty() bool { return len(p.events) == 0 }
 
-// hold keeps an event and says whether it could: at the bound those with the
-// highest numbers go.
+// hold keeps an event and reports whether it could. At the bound it drops the events with
+// the highest numbers.
 func (p *pending) hold(e Event) bool {
 	if _, ok := p.events[e.Seq]; ok {
 		return true
@@ -32,13 +32,13 @@ func (p *pending) hold(e Event) bool {
 		for seq := range p.events {
 			highest = max(highest, seq)
 		}
-		p.take(highest)
+		p.pop(highest)
 		fits = false
 	}
 	return fits
 }
 
-// add keeps an event whatever the bound says, for it was asked for.
+// add keeps an event regardless of the bound, because it was requested.
 func (p *pending) add(e Event) {
 	if p.events == nil {
 		p.events = make(map[uint64]Event)
@@ -54,7 +54,8 @@ func (p *pending) has(seq uint64) bool {
 	return ok
 }
 
-func (p *pending) take(seq uint64) (Event, bool) {
+// pop removes the event of a number and returns it, if it has arrived.
+func (p *pending) pop(seq uint64) (Event, bool) {
 	e, ok := p.events[seq]
 	if ok {
 		delete(p.events, seq)
@@ -63,9 +64,9 @@ func (p *pending) take(seq uint64) (Event, bool) {
 	return e, ok
 }
 
-// since sees to it that f runs if events are still waiting for their turn after
-// gapTimeout.
-func (p *pending) since(f func()) {
+// startTimer makes f run after gapTimeout, unless a timer runs already. f must find out
+// whether events still wait for their turn.
+func (p *pending) startTimer(f func()) {
 	if p.timer == nil {
 		p.timer = time.AfterFunc(gapTimeout, f)
 	}

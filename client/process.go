@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"io"
 	"iter"
 	"os"
 	"sync"
@@ -14,50 +13,58 @@ import (
 
 // Bounds of what is held for one process besides its replay.
 const (
-	maxPendingEvents = 256     // that came before their turn
+	maxPendingEvents = 256     // events that arrived before their turn
 	maxPendingBytes  = 1 << 20 // of their output
 
 )
 
-// Process is a process that was started by a Cmd. All methods may be called
-// concurrently. Contexts bound requests, never the process.
+// Process is a process started by a Cmd, or one of Environment.Attach. Its methods may be
+// called concurrently. Contexts bound requests, never the process.
 type Process struct {
-	// ID is the process's name in the protocol.
+	// ID identifies the process within the session. It must not be changed.
 	ID string
 
 	env     *Environment
 	tty     bool
-	queue   [2]*queue // of stdout or the terminal, and of stderr; nil: dropped
+	queue   [2]*queue // of stdout or the terminal, and of stderr; nil drops the output
 	input   inputLock
-	written func([]byte) // told what was written; nil: nobody
+	written func([]byte) // receives the written input; may be nil
 
-	unfinished atomic.Bool // the input written ends in the middle of a line
+	unfinished atomic.Bool // the last input ends in the middle of a line
 
-	exitedCh chan struct{} // closed when it is known how it ended, or failed
-	closedCh chan struct{} // closed when closed, or failed
+	exitedCh chan struct{} // closed when the process's end is known, or it failed
+	closedCh chan struct{} // closed when the process has closed or failed
 
-	asked atomic.Bool // its start may have reached the server
+	asked atomic.Bool // the request to start it may have reached the server
 
-	// mu guards the fields below. It is taken before Environment.mu.
+	attached     bool          // Attach made it; its readers are cursors
+	introduced   chan struct{} // closed when Attach knows about it
+	introduction error         // why it does not; set before introduced is closed
+
+	// mu guards the fields below. Lock it before Environment.mu.
 	mu      sync.Mutex
-	last    uint64 // number of the event published last
+	last    uint64 // number of the last published event
 	pending pending
 	replay  replay
 	exit    *Exit
-	ending  bool // it was killed, or has exited, and exit is not known yet
+	exitSeq uint64 // number of Exited; 0 if it is unknown
+	ending  bool   // the process was killed or has exited, and exit is not known yet
 	closed  bool
 	failure error         // set once, never after closed
-	wake    uint64        // highest number noticed, plus 1 for a failure
-	changed chan struct{} // closed at the next change; nil when nobody waits
-	started bool          // the server has said so
+	wake    uint64        // highest number seen, plus 1 for a failure
+	changed chan struct{} // closed at the next change; nil if nobody waits
+	started bool          // the server has confirmed the start
 	filling bool          // fill runs
-	refill  bool          // and shall run again, or once the process is started
+	refill  bool          // fill must run again, or once the process has started
+
+	cursors []*cursor // readers of all events
+	hold    *cursor   // of an attached process that nobody has read yet; one of cursors, or nil
 
 	queued   int  // bytes in queues
-	counted  int  // of them, those that count in env.intake
-	asking   bool // unstick asks
-	behind   bool // output was left out, because too much is queued
-	taken    int  // bytes done with since the last acknowledgement
+	counted  int  // the part of queued that counts in env.intake
+	asking   bool // unstick is asking the server
+	behind   bool // output was dropped because too much is queued
+	unacked  int  // bytes consumed since the last acknowledgement
 	acked    uint64
 	ackTimer *time.Timer
 }
@@ -73,19 +80,23 @@ func newProcess(env *Environment) *Process {
 	return p
 }
 
-// insert takes an event, in whatever order they come; those that were published
-// before do not count. It never blocks.
+// insert accepts events in any order, and ignores those that were published before. It
+// never blocks.
 func (p *Process) insert(e Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.insertLocked(e)
 	p.publishPendingLocked()
 	if !p.pending.empty() {
-		p.pending.since(p.fillGap)
+		p.pending.startTimer(p.fillGap)
 	}
 }
 
 func (p *Process) insertLocked(e Event) {
+	if p.attached {
+		p.takeLocked(e)
+		return
+	}
 	if p.overLocked() {
 		return
 	}
@@ -98,14 +109,14 @@ func (p *Process) insertLocked(e Event) {
 	case e.Seq == p.last+1:
 		p.publishLocked(e)
 	case !p.pending.hold(e):
-		// What is beyond the bound is left out, and read again in its turn.
+		// Drop what is beyond the bound; fill reads it again in its turn.
 		p.fillLocked()
 	}
 }
 
 func (p *Process) publishPendingLocked() {
 	for !p.overLocked() {
-		e, ok := p.pending.take(p.last + 1)
+		e, ok := p.pending.pop(p.last + 1)
 		if !ok {
 			return
 		}
@@ -113,7 +124,7 @@ func (p *Process) publishPendingLocked() {
 	}
 }
 
-// publishLocked passes on the event whose turn it is.
+// publishLocked publishes the event whose turn it is.
 func (p *Process) publishLocked(e Event) {
 	p.last = e.Seq
 	p.replay.add(e)
@@ -129,23 +140,27 @@ func (p *Process) publishLocked(e Event) {
 			q.pushLocked(e)
 		}
 	case Exited:
-		p.exit, p.ending = e.Exit, false
-		close(p.exitedCh)
+		if p.exit != nil {
+			p.failLocked(errExitedTwice)
+			return
+		}
+		p.exitLocked(e.Exit, e.Seq)
 		if q := p.queue[0]; q != nil && q.exit {
 			q.pushLocked(e)
 		}
 	case Closed:
-		p.closed = true
-		p.finishLocked(io.EOF)
-		p.consumedLocked(0, 0) // so that it is acknowledged, and the server forgets the process
+		p.closeLocked()
 	}
 }
 
-// fail ends the process for everybody here, if it has not closed. Only the
-// first failure counts.
+// fail fails the process, unless it has closed. Only the first failure counts.
 func (p *Process) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.failLocked(err)
+}
+
+func (p *Process) failLocked(err error) {
 	if p.overLocked() {
 		return
 	}
@@ -166,11 +181,11 @@ func (p *Process) finishLocked(end error) {
 		}
 	}
 	p.pending.clear()
-	p.queuedLocked(0)
+	p.recountLocked()
 	p.env.forget(p)
 }
 
-// overLocked reports whether nothing more will come.
+// overLocked reports whether no more events will come.
 func (p *Process) overLocked() bool { return p.closed || p.failure != nil }
 
 func (p *Process) signalLocked() {
@@ -187,12 +202,19 @@ func (p *Process) changeLocked() <-chan struct{} {
 	return p.changed
 }
 
-// Events iterates over what happens to the process, in order and without gaps:
-// first over what is replayed, then over what comes. It ends after Closed. An
-// error of type *LaggedError says that the reader was too slow or too late for
-// some events, and the iteration goes on; any other error is the last: an
-// *ExitMissingError, or the cause of ctx.
+// Events iterates over the events of the process in order, from the first that the client
+// still holds: see Options.ReplayEvents. It ends after Closed. Several iterations may run
+// concurrently. None of them delays the process or another one.
+//
+// An error of type *LaggedError says that the client no longer holds some events, because
+// the reader was too slow or too late; the iteration continues after them. Any other error
+// is the last: an *ExitMissingError, or the cause of ctx.
+//
+// For a process of Attach it is EventsAfter(ctx, 0).
 func (p *Process) Events(ctx context.Context) iter.Seq2[Event, error] {
+	if p != nil && p.attached {
+		return p.EventsAfter(ctx, 0)
+	}
 	return func(yield func(Event, error) bool) {
 		if p == nil {
 			yield(Event{}, errNotStarted)
@@ -246,9 +268,10 @@ func (p *Process) event(ctx context.Context, seq uint64) (Event, error) {
 	}
 }
 
-// Changed waits until the process's counter differs from seen, and returns it:
-// the highest number noticed, also of events whose turn has not come, and one
-// more after a failure. It is for those who poll with Read.
+// Changed waits until the process's counter differs from seen, and returns the counter. It
+// is the highest number of an event that has arrived, plus one if the process has failed
+// in the client. A program that polls with Read calls Changed between two calls. The error
+// is the cause of ctx.
 func (p *Process) Changed(ctx context.Context, seen uint64) (uint64, error) {
 	if p == nil {
 		return 0, errNotStarted
@@ -268,34 +291,33 @@ func (p *Process) Changed(ctx context.Context, seen uint64) (uint64, error) {
 	}
 }
 
-// ReadResult is what the server retains of a process. As long as there is Output,
-// Exit and Closed are not told: read on.
+// ReadResult is what the server retains of a process. It belongs to the caller. Exit and
+// Closed are set only if Output is empty; otherwise read on.
 type ReadResult struct {
-	Output  []Event // with numbers above the one asked for
-	NextSeq uint64  // read on after NextSeq-1
-	Exit    *Exit   // nil while it runs
-	Closed  bool    // there will be no more
+	Output  []Event // of the kind Output, with numbers above the requested one
+	NextSeq uint64  // continue to read after NextSeq-1
+	Exit    *Exit   // nil while the process runs
+	Closed  bool    // no more output will come
 
-	// FirstSeq is the number of the oldest output retained, DroppedBytes how
-	// much went before; 0 when nothing was dropped or the server does not
-	// tell.
+	// FirstSeq is the number of the oldest retained output, and DroppedBytes how many
+	// bytes of output came before it. Both are 0 if the server evicted nothing or does not
+	// report it.
 	FirstSeq, DroppedBytes uint64
 }
 
 // maxRead bounds the answers to reads.
 const maxRead = 16 << 20
 
-// Read asks the server for the output after a number, 0 for all that is
-// retained, up to 16 MiB (PROTOCOL.md, "process/read"). With a wait it waits that long
-// for something to happen after the number. A process that has failed here
-// fails every Read.
+// Read asks the server for the output after the event with the number after, up to 16 MiB;
+// 0 asks for all retained output (PROTOCOL.md, "process/read"). If there is no event after
+// that number yet, Read first waits for one, no longer than wait. If the process has
+// failed in the client, the error is an *ExitMissingError.
 func (p *Process) Read(ctx context.Context, after uint64, wait time.Duration) (*ReadResult, error) {
 	if p == nil {
 		return nil, errNotStarted
 	}
 	if wait > 0 {
-		// Waiting at the server would keep some of them from doing anything
-		// else.
+		// Some servers would serve nothing else while this request waits.
 		waitCtx, cancel := context.WithTimeout(ctx, wait)
 		p.waitAfter(waitCtx, after)
 		cancel()
@@ -306,7 +328,7 @@ func (p *Process) Read(ctx context.Context, after uint64, wait time.Duration) (*
 	if failure != nil {
 		return nil, failure
 	}
-	r, err := p.env.back.read(ctx, p.ID, after, maxRead)
+	r, err := p.env.link.read(ctx, p.ID, after, maxRead)
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +337,7 @@ func (p *Process) Read(ctx context.Context, after uint64, wait time.Duration) (*
 		Output: make([]Event, len(r.Chunks)),
 	}
 	if len(r.Chunks) == 0 {
-		result.Exit, result.Closed = r.exit, r.Closed
+		result.Exit, result.Closed = exitOf(r.Exit), r.Closed
 	}
 	for i, c := range r.Chunks {
 		result.Output[i] = Event{Kind: Output, Seq: c.Seq, Stream: c.Stream, Data: c.Data}
@@ -339,12 +361,13 @@ func (p *Process) waitAfter(ctx context.Context, after uint64) {
 	}
 }
 
-// Signal sends a signal to the process's group, os.Interrupt on every server,
-// others where the capability processSignals is announced; os.Kill is Terminate
-// elsewhere. On a terminal the signals of its keys (SIGINT, SIGQUIT, SIGTSTP)
-// go to its foreground group. After the process has closed the error is
-// os.ErrProcessDone. A signal that is under way when the connection breaks is
-// not repeated, and the error is a *DisconnectedError.
+// Signal sends a signal to the process's group (PROTOCOL.md, "process/signal"). On a
+// terminal, the signals of its keys (SIGINT, SIGQUIT, SIGTSTP) go to its foreground group.
+//
+// Every server supports os.Interrupt. Other signals need the capability processSignals;
+// without it, os.Kill is Terminate. After the process has closed, the error is
+// os.ErrProcessDone. If the connection breaks, Signal does not repeat the request; the
+// error is a *DisconnectedError.
 func (p *Process) Signal(ctx context.Context, sig os.Signal) error {
 	if p == nil {
 		return errNotStarted
@@ -359,14 +382,14 @@ func (p *Process) Signal(ctx context.Context, sig os.Signal) error {
 	if !p.env.has(capSignals) {
 		switch name {
 		case "SIGINT":
-			return p.env.back.signal(ctx, protocol.Signal{ProcessID: p.ID, Signal: protocol.SignalInterrupt})
+			return p.env.link.signal(ctx, protocol.SignalParams{ProcessID: p.ID, Signal: protocol.SignalInterrupt})
 		case "SIGKILL":
 			return p.Terminate(ctx, 0)
 		}
 		return &UnsupportedError{"signal " + name, capSignals}
 	}
 	key := name == "SIGINT" || name == "SIGQUIT" || name == "SIGTSTP"
-	return p.env.back.signal(ctx, protocol.Signal{ProcessID: p.ID, Signal: name, ToForeground: p.tty && key})
+	return p.env.link.signal(ctx, protocol.SignalParams{ProcessID: p.ID, Signal: name, ToForeground: p.tty && key})
 }
 
 func (p *Process) isClosed() bool {
@@ -375,11 +398,12 @@ func (p *Process) isClosed() bool {
 	return p.closed
 }
 
-// Terminate ends the process and its descendants: with SIGKILL at once, or, if
-// grace is not 0, with SIGTERM and after that time SIGKILL, where the
-// capability processTerminateGraceful is announced. It returns when the server
-// has taken the request; that the process is over is told by Wait. After the
-// process has closed it does nothing (PROTOCOL.md, "process/terminate").
+// Terminate ends the process and its descendants: with SIGKILL at once, or, if grace is
+// not 0, with SIGTERM, and SIGKILL after that time (PROTOCOL.md, "process/terminate"). A
+// grace is in milliseconds, at most an hour, and needs the capability
+// processTerminateGraceful. Terminate returns when the server has accepted the request;
+// Wait reports the end of the process. After the process has closed, Terminate does
+// nothing and returns nil.
 func (p *Process) Terminate(ctx context.Context, grace time.Duration) error {
 	if p == nil {
 		return errNotStarted
@@ -390,32 +414,34 @@ func (p *Process) Terminate(ctx context.Context, grace time.Duration) error {
 	if grace > 0 && !p.env.has(capTerminateGraceful) {
 		return &UnsupportedError{"terminate gracefully", capTerminateGraceful}
 	}
-	err := p.env.back.terminate(ctx, p.ID, grace)
+	err := p.env.link.terminate(ctx, p.ID, grace)
 	if err == nil && grace <= 0 {
-		p.end()
+		p.noteEnding()
 	}
 	return err
 }
 
-// end is called when the process has been killed, or has exited, and nobody may be
-// taking the output that comes before the exit. From now on what waits in pipes
-// counts as taken: there is not much more. Whoever reads them gets it still.
-func (p *Process) end() {
+// noteEnding records that the process was killed or has exited, although Exited has not
+// arrived: nobody may be reading the output before it. From now on the output that waits in
+// pipes counts as consumed, so that the server sends the rest, which is little. A reader of
+// the pipes still receives it, unless more than maxQueuedAcked waits.
+func (p *Process) noteEnding() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.exit != nil || p.overLocked() {
 		return
 	}
 	p.ending = true
-	p.queuedLocked(0)
+	p.letGoLocked()
+	p.recountLocked()
 	if p.env.acks {
 		p.ackLocked()
 	}
 }
 
-// unstick asks whether a process has exited that is waited for, if nothing has
-// come of it since the event last, for output waits here that nobody takes. It
-// returns the number of the last event.
+// unstick asks the server whether a process has exited for which Wait waits, if no event
+// has come since last while unread output waits here. It returns the number of the last
+// event.
 func (p *Process) unstick(last uint64) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -425,9 +451,9 @@ func (p *Process) unstick(last uint64) uint64 {
 	p.asking = p.env.run(func() {
 		ctx, cancel := context.WithTimeout(p.env.ctx, terminateTimeout)
 		defer cancel()
-		r, err := p.env.back.read(ctx, p.ID, farSeq, 1)
-		if err == nil && r.exit != nil {
-			p.end()
+		r, err := p.env.link.read(ctx, p.ID, farSeq, 1)
+		if err == nil && r.Exit != nil {
+			p.noteEnding()
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -436,11 +462,11 @@ func (p *Process) unstick(last uint64) uint64 {
 	return last
 }
 
-// farSeq is above the number of every event.
+// farSeq is above the numbers of all events, and nothing may have a higher one.
 const farSeq = 1 << 40
 
-// Resize changes the size of the process's terminal, where the capability
-// processResize is announced.
+// Resize changes the size of the process's terminal (PROTOCOL.md, "process/resize"). It
+// needs the capability processResize, and fails without a terminal.
 func (p *Process) Resize(ctx context.Context, size Size) error {
 	if p == nil {
 		return errNotStarted
@@ -448,5 +474,5 @@ func (p *Process) Resize(ctx context.Context, size Size) error {
 	if !p.env.has(capResize) {
 		return &UnsupportedError{"resize the terminal", capResize}
 	}
-	return p.env.back.resize(ctx, p.ID, size)
+	return p.env.link.resize(ctx, p.ID, size)
 }

@@ -7,17 +7,20 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
 // proxy passes connections on to a server, and can break them.
 type proxy struct {
-	url  string
-	dial func() (net.Conn, error) // the server
-	l    net.Listener
-	wg   sync.WaitGroup
+	url string
+	l   net.Listener
+	wg  sync.WaitGroup
+
+	toServer, fromServer atomic.Int64 // bytes
 
 	mu      sync.Mutex
+	dial    func() (net.Conn, error) // the server
 	conns   map[net.Conn]bool
 	every   int64 // bytes from the server between two cuts, on average; 0: none
 	left    int64 // bytes until the next cut
@@ -25,6 +28,31 @@ type proxy struct {
 	cuts    int
 	refuse  bool // new connections are closed at once
 	refused int  // how many were
+	lost    chan struct{}
+}
+
+// lose drops what clients send from now on, until the next cut. The result is closed when
+// something was dropped.
+func (p *proxy) lose() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lost = make(chan struct{})
+	return p.lost
+}
+
+// loses reports whether to drop n bytes.
+func (p *proxy) loses(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost == nil || n == 0 {
+		return false
+	}
+	select {
+	case <-p.lost:
+	default:
+		close(p.lost)
+	}
+	return true
 }
 
 // newProxy makes a proxy in front of a server on a WebSocket or a unix socket; it
@@ -59,7 +87,7 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		far, err := p.dial()
+		far, err := p.target()()
 		if err != nil || !p.add(near, far) {
 			_ = near.Close()
 			if err == nil {
@@ -99,7 +127,15 @@ func (p *proxy) copy(to, from net.Conn, counted bool) {
 	}
 	for {
 		n, err := from.Read(buf)
+		if counted {
+			p.fromServer.Add(int64(n))
+		} else {
+			p.toServer.Add(int64(n))
+		}
 		pass, cut := n, false
+		if !counted && p.loses(n) {
+			pass = 0
+		}
 		if counted {
 			free := min(spared, n)
 			spared -= free
@@ -159,6 +195,7 @@ func (p *proxy) cut() {
 	if len(p.conns) > 0 {
 		p.cuts++
 	}
+	p.lost = nil
 	reset := rand.IntN(2) == 0
 	for c := range p.conns {
 		if tcp, ok := c.(*net.TCPConn); ok && reset {
@@ -167,6 +204,19 @@ func (p *proxy) cut() {
 		_ = c.Close()
 	}
 	clear(p.conns)
+}
+
+// lead makes new connections lead to another server.
+func (p *proxy) lead(dial func() (net.Conn, error)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dial = dial
+}
+
+func (p *proxy) target() func() (net.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dial
 }
 
 // setRefuse makes new connections impossible, or possible again.

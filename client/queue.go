@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// queue passes the output of a process on to one reader, without loss and in
-// order. Its fields are guarded by the process's mu.
+// queue passes the output of a process to one reader, in order and without loss. The
+// process's mu guards its fields.
 type queue struct {
 	p     *Process
-	ready sync.Cond // something to take, or the end
+	ready sync.Cond // signals an event or the end
 	items []Event
-	exit  bool   // Exited is wanted besides output
-	busy  uint64 // number of the chunk that the reader has and is not done with
+	exit  bool   // the reader also wants Exited
+	busy  uint64 // number of the chunk that the reader is handling
 	end   error  // set at the end of the output; io.EOF after closed
 	gone  bool   // nobody reads any more
-	pipe  bool   // somebody may read, or not
+	pipe  bool   // a pipe, which the caller may not read
 }
 
 func newQueue(p *Process) *queue {
@@ -32,8 +32,12 @@ func (q *queue) pushLocked(e Event) {
 		q.p.consumedLocked(len(e.Data), 0)
 		return
 	}
+	if q.p.ending && q.p.queued > 2*maxQueuedAcked {
+		q.p.failLocked(errFlood) // it no longer waits for readers
+		return
+	}
 	q.items = append(q.items, e)
-	q.p.queuedLocked(len(e.Data))
+	q.p.addQueuedLocked(len(e.Data) + eventBytes)
 	if q.pipe && q.p.ending {
 		q.p.consumedLocked(len(e.Data), 0)
 	}
@@ -47,8 +51,8 @@ func (q *queue) endLocked(err error) {
 	}
 }
 
-// next returns the next event, which stays unacknowledged until done is called.
-// At the end the error is io.EOF, or what the process failed with.
+// next returns the next event, which stays unacknowledged until done is called. At the
+// end the error is io.EOF, or the failure of the process.
 func (q *queue) next() (Event, error) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -68,15 +72,15 @@ func (q *queue) next() (Event, error) {
 	return first, nil
 }
 
-// done says that the reader is done with the n bytes of the chunk that it has.
+// done records that the reader has consumed the n bytes of its chunk.
 func (q *queue) done(n int) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	q.busy = 0
-	q.p.consumedLocked(n, n)
+	q.p.consumedLocked(n, n+eventBytes)
 }
 
-// abandon lets the process go on without this reader.
+// abandon lets the process continue without this reader.
 func (q *queue) abandon() {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -92,13 +96,14 @@ func (q *queue) abandonLocked() {
 	for _, it := range q.items {
 		n += len(it.Data)
 	}
+	held := n + len(q.items)*eventBytes
 	q.items = nil
-	q.p.consumedLocked(n, n)
+	q.p.consumedLocked(n, held)
 	q.ready.Broadcast()
 }
 
-// passOn passes every event on. The error is what pass failed with, and then
-// nothing more is; that the process failed is told by others.
+// passOn passes every event to pass until pass returns an error, which is the result. It
+// does not report a failure of the process.
 func (q *queue) passOn(pass func(Event) error) error {
 	for {
 		e, err := q.next()
@@ -125,9 +130,8 @@ func copyTo(w io.Writer) func(Event) error {
 	}
 }
 
-// takenLocked is the number up to which the reader is done with everything that
-// it was given.
-func (q *queue) takenLocked() uint64 {
+// consumedSeqLocked returns the number up to which the reader has consumed all its events.
+func (q *queue) consumedSeqLocked() uint64 {
 	switch {
 	case q.gone, q.pipe && q.p.ending:
 	case q.busy > 0:
@@ -138,7 +142,7 @@ func (q *queue) takenLocked() uint64 {
 	return q.p.last
 }
 
-// outputPipe is what StdoutPipe and StderrPipe return. It needs no goroutine.
+// outputPipe is the result of StdoutPipe and StderrPipe. It needs no goroutine.
 type outputPipe struct {
 	q    *queue
 	mu   sync.Mutex // one Read at a time
@@ -165,7 +169,7 @@ func (o *outputPipe) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements io.Closer: the process's further output is dropped.
+// Close implements io.Closer. The process's further output is dropped.
 func (o *outputPipe) Close() error {
 	o.q.abandon()
 	return nil

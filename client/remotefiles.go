@@ -6,150 +6,218 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"strconv"
+	"fmt"
 	"strings"
 	"sync"
 
-	"execserver/internal/base64"
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
 // The methods about files, over a link.
-const (
-	methodWriteFile       = "fs/writeFile"
-	methodCreateDirectory = "fs/createDirectory"
-	methodRemove          = "fs/remove"
-	methodCopy            = "fs/copy"
-	methodOpen            = "fs/open"
-	methodReadBlock       = "fs/readBlock"
-	methodWriteBlock      = "fs/writeBlock"
-	methodClose           = "fs/close"
-)
 
-// look makes a request that changes nothing, and decodes the answer.
-func (l *link) look(ctx context.Context, method string, params, result any) error {
-	raw, err := l.repeat(ctx, method, params)
-	if err != nil {
-		return err
+// query makes a request that may be repeated, and decodes the answer.
+func (l *link) query(ctx context.Context, method string, params, result any) error {
+	for {
+		raw, data, err := l.tryBulk(ctx, method, params)
+		switch {
+		case err == nil:
+			return understandBulk(method, raw, data, result)
+		case !errors.As(err, new(*brokenError)):
+			return err
+		}
 	}
-	return json.Unmarshal(raw, result)
 }
 
-func (l *link) file(path string) protocol.File {
-	return protocol.File{Path: l.machine.uri(path), FollowSymlinks: true}
+// understand decodes the answer to a request.
+func understand(method string, raw json.RawMessage, result any) error {
+	return understandBulk(method, raw, nil, result)
 }
 
+// understandBulk is like understand, for an answer that may be binary.
+func understandBulk(method string, raw json.RawMessage, data []byte, result any) error {
+	if err := protocol.DecodeResult(raw, data, result); err != nil {
+		return &answerError{method, err}
+	}
+	return nil
+}
+
+func (l *link) file(path string) protocol.FileParams {
+	return protocol.FileParams{Path: l.machine.uri(path), FollowSymlinks: true}
+}
+
+// stat describes a file, with details if the server has them.
 func (l *link) stat(ctx context.Context, path string) (*protocol.FileMetadata, error) {
+	return l.metadata(ctx, path, false)
+}
+
+// metadata describes the file at path or, if itself is true, the link there.
+func (l *link) metadata(ctx context.Context, path string, itself bool) (*protocol.FileMetadata, error) {
+	params := l.file(path)
+	params.Details, params.Link = l.env.has(capMetadata), itself
 	var meta protocol.FileMetadata
-	if err := l.look(ctx, protocol.MethodGetMetadata, l.file(path), &meta); err != nil {
+	if err := l.query(ctx, protocol.MethodGetMetadata, params, &meta); err != nil {
 		return nil, err
 	}
 	return &meta, nil
 }
 
 func (l *link) readFile(ctx context.Context, path string) ([]byte, error) {
-	var result struct {
-		Data []byte `json:"dataBase64"`
-	}
-	err := l.look(ctx, protocol.MethodReadFile, l.file(path), &result)
+	var result protocol.ReadFileResult
+	err := l.query(ctx, protocol.MethodReadFile, l.file(path), &result)
 	return result.Data, err
 }
 
-func (l *link) readDir(ctx context.Context, path string) ([]protocol.DirectoryEntry, error) {
-	var result protocol.ReadDirectoryResult
-	err := l.look(ctx, protocol.MethodReadDirectory, l.file(path), &result)
-	if err == nil && result.Truncated {
-		err = ErrTruncated
+// maxListed and maxListedBytes bound what FS.ReadDir returns, because a caller has it in
+// memory.
+const (
+	maxListed      = 1 << 18
+	maxListedBytes = 64 << 20
+)
+
+func (l *link) readDir(ctx context.Context, path string) (entries []protocol.DirectoryEntry, err error) {
+	params := l.listing(path, l.env.has(capMetadata))
+	size := 0
+	for {
+		var page protocol.ReadDirectoryResult
+		if err := l.query(ctx, protocol.MethodReadDirectory, params, &page); err != nil {
+			return nil, err
+		}
+		if page.Truncated && page.Next == nil && params.Details {
+			// The server has no pages. Without details there is room for more entries.
+			params, entries = l.listing(path, false), nil
+			continue
+		}
+		for i, e := range page.Entries {
+			name := l.exactName(e)
+			if !l.isName(name) {
+				return nil, &answerError{protocol.MethodReadDirectory, fmt.Errorf("a file cannot have the name %q", name)}
+			}
+			page.Entries[i].FileName = name
+			size += listedSize(e)
+		}
+		entries = append(entries, page.Entries...)
+		next, err := following(params, &page)
+		if err != nil || next == nil {
+			return entries, err
+		}
+		if len(entries) >= maxListed || size >= maxListedBytes {
+			return entries, ErrTruncated
+		}
+		params.After = next
+	}
+}
+
+// listedSize returns about how much memory an entry of a listing takes.
+func listedSize(e protocol.DirectoryEntry) int {
+	size := eventBytes + len(e.FileName)
+	if e.Path != nil {
+		size += len(e.Path.String())
+	}
+	if e.EntryDetails != nil {
+		size += len(e.Text())
+	}
+	return size
+}
+
+// listing asks for a directory, or for its first page, where the server has pages.
+func (l *link) listing(path string, details bool) protocol.FileParams {
+	params := l.file(path)
+	if params.Details = details; details {
+		params.After = new("")
+	}
+	return params
+}
+
+// following returns where the page after this one begins, or nil if it is the last.
+func following(params protocol.FileParams, page *protocol.ReadDirectoryResult) (*string, error) {
+	switch {
+	case !page.Truncated:
+		return nil, nil
+	case params.After == nil, page.Next == nil:
+		return nil, ErrTruncated // the server has no pages
+	case len(page.Entries) == 0 || *page.Next == *params.After:
+		return nil, &answerError{protocol.MethodReadDirectory, errors.New("the next page is the same one")}
+	}
+	return page.Next, nil
+}
+
+// isName reports whether a file in a directory can have the name. A program may join names
+// to paths, which must not lead out of the directory.
+func (l *link) isName(name string) bool {
+	separators := "/\x00"
+	if l.machine.goos() == "windows" {
+		separators = "/\\\x00"
+	}
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, separators)
+}
+
+// exactName returns the name of an entry. Only the path has it unchanged if it is not UTF-8.
+func (l *link) exactName(e protocol.DirectoryEntry) string {
+	if e.Path == nil {
+		return e.FileName
 	}
 	separators := "/"
 	if l.machine.goos() == "windows" {
 		separators = `/\`
 	}
-	for i, e := range result.Entries {
-		if e.Path == nil {
-			continue
-		}
-		// The name is not UTF-8, and the path alone tells it right.
-		if native := protocol.NativeOn(l.machine.goos(), e.Path.String()); native != "" {
-			result.Entries[i].FileName = native[strings.LastIndexAny(native, separators)+1:]
-		}
+	if osPath := protocol.OSPathOn(l.machine.goos(), e.Path.String()); osPath != "" {
+		return osPath[strings.LastIndexAny(osPath, separators)+1:]
 	}
-	return result.Entries, err
+	return e.FileName
 }
 
 func (l *link) realPath(ctx context.Context, path string) (string, error) {
-	var result struct {
-		Path string `json:"path"`
-	}
-	err := l.look(ctx, protocol.MethodCanonicalize, l.file(path), &result)
-	return protocol.NativeOn(l.machine.goos(), result.Path), err
+	var result protocol.PathResult
+	err := l.query(ctx, protocol.MethodCanonicalize, l.file(path), &result)
+	return protocol.OSPathOn(l.machine.goos(), result.Path.String()), err
 }
 
-// dataParams are the params of fs/writeFile and fs/writeBlock.
-type dataParams struct {
-	name, value string // the path or the handle
-	offset      int64  // negative: none
-	data        []byte
-}
-
-// AppendJSON implements protocol.Appender.
-func (p dataParams) AppendJSON(b []byte) []byte {
-	b = append(b, '{', '"')
-	b = append(b, p.name...)
-	b = append(b, `":`...)
-	value, _ := json.Marshal(p.value) // a string always encodes
-	b = append(b, value...)
-	member := `,"dataBase64":"`
-	if p.offset >= 0 {
-		b = append(b, `,"offset":`...)
-		b = strconv.AppendInt(b, p.offset, 10)
-		member = `,"chunk":"`
-	}
-	b = append(b, member...)
-	b = base64.AppendEncode(b, p.data)
-	return append(b, `"}`...)
-}
-
-// writeFile is repeated: it has the same result.
-func (l *link) writeFile(ctx context.Context, path string, data []byte) error {
-	_, err := l.repeat(ctx, methodWriteFile, dataParams{"path", l.machine.uri(path).String(), -1, data})
-	return err
-}
-
-func (l *link) mkdir(ctx context.Context, path string, all bool) error {
-	params := map[string]any{"path": l.machine.uri(path), "recursive": all}
-	if all {
-		_, err := l.repeat(ctx, methodCreateDirectory, params)
-		return err
-	}
-	_, err := l.request(ctx, methodCreateDirectory, params)
-	return err
-}
-
-func (l *link) remove(ctx context.Context, path string, all bool) error {
-	params := map[string]any{"path": l.machine.uri(path), "recursive": all, "force": all}
-	if all {
-		_, err := l.repeat(ctx, methodRemove, params)
-		return err
-	}
-	_, err := l.request(ctx, methodRemove, params)
-	return err
-}
-
-func (l *link) copyFile(ctx context.Context, from, to string, all bool) error {
-	_, err := l.request(ctx, methodCopy, map[string]any{
-		"sourcePath": l.machine.uri(from), "destinationPath": l.machine.uri(to), "recursive": all,
+// writeFile repeats the request after a broken connection, because the result is the
+// same. With a nil mode an existing file keeps its own.
+func (l *link) writeFile(ctx context.Context, path string, data []byte, mode *protocol.FileMode) error {
+	_, err := l.repeat(ctx, protocol.MethodWriteFile, protocol.WriteFileParams{
+		Path: l.machine.uri(path), Data: data, FollowSymlinks: true, Mode: mode,
 	})
 	return err
 }
 
-// handle is a file that is open at the server. Handles go with their connection:
-// one for reading is opened again, if the file is still the same.
+func (l *link) mkdir(ctx context.Context, path string, all bool, mode *protocol.FileMode) error {
+	params := protocol.CreateDirectoryParams{Path: l.machine.uri(path), Recursive: all, FollowSymlinks: true, Mode: mode}
+	if all {
+		_, err := l.repeat(ctx, protocol.MethodCreateDirectory, params)
+		return err
+	}
+	_, err := l.request(ctx, protocol.MethodCreateDirectory, params)
+	return err
+}
+
+func (l *link) remove(ctx context.Context, path string, all bool) error {
+	params := protocol.RemoveParams{Path: l.machine.uri(path), Recursive: all, Force: all, FollowSymlinks: true}
+	if all {
+		_, err := l.repeat(ctx, protocol.MethodRemove, params)
+		return err
+	}
+	_, err := l.request(ctx, protocol.MethodRemove, params)
+	return err
+}
+
+func (l *link) copyFile(ctx context.Context, from, to string, all bool) error {
+	_, err := l.request(ctx, protocol.MethodCopy, protocol.CopyParams{
+		SourcePath: l.machine.uri(from), DestinationPath: l.machine.uri(to), Recursive: all,
+	})
+	return err
+}
+
+// handle is a file that is open at the server. Handles end with their connection; a
+// handle for reading is opened again if the file is unchanged.
 type handle struct {
 	link *link
 	path string
-	meta *protocol.FileMetadata // nil: for writing
+	meta *protocol.FileMetadata // nil for writing
+
+	mode   protocol.OpenMode  // "" for reading
+	create *protocol.FileMode // of a new file, less the umask; nil for the default
 
 	mu    sync.Mutex
 	id    string
@@ -161,44 +229,50 @@ func (l *link) openFile(ctx context.Context, path string, meta *protocol.FileMet
 	return h, h.open(ctx)
 }
 
-func (l *link) createFile(ctx context.Context, path string) (blocks, error) {
-	h := &handle{link: l, path: path}
+// openToWrite opens or creates a file. create is the mode of a new file, less the umask;
+// nil stands for the default. A mode that is not OpenReplace, and create, require
+// capMetadata.
+func (l *link) openToWrite(ctx context.Context, path string, mode protocol.OpenMode, create *protocol.FileMode) (blocks, error) {
+	h := &handle{link: l, path: path, mode: mode, create: create}
 	return h, h.open(ctx)
+}
+
+// randomID returns an id for what this program opens in a session.
+func randomID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
 }
 
 // open opens the file under a new id.
 func (h *handle) open(ctx context.Context) error {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails
-	h.id = hex.EncodeToString(id[:])
-	params := map[string]any{"handleId": h.id, "path": h.link.machine.uri(h.path)}
-	if h.meta == nil {
-		params["mode"] = "replace"
-	}
-	closing := map[string]any{"handleId": h.id}
+	h.id = randomID()
+	params := protocol.OpenParams{HandleID: h.id, Path: h.link.machine.uri(h.path), Mode: h.mode, CreateMode: h.create}
+	closing := protocol.CloseParams{HandleID: h.id}
 	for {
-		epoch, err := h.link.tryOpening(ctx, methodOpen, params, func(ctx context.Context, conn *rpc.Conn) {
-			_, _ = conn.Call(ctx, methodClose, closing) // or the handle goes with the connection
+		epoch, err := h.link.tryOpening(ctx, protocol.MethodOpen, params, func(ctx context.Context, conn *rpc.Conn) {
+			_, _ = conn.Call(ctx, protocol.MethodClose, closing) // if it fails, the handle ends with the connection
 		})
 		h.epoch = epoch
-		if !errors.As(err, new(*errBroken)) {
+		if !errors.As(err, new(*brokenError)) {
 			return err
 		}
 	}
 }
 
-// reopen opens a file that is read again when its connection is gone.
+// reopen opens a file for reading again when its connection is gone.
 func (h *handle) reopen(ctx context.Context, epoch int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.epoch != epoch {
-		return nil // somebody else has
+		return nil // another goroutine has
 	}
 	meta, err := h.link.stat(ctx, h.path)
 	if err != nil {
 		return err
 	}
-	if meta.Size != h.meta.Size || meta.ModifiedAtMs != h.meta.ModifiedAtMs {
+	now, before := fileInfo{meta: *meta}, fileInfo{meta: *h.meta}
+	if now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime()) {
 		return errChanged
 	}
 	return h.open(ctx)
@@ -213,9 +287,9 @@ func (h *handle) current() (id string, epoch int) {
 func (h *handle) readBlock(ctx context.Context, offset int64, n int) ([]byte, bool, error) {
 	for {
 		id, epoch := h.current()
-		raw, err := h.link.try(ctx, methodReadBlock, map[string]any{"handleId": id, "offset": offset, "len": n})
-		// A handle that the server does not know went with its connection.
-		lost := errors.As(err, new(*errBroken)) || isNotExist(err) && h.link.currentEpoch() != epoch
+		raw, data, err := h.link.tryBulk(ctx, protocol.MethodReadBlock, protocol.ReadBlockParams{HandleID: id, Offset: uint64(offset), Len: uint64(n)})
+		// A handle that the server does not know ended with its connection.
+		lost := errors.As(err, new(*brokenError)) || isNotExist(err) && h.link.currentEpoch() != epoch
 		switch {
 		case lost:
 			if err := h.reopen(ctx, epoch); err != nil {
@@ -225,11 +299,12 @@ func (h *handle) readBlock(ctx context.Context, offset int64, n int) ([]byte, bo
 		case err != nil:
 			return nil, false, err
 		}
-		var result struct {
-			Chunk []byte `json:"chunk"`
-			EOF   bool   `json:"eof"`
+		var result protocol.ReadBlockResult
+		err = understandBulk(protocol.MethodReadBlock, raw, data, &result)
+		if got := len(result.Chunk); err == nil && (got > n || got == 0 && n > 0 && !result.EOF) {
+			err = &answerError{protocol.MethodReadBlock, fmt.Errorf("a block of %d bytes instead of %d, and not the end of the file", got, n)}
 		}
-		if err := json.Unmarshal(raw, &result); err != nil {
+		if err != nil {
 			return nil, false, err
 		}
 		return result.Chunk, result.EOF, nil
@@ -238,22 +313,50 @@ func (h *handle) readBlock(ctx context.Context, offset int64, n int) ([]byte, bo
 
 func (h *handle) writeBlock(ctx context.Context, offset int64, block []byte) error {
 	id, epoch := h.current()
-	_, err := h.link.request(ctx, methodWriteBlock, dataParams{"handleId", id, offset, block})
+	_, err := h.link.request(ctx, protocol.MethodWriteBlock, protocol.WriteBlockParams{HandleID: id, Offset: uint64(offset), Chunk: block})
 	if isNotExist(err) && h.link.currentEpoch() != epoch {
 		return &DisconnectedError{Cause: errors.New("the file was being written over a connection that is gone")}
 	}
 	return err
 }
 
-// close closes the file, if the server has it open still.
+// close closes the file if it is still open at the server.
 func (h *handle) close(ctx context.Context) error {
 	id, epoch := h.current()
 	if h.link.currentEpoch() != epoch {
 		return nil
 	}
-	_, err := h.link.try(ctx, methodClose, map[string]any{"handleId": id})
-	if errors.As(err, new(*errBroken)) || isNotExist(err) && h.link.currentEpoch() != epoch {
+	_, err := h.link.try(ctx, protocol.MethodClose, protocol.CloseParams{HandleID: id})
+	if errors.As(err, new(*brokenError)) || isNotExist(err) && h.link.currentEpoch() != epoch {
 		return nil
 	}
+	return err
+}
+
+func (l *link) readLink(ctx context.Context, path string) (string, error) {
+	var result protocol.ReadLinkResult
+	err := l.query(ctx, protocol.MethodReadLink, l.file(path), &result)
+	return result.Text(), err
+}
+
+func (l *link) symlink(ctx context.Context, target, path string) error {
+	_, err := l.request(ctx, protocol.MethodSymlink, protocol.SymlinkParams{
+		Path: l.machine.uri(path), FollowSymlinks: true, LinkTarget: protocol.NewLinkTarget(target),
+	})
+	return err
+}
+
+func (l *link) rename(ctx context.Context, from, to string) error {
+	_, err := l.request(ctx, protocol.MethodRename, protocol.RenameParams{
+		SourcePath: l.machine.uri(from), DestinationPath: l.machine.uri(to), FollowSymlinks: true,
+	})
+	return err
+}
+
+// setMetadata makes the changes of params, whose path it sets. It repeats the request
+// after a broken connection, because the result is the same.
+func (l *link) setMetadata(ctx context.Context, path string, params protocol.SetMetadataParams) error {
+	params.Path, params.FollowSymlinks = l.machine.uri(path), true
+	_, err := l.repeat(ctx, protocol.MethodSetMetadata, params)
 	return err
 }

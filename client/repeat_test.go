@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"execserver/client"
+	"execserver/internal/testkit"
 	"execserver/protocol"
 )
 
@@ -58,7 +59,7 @@ func TestStartIsRepeated(t *testing.T) {
 						}
 					}
 				})
-			within(t, "Run", func() {
+			testkit.Within(t, "Run", func() {
 				if err := child(f.dial(nil), "x").Run(); err != nil {
 					t.Errorf("Run: %v", err)
 				}
@@ -106,7 +107,7 @@ func TestStartIsAbandoned(t *testing.T) {
 	if err := childContext(ctx, env, "x").Run(); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run: %v", err)
 	}
-	within(t, "terminate", func() {
+	testkit.Within(t, "terminate", func() {
 		if id := <-terminated; id != "1" {
 			t.Errorf("terminated %q", id)
 		}
@@ -166,7 +167,7 @@ func TestWhatIsRepeated(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "writing", func() {
+	testkit.Within(t, "writing", func() {
 		for _, text := range []string{"a", "b"} {
 			if err := c.Write(background(t), []byte(text)); err != nil {
 				t.Error(err)

@@ -1,7 +1,7 @@
 package client
 
-// replay holds the last events of a process for those who subscribe late, or
-// lag. Its numbers have no gaps.
+// replay holds the last events of a process for late or slow subscribers. Its numbers
+// have no gaps.
 type replay struct {
 	maxEvents, maxBytes int
 
@@ -40,7 +40,23 @@ func (r *replay) grow() {
 	r.ring, r.head = ring, 0
 }
 
-// first is the number of the oldest event held, 0 when there is none.
+// put adds an event, before which others may be missing.
+func (r *replay) put(e Event) {
+	for r.count > 0 && e.Seq != r.first()+uint64(r.count) {
+		r.evict()
+	}
+	r.add(e)
+}
+
+// find returns the event with a number, if it is held.
+func (r *replay) find(seq uint64) (Event, bool) {
+	if first := r.first(); first == 0 || seq < first || seq >= first+uint64(r.count) {
+		return Event{}, false
+	}
+	return r.get(seq), true
+}
+
+// first returns the number of the oldest event held, or 0.
 func (r *replay) first() uint64 {
 	if r.count == 0 {
 		return 0
@@ -48,7 +64,7 @@ func (r *replay) first() uint64 {
 	return r.ring[r.head].Seq
 }
 
-// get returns the event with a number between first and the latest.
+// get returns the event with a number from first to the latest.
 func (r *replay) get(seq uint64) Event {
 	return r.ring[(r.head+int(seq-r.first()))%len(r.ring)]
 }

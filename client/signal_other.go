@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// signalName is the POSIX name of a signal.
+// signalName returns the POSIX name of a signal.
 func signalName(sig os.Signal) (string, error) {
 	switch sig {
 	case os.Interrupt:

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signalName is the POSIX name of a signal.
+// signalName returns the POSIX name of a signal.
 func signalName(sig os.Signal) (string, error) {
 	if s, ok := sig.(syscall.Signal); ok {
 		if name := unix.SignalName(s); name != "" {

@@ -1,17 +1,20 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
 )
 
-// StdinPipe returns a pipe to the process's stdin. A Write returns when the
-// server has taken the data. Close closes stdin after it, for which the server
-// needs the capability processCloseStdin; on a terminal it types the byte 4, and again
-// after an unfinished line.
-// Wait does not close it.
+// StdinPipe returns a pipe to the process's stdin. Call it before Start.
+//
+// Write is [Process.Write] with the context of the command: it returns when the server has
+// accepted the data, and fails with ErrStdinClosed if the process does not accept input.
+// Close closes stdin after all writes, for which the server needs the capability
+// processCloseStdin; on a terminal it types the byte 4, twice after an unfinished line.
+// Unlike in os/exec, Wait does not close the pipe.
 func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	switch {
 	case c.Stdin != nil || c.stdin:
@@ -49,7 +52,7 @@ func (c *Cmd) copyStdin() {
 	if file, ok := input.(*os.File); ok {
 		input, release = stoppable(ctx, file)
 	}
-	c.stdinCopy = c.copy(func() error {
+	c.stdinCopy = c.goCopy(func() error {
 		defer release()
 		_, err := io.Copy(inputWriter{ctx, c.p}, input)
 		if endErr := c.endStdin(ctx); err == nil {
@@ -62,7 +65,7 @@ func (c *Cmd) copyStdin() {
 	})
 }
 
-// endOfInput is what a terminal takes for the end of what is typed (VEOF).
+// endOfInput is the character that ends the input of a terminal (VEOF).
 var endOfInput = []byte{4}
 
 func (c *Cmd) endStdin(ctx context.Context) error {
@@ -89,22 +92,36 @@ func (w inputWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ReadFrom implements io.ReaderFrom, with larger pieces than io.Copy's.
+// ReadFrom implements io.ReaderFrom, with larger blocks than io.Copy. It reads on while
+// the server has not answered earlier writes; see writes. When it returns without an error,
+// the server has accepted everything.
 func (w inputWriter) ReadFrom(r io.Reader) (total int64, err error) {
-	buf := make([]byte, 64<<10)
-	for {
+	input := w.p.input
+	if err := input.lock(w.ctx); err != nil {
+		return 0, err
+	}
+	*input.copied = writes{p: w.p, recycles: true}
+	for err == nil {
+		// The lock is free while Read blocks, for other writes and for resend.
+		buf := input.copied.buffer()
+		input.unlock()
 		n, readErr := r.Read(buf)
-		if n > 0 {
-			if err := w.p.Write(w.ctx, buf[:n]); err != nil {
-				return total, err
-			}
-			total += int64(n)
+		if err := input.lock(w.ctx); err != nil {
+			return total, err
 		}
-		switch {
-		case readErr == io.EOF:
-			return total, nil
-		case readErr != nil:
-			return total, readErr
+		if n > 0 {
+			err = input.copied.add(w.ctx, buf[:n])
+		}
+		if err == nil {
+			total += int64(n)
+			err = readErr
 		}
 	}
+	defer input.unlock()
+	if err == io.EOF {
+		err = nil
+	}
+	err = cmp.Or(input.copied.settle(w.ctx), err)
+	*input.copied = writes{}
+	return total, err
 }

@@ -8,5 +8,5 @@ import (
 	"os"
 )
 
-// stoppable returns the file itself: a Read of it cannot be taken back.
+// stoppable returns the file itself: on this system a Read cannot be interrupted.
 func stoppable(_ context.Context, f *os.File) (r io.Reader, release func()) { return f, func() {} }

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stoppable returns a reader of a file that reads nothing more once ctx has ended: not
-// what is meant for whoever reads the file next. release is called when nobody reads any more.
+// stoppable returns a reader of a file that reads nothing after ctx has ended, because
+// those bytes are for the next reader of the file. The caller must call release when it
+// no longer reads.
 func stoppable(ctx context.Context, f *os.File) (r io.Reader, release func()) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -25,7 +26,7 @@ func stoppable(ctx context.Context, f *os.File) (r io.Reader, release func()) {
 	wait := func() bool {
 		ready := false
 		err := conn.Control(func(fd uintptr) {
-			// Not ours.Fd, which would make it blocking; nobody else uses it.
+			// Not ours.Fd, which would make it blocking. Nothing else uses it.
 			ended, err := ours.SyscallConn()
 			if err != nil {
 				return
@@ -37,7 +38,7 @@ func stoppable(ctx context.Context, f *os.File) (r io.Reader, release func()) {
 						break
 					}
 				}
-				// What came after the end may be noticed before theirs is closed.
+				// Input after the end of ctx may be noticed before theirs is closed.
 				ready = fds[1].Revents == 0 && ctx.Err() == nil
 			})
 		})
@@ -51,7 +52,7 @@ func stoppable(ctx context.Context, f *os.File) (r io.Reader, release func()) {
 	}
 }
 
-// polledFile is a file that is read when wait says that there is something.
+// polledFile is a file that is read when wait reports input.
 type polledFile struct {
 	file *os.File
 	wait func() bool

@@ -187,7 +187,7 @@ func TestOutputPipeClosedEarly(t *testing.T) {
 		if err := stdout.Close(); err != nil {
 			t.Error(err)
 		}
-		within(t, "Wait", func() {
+		testkit.Within(t, "Wait", func() {
 			if err := c.Wait(); err != nil {
 				t.Error(err)
 			}
@@ -200,7 +200,7 @@ func TestWriterFails(t *testing.T) {
 		broken := errors.New("broken")
 		c := child(env, "flood", strconv.Itoa(6<<20))
 		c.Stdout = writerFunc(func([]byte) (int, error) { return 0, broken })
-		within(t, "Run", func() {
+		testkit.Within(t, "Run", func() {
 			if err := c.Run(); !errors.Is(err, broken) {
 				t.Errorf("Run: %v", err)
 			}
@@ -228,7 +228,7 @@ func TestSlowReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		var last int64
-		testkit.WaitFor(t, patience, func() error {
+		testkit.WaitFor(t, testkit.Patience, func() error {
 			time.Sleep(100 * time.Millisecond)
 			n, err := testkit.Counted(file)
 			if err == nil && (n == 0 || n != last) {

@@ -7,9 +7,9 @@ import (
 	"execserver/protocol"
 )
 
-// wantUTF8 returns an error if a start has text that is not UTF-8. The wire cannot say
-// such text, and its encoder would silently put U+FFFD in its place.
-func wantUTF8(s *protocol.Start) error {
+// wantUTF8 returns an error if a start has text that is not UTF-8. The protocol cannot
+// carry such text, and the JSON encoder would silently replace it with U+FFFD.
+func wantUTF8(s *protocol.StartParams) error {
 	want := func(what, text string) error {
 		if utf8.ValidString(text) {
 			return nil

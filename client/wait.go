@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// cancel runs when the command's context has ended.
+// cancel runs on a goroutine of its own when the command's context has ended. The goroutine
+// ends when the caller's Cancel has returned, because everything else has a time limit.
 func (c *Cmd) cancel() {
 	defer close(c.cancelled)
 	if c.ended() {
@@ -17,27 +18,27 @@ func (c *Cmd) cancel() {
 	}
 	if c.Cancel != nil {
 		c.cancelled <- c.Cancel()
-		c.delay(time.After(c.WaitDelay))
+		c.enforceWaitDelay(time.After(c.WaitDelay))
 		return
 	}
-	c.cancelled <- nil // Wait tells how it went
-	limit, timeout := time.After(c.WaitDelay), max(terminateTimeout, c.env.opts.RecoveryTimeout)
+	c.cancelled <- nil // Wait reports the result
+	limit, timeout := time.After(c.WaitDelay), c.env.link.undoTimeout()
 	if c.WaitDelay > 0 {
 		timeout = c.WaitDelay
 	}
 	ctx, done := context.WithTimeout(c.env.ctx, timeout)
 	defer done()
 	_ = c.p.Terminate(ctx, 0)
-	c.delay(limit)
+	c.enforceWaitDelay(limit)
 }
 
-// killTimeout is how long a process may take to end that was killed because
-// WaitDelay is over, and how long the server may take to tell so.
+// killTimeout is how long a process killed after WaitDelay may take to end, and the
+// server to report it.
 const killTimeout = 10 * time.Second
 
-// delay waits until WaitDelay is over, unless Wait is before. Then it drops the
-// output that is not copied yet and kills the process.
-func (c *Cmd) delay(limit <-chan time.Time) {
+// enforceWaitDelay waits until limit fires, which is when WaitDelay is over, or Wait
+// returns. After WaitDelay it drops the output that is not copied yet and kills the process.
+func (c *Cmd) enforceWaitDelay(limit <-chan time.Time) {
 	if c.WaitDelay <= 0 {
 		return
 	}
@@ -61,7 +62,7 @@ func (c *Cmd) delay(limit <-chan time.Time) {
 	}
 }
 
-// abandonCopies lets the process go on without what copies its output.
+// abandonCopies lets the process continue without the copying of its output.
 func (c *Cmd) abandonCopies() {
 	for _, q := range c.p.queue {
 		if q != nil && !q.pipe {
@@ -70,9 +71,9 @@ func (c *Cmd) abandonCopies() {
 	}
 }
 
-// cause is why the command was ended from here, nil if it was not. Who asks has
-// stopped its context from ending it, if it was not too late; an end that is
-// known may wait for Cancel to return.
+// cause returns why the client ended the command, or nil. stopped is the result of
+// stopCancel. ended says that the command's end is known; then cause may wait for Cancel to
+// return.
 func (c *Cmd) cause(stopped, ended bool) error {
 	if stopped {
 		return nil
@@ -96,11 +97,15 @@ func (c *Cmd) cause(stopped, ended bool) error {
 	return context.Cause(c.ctx)
 }
 
-// Wait waits until the process has exited, and Stdin, Stdout and Stderr are
-// copied. The error is nil for exit code 0, an *ExitError for any other end,
-// and an *ExitMissingError when nobody told how it ended, or output that is
-// copied was lost. Otherwise it is exec.ErrWaitDelay, or what the copying
-// failed with.
+// Wait waits until the process has exited, and Stdin, Stdout and Stderr are copied. It may
+// be called once. The end of the command's context kills the process, and so unblocks Wait;
+// the end of the Environment unblocks it, too. A Stdin, Stdout or Stderr that blocks delays
+// Wait, unless WaitDelay bounds the delay.
+//
+// The error is nil for exit code 0 and an *ExitError for any other end. It is an
+// *ExitMissingError if the client did not learn the end, or lost output that it copies.
+// If the process succeeded, it is the cause of the context, if that ended first, or
+// exec.ErrWaitDelay, or the error of the copying.
 func (c *Cmd) Wait() error {
 	if c.Process == nil {
 		return errNotStarted
@@ -111,10 +116,10 @@ func (c *Cmd) Wait() error {
 	c.waited = true
 	defer close(c.over)
 	c.awaitExit()
-	stopped := c.stopCancel()
+	stopped := c.stopCancel() // if true, the context has not ended, and cancel never runs
 	exit, failure := c.p.outcome()
 	c.Exit = exit
-	copyErr := c.awaitStreams(stopped)
+	copyErr := c.awaitCopies(stopped)
 	if c.stopStdin != nil {
 		c.stopStdin()
 	}
@@ -123,7 +128,7 @@ func (c *Cmd) Wait() error {
 	}
 	cause := c.cause(stopped, exit != nil)
 	switch {
-	case exit == nil && failure == nil: // WaitDelay is over, and the process was killed in vain
+	case exit == nil && failure == nil: // WaitDelay is over, and killing the process had no effect
 		return &ExitMissingError{ProcessID: c.p.ID, Err: errors.Join(exec.ErrWaitDelay, cause)}
 	case exit == nil:
 		return failure
@@ -137,11 +142,11 @@ func (c *Cmd) Wait() error {
 	return copyErr
 }
 
-// askPause is how often the server is asked whether a process has exited whose
-// output nobody takes.
+// askPause is how often the client asks the server whether a process has exited whose
+// output nobody reads.
 const askPause = 250 * time.Millisecond
 
-// awaitExit waits until it is known how the process ended, or will not be.
+// awaitExit waits until the end of the process is known, or will stay unknown.
 func (c *Cmd) awaitExit() {
 	var ask <-chan time.Time
 	if c.hasPipe() {
@@ -170,9 +175,9 @@ func (c *Cmd) hasPipe() bool {
 	return false
 }
 
-// awaitStreams waits for the copying to end; stopped says that the context has
-// not ended the command.
-func (c *Cmd) awaitStreams(stopped bool) (err error) {
+// awaitCopies waits for the copying to end, until WaitDelay is over. stopped is the result
+// of stopCancel.
+func (c *Cmd) awaitCopies(stopped bool) (err error) {
 	var delayed <-chan struct{}
 	var limit <-chan time.Time
 	switch {
@@ -202,7 +207,7 @@ func (c *Cmd) awaitStreams(stopped bool) (err error) {
 	return err
 }
 
-// outcome is what is known by now.
+// outcome returns what is known so far.
 func (p *Process) outcome() (*Exit, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,6 @@ import (
 
 	"execserver/client"
 	"execserver/internal/testkit"
-	"execserver/process"
 )
 
 // waiting is a command that is waited for, of os/exec or of ours.
@@ -60,14 +59,14 @@ var waitCases = []waitCase{
 	{name: "disobeys", script: "trap '' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, want: "SIGKILL"},
 	{name: "disobeys, unread", script: "trap '' INT; echo $$; yes", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, want: "SIGKILL"},
 	{name: "disobeys, writer", script: "trap '' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, writer: true, want: "SIGKILL"},
-	{name: "ends meanwhile", script: "echo $$; sleep .5", end: "context", cancel: "nothing", want: "context"},
-	{name: "ends meanwhile, done", script: "echo $$; sleep .5", end: "context", cancel: "done", want: ""},
-	{name: "ends meanwhile, broken", script: "echo $$; sleep .5", end: "context", cancel: "broken", want: "broken"},
-	{name: "fails meanwhile, broken", script: "echo $$; sleep .5; exit 3", end: "context", cancel: "broken", want: "exit 3"},
-	{name: "held", script: "echo $$; sleep 3 & exit 0", delay: 100 * time.Millisecond, writer: true, want: "ErrWaitDelay"},
-	{name: "held, fails", script: "echo $$; sleep 3 & exit 3", delay: 100 * time.Millisecond, writer: true, want: "exit 3"},
-	{name: "held, context", script: "echo $$; sleep 3 & exec sleep 3600", end: "context", delay: 100 * time.Millisecond, writer: true, want: "SIGKILL"},
-	{name: "held, ends meanwhile", script: "echo $$; (sleep 3) & sleep .1", end: "context", cancel: "nothing", delay: time.Second, writer: true, want: "context"},
+	{name: "ends meanwhile", script: "echo $$; sleep .3", end: "context", cancel: "nothing", want: "context"},
+	{name: "ends meanwhile, done", script: "echo $$; sleep .3", end: "context", cancel: "done", want: ""},
+	{name: "ends meanwhile, broken", script: "echo $$; sleep .3", end: "context", cancel: "broken", want: "broken"},
+	{name: "fails meanwhile, broken", script: "echo $$; sleep .3; exit 3", end: "context", cancel: "broken", want: "exit 3"},
+	{name: "held", script: "echo $$; sleep 1 & exit 0", delay: 100 * time.Millisecond, writer: true, want: "ErrWaitDelay"},
+	{name: "held, fails", script: "echo $$; sleep 1 & exit 3", delay: 100 * time.Millisecond, writer: true, want: "exit 3"},
+	{name: "held, context", script: "echo $$; sleep 1 & exec sleep 3600", end: "context", delay: 100 * time.Millisecond, writer: true, want: "SIGKILL"},
+	{name: "held, ends meanwhile", script: "echo $$; (sleep 1) & sleep .1", end: "context", cancel: "nothing", delay: 600 * time.Millisecond, writer: true, want: "context"},
 }
 
 // Wait says what os/exec says, as soon.
@@ -157,7 +156,7 @@ func (w *waitCase) check(t *testing.T, c waiting, setStdout func(io.Writer), can
 			t.Error(err)
 		}
 	}
-	within(t, "Wait", func() {
+	testkit.Within(t, "Wait", func() {
 		if got := ending(c.Wait()); got != w.want {
 			t.Errorf("Wait says %q, not %q", got, w.want)
 		}
@@ -169,7 +168,7 @@ func (w *waitCase) check(t *testing.T, c waiting, setStdout func(io.Writer), can
 func awaitBlocked(t *testing.T, pid int) {
 	t.Helper()
 	last, same := "", 0
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 		_, after, _ := strings.Cut(string(text), "wchar: ")
 		written, _, _ := strings.Cut(after, "\n")
@@ -231,12 +230,12 @@ func TestUnreadOutputAfterWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		within(t, "Wait", func() {
+		testkit.Within(t, "Wait", func() {
 			if got := ending(c.Wait()); got != "SIGKILL" {
 				t.Errorf("Wait says %q", got)
 			}
 		})
-		within(t, "the rest", func() {
+		testkit.Within(t, "the rest", func() {
 			if _, err := io.Copy(&check, stdout); err != nil || check.bad != nil {
 				t.Errorf("the rest: %v, %v", err, check.bad)
 			}
@@ -248,7 +247,7 @@ func TestUnreadOutputAfterWait(t *testing.T) {
 func TestLimitEndsUnread(t *testing.T) {
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		c := env.Command(background(t), "yes")
-		c.Limits = process.Limits{Timeout: 200 * time.Millisecond}
+		c.Limits = client.Limits{Timeout: 200 * time.Millisecond}
 		if _, err := c.StdoutPipe(); err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +256,7 @@ func TestLimitEndsUnread(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		within(t, "Wait", func() {
+		testkit.Within(t, "Wait", func() {
 			if exit, ok := errors.AsType[*client.ExitError](c.Wait()); !ok || exit.EndedBy != "timeout" {
 				t.Errorf("Wait: %v", exit)
 			}
@@ -284,8 +283,8 @@ func TestCloseTellsEndings(t *testing.T) {
 				t.Fatal(err)
 			}
 			awaitBlocked(t, pid)
-			within(t, "Close", func() { _ = env.Close() })
-			within(t, "Wait", func() {
+			testkit.Within(t, "Close", func() { _ = env.Close() })
+			testkit.Within(t, "Wait", func() {
 				if got := ending(c.Wait()); got != "SIGKILL" {
 					t.Errorf("Wait says %q", got)
 				}

@@ -98,9 +98,42 @@ func TestAppendEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := protocol.DecodeOutput(m.Params)
+		got, err := protocol.DecodeParams[protocol.Output](m.Params)
 		if diff := cmp.Diff(protocol.Output{ProcessID: id, Chunk: chunk}, got); err != nil || diff != "" {
 			t.Errorf("output came back: %v\n%s", err, diff)
+		}
+	}
+}
+
+func TestAppendTCP(t *testing.T) {
+	for _, s := range append(texts, "not UTF-8: \xff\xfe.") {
+		id := strings.Map(func(r rune) rune { return r }, s) // one U+FFFD for each wrong byte
+		data := protocol.TCPData{StreamID: id, Chunk: []byte(s)}
+		same(t, protocol.AppendTCPData(nil, data), object{
+			"method": "tcp/data", "params": object{"streamId": id, "chunk": base64.StdEncoding.EncodeToString([]byte(s))},
+		})
+		same(t, protocol.AppendTCPCredit(nil, protocol.TCPMoreCredit{StreamID: id, Bytes: 7}), object{
+			"method": "tcp/credit", "params": object{"streamId": id, "bytes": 7},
+		})
+		same(t, protocol.AppendTCPEnd(nil, protocol.TCPEnd{StreamID: id}), object{"method": "tcp/end", "params": object{"streamId": id}})
+		same(t, protocol.AppendTCPReset(nil, protocol.TCPReset{StreamID: id, Message: id}), object{
+			"method": "tcp/reset", "params": object{"streamId": id, "message": id},
+		})
+		b, err := protocol.ParseBinary(protocol.AppendBinaryTCPData([]byte{}, data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		joined, err := protocol.DecodeBulk[protocol.TCPData](b.Params, b.Data)
+		if diff := cmp.Diff(data, joined, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("binary data came back: %v\n%s", err, diff)
+		}
+		m, err := protocol.ParseMessage(protocol.AppendTCPData([]byte{}, data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := protocol.DecodeParams[protocol.TCPData](m.Params)
+		if diff := cmp.Diff(data, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("data came back: %v\n%s", err, diff)
 		}
 	}
 }
@@ -131,7 +164,7 @@ func TestAppendHTTP(t *testing.T) {
 				t.Fatal(m, err)
 			}
 			same(t, m.Params, object{"requestId": text, "seq": 7, "deltaBase64": encoded, "done": failure != nil, "error": failure})
-			got, err := protocol.DecodeHTTPBodyDelta(m.Params)
+			got, err := protocol.DecodeParams[protocol.HTTPBodyDelta](m.Params)
 			if diff := cmp.Diff(delta, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
 				t.Errorf("a piece came back: %v\n%s", err, diff)
 			}
@@ -182,10 +215,10 @@ func TestAppendReadResult(t *testing.T) {
 		{protocol.ReadResult{}, object{
 			"chunks": []any{}, "nextSeq": 0, "exited": false, "exitCode": nil, "closed": false, "failure": nil, "sandboxDenied": false,
 		}},
-		{protocol.ReadResult{Chunks: chunks, NextSeq: 3, Exited: true, Exit: &protocol.ExitRecord{ExitCode: -2}, Closed: true, Failure: &failure, SandboxDenied: true}, object{
+		{protocol.ReadResult{Chunks: chunks, NextSeq: 3, Exit: &protocol.ExitRecord{ExitCode: -2, SandboxDenied: true}, Closed: true, Failure: &failure}, object{
 			"chunks": listed, "nextSeq": 3, "exited": true, "exitCode": -2, "closed": true, "failure": failure, "sandboxDenied": true,
 		}},
-		{protocol.ReadResult{Exited: true, Exit: killed}, object{
+		{protocol.ReadResult{Exit: killed}, object{
 			"chunks": []any{}, "nextSeq": 0, "exited": true, "exitCode": 139, "closed": false, "failure": nil, "sandboxDenied": false,
 			"signal": "SIGSEGV", "coreDumped": true, "endedBy": "self", "oomKilled": true,
 			"rusage": object{"userMs": 1, "systemMs": 2, "maxRssBytes": 3},
@@ -218,25 +251,25 @@ func TestRoundTrips(t *testing.T) {
 		name string
 		in   any
 	}{
-		{"InitializeParams", protocol.Initialize{ClientName: "c", ResumeSessionID: &s}},
-		{"ReadParams", protocol.Read{ProcessID: "p", AfterSeq: &n, MaxBytes: &n, WaitMs: &n}},
-		{"InitializeParams", protocol.Initialize{ClientName: "c", ObserveSessionID: &s, Capabilities: protocol.ClientCapabilities{ProcessAck: true, ProcessEvents: true}}},
-		{"SignalParams", protocol.Signal{ProcessID: "p", Signal: protocol.SignalInterrupt}},
-		{"SignalParams", protocol.Signal{ProcessID: "p", Signal: "SIGUSR1", ToForeground: true}},
-		{"TerminateParams", protocol.Terminate{ProcessID: "p"}},
-		{"TerminateParams", protocol.Terminate{ProcessID: "p", Mode: protocol.TerminateGraceful, TimeoutMs: new(uint64(5))}},
-		{"ResizeParams", protocol.Resize{ProcessID: "p", Size: protocol.TerminalSize{Rows: 1, Cols: 2}}},
-		{"AckParams", protocol.Ack{ProcessID: "p", Seq: n}},
-		{"WaitParams", protocol.Wait{ProcessID: "p", WaitMs: &n}},
-		{"SnapshotParams", protocol.Snapshot{ProcessID: "p", MaxBytes: &n}},
-		{"FsParams", protocol.File{Path: protocol.NativePath("/a b"), FollowSymlinks: true}},
-		{"ExecParams", protocol.Start{ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{"A": "ü"}, TTY: true, Arg0: &s}},
-		{"ExecParams", protocol.Start{
+		{"InitializeParams", protocol.InitializeParams{ClientName: "c", ResumeSessionID: &s}},
+		{"ReadParams", protocol.ReadParams{ProcessID: "p", AfterSeq: &n, MaxBytes: &n, WaitMs: &n}},
+		{"InitializeParams", protocol.InitializeParams{ClientName: "c", ObserveSessionID: &s, Capabilities: protocol.ClientCapabilities{ProcessAck: true, ProcessEvents: true}}},
+		{"SignalParams", protocol.SignalParams{ProcessID: "p", Signal: protocol.SignalInterrupt}},
+		{"SignalParams", protocol.SignalParams{ProcessID: "p", Signal: "SIGUSR1", ToForeground: true}},
+		{"TerminateParams", protocol.TerminateParams{ProcessID: "p"}},
+		{"TerminateParams", protocol.TerminateParams{ProcessID: "p", Mode: protocol.TerminateGraceful, TimeoutMs: new(uint64(5))}},
+		{"ResizeParams", protocol.ResizeParams{ProcessID: "p", Size: protocol.TerminalSize{Rows: 1, Cols: 2}}},
+		{"AckParams", protocol.AckParams{ProcessID: "p", Seq: n}},
+		{"WaitParams", protocol.WaitParams{ProcessID: "p", WaitMs: &n}},
+		{"SnapshotParams", protocol.SnapshotParams{ProcessID: "p", MaxBytes: &n}},
+		{"FsParams", protocol.FileParams{Path: protocol.OSPath("/a b"), FollowSymlinks: true}},
+		{"ExecParams", protocol.StartParams{ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{"A": "ü"}, TTY: true, Arg0: &s}},
+		{"ExecParams", protocol.StartParams{
 			ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{},
 			KeepDescendants: true,
 			StartLimits:     protocol.StartLimits{TimeoutMs: &n, MaxOutputBytes: &n, MemoryBytes: &n, Pids: &n, CPUs: new(0.25)},
 		}},
-		{"ExecParams", protocol.Start{
+		{"ExecParams", protocol.StartParams{
 			Form: protocol.StartDirect, ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{},
 			KeepDescendants: true, StartLimits: protocol.StartLimits{TimeoutMs: &n, CPUs: new(2.0)},
 		}},
@@ -320,7 +353,7 @@ func TestAppendReadBackgroundResult(t *testing.T) {
 		if err := json.Unmarshal(text, &again); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(*r, again); diff != "" {
+		if diff := cmp.Diff(*r, again, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", text, diff)
 		}
 	}

@@ -1,84 +1,65 @@
 package protocol
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 )
 
-// Methods that act on a running process besides those of released clients
-// (PROTOCOL.md, "process/closeStdin", "process/resize", "Acknowledging").
+// Methods, unknown to released clients, for a running process (PROTOCOL.md,
+// "process/closeStdin", "process/resize", "Acknowledging").
 const (
 	MethodCloseStdin = "process/closeStdin"
 	MethodResize     = "process/resize"
 	MethodAck        = "process/ack" // notification
 )
 
-// CloseStdin are the params of process/closeStdin.
-type CloseStdin struct {
-	ProcessID string `json:"processId"`
+// CloseStdinParams are the params of process/closeStdin.
+type CloseStdinParams struct {
+	ProcessID string `json:"processId" wire:"identifier"`
 }
 
-// DecodeCloseStdin decodes the params of process/closeStdin.
-func DecodeCloseStdin(raw json.RawMessage) (p CloseStdin, err error) {
-	err = decodeParams(raw, "CloseStdinParams", func(f *fields) {
-		p.ProcessID = f.identifier("processId")
-	})
-	return p, err
-}
-
-// Resize are the params of process/resize.
-type Resize struct {
-	ProcessID string       `json:"processId"`
+// ResizeParams are the params of process/resize.
+type ResizeParams struct {
+	ProcessID string       `json:"processId" wire:"identifier"`
 	Size      TerminalSize `json:"size"`
 }
 
-// DecodeResize decodes the params of process/resize.
-func DecodeResize(raw json.RawMessage) (p Resize, err error) {
-	err = decodeParams(raw, "ResizeParams", func(f *fields) {
-		p.ProcessID = f.identifier("processId")
-		p.Size = parse(f, f.required("size"), decodeSize)
-	})
-	return p, err
-}
-
-// Ack are the params of process/ack: the client has every event of the process
-// up to Seq.
-type Ack struct {
-	ProcessID string `json:"processId"`
+// AckParams are the params of process/ack: the client has every event of the process up
+// to Seq.
+type AckParams struct {
+	ProcessID string `json:"processId" wire:"identifier"`
 	Seq       uint64 `json:"seq"`
 }
 
-// DecodeAck decodes the params of process/ack.
-func DecodeAck(raw json.RawMessage) (p Ack, err error) {
-	err = decodeParams(raw, "AckParams", func(f *fields) {
-		p.ProcessID = f.identifier("processId")
-		p.Seq = f.unsigned("seq")
-	})
-	return p, err
-}
+// SignalParams are the params of process/signal.
+type SignalParams struct {
+	ProcessID    string `json:"processId" wire:"identifier"`
+	Signal       string `json:"signal"`                                     // "interrupt", or in any case and with or without SIG: "SIGTERM", "term"
+	ToForeground bool   `json:"toForeground,omitempty" wire:"absent=false"` // to the terminal's foreground group, not the process's own
 
-// Signal are the params of process/signal.
-type Signal struct {
-	ProcessID    string `json:"processId"`
-	Signal       string `json:"signal"`                 // "interrupt", "SIGTERM", "term"
-	ToForeground bool   `json:"toForeground,omitempty"` // to the terminal's foreground group, not the process's own
+	SessionID *string `json:"sessionId,omitempty" wire:"identifier"` // nil means that of the connection
 }
 
 // Name returns the signal's name in full and capitals, such as "SIGTERM".
-func (s Signal) Name() string {
+func (s SignalParams) Name() string {
 	if s.Signal == SignalInterrupt {
 		return "SIGINT"
 	}
 	return "SIG" + strings.TrimPrefix(strings.ToUpper(s.Signal), "SIG")
 }
 
-// SignalInterrupt is the one signal that released clients know, by this name.
+func (s *SignalParams) check() error {
+	if !signalNames[strings.TrimPrefix(s.Name(), "SIG")] {
+		return fmt.Errorf("unknown variant `%s`, expected `interrupt` or the name of a signal, such as `SIGTERM`", s.Signal)
+	}
+	return nil
+}
+
+// SignalInterrupt is the only signal that released clients know, by this name.
 const SignalInterrupt = "interrupt"
 
-// signalNames are the names of POSIX without their SIG, and those that every
-// system has besides.
+// signalNames are the POSIX names without SIG, and further names that every system has.
 var signalNames = set("ABRT ALRM BUS CHLD CONT FPE HUP ILL INT IO KILL PIPE PROF QUIT SEGV STOP SYS TERM TRAP " +
 	"TSTP TTIN TTOU URG USR1 USR2 VTALRM WINCH XCPU XFSZ")
 
@@ -90,28 +71,16 @@ func set(words string) map[string]bool {
 	return m
 }
 
-// DecodeSignal decodes the params of process/signal. Names come in any case and
-// with or without SIG.
-func DecodeSignal(raw json.RawMessage) (p Signal, err error) {
-	err = decodeParams(raw, "SignalParams", func(f *fields) {
-		p.ProcessID = f.identifier("processId")
-		p.Signal = f.string("signal")
-		p.ToForeground = f.boolOr("toForeground", false)
-		if f.err == nil && !signalNames[strings.TrimPrefix(p.Name(), "SIG")] {
-			f.fail(fmt.Errorf("unknown variant `%s`, expected `interrupt` or the name of a signal, such as `SIGTERM`", p.Signal))
-		}
-	})
-	return p, err
+// TerminateParams are the params of process/terminate.
+type TerminateParams struct {
+	ProcessID string        `json:"processId" wire:"identifier"`
+	Mode      TerminateMode `json:"mode,omitempty" wire:"optional"` // "" means TerminateForce
+	TimeoutMs *uint64       `json:"timeoutMs,omitempty"`            // TerminateGraceful: at most MaxGracefulMs
+
+	SessionID *string `json:"sessionId,omitempty" wire:"identifier"` // nil means that of the connection
 }
 
-// Terminate are the params of process/terminate.
-type Terminate struct {
-	ProcessID string        `json:"processId"`
-	Mode      TerminateMode `json:"mode,omitempty"`      // "" means TerminateForce
-	TimeoutMs *uint64       `json:"timeoutMs,omitempty"` // TerminateGraceful: at most MaxGracefulMs
-}
-
-// TerminateMode says how a process is ended.
+// TerminateMode says how to end a process.
 type TerminateMode string
 
 // The values of TerminateMode: SIGKILL now, or SIGTERM now and SIGKILL later.
@@ -120,29 +89,21 @@ const (
 	TerminateGraceful TerminateMode = "graceful"
 )
 
-// MaxGracefulMs bounds how long a process may take to end by itself.
+// MaxGracefulMs bounds how long a process may take to end by itself, in milliseconds.
 const MaxGracefulMs = 3_600_000
 
-// DecodeTerminate decodes the params of process/terminate.
-func DecodeTerminate(raw json.RawMessage) (p Terminate, err error) {
-	err = decodeParams(raw, "TerminateParams", func(f *fields) {
-		p.ProcessID = f.identifier("processId")
-		if mode := f.optionalString("mode"); mode != nil {
-			p.Mode = TerminateMode(*mode)
-		}
-		p.TimeoutMs = f.optionalUnsigned("timeoutMs")
-		switch graceful := p.Mode == TerminateGraceful; {
-		case !graceful && p.Mode != "" && p.Mode != TerminateForce:
-			f.fail(fmt.Errorf("unknown variant `%s`, expected `force` or `graceful`", p.Mode))
-		case !graceful && p.TimeoutMs != nil:
-			f.fail(errors.New("`timeoutMs` is for mode `graceful`"))
-		case graceful && p.TimeoutMs == nil:
-			f.fail(errors.New("missing field `timeoutMs`"))
-		case graceful && *p.TimeoutMs > MaxGracefulMs:
-			f.fail(fmt.Errorf("`timeoutMs` is %d, the limit is %d", *p.TimeoutMs, MaxGracefulMs))
-		}
-	})
-	return p, err
+func (p *TerminateParams) check() error {
+	switch graceful := p.Mode == TerminateGraceful; {
+	case !graceful && p.Mode != "" && p.Mode != TerminateForce:
+		return fmt.Errorf("unknown variant `%s`, expected `force` or `graceful`", p.Mode)
+	case !graceful && p.TimeoutMs != nil:
+		return errors.New("`timeoutMs` is for mode `graceful`")
+	case graceful && p.TimeoutMs == nil:
+		return errors.New("missing field `timeoutMs`")
+	case graceful && *p.TimeoutMs > MaxGracefulMs:
+		return fmt.Errorf("`timeoutMs` is %d, the limit is %d", *p.TimeoutMs, MaxGracefulMs)
+	}
+	return nil
 }
 
 // TerminateResult is the answer to process/terminate.

@@ -13,39 +13,44 @@ import (
 
 // decoders are the decoders of params, by the type name that errors give.
 var decoders = map[string]func(json.RawMessage) (any, error){
-	"InitializeParams":            decoder(protocol.DecodeInitialize),
-	"ExecParams":                  decoder(protocol.DecodeStart),
-	"ReadParams":                  decoder(protocol.DecodeRead),
-	"WriteParams":                 decoder(protocol.DecodeWrite),
-	"SignalParams":                decoder(protocol.DecodeSignal),
-	"TerminateParams":             decoder(protocol.DecodeTerminate),
-	"CloseStdinParams":            decoder(protocol.DecodeCloseStdin),
-	"ResizeParams":                decoder(protocol.DecodeResize),
-	"AckParams":                   decoder(protocol.DecodeAck),
-	"WaitParams":                  decoder(protocol.DecodeWait),
-	"SnapshotParams":              decoder(protocol.DecodeSnapshot),
-	"FsParams":                    decoder(protocol.DecodeFile),
-	"FsWriteFileParams":           decoder(protocol.DecodeWriteFile),
-	"FsCreateDirectoryParams":     decoder(protocol.DecodeCreateDirectory),
-	"FsRemoveParams":              decoder(protocol.DecodeRemove),
-	"FsCopyParams":                decoder(protocol.DecodeCopy),
-	"FsRenameParams":              decoder(protocol.DecodeRename),
-	"FsJoinParams":                decoder(protocol.DecodeJoin),
-	"FsWalkParams":                decoder(protocol.DecodeWalk),
-	"FsOpenParams":                decoder(protocol.DecodeOpen),
-	"FsReadBlockParams":           decoder(protocol.DecodeReadBlock),
-	"FsWriteBlockParams":          decoder(protocol.DecodeWriteBlock),
-	"FsCloseParams":               decoder(protocol.DecodeClose),
-	"FsWatchMissingParams":        decoder(protocol.DecodeWatchMissing),
-	"FsWatchParams":               decoder(protocol.DecodeWatch),
-	"FsUnwatchParams":             decoder(protocol.DecodeUnwatch),
-	"EnvironmentConfigReadParams": decoder(protocol.DecodeEnvironmentConfigRead),
+	"InitializeParams":            decoder(protocol.DecodeParams[protocol.InitializeParams]),
+	"ExecParams":                  decoder(protocol.DecodeParams[protocol.StartParams]),
+	"ReadParams":                  decoder(protocol.DecodeParams[protocol.ReadParams]),
+	"WriteParams":                 decoder(protocol.DecodeParams[protocol.WriteParams]),
+	"SignalParams":                decoder(protocol.DecodeParams[protocol.SignalParams]),
+	"TerminateParams":             decoder(protocol.DecodeParams[protocol.TerminateParams]),
+	"CloseStdinParams":            decoder(protocol.DecodeParams[protocol.CloseStdinParams]),
+	"ResizeParams":                decoder(protocol.DecodeParams[protocol.ResizeParams]),
+	"AckParams":                   decoder(protocol.DecodeParams[protocol.AckParams]),
+	"WaitParams":                  decoder(protocol.DecodeParams[protocol.WaitParams]),
+	"SnapshotParams":              decoder(protocol.DecodeParams[protocol.SnapshotParams]),
+	"FsParams":                    decoder(protocol.DecodeParams[protocol.FileParams]),
+	"FsWriteFileParams":           decoder(protocol.DecodeParams[protocol.WriteFileParams]),
+	"FsCreateDirectoryParams":     decoder(protocol.DecodeParams[protocol.CreateDirectoryParams]),
+	"FsRemoveParams":              decoder(protocol.DecodeParams[protocol.RemoveParams]),
+	"FsCopyParams":                decoder(protocol.DecodeParams[protocol.CopyParams]),
+	"FsRenameParams":              decoder(protocol.DecodeParams[protocol.RenameParams]),
+	"FsSetMetadataParams":         decoder(protocol.DecodeParams[protocol.SetMetadataParams]),
+	"FsSymlinkParams":             decoder(protocol.DecodeParams[protocol.SymlinkParams]),
+	"TCPMoreCredit":               decoder(protocol.DecodeParams[protocol.TCPMoreCredit]),
+	"TCPReset":                    decoder(protocol.DecodeParams[protocol.TCPReset]),
+	"KeepParams":                  decoder(protocol.DecodeParams[protocol.KeepParams]),
+	"FsJoinParams":                decoder(protocol.DecodeParams[protocol.JoinParams]),
+	"FsWalkParams":                decoder(protocol.DecodeParams[protocol.WalkParams]),
+	"FsOpenParams":                decoder(protocol.DecodeParams[protocol.OpenParams]),
+	"FsReadBlockParams":           decoder(protocol.DecodeParams[protocol.ReadBlockParams]),
+	"FsWriteBlockParams":          decoder(protocol.DecodeParams[protocol.WriteBlockParams]),
+	"FsCloseParams":               decoder(protocol.DecodeParams[protocol.CloseParams]),
+	"FsWatchMissingParams":        decoder(protocol.DecodeParams[protocol.WatchMissingParams]),
+	"FsWatchParams":               decoder(protocol.DecodeParams[protocol.WatchParams]),
+	"FsUnwatchParams":             decoder(protocol.DecodeParams[protocol.UnwatchParams]),
+	"EnvironmentConfigReadParams": decoder(protocol.DecodeParams[protocol.EnvironmentConfigReadParams]),
 
-	"HttpRequestParams":                decoder(protocol.DecodeHTTPRequest),
-	"HttpRequestBodyDeltaNotification": decoder(protocol.DecodeHTTPBodyDelta),
+	"HttpRequestParams":                decoder(protocol.DecodeParams[protocol.HTTPRequest]),
+	"HttpRequestBodyDeltaNotification": decoder(protocol.DecodeParams[protocol.HTTPBodyDelta]),
 
-	"CapabilityRootsDiscoverParams": decoder(protocol.DecodeDiscoverRoots),
-	"ExecOutputDeltaNotification":   decoder(protocol.DecodeOutput),
+	"CapabilityRootsDiscoverParams": decoder(protocol.DecodeParams[protocol.DiscoverRootsParams]),
+	"ExecOutputDeltaNotification":   decoder(protocol.DecodeParams[protocol.Output]),
 }
 
 func decoder[T any](decode func(json.RawMessage) (T, error)) func(json.RawMessage) (any, error) {
@@ -71,6 +76,11 @@ var whole = map[string]string{
 	"FsRemoveParams":              `{"path":"/f"}`,
 	"FsCopyParams":                `{"sourcePath":"/f","destinationPath":"/g","recursive":false}`,
 	"FsRenameParams":              `{"sourcePath":"/f","destinationPath":"/g"}`,
+	"FsSetMetadataParams":         `{"path":"/f"}`,
+	"FsSymlinkParams":             `{"path":"/l","target":"t"}`,
+	"TCPMoreCredit":               `{"streamId":"s","bytes":1}`,
+	"TCPReset":                    `{"streamId":"s"}`,
+	"KeepParams":                  `{"keepMs":1}`,
 	"FsJoinParams":                `{"basePath":"/d","path":"f"}`,
 	"FsWalkParams":                `{"path":"/d","options":{"maxDepth":1,"maxDirectories":2,"maxEntries":3,"followDirectorySymlinks":true}}`,
 	"FsOpenParams":                `{"handleId":"h","path":"/f"}`,
@@ -326,6 +336,20 @@ func TestDecodeTexts(t *testing.T) {
 		{"FsCopyParams", `"destinationPath":"x"`, "invalid URI: relative URL without a base"},
 		{"FsRenameParams", `"noReplace":null`, ""},
 		{"FsRenameParams", `"noReplace":1`, "invalid type: number, expected a boolean"},
+		{"FsSetMetadataParams", `"mode":null,"modifiedAtMs":null,"modifiedNs":null,"size":null,"followSymlinks":null`, ""},
+		{"FsSetMetadataParams", `"mode":4096`, "mode must not exceed 4095 (octal 7777)"},
+		{"FsSetMetadataParams", `"size":9223372036854775808`, "size must not exceed 9223372036854775807"},
+		{"FsSetMetadataParams", `"modifiedNs":0`, "modifiedNs requires modifiedAtMs"},
+		{"FsSetMetadataParams", `"modifiedAtMs":0,"modifiedNs":999999`, ""},
+		{"FsSetMetadataParams", `"modifiedAtMs":0,"modifiedNs":1000000`, "modifiedNs must be less than 1000000"},
+		{"FsSetMetadataParams", `"modifiedAtMs":253402300800000`, "modifiedAtMs must not exceed 253402300799999"},
+		{"FsSetMetadataParams", `"modifiedAtMs":-1`, "invalid number"},
+		{"FsWriteFileParams", `"modifiedNs":1`, "modifiedNs requires modifiedAtMs"},
+		{"FsSymlinkParams", `"target":null`, "missing field `target`"},
+		{"FsSymlinkParams", `"target":"\ufffd","targetBase64":"/w=="`, ""},
+		{"FsSymlinkParams", `"targetBase64":"x"`, "Invalid padding"},
+		{"FsCreateDirectoryParams", `"mode":4096`, "mode must not exceed 4095 (octal 7777)"},
+
 		{"FsJoinParams", `"path":"","relativePath":"y"`, ""},
 
 		{"FsWalkParams", `"options":null`, "invalid type: null, expected struct WalkOptions"},
@@ -338,6 +362,9 @@ func TestDecodeTexts(t *testing.T) {
 		{"FsOpenParams", `"handleId":""`, ""},
 		{"FsOpenParams", `"mode":"read"`, ""},
 		{"FsOpenParams", `"mode":"replace"`, ""},
+		{"FsOpenParams", `"mode":"update"`, ""},
+		{"FsOpenParams", `"createMode":511`, ""},
+		{"FsOpenParams", `"createMode":512`, "createMode must not exceed 511 (octal 777)"},
 		{"FsOpenParams", `"mode":"append"`, "unknown variant `append`, expected `read` or `replace`"},
 		{"FsOpenParams", `"mode":null`, "invalid type: null, expected a string"},
 		{"FsReadBlockParams", `"offset":18446744073709551615,"len":0`, ""},
@@ -394,19 +421,19 @@ func TestDecodeTexts(t *testing.T) {
 
 // TestNullIsNotEmpty covers members whose absence differs from their zero value.
 func TestNullIsNotEmpty(t *testing.T) {
-	initialize, err := protocol.DecodeInitialize(raw(`{"clientName":"","resumeSessionId":""}`))
+	initialize, err := protocol.DecodeParams[protocol.InitializeParams](raw(`{"clientName":"","resumeSessionId":""}`))
 	if err != nil || initialize.ResumeSessionID == nil || *initialize.ResumeSessionID != "" {
 		t.Errorf("an empty session id: %+v, %v", initialize, err)
 	}
-	read, err := protocol.DecodeRead(raw(`{"processId":"","afterSeq":0,"maxBytes":null}`))
+	read, err := protocol.DecodeParams[protocol.ReadParams](raw(`{"processId":"","afterSeq":0,"maxBytes":null}`))
 	if err != nil || read.AfterSeq == nil || *read.AfterSeq != 0 || read.MaxBytes != nil || read.WaitMs != nil {
 		t.Errorf("zero and null: %+v, %v", read, err)
 	}
-	file, err := protocol.DecodeFile(raw(`{"path":"/","sandboxPolicy":{"a":1}}`))
+	file, err := protocol.DecodeParams[protocol.FileParams](raw(`{"path":"/","sandboxPolicy":{"a":1}}`))
 	if err != nil || !file.FollowSymlinks || string(file.Sandbox) != `{"a":1}` {
 		t.Errorf("defaults of a file: %+v, %v", file, err)
 	}
-	file, err = protocol.DecodeFile(raw(`{"path":"/","followSymlinks":false,"sandbox":[],"sandboxPolicy":1}`))
+	file, err = protocol.DecodeParams[protocol.FileParams](raw(`{"path":"/","followSymlinks":false,"sandbox":[],"sandboxPolicy":1}`))
 	if err != nil || file.FollowSymlinks || string(file.Sandbox) != `[]` {
 		t.Errorf("members of a file: %+v, %v", file, err)
 	}
@@ -415,33 +442,33 @@ func TestNullIsNotEmpty(t *testing.T) {
 // TestDecodeFileDefaults covers what is true unless it is said, and both names
 // of one member.
 func TestDecodeFileDefaults(t *testing.T) {
-	create, err := protocol.DecodeCreateDirectory(raw(`{"path":"/d","recursive":null}`))
+	create, err := protocol.DecodeParams[protocol.CreateDirectoryParams](raw(`{"path":"/d","recursive":null}`))
 	if err != nil || !create.Recursive || !create.FollowSymlinks {
 		t.Errorf("create: %+v, %v", create, err)
 	}
-	create, err = protocol.DecodeCreateDirectory(raw(`{"path":"/d","recursive":false,"followSymlinks":false}`))
+	create, err = protocol.DecodeParams[protocol.CreateDirectoryParams](raw(`{"path":"/d","recursive":false,"followSymlinks":false}`))
 	if err != nil || create.Recursive || create.FollowSymlinks {
 		t.Errorf("create: %+v, %v", create, err)
 	}
-	remove, err := protocol.DecodeRemove(raw(`{"path":"/d","force":false}`))
+	remove, err := protocol.DecodeParams[protocol.RemoveParams](raw(`{"path":"/d","force":false}`))
 	if err != nil || !remove.Recursive || remove.Force || !remove.FollowSymlinks {
 		t.Errorf("remove: %+v, %v", remove, err)
 	}
-	rename, err := protocol.DecodeRename(raw(`{"sourcePath":"/a","destinationPath":"/b","sandboxPolicy":{}}`))
+	rename, err := protocol.DecodeParams[protocol.RenameParams](raw(`{"sourcePath":"/a","destinationPath":"/b","sandboxPolicy":{}}`))
 	if err != nil || rename.NoReplace || !rename.FollowSymlinks || string(rename.Sandbox) != "{}" {
 		t.Errorf("rename: %+v, %v", rename, err)
 	}
-	open, err := protocol.DecodeOpen(raw(`{"handleId":"h","path":"/a"}`))
+	open, err := protocol.DecodeParams[protocol.OpenParams](raw(`{"handleId":"h","path":"/a"}`))
 	if err != nil || open.Mode != protocol.OpenRead {
 		t.Errorf("open: %+v, %v", open, err)
 	}
 	for _, in := range []string{`{"basePath":"/d","path":"x"}`, `{"basePath":"/d","relativePath":"x"}`} {
-		if join, err := protocol.DecodeJoin(raw(in)); err != nil || join.Path != "x" {
+		if join, err := protocol.DecodeParams[protocol.JoinParams](raw(in)); err != nil || join.Path != "x" {
 			t.Errorf("%s: %+v, %v", in, join, err)
 		}
 	}
-	write, err := protocol.DecodeWriteFile(raw(`{"path":"/f","dataBase64":"","mode":0,"expectedSha256":"` + strings.Repeat("0", 64) + `"}`))
-	if err != nil || write.Mode == nil || *write.Mode != 0 || write.ExpectedSHA256 != strings.Repeat("0", 64) || !write.FollowSymlinks {
+	write, err := protocol.DecodeParams[protocol.WriteFileParams](raw(`{"path":"/f","dataBase64":"","mode":0,"expectedSha256":"` + strings.Repeat("0", 64) + `"}`))
+	if err != nil || write.Mode == nil || *write.Mode != 0 || write.ExpectedSHA256 == nil || *write.ExpectedSHA256 != strings.Repeat("0", 64) || !write.FollowSymlinks {
 		t.Errorf("write: %+v, %v", write, err)
 	}
 }
@@ -452,7 +479,7 @@ func TestDecodeStartWhole(t *testing.T) {
 		`"envPolicy":{"inherit":"core","ignoreDefaultExcludes":true,"exclude":["A*"],"set":{"B":"C"},"includeOnly":["D"]},` +
 		`"metadata":{"threadId":"01234567-89ab-cdef-0123-456789abcdef","toolCallId":""}}`
 	source := []byte(in)
-	got, err := protocol.DecodeStart(source)
+	got, err := protocol.DecodeParams[protocol.StartParams](source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -464,7 +491,7 @@ func TestDecodeStartWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := protocol.Start{
+	want := protocol.StartParams{
 		ProcessID: "1-a", Argv: []string{"/bin/bash", "-lc", "x ü"}, Cwd: cwd, Env: map[string]string{"TERM": "dumb", "A": "\n"},
 		TTY: true, Arg0: &empty, PipeStdin: true, Sandbox: raw(`{"a":[1]}`), EnforceManagedNetwork: true,
 		ManagedNetwork: raw(`{}`), NetworkProxy: raw(`1`),
@@ -479,7 +506,7 @@ func TestDecodeStartWhole(t *testing.T) {
 func TestDecodeHTTPRequestWhole(t *testing.T) {
 	source := []byte(`{"method":"POST","url":"http://h/ü","headers":[{"name":"A","value":"1"},{"name":"a","value":"Bearer ","valueEnvVar":"T"}],` +
 		`"bodyBase64":"aGk=","timeoutMs":0,"redirectPolicy":"stop","requestId":"r","streamResponse":true}`)
-	got, err := protocol.DecodeHTTPRequest(source)
+	got, err := protocol.DecodeParams[protocol.HTTPRequest](source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -494,21 +521,21 @@ func TestDecodeHTTPRequestWhole(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	got, err = protocol.DecodeHTTPRequest(raw(whole["HttpRequestParams"]))
+	got, err = protocol.DecodeParams[protocol.HTTPRequest](raw(whole["HttpRequestParams"]))
 	want = protocol.HTTPRequest{Method: "GET", URL: "http://h/", RequestID: "r", RedirectPolicy: protocol.RedirectFollow}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("defaults: %v\n%s", err, diff)
 	}
 }
 
-func TestDecodeNoParams(t *testing.T) {
+func TestNoParams(t *testing.T) {
 	for _, in := range []string{"", "null", "{}", "{ }"} {
-		if err := protocol.DecodeNoParams(raw(in)); err != nil {
+		if _, err := protocol.DecodeParams[protocol.NoParams](raw(in)); err != nil {
 			t.Errorf("%q: %v", in, err)
 		}
 	}
 	for _, in := range []string{`{"a":1}`, `[]`, `[null]`, `0`, `""`, `false`} {
-		if err := protocol.DecodeNoParams(raw(in)); !errors.Is(err, protocol.ErrInvalidParams) {
+		if _, err := protocol.DecodeParams[protocol.NoParams](raw(in)); !errors.Is(err, protocol.ErrInvalidParams) {
 			t.Errorf("%q: %v", in, err)
 		}
 	}

@@ -6,41 +6,26 @@ import "encoding/json"
 // "capabilityRoots/discoverV1").
 const MethodDiscoverRoots = "capabilityRoots/discoverV1"
 
-// MaxDiscoveryRoots is how many roots may be asked for at once.
+// MaxDiscoveryRoots is the largest number of roots in a request.
 const MaxDiscoveryRoots = 128
 
-// DiscoverRoots are the params of capabilityRoots/discoverV1.
-type DiscoverRoots struct {
-	Roots []DiscoverRoot `json:"roots"`
+// DiscoverRootsParams are the params of capabilityRoots/discoverV1.
+type DiscoverRootsParams struct {
+	Roots []CapabilityRoot `json:"roots"`
 }
 
-// DiscoverRoot is one directory to look at.
-type DiscoverRoot struct {
-	ID      string          `json:"id"` // echoed
-	Path    Path            `json:"path"`
-	Sandbox json.RawMessage `json:"sandbox,omitempty"`
-}
-
-// DecodeDiscoverRoots decodes the params of capabilityRoots/discoverV1.
-func DecodeDiscoverRoots(raw json.RawMessage) (p DiscoverRoots, err error) {
-	err = decodeParams(raw, "CapabilityRootsDiscoverParams", func(f *fields) {
-		p.Roots = parse(f, f.required("roots"), func(raw json.RawMessage) ([]DiscoverRoot, error) {
-			return decodeList(raw, decodeDiscoverRoot)
-		})
-		if len(p.Roots) > MaxDiscoveryRoots {
-			f.fail(Errorf(CodeInvalidRequest, "capability root discovery accepts at most %d roots", MaxDiscoveryRoots))
-		}
-	})
-	return p, err
-}
-
-func decodeDiscoverRoot(raw json.RawMessage) (DiscoverRoot, error) {
-	f, err := fieldsOf(raw, "CapabilityRoot")
-	if err != nil {
-		return DiscoverRoot{}, err
+func (p *DiscoverRootsParams) check() error {
+	if len(p.Roots) > MaxDiscoveryRoots {
+		return Errorf(CodeInvalidRequest, "capability root discovery accepts at most %d roots", MaxDiscoveryRoots)
 	}
-	root := DiscoverRoot{ID: f.identifier("id"), Path: f.path("path"), Sandbox: f.sandbox()}
-	return root, f.err
+	return nil
+}
+
+// CapabilityRoot is one directory to read.
+type CapabilityRoot struct {
+	ID      string          `json:"id" wire:"identifier"` // echoed
+	Path    Path            `json:"path"`
+	Sandbox json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
 
 // DiscoveredRoots is the answer to capabilityRoots/discoverV1, in the order of the
@@ -49,8 +34,8 @@ type DiscoveredRoots struct {
 	Roots []DiscoveredRoot `json:"roots"`
 }
 
-// DiscoveredRoot is what was found in one directory. Error says why it could not
-// be looked at, Warnings what was left out.
+// DiscoveredRoot is the content of one directory. Error says why the server could not
+// read it, and Warnings what it left out.
 type DiscoveredRoot struct {
 	ID                 string            `json:"id"`
 	Path               Path              `json:"path"`
@@ -61,7 +46,7 @@ type DiscoveredRoot struct {
 	Error              *string           `json:"error"`
 }
 
-// DiscoveredPlugin is the plugin that a root is.
+// DiscoveredPlugin is the plugin in a root.
 type DiscoveredPlugin struct {
 	Manifest   DiscoveredFile  `json:"manifest"`
 	MCPConfig  *DiscoveredFile `json:"mcpConfig"`
@@ -74,7 +59,7 @@ type DiscoveredSkill struct {
 	Metadata     *DiscoveredFile `json:"metadata"`
 }
 
-// DiscoveredFile is a file of text.
+// DiscoveredFile is a text file.
 type DiscoveredFile struct {
 	Path     Path   `json:"path"`
 	Contents string `json:"contents"`

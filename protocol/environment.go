@@ -3,19 +3,19 @@ package protocol
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 )
 
-// Methods about the machine that the server runs on (PROTOCOL.md,
-// "Environment").
+// Methods about the server's machine (PROTOCOL.md, "Environment").
 const (
 	MethodEnvironmentInfo       = "environment/info"
 	MethodEnvironmentStatus     = "environment/status"
 	MethodEnvironmentConfigRead = "environmentConfig/read"
 )
 
-// EnvironmentInfo describes the machine. Shell is required by clients; every
-// path but Shell.Path is a URI.
+// EnvironmentInfo describes the machine. Clients require Shell. Every path except
+// Shell.Path is a URI.
 type EnvironmentInfo struct {
 	Shell                Shell        `json:"shell"`
 	ExecutorVersion      string       `json:"executorVersion"`
@@ -27,23 +27,24 @@ type EnvironmentInfo struct {
 	TempDir              *Path        `json:"tempDir,omitempty"`
 	Capabilities         Capabilities `json:"capabilities"`
 
-	// ProcessOwnership is an extension: how descendants are held together.
+	// ProcessOwnership is an extension.
 	ProcessOwnership *ProcessOwnership `json:"processOwnership,omitempty"`
-	// Sandbox is an extension: what becomes of requests for a sandbox.
+	// Sandbox is an extension.
 	Sandbox *SandboxInfo `json:"sandbox,omitempty"`
+	// SessionLifetime is an extension; nil if a session ends with its connection.
+	SessionLifetime *SessionLifetime `json:"sessionLifetime,omitempty"`
 }
 
-// SandboxInfo tells what the operator wants of sandboxes, and by what files are
-// confined here (PROTOCOL.md, "Sandbox").
+// SandboxInfo is the operator's choice for sandboxes, and the means that confine files
+// (PROTOCOL.md, "Sandbox").
 type SandboxInfo struct {
 	Mode   string `json:"mode"`             // auto, require, off or landlock
 	Means  string `json:"means"`            // userNamespace, namespaces, bubblewrap, landlock or none
 	Reason string `json:"reason,omitempty"` // why none
 }
 
-// ProcessOwnership tells by what means the descendants of processes are found
-// (PROTOCOL.md, "Ownership"), and which of the limits memoryBytes, pids and cpus
-// can be enforced.
+// ProcessOwnership says how the server finds the descendants of processes (PROTOCOL.md,
+// "Ownership"), and which of the limits memoryBytes, pids and cpus it can enforce.
 type ProcessOwnership struct {
 	Means  string   `json:"means"` // cgroup, subreaper or processGroup
 	Limits []string `json:"limits"`
@@ -53,17 +54,20 @@ type ProcessOwnership struct {
 // powershell and cmd.
 type Shell struct {
 	Name string `json:"name"`
-	Path string `json:"path"` // native
+	Path string `json:"path"` // as the system spells it
 }
 
-// Capabilities are announced only when they work; an absent flag is false. The
-// first ones are those that released clients know, the others are extensions.
+// Capabilities are announced only when they work; an absent flag is false. Released
+// clients know the first ones; the others are extensions.
 type Capabilities struct {
 	FsWatchMissing        bool `json:"fsWatchMissing,omitempty"`        // fs/watchMissing
 	EnvironmentConfigRead bool `json:"environmentConfigRead,omitempty"` // environmentConfig/read
 	FileWriteStreaming    bool `json:"fileWriteStreaming,omitempty"`    // fs/open with mode, fs/writeBlock
 	HTTPHeaderEnvVars     bool `json:"httpHeaderEnvVars"`               // http/request honours valueEnvVar
 
+	FsMetadata               bool `json:"fsMetadata,omitempty"` // modes, times and links
+	BinaryFrames             bool `json:"binaryFrames,omitempty"`
+	Compress                 bool `json:"compress,omitempty"`
 	FsRename                 bool `json:"fsRename,omitempty"`             // fs/rename
 	FsWatch                  bool `json:"fsWatch,omitempty"`              // fs/watch, fs/unwatch
 	FsWriteFileCondition     bool `json:"fsWriteFileCondition,omitempty"` // fs/writeFile with expectedSha256
@@ -83,8 +87,12 @@ type Capabilities struct {
 	ProcessSnapshot          bool `json:"processSnapshot,omitempty"`
 	ProcessTerminateGraceful bool `json:"processTerminateGraceful,omitempty"`
 	ProcessWait              bool `json:"processWait,omitempty"`
+	SessionControl           bool `json:"sessionControl,omitempty"` // session/end, and sessionId in process/signal and process/terminate
+	SessionKeep              bool `json:"sessionKeep,omitempty"`    // session/keep
+	SessionList              bool `json:"sessionList,omitempty"`    // session/list, and all of process/list
 	SessionObserve           bool `json:"sessionObserve,omitempty"`
 	StartID                  bool `json:"startId,omitempty"`
+	TCPOpen                  bool `json:"tcpOpen,omitempty"`
 }
 
 // EnvironmentStatus is the answer to environment/status.
@@ -92,37 +100,27 @@ type EnvironmentStatus struct {
 	Status string `json:"status"`
 }
 
-// StatusReady is the only status there is.
+// StatusReady is the only status.
 const StatusReady = "ready"
 
-// EnvironmentConfigRead are the params of environmentConfig/read. A path is a list
+// EnvironmentConfigReadParams are the params of environmentConfig/read. A path is a list
 // of the keys of tables.
-type EnvironmentConfigRead struct {
+type EnvironmentConfigReadParams struct {
 	Cwd               Path       `json:"cwd"`
 	ConfigPaths       [][]string `json:"configPaths"`
 	RequirementsPaths [][]string `json:"requirementsPaths"`
 }
 
-// DecodeEnvironmentConfigRead decodes the params of environmentConfig/read.
-func DecodeEnvironmentConfigRead(raw json.RawMessage) (p EnvironmentConfigRead, err error) {
-	err = decodeParams(raw, "EnvironmentConfigReadParams", func(f *fields) {
-		p.Cwd = f.path("cwd")
-		p.ConfigPaths = parse(f, f.required("configPaths"), decodeKeyPaths)
-		p.RequirementsPaths = parse(f, f.required("requirementsPaths"), decodeKeyPaths)
-		if f.err == nil && len(p.ConfigPaths)+len(p.RequirementsPaths) == 0 {
-			f.fail(errors.New("at least one config or requirements path is required"))
+func (p *EnvironmentConfigReadParams) check() error {
+	if len(p.ConfigPaths)+len(p.RequirementsPaths) == 0 {
+		return errors.New("at least one config or requirements path is required")
+	}
+	for _, path := range slices.Concat(p.ConfigPaths, p.RequirementsPaths) {
+		if len(path) == 0 {
+			return errors.New("TOML paths must contain at least one key segment")
 		}
-		for _, path := range slices.Concat(p.ConfigPaths, p.RequirementsPaths) {
-			if len(path) == 0 {
-				f.fail(errors.New("TOML paths must contain at least one key segment"))
-			}
-		}
-	})
-	return p, err
-}
-
-func decodeKeyPaths(raw json.RawMessage) ([][]string, error) {
-	return decodeList(raw, decodeStrings)
+	}
+	return nil
 }
 
 // EnvironmentConfig is the answer to environmentConfig/read.
@@ -134,32 +132,32 @@ type EnvironmentConfig struct {
 	Requirements ConfigLayers `json:"requirements"`
 }
 
-// ConfigLayers are the files of a configuration, the weakest first.
+// ConfigLayers are the files of a configuration, in ascending precedence.
 type ConfigLayers struct {
 	Layers              []ConfigLayer `json:"layers"`
 	CloudInsertionIndex int           `json:"cloudInsertionIndex"` // where the client puts a layer of its own
 }
 
-// ConfigLayer is one file of a configuration, reduced to what was asked for.
+// ConfigLayer is one file of a configuration, reduced to the requested parts.
 type ConfigLayer struct {
 	Source  string `json:"source"`
 	BaseDir Path   `json:"baseDir"`
 	TOML    string `json:"toml"`
 }
 
-// DecodeNoParams accepts what a method without params may be given: nothing,
-// null, or an empty object.
-func DecodeNoParams(raw json.RawMessage) error {
-	switch kind := kindOf(raw); kind {
-	case "null":
+// NoParams are the params of a method that has none: absent, null, or an empty
+// object.
+type NoParams struct{}
+
+func (*NoParams) decode(raw json.RawMessage) error {
+	kind := kindOf(raw)
+	if kind == "null" {
 		return nil
-	case "map":
-		f, err := fieldsOf(raw, "")
-		if err == nil && len(f.members) == 0 {
+	}
+	if kind == "map" {
+		if f, err := fieldsOf(raw, ""); err == nil && len(f.members) == 0 {
 			return nil
 		}
-		return Errorf(CodeInvalidParams, "invalid type: map, expected unit")
-	default:
-		return Errorf(CodeInvalidParams, "invalid type: %s, expected unit", kind)
 	}
+	return fmt.Errorf("invalid type: %s, expected unit", kind)
 }

@@ -9,8 +9,8 @@ import (
 // Code is a JSON-RPC error code of this wire (PROTOCOL.md, "Error codes").
 type Code int
 
-// The codes. Clients branch on NotFound and SessionAttached, and take
-// TransportClosed for a broken link; no text is ever branched on.
+// The codes. Clients decide by NotFound and SessionAttached, and use TransportClosed for
+// a broken connection. They must not decide by a text.
 const (
 	CodeInvalidRequest  Code = -32600 // malformed message, wrong phase, refused request
 	CodeMethodNotFound  Code = -32601
@@ -18,13 +18,12 @@ const (
 	CodeInternal        Code = -32603
 	CodeTransportClosed Code = -32000 // never sent by a server
 	CodeNotFound        Code = -32004 // a file or file handle does not exist
-	CodeFileChanged     Code = -32005 // a file is not what the client expected it to be
+	CodeFileChanged     Code = -32005 // a file's content is not what the client expected
 	CodeSessionAttached Code = -32010 // the session has a live connection elsewhere
 )
 
-// Sentinels, one for each code: errors.Is(err, ErrNotFound) gives the same
-// answer for an error that was received and for one that was returned
-// in-process.
+// Sentinels, one for each code: errors.Is(err, ErrNotFound) gives the same result for a
+// received error and for one returned in-process.
 var (
 	ErrInvalidRequest  = &Error{Code: CodeInvalidRequest, Message: "invalid request"}
 	ErrMethodNotFound  = &Error{Code: CodeMethodNotFound, Message: "method not found"}
@@ -36,7 +35,7 @@ var (
 	ErrSessionAttached = &Error{Code: CodeSessionAttached, Message: "session is attached to another connection"}
 )
 
-// Error is an error as it stands on the wire.
+// Error is an error on the wire.
 type Error struct {
 	Code    Code            `json:"code"`
 	Message string          `json:"message"`

@@ -7,12 +7,11 @@ import (
 	"execserver/internal/base64"
 )
 
-// Chunk is a piece of output. Data belongs to whoever made the Chunk and is not
-// changed any more.
+// Chunk is a piece of output. Data must not change after the Chunk was made.
 type Chunk struct {
-	Seq    uint64
-	Stream string
-	Data   []byte
+	Seq    uint64 `json:"seq"`
+	Stream string `json:"stream"`
+	Data   []byte `json:"chunk" wire:"bulk"`
 }
 
 // AppendJSON implements Appender.
@@ -26,35 +25,27 @@ func (c Chunk) AppendJSON(b []byte) []byte {
 	return append(b, `"}`...)
 }
 
-// ReadResult is the answer to process/read. FirstSeq and DroppedBytes are sent
-// only when output was evicted: the number of the oldest output still held, and
-// how many bytes went before it.
+// ReadResult is the answer to process/read. FirstSeq, the number of the oldest retained
+// output, and DroppedBytes, the number of bytes before it, are sent only when output was
+// evicted.
 type ReadResult struct {
-	Chunks        []Chunk
-	NextSeq       uint64
-	Exited        bool
-	Exit          *ExitRecord // nil unless Exited
-	Closed        bool
-	Failure       *string
-	SandboxDenied bool
-	FirstSeq      uint64
-	DroppedBytes  uint64
+	Chunks       []Chunk     `json:"chunks"`
+	NextSeq      uint64      `json:"nextSeq"`
+	Exit         *ExitRecord `json:"-"` // nil if the process has not exited
+	Closed       bool        `json:"closed"`
+	Failure      *string     `json:"failure"`
+	FirstSeq     uint64      `json:"firstSeq"`
+	DroppedBytes uint64      `json:"droppedBytes"`
 }
 
-// EncodedLen is about how many bytes the answer takes on the wire.
-func (r *ReadResult) EncodedLen() int {
-	n := 512
-	for _, c := range r.Chunks {
-		n += base64.EncodedLen(len(c.Data)) + 64
-	}
-	return n
-}
+// EncodedLen returns the approximate size of the answer on the wire in bytes.
+func (r *ReadResult) EncodedLen() int { return 512 + chunksLen(r.Chunks) }
 
 // AppendJSON implements Appender.
 func (r *ReadResult) AppendJSON(b []byte) []byte {
 	b = appendChunks(append(b, '{'), r.Chunks, r.NextSeq)
 	b = append(b, `,"exited":`...)
-	b = strconv.AppendBool(b, r.Exited)
+	b = strconv.AppendBool(b, r.Exit != nil)
 	b = appendExit(b, r.Exit)
 	b = append(b, `,"closed":`...)
 	b = strconv.AppendBool(b, r.Closed)
@@ -65,9 +56,33 @@ func (r *ReadResult) AppendJSON(b []byte) []byte {
 		b = appendString(b, *r.Failure)
 	}
 	b = append(b, `,"sandboxDenied":`...)
-	b = strconv.AppendBool(b, r.SandboxDenied)
+	b = strconv.AppendBool(b, r.Exit != nil && r.Exit.SandboxDenied)
 	b = appendDropped(b, r.FirstSeq, r.DroppedBytes)
 	return append(b, '}')
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *ReadResult) UnmarshalJSON(text []byte) error {
+	type plain ReadResult
+	wire := struct {
+		*plain
+		Exited bool `json:"exited"`
+		ExitRecord
+	}{plain: (*plain)(r)}
+	if err := json.Unmarshal(text, &wire); err != nil {
+		return err
+	}
+	if wire.Exited {
+		r.Exit = &wire.ExitRecord
+	}
+	return nil
+}
+
+func chunksLen(chunks []Chunk) (n int) {
+	for _, c := range chunks {
+		n += base64.EncodedLen(len(c.Data)) + 64
+	}
+	return n
 }
 
 // appendChunks appends the members that hold output, the first without a comma.
@@ -83,7 +98,7 @@ func appendChunks(b []byte, chunks []Chunk, nextSeq uint64) []byte {
 	return strconv.AppendUint(b, nextSeq, 10)
 }
 
-// appendDropped appends the members that tell of evicted output, if there is any.
+// appendDropped appends the members about evicted output, if there is any.
 func appendDropped(b []byte, firstSeq, droppedBytes uint64) []byte {
 	if droppedBytes == 0 {
 		return b
@@ -96,15 +111,21 @@ func appendDropped(b []byte, firstSeq, droppedBytes uint64) []byte {
 
 // AppendOutput appends the notification process/output.
 func AppendOutput(b []byte, processID string, c Chunk) []byte {
+	b = appendOutputHead(b, processID, c)
+	b = append(b, `,"chunk":"`...)
+	b = base64.AppendEncode(b, c.Data)
+	return append(b, `"}}`...)
+}
+
+// appendOutputHead appends the notification up to its chunk.
+func appendOutputHead(b []byte, processID string, c Chunk) []byte {
 	b = append(b, `{"method":"process/output","params":{"processId":`...)
 	b = appendString(b, processID)
 	b = append(b, `,"seq":`...)
 	b = strconv.AppendUint(b, c.Seq, 10)
 	b = append(b, `,"stream":"`...)
 	b = append(b, c.Stream...)
-	b = append(b, `","chunk":"`...)
-	b = base64.AppendEncode(b, c.Data)
-	return append(b, `"}}`...)
+	return append(b, '"')
 }
 
 // AppendExited appends the notification process/exited.
@@ -128,58 +149,69 @@ func AppendClosed(b []byte, processID string, seq uint64) []byte {
 	return append(b, `}}`...)
 }
 
+// Started are the params of process/started.
+type Started struct {
+	ProcessID   string `json:"processId"`
+	Pid         int    `json:"pid"`
+	StartedAtMs int64  `json:"startedAtMs"` // Unix milliseconds
+}
+
+// Failed are the params of process/failed, the only notification about this process.
+type Failed struct {
+	ProcessID string `json:"processId"`
+	Error     *Error `json:"error"`
+	Omitted   uint64 `json:"omitted,omitempty"` // number of earlier notifications that were left out
+}
+
+// Dropped are the params of process/dropped: the event FirstSeq follows the last one on
+// this connection, and the events between them held DroppedBytes of output.
+type Dropped struct {
+	ProcessID    string `json:"processId"`
+	FirstSeq     uint64 `json:"firstSeq"`
+	DroppedBytes uint64 `json:"droppedBytes"`
+}
+
 // AppendStarted appends the notification process/started; startedAtMs is Unix
 // milliseconds.
 func AppendStarted(b []byte, processID string, pid int, startedAtMs int64) []byte {
-	b = append(b, `{"method":"process/started","params":{"processId":`...)
-	b = appendString(b, processID)
-	b = append(b, `,"pid":`...)
-	b = strconv.AppendInt(b, int64(pid), 10)
-	b = append(b, `,"startedAtMs":`...)
-	b = strconv.AppendInt(b, startedAtMs, 10)
-	return append(b, `}}`...)
+	return appendSmall(b, NotificationStarted, Started{processID, pid, startedAtMs})
 }
 
-// AppendFailed appends the notification process/failed; omitted is how many
-// earlier ones are not sent.
+// AppendFailed appends the notification process/failed. omitted is the number of earlier
+// ones that were left out.
 func AppendFailed(b []byte, processID string, e *Error, omitted uint64) []byte {
-	b = append(b, `{"method":"process/failed","params":{"processId":`...)
-	b = appendString(b, processID)
-	b = append(b, `,"error":`...)
-	b = e.appendJSON(b)
-	if omitted > 0 {
-		b = append(b, `,"omitted":`...)
-		b = strconv.AppendUint(b, omitted, 10)
-	}
-	return append(b, `}}`...)
+	return appendSmall(b, NotificationFailed, Failed{processID, e, omitted})
 }
 
-// AppendDropped appends the notification process/dropped: the event firstSeq
-// follows the last one on this connection, and droppedBytes of output between
-// them are gone.
+// AppendDropped appends the notification process/dropped.
 func AppendDropped(b []byte, processID string, firstSeq, droppedBytes uint64) []byte {
-	b = append(b, `{"method":"process/dropped","params":{"processId":`...)
-	b = appendString(b, processID)
-	b = append(b, `,"firstSeq":`...)
-	b = strconv.AppendUint(b, firstSeq, 10)
-	b = append(b, `,"droppedBytes":`...)
-	b = strconv.AppendUint(b, droppedBytes, 10)
-	return append(b, `}}`...)
+	return appendSmall(b, NotificationDropped, Dropped{processID, firstSeq, droppedBytes})
 }
 
-// Output are the params of process/output, for receivers.
+// appendSmall appends a notification whose params always encode.
+func appendSmall(b []byte, method string, params any) []byte {
+	b, err := AppendNotification(b, method, params)
+	if err != nil {
+		panic("protocol: " + err.Error())
+	}
+	return b
+}
+
+// Exited are the params of process/exited, for receivers.
+type Exited struct {
+	ProcessID string `json:"processId"`
+	Seq       uint64 `json:"seq"`
+	ExitRecord
+}
+
+// Closed are the params of process/closed, for receivers.
+type Closed struct {
+	ProcessID string `json:"processId"`
+	Seq       uint64 `json:"seq"`
+}
+
+// Output are the params of process/output, for receivers. DecodeParams copies Data.
 type Output struct {
-	ProcessID string
+	ProcessID string `json:"processId"`
 	Chunk
-}
-
-// DecodeOutput decodes the params of process/output. Data is a copy.
-func DecodeOutput(raw json.RawMessage) (p Output, err error) {
-	err = decodeParams(raw, "ExecOutputDeltaNotification", func(f *fields) {
-		p.ProcessID = f.string("processId")
-		p.Seq = f.unsigned("seq")
-		p.Stream = f.string("stream")
-		p.Data = f.base64("chunk")
-	})
-	return p, err
 }

@@ -1,21 +1,20 @@
 package protocol
 
-import "strconv"
+import "encoding/json"
 
-// ExitRecord says how a process ended (PROTOCOL.md, "Exit record"). The same
-// members tell it wherever the wire does. What is not known is absent, never
-// invented.
+// ExitRecord says how a process ended (PROTOCOL.md, "Exit record"). Several messages have
+// the same members. An unknown member is absent, never invented.
 type ExitRecord struct {
-	ExitCode   int     `json:"exitCode"`         // its own, 128+n for signal n, -1 when the system did not tell
-	Signal     string  `json:"signal,omitempty"` // that killed it, such as SIGKILL
+	ExitCode   int     `json:"exitCode"`         // its own, 128+n for signal n, -1 if the system did not report it
+	Signal     string  `json:"signal,omitempty"` // the signal that killed it, such as SIGKILL
 	CoreDumped bool    `json:"coreDumped,omitempty"`
 	EndedBy    EndedBy `json:"endedBy,omitempty"`
-	OOMKilled  bool    `json:"oomKilled,omitempty"` // the kernel killed something of it for lack of memory
+	OOMKilled  bool    `json:"oomKilled,omitempty"` // the kernel killed the process or a descendant for lack of memory
 	Rusage     *Rusage `json:"rusage,omitempty"`
 
-	// SandboxDenied says that a sandbox seems to have kept it from something. It
-	// is not part of the record on the wire, but stands beside it.
-	SandboxDenied bool `json:"-"`
+	// SandboxDenied says that a sandbox seems to have denied it something. process/exited
+	// and process/read have it beside the record.
+	SandboxDenied bool `json:"sandboxDenied,omitempty"`
 }
 
 // EndedBy says who ended a process.
@@ -31,48 +30,49 @@ const (
 	EndedByServerShutdown EndedBy = "serverShutdown"
 )
 
-// Rusage is what a process has used, with those of its descendants that were
-// waited for. MaxRSSBytes is 0 where the system does not tell.
+// Rusage is the resources that a process and its reaped descendants have used.
+// MaxRSSBytes is 0 if unknown.
 type Rusage struct {
 	UserMs      int64 `json:"userMs"`
 	SystemMs    int64 `json:"systemMs"`
 	MaxRSSBytes int64 `json:"maxRssBytes,omitempty"`
 }
 
-// appendExit appends the members of an exit record, each after a comma; nil is a
-// process that has not exited.
-func appendExit(b []byte, r *ExitRecord) []byte {
+// exitMembers are the members of an exit record in another object. Without a record, the
+// exit code is null and the others are absent.
+type exitMembers struct {
+	ExitCode *int `json:"exitCode"`
+	*ExitRecord
+}
+
+func exitMembersOf(r *ExitRecord) exitMembers {
 	if r == nil {
-		return append(b, `,"exitCode":null`...)
+		return exitMembers{}
 	}
-	b = append(b, `,"exitCode":`...)
-	b = strconv.AppendInt(b, int64(r.ExitCode), 10)
-	if r.Signal != "" {
-		b = append(b, `,"signal":"`...)
-		b = append(b, r.Signal...)
-		b = append(b, '"')
+	record := *r
+	record.SandboxDenied = false
+	return exitMembers{&record.ExitCode, &record}
+}
+
+// record returns the exit record, or nil if the process has not exited.
+func (m exitMembers) record() *ExitRecord {
+	if m.ExitCode == nil {
+		return nil
 	}
-	if r.CoreDumped {
-		b = append(b, `,"coreDumped":true`...)
+	r := new(ExitRecord)
+	if m.ExitRecord != nil {
+		r = m.ExitRecord
 	}
-	if r.EndedBy != "" {
-		b = append(b, `,"endedBy":"`...)
-		b = append(b, r.EndedBy...)
-		b = append(b, '"')
+	r.ExitCode = *m.ExitCode
+	return r
+}
+
+// appendExit appends the members of an exit record, each after a comma.
+func appendExit(b []byte, r *ExitRecord) []byte {
+	text, err := json.Marshal(exitMembersOf(r))
+	if err != nil {
+		panic("protocol: strings and numbers always encode: " + err.Error())
 	}
-	if r.OOMKilled {
-		b = append(b, `,"oomKilled":true`...)
-	}
-	if r.Rusage == nil {
-		return b
-	}
-	b = append(b, `,"rusage":{"userMs":`...)
-	b = strconv.AppendInt(b, r.Rusage.UserMs, 10)
-	b = append(b, `,"systemMs":`...)
-	b = strconv.AppendInt(b, r.Rusage.SystemMs, 10)
-	if r.Rusage.MaxRSSBytes > 0 {
-		b = append(b, `,"maxRssBytes":`...)
-		b = strconv.AppendInt(b, r.Rusage.MaxRSSBytes, 10)
-	}
-	return append(b, '}')
+	b = append(b, ',')
+	return append(b, text[1:len(text)-1]...)
 }

@@ -5,18 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	"execserver/internal/base64"
 )
 
-// fields reads the members of one object and keeps the first error, so that a
-// decoder can be written as a list of its members. Names are compared exactly:
-// encoding/json would also take "ProcessId" for "processId", and would leave a
-// missing required member unnoticed.
+// fields are the members of one object. They keep the first error, so that a
+// decoder can be written as a list of its members. Names are compared exactly.
 type fields struct {
 	members []member
+	joined  bool // data of a binary message takes the place of a member
 	err     error
+	space   [12]member // of most objects
 }
 
 // fieldsOf splits raw, which must be an object of the named type; an absent or
@@ -25,49 +26,23 @@ func fieldsOf(raw json.RawMessage, typeName string) (*fields, error) {
 	if kind := kindOf(raw); kind != "map" {
 		return nil, fmt.Errorf("invalid type: %s, expected struct %s", kind, typeName)
 	}
-	var space [12]member
-	members, err := splitObject(raw, space[:0])
-	if err != nil {
-		return nil, err
-	}
-	return &fields{members: members}, nil
-}
-
-// decodeParams decodes the params of a method. The error is always an *Error
-// with the code InvalidParams.
-func decodeParams(raw json.RawMessage, typeName string, decode func(*fields)) error {
-	f, err := fieldsOf(raw, typeName)
-	if err != nil {
-		return Errorf(CodeInvalidParams, "%s", err)
-	}
-	decode(f)
-	return f.invalidParams()
-}
-
-func (f *fields) invalidParams() error {
-	if f.err == nil {
-		return nil
-	}
-	var coded *Error
-	if errors.As(f.err, &coded) {
-		return coded
-	}
-	return Errorf(CodeInvalidParams, "%s", f.err)
+	f := new(fields)
+	var err error
+	f.members, err = splitObject(raw, f.space[:0])
+	return f, err
 }
 
 // get returns the value of name, nil when it is absent.
-func (f *fields) get(name string) json.RawMessage { return f.member(name).value }
-
-func (f *fields) member(name string) member {
-	for _, m := range f.members {
-		if string(m.name) == name {
-			return m
+func (f *fields) get(name string) json.RawMessage {
+	for i := range f.members {
+		if string(f.members[i].name) == name {
+			return f.members[i].value
 		}
 	}
-	return member{}
+	return nil
 }
 
-// required returns the value of name and notes its absence as an error.
+// required returns the value of name. Its absence is an error.
 func (f *fields) required(name string) json.RawMessage {
 	raw := f.get(name)
 	if raw == nil {
@@ -85,7 +60,7 @@ func (f *fields) optional(name string) json.RawMessage {
 	return raw
 }
 
-// fail notes an error, unless it is nil or there is one already.
+// fail records the first error.
 func (f *fields) fail(err error) {
 	if f.err == nil {
 		f.err = err
@@ -108,15 +83,6 @@ func (f *fields) string(name string) string {
 	return parse(f, f.required(name), decodeString)
 }
 
-// text is string without a copy, unless the string holds escapes.
-func (f *fields) text(name string) []byte {
-	m := f.member(name)
-	if len(m.value) > 0 && m.value[0] == '"' && !m.escaped {
-		return m.value[1 : len(m.value)-1]
-	}
-	return parse(f, f.required(name), textOf)
-}
-
 // optionalString distinguishes absent or null (nil) from empty.
 func (f *fields) optionalString(name string) *string {
 	raw := f.optional(name)
@@ -127,26 +93,7 @@ func (f *fields) optionalString(name string) *string {
 	return &s
 }
 
-// identifier reads a name that the client chooses.
-func (f *fields) identifier(name string) string {
-	return parse(f, f.required(name), decodeIdentifier(name))
-}
-
-// optionalIdentifier distinguishes absent or null (nil) from empty.
-func (f *fields) optionalIdentifier(name string) *string {
-	raw := f.optional(name)
-	if raw == nil {
-		return nil
-	}
-	s := parse(f, raw, decodeIdentifier(name))
-	return &s
-}
-
-func (f *fields) bool(name string) bool {
-	return parse(f, f.required(name), decodeBool)
-}
-
-// boolOr refuses null, which the wire does where a default exists.
+// boolOr refuses null, as the protocol does where a boolean has a default.
 func (f *fields) boolOr(name string, absent bool) bool {
 	raw := f.get(name)
 	if raw == nil {
@@ -155,7 +102,7 @@ func (f *fields) boolOr(name string, absent bool) bool {
 	return parse(f, raw, decodeBool)
 }
 
-// optionalBool takes null for absence.
+// optionalBool lets null stand for absence.
 func (f *fields) optionalBool(name string, absent bool) bool {
 	raw := f.optional(name)
 	if raw == nil {
@@ -174,86 +121,7 @@ func (f *fields) integer(name string) int64 {
 	})
 }
 
-// optionalUnsigned distinguishes absent or null (nil) from zero.
-func (f *fields) optionalUnsigned(name string) *uint64 {
-	raw := f.optional(name)
-	if raw == nil {
-		return nil
-	}
-	n := parse(f, raw, decodeUnsigned)
-	return &n
-}
-
-// optionalNumber distinguishes absent or null (nil) from zero.
-func (f *fields) optionalNumber(name string) *float64 {
-	raw := f.optional(name)
-	if raw == nil {
-		return nil
-	}
-	n := parse(f, raw, func(raw json.RawMessage) (float64, error) {
-		n, err := strconv.ParseFloat(string(raw), 64)
-		if err != nil {
-			return 0, expected(raw, "number", "f64")
-		}
-		return n, nil
-	})
-	return &n
-}
-
-func (f *fields) unsigned(name string) uint64 {
-	return parse(f, f.required(name), decodeUnsigned)
-}
-
-func (f *fields) strings(name string) []string {
-	return parse(f, f.required(name), decodeStrings)
-}
-
-func (f *fields) stringMap(name string) map[string]string {
-	return parse(f, f.required(name), func(raw json.RawMessage) (map[string]string, error) {
-		if kind := kindOf(raw); kind != "map" {
-			return nil, fmt.Errorf("invalid type: %s, expected a map", kind)
-		}
-		members, err := splitObject(raw, nil)
-		if err != nil {
-			return nil, err
-		}
-		m := make(map[string]string, len(members))
-		for _, member := range members {
-			value, err := decodeString(member.value)
-			if err != nil {
-				return nil, err
-			}
-			m[string(member.name)] = value
-		}
-		return m, nil
-	})
-}
-
-func (f *fields) path(name string) Path {
-	return parse(f, f.required(name), decodePath)
-}
-
-// base64 decodes the standard base64 of a required string.
-func (f *fields) base64(name string) []byte {
-	text := f.text(name)
-	if f.err != nil {
-		return nil
-	}
-	data, err := base64.AppendDecode(make([]byte, 0, len(text)/4*3), text)
-	f.fail(err)
-	return data
-}
-
-// raw keeps a copy of an optional member that this package does not look into.
-func (f *fields) raw(name string) json.RawMessage {
-	raw := f.optional(name)
-	if raw == nil {
-		return nil
-	}
-	return append(json.RawMessage(nil), raw...)
-}
-
-// kindOf names the JSON type of a value as the wire's error texts do.
+// kindOf names the JSON type of a value as error texts do.
 func kindOf(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return "null"
@@ -302,28 +170,51 @@ func decodeString(raw json.RawMessage) (string, error) {
 	return string(text), err
 }
 
-// MaxIdentifierBytes is how long an identifier may be that a client chooses: the
-// server remembers many of them (PROTOCOL.md, "Limits").
+// MaxIdentifierBytes bounds an identifier that a client chooses, because the server
+// remembers many of them (PROTOCOL.md, "Limits").
 const MaxIdentifierBytes = 256
 
-// decodeIdentifier makes the decoder of an identifier with this name.
-func decodeIdentifier(name string) func(json.RawMessage) (string, error) {
-	return func(raw json.RawMessage) (string, error) {
-		text, err := textOf(raw)
-		if err != nil {
-			return "", err
-		}
-		if len(text) > MaxIdentifierBytes {
-			return "", fmt.Errorf("%s is %d bytes long, the limit is %d bytes", name, len(text), MaxIdentifierBytes)
-		}
-		return string(text), nil
+func decodeIdentifier(raw json.RawMessage, name string) (string, error) {
+	text, err := textOf(raw)
+	if err == nil && len(text) > MaxIdentifierBytes {
+		return "", fmt.Errorf("%s is %d bytes long, the limit is %d bytes", name, len(text), MaxIdentifierBytes)
 	}
+	return string(text), err
+}
+
+// decodeBase64 decodes a string of standard base64.
+func decodeBase64(raw json.RawMessage) ([]byte, error) {
+	text, err := textOf(raw)
+	if err != nil {
+		return nil, err
+	}
+	return base64.AppendDecode(make([]byte, 0, len(text)/4*3), text)
 }
 
 func decodeUnsigned(raw json.RawMessage) (uint64, error) {
 	n, err := strconv.ParseUint(string(raw), 10, 64)
 	if err != nil {
 		return 0, expected(raw, "number", "u64")
+	}
+	return n, nil
+}
+
+// decodeDimension decodes the rows or columns of a terminal.
+func decodeDimension(raw json.RawMessage, name string) (uint16, error) {
+	n, err := strconv.ParseUint(string(raw), 10, 64)
+	switch {
+	case err != nil:
+		return 0, expected(raw, "number", "u16")
+	case n < 1 || n > math.MaxUint16:
+		return 0, fmt.Errorf("invalid value: integer `%d`, expected `%s` from 1 to %d", n, name, math.MaxUint16)
+	}
+	return uint16(n), nil
+}
+
+func decodeFloat(raw json.RawMessage) (float64, error) {
+	n, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		return 0, expected(raw, "number", "f64")
 	}
 	return n, nil
 }
@@ -335,33 +226,54 @@ func decodeBool(raw json.RawMessage) (bool, error) {
 	return raw[0] == 't', nil
 }
 
-func decodeStrings(raw json.RawMessage) ([]string, error) {
-	return decodeList(raw, decodeString)
-}
-
-func decodeList[T any](raw json.RawMessage, decode func(json.RawMessage) (T, error)) ([]T, error) {
+func decodeItems(raw json.RawMessage) (items []json.RawMessage, err error) {
 	if kind := kindOf(raw); kind != "sequence" {
 		return nil, fmt.Errorf("invalid type: %s, expected a sequence", kind)
 	}
-	var items []json.RawMessage
-	if err := json.Unmarshal(raw, &items); err != nil {
+	err = json.Unmarshal(raw, &items)
+	return items, err
+}
+
+func decodeList[T any](raw json.RawMessage, decode func(json.RawMessage) (T, error)) ([]T, error) {
+	items, err := decodeItems(raw)
+	if err != nil {
 		return nil, err
 	}
 	list := make([]T, len(items))
 	for i, item := range items {
-		v, err := decode(item)
-		if err != nil {
+		if list[i], err = decode(item); err != nil {
 			return nil, err
 		}
-		list[i] = v
 	}
 	return list, nil
 }
 
-func decodePath(raw json.RawMessage) (Path, error) {
-	s, err := decodeString(raw)
-	if err != nil {
-		return Path{}, err
+func decodeStringMap(raw json.RawMessage) (map[string]string, error) {
+	if kind := kindOf(raw); kind != "map" {
+		return nil, fmt.Errorf("invalid type: %s, expected a map", kind)
 	}
-	return ParsePath(s)
+	members, err := splitObject(raw, nil)
+	if err != nil {
+		return nil, err
+	}
+	m := make(map[string]string, len(members))
+	for _, member := range members {
+		if m[string(member.name)], err = decodeString(member.value); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func decodePath(raw json.RawMessage) (p Path, err error) {
+	err = p.decode(raw)
+	return p, err
+}
+
+func (p *Path) decode(raw json.RawMessage) error {
+	s, err := decodeString(raw)
+	if err == nil {
+		*p, err = ParsePath(s)
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,37 +24,33 @@ const (
 	MethodParent          = "fs/parent"
 )
 
-// File are the params of the methods that take one path: fs/readFile,
-// fs/getMetadata, fs/canonicalize, fs/readDirectory and fs/parent. Sandbox is
-// what the client wants enforced, under whichever name its release gives it; nil
-// means nothing.
-type File struct {
+// FileParams are the params of the methods with one path: fs/readFile, fs/getMetadata,
+// fs/canonicalize, fs/readDirectory, fs/readLink and fs/parent. Sandbox is the requested
+// sandbox, under either of its names; nil means none.
+type FileParams struct {
 	Path           Path            `json:"path"`
-	FollowSymlinks bool            `json:"followSymlinks"`
-	Sandbox        json.RawMessage `json:"sandbox,omitempty"`
+	FollowSymlinks bool            `json:"followSymlinks" wire:"optional=true"`
+	Sandbox        json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
+
+	// Extensions (PROTOCOL.md, "Modes, times and links").
+	Details bool `json:"details,omitempty" wire:"optional"` // of fs/getMetadata and fs/readDirectory
+	Link    bool `json:"link,omitempty" wire:"optional"`    // of fs/getMetadata
+
+	// After asks fs/readDirectory for a page: the entries in the order of their names, from
+	// the beginning if it is "", and otherwise from Next of the page before.
+	After *string `json:"after,omitempty"`
 }
 
-// DecodeFile decodes the params of a method that takes one path.
-func DecodeFile(raw json.RawMessage) (p File, err error) {
-	err = decodeParams(raw, "FsParams", func(f *fields) {
-		p.Path = f.path("path")
-		p.FollowSymlinks = f.optionalBool("followSymlinks", true)
-		p.Sandbox = f.sandbox()
-	})
-	return p, err
-}
+// Files returns the paths that the request is about, and its sandbox.
+func (p FileParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
 
-// sandbox reads what every method that takes a path may have.
-func (f *fields) sandbox() json.RawMessage {
-	if raw := f.raw("sandbox"); raw != nil {
-		return raw
-	}
-	return f.raw("sandboxPolicy")
-}
+// ShowsLinks reports whether the answer to fs/getMetadata or fs/readDirectory has the
+// texts of links.
+func (p FileParams) ShowsLinks() bool { return p.Details }
 
 // ReadFileResult is the answer to fs/readFile.
 type ReadFileResult struct {
-	Data []byte
+	Data []byte `json:"dataBase64"`
 }
 
 // AppendJSON implements Appender.
@@ -64,55 +61,103 @@ func (r ReadFileResult) AppendJSON(b []byte) []byte {
 	return append(b, `"}`...)
 }
 
-// WriteFile are the params of fs/writeFile.
-type WriteFile struct {
-	Path           Path
-	DataBase64     []byte // as it came, unchecked; it may be a part of the message
-	FollowSymlinks bool
-	Sandbox        json.RawMessage
+// WriteFileParams are the params of fs/writeFile. The content is in Data or in DataBase64;
+// see Content.
+type WriteFileParams struct {
+	Path           Path            `json:"path"`
+	DataBase64     Base64          `json:"dataBase64,omitempty" wire:"bulk"`
+	Data           []byte          `json:"-"`
+	FollowSymlinks bool            `json:"followSymlinks" wire:"optional=true"`
+	Sandbox        json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 
 	// Extensions (PROTOCOL.md, "fs/writeFile").
-	ExpectedSHA256 string // hex; "" when absent
-	Mode           *uint32
+	ExpectedSHA256 *string   `json:"expectedSha256,omitempty"` // hex
+	Mode           *FileMode `json:"mode,omitempty"`
+	FileTime
 }
 
-// maxMode is the largest mode of a file: the permissions, and the three bits
-// above them.
-const maxMode = 0o7777
+// Files returns the paths that the request is about, and its sandbox.
+func (p WriteFileParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
 
-// DecodeWriteFile decodes the params of fs/writeFile, but for the data: that may
-// take long, and what is wrong with it is another error.
-func DecodeWriteFile(raw json.RawMessage) (p WriteFile, err error) {
-	err = decodeParams(raw, "FsWriteFileParams", func(f *fields) {
-		p.Path = f.path("path")
-		p.DataBase64 = f.text("dataBase64")
-		p.FollowSymlinks = f.optionalBool("followSymlinks", true)
-		p.Sandbox = f.sandbox()
-		if want := f.optionalString("expectedSha256"); want != nil {
-			p.ExpectedSHA256 = *want
-			if len(*want) != 64 || !isHexText(*want) {
-				f.fail(fmt.Errorf("expectedSha256 must be 64 hex digits"))
-			}
-		}
-		if mode := f.optionalUnsigned("mode"); mode != nil {
-			if *mode > maxMode {
-				f.fail(fmt.Errorf("mode must not exceed %d (octal %o)", maxMode, maxMode))
-			}
-			bits := uint32(*mode)
-			p.Mode = &bits
-		}
-	})
-	return p, err
+func (p *WriteFileParams) check() error {
+	if want := p.ExpectedSHA256; want != nil && (len(*want) != 64 || !isHexText(*want)) {
+		return errors.New("expectedSha256 must be 64 hex digits")
+	}
+	return p.checkTime()
 }
 
-// Data decodes the content into the memory of DataBase64, which has no meaning
-// any more. The error has the code InvalidRequest.
-func (p WriteFile) Data() ([]byte, error) {
-	data, err := base64.Decode(p.DataBase64)
+// AppendJSON implements Appender.
+func (p WriteFileParams) AppendJSON(b []byte) []byte {
+	head := p.appendHead(nil)
+	b = slices.Grow(b, len(head)+len(p.DataBase64)+base64.EncodedLen(len(p.Data))+64)
+	b = append(b, head...)
+	b = append(b, `,"dataBase64":"`...)
+	if p.DataBase64 != nil {
+		b = append(b, p.DataBase64...)
+	} else {
+		b = base64.AppendEncode(b, p.Data)
+	}
+	return append(b, `"}`...)
+}
+
+// appendHead appends the params up to their data.
+func (p WriteFileParams) appendHead(b []byte) []byte {
+	type plain WriteFileParams
+	small := plain(p)
+	small.DataBase64 = nil
+	text, err := json.Marshal(small)
+	if err != nil {
+		panic("protocol: WriteFileParams.Sandbox is not JSON: " + err.Error())
+	}
+	return append(b, text[:len(text)-1]...)
+}
+
+// Content returns the content of the file. It decodes DataBase64 in place, which is invalid
+// after it. The error has the code InvalidRequest.
+func (p *WriteFileParams) Content() ([]byte, error) {
+	if p.DataBase64 == nil {
+		return p.Data, nil
+	}
+	return p.DataBase64.Decode()
+}
+
+// Base64 is data in standard base64. After DecodeParams it may point into the message, and
+// has not been checked.
+type Base64 []byte
+
+// EncodeBase64 encodes data.
+func EncodeBase64(data []byte) Base64 {
+	return base64.AppendEncode(make([]byte, 0, base64.EncodedLen(len(data))), data)
+}
+
+func (b *Base64) decode(raw json.RawMessage) (err error) {
+	*b, err = textOf(raw)
+	return err
+}
+
+// Decode decodes the data in place; b is invalid after it. The error has the code
+// InvalidRequest.
+func (b Base64) Decode() ([]byte, error) {
+	data, err := base64.Decode(b)
 	if err != nil {
 		return nil, Errorf(CodeInvalidRequest, "fs/writeFile requires valid base64 dataBase64: %s", err)
 	}
 	return data, nil
+}
+
+// FileMode is the mode of a file in Unix numbers: the permissions, and the three bits
+// above them.
+type FileMode uint32
+
+const maxFileMode = 0o7777
+
+func (m *FileMode) decode(raw json.RawMessage) error {
+	n, err := decodeUnsigned(raw)
+	if err == nil && n > maxFileMode {
+		return fmt.Errorf("mode must not exceed %d (octal %o)", maxFileMode, maxFileMode)
+	}
+	*m = FileMode(n)
+	return err
 }
 
 func isHexText(s string) bool {
@@ -126,114 +171,74 @@ func isHexText(s string) bool {
 
 // FileChanged is the data of an error with the code FileChanged.
 type FileChanged struct {
-	SHA256 *string `json:"sha256"` // of the content there is, in hex; nil: there is no file
+	SHA256 *string `json:"sha256"` // of the current content, in hex; nil if there is no file
 }
 
-// CreateDirectory are the params of fs/createDirectory.
-type CreateDirectory struct {
+// CreateDirectoryParams are the params of fs/createDirectory.
+type CreateDirectoryParams struct {
 	Path           Path            `json:"path"`
-	Recursive      bool            `json:"recursive"`
-	FollowSymlinks bool            `json:"followSymlinks"`
-	Sandbox        json.RawMessage `json:"sandbox,omitempty"`
+	Recursive      bool            `json:"recursive" wire:"optional=true"`
+	FollowSymlinks bool            `json:"followSymlinks" wire:"optional=true"`
+	Sandbox        json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
+
+	Mode *FileMode `json:"mode,omitempty"` // an extension
 }
 
-// DecodeCreateDirectory decodes the params of fs/createDirectory.
-func DecodeCreateDirectory(raw json.RawMessage) (p CreateDirectory, err error) {
-	err = decodeParams(raw, "FsCreateDirectoryParams", func(f *fields) {
-		p.Path = f.path("path")
-		p.Recursive = f.optionalBool("recursive", true)
-		p.FollowSymlinks = f.optionalBool("followSymlinks", true)
-		p.Sandbox = f.sandbox()
-	})
-	return p, err
-}
+// Files returns the paths that the request is about, and its sandbox.
+func (p CreateDirectoryParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
 
-// Remove are the params of fs/remove.
-type Remove struct {
+// RemoveParams are the params of fs/remove.
+type RemoveParams struct {
 	Path           Path            `json:"path"`
-	Recursive      bool            `json:"recursive"`
-	Force          bool            `json:"force"`
-	FollowSymlinks bool            `json:"followSymlinks"`
-	Sandbox        json.RawMessage `json:"sandbox,omitempty"`
+	Recursive      bool            `json:"recursive" wire:"optional=true"`
+	Force          bool            `json:"force" wire:"optional=true"`
+	FollowSymlinks bool            `json:"followSymlinks" wire:"optional=true"`
+	Sandbox        json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
 
-// DecodeRemove decodes the params of fs/remove.
-func DecodeRemove(raw json.RawMessage) (p Remove, err error) {
-	err = decodeParams(raw, "FsRemoveParams", func(f *fields) {
-		p.Path = f.path("path")
-		p.Recursive = f.optionalBool("recursive", true)
-		p.Force = f.optionalBool("force", true)
-		p.FollowSymlinks = f.optionalBool("followSymlinks", true)
-		p.Sandbox = f.sandbox()
-	})
-	return p, err
-}
+// Files returns the paths that the request is about, and its sandbox.
+func (p RemoveParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
 
-// Copy are the params of fs/copy.
-type Copy struct {
+// CopyParams are the params of fs/copy.
+type CopyParams struct {
 	SourcePath      Path            `json:"sourcePath"`
 	DestinationPath Path            `json:"destinationPath"`
 	Recursive       bool            `json:"recursive"`
-	Sandbox         json.RawMessage `json:"sandbox,omitempty"`
+	Sandbox         json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
 
-// DecodeCopy decodes the params of fs/copy.
-func DecodeCopy(raw json.RawMessage) (p Copy, err error) {
-	err = decodeParams(raw, "FsCopyParams", func(f *fields) {
-		p.SourcePath = f.path("sourcePath")
-		p.DestinationPath = f.path("destinationPath")
-		p.Recursive = f.bool("recursive")
-		p.Sandbox = f.sandbox()
-	})
-	return p, err
+// Files returns the paths that the request is about, and its sandbox.
+func (p CopyParams) Files() ([]Path, json.RawMessage) {
+	return []Path{p.SourcePath, p.DestinationPath}, p.Sandbox
 }
 
-// Rename are the params of fs/rename, an extension.
-type Rename struct {
+// RenameParams are the params of fs/rename, an extension.
+type RenameParams struct {
 	SourcePath      Path            `json:"sourcePath"`
 	DestinationPath Path            `json:"destinationPath"`
-	NoReplace       bool            `json:"noReplace"`
-	FollowSymlinks  bool            `json:"followSymlinks"`
-	Sandbox         json.RawMessage `json:"sandbox,omitempty"`
+	NoReplace       bool            `json:"noReplace" wire:"optional"`
+	FollowSymlinks  bool            `json:"followSymlinks" wire:"optional=true"`
+	Sandbox         json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
 
-// DecodeRename decodes the params of fs/rename.
-func DecodeRename(raw json.RawMessage) (p Rename, err error) {
-	err = decodeParams(raw, "FsRenameParams", func(f *fields) {
-		p.SourcePath = f.path("sourcePath")
-		p.DestinationPath = f.path("destinationPath")
-		p.NoReplace = f.optionalBool("noReplace", false)
-		p.FollowSymlinks = f.optionalBool("followSymlinks", true)
-		p.Sandbox = f.sandbox()
-	})
-	return p, err
+// Files returns the paths that the request is about, and its sandbox.
+func (p RenameParams) Files() ([]Path, json.RawMessage) {
+	return []Path{p.SourcePath, p.DestinationPath}, p.Sandbox
 }
 
-// Join are the params of fs/join. Path is relative, or absolute in the form of
+// JoinParams are the params of fs/join. Path is relative, or absolute in the form of
 // BasePath.
-type Join struct {
+type JoinParams struct {
 	BasePath Path            `json:"basePath"`
-	Path     string          `json:"path"`
-	Sandbox  json.RawMessage `json:"sandbox,omitempty"`
+	Path     string          `json:"path" wire:"or=relativePath"`
+	Sandbox  json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
 
-// DecodeJoin decodes the params of fs/join, under either of the names that its
-// second path has had.
-func DecodeJoin(raw json.RawMessage) (p Join, err error) {
-	err = decodeParams(raw, "FsJoinParams", func(f *fields) {
-		p.BasePath = f.path("basePath")
-		name := "path"
-		if f.get(name) == nil && f.get("relativePath") != nil {
-			name = "relativePath"
-		}
-		p.Path = f.string(name)
-		p.Sandbox = f.sandbox()
-	})
-	return p, err
-}
+// Files returns the paths that the request is about, and its sandbox.
+func (p JoinParams) Files() ([]Path, json.RawMessage) { return []Path{p.BasePath}, p.Sandbox }
 
-// FileMetadata is a file as fs/getMetadata describes it. Kind, size and times are
-// those of what a symbolic link leads to; IsSymlink is about the path itself.
+// FileMetadata is the answer to fs/getMetadata. Kind, size and times describe the target
+// of a symbolic link; IsSymlink describes the path itself.
 type FileMetadata struct {
 	IsDirectory  bool  `json:"isDirectory"`
 	IsFile       bool  `json:"isFile"`
@@ -241,6 +246,8 @@ type FileMetadata struct {
 	Size         int64 `json:"size"`         // bytes
 	CreatedAtMs  int64 `json:"createdAtMs"`  // Unix milliseconds, 0 when unknown
 	ModifiedAtMs int64 `json:"modifiedAtMs"` // Unix milliseconds
+
+	*FileDetails // only if they were requested
 }
 
 // PathResult is the answer to fs/canonicalize, fs/join and fs/parent. The zero

@@ -251,7 +251,7 @@ func FuzzDecodeParams(f *testing.F) {
 			return
 		}
 		followsEncodingJSON(t, name, m.Params, got)
-		_ = protocol.DecodeNoParams(m.Params)
+		_, _ = protocol.DecodeParams[protocol.NoParams](m.Params)
 		_, _ = protocol.DecodeSandbox(m.Params, true)
 	})
 }
@@ -260,7 +260,7 @@ func FuzzDecodeParams(f *testing.F) {
 // them again.
 func followsEncodingJSON(t *testing.T, name string, params []byte, got any) {
 	switch got.(type) {
-	case protocol.Write, protocol.Output, protocol.HTTPBodyDelta, protocol.WriteFile, protocol.WriteBlock:
+	case protocol.WriteParams, protocol.Output, protocol.HTTPBodyDelta, protocol.WriteFileParams, protocol.WriteBlockParams:
 		return // these have no spelling of their own
 	}
 	text, err := json.Marshal(got)

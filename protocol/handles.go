@@ -3,6 +3,7 @@ package protocol
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"execserver/internal/base64"
@@ -16,47 +17,44 @@ const (
 	MethodClose      = "fs/close"
 )
 
-// Open are the params of fs/open.
-type Open struct {
-	HandleID string          `json:"handleId"` // chosen by the client
+// OpenParams are the params of fs/open.
+type OpenParams struct {
+	HandleID string          `json:"handleId" wire:"identifier"` // chosen by the client
 	Path     Path            `json:"path"`
-	Mode     OpenMode        `json:"mode"`
-	Sandbox  json.RawMessage `json:"sandbox,omitempty"`
+	Mode     OpenMode        `json:"mode,omitempty" wire:"absent=read"`
+	Sandbox  json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
+
+	CreateMode *FileMode `json:"createMode,omitempty"` // of a file that the request creates; an extension
 }
 
-// OpenMode says what a handle is for.
+func (p *OpenParams) check() error {
+	if p.CreateMode != nil && *p.CreateMode > 0o777 {
+		return fmt.Errorf("createMode must not exceed %d (octal 777)", 0o777)
+	}
+	return nil
+}
+
+// Files returns the paths that the request is about, and its sandbox.
+func (p OpenParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
+
+// OpenMode says whether a handle reads or writes.
 type OpenMode string
 
 // The values of OpenMode.
 const (
 	OpenRead    OpenMode = "read"
 	OpenReplace OpenMode = "replace" // creates the file, or empties it
+	OpenUpdate  OpenMode = "update"  // creates the file, or keeps its content; an extension
 )
 
-// DecodeOpen decodes the params of fs/open.
-func DecodeOpen(raw json.RawMessage) (p Open, err error) {
-	err = decodeParams(raw, "FsOpenParams", func(f *fields) {
-		p.HandleID = f.identifier("handleId")
-		p.Path = f.path("path")
-		p.Mode = OpenRead
-		if raw := f.get("mode"); raw != nil {
-			p.Mode = parse(f, raw, decodeOpenMode)
-		}
-		p.Sandbox = f.sandbox()
-	})
-	return p, err
-}
-
-func decodeOpenMode(raw json.RawMessage) (OpenMode, error) {
+// decode does not name OpenUpdate in its error, whose text clients know.
+func (m *OpenMode) decode(raw json.RawMessage) error {
 	s, err := decodeString(raw)
-	if err != nil {
-		return "", err
+	if err == nil && s != string(OpenUpdate) {
+		err = checkEnum(s, []string{string(OpenRead), string(OpenReplace)})
 	}
-	switch mode := OpenMode(s); mode {
-	case OpenRead, OpenReplace:
-		return mode, nil
-	}
-	return "", fmt.Errorf("unknown variant `%s`, expected `read` or `replace`", s)
+	*m = OpenMode(s)
+	return err
 }
 
 // OpenResult is the answer to fs/open.
@@ -64,65 +62,58 @@ type OpenResult struct {
 	HandleID string `json:"handleId"`
 }
 
-// ReadBlock are the params of fs/readBlock.
-type ReadBlock struct {
-	HandleID string `json:"handleId"`
+// ReadBlockParams are the params of fs/readBlock.
+type ReadBlockParams struct {
+	HandleID string `json:"handleId" wire:"identifier"`
 	Offset   uint64 `json:"offset"`
 	Len      uint64 `json:"len"`
 }
 
-// DecodeReadBlock decodes the params of fs/readBlock.
-func DecodeReadBlock(raw json.RawMessage) (p ReadBlock, err error) {
-	err = decodeParams(raw, "FsReadBlockParams", func(f *fields) {
-		p.HandleID = f.identifier("handleId")
-		p.Offset = f.unsigned("offset")
-		p.Len = f.unsigned("len")
-	})
-	return p, err
-}
-
-// ReadBlockResult is the answer to fs/readBlock. EOF says that fewer bytes came
-// than were asked for.
+// ReadBlockResult is the answer to fs/readBlock. EOF says that the block is shorter than
+// the request.
 type ReadBlockResult struct {
-	Chunk []byte
-	EOF   bool
+	Chunk []byte `json:"chunk"`
+	EOF   bool   `json:"eof"`
 }
 
 // AppendJSON implements Appender.
 func (r ReadBlockResult) AppendJSON(b []byte) []byte {
+	b = slices.Grow(b, base64.EncodedLen(len(r.Chunk))+64)
 	b = append(b, `{"chunk":"`...)
 	b = base64.AppendEncode(b, r.Chunk)
-	b = append(b, `","eof":`...)
-	b = strconv.AppendBool(b, r.EOF)
-	return append(b, '}')
+	b = append(b, `",`...)
+	return append(r.appendEOF(b), '}')
 }
 
-// WriteBlock are the params of fs/writeBlock.
-type WriteBlock struct {
-	HandleID string
-	Offset   uint64
-	Chunk    []byte
+func (r ReadBlockResult) appendEOF(b []byte) []byte {
+	return strconv.AppendBool(append(b, `"eof":`...), r.EOF)
 }
 
-// DecodeWriteBlock decodes the params of fs/writeBlock. Chunk is a copy.
-func DecodeWriteBlock(raw json.RawMessage) (p WriteBlock, err error) {
-	err = decodeParams(raw, "FsWriteBlockParams", func(f *fields) {
-		p.HandleID = f.identifier("handleId")
-		p.Offset = f.unsigned("offset")
-		p.Chunk = f.base64("chunk")
-	})
-	return p, err
+// WriteBlockParams are the params of fs/writeBlock.
+type WriteBlockParams struct {
+	HandleID string `json:"handleId" wire:"identifier"`
+	Offset   uint64 `json:"offset"`
+	Chunk    []byte `json:"chunk" wire:"bulk"`
 }
 
-// Close are the params of fs/close.
-type Close struct {
-	HandleID string `json:"handleId"`
+// AppendJSON implements Appender.
+func (p WriteBlockParams) AppendJSON(b []byte) []byte {
+	b = slices.Grow(b, base64.EncodedLen(len(p.Chunk))+256)
+	b = p.appendHead(b)
+	b = append(b, `,"chunk":"`...)
+	b = base64.AppendEncode(b, p.Chunk)
+	return append(b, `"}`...)
 }
 
-// DecodeClose decodes the params of fs/close.
-func DecodeClose(raw json.RawMessage) (p Close, err error) {
-	err = decodeParams(raw, "FsCloseParams", func(f *fields) {
-		p.HandleID = f.identifier("handleId")
-	})
-	return p, err
+// appendHead appends the params up to their chunk.
+func (p WriteBlockParams) appendHead(b []byte) []byte {
+	b = append(b, `{"handleId":`...)
+	b = appendString(b, p.HandleID)
+	b = append(b, `,"offset":`...)
+	return strconv.AppendUint(b, p.Offset, 10)
+}
+
+// CloseParams are the params of fs/close.
+type CloseParams struct {
+	HandleID string `json:"handleId" wire:"identifier"`
 }

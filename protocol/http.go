@@ -18,86 +18,40 @@ const (
 
 // HTTPRequest are the params of http/request.
 type HTTPRequest struct {
-	Method         string       `json:"method"`
-	URL            string       `json:"url"`
-	Headers        []HTTPHeader `json:"headers,omitempty"` // in this order
-	Body           []byte       `json:"bodyBase64,omitempty"`
-	TimeoutMs      *uint64      `json:"timeoutMs,omitempty"` // of the whole exchange; nil: none
-	RedirectPolicy string       `json:"redirectPolicy"`      // RedirectFollow, RedirectStop
-	RequestID      string       `json:"requestId"`           // of the stream
-	StreamResponse bool         `json:"streamResponse"`
+	Method         string         `json:"method"`
+	URL            string         `json:"url"`
+	Headers        []HTTPHeader   `json:"headers,omitempty" wire:"absent="` // in this order
+	Body           []byte         `json:"bodyBase64,omitempty" wire:"optional"`
+	TimeoutMs      *uint64        `json:"timeoutMs,omitempty"` // for the whole exchange; nil means none
+	RedirectPolicy RedirectPolicy `json:"redirectPolicy" wire:"absent=follow"`
+	RequestID      string         `json:"requestId" wire:"identifier"` // of the stream
+	StreamResponse bool           `json:"streamResponse" wire:"absent=false"`
 }
 
-// The values of HTTPRequest.RedirectPolicy.
+// RedirectPolicy says whether the server follows redirects.
+type RedirectPolicy string
+
+// The values of RedirectPolicy.
 const (
-	RedirectFollow = "follow"
-	RedirectStop   = "stop"
+	RedirectFollow RedirectPolicy = "follow"
+	RedirectStop   RedirectPolicy = "stop"
 )
 
-// HTTPHeader is one line of a header. ValueEnvVar is for requests alone: the
-// name of a variable of the server's environment whose value comes after Value.
+func (p *RedirectPolicy) decode(raw json.RawMessage) error {
+	s, err := decodeString(raw)
+	if err != nil {
+		return fmt.Errorf("invalid type: %s, expected string or map", kindOf(raw))
+	}
+	*p = RedirectPolicy(s)
+	return checkEnum(s, []string{string(RedirectFollow), string(RedirectStop)})
+}
+
+// HTTPHeader is one line of a header. ValueEnvVar, in requests only, names a variable of
+// the server's environment whose value follows Value.
 type HTTPHeader struct {
 	Name        string  `json:"name"`
 	Value       string  `json:"value"`
 	ValueEnvVar *string `json:"valueEnvVar,omitempty"`
-}
-
-// DecodeHTTPRequest decodes the params of http/request. Body is a copy. What
-// makes a method, a URL or a header valid is not looked at.
-func DecodeHTTPRequest(raw json.RawMessage) (p HTTPRequest, err error) {
-	err = decodeParams(raw, "HttpRequestParams", func(f *fields) {
-		p.Method = f.string("method")
-		p.URL = f.string("url")
-		p.Headers = parse(f, f.get("headers"), decodeHTTPHeaders)
-		if f.optional("bodyBase64") != nil {
-			p.Body = f.base64("bodyBase64")
-		}
-		p.TimeoutMs = f.optionalUnsigned("timeoutMs")
-		p.RedirectPolicy = RedirectFollow
-		if raw := f.get("redirectPolicy"); raw != nil {
-			p.RedirectPolicy = parse(f, raw, decodeRedirectPolicy)
-		}
-		p.RequestID = f.identifier("requestId")
-		p.StreamResponse = f.boolOr("streamResponse", false)
-	})
-	return p, err
-}
-
-func decodeHTTPHeaders(raw json.RawMessage) ([]HTTPHeader, error) {
-	if kind := kindOf(raw); kind != "sequence" {
-		return nil, fmt.Errorf("invalid type: %s, expected a sequence", kind)
-	}
-	var items []json.RawMessage
-	if err := json.Unmarshal(raw, &items); err != nil {
-		return nil, err
-	}
-	headers := make([]HTTPHeader, len(items))
-	for i, item := range items {
-		f, err := fieldsOf(item, "HttpHeader")
-		if err != nil {
-			return nil, err
-		}
-		headers[i] = HTTPHeader{
-			Name:        f.string("name"),
-			Value:       f.string("value"),
-			ValueEnvVar: f.optionalString("valueEnvVar"),
-		}
-		if f.err != nil {
-			return nil, f.err
-		}
-	}
-	return headers, nil
-}
-
-func decodeRedirectPolicy(raw json.RawMessage) (string, error) {
-	policy, err := decodeString(raw)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("invalid type: %s, expected string or map", kindOf(raw))
-	case policy != RedirectFollow && policy != RedirectStop:
-		return "", fmt.Errorf("unknown variant `%s`, expected `follow` or `stop`", policy)
-	}
-	return policy, nil
 }
 
 // HTTPResponse is the answer to http/request. Body is empty when it is streamed.
@@ -107,7 +61,7 @@ type HTTPResponse struct {
 	Body    []byte       `json:"bodyBase64"`
 }
 
-// EncodedLen is about how many bytes the answer takes on the wire.
+// EncodedLen returns the approximate size of the answer on the wire in bytes.
 func (r *HTTPResponse) EncodedLen() int {
 	n := 64 + base64.EncodedLen(len(r.Body))
 	for _, h := range r.Headers {
@@ -136,14 +90,14 @@ func (r *HTTPResponse) AppendJSON(b []byte) []byte {
 	return append(b, `"}`...)
 }
 
-// HTTPBodyDelta are the params of http/request/bodyDelta: a piece of a streamed
-// body. The last one is Done, and has an Error when the body is not complete.
+// HTTPBodyDelta are the params of http/request/bodyDelta: a piece of a streamed body. The
+// last one is Done, and has an Error if the body is incomplete.
 type HTTPBodyDelta struct {
-	RequestID string
-	Seq       uint64 // from 1, without gaps
-	Data      []byte
-	Done      bool
-	Error     *string
+	RequestID string  `json:"requestId"`
+	Seq       uint64  `json:"seq"` // from 1, without gaps
+	Data      []byte  `json:"deltaBase64"`
+	Done      bool    `json:"done"`
+	Error     *string `json:"error"`
 }
 
 // AppendHTTPBodyDelta appends the notification http/request/bodyDelta.
@@ -163,17 +117,4 @@ func AppendHTTPBodyDelta(b []byte, d HTTPBodyDelta) []byte {
 		b = appendString(b, *d.Error)
 	}
 	return append(b, `}}`...)
-}
-
-// DecodeHTTPBodyDelta decodes the params of http/request/bodyDelta, for
-// receivers. Data is a copy.
-func DecodeHTTPBodyDelta(raw json.RawMessage) (d HTTPBodyDelta, err error) {
-	err = decodeParams(raw, "HttpRequestBodyDeltaNotification", func(f *fields) {
-		d.RequestID = f.string("requestId")
-		d.Seq = f.unsigned("seq")
-		d.Data = f.base64("deltaBase64")
-		d.Done = f.bool("done")
-		d.Error = f.optionalString("error")
-	})
-	return d, err
 }

@@ -1,170 +1,202 @@
 package protocol
 
-import (
-	"encoding/json"
-	"strconv"
+import "encoding/json"
 
-	"execserver/internal/base64"
-)
-
-// Methods that look at processes without changing them (PROTOCOL.md,
-// "process/wait", "process/snapshot", "process/list").
+// Methods that read the state of processes (PROTOCOL.md, "process/wait",
+// "process/snapshot", "process/list").
 const (
 	MethodWait     = "process/wait"
 	MethodSnapshot = "process/snapshot"
 	MethodList     = "process/list"
 )
 
-// Wait are the params of process/wait; without WaitMs it waits until the process
+// WaitParams are the params of process/wait. Without WaitMs it waits until the process
 // has exited.
-type Wait struct {
-	ProcessID string  `json:"processId"`
+type WaitParams struct {
+	ProcessID string  `json:"processId" wire:"identifier"`
 	WaitMs    *uint64 `json:"waitMs,omitempty"`
-}
-
-// DecodeWait decodes the params of process/wait.
-func DecodeWait(raw json.RawMessage) (p Wait, err error) {
-	err = decodeParams(raw, "WaitParams", func(f *fields) {
-		p.ProcessID = f.identifier("processId")
-		p.WaitMs = f.optionalUnsigned("waitMs")
-	})
-	return p, err
 }
 
 // WaitResult is the answer to process/wait.
 type WaitResult struct {
-	Exit   *ExitRecord // nil: not exited
+	Exit   *ExitRecord // nil if the process has not exited
 	Closed bool
 }
 
-// AppendJSON implements Appender.
-func (r WaitResult) AppendJSON(b []byte) []byte {
-	b = append(b, `{"exited":`...)
-	b = strconv.AppendBool(b, r.Exit != nil)
-	b = append(b, `,"closed":`...)
-	b = strconv.AppendBool(b, r.Closed)
-	b = appendExit(b, r.Exit)
-	return append(b, '}')
+type wireWait struct {
+	Exited bool `json:"exited"`
+	Closed bool `json:"closed"`
+	exitMembers
 }
 
-// Snapshot are the params of process/snapshot; MaxBytes is a bound for each
-// stream.
-type Snapshot struct {
-	ProcessID string  `json:"processId"`
+// MarshalJSON implements json.Marshaler.
+func (r WaitResult) MarshalJSON() ([]byte, error) {
+	return json.Marshal(wireWait{r.Exit != nil, r.Closed, exitMembersOf(r.Exit)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *WaitResult) UnmarshalJSON(text []byte) error {
+	var wire wireWait
+	err := json.Unmarshal(text, &wire)
+	*r = WaitResult{wire.record(), wire.Closed}
+	return err
+}
+
+// SnapshotParams are the params of process/snapshot. MaxBytes bounds each stream.
+type SnapshotParams struct {
+	ProcessID string  `json:"processId" wire:"identifier"`
 	MaxBytes  *uint64 `json:"maxBytes,omitempty"`
-}
-
-// DecodeSnapshot decodes the params of process/snapshot.
-func DecodeSnapshot(raw json.RawMessage) (p Snapshot, err error) {
-	err = decodeParams(raw, "SnapshotParams", func(f *fields) {
-		p.ProcessID = f.identifier("processId")
-		p.MaxBytes = f.optionalUnsigned("maxBytes")
-	})
-	return p, err
 }
 
 // SnapshotResult is the answer to process/snapshot. A stream that the process
 // does not have is nil.
 type SnapshotResult struct {
-	Exit                     *ExitRecord // nil: running
-	Closed                   bool
-	NextSeq                  uint64 // of the first event that the snapshot does not hold
-	Stdout, Stderr, Terminal *StreamSnapshot
+	Exit     *ExitRecord     `json:"-"` // nil while the process runs
+	Closed   bool            `json:"closed"`
+	NextSeq  uint64          `json:"nextSeq"` // of the first event that is not in the snapshot
+	Stdout   *StreamSnapshot `json:"stdout"`
+	Stderr   *StreamSnapshot `json:"stderr"`
+	Terminal *StreamSnapshot `json:"terminal"`
 }
 
-// StreamSnapshot is the beginning and the end of one stream. When nothing is
-// omitted between them, Head is all of it and Tail is empty.
+// StreamSnapshot is the beginning and the end of one stream. If nothing is omitted, Head
+// is all of it and Tail is empty.
 type StreamSnapshot struct {
-	Head, Tail   []byte
-	OmittedBytes uint64 // between Head and Tail
-	TotalBytes   uint64 // ever written
+	Head         []byte `json:"head"`
+	Tail         []byte `json:"tail"`
+	OmittedBytes uint64 `json:"omittedBytes"` // between Head and Tail
+	TotalBytes   uint64 `json:"totalBytes"`   // ever written
 }
 
-// AppendJSON implements Appender.
-func (r *SnapshotResult) AppendJSON(b []byte) []byte {
-	b = append(b, `{"running":`...)
-	b = strconv.AppendBool(b, r.Exit == nil)
-	b = append(b, `,"closed":`...)
-	b = strconv.AppendBool(b, r.Closed)
-	b = append(b, `,"nextSeq":`...)
-	b = strconv.AppendUint(b, r.NextSeq, 10)
-	b = r.Stdout.appendMember(b, "stdout")
-	b = r.Stderr.appendMember(b, "stderr")
-	b = r.Terminal.appendMember(b, "terminal")
-	var omitted uint64
+// MarshalJSON implements json.Marshaler. It encodes empty data as an empty string, not as
+// null.
+func (s *StreamSnapshot) MarshalJSON() ([]byte, error) {
+	type plain StreamSnapshot
+	wire := plain(*s)
+	wire.Head, wire.Tail = orEmpty(wire.Head), orEmpty(wire.Tail)
+	return json.Marshal(wire)
+}
+
+func orEmpty[S ~[]E, E any](s S) S {
+	if s == nil {
+		return S{}
+	}
+	return s
+}
+
+type plainSnapshot SnapshotResult
+
+type wireSnapshot struct {
+	Running bool `json:"running"`
+	*plainSnapshot
+	Truncated    bool   `json:"truncated"`
+	OmittedBytes uint64 `json:"omittedBytes"`
+	exitMembers
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r *SnapshotResult) MarshalJSON() ([]byte, error) {
+	wire := wireSnapshot{Running: r.Exit == nil, plainSnapshot: (*plainSnapshot)(r), exitMembers: exitMembersOf(r.Exit)}
 	for _, s := range []*StreamSnapshot{r.Stdout, r.Stderr, r.Terminal} {
 		if s != nil {
-			omitted += s.OmittedBytes
+			wire.OmittedBytes += s.OmittedBytes
 		}
 	}
-	b = append(b, `,"truncated":`...)
-	b = strconv.AppendBool(b, omitted > 0)
-	b = append(b, `,"omittedBytes":`...)
-	b = strconv.AppendUint(b, omitted, 10)
-	b = appendExit(b, r.Exit)
-	return append(b, '}')
+	wire.Truncated = wire.OmittedBytes > 0
+	return json.Marshal(wire)
 }
 
-func (s *StreamSnapshot) appendMember(b []byte, name string) []byte {
-	b = append(b, `,"`...)
-	b = append(b, name...)
-	if s == nil {
-		return append(b, `":null`...)
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *SnapshotResult) UnmarshalJSON(text []byte) error {
+	wire := wireSnapshot{plainSnapshot: (*plainSnapshot)(r)}
+	err := json.Unmarshal(text, &wire)
+	r.Exit = wire.record()
+	return err
+}
+
+// ListParams are the params of process/list, which may be absent or null.
+type ListParams struct {
+	All bool `json:"all,omitempty" wire:"absent=false"` // of all sessions that session/list lists
+}
+
+// decode accepts nothing but absent params, unless they have an "all": process/list had no
+// params once.
+func (p *ListParams) decode(raw json.RawMessage) error {
+	if f, err := fieldsOf(raw, ""); err == nil && f.get("all") != nil {
+		f.into(p)
+		return f.err
 	}
-	b = append(b, `":{"head":"`...)
-	b = base64.AppendEncode(b, s.Head)
-	b = append(b, `","tail":"`...)
-	b = base64.AppendEncode(b, s.Tail)
-	b = append(b, `","omittedBytes":`...)
-	b = strconv.AppendUint(b, s.OmittedBytes, 10)
-	b = append(b, `,"totalBytes":`...)
-	b = strconv.AppendUint(b, s.TotalBytes, 10)
-	return append(b, '}')
+	return new(NoParams).decode(raw)
 }
 
-// ListResult is the answer to process/list: the processes in the order of their
-// starts, and then what closed ones have left running.
+// ListResult is the answer to process/list: the processes of each session in the order of
+// their starts, then the background processes.
 type ListResult struct {
 	Processes  []ListedProcess
 	Background []BackgroundProcess
+	Truncated  bool // sessions are left out, because there were too many processes
 }
 
-// BackgroundProcess is something that a closed process of the session has left
-// running. Its state is StateBackground.
+// BackgroundProcess is a process that a closed process of the session left running. Its
+// state is StateBackground.
 type BackgroundProcess struct {
-	ProcessID       string // its own, for process/signal and process/terminate
-	ParentProcessID string // of the closed process; "" when that is not known
-	Pid             int
-	Argv            []string // as it shows it, cut where it is long
-	ArgvTruncated   bool
+	SessionID       string       `json:"sessionId,omitempty"`       // in a list of all sessions
+	ProcessID       string       `json:"processId"`                 // its own, for process/signal and process/terminate
+	ParentProcessID string       `json:"parentProcessId,omitempty"` // id of the closed process; "" if unknown
+	Pid             int          `json:"pid"`
+	Argv            []string     `json:"argv"` // as the process shows it, shortened if long
+	ArgvTruncated   bool         `json:"argvTruncated,omitempty"`
+	State           ProcessState `json:"state"`
 }
 
 // ListedProcess is one process of a session.
 type ListedProcess struct {
-	ProcessID     string
-	Pid           int
-	Argv          []string // cut where it is long
-	ArgvTruncated bool
-	Cwd           Path
-	TTY           bool
-	StartedAtMs   int64 // Unix milliseconds
-	State         ProcessState
-	NextSeq       uint64
-	RetainedBytes uint64 // of output
-	StdinClosed   bool
-	Exit          *ExitRecord // nil: running
-	Background    *BackgroundOutput
+	SessionID     string            `json:"sessionId,omitempty"` // in a list of all sessions
+	ProcessID     string            `json:"processId"`
+	Pid           int               `json:"pid"`
+	Argv          []string          `json:"argv"` // shortened if long
+	ArgvTruncated bool              `json:"argvTruncated,omitempty"`
+	Cwd           Path              `json:"cwd"`
+	TTY           bool              `json:"tty"`
+	StartedAtMs   int64             `json:"startedAtMs"` // Unix milliseconds
+	State         ProcessState      `json:"state"`
+	NextSeq       uint64            `json:"nextSeq"`
+	RetainedBytes uint64            `json:"retainedBytes"` // of output
+	StdinClosed   bool              `json:"stdinClosed"`
+	Exit          *ExitRecord       `json:"-"` // nil while the process runs
+	Background    *BackgroundOutput `json:"background,omitempty"`
 }
 
-// BackgroundOutput is what descendants write to the streams of a closed process.
-// It is nil where none held them when the process closed.
+// BackgroundOutput describes the output of descendants of a closed process. It is nil if
+// none held the streams when the process closed.
 type BackgroundOutput struct {
-	NextSeq       uint64
-	RetainedBytes uint64
-	Closed        bool // nobody holds the streams any more
+	NextSeq       uint64 `json:"nextSeq"`
+	RetainedBytes uint64 `json:"retainedBytes"`
+	Closed        bool   `json:"closed"` // no process holds the streams any more
 }
 
-// ProcessState says how far a process is.
+type plainListed ListedProcess
+
+type wireListed struct {
+	*plainListed
+	exitMembers
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p ListedProcess) MarshalJSON() ([]byte, error) {
+	p.Argv = orEmpty(p.Argv)
+	return json.Marshal(wireListed{(*plainListed)(&p), exitMembersOf(p.Exit)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *ListedProcess) UnmarshalJSON(text []byte) error {
+	wire := wireListed{plainListed: (*plainListed)(p)}
+	err := json.Unmarshal(text, &wire)
+	p.Exit = wire.record()
+	return err
+}
+
+// ProcessState is the state of a process.
 type ProcessState string
 
 // The values of ProcessState.
@@ -176,101 +208,62 @@ const (
 	StateBackground ProcessState = "background" // of a BackgroundProcess
 )
 
-// AppendJSON implements Appender.
-func (r ListResult) AppendJSON(b []byte) []byte {
-	b = append(b, `{"processes":[`...)
+// MarshalJSON implements json.Marshaler. Both kinds are in one list.
+func (r ListResult) MarshalJSON() ([]byte, error) {
+	list := make([]any, 0, len(r.Processes)+len(r.Background))
 	for i := range r.Processes {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = r.Processes[i].appendJSON(b)
+		list = append(list, &r.Processes[i])
 	}
-	for i := range r.Background {
-		if i > 0 || len(r.Processes) > 0 {
-			b = append(b, ',')
-		}
-		b = r.Background[i].appendJSON(b)
+	for _, left := range r.Background {
+		left.Argv, left.State = orEmpty(left.Argv), StateBackground
+		list = append(list, left)
 	}
-	return append(b, `]}`...)
+	wire := map[string]any{"processes": list}
+	if r.Truncated {
+		wire["truncated"] = true
+	}
+	return json.Marshal(wire)
 }
 
-// EncodedLen is about how many bytes the answer takes on the wire.
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *ListResult) UnmarshalJSON(text []byte) error {
+	var wire struct {
+		Processes []json.RawMessage `json:"processes"`
+		Truncated bool              `json:"truncated"`
+	}
+	if err := json.Unmarshal(text, &wire); err != nil {
+		return err
+	}
+	*r = ListResult{Truncated: wire.Truncated}
+	for _, text := range wire.Processes {
+		var left BackgroundProcess
+		var listed ListedProcess
+		err := json.Unmarshal(text, &left)
+		if err == nil && left.State == StateBackground {
+			r.Background = append(r.Background, left)
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &listed)
+		}
+		if err != nil {
+			return err
+		}
+		r.Processes = append(r.Processes, listed)
+	}
+	return nil
+}
+
+// EncodedLen returns the approximate size of the answer on the wire in bytes.
 func (r ListResult) EncodedLen() int {
 	n := 32
-	for i := range r.Processes {
-		n += r.Processes[i].encodedLen()
+	for _, p := range r.Processes {
+		n += 512 + len(p.ProcessID) + len(p.Cwd.String()) + argvLen(p.Argv)
 	}
-	for i := range r.Background {
-		p := &r.Background[i]
+	for _, p := range r.Background {
 		n += 128 + len(p.ProcessID) + len(p.ParentProcessID) + argvLen(p.Argv)
 	}
 	return n
-}
-
-func (p *ListedProcess) appendJSON(b []byte) []byte {
-	b = append(b, `{"processId":`...)
-	b = appendString(b, p.ProcessID)
-	b = appendProgram(b, p.Pid, p.Argv, p.ArgvTruncated)
-	b = append(b, `,"cwd":`...)
-	b = appendString(b, p.Cwd.String())
-	b = append(b, `,"tty":`...)
-	b = strconv.AppendBool(b, p.TTY)
-	b = append(b, `,"startedAtMs":`...)
-	b = strconv.AppendInt(b, p.StartedAtMs, 10)
-	b = append(b, `,"state":"`...)
-	b = append(b, p.State...)
-	b = append(b, `","nextSeq":`...)
-	b = strconv.AppendUint(b, p.NextSeq, 10)
-	b = append(b, `,"retainedBytes":`...)
-	b = strconv.AppendUint(b, p.RetainedBytes, 10)
-	b = append(b, `,"stdinClosed":`...)
-	b = strconv.AppendBool(b, p.StdinClosed)
-	b = appendExit(b, p.Exit)
-	if o := p.Background; o != nil {
-		b = append(b, `,"background":{"nextSeq":`...)
-		b = strconv.AppendUint(b, o.NextSeq, 10)
-		b = append(b, `,"retainedBytes":`...)
-		b = strconv.AppendUint(b, o.RetainedBytes, 10)
-		b = append(b, `,"closed":`...)
-		b = strconv.AppendBool(b, o.Closed)
-		b = append(b, '}')
-	}
-	return append(b, '}')
-}
-
-func (p *ListedProcess) encodedLen() int {
-	return 512 + len(p.ProcessID) + len(p.Cwd.String()) + argvLen(p.Argv)
-}
-
-func (p *BackgroundProcess) appendJSON(b []byte) []byte {
-	b = append(b, `{"processId":`...)
-	b = appendString(b, p.ProcessID)
-	if p.ParentProcessID != "" {
-		b = append(b, `,"parentProcessId":`...)
-		b = appendString(b, p.ParentProcessID)
-	}
-	b = appendProgram(b, p.Pid, p.Argv, p.ArgvTruncated)
-	b = append(b, `,"state":"`...)
-	b = append(b, StateBackground...)
-	return append(b, `"}`...)
-}
-
-// appendProgram appends the members that tell what runs, each after a comma.
-func appendProgram(b []byte, pid int, argv []string, truncated bool) []byte {
-	b = append(b, `,"pid":`...)
-	b = strconv.AppendInt(b, int64(pid), 10)
-	b = append(b, `,"argv":[`...)
-	for i, arg := range argv {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(b, arg)
-	}
-	b = append(b, ']')
-	if truncated {
-		b = append(b, `,"argvTruncated":true`...)
-	}
-	return b
 }
 
 func argvLen(argv []string) (n int) {

@@ -9,22 +9,25 @@ import (
 // MethodWalk lists a tree.
 const MethodWalk = "fs/walk"
 
-// ReadDirectoryResult is the answer to fs/readDirectory. Truncated is sent only
-// when there was more than an answer may hold.
+// ReadDirectoryResult is the answer to fs/readDirectory. Truncated is sent only if there
+// were more entries than an answer may hold, and Next only if the request asked for a page.
 type ReadDirectoryResult struct {
 	Entries   []DirectoryEntry `json:"entries"`
 	Truncated bool             `json:"truncated,omitempty"`
+	Next      *string          `json:"next,omitempty"` // After of the next page, if there is one
 }
 
-// DirectoryEntry is one name in a directory. IsDirectory and IsFile are about
-// what a symbolic link leads to; both are false for one that leads nowhere. A
-// name that is not UTF-8 cannot be spelled in JSON: FileName then stands for it
-// with U+FFFD, and Path is a URI that can be sent back.
+// DirectoryEntry is one name in a directory. IsDirectory and IsFile describe the target
+// of a symbolic link; both are false for a dangling link. JSON cannot spell a name that
+// is not UTF-8: then FileName has U+FFFD, and Path is a URI that the client can send
+// back.
 type DirectoryEntry struct {
 	FileName    string `json:"fileName"`
 	IsDirectory bool   `json:"isDirectory"`
 	IsFile      bool   `json:"isFile"`
 	Path        *Path  `json:"path,omitempty"`
+
+	*EntryDetails // only if they were requested and are known
 }
 
 // AppendJSON implements Appender.
@@ -44,33 +47,47 @@ func (r ReadDirectoryResult) AppendJSON(b []byte) []byte {
 			b = append(b, `,"path":`...)
 			b = appendString(b, e.Path.wire)
 		}
+		if e.EntryDetails != nil {
+			b = e.EntryDetails.appendMembers(b)
+		}
 		b = append(b, '}')
 	}
 	b = append(b, ']')
 	if r.Truncated {
 		b = append(b, `,"truncated":true`...)
 	}
+	if r.Next != nil {
+		b = append(b, `,"next":`...)
+		b = appendString(b, *r.Next)
+	}
 	return append(b, '}')
 }
 
-// EncodedLen is how many bytes the entry takes in an answer, or a few more.
+// EncodedLen returns the size of the entry in an answer, or a few bytes more.
 func (e DirectoryEntry) EncodedLen() int {
 	n := stringLen(e.FileName) + len(`{"fileName":,"isDirectory":false,"isFile":false},`)
 	if e.Path != nil {
 		n += len(`,"path":`) + stringLen(e.Path.wire)
 	}
+	if e.EntryDetails != nil {
+		n += e.EntryDetails.encodedLen()
+	}
 	return n
 }
 
-// Values is how many JSON values the entry takes in an answer (see MaxValues).
+// Values returns the number of JSON values of the entry in an answer (see MaxValues).
 func (e DirectoryEntry) Values() int {
+	n := 4
 	if e.Path != nil {
-		return 5
+		n++
 	}
-	return 4
+	if e.EntryDetails != nil {
+		n += e.EntryDetails.values()
+	}
+	return n
 }
 
-// stringLen is how many bytes appendString appends at most.
+// stringLen returns the largest number of bytes that appendString appends.
 func stringLen(s string) int {
 	n := 2
 	for _, r := range s {
@@ -86,12 +103,15 @@ func stringLen(s string) int {
 	return n
 }
 
-// Walk are the params of fs/walk.
-type Walk struct {
+// WalkParams are the params of fs/walk.
+type WalkParams struct {
 	Path    Path            `json:"path"`
 	Options WalkOptions     `json:"options"`
-	Sandbox json.RawMessage `json:"sandbox,omitempty"`
+	Sandbox json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
+
+// Files returns the paths that the request is about, and its sandbox.
+func (p WalkParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
 
 // WalkOptions bound a walk (PROTOCOL.md, "fs/walk").
 type WalkOptions struct {
@@ -99,32 +119,7 @@ type WalkOptions struct {
 	MaxDirectories          uint64 `json:"maxDirectories"`
 	MaxEntries              uint64 `json:"maxEntries"`
 	FollowDirectorySymlinks bool   `json:"followDirectorySymlinks"`
-	PruneHiddenDirectories  bool   `json:"pruneHiddenDirectories"`
-}
-
-// DecodeWalk decodes the params of fs/walk.
-func DecodeWalk(raw json.RawMessage) (p Walk, err error) {
-	err = decodeParams(raw, "FsWalkParams", func(f *fields) {
-		p.Path = f.path("path")
-		p.Options = parse(f, f.required("options"), decodeWalkOptions)
-		p.Sandbox = f.sandbox()
-	})
-	return p, err
-}
-
-func decodeWalkOptions(raw json.RawMessage) (o WalkOptions, err error) {
-	f, err := fieldsOf(raw, "WalkOptions")
-	if err != nil {
-		return o, err
-	}
-	o = WalkOptions{
-		MaxDepth:                f.unsigned("maxDepth"),
-		MaxDirectories:          f.unsigned("maxDirectories"),
-		MaxEntries:              f.unsigned("maxEntries"),
-		FollowDirectorySymlinks: f.bool("followDirectorySymlinks"),
-		PruneHiddenDirectories:  f.boolOr("pruneHiddenDirectories", false),
-	}
-	return o, f.err
+	PruneHiddenDirectories  bool   `json:"pruneHiddenDirectories" wire:"absent=false"`
 }
 
 // WalkResult is the answer to fs/walk.
@@ -134,13 +129,13 @@ type WalkResult struct {
 	Truncated bool        `json:"truncated"`
 }
 
-// WalkEntry is a file or directory that a walk has found.
+// WalkEntry is a file or directory in the result of a walk.
 type WalkEntry struct {
 	Path Path     `json:"path"`
 	Kind WalkKind `json:"kind"`
 }
 
-// WalkKind is what a WalkEntry is.
+// WalkKind is the kind of a WalkEntry.
 type WalkKind string
 
 // The values of WalkKind.
@@ -155,7 +150,7 @@ type WalkError struct {
 	Message string `json:"message"`
 }
 
-// EncodedLen is about how many bytes the answer takes on the wire.
+// EncodedLen returns the approximate size of the answer on the wire in bytes.
 func (r WalkResult) EncodedLen() int {
 	n := 64
 	for _, e := range r.Entries {

@@ -1,6 +1,7 @@
 package protocol_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -41,6 +42,14 @@ func TestAppendListings(t *testing.T) {
 		if i%2 == 0 {
 			entry.Path = &path
 		}
+		if i%3 > 0 {
+			entry.EntryDetails = &protocol.EntryDetails{
+				Kind: protocol.KindBlockDevice, Mode: 0o7777, Size: math.MaxInt64, ModifiedAtMs: math.MaxInt64, ModifiedNs: 999999,
+			}
+		}
+		if i%3 == 2 {
+			entry.LinkTarget = protocol.NewLinkTarget(name)
+		}
 		whole := protocol.ReadDirectoryResult{Entries: []protocol.DirectoryEntry{entry}}
 		if text := whole.AppendJSON(nil); entry.EncodedLen() < len(text)-len(`{"entries":[]}`) {
 			t.Errorf("the length of %s is told as %d", text, entry.EncodedLen())
@@ -49,7 +58,7 @@ func TestAppendListings(t *testing.T) {
 			t.Errorf("%q: %d values, want %d", name, entry.Values(), got)
 		}
 		directory.Entries = append(directory.Entries, entry)
-		walk.Entries = append(walk.Entries, protocol.WalkEntry{Path: protocol.NativePath("/d/" + name), Kind: protocol.WalkFile})
+		walk.Entries = append(walk.Entries, protocol.WalkEntry{Path: protocol.OSPath("/d/" + name), Kind: protocol.WalkFile})
 		walk.Errors = append(walk.Errors, protocol.WalkError{Path: path, Message: name})
 		check()
 	}
@@ -65,11 +74,11 @@ func TestWriteFileData(t *testing.T) {
 		`"aGk"`:            "fs/writeFile requires valid base64 dataBase64: Invalid padding",
 		`"!!"`:             "fs/writeFile requires valid base64 dataBase64: Invalid symbol 33, offset 0.",
 	} {
-		p, err := protocol.DecodeWriteFile(raw(`{"path":"/f","dataBase64":` + in + `}`))
+		p, err := protocol.DecodeParams[protocol.WriteFileParams](raw(`{"path":"/f","dataBase64":` + in + `}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := p.Data()
+		data, err := p.DataBase64.Decode()
 		if err != nil {
 			if e := protocol.AsError(err); e.Code != protocol.CodeInvalidRequest || e.Message != want {
 				t.Errorf("%s: %+v", in, e)

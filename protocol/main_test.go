@@ -3,7 +3,7 @@ package protocol_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"execserver/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.VerifyMain(m) }

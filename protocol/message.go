@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// ID identifies a request: a string or a signed 64-bit integer, echoed in the
-// reply with the same type and value. IDs are comparable. The zero value is no
-// id at all.
+// ID identifies a request: a string or a signed 64-bit integer. The reply has the same
+// type and value. IDs are comparable. The zero value is not an id.
 type ID struct {
 	text   string
 	number int64
@@ -52,7 +51,7 @@ func (id ID) append(b []byte) []byte {
 
 func parseID(raw json.RawMessage) (ID, error) {
 	if raw[0] == '"' {
-		s, err := decodeIdentifier("id")(raw)
+		s, err := decodeIdentifier(raw, "id")
 		return TextID(s), err
 	}
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
@@ -61,11 +60,11 @@ func parseID(raw json.RawMessage) (ID, error) {
 	return ID{}, &SyntaxError{"data did not match any variant of untagged enum RequestId"}
 }
 
-// MaxAnswerBytes is how large an answer may be: what released clients accept
+// MaxAnswerBytes is the size of the largest answer that released clients accept
 // (PROTOCOL.md, "Limits").
 const MaxAnswerBytes = 64 << 20
 
-// Kind tells what a Message is.
+// Kind is the kind of a Message.
 type Kind byte
 
 // The kinds of message.
@@ -76,14 +75,15 @@ const (
 	ErrorResponse
 )
 
-// Message is one parsed envelope (PROTOCOL.md, "Messages"). Params and Result
-// point into the text that was parsed and live as long as it does.
+// Message is one parsed envelope (PROTOCOL.md, "Messages"). Params and Result point into
+// the parsed text, and are valid as long as it is.
 type Message struct {
 	Kind   Kind
 	ID     ID              // request, response, error response
 	Method string          // request, notification
 	Params json.RawMessage // request, notification; nil when absent
 	Result json.RawMessage // response
+	Data   []byte          // of a binary message, and then not nil; in JSON a member of Params or Result
 	Error  *Error          // error response
 }
 
@@ -141,8 +141,8 @@ func ParseMessage(data []byte) (Message, error) {
 	return m, nil
 }
 
-// checkTrace accepts what a request may carry as trace context: nothing, null,
-// or an object whose known members are strings.
+// checkTrace accepts a valid trace context: nothing, null, or an object whose known
+// members are strings.
 func checkTrace(raw json.RawMessage) error {
 	if raw == nil || isNull(raw) {
 		return nil
@@ -175,11 +175,13 @@ func asSyntaxError(err error) error {
 	return &SyntaxError{err.Error()}
 }
 
-// GuessID finds the id of a message that is cut off or not JSON at all, from
-// its beginning, so that an error can name the request it answers. It returns
-// MalformedID when the beginning does not tell. answer says that the message is
-// itself the answer to a request of ours.
+// GuessID finds the id of a message that is cut off or is not JSON, so that an error can
+// name the request. It returns MalformedID if the beginning does not have the id. answer
+// says that the message is an answer to a request of this side.
 func GuessID(prefix []byte) (id ID, answer bool) {
+	if IsBinary(prefix) {
+		prefix = guessHead(prefix)
+	}
 	s := scanner{data: prefix}
 	s.space()
 	if s.pos == len(prefix) || prefix[s.pos] != '{' {
@@ -195,8 +197,8 @@ func GuessID(prefix []byte) (id ID, answer bool) {
 			answer = true
 		}
 	}
-	// The object is incomplete, so the scan fails; the members before the
-	// failure are still whole, and the name of the next one may be there.
+	// The object is incomplete, so the scan fails. The members before the failure are
+	// still whole, and the name of the next one may be there.
 	_ = s.object(1, func(m member) {
 		whole++
 		see(m.name)
@@ -239,10 +241,14 @@ func AppendResponse(b []byte, id ID, result any) ([]byte, error) {
 	return appendTail(b, `,"result":`, result)
 }
 
-// BeginResponse begins the answer to the request id, with room for a result of n
-// bytes, which the caller appends, and then a closing brace.
+// BeginResponse starts the answer to the request id, with room for a result of n bytes.
+// The caller appends the result and a closing brace.
 func BeginResponse(id ID, n int) []byte {
-	b := make([]byte, 0, n+len(id.text)+64)
+	return AppendResult(make([]byte, 0, n+len(id.text)+64), id)
+}
+
+// AppendResult appends the answer to the request id up to its result.
+func AppendResult(b []byte, id ID) []byte {
 	b = append(b, `{"id":`...)
 	b = id.append(b)
 	return append(b, `,"result":`...)
@@ -269,8 +275,8 @@ func (e *Error) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// Appender is a value that encodes itself, which spares large and frequent
-// messages the reflection and the second copy of encoding/json.
+// Appender is a value that encodes itself. Large and frequent messages use it to avoid
+// the reflection and the second copy of encoding/json.
 type Appender interface {
 	AppendJSON(b []byte) []byte
 }
@@ -323,7 +329,7 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, s[from:]...), '"')
 }
 
-// encodeRest leaves text beyond ASCII to the standard library.
+// encodeRest uses the standard library for text beyond ASCII.
 func encodeRest(s string) []byte {
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// Path is an absolute path as a message spells it: in the host's own syntax
-// ("/a/b", on Windows also `C:\a\b`) or as a "file:" URI. The two forms exist
-// because released clients speak one or the other, never both, and a reply
-// must use the form of its request.
+// Path is an absolute path as a message spells it: in the syntax of the
+// operating system ("/a/b", on Windows also `C:\a\b`) or as a "file:" URI. The
+// two forms exist because released clients speak one or the other, never both,
+// and a reply must use the form of its request.
 //
 // A Path is always clean: dot segments and doubled slashes are gone, lexically,
 // before anything is looked up. The zero Path stands for an absent one.
@@ -26,12 +26,11 @@ import (
 // Path is comparable; equal Paths name the same file in the same form.
 type Path struct {
 	wire   string // normalised spelling; "" for the zero Path
-	native string // clean path on this host; "" when wire names none
+	osPath string // the clean path on this host; "" when wire names none
 	uri    bool   // wire is a URI
 }
 
-// PathError says that a path is misspelled. Its text is what the wire's error
-// message says.
+// PathError says that a path is misspelled. Its text is that of the error on the wire.
 type PathError struct {
 	Spelling string // as received
 	Text     string
@@ -50,24 +49,23 @@ func (e *ForeignPathError) Error() string {
 	return fmt.Sprintf("'%s' is invalid on '%s'", e.URI, e.OS)
 }
 
-// ParsePath reads a path in either form. The error is a *PathError. A URI that
-// is well formed but names a path of another kind of host is no error here;
-// Native reports it.
+// ParsePath parses a path in either form. The error is a *PathError. A well-formed URI
+// that names a path of another kind of host is not an error here; OSPath reports it.
 func ParsePath(s string) (Path, error) { return parsePath(runtime.GOOS, s) }
 
-// NativePath returns the Path of an absolute host path, in native form where
-// JSON can carry it.
-func NativePath(native string) Path { return nativePath(runtime.GOOS, native) }
+// OSPath returns the Path of an absolute path of this host, spelled as the
+// operating system spells it where JSON can carry that.
+func OSPath(osPath string) Path { return plainPath(runtime.GOOS, osPath) }
 
-// URIPath returns the Path of an absolute host path, in URI form.
-func URIPath(native string) Path { return uriPath(runtime.GOOS, native) }
+// URIPath returns the Path of an absolute path of this host, in URI form.
+func URIPath(osPath string) Path { return uriPath(runtime.GOOS, osPath) }
 
-// Native returns the clean, absolute host path. The error is a
+// OSPath returns the clean, absolute path on this host. The error is a
 // *ForeignPathError when p is a URI that names no path on this host.
-func (p Path) Native() (string, error) {
+func (p Path) OSPath() (string, error) {
 	switch {
-	case p.native != "":
-		return p.native, nil
+	case p.osPath != "":
+		return p.osPath, nil
 	case p.wire == "":
 		return "", &PathError{Text: errNotAbsolute}
 	}
@@ -80,13 +78,13 @@ func (p Path) IsURI() bool { return p.uri }
 // IsZero reports whether p is absent.
 func (p Path) IsZero() bool { return p.wire == "" }
 
-// WithNative returns the Path of another host path in the form of p, for
-// answering a request in the form it used.
-func (p Path) WithNative(native string) Path {
+// WithOSPath returns the Path of another path of this host in the form of p. An
+// answer uses the form of its request.
+func (p Path) WithOSPath(osPath string) Path {
 	if p.uri {
-		return URIPath(native)
+		return URIPath(osPath)
 	}
-	return NativePath(native)
+	return OSPath(osPath)
 }
 
 // String returns the spelling used on the wire.
@@ -100,8 +98,8 @@ func (p Path) MarshalJSON() ([]byte, error) {
 	return json.Marshal(p.wire)
 }
 
-// UnmarshalJSON accepts what ParsePath accepts. A null leaves p alone; whoever
-// requires the path checks IsZero. Errors are *PathError.
+// UnmarshalJSON accepts what ParsePath accepts. A null leaves p unchanged; if the path is
+// required, check IsZero. Errors are *PathError.
 func (p *Path) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil
@@ -130,7 +128,7 @@ func jsonKind(data []byte) string {
 	return "number"
 }
 
-// The texts of *PathError, as existing clients and their users know them.
+// The texts of *PathError, which existing clients expect.
 const (
 	errNotAbsolute = "invalid URI: relative URL without a base"
 	errHost        = "invalid URI: invalid international domain name"
@@ -139,7 +137,7 @@ const (
 	errFragment    = "fragments are not allowed in path URIs"
 )
 
-// OSName is the name that clients know a system by whose name in Go is goos.
+// OSName returns the name that clients use for a system with this name in Go.
 func OSName(goos string) string {
 	if goos == "darwin" {
 		return "macos"
@@ -148,11 +146,11 @@ func OSName(goos string) string {
 }
 
 func parsePath(goos, s string) (Path, error) {
-	if isAbsNative(goos, s) {
+	if isAbsolute(goos, s) {
 		if strings.IndexByte(s, 0) >= 0 {
 			return Path{}, &PathError{Spelling: s, Text: (&ForeignPathError{s, OSName(goos)}).Error()}
 		}
-		return nativePath(goos, s), nil
+		return plainPath(goos, s), nil
 	}
 	u, text := parseFileURI(s)
 	if text != "" {
@@ -165,38 +163,38 @@ func parsePath(goos, s string) (Path, error) {
 	case isFallback:
 		// Only a path that has no ordinary spelling may use this form, so that
 		// no path has two names. One with a NUL names nothing on any host.
-		if strings.IndexByte(raw, 0) < 0 && isAbsNative(goos, raw) && uriPath(goos, raw).wire == p.wire {
-			p.native = raw
+		if strings.IndexByte(raw, 0) < 0 && isAbsolute(goos, raw) && uriPath(goos, raw).wire == p.wire {
+			p.osPath = raw
 		}
 	case strings.IndexByte(u.host+decoded, 0) >= 0:
 		return Path{}, &PathError{Spelling: s, Text: (&ForeignPathError{p.wire, OSName(goos)}).Error()}
 	case goos == "windows":
-		p.native = u.windows(decoded)
+		p.osPath = u.windows(decoded)
 	case u.host == "" && !u.drive():
-		p.native = path.Clean("/" + decoded)
+		p.osPath = path.Clean("/" + decoded)
 	}
 	return p, nil
 }
 
-func nativePath(goos, native string) Path {
-	if !utf8.ValidString(native) || strings.IndexByte(native, 0) >= 0 {
-		return uriPath(goos, native)
+func plainPath(goos, osPath string) Path {
+	if !utf8.ValidString(osPath) || strings.IndexByte(osPath, 0) >= 0 {
+		return uriPath(goos, osPath)
 	}
-	native = cleanNative(goos, native)
-	return Path{wire: native, native: native}
+	osPath = cleanOSPath(goos, osPath)
+	return Path{wire: osPath, osPath: osPath}
 }
 
-func uriPath(goos, native string) Path {
-	fallback := func() string { return fallbackPrefix + base64.RawURLEncoding.EncodeToString([]byte(native)) }
-	if strings.IndexByte(native, 0) >= 0 {
+func uriPath(goos, osPath string) Path {
+	fallback := func() string { return fallbackPrefix + base64.RawURLEncoding.EncodeToString([]byte(osPath)) }
+	if strings.IndexByte(osPath, 0) >= 0 {
 		return Path{wire: fallback(), uri: true}
 	}
-	native = cleanNative(goos, native)
-	p := Path{native: native, uri: true}
+	osPath = cleanOSPath(goos, osPath)
+	p := Path{osPath: osPath, uri: true}
 	switch {
 	case goos == "windows":
-		prefix, rest := "file:///", native
-		if unc, ok := strings.CutPrefix(native, `\\`); ok {
+		prefix, rest := "file:///", osPath
+		if unc, ok := strings.CutPrefix(osPath, `\\`); ok {
 			prefix, rest = "file://", unc
 		}
 		p.wire = prefix + escape(strings.ReplaceAll(rest, `\`, "/"), false)
@@ -204,12 +202,12 @@ func uriPath(goos, native string) Path {
 		if again, err := parsePath(goos, p.wire); err != nil || again != p {
 			p.wire = fallback()
 		}
-	case isDrive(native[1:min(3, len(native))]) && (len(native) == 3 || native[3] == '/'):
+	case isDrive(osPath[1:min(3, len(osPath))]) && (len(osPath) == 3 || osPath[3] == '/'):
 		// A directory really named "C:" would read as a drive; escaping the
 		// letter keeps it a POSIX name for every parser of this protocol.
-		p.wire = fmt.Sprintf("file:///%%%02X%s", native[1], escape(native[2:], false))
+		p.wire = fmt.Sprintf("file:///%%%02X%s", osPath[1], escape(osPath[2:], false))
 	default:
-		p.wire = "file://" + escape(native, false)
+		p.wire = "file://" + escape(osPath, false)
 	}
 	return p
 }
@@ -220,7 +218,7 @@ func isVerbatim(goos, s string) bool {
 	return goos == "windows" && len(s) > 3 && isSlash(s[0]) && isSlash(s[1]) && (s[2] == '?' || s[2] == '.') && isSlash(s[3])
 }
 
-func isAbsNative(goos, s string) bool {
+func isAbsolute(goos, s string) bool {
 	if goos != "windows" {
 		return strings.HasPrefix(s, "/")
 	}
@@ -230,9 +228,9 @@ func isAbsNative(goos, s string) bool {
 	return len(s) > 2 && isSlash(s[0]) && isSlash(s[1]) && !isSlash(s[2])
 }
 
-// cleanNative removes dot segments and doubled separators. Unlike path/filepath
+// cleanOSPath removes dot segments and doubled separators. Unlike path/filepath
 // it works for any goos on any host, so that one test covers them all.
-func cleanNative(goos, s string) string {
+func cleanOSPath(goos, s string) string {
 	if goos != "windows" {
 		return path.Clean("/" + s)
 	}
@@ -282,9 +280,9 @@ func (u fileURI) fallback() (string, bool) {
 func (u fileURI) windows(decoded string) string {
 	switch {
 	case u.host != "" && strings.Trim(decoded, `/\`) != "":
-		return cleanNative("windows", "//"+u.host+"/"+decoded)
+		return cleanOSPath("windows", "//"+u.host+"/"+decoded)
 	case u.host == "" && u.drive():
-		return cleanNative("windows", decoded)
+		return cleanOSPath("windows", decoded)
 	}
 	return ""
 }
@@ -432,20 +430,33 @@ const upperHex = "0123456789ABCDEF"
 // spelled set, s is URI text already: its own escapes, well formed or not,
 // stay as they are.
 func escape(s string, spelled bool) string {
-	var b strings.Builder
-	for _, c := range []byte(s) {
-		special := c <= ' ' || c >= 0x7f || strings.IndexByte("\"#<>?`{}", c) >= 0 ||
-			!spelled && (c == '%' || c == '\\')
-		if !special {
-			b.WriteByte(c)
-			continue
-		}
-		b.WriteByte('%')
-		b.WriteByte(upperHex[c>>4])
-		b.WriteByte(upperHex[c&15])
+	special := func(c byte) bool { return !rawInPath[c] || !spelled && (c == '%' || c == '\\') }
+	first := 0
+	for first < len(s) && !special(s[first]) {
+		first++
 	}
-	return b.String()
+	if first == len(s) {
+		return s
+	}
+	b := append(make([]byte, 0, len(s)+16), s[:first]...)
+	for _, c := range []byte(s[first:]) {
+		if special(c) {
+			b = append(b, '%', upperHex[c>>4], upperHex[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
 }
+
+// rawInPath has true for the bytes that may stand raw in a URI path, in one that is
+// spelled already.
+var rawInPath = func() (raw [256]bool) {
+	for c := '!'; c < 0x7f; c++ {
+		raw[c] = !strings.ContainsRune("\"#<>?`{}", c)
+	}
+	return raw
+}()
 
 // unescape decodes well-formed escapes and leaves malformed ones as they are.
 func unescape(s string) string {
@@ -474,17 +485,16 @@ func upper(c byte) byte {
 	return c
 }
 
-// URIPathOn returns the Path of an absolute path of a machine that runs another
-// system, named as runtime.GOOS is, in URI form. It is for clients; Native is
-// of no use with it.
-func URIPathOn(goos, native string) Path { return uriPath(goos, native) }
+// URIPathOn returns the Path, as a URI, of an absolute path of a machine with another
+// system, named as in runtime.GOOS. It is for clients. The method OSPath fails on it.
+func URIPathOn(goos, osPath string) Path { return uriPath(goos, osPath) }
 
-// NativeOn returns the native spelling, on a machine that runs goos, of a path
-// in either form; "" when s names none there.
-func NativeOn(goos, s string) string {
+// OSPathOn returns the spelling of a path on a machine with the system goos, or "" if s
+// names no path there.
+func OSPathOn(goos, s string) string {
 	p, err := parsePath(goos, s)
 	if err != nil {
 		return ""
 	}
-	return p.native
+	return p.osPath
 }

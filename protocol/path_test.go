@@ -26,67 +26,67 @@ func TestParsePathOnLinux(t *testing.T) {
 	scheme := func(s string) string { return "unsupported path URI scheme `" + s + "`" }
 	tests := []struct {
 		in     string
-		native string // or foreign, with wire = the URI named by the error
+		osPath string // or foreign, with wire = the URI named by the error
 		wire   string
 		err    string
 	}{
 		// One file, many spellings.
-		{in: "file:///etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file://localhost/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file://LOCALHOST/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file://%6cocalhost/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "FILE:///etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: `file:\etc\hostname`, native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: `file:\\localhost\etc\hostname`, native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: " file:///etc/hostname ", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "fi\tle:///etc/host\r\nname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:///etc/hostname\x01", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:////etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:///etc//hostname", native: "/etc/hostname", wire: "file:///etc//hostname"},
-		{in: "file:///etc/hostname/", native: "/etc/hostname", wire: "file:///etc/hostname/"},
-		{in: "file:///etc/./x/../hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:///etc/%2e/%2E%2e/etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:///etc/x//../../hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:///etc//../hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:///../etc/hostname", native: "/etc/hostname", wire: "file:///etc/hostname"},
-		{in: "file:///etc/%68ostname", native: "/etc/hostname", wire: "file:///etc/%68ostname"},
-		{in: "file:///etc%2Fhostname", native: "/etc/hostname", wire: "file:///etc%2Fhostname"},
-		{in: "file:///etc/nodir/%2e%2e%2fhostname", native: "/etc/hostname", wire: "file:///etc/nodir/%2e%2e%2fhostname"},
+		{in: "file:///etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file://localhost/etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file://LOCALHOST/etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file://%6cocalhost/etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:/etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "FILE:///etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: `file:\etc\hostname`, osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: `file:\\localhost\etc\hostname`, osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: " file:///etc/hostname ", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "fi\tle:///etc/host\r\nname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc/hostname\x01", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:////etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc//hostname", osPath: "/etc/hostname", wire: "file:///etc//hostname"},
+		{in: "file:///etc/hostname/", osPath: "/etc/hostname", wire: "file:///etc/hostname/"},
+		{in: "file:///etc/./x/../hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc/%2e/%2E%2e/etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc/x//../../hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc//../hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///../etc/hostname", osPath: "/etc/hostname", wire: "file:///etc/hostname"},
+		{in: "file:///etc/%68ostname", osPath: "/etc/hostname", wire: "file:///etc/%68ostname"},
+		{in: "file:///etc%2Fhostname", osPath: "/etc/hostname", wire: "file:///etc%2Fhostname"},
+		{in: "file:///etc/nodir/%2e%2e%2fhostname", osPath: "/etc/hostname", wire: "file:///etc/nodir/%2e%2e%2fhostname"},
 		// The root.
-		{in: "file:", native: "/", wire: "file:///"},
-		{in: "file://", native: "/", wire: "file:///"},
-		{in: "file:///", native: "/", wire: "file:///"},
-		{in: "file:////", native: "/", wire: "file:///"},
-		{in: "file://localhost", native: "/", wire: "file:///"},
-		{in: "file:///..", native: "/", wire: "file:///"},
-		{in: "file:///%2E", native: "/", wire: "file:///"},
-		{in: "file:///a/..", native: "/", wire: "file:///"},
-		{in: "file:///%2F", native: "/", wire: "file:///%2F"},
-		{in: "file:///%2e%2e%2f%2e%2e", native: "/", wire: "file:///%2e%2e%2f%2e%2e"},
+		{in: "file:", osPath: "/", wire: "file:///"},
+		{in: "file://", osPath: "/", wire: "file:///"},
+		{in: "file:///", osPath: "/", wire: "file:///"},
+		{in: "file:////", osPath: "/", wire: "file:///"},
+		{in: "file://localhost", osPath: "/", wire: "file:///"},
+		{in: "file:///..", osPath: "/", wire: "file:///"},
+		{in: "file:///%2E", osPath: "/", wire: "file:///"},
+		{in: "file:///a/..", osPath: "/", wire: "file:///"},
+		{in: "file:///%2F", osPath: "/", wire: "file:///%2F"},
+		{in: "file:///%2e%2e%2f%2e%2e", osPath: "/", wire: "file:///%2e%2e%2f%2e%2e"},
 		// Bytes.
-		{in: "file:///a b", native: "/a b", wire: "file:///a%20b"},
-		{in: "file:///srv/a%20b", native: "/srv/a b", wire: "file:///srv/a%20b"},
-		{in: "file:///ä", native: "/ä", wire: "file:///%C3%A4"},
-		{in: "file:///%C3%BC", native: "/ü", wire: "file:///%C3%BC"},
-		{in: "file:///😀", native: "/😀", wire: "file:///%F0%9F%98%80"},
-		{in: "file:///%FF%fe", native: "/\xff\xfe", wire: "file:///%FF%fe"},
-		{in: "file:///etc/%zz", native: "/etc/%zz", wire: "file:///etc/%zz"},
-		{in: "file:///etc/%4", native: "/etc/%4", wire: "file:///etc/%4"},
-		{in: "file:///a%", native: "/a%", wire: "file:///a%"},
-		{in: "file:///a%25", native: "/a%", wire: "file:///a%25"},
-		{in: "file:///a%3Fb%23c", native: "/a?b#c", wire: "file:///a%3Fb%23c"},
-		{in: "file:///a%5Cb", native: `/a\b`, wire: "file:///a%5Cb"},
-		{in: "file:///a\"<>`{}[]^|~b", native: "/a\"<>`{}[]^|~b", wire: "file:///a%22%3C%3E%60%7B%7D[]^|~b"},
-		{in: "file:///etc/ho\x01st", native: "/etc/ho\x01st", wire: "file:///etc/ho%01st"},
+		{in: "file:///a b", osPath: "/a b", wire: "file:///a%20b"},
+		{in: "file:///srv/a%20b", osPath: "/srv/a b", wire: "file:///srv/a%20b"},
+		{in: "file:///ä", osPath: "/ä", wire: "file:///%C3%A4"},
+		{in: "file:///%C3%BC", osPath: "/ü", wire: "file:///%C3%BC"},
+		{in: "file:///😀", osPath: "/😀", wire: "file:///%F0%9F%98%80"},
+		{in: "file:///%FF%fe", osPath: "/\xff\xfe", wire: "file:///%FF%fe"},
+		{in: "file:///etc/%zz", osPath: "/etc/%zz", wire: "file:///etc/%zz"},
+		{in: "file:///etc/%4", osPath: "/etc/%4", wire: "file:///etc/%4"},
+		{in: "file:///a%", osPath: "/a%", wire: "file:///a%"},
+		{in: "file:///a%25", osPath: "/a%", wire: "file:///a%25"},
+		{in: "file:///a%3Fb%23c", osPath: "/a?b#c", wire: "file:///a%3Fb%23c"},
+		{in: "file:///a%5Cb", osPath: `/a\b`, wire: "file:///a%5Cb"},
+		{in: "file:///a\"<>`{}[]^|~b", osPath: "/a\"<>`{}[]^|~b", wire: "file:///a%22%3C%3E%60%7B%7D[]^|~b"},
+		{in: "file:///etc/ho\x01st", osPath: "/etc/ho\x01st", wire: "file:///etc/ho%01st"},
 		{in: "file:///a%00", err: invalid("file:///a%00")},
 		{in: "file:///a\x00b", err: invalid("file:///a%00b")},
 		{in: "file://server/%00", err: invalid("file://server/%00")},
 		{in: "file:///%00", err: invalid("file:///%00")},
 		// The fallback form is only for what has no other spelling.
-		{in: "file:///%00/bad/path/L2Fi", native: foreign, wire: "file:///%00/bad/path/L2Fi"},
-		{in: "file:///%00/bad/path/L2EAYg", native: foreign, wire: "file:///%00/bad/path/L2EAYg"},
+		{in: "file:///%00/bad/path/L2Fi", osPath: foreign, wire: "file:///%00/bad/path/L2Fi"},
+		{in: "file:///%00/bad/path/L2EAYg", osPath: foreign, wire: "file:///%00/bad/path/L2EAYg"},
 		{in: "file:///%00/bad/path/", err: invalid("file:///%00/bad/path/")},
 		{in: "file:///%00/bad/path/!!", err: invalid("file:///%00/bad/path/!!")},
 		// What does not belong into a path.
@@ -111,33 +111,33 @@ func TestParsePathOnLinux(t *testing.T) {
 		{in: "file://u@h/x?q", err: badHost},
 		{in: "file://[zz]/x", err: badIPv6},
 		{in: "file://[::1/x", err: badIPv6},
-		{in: "file://server/share/x", native: foreign, wire: "file://server/share/x"},
-		{in: "file://SERVER/Share/x/../../..", native: foreign, wire: "file://server/"},
-		{in: "file://tmp", native: foreign, wire: "file://tmp/"},
-		{in: "file://./x", native: foreign, wire: "file://./x"},
-		{in: "file://127.0.0.1/x", native: foreign, wire: "file://127.0.0.1/x"},
-		{in: "file://[::1]/x", native: foreign, wire: "file://[::1]/x"},
+		{in: "file://server/share/x", osPath: foreign, wire: "file://server/share/x"},
+		{in: "file://SERVER/Share/x/../../..", osPath: foreign, wire: "file://server/"},
+		{in: "file://tmp", osPath: foreign, wire: "file://tmp/"},
+		{in: "file://./x", osPath: foreign, wire: "file://./x"},
+		{in: "file://127.0.0.1/x", osPath: foreign, wire: "file://127.0.0.1/x"},
+		{in: "file://[::1]/x", osPath: foreign, wire: "file://[::1]/x"},
 		// Drive letters.
-		{in: "file:///C:/x", native: foreign, wire: "file:///C:/x"},
-		{in: "file:///c:/x/../y z", native: foreign, wire: "file:///C:/y%20z"},
-		{in: "file:///c%3A/x", native: foreign, wire: "file:///C%3A/x"},
-		{in: "file:///C:", native: foreign, wire: "file:///C:"},
-		{in: "file:///C:/../../x", native: foreign, wire: "file:///C:/x"},
-		{in: "file:///C:/a//b/", native: foreign, wire: "file:///C:/a//b/"},
-		{in: "file:C:/x", native: foreign, wire: "file:///C:/x"},
-		{in: "file:C|/x", native: foreign, wire: "file:///C:/x"},
-		{in: "file:/C|/x", native: foreign, wire: "file:///C:/x"},
-		{in: "file://C:/x", native: foreign, wire: "file:///C:/x"},
-		{in: "file://c|/x", native: foreign, wire: "file:///C:/x"},
-		{in: "file:////C:/x", native: foreign, wire: "file:///C:/x"},
-		{in: "file:///a/../C:/x", native: foreign, wire: "file:///C:/x"},
-		{in: "file://server/c:/x", native: foreign, wire: "file:///C:/x"},
-		{in: "file:///C|/x", native: "/C|/x", wire: "file:///C|/x"},
-		{in: "file:///C:x", native: "/C:x", wire: "file:///C:x"},
-		{in: "file:C|x", native: "/C|x", wire: "file:///C|x"},
-		{in: "file:///Cx:/x", native: "/Cx:/x", wire: "file:///Cx:/x"},
-		{in: "file:///x/C:/y", native: "/x/C:/y", wire: "file:///x/C:/y"},
-		{in: "file:///%43:/x", native: "/C:/x", wire: "file:///%43:/x"},
+		{in: "file:///C:/x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file:///c:/x/../y z", osPath: foreign, wire: "file:///C:/y%20z"},
+		{in: "file:///c%3A/x", osPath: foreign, wire: "file:///C%3A/x"},
+		{in: "file:///C:", osPath: foreign, wire: "file:///C:"},
+		{in: "file:///C:/../../x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file:///C:/a//b/", osPath: foreign, wire: "file:///C:/a//b/"},
+		{in: "file:C:/x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file:C|/x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file:/C|/x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file://C:/x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file://c|/x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file:////C:/x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file:///a/../C:/x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file://server/c:/x", osPath: foreign, wire: "file:///C:/x"},
+		{in: "file:///C|/x", osPath: "/C|/x", wire: "file:///C|/x"},
+		{in: "file:///C:x", osPath: "/C:x", wire: "file:///C:x"},
+		{in: "file:C|x", osPath: "/C|x", wire: "file:///C|x"},
+		{in: "file:///Cx:/x", osPath: "/Cx:/x", wire: "file:///Cx:/x"},
+		{in: "file:///x/C:/y", osPath: "/x/C:/y", wire: "file:///x/C:/y"},
+		{in: "file:///%43:/x", osPath: "/C:/x", wire: "file:///%43:/x"},
 		// Other schemes, and no scheme.
 		{in: "http://x/y?z", err: scheme("http")},
 		{in: `C:\x`, err: scheme("c")},
@@ -153,15 +153,15 @@ func TestParsePathOnLinux(t *testing.T) {
 		{in: "a_b:x", err: notAbsolute},
 		{in: ":x", err: notAbsolute},
 		{in: "\u00a0file:///etc", err: notAbsolute},
-		// Native form.
-		{in: "/", native: "/", wire: "/"},
-		{in: "/srv/x", native: "/srv/x", wire: "/srv/x"},
-		{in: "//srv//x/", native: "/srv/x", wire: "/srv/x"},
-		{in: "/a/./b/../c", native: "/a/c", wire: "/a/c"},
-		{in: "/../..", native: "/", wire: "/"},
-		{in: "/a?b#c%20d", native: "/a?b#c%20d", wire: "/a?b#c%20d"},
-		{in: "/C:/x", native: "/C:/x", wire: "/C:/x"},
-		{in: "/\xff", native: "/\xff", wire: "file:///%FF"},
+		// In the form of the operating system.
+		{in: "/", osPath: "/", wire: "/"},
+		{in: "/srv/x", osPath: "/srv/x", wire: "/srv/x"},
+		{in: "//srv//x/", osPath: "/srv/x", wire: "/srv/x"},
+		{in: "/a/./b/../c", osPath: "/a/c", wire: "/a/c"},
+		{in: "/../..", osPath: "/", wire: "/"},
+		{in: "/a?b#c%20d", osPath: "/a?b#c%20d", wire: "/a?b#c%20d"},
+		{in: "/C:/x", osPath: "/C:/x", wire: "/C:/x"},
+		{in: "/\xff", osPath: "/\xff", wire: "file:///%FF"},
 		{in: "/a\x00b", err: invalid("/a\x00b")},
 	}
 	for _, tt := range tests {
@@ -180,12 +180,12 @@ func TestParsePathOnLinux(t *testing.T) {
 			if p.String() != tt.wire {
 				t.Errorf("wire = %q, want %q", p, tt.wire)
 			}
-			want := tt.native
+			want := tt.osPath
 			if want == foreign {
 				want = ""
 			}
-			if p.native != want {
-				t.Errorf("native = %q, want %q", p.native, want)
+			if p.osPath != want {
+				t.Errorf("osPath = %q, want %q", p.osPath, want)
 			}
 			again, err := parsePath("linux", p.String())
 			if err != nil || again != p {
@@ -196,7 +196,7 @@ func TestParsePathOnLinux(t *testing.T) {
 }
 
 func TestParsePathOnWindows(t *testing.T) {
-	tests := []struct{ in, native, wire string }{
+	tests := []struct{ in, osPath, wire string }{
 		{`C:\x`, `C:\x`, `C:\x`},
 		{`c:/x/../y/`, `C:\y`, `C:\y`},
 		{`C:\`, `C:\`, `C:\`},
@@ -214,8 +214,8 @@ func TestParsePathOnWindows(t *testing.T) {
 		p, err := parsePath("windows", tt.in)
 		if err != nil {
 			t.Errorf("%s: %v", tt.in, err)
-		} else if p.native != tt.native || p.wire != tt.wire {
-			t.Errorf("%s: native %q wire %q, want %q %q", tt.in, p.native, p.wire, tt.native, tt.wire)
+		} else if p.osPath != tt.osPath || p.wire != tt.wire {
+			t.Errorf("%s: osPath %q wire %q, want %q %q", tt.in, p.osPath, p.wire, tt.osPath, tt.wire)
 		}
 	}
 	for _, in := range []string{"/a", `\a`, "a", `C:a`} {
@@ -223,24 +223,24 @@ func TestParsePathOnWindows(t *testing.T) {
 			t.Errorf("%s: accepted as %+v", in, p)
 		}
 	}
-	for native, uri := range map[string]string{
+	for osPath, uri := range map[string]string{
 		`C:\x y`:          "file:///C:/x%20y",
 		`\\srv\share\x`:   "file://srv/share/x",
 		`\\?\C:\very\odd`: "file:///%00/bad/path/XFw_XEM6XHZlcnlcb2Rk",
 	} {
-		p := uriPath("windows", native)
+		p := uriPath("windows", osPath)
 		if p.wire != uri {
-			t.Errorf("%s: URI %s, want %s", native, p.wire, uri)
+			t.Errorf("%s: URI %s, want %s", osPath, p.wire, uri)
 		}
-		if again, err := parsePath("windows", uri); err != nil || again.native != native {
-			t.Errorf("%s: native %q, %v; want %q", uri, again.native, err, native)
+		if again, err := parsePath("windows", uri); err != nil || again.osPath != osPath {
+			t.Errorf("%s: osPath %q, %v; want %q", uri, again.osPath, err, osPath)
 		}
 	}
 }
 
 func TestURIPathSpelling(t *testing.T) {
 	needPOSIX(t)
-	for native, want := range map[string]string{
+	for osPath, want := range map[string]string{
 		"/":              "file:///",
 		"/a b%c":         "file:///a%20b%25c",
 		"/ä\xff":         "file:///%C3%A4%FF",
@@ -252,8 +252,8 @@ func TestURIPathSpelling(t *testing.T) {
 		"/%2e%2e":        "file:///%252e%252e",
 		"/a\x00b":        "file:///%00/bad/path/L2EAYg",
 	} {
-		if got := URIPath(native).String(); got != want {
-			t.Errorf("%q: %s, want %s", native, got, want)
+		if got := URIPath(osPath).String(); got != want {
+			t.Errorf("%q: %s, want %s", osPath, got, want)
 		}
 	}
 }
@@ -264,19 +264,19 @@ func TestPathKeepsTheFormOfTheRequest(t *testing.T) {
 	uri, _ := ParsePath("file:///a/b")
 	for _, tt := range []struct {
 		p            Path
-		native, want string
+		osPath, want string
 	}{
 		{plain, "/x y", "/x y"},
 		{uri, "/x y", "file:///x%20y"},
 		{plain, "/x\xff", "file:///x%FF"}, // no plain JSON spelling exists
 		{Path{}, "/x", "/x"},
 	} {
-		got := tt.p.WithNative(tt.native)
+		got := tt.p.WithOSPath(tt.osPath)
 		if got.String() != tt.want {
-			t.Errorf("%v with %q: %s, want %s", tt.p, tt.native, got, tt.want)
+			t.Errorf("%v with %q: %s, want %s", tt.p, tt.osPath, got, tt.want)
 		}
-		if n, err := got.Native(); err != nil || n != tt.native {
-			t.Errorf("%v: native %q, %v; want %q", got, n, err, tt.native)
+		if n, err := got.OSPath(); err != nil || n != tt.osPath {
+			t.Errorf("%v: osPath %q, %v; want %q", got, n, err, tt.osPath)
 		}
 	}
 	if plain.IsURI() || !uri.IsURI() || plain.IsZero() || !(Path{}).IsZero() {
@@ -290,9 +290,9 @@ func TestForeignPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if runtime.GOOS == "windows" {
-		t.Skip("a share is native here")
+		t.Skip("a share is osPath here")
 	}
-	_, err = p.Native()
+	_, err = p.OSPath()
 	foreignErr, ok := errors.AsType[*ForeignPathError](err)
 	if !ok || foreignErr.URI != "file://server/share" {
 		t.Fatalf("error = %#v", err)
@@ -343,14 +343,14 @@ func FuzzURIPathRoundTrip(f *testing.F) {
 		if strings.IndexByte(s, 0) >= 0 {
 			return
 		}
-		native := path.Clean("/" + s)
-		for _, p := range []Path{URIPath("/" + s), NativePath("/" + s)} {
+		osPath := path.Clean("/" + s)
+		for _, p := range []Path{URIPath("/" + s), OSPath("/" + s)} {
 			again, err := ParsePath(p.String())
 			if err != nil || again != p {
-				t.Fatalf("%q: parsed %q as %+v, %v", native, p, again, err)
+				t.Fatalf("%q: parsed %q as %+v, %v", osPath, p, again, err)
 			}
-			if got, err := again.Native(); err != nil || got != native {
-				t.Fatalf("%q came back as %q, %v", native, got, err)
+			if got, err := again.OSPath(); err != nil || got != osPath {
+				t.Fatalf("%q came back as %q, %v", osPath, got, err)
 			}
 			wire, err := json.Marshal(p)
 			if err != nil {
@@ -384,8 +384,8 @@ func FuzzParsePath(f *testing.F) {
 			if err != nil || again != p {
 				t.Fatalf("%s: %q is %+v, again %+v, %v", goos, s, p, again, err)
 			}
-			if goos == "linux" && p.native != "" && (p.native[0] != '/' || p.native != path.Clean(p.native) || strings.IndexByte(p.native, 0) >= 0) {
-				t.Fatalf("%q: native %q is not clean and absolute", s, p.native)
+			if goos == "linux" && p.osPath != "" && (p.osPath[0] != '/' || p.osPath != path.Clean(p.osPath) || strings.IndexByte(p.osPath, 0) >= 0) {
+				t.Fatalf("%q: osPath %q is not clean and absolute", s, p.osPath)
 			}
 		}
 	})

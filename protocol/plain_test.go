@@ -22,9 +22,6 @@ func TestPlainLen(t *testing.T) {
 				if got, w := plainLen(text); got != want || w != wide {
 					t.Fatalf("plainLen: %d %t, want %d %t: byte %#x at %d of %d", got, w, want, wide, c, at, length)
 				}
-				if got, w := plainSlow(text); got != want || w != wide {
-					t.Fatalf("plainSlow: %d %t, want %d %t: byte %#x at %d of %d", got, w, want, wide, c, at, length)
-				}
 			}
 			if at >= 0 {
 				text[at] = 'a'

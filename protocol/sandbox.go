@@ -10,8 +10,8 @@ import (
 
 // The values of SandboxType.
 const (
-	SandboxNone         = "none"         // no sandbox was asked for
-	SandboxLinuxSeccomp = "linuxSeccomp" // whatever enforces it
+	SandboxNone         = "none"         // the client asked for no sandbox
+	SandboxLinuxSeccomp = "linuxSeccomp" // whatever the means
 )
 
 // Bounds of a policy (PROTOCOL.md, "Sandbox").
@@ -20,44 +20,43 @@ const (
 	maxPatternBytes  = 4 << 10
 )
 
-// Sandbox is what a client wants enforced for a process or a file operation,
-// whichever of the released shapes it came in.
+// Sandbox is the sandbox that a client requests for a process or a file operation, from
+// any of its released forms.
 type Sandbox struct {
-	// Files is the policy about files; nil leaves them alone.
+	// Files is the policy about files; nil does not restrict them.
 	Files *FilePolicy
-	// Network says that the network may be used.
+	// Network says that the process may use the network.
 	Network bool
-	// Cwd is what relative patterns and the workspace are anchored at; zero:
-	// not given.
+	// Cwd is the anchor of relative patterns and of the workspace; zero if absent.
 	Cwd Path
-	// WorkspaceRoots are what project_roots stands for; nil: the Cwd. An empty
-	// list is nothing.
+	// WorkspaceRoots are the meaning of project_roots. nil means Cwd, and an empty list
+	// means nothing.
 	WorkspaceRoots []Path
-	// Within is another policy that holds besides: nothing is let happen about files
-	// that it does not let happen. nil: there is none.
+	// Within is a second policy that applies as well: it denies whatever it does not
+	// allow. nil means none.
 	Within *Sandbox
 }
 
-// FilePolicy are the rules about files. What no entry covers is out of reach.
+// FilePolicy is the rules about files. A path without an entry is out of reach.
 type FilePolicy struct {
 	Entries []FileEntry
-	// GlobDepth bounds how many directories "**" of a pattern goes down; nil: no
-	// bound of the client's.
+	// GlobDepth bounds how many directories "**" of a pattern matches; nil means no
+	// bound.
 	GlobDepth *uint64
 }
 
 // Access is what an entry grants.
 type Access byte
 
-// The values of Access, such that of two for the same path the greater counts.
+// The values of Access. Of two for the same path the greater applies.
 const (
 	AccessRead Access = iota + 1
 	AccessWrite
 	AccessDeny
 )
 
-// FileEntry grants or denies access to a path and everything below it. Exactly
-// one of Path, Special and Pattern is given.
+// FileEntry grants or denies access to a path and everything below it. It has exactly one
+// of Path, Special and Pattern.
 type FileEntry struct {
 	Access  Access
 	Path    Path
@@ -76,12 +75,12 @@ const (
 	SpecialUnknown      = "unknown" // of a newer client; grants nothing
 )
 
-// Enforces reports whether there is anything to enforce.
+// Enforces reports whether the policy restricts anything.
 func (s *Sandbox) Enforces() bool { return s.Files != nil || !s.Network || s.Within != nil }
 
-// DecodeSandbox decodes the sandbox in the params of a request. A spelling that
-// is wrong is an *Error with the code InvalidParams; forFiles gives what is well
-// formed, but means nothing here, the code that methods about files have for it.
+// DecodeSandbox decodes the sandbox in the params of a request. An invalid spelling is an
+// *Error with the code InvalidParams. forFiles selects the code of file methods for a
+// policy that is well formed but means nothing on this host.
 func DecodeSandbox(raw json.RawMessage, forFiles bool) (*Sandbox, error) {
 	s, err := decodeSandbox(raw)
 	if err == nil {
@@ -118,8 +117,7 @@ func decodeSandbox(raw json.RawMessage) (*Sandbox, error) {
 	return s, f.err
 }
 
-// decodeContext decodes where a policy applies, and checks what is of no use
-// here.
+// decodeContext decodes the anchor of a policy, and checks the unused members.
 func (s *Sandbox) decodeContext(f *fields) {
 	context := f
 	if raw := f.optional("policyContext"); raw != nil {
@@ -149,7 +147,7 @@ func (s *Sandbox) decodeContext(f *fields) {
 	}
 }
 
-// checkPaths refuses paths of other kinds of host.
+// checkPaths refuses paths of another kind of host.
 func (s *Sandbox) checkPaths() error {
 	paths := slices.Clone(s.WorkspaceRoots)
 	if !s.Cwd.IsZero() {
@@ -163,7 +161,7 @@ func (s *Sandbox) checkPaths() error {
 		}
 	}
 	for _, p := range paths {
-		if _, err := p.Native(); err != nil {
+		if _, err := p.OSPath(); err != nil {
 			return &sandboxHostError{"invalid sandbox permission path URI: " + err.Error()}
 		}
 	}
@@ -207,7 +205,10 @@ func decodeFilePolicy(raw json.RawMessage) (*FilePolicy, error) {
 	if f.err != nil || kind == "unrestricted" {
 		return nil, f.err
 	}
-	p := &FilePolicy{GlobDepth: f.optionalUnsigned("glob_scan_max_depth")}
+	p := &FilePolicy{}
+	if raw := f.optional("glob_scan_max_depth"); raw != nil {
+		p.GlobDepth = new(parse(f, raw, decodeUnsigned))
+	}
 	p.Entries = parse(f, f.required("entries"), func(raw json.RawMessage) ([]FileEntry, error) {
 		return decodeList(raw, decodeFileEntry)
 	})
@@ -251,7 +252,7 @@ func decodeEntryPath(raw json.RawMessage) (e FileEntry, err error) {
 	}
 	switch kind := f.string("type"); kind {
 	case "path":
-		e.Path = f.path("path")
+		e.Path = parse(f, f.required("path"), decodePath)
 	case "glob_pattern":
 		if e.Pattern = f.string("pattern"); len(e.Pattern) > maxPatternBytes {
 			f.fail(fmt.Errorf("a pattern is %d bytes long, the limit is %d", len(e.Pattern), maxPatternBytes))
@@ -281,7 +282,7 @@ func decodeEntryPath(raw json.RawMessage) (e FileEntry, err error) {
 	return e, f.err
 }
 
-// oneOf refuses a value that is none of those that exist.
+// oneOf refuses an unknown value.
 func oneOf(value string, known ...string) error {
 	if slices.Contains(known, value) {
 		return nil
@@ -293,8 +294,8 @@ func (f *fields) optionalPath(name string) Path {
 	return parse(f, f.optional(name), decodePath)
 }
 
-// decodeOldSandbox decodes what clients before 0.124 send: a policy with names
-// of its own, alone or in the member sandboxPolicy.
+// decodeOldSandbox decodes the form of clients before 0.124: a policy with other names,
+// alone or in the member sandboxPolicy.
 func decodeOldSandbox(outer *fields) (*Sandbox, error) {
 	policy := outer
 	if inner := outer.optional("sandboxPolicy"); inner != nil {
@@ -313,8 +314,8 @@ func decodeOldSandbox(outer *fields) (*Sandbox, error) {
 	if policy.err == nil {
 		policy.fail(oneOf(kind, "read-only", "workspace-write", "danger-full-access", "external-sandbox"))
 	}
-	// A read access of its own came and went between two releases; it is not
-	// worth understanding, and must not be ignored.
+	// One release had a separate read access. It is not worth supporting, and must not be
+	// ignored.
 	for _, name := range []string{"access", "read_only_access"} {
 		if raw := policy.optional(name); raw != nil {
 			access, err := fieldsOf(raw, "ReadOnlyAccess")
@@ -363,28 +364,28 @@ func (s *Sandbox) decodeOldWorkspace(policy *fields) {
 	}
 }
 
-// FullRead reports whether everything may be read.
+// FullRead reports whether the policy lets everything be read.
 func (s *Sandbox) FullRead() bool {
 	return s.Files.FullRead() && (s.Within == nil || s.Within.FullRead())
 }
 
-// FullWrite reports whether everything may be written.
+// FullWrite reports whether the policy lets everything be written.
 func (s *Sandbox) FullWrite() bool {
 	return s.Files.FullWrite() && (s.Within == nil || s.Within.FullWrite())
 }
 
-// FullRead reports whether everything may be read.
+// FullRead reports whether the policy lets everything be read.
 func (p *FilePolicy) FullRead() bool {
 	return p == nil || p.root() != 0 && !slices.ContainsFunc(p.Entries, func(e FileEntry) bool { return e.Access == AccessDeny })
 }
 
-// FullWrite reports whether everything may be written.
+// FullWrite reports whether the policy lets everything be written.
 func (p *FilePolicy) FullWrite() bool {
 	return p == nil || p.root() == AccessWrite &&
 		!slices.ContainsFunc(p.Entries, func(e FileEntry) bool { return !e.isRoot() && e.Access != AccessWrite })
 }
 
-// root is the access to the root directory; 0: none.
+// root returns the access to the root directory, or 0.
 func (p *FilePolicy) root() (access Access) {
 	for _, e := range p.Entries {
 		if e.isRoot() {
@@ -397,4 +398,4 @@ func (p *FilePolicy) root() (access Access) {
 	return access
 }
 
-func (e FileEntry) isRoot() bool { return e.Special == SpecialRoot || e.Path.native == "/" }
+func (e FileEntry) isRoot() bool { return e.Special == SpecialRoot || e.Path.osPath == "/" }

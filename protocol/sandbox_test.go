@@ -67,8 +67,8 @@ func TestDecodeSandbox(t *testing.T) {
 		"before 0.124": {
 			`{"sandboxPolicy":{"type":"workspace-write","writable_roots":["/other"],"network_access":true},"sandboxPolicyCwd":"/ws"}`,
 			protocol.Sandbox{
-				Network: true, Cwd: protocol.NativePath("/ws"), WorkspaceRoots: []protocol.Path{protocol.NativePath("/ws")},
-				Files: files(read, write, tmp[0], tmp[1], protocol.FileEntry{Access: protocol.AccessWrite, Path: protocol.NativePath("/other")}),
+				Network: true, Cwd: protocol.OSPath("/ws"), WorkspaceRoots: []protocol.Path{protocol.OSPath("/ws")},
+				Files: files(read, write, tmp[0], tmp[1], protocol.FileEntry{Access: protocol.AccessWrite, Path: protocol.OSPath("/other")}),
 			},
 		},
 		"0.121, without a folder": {

@@ -20,7 +20,7 @@ const (
 	MaxDepth = 127
 )
 
-// SyntaxError says why a message is not a JSON-RPC message of this wire.
+// SyntaxError says why a text is not a JSON-RPC message of this protocol.
 type SyntaxError struct {
 	text string
 }
@@ -30,15 +30,18 @@ func (e *SyntaxError) Error() string { return e.text }
 // member is one name and value of an object; both slices point into the text
 // that was scanned, the name unquoted.
 type member struct {
-	name    []byte
-	value   json.RawMessage
-	escaped bool // the value, if it is a string, holds escapes
+	name  []byte
+	value json.RawMessage
 }
 
 // scanner validates one JSON text in a single pass, as strictly as
 // encoding/json, and refuses what this wire refuses besides: invalid UTF-8,
 // halves of surrogate pairs, names given twice in one object, more than
 // MaxValues values, nesting deeper than MaxDepth.
+//
+// It exists because encoding/json accepts all of that, and because decoding an
+// envelope there passes over a large payload several times. It allocates nothing
+// but the names of the open objects; MaxValues and MaxDepth bound its work.
 type scanner struct {
 	data    []byte
 	valid   bool // data has been validated before
@@ -200,7 +203,7 @@ func (s *scanner) object(depth int, visit func(member)) error {
 		}
 		// Only what follows a number shows that it is whole.
 		if visit != nil {
-			visit(member{name, value, s.escaped})
+			visit(member{name, value})
 		}
 		s.pos++
 		if c == '}' {
@@ -322,13 +325,6 @@ func (s *scanner) skipText() error {
 // among them that is not ASCII. Strings may have many megabytes, so it looks at
 // many bytes at a time.
 func plainLen(b []byte) (n int, wide bool) {
-	n, wide = plainFast(b)
-	rest, more := plainSlow(b[n:])
-	return n + rest, wide || more
-}
-
-// plainSlow is plainLen where there is no faster way.
-func plainSlow(b []byte) (n int, wide bool) {
 	var all uint64 // words, one over the other
 	for ; len(b)-n >= 32; n += 32 {
 		w, x := binary.LittleEndian.Uint64(b[n:]), binary.LittleEndian.Uint64(b[n+8:])

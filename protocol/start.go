@@ -4,22 +4,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
+	"reflect"
 )
 
-// StartForm says how much of a process/start the server still has to work out.
+// StartForm says how much of a process/start the server still has to resolve.
 type StartForm byte
 
 // The forms of process/start (PROTOCOL.md, "Direct and prepared starts").
 const (
-	// StartOrdinary has its program looked up and its environment made from
-	// the server's by a policy.
+	// StartOrdinary lets the server look up the program and build the environment by a
+	// policy.
 	StartOrdinary StartForm = iota
-	// StartDirect has its program looked up, and the environment that it gives.
+	// StartDirect lets the server look up the program. The environment is exactly that of
+	// the request.
 	StartDirect
-	// StartPrepared has everything worked out: Program is an absolute path and
-	// Argv the arguments, the program's name included.
+	// StartPrepared has everything resolved: Program is an absolute path, and Argv are
+	// the arguments with the program's name first.
 	StartPrepared
 )
 
@@ -29,93 +29,52 @@ type TerminalSize struct {
 	Cols uint16 `json:"cols"`
 }
 
-func decodeSize(raw json.RawMessage) (TerminalSize, error) {
-	f, err := fieldsOf(raw, "TerminalSize")
-	if err != nil {
-		return TerminalSize{}, err
-	}
-	s := TerminalSize{Rows: f.dimension("rows"), Cols: f.dimension("cols")}
-	return s, f.err
-}
-
-func (f *fields) dimension(name string) uint16 {
-	return parse(f, f.required(name), func(raw json.RawMessage) (uint16, error) {
-		n, err := strconv.ParseUint(string(raw), 10, 64)
-		switch {
-		case err != nil:
-			return 0, expected(raw, "number", "u16")
-		case n < 1 || n > math.MaxUint16:
-			return 0, fmt.Errorf("invalid value: integer `%d`, expected `%s` from 1 to %d", n, name, math.MaxUint16)
-		}
-		return uint16(n), nil
-	})
-}
-
-// startIO is the member io of process/start: what the process has for standard
-// input and output.
+// startIO is the member io of process/start: the process's standard input and output. It
+// has exactly one of the two.
 type startIO struct {
-	tty       bool
-	size      *TerminalSize // of the terminal
-	openStdin bool          // without tty
+	PTY  *TerminalSize `json:"pty,omitempty"`
+	Pipe *startPipe    `json:"pipe,omitempty"`
 }
 
-func decodeStartIO(raw json.RawMessage) (*startIO, error) {
-	f, err := fieldsOf(raw, "ExecIo")
-	if err != nil {
-		return nil, err
-	}
-	pty, pipe := f.optional("pty"), f.optional("pipe")
-	switch {
-	case (pty == nil) == (pipe == nil):
-		return nil, errors.New("`io` must have exactly one of `pty` and `pipe`")
-	case pty != nil:
-		size, err := decodeSize(pty)
-		return &startIO{tty: true, size: &size}, err
-	}
-	p, err := fieldsOf(pipe, "ExecPipe")
-	if err != nil {
-		return nil, err
-	}
-	switch stdin := p.string("stdin"); {
-	case p.err != nil:
-		return nil, p.err
-	case stdin != "open" && stdin != "closed":
-		return nil, fmt.Errorf("unknown variant `%s`, expected `open` or `closed`", stdin)
-	default:
-		return &startIO{openStdin: stdin == "open"}, nil
-	}
+type startPipe struct {
+	Stdin string `json:"stdin" wire:"enum=open|closed"`
 }
 
-// decodeIO decodes what the process has for standard input and output, in either
-// way of saying it, or in both when they agree.
-func (p *Start) decodeIO(f *fields) {
-	if raw := f.optional("size"); raw != nil {
-		size := parse(f, raw, decodeSize)
-		p.Size = &size
+func (io *startIO) check() error {
+	if (io.PTY == nil) == (io.Pipe == nil) {
+		return errors.New("`io` must have exactly one of `pty` and `pipe`")
 	}
-	raw := f.optional("io")
-	if raw == nil {
-		p.TTY = f.bool("tty")
+	return nil
+}
+
+func (io *startIO) openStdin() bool { return io.Pipe != nil && io.Pipe.Stdin == "open" }
+
+// decodeIO decodes standard input and output from either form, or from both if they
+// agree.
+func (p *StartParams) decodeIO(f *fields) {
+	var given struct {
+		Size *TerminalSize `json:"size"`
+		IO   *startIO      `json:"io"`
+	}
+	f.into(&given)
+	p.Size = given.Size
+	if given.IO == nil {
+		p.TTY = parse(f, f.required("tty"), decodeBool)
 		p.PipeStdin = f.boolOr("pipeStdin", false)
 		if p.Size != nil && !p.TTY {
 			f.fail(errors.New("`size` is for a terminal; set `tty` to true"))
 		}
 		return
 	}
-	io := parse(f, raw, decodeStartIO)
-	if f.err != nil {
-		return
-	}
-	given := *p
-	p.TTY, p.PipeStdin = f.boolOr("tty", io.tty), f.boolOr("pipeStdin", io.openStdin)
-	p.Size = io.size
+	p.Size = given.IO.PTY
+	p.TTY = f.boolOr("tty", p.Size != nil)
+	p.PipeStdin = f.boolOr("pipeStdin", given.IO.openStdin())
 	switch {
-	case f.err != nil:
-	case p.TTY != io.tty:
+	case p.TTY != (p.Size != nil):
 		f.fail(errors.New("`io` and `tty` contradict each other"))
-	case p.PipeStdin != io.openStdin:
+	case p.PipeStdin != given.IO.openStdin():
 		f.fail(errors.New("`io` and `pipeStdin` contradict each other"))
-	case given.Size != nil && (io.size == nil || *given.Size != *io.size):
+	case given.Size != nil && (p.Size == nil || *given.Size != *p.Size):
 		f.fail(errors.New("`io` and `size` contradict each other"))
 	}
 }
@@ -126,31 +85,61 @@ var ordinaryMembers = []string{
 	"argv", "cwd", "env", "tty", "arg0", "pipeStdin", "size", "io",
 }
 
-// policyMembers ask for something that only an ordinary start has.
+// policyMembers are requests that only an ordinary start may have.
 var policyMembers = []string{
 	"envPolicy", "sandbox", "enforceManagedNetwork", "managedNetwork", "networkProxy",
 }
 
-// decodeForm decodes the member of a direct or prepared start; it reports false
-// for an ordinary one.
-func (p *Start) decodeForm(f *fields) bool {
-	direct, prepared := f.optional("direct"), f.optional("prepared")
-	name, raw := "direct", direct
-	switch {
-	case direct == nil && prepared == nil:
-		return false
+// resolvedStart is the member direct or prepared of process/start: a start whose
+// environment, and if prepared also the program, is resolved.
+type resolvedStart struct {
+	ProcessID *string           `json:"processId,omitempty"`
+	Program   *Path             `json:"program,omitempty"`
+	Argv      []string          `json:"argv"`
+	Arg0      *string           `json:"arg0,omitempty"`
+	Cwd       Path              `json:"cwd"`
+	Env       map[string]string `json:"env"`
+	IO        startIO           `json:"io"`
+}
+
+// startOuter is the members beside a resolvedStart.
+type startOuter struct {
+	ProcessID *string        `json:"processId,omitempty" wire:"identifier"`
+	StartID   *string        `json:"startId,omitempty" wire:"identifier"`
+	Direct    *resolvedStart `json:"direct,omitempty" wire:"-"`
+	Prepared  *resolvedStart `json:"prepared,omitempty" wire:"-"`
+	Metadata  *Metadata      `json:"metadata,omitempty"`
+
+	Drain           Drain `json:"drain,omitempty" wire:"optional,enum=quiet|eof"`
+	KeepDescendants bool  `json:"keepDescendants,omitempty" wire:"absent=false"`
+	StartLimits
+}
+
+func (p *StartParams) decodeFields(f *fields) {
+	switch direct, prepared := f.optional("direct"), f.optional("prepared"); {
 	case direct != nil && prepared != nil:
 		f.fail(errors.New("`direct` and `prepared` exclude each other"))
-		return true
 	case direct != nil:
 		p.Form = StartDirect
+		p.decodeForm(f, "direct", direct)
+	case prepared != nil:
+		p.Form = StartPrepared
+		p.decodeForm(f, "prepared", prepared)
 	default:
-		p.Form, name, raw = StartPrepared, "prepared", prepared
+		f.into(p)
+		p.decodeIO(f)
 	}
-	inner, err := fieldsOf(raw, "ExecForm")
+	if p.StartID != nil && *p.StartID == "" {
+		f.fail(errors.New("startId must not be empty"))
+	}
+}
+
+// decodeForm decodes a start whose member name is raw.
+func (p *StartParams) decodeForm(f *fields, name string, raw json.RawMessage) {
+	inner, err := fieldsOf(raw, wireName(reflect.TypeFor[resolvedStart]()))
 	if err != nil {
 		f.fail(err)
-		return true
+		return
 	}
 	for _, member := range ordinaryMembers {
 		if f.optional(member) != nil {
@@ -162,34 +151,33 @@ func (p *Start) decodeForm(f *fields) bool {
 			f.fail(fmt.Errorf("a %s start takes no `%s`", name, member))
 		}
 	}
-	p.decodeInner(f, inner)
+	var outer startOuter
+	var form resolvedStart
+	f.into(&outer)
+	inner.into(&form)
 	f.fail(inner.err)
-	return true
-}
-
-func (p *Start) decodeInner(f, inner *fields) {
-	inside := inner.optionalString("processId")
 	switch {
-	case f.get("processId") != nil:
-		p.ProcessID = f.identifier("processId")
-		if inside != nil && *inside != p.ProcessID {
-			f.fail(errors.New("two different `processId`"))
-		}
-	case inside != nil:
-		p.ProcessID = *inside
-	default:
-		f.identifier("processId")
+	case f.err != nil:
+		return
+	case outer.ProcessID == nil && form.ProcessID == nil:
+		f.required("processId")
+		return
+	case outer.ProcessID == nil:
+		outer.ProcessID = form.ProcessID
+	case form.ProcessID != nil && *form.ProcessID != *outer.ProcessID:
+		f.fail(errors.New("two different `processId`"))
 	}
-	if p.Form == StartPrepared {
-		p.Program = inner.path("program")
+	p.ProcessID, p.StartID, p.Metadata = *outer.ProcessID, outer.StartID, outer.Metadata
+	p.Drain, p.KeepDescendants, p.StartLimits = outer.Drain, outer.KeepDescendants, outer.StartLimits
+	p.Argv, p.Cwd, p.Env = form.Argv, form.Cwd, form.Env
+	p.TTY, p.PipeStdin, p.Size = form.IO.PTY != nil, form.IO.openStdin(), form.IO.PTY
+	if p.Form == StartDirect {
+		p.Arg0 = form.Arg0
+	} else if form.Program == nil {
+		inner.required("program")
+		f.fail(inner.err)
 	} else {
-		p.Arg0 = inner.optionalString("arg0")
-	}
-	p.Argv = inner.strings("argv")
-	p.Cwd = inner.path("cwd")
-	p.Env = inner.stringMap("env")
-	if io := parse(inner, inner.required("io"), decodeStartIO); io != nil {
-		p.TTY, p.PipeStdin, p.Size = io.tty, io.openStdin, io.size
+		p.Program = *form.Program
 	}
 }
 
@@ -199,26 +187,12 @@ type Drain string
 
 // The values of Drain.
 const (
-	DrainQuiet Drain = "quiet" // until they say nothing for a moment
+	DrainQuiet Drain = "quiet" // until there is no output for a moment
 	DrainEOF   Drain = "eof"   // until the end of the streams
 )
 
-func (f *fields) drain() Drain {
-	name := f.optionalString("drain")
-	if name == nil {
-		return ""
-	}
-	switch d := Drain(*name); d {
-	case DrainQuiet, DrainEOF:
-		return d
-	default:
-		f.fail(fmt.Errorf("unknown variant `%s`, expected `quiet` or `eof`", d))
-		return ""
-	}
-}
-
-// StartLimits are the limits of a process with everything that it starts; nil
-// means none (PROTOCOL.md, "Limits of a process").
+// StartLimits are the limits of a process and its descendants. nil means none
+// (PROTOCOL.md, "Limits of a process").
 type StartLimits struct {
 	TimeoutMs      *uint64  `json:"timeoutMs,omitempty"`
 	MaxOutputBytes *uint64  `json:"maxOutputBytes,omitempty"`
@@ -227,64 +201,29 @@ type StartLimits struct {
 	CPUs           *float64 `json:"cpus,omitempty"`
 }
 
-func (f *fields) startLimits() StartLimits {
-	return StartLimits{
-		TimeoutMs:      f.optionalUnsigned("timeoutMs"),
-		MaxOutputBytes: f.optionalUnsigned("maxOutputBytes"),
-		MemoryBytes:    f.optionalUnsigned("memoryBytes"),
-		Pids:           f.optionalUnsigned("pids"),
-		CPUs:           f.optionalNumber("cpus"),
-	}
-}
-
-// MarshalJSON spells a start in its form.
-func (p Start) MarshalJSON() ([]byte, error) {
-	type ordinary Start
+// MarshalJSON encodes a start in its form.
+func (p StartParams) MarshalJSON() ([]byte, error) {
+	type ordinary StartParams
 	if p.Form == StartOrdinary {
 		return json.Marshal(ordinary(p))
 	}
-	type pipe struct {
-		Stdin string `json:"stdin"`
-	}
-	type io struct {
-		PTY  *TerminalSize `json:"pty,omitempty"`
-		Pipe *pipe         `json:"pipe,omitempty"`
-	}
-	type form struct {
-		Program *Path             `json:"program,omitempty"`
-		Argv    []string          `json:"argv"`
-		Arg0    *string           `json:"arg0,omitempty"`
-		Cwd     Path              `json:"cwd"`
-		Env     map[string]string `json:"env"`
-		IO      io                `json:"io"`
-	}
-	inner := form{Argv: p.Argv, Arg0: p.Arg0, Cwd: p.Cwd, Env: p.Env}
+	form := resolvedStart{Argv: p.Argv, Arg0: p.Arg0, Cwd: p.Cwd, Env: p.Env}
 	switch {
 	case p.TTY:
-		inner.IO.PTY = p.Size
+		form.IO.PTY = p.Size
 	case p.PipeStdin:
-		inner.IO.Pipe = &pipe{"open"}
+		form.IO.Pipe = &startPipe{"open"}
 	default:
-		inner.IO.Pipe = &pipe{"closed"}
+		form.IO.Pipe = &startPipe{"closed"}
 	}
-	outer := struct {
-		ProcessID string    `json:"processId"`
-		StartID   *string   `json:"startId,omitempty"`
-		Direct    *form     `json:"direct,omitempty"`
-		Prepared  *form     `json:"prepared,omitempty"`
-		Metadata  *Metadata `json:"metadata,omitempty"`
-
-		Drain           Drain `json:"drain,omitempty"`
-		KeepDescendants bool  `json:"keepDescendants,omitempty"`
-		StartLimits
-	}{
-		ProcessID: p.ProcessID, StartID: p.StartID, Metadata: p.Metadata,
+	outer := startOuter{
+		ProcessID: &p.ProcessID, StartID: p.StartID, Metadata: p.Metadata,
 		Drain: p.Drain, KeepDescendants: p.KeepDescendants, StartLimits: p.StartLimits,
 	}
 	if p.Form == StartDirect {
-		outer.Direct = &inner
+		outer.Direct = &form
 	} else {
-		inner.Program, outer.Prepared = &p.Program, &inner
+		form.Program, outer.Prepared = &p.Program, &form
 	}
 	return json.Marshal(outer)
 }

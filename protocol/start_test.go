@@ -20,8 +20,8 @@ var forms = []string{
 
 func TestStartForms(t *testing.T) {
 	size := &protocol.TerminalSize{Rows: 1, Cols: 2}
-	root, none := protocol.NativePath("/"), map[string]string{}
-	want := []protocol.Start{
+	root, none := protocol.OSPath("/"), map[string]string{}
+	want := []protocol.StartParams{
 		{ProcessID: "p", StartID: new("s"), Argv: []string{"a"}, Cwd: root, Env: none, TTY: true, Size: size},
 		{ProcessID: "p", Argv: []string{"a"}, Cwd: root, Env: none, TTY: true, Size: size},
 		{ProcessID: "p", Argv: []string{"a"}, Cwd: root, Env: none, PipeStdin: true},
@@ -30,12 +30,12 @@ func TestStartForms(t *testing.T) {
 			Cwd: root, Env: map[string]string{"A": "B"},
 		},
 		{
-			ProcessID: "p", Form: protocol.StartPrepared, Program: protocol.NativePath("/a"), Argv: []string{"b"},
+			ProcessID: "p", Form: protocol.StartPrepared, Program: protocol.OSPath("/a"), Argv: []string{"b"},
 			Cwd: root, Env: none, TTY: true, Size: size,
 		},
 	}
 	for i, in := range forms {
-		got, err := protocol.DecodeStart(raw(in))
+		got, err := protocol.DecodeParams[protocol.StartParams](raw(in))
 		if diff := cmp.Diff(want[i], got, cmp.AllowUnexported(protocol.Path{})); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", in, err, diff)
 		}
@@ -43,7 +43,7 @@ func TestStartForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := protocol.DecodeStart(text)
+		again, err := protocol.DecodeParams[protocol.StartParams](text)
 		if diff := cmp.Diff(got, again, cmp.AllowUnexported(protocol.Path{})); err != nil || diff != "" {
 			t.Errorf("%s spelled %s: %v\n%s", in, text, err, diff)
 		}
@@ -97,7 +97,7 @@ func TestStartContradictions(t *testing.T) {
 		{`"processId":"p","direct":{` + inner + `,"envPolicy":{}}`, "a direct start takes no `envPolicy`"},
 		{`"processId":"p","prepared":{"program":"/a",` + inner + `},"enforceManagedNetwork":true`, "a prepared start takes no `enforceManagedNetwork`"},
 	} {
-		_, err := protocol.DecodeStart(raw("{" + test.members + "}"))
+		_, err := protocol.DecodeParams[protocol.StartParams](raw("{" + test.members + "}"))
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", test.members, err)
@@ -107,7 +107,7 @@ func TestStartContradictions(t *testing.T) {
 	}
 }
 
-// TestAppendInspected is about the answers that encode themselves.
+// TestAppendInspected is about the answers that tell of processes.
 func TestAppendInspected(t *testing.T) {
 	how := &protocol.ExitRecord{ExitCode: 143}
 	for _, s := range texts {
@@ -124,33 +124,33 @@ func TestAppendInspected(t *testing.T) {
 			"method": "process/dropped", "params": object{"processId": s, "firstSeq": 1, "droppedBytes": 2},
 		})
 		listed := protocol.ListedProcess{
-			ProcessID: s, Pid: 1, Argv: []string{s, s}, ArgvTruncated: true, Cwd: protocol.NativePath("/" + s), TTY: true,
+			ProcessID: s, Pid: 1, Argv: []string{s, s}, ArgvTruncated: true, Cwd: protocol.OSPath("/" + s), TTY: true,
 			StartedAtMs: 2, State: protocol.StateExited, NextSeq: 3, RetainedBytes: 4, StdinClosed: true, Exit: how,
 		}
 		want := object{
 			"processId": s, "pid": 1, "argv": []string{s, s}, "argvTruncated": true, "cwd": listed.Cwd.String(), "tty": true,
 			"startedAtMs": 2, "state": "exited", "nextSeq": 3, "retainedBytes": 4, "stdinClosed": true, "exitCode": 143,
 		}
-		same(t, protocol.ListResult{Processes: []protocol.ListedProcess{listed, listed}}.AppendJSON(nil), object{"processes": []any{want, want}})
+		same(t, []byte(text(t, protocol.ListResult{Processes: []protocol.ListedProcess{listed, listed}})), object{"processes": []any{want, want}})
 		left := protocol.BackgroundProcess{ProcessID: "bg-1-2", ParentProcessID: s, Pid: 1, Argv: []string{s}, ArgvTruncated: true}
 		wantLeft := object{"processId": "bg-1-2", "pid": 1, "argv": []string{s}, "argvTruncated": true, "state": "background"}
 		if s != "" {
 			wantLeft["parentProcessId"] = s
 		}
 		both := protocol.ListResult{Processes: []protocol.ListedProcess{listed}, Background: []protocol.BackgroundProcess{left, left}}
-		same(t, both.AppendJSON(nil), object{"processes": []any{want, wantLeft, wantLeft}})
-		same(t, protocol.ListResult{Background: both.Background}.AppendJSON(nil), object{"processes": []any{wantLeft, wantLeft}})
+		same(t, []byte(text(t, both)), object{"processes": []any{want, wantLeft, wantLeft}})
+		same(t, []byte(text(t, protocol.ListResult{Background: both.Background})), object{"processes": []any{wantLeft, wantLeft}})
 	}
-	same(t, protocol.ListResult{}.AppendJSON(nil), object{"processes": []any{}})
-	same(t, protocol.WaitResult{}.AppendJSON(nil), object{"exited": false, "closed": false, "exitCode": nil})
-	same(t, protocol.WaitResult{Exit: how, Closed: true}.AppendJSON(nil), object{"exited": true, "closed": true, "exitCode": 143})
+	same(t, []byte(text(t, protocol.ListResult{})), object{"processes": []any{}})
+	same(t, []byte(text(t, protocol.WaitResult{})), object{"exited": false, "closed": false, "exitCode": nil})
+	same(t, []byte(text(t, protocol.WaitResult{Exit: how, Closed: true})), object{"exited": true, "closed": true, "exitCode": 143})
 	part := &protocol.StreamSnapshot{Head: []byte("a"), Tail: []byte("z"), OmittedBytes: 24, TotalBytes: 26}
-	same(t, (&protocol.SnapshotResult{Exit: how, Closed: true, NextSeq: 9, Stdout: part, Stderr: part}).AppendJSON(nil), object{
+	same(t, []byte(text(t, &protocol.SnapshotResult{Exit: how, Closed: true, NextSeq: 9, Stdout: part, Stderr: part})), object{
 		"running": false, "closed": true, "nextSeq": 9, "exitCode": 143, "terminal": nil, "truncated": true, "omittedBytes": 48,
 		"stdout": object{"head": "YQ==", "tail": "eg==", "omittedBytes": 24, "totalBytes": 26},
 		"stderr": object{"head": "YQ==", "tail": "eg==", "omittedBytes": 24, "totalBytes": 26},
 	})
-	same(t, (&protocol.SnapshotResult{Terminal: &protocol.StreamSnapshot{}}).AppendJSON(nil), object{
+	same(t, []byte(text(t, &protocol.SnapshotResult{Terminal: &protocol.StreamSnapshot{}})), object{
 		"running": true, "closed": false, "nextSeq": 0, "exitCode": nil, "stdout": nil, "stderr": nil, "truncated": false,
 		"omittedBytes": 0, "terminal": object{"head": "", "tail": "", "omittedBytes": 0, "totalBytes": 0},
 	})

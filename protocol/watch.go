@@ -1,8 +1,6 @@
 package protocol
 
-import (
-	"encoding/json"
-)
+import "encoding/json"
 
 // Methods and notifications about changes of files (PROTOCOL.md, "Watching").
 const (
@@ -14,28 +12,11 @@ const (
 	NotificationChanged        = "fs/changed"
 )
 
-// WatchMissing are the params of fs/watchMissing.
-type WatchMissing struct {
-	WatchID uint64 `json:"watchId"` // greater than all before it
+// WatchMissingParams are the params of fs/watchMissing.
+type WatchMissingParams struct {
+	WatchID uint64 `json:"watchId"` // greater than all earlier ones
 	Missing []Path `json:"missing"`
 	Present *Path  `json:"present"`
-}
-
-// DecodeWatchMissing decodes the params of fs/watchMissing.
-func DecodeWatchMissing(raw json.RawMessage) (p WatchMissing, err error) {
-	err = decodeParams(raw, "FsWatchMissingParams", func(f *fields) {
-		p.WatchID = f.unsigned("watchId")
-		p.Missing = parse(f, f.required("missing"), decodePaths)
-		if raw := f.optional("present"); raw != nil {
-			path := parse(f, raw, decodePath)
-			p.Present = &path
-		}
-	})
-	return p, err
-}
-
-func decodePaths(raw json.RawMessage) ([]Path, error) {
-	return decodeList(raw, decodePath)
 }
 
 // WatchMissingResult is the answer to fs/watchMissing.
@@ -43,51 +24,35 @@ type WatchMissingResult struct {
 	Watching bool `json:"watching"`
 }
 
-// MissingChanged are the params of fs/missingChanged.
-type MissingChanged struct {
+// MissingChangedParams are the params of fs/missingChanged.
+type MissingChangedParams struct {
 	WatchID uint64 `json:"watchId"`
 }
 
-// Watch are the params of fs/watch, an extension. A nil Cursor asks for what
-// happens from now on.
-type Watch struct {
-	WatchID string          `json:"watchId"` // chosen by the client
+// WatchParams are the params of fs/watch, an extension. With a nil Cursor the watch
+// reports events from now on.
+type WatchParams struct {
+	WatchID string          `json:"watchId" wire:"identifier"` // chosen by the client
 	Path    Path            `json:"path"`
 	Cursor  *uint64         `json:"cursor,omitempty"` // of the last event that the client has
-	Sandbox json.RawMessage `json:"sandbox,omitempty"`
+	Sandbox json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
 
-// DecodeWatch decodes the params of fs/watch.
-func DecodeWatch(raw json.RawMessage) (p Watch, err error) {
-	err = decodeParams(raw, "FsWatchParams", func(f *fields) {
-		p.WatchID = f.identifier("watchId")
-		p.Path = f.path("path")
-		p.Cursor = f.optionalUnsigned("cursor")
-		p.Sandbox = f.sandbox()
-	})
-	return p, err
-}
+// Files returns the paths that the request is about, and its sandbox.
+func (p WatchParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
 
 // WatchResult is the answer to fs/watch.
 type WatchResult struct {
-	Cursor uint64 `json:"cursor"` // events above it will follow
+	Cursor uint64 `json:"cursor"` // events after it will follow
 }
 
-// Unwatch are the params of fs/unwatch.
-type Unwatch struct {
-	WatchID string `json:"watchId"`
+// UnwatchParams are the params of fs/unwatch.
+type UnwatchParams struct {
+	WatchID string `json:"watchId" wire:"identifier"`
 }
 
-// DecodeUnwatch decodes the params of fs/unwatch.
-func DecodeUnwatch(raw json.RawMessage) (p Unwatch, err error) {
-	err = decodeParams(raw, "FsUnwatchParams", func(f *fields) {
-		p.WatchID = f.identifier("watchId")
-	})
-	return p, err
-}
-
-// Changed are the params of fs/changed.
-type Changed struct {
+// ChangedParams are the params of fs/changed.
+type ChangedParams struct {
 	WatchID string        `json:"watchId"`
 	Events  []ChangeEvent `json:"events"`
 }
@@ -101,7 +66,7 @@ type ChangeEvent struct {
 	Unwatched []Path     `json:"unwatched,omitempty"` // only for an overflow
 }
 
-// ChangeKind says what happened.
+// ChangeKind is the kind of a change.
 type ChangeKind string
 
 // The values of ChangeKind.
@@ -109,5 +74,5 @@ const (
 	ChangeCreated  ChangeKind = "created"
 	ChangeModified ChangeKind = "modified"
 	ChangeRemoved  ChangeKind = "removed"
-	ChangeOverflow ChangeKind = "overflow" // something went unseen, or may from now on
+	ChangeOverflow ChangeKind = "overflow" // changes were missed, or may be from now on
 )

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// patient is a listener that goes on after an error of one accept: when the
-// kernel is short of memory or descriptors, or a filter refuses a peer, others
-// can still connect later.
+// patient is a listener that continues after an error of one accept: when the kernel is
+// short of memory or descriptors, or a filter refuses a peer, others can still connect
+// later.
 type patient struct {
 	net.Listener
 	log *slog.Logger
 }
 
-// Accept waits for the next connection. It returns an error only when the
-// listener is no more.
+// Accept waits for the next connection. It returns an error only when the listener is
+// closed or broken.
 func (l patient) Accept() (net.Conn, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		conn, err := l.Listener.Accept()
-		if err == nil || !passing(err) {
+		if err == nil || !transient(err) {
 			return conn, err
 		}
 		l.log.Warn("cannot accept a connection", "error", err, "retryAfter", pause)
@@ -29,8 +29,8 @@ func (l patient) Accept() (net.Conn, error) {
 	}
 }
 
-// passing reports whether an error of accept says nothing about the listener.
-func passing(err error) bool {
+// transient reports whether an accept error says nothing about the listener itself.
+func transient(err error) bool {
 	number, ok := errors.AsType[syscall.Errno](err)
 	switch {
 	case !ok, errors.Is(err, net.ErrClosed):

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"execserver/internal/testkit"
+	"execserver/internal/unixsocket"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -33,13 +33,13 @@ func TestAcceptFails(t *testing.T) {
 	errors := []error{syscall.ENOMEM, syscall.ENOBUFS, syscall.EPERM, syscall.EMFILE, syscall.EPROTO}
 	for _, kind := range []string{"websocket", "unix"} {
 		t.Run(kind, func(t *testing.T) {
-			srv := server.New(nil)
+			srv := server.New(&server.Options{Auth: server.Unauthenticated})
 			var l net.Listener
 			var err error
 			url := ""
 			if kind == "unix" {
 				path := t.TempDir() + "/s"
-				l, err = transport.ListenUnix(path)
+				l, err = unixsocket.Listen(path)
 				url = "unix://" + path
 			} else {
 				l, err = net.Listen("tcp", "127.0.0.1:0")
@@ -64,7 +64,7 @@ func TestAcceptFails(t *testing.T) {
 				t.Errorf("no answer: %v", err)
 			}
 			_ = conn.Close(transport.Reason{})
-			testkit.Shutdown(t, srv, 10*time.Second)
+			testkit.Shutdown(t, srv)
 			if err := <-ended; err != server.ErrClosed {
 				t.Errorf("the server stops with %v", err)
 			}

@@ -16,10 +16,8 @@ import (
 
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/process"
 	"execserver/protocol"
 	"execserver/server"
-	"execserver/session"
 )
 
 // pattern checks that what it is given is testkit.Pattern, piece by piece.
@@ -44,7 +42,7 @@ func (p *pattern) take(_ string, data []byte) {
 // A stream many times as long as what is retained survives any number of cuts:
 // every byte arrives once.
 func TestAcknowledgedStreamSurvivesCuts(t *testing.T) {
-	size := uint64(200 << 20)
+	size := uint64(80 << 20)
 	if testkit.RaceEnabled {
 		size = 20 << 20
 	}
@@ -53,7 +51,7 @@ func TestAcknowledgedStreamSurvivesCuts(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	url := serve(t, &server.Options{
 		ProbeTimeout: 50 * time.Millisecond,
-		Session:      session.Options{RetainedBytes: 256 << 10},
+		Session:      server.SessionOptions{RetainedBytes: 256 << 10},
 	})
 	ctx := testContext(t)
 	s := &testclient.Session{URL: url, AckEvery: 1 + random.IntN(3)}
@@ -64,7 +62,7 @@ func TestAcknowledgedStreamSurvivesCuts(t *testing.T) {
 	var got pattern
 	p := &testclient.Process{ID: "p", Take: got.take}
 	argv, env := testkit.Child("pattern", strconv.FormatUint(size, 10))
-	if err := s.Start(ctx, p, protocol.Start{Argv: argv, Env: env, Cwd: protocol.NativePath("/")}); err != nil {
+	if err := s.Start(ctx, p, protocol.StartParams{Argv: argv, Env: env, Cwd: protocol.OSPath("/")}); err != nil {
 		t.Fatal(err)
 	}
 	for last := uint64(0); ; {
@@ -96,7 +94,7 @@ func TestAcknowledgedStreamSurvivesCuts(t *testing.T) {
 func TestUnacknowledgedOutputHoldsTheChild(t *testing.T) {
 	const size = 5 << 20
 	const limit, chunk = 256 << 10, 64 << 10 // the last may exceed the limit
-	url := serve(t, &server.Options{Session: session.Options{RetainedBytes: limit}})
+	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedBytes: limit}})
 	f := newFollower()
 	c := dial(t, url, testclient.Options{Notify: f.notify, Asks: protocol.ClientCapabilities{ProcessAck: true}})
 	startChild(t, c, "p", "flood", strconv.Itoa(size))
@@ -112,8 +110,8 @@ func TestUnacknowledgedOutputHoldsTheChild(t *testing.T) {
 	if seen := f.progress("p"); seen == 0 || f.bytes["p"] > limit+chunk {
 		t.Fatalf("%d events, %d bytes", seen, f.bytes["p"])
 	}
-	testkit.WaitFor(t, testTimeout, func() error {
-		if err := c.Notify(protocol.MethodAck, protocol.Ack{ProcessID: "p", Seq: f.progress("p")}); err != nil {
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if err := c.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: "p", Seq: f.progress("p")}); err != nil {
 			t.Fatalf("%v, %v", err, c.Err())
 		}
 		f.mu.Lock()
@@ -132,7 +130,7 @@ func TestUnacknowledgedOutputHoldsTheChild(t *testing.T) {
 // A client that claims to have what was never sent loses that at most: what comes
 // later is told, and nobody waits.
 func TestAcknowledgementOfTheFuture(t *testing.T) {
-	url := serve(t, &server.Options{Session: session.Options{RetainedBytes: 1000}})
+	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedBytes: 1000}})
 	closed := make(chan struct{})
 	c := dial(t, url, testclient.Options{
 		Asks: protocol.ClientCapabilities{ProcessAck: true},
@@ -145,14 +143,14 @@ func TestAcknowledgementOfTheFuture(t *testing.T) {
 	startChild(t, c, "p", "cat")
 	for range 100 {
 		call(t, c, protocol.MethodWrite, object{"processId": "p", "chunk": "eHh4"}, nil)
-		if err := c.Notify(protocol.MethodAck, protocol.Ack{ProcessID: "p", Seq: math.MaxUint64}); err != nil {
+		if err := c.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: "p", Seq: math.MaxUint64}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	call(t, c, protocol.MethodCloseStdin, object{"processId": "p"}, nil)
 	select {
 	case <-closed:
-	case <-time.After(testTimeout):
+	case <-time.After(testkit.Patience):
 		t.Fatal("not closed")
 	}
 	var snapshot struct{ Stdout struct{ TotalBytes int } }
@@ -166,7 +164,7 @@ func TestAcknowledgementOfTheFuture(t *testing.T) {
 // all processes together may retain: what it has read makes room.
 func TestPollingWithinTheTotal(t *testing.T) {
 	const size, total = 1_000_005, 200_000
-	url := serve(t, &server.Options{Session: session.Options{Budget: process.NewBudget(total)}})
+	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedTotalBytes: total}})
 	c := dial(t, url, testclient.Options{})
 	startChild(t, c, "p", "flood", strconv.Itoa(size))
 	for got, after, read := 0, uint64(0), time.Now(); ; {
@@ -186,7 +184,7 @@ func TestPollingWithinTheTotal(t *testing.T) {
 			return
 		case result.Closed:
 			t.Fatalf("closed after %d bytes of %d", got, size)
-		case time.Since(read) > testTimeout/2:
+		case time.Since(read) > testkit.Patience/2:
 			t.Fatalf("nothing more comes after %d bytes of %d", got, size)
 		}
 	}

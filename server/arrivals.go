@@ -2,30 +2,29 @@ package server
 
 import "container/list"
 
-// arrivals are connections of one kind that wait, in the order in which they have
-// come, by where they come from.
+// arrivals are waiting connections of one kind, grouped by source, in order of arrival.
 type arrivals[T any] struct {
 	bySource map[string]*list.List // of arrival[T]
 	count    int
 }
 
-// arrival is the place of one of them.
+// arrival is the place of one connection.
 type arrival[T any] struct {
 	of     T
 	source string
 }
 
-// add puts one at the end of those from a source.
+// add appends a connection to those of a source.
 func (a *arrivals[T]) add(source string, one T) *list.Element {
 	return a.from(source).PushBack(arrival[T]{one, source})
 }
 
-// addFirst puts one before those from a source.
+// addFirst inserts a connection before those of a source.
 func (a *arrivals[T]) addFirst(source string, one T) *list.Element {
 	return a.from(source).PushFront(arrival[T]{one, source})
 }
 
-// from is the list of a source for one more.
+// from returns the list of a source, to add a connection.
 func (a *arrivals[T]) from(source string) *list.List {
 	if a.bySource == nil {
 		a.bySource = make(map[string]*list.List)
@@ -37,7 +36,7 @@ func (a *arrivals[T]) from(source string) *list.List {
 	return a.bySource[source]
 }
 
-// remove gives up a place.
+// remove removes a connection.
 func (a *arrivals[T]) remove(place *list.Element) {
 	source := place.Value.(arrival[T]).source
 	if from := a.bySource[source]; from.Remove(place) != nil && from.Len() == 0 {
@@ -46,8 +45,8 @@ func (a *arrivals[T]) remove(place *list.Element) {
 	a.count--
 }
 
-// most yields those from the source that most come from, the one first that has
-// waited longest.
+// most yields the connections of the source that has most, the one that has waited
+// longest first.
 func (a *arrivals[T]) most(yield func(T) bool) {
 	var most *list.List
 	for _, from := range a.bySource {

@@ -1,32 +1,71 @@
 package server
 
 import (
-	"execserver/httprequest"
+	"log/slog"
+
 	"execserver/internal/audit"
+	"execserver/internal/httprequest"
+	"execserver/internal/session"
 	"execserver/protocol"
-	"execserver/session"
 )
 
-// event is one about this connection.
+// AuditLog records what clients do, one JSON object to a line, each with the hash of the
+// line before. [OpenAuditLog] opens one; close it after the Shutdown of its Server. Its
+// methods may be called concurrently. Those of a nil *AuditLog do nothing.
+type AuditLog struct {
+	log *audit.Log
+}
+
+// OpenAuditLog opens the audit log at path, or creates it with mode 0600. If required is
+// true, the server refuses what it cannot record; otherwise it counts the lost events in
+// the log. The server reports failed writes to log; nil discards them.
+func OpenAuditLog(path string, required bool, log *slog.Logger) (*AuditLog, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	l, err := audit.Open(path, required, log)
+	if err != nil {
+		return nil, err
+	}
+	return &AuditLog{l}, nil
+}
+
+// Reopen continues in a new file at the same path, if the previous file has been renamed.
+// After an error the log continues in the previous file.
+func (l *AuditLog) Reopen() error { return l.inner().Reopen() }
+
+// Close writes the events that wait and a last one, "closed", and closes the file.
+func (l *AuditLog) Close() { l.inner().Close() }
+
+func (l *AuditLog) inner() *audit.Log {
+	if l == nil {
+		return nil
+	}
+	return l.log
+}
+
+// event returns an event about this connection.
 func (c *connection) event(name string) audit.Event {
 	e := audit.Event{Event: name, Remote: c.remote, Principal: c.principal.Name}
-	if s := c.session; s != nil {
-		e.Session = s.ID
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session != nil {
+		e.Session = c.session.ID
 	}
 	return e
 }
 
-// commit writes an event down before what it is about is done. The error is one for
-// the client.
+// commit records an event before the server carries out the action. The error is for the
+// client.
 func (c *connection) commit(e audit.Event) error {
-	if err := c.server.opts.Audit.Commit(e); err != nil {
+	if err := c.server.audit.Commit(e); err != nil {
 		return protocol.Errorf(protocol.CodeInternal, "%s", err)
 	}
 	return nil
 }
 
-// auditEntry writes down that the connection has a session.
-func (c *connection) auditEntry(s *session.Session, p protocol.Initialize) {
+// auditEntry records that the connection has a session.
+func (c *connection) auditEntry(s *session.Session, p protocol.InitializeParams) {
 	name := "session created"
 	switch {
 	case p.ResumeSessionID != nil:
@@ -36,20 +75,20 @@ func (c *connection) auditEntry(s *session.Session, p protocol.Initialize) {
 	}
 	e := c.event(name)
 	e.Session = s.ID
-	c.server.opts.Audit.Record(e)
+	c.server.audit.Record(e)
 }
 
-// auditStart writes down what is about to be started.
-func (c *connection) auditStart(p protocol.Start, dir string) error {
+// auditStart records a process that is about to start.
+func (c *connection) auditStart(p protocol.StartParams, dir string) error {
 	e := c.event("start")
 	e.Process, e.Argv, e.Cwd, e.Sandbox = p.ProcessID, p.Argv, dir, "none"
 	if p.Form == protocol.StartPrepared {
 		e.Paths = []string{p.Program.String()}
 	}
 	switch {
-	case c.principal.Grant.Starts() != nil && p.Sandbox != nil:
+	case c.principal.Grant.StartSandbox() != nil && p.Sandbox != nil:
 		e.Sandbox = "that of the credentials, and " + string(p.Sandbox)
-	case c.principal.Grant.Starts() != nil:
+	case c.principal.Grant.StartSandbox() != nil:
 		e.Sandbox = "that of the credentials"
 	case p.Sandbox != nil:
 		e.Sandbox = string(p.Sandbox)
@@ -57,39 +96,46 @@ func (c *connection) auditStart(p protocol.Start, dir string) error {
 	return c.commit(e)
 }
 
-// auditSignal writes down that a process was sent a signal.
-func (c *connection) auditSignal(id, signal string) {
+// auditSignal records a signal to a process of a session.
+func (c *connection) auditSignal(of *session.Session, id, signal string) {
 	e := c.event("signal")
-	e.Process, e.Signal = id, signal
-	c.server.opts.Audit.Record(e)
+	e.Session, e.Process, e.Signal = of.ID, id, signal
+	c.server.audit.Record(e)
 }
 
-// auditChange writes down which files are about to be changed.
+// auditChange records the files that are about to change.
 func (c *connection) auditChange(method string, paths []string) error {
 	e := c.event("change")
 	e.Method, e.Paths = method, paths
 	return c.commit(e)
 }
 
-// auditRequest writes down where an HTTP request goes, without what may be secret.
-func (c *connection) auditRequest(p protocol.HTTPRequest) error {
+// auditRequest records the target of an HTTP request, without parts that may be secret.
+func (c *connection) auditRequest(method, url string) error {
 	e := c.event("http request")
-	e.Method = p.Method
-	if origin, err := httprequest.Origin(p.URL); err == nil { // another URL goes nowhere
+	e.Method = method
+	if origin, err := httprequest.Origin(url); err == nil { // a URL without an origin is not requested
 		e.Paths = []string{origin}
 	}
 	return c.commit(e)
 }
 
-// auditExit writes down how a process has ended.
+// auditForward records a connection that the server is about to make for the client.
+func (c *connection) auditForward(address string) error {
+	e := c.event("tcp open")
+	e.Method, e.Paths = protocol.MethodTCPOpen, []string{address}
+	return c.commit(e)
+}
+
+// auditExit records how a process ended.
 func (s *Server) auditExit(of *session.Session, id string, exit protocol.ExitRecord) {
-	s.opts.Audit.Record(audit.Event{
+	s.audit.Record(audit.Event{
 		Event: "exit", Principal: of.Principal, Session: of.ID, Process: id,
 		ExitCode: &exit.ExitCode, Signal: exit.Signal, EndedBy: string(exit.EndedBy),
 	})
 }
 
-// auditRefusal writes down that somebody was not let in.
+// auditRefusal records a client that was not admitted.
 func (s *Server) auditRefusal(remote, reason string) {
-	s.opts.Audit.Refused(audit.Event{Event: "authentication refused", Remote: remote, Reason: reason})
+	s.audit.Refused(audit.Event{Event: "authentication refused", Remote: remote, Reason: reason})
 }

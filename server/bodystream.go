@@ -5,28 +5,26 @@ import (
 	"errors"
 	"io"
 
-	"execserver/httprequest"
+	"execserver/internal/httprequest"
 	"execserver/protocol"
-	"execserver/rpc"
-	"execserver/session"
 )
 
-// bodyStream is the body of one response on its way to the client. What comes
-// from the network gathers here while the connection's writer is busy, within
-// bounds; beyond them nothing is read.
+// bodyStream is the body of one response on its way to the client. While the connection's
+// writer is busy, it buffers what comes from the network. When its buffer is full, it does
+// not read.
 type bodyStream struct {
 	exchange *exchange
 	id       string
 
 	// guarded by httpRequests.mu
-	data    []byte // gathered
-	seq     uint64 // of the notification sent last
+	data    []byte // read from the network, not sent yet
+	seq     uint64 // of the last notification sent
 	queued  bool   // it is in httpRequests.ready
 	ended   bool
-	failure *string // set when the body is not complete
+	failure *string // set when the body is incomplete
 }
 
-// pass reads the body to its end, or until ctx ends.
+// pass reads the body until its end, or until ctx ends.
 func (s *bodyStream) pass(ctx context.Context, body io.Reader) {
 	h := s.exchange.owner
 	stop := context.AfterFunc(ctx, func() {
@@ -35,7 +33,7 @@ func (s *bodyStream) pass(ctx context.Context, body io.Reader) {
 		h.room.Broadcast()
 	})
 	defer stop()
-	err := errors.New("internal error") // if something panics
+	err := errors.New("internal error") // reported if something panics
 	defer func() { s.finish(err) }()
 	piece := make([]byte, bodyReadBytes)
 	for {
@@ -45,43 +43,40 @@ func (s *bodyStream) pass(ctx context.Context, body io.Reader) {
 		}
 		var n int
 		n, err = body.Read(piece)
-		s.gather(piece[:n])
+		s.add(piece[:n])
 		if err != nil {
 			return
 		}
 	}
 }
 
-// awaitRoom waits until more may be read; false means that ctx has ended. One
-// piece of every stream may always wait to be sent.
+// awaitRoom waits until the stream may read more. It returns false when ctx has ended.
+// One piece of every stream may always wait.
 func (s *bodyStream) awaitRoom(ctx context.Context) bool {
 	h := s.exchange.owner
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for ctx.Err() == nil && len(s.data) > 0 &&
-		(len(s.data)+bodyReadBytes > maxBodyDeltaBytes || h.gathered >= maxGatheredBytes) {
+		(len(s.data)+bodyReadBytes > maxBodyDeltaBytes || h.buffered >= maxBufferedBytes) {
 		h.room.Wait()
 	}
 	return ctx.Err() == nil
 }
 
-// gather adds a piece.
-func (s *bodyStream) gather(piece []byte) {
+// add adds a piece.
+func (s *bodyStream) add(piece []byte) {
 	h := s.exchange.owner
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(piece) == 0 {
 		return
 	}
-	if s.data == nil {
-		s.data, h.spare = h.spare, nil
-	}
 	s.data = append(s.data, piece...)
-	h.gathered += len(piece)
+	h.buffered += len(piece)
 	s.queueLocked()
 }
 
-// finish notes how the body ended.
+// finish records how the body ended.
 func (s *bodyStream) finish(err error) {
 	h := s.exchange.owner
 	h.mu.Lock()
@@ -103,9 +98,9 @@ func (s *bodyStream) queueLocked() {
 	}
 }
 
-// appendDelta appends the next notification http/request/bodyDelta; ok is false
-// when there is none.
-func (h *httpRequests) appendDelta(frame []byte) (_ []byte, ok bool) {
+// AppendEvent implements rpc.Source: it appends the next notification
+// http/request/bodyDelta. ok is false if there is none.
+func (h *httpRequests) AppendEvent(frame []byte, _ uint64) (_ []byte, ok bool) {
 	h.mu.Lock()
 	if len(h.ready) == 0 {
 		h.mu.Unlock()
@@ -124,46 +119,11 @@ func (h *httpRequests) appendDelta(frame []byte) (_ []byte, ok bool) {
 	case s.ended:
 		s.queueLocked()
 	}
-	h.gathered -= len(delta.Data)
+	h.buffered -= len(delta.Data)
 	h.room.Broadcast()
 	h.mu.Unlock()
-
-	frame = protocol.AppendHTTPBodyDelta(frame, delta)
-
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if delta.Data != nil {
-		h.spare = delta.Data[:0]
-	}
-	return frame, true
+	return protocol.AppendHTTPBodyDelta(frame, delta), true
 }
 
-// events are what a connection tells beside its replies: the events of the
-// session's processes and pieces of streamed bodies, in turns.
-type events struct {
-	outbox *session.Outbox
-	http   *httpRequests
-	bodies bool // it is their turn
-}
-
-var _ rpc.Source = (*events)(nil)
-
-// AppendEvent implements rpc.Source.
-func (e *events) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
-	for range 2 {
-		e.bodies = !e.bodies
-		ok := false
-		if e.bodies {
-			frame, ok = e.http.appendDelta(frame)
-		} else {
-			frame, ok = e.outbox.AppendEvent(frame, sent)
-		}
-		if ok {
-			return frame, true
-		}
-	}
-	return frame, false
-}
-
-// Acknowledged implements rpc.Source. Only processes wait for it.
-func (e *events) Acknowledged(offset uint64) { e.outbox.Acknowledged(offset) }
+// Acknowledged implements rpc.Source. Nothing of a body waits for it.
+func (h *httpRequests) Acknowledged(uint64) {}

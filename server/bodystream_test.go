@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,7 +57,7 @@ func (s *source) serve(w http.ResponseWriter, r *http.Request) {
 func (s *source) quiet(t *testing.T) int64 {
 	t.Helper()
 	last, since := s.sent.Load(), time.Now()
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if n := s.sent.Load(); n != last || n == 0 {
 			last, since = n, time.Now()
 		}
@@ -78,7 +77,7 @@ func heap() int64 {
 	return int64(stats.HeapInuse)
 }
 
-func mute(c *caller, mute bool) { c.conn.(transcript.Muter).Mute(mute) }
+func mute(c *caller, mute bool) { c.Link.(transcript.Muter).Mute(mute) }
 
 // TestStreamOfAReaderThatStops has many bodies go nowhere: memory does not
 // grow, neighbours notice nothing, and in the end nothing is lost.
@@ -143,40 +142,31 @@ func TestStreamFollowsItsReply(t *testing.T) {
 		for {
 			select {
 			case <-c.stream("endless"):
-			case <-c.gone:
+			case <-c.Done():
 				return
 			}
 		}
 	}()
-	ids := make(map[int]string)
+	answered := make(map[string]int) // how many notifications came before
 	for round := range 8 {
-		var answers []chan reply
+		var answers []<-chan reply
 		for i := range 10 {
 			name := fmt.Sprintf("%d-%d", round, i)
-			answer, id := c.send("http/request", httpParams(s.url+"/10", stream(name)))
-			ids[id] = name
-			answers = append(answers, answer)
+			answers = append(answers, c.send("http/request", httpParams(s.url+"/10", stream(name))))
 		}
 		for i := range answers {
-			await(t, "an answer", answers[i])
-			if data, failure := c.body(fmt.Sprintf("%d-%d", round, i)); len(data) != 10 || failure != "" {
+			name := fmt.Sprintf("%d-%d", round, i)
+			answered[name] = await(t, "an answer", answers[i]).Notes
+			if data, failure := c.body(name); len(data) != 10 || failure != "" {
 				t.Fatalf("%d bytes, %s", len(data), failure)
 			}
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen := make(map[string]bool)
-	for _, what := range c.order {
-		var id int
-		if _, err := fmt.Sscanf(what, "reply %d", &id); err == nil {
-			seen[ids[id]] = true
-		}
-		if name, ok := strings.CutPrefix(what, "delta "); ok {
-			name, _, _ = strings.Cut(name, " ")
-			if name != "endless" && !seen[name] {
-				t.Errorf("%s came before its reply", what)
-			}
+	for name, notes := range answered {
+		if c.begun[name] <= notes {
+			t.Errorf("the body of %s began with notification %d, before the reply, which followed %d", name, c.begun[name], notes)
 		}
 	}
 }
@@ -193,7 +183,7 @@ func TestStreamsAndProcessesTakeTurns(t *testing.T) {
 		c.delta("a")
 		c.delta("b")
 	}
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if n := c.outputs.Load(); n < 20 {
 			return fmt.Errorf("%d pieces of output", n)
 		}
@@ -201,11 +191,12 @@ func TestStreamsAndProcessesTakeTurns(t *testing.T) {
 	})
 	// Requests are answered all the same.
 	c.result("environment/status", nil, &struct{}{})
-	c.drop()
+	c.Drop()
 }
 
 // TestStreamTimeoutWhileNobodyReads ends a request whose client is slow.
 func TestStreamTimeoutWhileNobodyReads(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := endless(t)
 	over := make(chan struct{})
 	url := far(t, func(w http.ResponseWriter, r *http.Request) {
@@ -244,5 +235,5 @@ func TestStreamsTogether(t *testing.T) {
 	if grown := heap() - before; grown > 40<<20 {
 		t.Errorf("%d bytes for %d sent", grown, sent)
 	}
-	c.drop()
+	c.Drop()
 }

@@ -3,45 +3,38 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"execserver/internal/testclient"
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
 	"execserver/protocol"
 	"execserver/server"
 )
 
-// patience is how long a test waits for what should happen soon.
-const patience = 20 * time.Second
-
 // params are those of a request.
 type params map[string]any
 
 // caller is a client that makes calls and sorts what comes.
 type caller struct {
-	t       *testing.T
-	conn    transcript.Conn
-	session string
-	gone    chan struct{} // closed when nothing comes any more
-	ending  error         // why; read it when gone is closed
-	outputs atomic.Int64  // notifications process/output
+	t *testing.T
+	*testclient.Conn
+	outputs atomic.Int64 // notifications process/output
 
-	mu      sync.Mutex
-	next    int
-	replies map[int]chan reply
-	deltas  map[string]chan protocol.HTTPBodyDelta
-	order   []string // "reply N" and "delta ID SEQ", as they came
+	mu     sync.Mutex
+	deltas map[string]chan protocol.HTTPBodyDelta
+	notes  int            // notifications that have come
+	begun  map[string]int // how many when a body began
 }
 
-type reply struct {
-	Result json.RawMessage
-	Error  *protocol.Error
-}
+// reply is the answer to a request.
+type reply = testclient.Answer
 
 // newCaller connects to a server and shakes hands; resume is a session or "".
 func newCaller(t *testing.T, srv transcript.Server, resume string) *caller {
@@ -51,7 +44,7 @@ func newCaller(t *testing.T, srv transcript.Server, resume string) *caller {
 	if resume != "" {
 		p["resumeSessionId"] = resume
 	}
-	testkit.WaitFor(t, patience, func() error { // the old connection may not have been noticed to be gone
+	testkit.WaitFor(t, testkit.Patience, func() error { // the old connection may not have been noticed to be gone
 		if err := c.initialize(p); err != nil {
 			return err
 		}
@@ -67,82 +60,57 @@ func connect(t *testing.T, srv transcript.Server) *caller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &caller{
-		t: t, conn: conn, gone: make(chan struct{}),
-		replies: make(map[int]chan reply), deltas: make(map[string]chan protocol.HTTPBodyDelta),
-	}
-	go c.receive()
-	t.Cleanup(c.drop)
+	c := &caller{t: t, deltas: make(map[string]chan protocol.HTTPBodyDelta), begun: make(map[string]int)}
+	c.Conn = testclient.New(conn, c.notify)
+	t.Cleanup(c.Drop)
 	return c
 }
 
 // initialize shakes hands.
 func (c *caller) initialize(p params) *protocol.Error {
 	c.t.Helper()
-	r := c.call("initialize", p)
-	if r.Error != nil {
-		return r.Error
-	}
-	var info struct{ SessionID string }
-	if err := json.Unmarshal(r.Result, &info); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
+	err := c.Handshake(ctx, p)
+	refused, ok := errors.AsType[*protocol.Error](err)
+	if err != nil && !ok {
 		c.t.Fatal(err)
 	}
-	c.session = info.SessionID
-	c.write(params{"method": "initialized"})
-	return nil
+	return refused
 }
 
-// serveWebSocket starts a server and returns where it is.
+// serveWebSocket starts a server and returns where it is. Without options it admits
+// everybody.
 func serveWebSocket(t *testing.T, o *server.Options) transcript.Server {
 	t.Helper()
+	if o == nil {
+		o = &server.Options{Auth: server.Unauthenticated}
+	}
 	srv := server.New(o)
-	t.Cleanup(func() { testkit.Shutdown(t, srv, shutdownTimeout) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
 	return listenWebSocket(t, srv)
 }
 
-// drop ends the connection without a word, and waits until nothing comes.
-func (c *caller) drop() {
-	c.conn.Drop()
-	<-c.gone
-}
-
-func (c *caller) receive() {
-	defer close(c.gone)
-	for {
-		text, err := c.conn.Receive()
+// notify sorts a notification.
+func (c *caller) notify(method string, p json.RawMessage) {
+	c.mu.Lock()
+	c.notes++
+	notes := c.notes
+	c.mu.Unlock()
+	switch method {
+	case protocol.NotificationOutput:
+		c.outputs.Add(1)
+	case protocol.NotificationHTTPBodyDelta:
+		d, err := protocol.DecodeParams[protocol.HTTPBodyDelta](p)
 		if err != nil {
-			c.ending = err
-			return
+			c.t.Error(err)
 		}
-		var m struct {
-			ID     int
-			Method string
-			Params json.RawMessage
-			reply
+		c.mu.Lock()
+		if c.begun[d.RequestID] == 0 {
+			c.begun[d.RequestID] = notes
 		}
-		if err := json.Unmarshal(text, &m); err != nil {
-			c.t.Errorf("%.200s: %v", text, err)
-			return
-		}
-		switch m.Method {
-		case "":
-			c.mu.Lock()
-			c.order = append(c.order, fmt.Sprintf("reply %d", m.ID))
-			answer := c.replies[m.ID]
-			c.mu.Unlock()
-			answer <- m.reply
-		case protocol.NotificationOutput:
-			c.outputs.Add(1)
-		case protocol.NotificationHTTPBodyDelta:
-			d, err := protocol.DecodeHTTPBodyDelta(m.Params)
-			if err != nil {
-				c.t.Error(err)
-			}
-			c.mu.Lock()
-			c.order = append(c.order, fmt.Sprintf("delta %s %d", d.RequestID, d.Seq))
-			c.mu.Unlock()
-			c.stream(d.RequestID) <- d
-		}
+		c.mu.Unlock()
+		c.stream(d.RequestID) <- d
 	}
 }
 
@@ -156,43 +124,30 @@ func (c *caller) stream(id string) chan protocol.HTTPBodyDelta {
 	return c.deltas[id]
 }
 
-func (c *caller) write(message any) {
+// send sends a request, whose answer comes through the channel.
+func (c *caller) send(method string, p any) <-chan reply {
 	c.t.Helper()
-	text, err := json.Marshal(message)
+	answer, err := c.Begin(method, p)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if err := c.conn.Send(transcript.Whole, text); err != nil {
-		c.t.Error(err)
-	}
-}
-
-// send sends a request, whose reply comes through the channel.
-func (c *caller) send(method string, p any) (answer chan reply, id int) {
-	c.t.Helper()
-	c.mu.Lock()
-	c.next++
-	id, answer = c.next, make(chan reply, 1)
-	c.replies[id] = answer
-	c.mu.Unlock()
-	c.write(params{"id": id, "method": method, "params": p})
-	return answer, id
+	return answer
 }
 
 func (c *caller) call(method string, p any) reply {
 	c.t.Helper()
-	answer, _ := c.send(method, p)
-	return await(c.t, "a reply to "+method, answer)
+	r := await(c.t, "a reply to "+method, c.send(method, p))
+	if r.Error == nil && r.Result == nil {
+		c.t.Fatalf("%s is not answered: %v", method, c.Err())
+	}
+	return r
 }
 
 // result calls a method that must succeed.
 func (c *caller) result(method string, p, result any) {
 	c.t.Helper()
 	r := c.call(method, p)
-	if r.Error != nil {
-		c.t.Fatalf("%s: %v", method, r.Error)
-	}
-	if err := json.Unmarshal(r.Result, result); err != nil {
+	if err := r.Decode(result); err != nil {
 		c.t.Fatalf("%s: %s: %v", method, r.Result, err)
 	}
 }
@@ -252,7 +207,7 @@ func await[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-ch:
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		panic("waited too long for " + what) // with the stacks of all goroutines
 	}
 	return v

@@ -8,33 +8,31 @@ import (
 	"time"
 )
 
-// changePatience is for how long a change keeps all later ones waiting. While
-// some have been overtaken already, it is half as long for each of them, but at
-// least minChangePatience: of many that wait for the same file system, each
-// would otherwise cost those after it a second.
+// changePatience is how long a change may delay all later ones. It halves with each
+// overtaken change, down to minChangePatience: each of many changes that wait for the
+// same file system would otherwise delay later ones by a second.
 const (
 	changePatience    = time.Second
 	minChangePatience = 10 * time.Millisecond
 )
 
-// maxOvertaken bounds the changes that others may overtake at the same time.
+// maxOvertaken bounds the number of overtaken changes at a time.
 const maxOvertaken = 256
 
-// changes keeps the file operations of one connection that change things in
-// their order of arrival (PROTOCOL.md, "Order and concurrency"): each begins
-// when the one before it is done. One that takes too long, as on a file system
-// whose server is gone, is overtaken by those that are about other paths; those
-// about the same wait on.
+// changes keeps the file changes of one connection in their order of arrival
+// (PROTOCOL.md, "Order and concurrency"): each begins when the one before is done.
+// Changes of other paths overtake one that takes too long, as on a file system whose
+// server is gone; changes of the same path still wait.
 type changes struct {
 	mu    sync.Mutex
-	queue []*change // in order of arrival, those under way included
+	queue []*change // in order of arrival, with those in progress
 	timer *time.Timer
 }
 
-// change is one operation that changes files. The fields below paths are
-// guarded by the lock of changes.
+// change is one operation that changes files. The lock of changes guards the fields below
+// paths.
 type change struct {
-	paths []string // that it is about; none if they are unknown
+	paths []string // the paths that it concerns; none if unknown
 
 	begin func() // called once, under the lock; must not block
 	begun bool
@@ -42,8 +40,8 @@ type change struct {
 	slow  bool      // others may overtake it
 }
 
-// submit queues a change. begin is called when it is its turn; done must be
-// called when it is over.
+// submit queues a change. It calls begin when it is the change's turn; the caller must
+// call done when the change is over.
 func (c *changes) submit(paths []string, begin func(*change)) *change {
 	x := &change{paths: paths}
 	x.begin = func() { begin(x) }
@@ -54,7 +52,7 @@ func (c *changes) submit(paths []string, begin func(*change)) *change {
 	return x
 }
 
-// done makes room for the changes after x.
+// done removes x and begins the changes that waited for it.
 func (c *changes) done(x *change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,9 +65,9 @@ func (c *changes) done(x *change) {
 	c.advanceLocked()
 }
 
-// advanceLocked begins what may begin.
+// advanceLocked begins the changes that may begin.
 func (c *changes) advanceLocked() {
-	var overtaken []*change // slow ones, and those that wait for them
+	var overtaken []*change // slow changes, and those that wait for them
 	for i, x := range c.queue {
 		switch {
 		case len(overtaken) == maxOvertaken:
@@ -89,7 +87,7 @@ func (c *changes) advanceLocked() {
 	}
 }
 
-// losePatience lets others overtake what has taken too long.
+// losePatience lets others overtake changes that have taken too long.
 func (c *changes) losePatience() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,8 +101,8 @@ func (c *changes) losePatience() {
 	c.advanceLocked()
 }
 
-// overlaps reports whether a change is about a path of one of the others, or
-// about one above or below it. A change whose paths are unknown may be about any.
+// overlaps reports whether a change concerns a path of one of the others, or one above or
+// below it. A change with unknown paths overlaps with all.
 func overlaps(x *change, others []*change) bool {
 	for _, other := range others {
 		if len(x.paths) == 0 || len(other.paths) == 0 {
@@ -121,7 +119,7 @@ func overlaps(x *change, others []*change) bool {
 	return false
 }
 
-// isWithin reports whether a clean path is a directory or something in it.
+// isWithin reports whether a clean path is dir or in it.
 func isWithin(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, dir)
 	return ok && (rest == "" || rest[0] == filepath.Separator || dir[len(dir)-1] == filepath.Separator)

@@ -5,90 +5,54 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"syscall"
 	"time"
 
-	"execserver/filesystem"
-	"execserver/internal/auth"
+	"execserver/internal/filesystem"
+	"execserver/internal/rpc"
 	"execserver/internal/sandbox"
-	"execserver/process"
+	"execserver/internal/share"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
-// Bounds of the helpers in sandboxes that run at the same time, each of which is a
-// process: of one connection, and of all. Where the file system does not answer,
-// neither does a helper; who waits for another one's place does so for
-// confinedPatience.
+// Bounds of the helpers in sandboxes that run at the same time, for one connection and
+// for all. Each helper is a process. If the file system does not answer, neither does its
+// helper; a request waits for a place for confinedPatience.
 const (
 	maxConfinedShare = 8
 	maxConfined      = 256
 	confinedPatience = 5 * time.Second
 )
 
-// smallAnswerBytes is more than the answer to any request about a single file
-// takes, but for its content.
+// smallAnswerBytes is more than the answer to any request about a single file needs,
+// without the file's content.
 const smallAnswerBytes = 64 << 10
 
-// noSandbox refuses what asks for a sandbox of a program without any.
+// noSandbox is the error for a sandbox request to a program without sandboxes.
 var noSandbox = sandbox.UnavailableError{Reason: "this program has none; run the client without one " +
 	"(danger-full-access) if this machine is one itself"}
 
-// confineStart adds the sandbox of process/start, or that of the client's credentials,
-// to what is to be started.
-func (s *Server) confineStart(spec *process.Spec, p protocol.Start, g *auth.Grant) error {
-	engine := s.opts.Sandbox
-	required := engine != nil && engine.Mode() == sandbox.ModeRequire
-	var policy *protocol.Sandbox
-	if p.Sandbox != nil {
-		var err error
-		if policy, err = protocol.DecodeSandbox(p.Sandbox, false); err != nil {
-			return err
-		}
-	}
-	if by := g.Starts(); by != nil {
-		policy = forced(by, policy)
-	}
-	switch {
-	case required && (policy == nil || policy.FullWrite()):
-		return protocol.Errorf(protocol.CodeInvalidParams, "this server starts nothing that may write everywhere (--sandbox=require)")
-	case policy == nil:
-		return nil
-	case policy.Enforces() && engine == nil:
-		return protocol.Errorf(protocol.CodeInvalidParams, "%s", &noSandbox)
-	case policy.Network && !policy.FullWrite():
-		if err := s.checkNetwork(); err != nil {
-			return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)
-		}
-	}
-	context := sandbox.Context{Cwd: spec.Dir, TmpDir: spec.Env["TMPDIR"], MakeIn: makeIn(g)}
-	spec.Sandbox = func() (*sandbox.Confinement, error) {
-		if !policy.Enforces() {
-			return nil, nil
-		}
-		return engine.Confine(policy, context)
-	}
-	return nil
-}
-
-// What methods about files do, as far as it matters to a sandbox.
+// What file methods do, as far as it concerns a sandbox.
 var (
-	looking = map[string]bool{
+	reading = map[string]bool{
 		protocol.MethodGetMetadata: true, protocol.MethodReadFile: true, protocol.MethodReadDirectory: true,
 		protocol.MethodWalk: true, protocol.MethodCanonicalize: true, protocol.MethodWatch: true,
-		protocol.MethodDiscoverRoots: true,
+		protocol.MethodDiscoverRoots: true, protocol.MethodReadLink: true,
 	}
 	spelling = map[string]bool{protocol.MethodJoin: true, protocol.MethodParent: true}
 	listing  = map[string]bool{protocol.MethodReadDirectory: true, protocol.MethodWalk: true}
 )
 
-// confinement is the sandbox that a method about files needs; nil means that the
-// policy keeps nothing from it.
-func confinement(method string, policy *protocol.Sandbox) *protocol.Sandbox {
+// confinement returns the sandbox that a file method needs. nil means that the policy
+// does not restrict the method. What shows the texts of links needs a sandbox even where
+// everything may be read: links in /proc describe this server, such as its open files.
+func confinement(method string, policy *protocol.Sandbox, showsLinks bool) *protocol.Sandbox {
 	switch {
 	case policy == nil, policy.FullWrite(), spelling[method]:
 		return nil
-	case looking[method] && method != protocol.MethodReadFile && policy.FullRead():
+	case reading[method] && method != protocol.MethodReadFile && method != protocol.MethodReadLink && !showsLinks && policy.FullRead():
 		return nil
 	}
 	confined := *policy
@@ -96,29 +60,38 @@ func confinement(method string, policy *protocol.Sandbox) *protocol.Sandbox {
 	return &confined
 }
 
-// serveConfined has a helper in a sandbox serve a request about files.
+// serveConfined lets a helper in a sandbox serve a file request.
 func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, paths []string) {
 	call := func(limit int) (any, error) {
-		return c.callConfined(r.Context(), policy, r.Method, r.Params, limit)
+		params := r.Params
+		if r.Data != nil { // only fs/writeFile has data and needs a helper
+			params = protocol.WithData(params, "dataBase64", r.Data)
+		}
+		return c.callConfined(r.Context(), policy, r.Method, params, limit)
 	}
 	switch {
 	case r.Method == protocol.MethodWatch:
 		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest,
 			"%s cannot be confined; ask for it without a sandbox, or with one that lets everything be read", r.Method))
+	case r.Method == protocol.MethodSetMetadata && c.landlocked():
+		r.Fail(fileError(&fs.PathError{Op: "set the metadata of", Path: paths[0], Err: syscall.EROFS}))
 	case r.Method == protocol.MethodOpen:
-		p, err := protocol.DecodeOpen(r.Params)
+		p, err := protocol.DecodeParams[protocol.OpenParams](r.Params)
 		if err != nil {
 			r.Fail(err)
 			return
 		}
 		c.openWith(r, p, paths[0], func(ctx context.Context, path string, mode filesystem.HandleMode) (*os.File, error) {
-			if mode == filesystem.HandleReplace {
-				return c.openConfined(ctx, policy, path, openReplace)
+			switch mode {
+			case filesystem.HandleReplace:
+				return c.openConfined(ctx, policy, path, openReplace, createMode(p))
+			case filesystem.HandleUpdate:
+				return c.openConfined(ctx, policy, path, openUpdate, createMode(p))
 			}
 			return c.openToRead(ctx, policy, path, openRead)
 		})
 	case r.Method == protocol.MethodReadFile:
-		p, err := protocol.DecodeFile(r.Params)
+		p, err := protocol.DecodeParams[protocol.FileParams](r.Params)
 		if err != nil {
 			r.Fail(err)
 			return
@@ -134,15 +107,15 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 			}
 			return filesystem.NewFile(f, 0)
 		})
-	case listing[r.Method]: // how long the answer is, nobody knows before
-		c.list(r, func(fits func(int) bool) (any, error) {
+	case listing[r.Method]: // the length of the answer is unknown
+		c.answerLarge(r, func(fits func(int) bool) (any, error) {
 			if !fits(protocol.MaxAnswerBytes) {
 				return nil, nil
 			}
 			return call(protocol.MaxAnswerBytes)
 		})
-	case looking[r.Method]:
-		c.look(r, func() (any, error) {
+	case reading[r.Method]:
+		c.answer(r, func() (any, error) {
 			if err := c.reserve(r, smallAnswerBytes); err != nil {
 				return nil, err
 			}
@@ -152,7 +125,7 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 		c.changes.submit(paths, func(x *change) {
 			r.Go(func() {
 				defer c.changes.done(x)
-				defer c.server.inPlace.begin()() // as far as one can tell from outside
+				defer c.server.inPlace.begin()() // as far as the server can tell
 				c.operate(r, func() (any, error) {
 					if err := c.auditChange(r.Method, paths); err != nil {
 						return nil, err
@@ -164,30 +137,41 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 	}
 }
 
-// openToRead opens a file: in a sandbox, unless the policy lets everything be
-// read. Even then what is in /proc would be this server's own, such as its memory
-// and its environment, and some files are hidden in every sandbox.
+// landlocked reports whether sandboxes consist of Landlock alone. That restricts neither
+// modes nor times, and no file is writable in it.
+func (c *connection) landlocked() bool {
+	engine := c.server.sandbox
+	if engine == nil {
+		return false
+	}
+	means, _ := engine.Means()
+	return means == sandbox.MeansLandlock
+}
+
+// openToRead opens a file in a sandbox, unless the policy lets everything be read. Even
+// then it uses a sandbox for a file in /proc, which would describe this server, such as
+// its memory or its environment, and for files that every sandbox hides.
 func (c *connection) openToRead(ctx context.Context, policy *protocol.Sandbox, path, mode string) (*os.File, error) {
 	if !policy.FullRead() {
-		return c.openConfined(ctx, policy, path, mode)
+		return c.openConfined(ctx, policy, path, mode, 0)
 	}
-	open := func() (*os.File, error) { return filesystem.OpenFile(ctx, path, filesystem.HandleRead) }
+	open := func() (*os.File, error) { return filesystem.OpenFile(ctx, path, filesystem.HandleRead, 0) }
 	if mode == openReadNoFollow {
 		open = func() (*os.File, error) { return filesystem.OpenNoFollow(path) }
 	}
 	f, err := open()
-	engine := c.server.opts.Sandbox
+	engine := c.server.sandbox
 	if err != nil || !filesystem.InProc(f) && (engine == nil || !engine.Hides(f)) {
 		return f, err
 	}
 	_ = f.Close()
-	return c.openConfined(ctx, policy, path, mode)
+	return c.openConfined(ctx, policy, path, mode, 0)
 }
 
-// discoverConfined looks at a capability root in the sandbox that it asks for;
-// nil means that there is none that matters.
-func (c *connection) discoverConfined(ctx context.Context, root protocol.DiscoverRoot) *protocol.DiscoveredRoot {
-	policy, err := c.filePolicy(protocol.MethodDiscoverRoots, root.Sandbox)
+// discoverConfined reads a capability root in the requested sandbox. It returns nil if
+// there is none that restricts reading.
+func (c *connection) discoverConfined(ctx context.Context, root protocol.CapabilityRoot) *protocol.DiscoveredRoot {
+	policy, err := c.filePolicy(protocol.MethodDiscoverRoots, root.Sandbox, false)
 	if policy == nil && err == nil {
 		return nil
 	}
@@ -196,7 +180,7 @@ func (c *connection) discoverConfined(ctx context.Context, root protocol.Discove
 		var params json.RawMessage
 		var answer rawAnswer
 		root.Sandbox = nil
-		if params, err = json.Marshal(protocol.DiscoverRoots{Roots: []protocol.DiscoverRoot{root}}); err == nil {
+		if params, err = json.Marshal(protocol.DiscoverRootsParams{Roots: []protocol.CapabilityRoot{root}}); err == nil {
 			answer, err = c.callConfined(ctx, policy, protocol.MethodDiscoverRoots, params, protocol.MaxAnswerBytes)
 		}
 		if err == nil {
@@ -216,52 +200,61 @@ func (c *connection) discoverConfined(ctx context.Context, root protocol.Discove
 	return &found.Roots[0]
 }
 
-// confine prepares the sandbox of a request about files, when there is a place
-// for its helper: among those of the connection, and then among all.
+// confine prepares the sandbox of a file request once there is a place for its helper,
+// among those of the connection and then among all.
 func (c *connection) confine(ctx context.Context, policy *protocol.Sandbox) (*sandbox.Confinement, error) {
 	s := c.server
-	if s.opts.Sandbox == nil {
+	if s.sandbox == nil {
 		return nil, protocol.Errorf(protocol.CodeInternal, "%s", &noSandbox)
 	}
-	if err := takePlace(ctx, c.confined, "this connection"); err != nil {
+	waiting, cancel := context.WithTimeoutCause(ctx, confinedPatience, errNoPlace)
+	defer cancel()
+	if err := c.confined.Take(waiting, share.Everybody); err != nil {
+		return nil, noPlace(err, "this connection", c.confined.Check(share.Everybody), maxConfinedShare)
+	}
+	of := c.principal.Share()
+	if err := s.confined.Take(waiting, of); err != nil {
+		err = noPlace(err, "the server", s.confined.Check(of), maxConfined)
+		c.confined.Give(share.Everybody)
 		return nil, err
 	}
-	if err := takePlace(ctx, s.confined, "the server"); err != nil {
-		<-c.confined
-		return nil, err
-	}
-	confinement, err := s.opts.Sandbox.Confine(policy, sandbox.Context{TmpDir: os.Getenv("TMPDIR")})
+	confinement, err := s.sandbox.Confine(policy, sandbox.Context{TmpDir: os.Getenv("TMPDIR")})
 	if err != nil {
-		<-s.confined
-		<-c.confined
+		c.leavePlaces()
 		return nil, protocol.Errorf(protocol.CodeInternal, "%s", err)
 	}
 	return confinement, nil
 }
 
-// takePlace waits for one of the places of whose helpers, in order of arrival.
-func takePlace(ctx context.Context, places chan struct{}, whose string) error {
-	patience := time.NewTimer(confinedPatience)
-	defer patience.Stop()
-	select {
-	case places <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-patience.C:
-		return protocol.Errorf(protocol.CodeInternal, "%s has its limit of %d file operations in sandboxes under way, "+
-			"and none has ended for %v; perhaps a file system does not answer", whose, cap(places), confinedPatience)
+// errNoPlace is the cause when no place for a helper has become free in time.
+var errNoPlace = errors.New("no place for a helper")
+
+// noPlace returns why there was no place for a helper: refusal says how many there are now.
+// whose names their owner.
+func noPlace(err error, whose string, refusal *share.Error, limit int) error {
+	if !errors.Is(err, errNoPlace) {
+		return err
 	}
+	has := fmt.Sprintf("%s has its limit of %d file operations in sandboxes under way", whose, limit)
+	if refusal != nil && refusal.Greedy() {
+		has = refusal.Of("has", "file operations in sandboxes under way")
+	}
+	return protocol.Errorf(protocol.CodeInternal, "%s, and none has ended for %v; perhaps a file system does not answer",
+		has, confinedPatience)
 }
 
-// unconfine gives back what confine has made.
+// unconfine releases the result of confine.
 func (c *connection) unconfine(confinement *sandbox.Confinement) {
 	confinement.Release()
-	<-c.server.confined
-	<-c.confined
+	c.leavePlaces()
 }
 
-// rawAnswer is the answer of a helper, encoded already.
+func (c *connection) leavePlaces() {
+	c.server.confined.Give(c.principal.Share())
+	c.confined.Give(share.Everybody)
+}
+
+// rawAnswer is the encoded answer of a helper.
 type rawAnswer json.RawMessage
 
 // AppendJSON implements protocol.Appender.

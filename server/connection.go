@@ -8,18 +8,21 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	"execserver/filesystem"
 	"execserver/internal/auth"
+	"execserver/internal/filesystem"
+	"execserver/internal/forward"
+	"execserver/internal/rpc"
+	"execserver/internal/session"
+	"execserver/internal/share"
 	"execserver/protocol"
-	"execserver/rpc"
-	"execserver/session"
 	"execserver/transport"
 )
 
-// phase is how far the handshake of a connection is (PROTOCOL.md, "Handshake").
+// phase is the state of a connection's handshake (PROTOCOL.md, "Handshake").
 type phase int
 
 const (
@@ -28,30 +31,36 @@ const (
 	phaseReady         // initialized was received
 )
 
-// connection serves one connection. It is the rpc.Handler, and the peer of its
-// session; phase and observing are the reader's own.
+// connection serves one connection. It is the rpc.Handler and the peer of its session.
+// Only the reader uses phase and observing.
 type connection struct {
 	server    *Server
 	log       *slog.Logger // names the remote end
 	rpc       *rpc.Conn
 	http      *httpRequests
+	tcp       *forward.Streams
+	forwards  atomic.Int64 // streams of tcp, with those that are over and have not ended yet
 	resumable bool
 	principal *auth.Principal
-	early     transport.Limited // bounds what comes before initialize; nil: nothing does
-	greeting  *time.Timer       // ends the connection without one
-	queued    *list.Element     // among those without a session; guarded by server.mu
-	seated    bool              // among those with one; guarded by server.mu
+	early     transport.Limited // bounds the bytes before initialize; nil if nothing does
+	greeting  *time.Timer       // ends the connection if it does not initialize in time
+	queued    *list.Element     // its place among those without a session; guarded by server.mu
+	counted   bool              // counted among those with one; guarded by server.mu
 	remote    string
 	phase     phase
+	client    string                      // its name; set before the session knows the connection
 	asks      protocol.ClientCapabilities // set before the session knows the connection
-	observing bool                        // it does not own its session
+	observing bool                        // an observer, which does not own its session
 
-	confined chan struct{} // a place for each of its helpers in a sandbox
+	confined *share.Places // of its helpers
 	changes  changes
 	handles  filesystem.Handles
 	opening  opening
 	missing  *filesystem.MissingWatch
 
+	// The reader sets session and outbox once, under mu. The reader and the handlers that
+	// it starts afterwards read them without mu, everybody else with it. They are nil for
+	// a connection that asked for no session.
 	mu       sync.Mutex
 	session  *session.Session
 	outbox   *session.Outbox
@@ -59,26 +68,28 @@ type connection struct {
 	watching map[string]*subscription // watches whose events this connection gets
 }
 
-// drainTimeout is how long the requests before the end of input have to finish,
-// on stdio and on unix sockets.
-const drainTimeout = 10 * time.Second
+// finishTimeout is how long the requests before the end of input may take, on stdio and on
+// unix sockets.
+const finishTimeout = 10 * time.Second
 
-// newConnection makes what serves a stream.
+// newConnection returns a connection for a stream.
 func newConnection(s *Server, stream transport.Conn, principal *auth.Principal, resumable bool) *connection {
 	c := &connection{server: s, log: s.log.With("remote", stream.Remote()), principal: principal, remote: stream.Remote(), resumable: resumable}
 	if principal.Name != "" {
 		c.log = c.log.With("principal", principal.Name)
 	}
-	c.confined = make(chan struct{}, maxConfinedShare)
-	c.handles.Durable = s.opts.DurableWrites
+	c.confined = share.NewPlaces(maxConfinedShare)
+	c.handles.Durable, c.handles.Admit = s.opts.DurableWrites, c.takeHandle
 	c.missing = filesystem.NewMissingWatch(c.missingChanged)
 	c.rpc = rpc.New(stream, c, &rpc.Options{
-		Log:          c.log,
-		PingInterval: s.opts.PingInterval,
-		ProbeTimeout: s.opts.ProbeTimeout,
-		DrainTimeout: drainTimeout,
+		Log:             c.log,
+		MaxMessageBytes: s.opts.MaxMessageBytes,
+		PingInterval:    s.opts.PingInterval,
+		ProbeTimeout:    s.opts.ProbeTimeout,
+		FinishTimeout:   finishTimeout,
 	})
-	c.http = newHTTPRequests(&s.opts, c.rpc.Wake)
+	c.http = newHTTPRequests(&s.opts, c.rpc.Wake, c.checkReach)
+	c.tcp = forward.New(c.rpc.Wake, c.rpc.SendsBinary)
 	return c
 }
 
@@ -89,11 +100,11 @@ func (c *connection) Request(r *rpc.Request) {
 		r.Fail(protocol.Errorf(protocol.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method))
 		return
 	}
-	if c.observing && c.phase == phaseReady && !observable[r.Method] {
-		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest,
-			"`%s` is refused: this connection observes session %s; call `%s` first to own it",
-			r.Method, c.session.ID, protocol.MethodTakeOver))
-		return
+	if c.phase == phaseReady {
+		if err := c.mayCallHere(r.Method); err != nil {
+			r.Fail(err)
+			return
+		}
 	}
 	if err := c.mayCall(r.Method); err != nil {
 		c.refused(r, err)
@@ -107,12 +118,18 @@ func (c *connection) refused(r *rpc.Request, err error) {
 	c.log.Warn("request refused", "method", r.Method, "reason", err)
 	e := c.event("refusal")
 	e.Method, e.Reason = r.Method, err.Error()
-	c.server.opts.Audit.Record(e)
+	c.server.audit.Record(e)
 	r.Fail(err)
 }
 
 // Notification implements rpc.Handler.
-func (c *connection) Notification(method string, params json.RawMessage) error {
+func (c *connection) Notification(method string, params json.RawMessage, data []byte) error {
+	if ours, err := c.tcp.Notify(method, params, data); ours {
+		return err
+	}
+	if data != nil {
+		return fmt.Errorf("notification `%s` has no data for a binary message", method)
+	}
 	switch method {
 	case protocol.MethodInitialized:
 		return c.initialized()
@@ -122,7 +139,7 @@ func (c *connection) Notification(method string, params json.RawMessage) error {
 	return fmt.Errorf("unknown notification `%s`", method)
 }
 
-// initialized serves the notification of this name.
+// initialized serves the notification initialized.
 func (c *connection) initialized() error {
 	switch c.phase {
 	case phaseNew:
@@ -133,8 +150,8 @@ func (c *connection) initialized() error {
 	return nil
 }
 
-// gate refuses a method that the handshake does not allow yet.
-func (c *connection) gate(family string) error {
+// checkHandshake refuses a method that the handshake does not allow yet.
+func (c *connection) checkHandshake(family string) error {
 	switch c.phase {
 	case phaseNew:
 		return protocol.Errorf(protocol.CodeInvalidRequest, "client must call initialize before using %s methods", family)
@@ -147,10 +164,10 @@ func (c *connection) gate(family string) error {
 	return nil
 }
 
-// initialize serves the method of this name. It runs on the reader: nothing
-// else of the connection may be served before it is answered.
+// initialize serves the method initialize. It runs on the reader, because nothing else of
+// the connection may be served before the answer.
 func (c *connection) initialize(r *rpc.Request) {
-	p, err := protocol.DecodeInitialize(r.Params)
+	p, err := protocol.DecodeParams[protocol.InitializeParams](r.Params)
 	if err == nil && c.phase != phaseNew {
 		err = protocol.Errorf(protocol.CodeInvalidRequest, "initialize may only be sent once per connection")
 	}
@@ -172,45 +189,73 @@ func (c *connection) initialize(r *rpc.Request) {
 	}
 	c.phase = phaseGreeted
 	c.greeted()
+	if c.asks.BinaryFrames {
+		c.rpc.AcceptBinary()
+		if c.asks.Compress {
+			c.rpc.AcceptCompressed()
+		}
+	}
+	info := c.info()
+	result := protocol.InitializeResult{ProtocolVersion: protocol.Version, SessionID: protocol.NoSession, EnvironmentInfo: &info}
+	if s == nil {
+		r.Reply(result)
+		return
+	}
 	c.observing = p.ObserveSessionID != nil
-	c.log.Info("session attached", "session", s.ID, "client", p.ClientName,
+	c.log.Info("session attached", "sessionId", s.ID, "clientName", p.ClientName,
 		"resumed", p.ResumeSessionID != nil, "observing", c.observing)
 	c.auditEntry(s, p)
-	info := c.info()
-	r.Reply(protocol.InitializeResult{
-		ProtocolVersion: protocol.Version,
-		SessionID:       s.ID,
-		EnvironmentInfo: &info,
-	})
+	result.SessionID = s.ID
+	r.Reply(result)
+	if c.asks.BinaryFrames {
+		c.rpc.SendBinary() // after the answer
+		if c.asks.Compress {
+			c.rpc.SendCompressed()
+		}
+	}
 	c.enter(s, outbox)
 	if p.ResumeSessionID != nil {
-		// Processes have waited since before there was anybody to ask.
+		// Processes may have waited since before the connection existed.
 		c.rpc.WantAck()
 	}
 }
 
-// attach makes the connection that of a session, a new one unless the client names
-// one.
-func (c *connection) attach(p protocol.Initialize) (*session.Session, *session.Outbox, error) {
-	c.asks = p.Capabilities
+// attach gives the connection its session: a new one, unless the client names one, or none
+// if it asks for none.
+func (c *connection) attach(p protocol.InitializeParams) (*session.Session, *session.Outbox, error) {
+	c.client, c.asks = p.ClientName, p.Capabilities
+	c.asks.BinaryFrames = c.asks.BinaryFrames && c.rpc.CarriesBinary()
+	none := p.ObserveSessionID != nil && *p.ObserveSessionID == protocol.NoSession
 	switch {
+	case none: // bounded like new sessions
 	case p.ObserveSessionID != nil:
+		if err := c.server.mayObserve(c); err != nil {
+			return nil, nil, c.tooMany(err)
+		}
 		return c.server.sessions.Observe(*p.ObserveSessionID, c, c.principal.Grant.Observes())
 	case p.ResumeSessionID != nil:
 		return c.server.sessions.Resume(*p.ResumeSessionID, c)
 	}
 	if err := c.server.reserve(c); err != nil {
-		c.server.penalties.logRefusal(c.remote, err.Error())
-		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "%s", err)
+		return nil, nil, c.tooMany(err)
+	}
+	if none {
+		return nil, nil, nil
 	}
 	s, outbox, err := c.server.sessions.Create(c)
 	if err != nil {
-		c.server.stand(c)
+		c.server.uncount(c)
 	}
 	return s, outbox, err
 }
 
-// enter binds the connection to its session, whose events flow from now on.
+// tooMany logs and returns the error for one connection too many.
+func (c *connection) tooMany(err error) error {
+	c.server.penalties.logRefusal(c.remote, err.Error())
+	return protocol.Errorf(protocol.CodeInvalidRequest, "%s", err)
+}
+
+// enter binds the connection to its session, whose events it sends from now on.
 func (c *connection) enter(s *session.Session, outbox *session.Outbox) {
 	c.mu.Lock()
 	c.session, c.outbox = s, outbox
@@ -220,10 +265,10 @@ func (c *connection) enter(s *session.Session, outbox *session.Outbox) {
 		c.leave()
 		return
 	}
-	c.rpc.SetSource(&events{outbox: outbox, http: c.http})
+	c.rpc.SetSources(outbox, c.http, c.tcp)
 }
 
-// leave lets go of the session when the connection has ended.
+// leave leaves the session when the connection has ended.
 func (c *connection) leave() {
 	c.mu.Lock()
 	c.left = true
@@ -247,10 +292,9 @@ func (c *connection) departure() session.Departure {
 	return session.Lost
 }
 
-// silent reports whether a connection ended because nothing came from the peer
-// any more: it answered no pings, or its system did not, or nobody could reach it.
-// Such a peer has not closed the connection, and may not know yet that it has
-// ended.
+// silent reports whether a connection ended because the peer fell silent: it did not
+// answer pings, its system did not answer, or it was unreachable. Such a peer has not
+// closed the connection, and may not know yet that it has ended.
 func silent(cause error) bool {
 	for _, err := range []error{rpc.ErrSilent, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
 		if errors.Is(cause, err) {
@@ -260,29 +304,30 @@ func silent(cause error) bool {
 	return false
 }
 
-// release gives up the files that belong to a connection which has ended. On a
-// file system that does not answer it takes its time.
+// release closes the files of a connection that has ended. It may take time on a file
+// system that does not answer.
 func (c *connection) release() {
 	c.missing.Close()
 	c.handles.Close()
 }
+
+// Name implements session.Peer.
+func (c *connection) Name() string { return c.client }
 
 // Asks implements session.Peer.
 func (c *connection) Asks() protocol.ClientCapabilities { return c.asks }
 
 // Credentials implements session.Peer.
 func (c *connection) Credentials() session.Credentials {
-	authenticator, principal := c.server.opts.Auth, c.principal
+	authenticator, principal := c.server.auth, c.principal
 	return session.Credentials{
-		Principal: principal.Name, Rights: principal.Rights(), Stand: func() bool { return authenticator.Stands(principal) },
+		Principal: principal.Name, Share: principal.Share(), Rights: principal.Rights(),
+		Stand: func() bool { return authenticator.Stands(principal) },
 	}
 }
 
-// Wake implements session.Peer.
-func (c *connection) Wake() { c.rpc.Wake() }
-
-// WantAck implements session.Peer.
-func (c *connection) WantAck() { c.rpc.WantAck() }
+// Writer implements session.Peer.
+func (c *connection) Writer() session.Writer { return c.rpc }
 
 // Probe implements session.Peer.
 func (c *connection) Probe() bool { return c.rpc.Probe(c.rpc.Context()) }
@@ -292,8 +337,8 @@ func (c *connection) TakenOver(sessionID string, byObserver bool) {
 	err := rpc.ErrTakenOver
 	if byObserver {
 		err = errObserverTookOver
-		// A connection that cannot take it any more is ended all the same.
-		_ = c.rpc.Notify(protocol.NotificationTakenOver, protocol.TakenOver{SessionID: sessionID})
+		// A connection that cannot send this any more ends all the same.
+		_ = c.rpc.Notify(protocol.NotificationTakenOver, protocol.TakenOverParams{SessionID: sessionID})
 	}
 	c.rpc.Close(transport.Reason{Code: transport.CodePolicy, Text: err.Error()}, err)
 }
@@ -301,7 +346,7 @@ func (c *connection) TakenOver(sessionID string, byObserver bool) {
 // Left implements session.Peer.
 func (c *connection) Left(reason string) {
 	if c.server.closing() {
-		return // Shutdown says so to everybody
+		return // Shutdown tells every client
 	}
 	c.rpc.Close(transport.Reason{Code: transport.CodePolicy, Text: reason}, errors.New(reason))
 }
@@ -313,10 +358,10 @@ type limitError struct {
 }
 
 func (e *limitError) Error() string {
-	return fmt.Sprintf("the server has its limit of %d %s; raise it with --max-%s", e.limit, e.what, e.what)
+	return fmt.Sprintf("the server has its limit of %d %s", e.limit, e.what)
 }
 
-// refuseStream tells a peer that it is not served.
+// refuseStream refuses a peer with an error and closes its stream.
 func refuseStream(stream transport.Conn, err error) {
 	text := protocol.AppendErrorResponse(nil, protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
 	_ = stream.Write(text)

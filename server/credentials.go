@@ -7,23 +7,23 @@ import (
 	"execserver/transport"
 )
 
-// expiryLook is how often a connection compares the clock with the end of its
-// credentials: timers do not count the time that the machine sleeps, and clocks
-// are set.
-const expiryLook = 10 * time.Second
+// expiryInterval is how often a connection compares the clock with the expiry of its
+// credentials. A timer would not count the time that the machine sleeps, and clocks are
+// set.
+const expiryInterval = 10 * time.Second
 
 var (
 	errExpired = errors.New("the credentials of this connection have expired; connect again with new ones to resume the session")
 	errRevoked = errors.New("the credentials of this connection have been revoked or changed")
 )
 
-// Recheck ends the connections whose credentials are not good any more, and the
-// sessions that were made with such. The caller has refreshed Options.Auth.
+// Recheck ends the connections whose credentials are no longer valid, and the sessions
+// that were created with them. The caller must refresh Options.Auth first.
 func (s *Server) Recheck() {
 	s.mu.Lock()
 	var revoked []*connection
 	for c := range s.conns {
-		if !s.opts.Auth.Holds(c.principal) {
+		if !s.auth.Holds(c.principal) {
 			revoked = append(revoked, c)
 		}
 	}
@@ -31,7 +31,7 @@ func (s *Server) Recheck() {
 	for _, c := range revoked {
 		c.end(errRevoked)
 	}
-	// The connections that could make others have ended.
+	// The connections that could create other sessions have ended.
 	s.sessions.EndRevoked(errRevoked.Error())
 }
 
@@ -46,12 +46,12 @@ func (c *connection) expire() {
 		select {
 		case <-c.rpc.Context().Done():
 			return
-		case <-time.After(min(left, expiryLook)):
+		case <-time.After(min(left, expiryInterval)):
 		}
 	}
 }
 
-// end closes the connection for a reason that the peer is told. Its session can be
+// end closes the connection for a reason that it sends to the peer. The session can be
 // resumed.
 func (c *connection) end(reason error) {
 	c.rpc.Close(transport.Reason{Code: transport.CodePolicy, Text: reason.Error()}, reason)

@@ -3,6 +3,7 @@
 package server_test
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -14,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/auth"
 	"execserver/internal/transcript"
 	"execserver/internal/transcript/peer"
 	"execserver/protocol"
@@ -29,7 +29,7 @@ type bearer struct {
 }
 
 func (b bearer) Connect() (transcript.Conn, error) {
-	return peer.DialWebSocket(b.url, nil, http.Header{"Authorization": {"Bearer " + b.token}})
+	return peer.DialWebSocket(context.Background(), b.url, nil, http.Header{"Authorization": {"Bearer " + b.token}})
 }
 
 // signedToken makes a JWT.
@@ -54,10 +54,10 @@ func secretFile(t *testing.T, content string) string {
 // ended waits for the end of a connection, and expects a code.
 func (c *caller) ended(code int) (reason string) {
 	c.t.Helper()
-	await(c.t, "the end of the connection", c.gone)
-	end, ok := errors.AsType[*transcript.EndedError](c.ending)
+	await(c.t, "the end of the connection", c.Done())
+	end, ok := errors.AsType[*transcript.EndedError](c.Err())
 	if !ok || end.Code != code {
-		c.t.Fatalf("the connection ended with %v, want code %d", c.ending, code)
+		c.t.Fatalf("the connection ended with %v, want code %d", c.Err(), code)
 	}
 	return end.Reason
 }
@@ -65,9 +65,8 @@ func (c *caller) ended(code int) (reason string) {
 // TestExpiry has a token expire while it is in use: its connection ends, and the
 // session is resumed with a new token of the same principal, but not of another.
 func TestExpiry(t *testing.T) {
-	authenticator, err := auth.New(auth.Config{
-		Mode: auth.ModeSignedBearerToken, SharedSecretFile: secretFile(t, signingSecret), MaxClockSkewSeconds: new(uint64),
-	}, true)
+	t.Parallel() // it mostly waits
+	authenticator, err := server.NewAuthenticator(server.AuthConfig{SharedSecretFile: secretFile(t, signingSecret), MaxClockSkew: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,19 +80,19 @@ func TestExpiry(t *testing.T) {
 		t.Errorf("closed because %q, want %q", got, want)
 	}
 	for _, other := range []string{"bob", "", "ann "} {
-		p := params{"clientName": "test", "resumeSessionId": c.session}
+		p := params{"clientName": "test", "resumeSessionId": c.SessionID}
 		err := connect(t, as(other, time.Hour)).initialize(p)
-		if err == nil || err.Code != protocol.CodeInvalidRequest || err.Message != "unknown session id "+c.session {
+		if err == nil || err.Code != protocol.CodeInvalidRequest || err.Message != "unknown session id "+c.SessionID {
 			t.Errorf("%q resumes: %v", other, err)
 		}
 		delete(p, "resumeSessionId")
-		p["observeSessionId"] = c.session
-		if err := connect(t, as(other, time.Hour)).initialize(p); err == nil || err.Message != "unknown session id "+c.session {
+		p["observeSessionId"] = c.SessionID
+		if err := connect(t, as(other, time.Hour)).initialize(p); err == nil || err.Message != "unknown session id "+c.SessionID {
 			t.Errorf("%q observes: %v", other, err)
 		}
 	}
-	if again := newCaller(t, as("ann", time.Hour), c.session); again.session != c.session {
-		t.Errorf("resumed %s, want %s", again.session, c.session)
+	if again := newCaller(t, as("ann", time.Hour), c.SessionID); again.SessionID != c.SessionID {
+		t.Errorf("resumed %s, want %s", again.SessionID, c.SessionID)
 	}
 	neighbour.result("environment/status", nil, new(struct{}))
 }

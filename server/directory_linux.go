@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDirectory opens a directory, and returns the path that it has without links. What
-// its path leads to may change at any time, what was opened does not.
+// openDirectory opens a directory and returns its path without links. The target of a
+// path may change at any time; the open directory does not.
 func openDirectory(path string) (*os.File, string, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-// openDirectory returns the path of a directory without links. Nothing can be started
-// here in what was opened: who can change the path meanwhile has a command start elsewhere.
+// openDirectory returns the path of a directory without links. This system cannot start a
+// process in an open directory, so another program that changes the path meanwhile
+// changes where the command starts.
 func openDirectory(path string) (*os.File, string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	return nil, real, err

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"execserver/filesystem"
 	"execserver/internal/errno"
+	"execserver/internal/filesystem"
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
-// Bounds of a discovery, so that its answer is one that clients take.
+// Bounds of a discovery, so that clients accept the answer.
 const (
 	maxDiscoveredFile  = 1 << 20 // bytes of one file
 	maxDiscoveredBytes = 8 << 20 // of all files; escaped, they are at most six times as long
@@ -25,13 +25,13 @@ const (
 	maxDiscoveryWarnings = 100 // for one root
 )
 
-// discoveryWalk is how far below a root is looked.
+// discoveryWalk bounds the search below a root.
 var discoveryWalk = filesystem.WalkOptions{
 	MaxDepth: 6, MaxDirectories: 2_000, MaxEntries: 20_000, MaxPathBytes: 4 << 20,
 	FollowDirectorySymlinks: true, StayInside: true,
 }
 
-// pluginManifests are where a plugin may have its manifest, the first one first.
+// pluginManifests are the paths of a plugin's manifest, in order of precedence.
 var pluginManifests = []string{
 	filepath.Join(".codex-plugin", "plugin.json"),
 	filepath.Join(".claude-plugin", "plugin.json"),
@@ -39,8 +39,8 @@ var pluginManifests = []string{
 }
 
 // discoverRoots serves capabilityRoots/discoverV1.
-func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRoots) {
-	c.list(r, func(fits func(int) bool) (any, error) {
+func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRootsParams) {
+	c.answerLarge(r, func(fits func(int) bool) (any, error) {
 		if !fits(2 * maxDiscoveredBytes) {
 			return nil, nil
 		}
@@ -63,25 +63,25 @@ func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRoots) {
 // discovery reads the files of one request.
 type discovery struct {
 	ctx  context.Context
-	room int // bytes that may still be read
+	room int // bytes that the discovery may still read
 	tree *filesystem.Tree
 	out  *protocol.DiscoveredRoot
 }
 
-func (d *discovery) root(root protocol.DiscoverRoot) protocol.DiscoveredRoot {
+func (d *discovery) root(root protocol.CapabilityRoot) protocol.DiscoveredRoot {
 	d.out = &protocol.DiscoveredRoot{
 		ID: root.ID, Path: root.Path,
 		Skills: []protocol.DiscoveredSkill{}, NamespaceManifests: []protocol.DiscoveredFile{}, Warnings: []string{},
 	}
-	if err := d.look(root); err != nil {
+	if err := d.inspect(root); err != nil {
 		text := err.Error()
 		d.out.Error = &text
 	}
 	return *d.out
 }
 
-func (d *discovery) look(root protocol.DiscoverRoot) error {
-	dir, err := root.Path.Native()
+func (d *discovery) inspect(root protocol.CapabilityRoot) error {
+	dir, err := root.Path.OSPath()
 	var m filesystem.Metadata
 	if err == nil {
 		m, err = filesystem.GetMetadata(d.ctx, dir, filesystem.Follow)
@@ -102,7 +102,7 @@ func (d *discovery) look(root protocol.DiscoverRoot) error {
 		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, errno.Text(err))
 	}
 	slices.SortFunc(found.Entries, func(a, b filesystem.WalkEntry) int { return strings.Compare(a.Path, b.Path) })
-	best := make(map[string]int) // of the manifests of each directory, the first that counts
+	best := make(map[string]int) // index of the manifest that counts, for each directory
 	for _, e := range found.Entries {
 		if dir, i := manifestOf(e); i >= 0 {
 			if have, ok := best[dir]; !ok || i < have {
@@ -122,7 +122,7 @@ func (d *discovery) look(root protocol.DiscoverRoot) error {
 		}
 	}
 	for _, e := range found.Errors {
-		d.warn("failed to read directory %s: %s", root.Path.WithNative(e.Path), errno.Text(e.Err))
+		d.warn("failed to read directory %s: %s", root.Path.WithOSPath(e.Path), errno.Text(e.Err))
 	}
 	if found.Truncated {
 		d.warn("capability root %s is too large to be looked at as a whole", root.Path)
@@ -130,8 +130,8 @@ func (d *discovery) look(root protocol.DiscoverRoot) error {
 	return nil
 }
 
-// manifestOf returns the directory that a file is the manifest of, and which of
-// pluginManifests it is; -1 for other files.
+// manifestOf returns the directory of a manifest and its index in pluginManifests; i is
+// -1 for other files.
 func manifestOf(e filesystem.WalkEntry) (dir string, i int) {
 	for i, name := range pluginManifests {
 		if dir, ok := strings.CutSuffix(e.Path, string(filepath.Separator)+name); ok && !e.IsDirectory {
@@ -141,7 +141,7 @@ func manifestOf(e filesystem.WalkEntry) (dir string, i int) {
 	return "", -1
 }
 
-// plugin looks for the plugin that a root may be.
+// plugin reads the plugin that a root may be.
 func (d *discovery) plugin(dir string) {
 	for _, name := range pluginManifests {
 		manifest := d.read(filepath.Join(dir, name))
@@ -149,7 +149,7 @@ func (d *discovery) plugin(dir string) {
 			continue
 		}
 		var names struct{ MCPServers, Apps json.RawMessage }
-		_ = json.Unmarshal([]byte(manifest.Contents), &names) // what is no manifest names nothing
+		_ = json.Unmarshal([]byte(manifest.Contents), &names) // an invalid manifest names nothing
 		d.out.Plugin = &protocol.DiscoveredPlugin{
 			Manifest:   *manifest,
 			MCPConfig:  d.named(dir, manifest.Path, "mcpServers", names.MCPServers, ".mcp.json"),
@@ -159,8 +159,8 @@ func (d *discovery) plugin(dir string) {
 	}
 }
 
-// named reads the file that a member of a manifest names, or the usual one. A
-// member that is no name has the content itself.
+// named reads the file that a member of a manifest names, or the usual one. A member that
+// is not a name holds the content itself.
 func (d *discovery) named(dir string, manifest protocol.Path, member string, value json.RawMessage, usual string) *protocol.DiscoveredFile {
 	var name *string
 	if json.Unmarshal(value, &name) != nil && len(value) > 0 {
@@ -189,9 +189,10 @@ func (d *discovery) skill(path string) {
 	})
 }
 
-// read reads a file of text; nil when there is none, or none that can be told.
+// read reads a text file. It returns nil if there is none, or if the answer cannot hold
+// it.
 func (d *discovery) read(path string) *protocol.DiscoveredFile {
-	spelled := d.out.Path.WithNative(path)
+	spelled := d.out.Path.WithOSPath(path)
 	if d.room -= 4 * len(path); d.room <= 0 {
 		d.warn("capability file %s is left out: there is too much to tell", spelled)
 		return nil
@@ -199,7 +200,7 @@ func (d *discovery) read(path string) *protocol.DiscoveredFile {
 	data, err := d.tree.ReadFile(d.ctx, path, int64(min(d.room, maxDiscoveredFile)))
 	var refusal *filesystem.Refusal
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.As(err, &refusal): // not there, or a directory
+	case errors.Is(err, fs.ErrNotExist), errors.As(err, &refusal): // missing, or a directory
 		return nil
 	case err != nil:
 		d.warn("failed to read capability file %s: %s", spelled, errno.Text(err))

@@ -1,31 +1,25 @@
 package server
 
 import (
-	"io/fs"
-
-	"execserver/filesystem"
+	"execserver/internal/filesystem"
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
 // writeFile serves fs/writeFile.
-func (c *connection) writeFile(r *rpc.Request, p protocol.WriteFile) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
+func (c *connection) writeFile(r *rpc.Request, p protocol.WriteFileParams, paths []string) {
 	options := filesystem.WriteOptions{
-		Links:          links(p.FollowSymlinks),
-		ExpectedSHA256: p.ExpectedSHA256,
-		Durable:        c.server.opts.DurableWrites,
-		InPlace:        c.server.inPlace.begin,
+		Links:    links(p.FollowSymlinks),
+		Durable:  c.server.opts.DurableWrites,
+		InPlace:  c.server.inPlace.begin,
+		Mode:     optionalMode(p.Mode),
+		Modified: p.Time(),
 	}
-	if p.Mode != nil {
-		mode := fileMode(*p.Mode)
-		options.Mode = &mode
+	if p.ExpectedSHA256 != nil {
+		options.ExpectedSHA256 = *p.ExpectedSHA256
 	}
 	c.change(r, paths, func() error {
-		data, err := p.Data()
+		data, err := p.Content()
 		if err != nil {
 			return err
 		}
@@ -33,36 +27,17 @@ func (c *connection) writeFile(r *rpc.Request, p protocol.WriteFile) {
 	})
 }
 
-// fileMode makes the mode of a file of its bits as they are on Unix.
-func fileMode(bits uint32) fs.FileMode {
-	mode := fs.FileMode(bits).Perm()
-	for bit, special := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-		if bits&bit != 0 {
-			mode |= special
-		}
-	}
-	return mode
-}
-
 // createDirectory serves fs/createDirectory.
-func (c *connection) createDirectory(r *rpc.Request, p protocol.CreateDirectory) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
+func (c *connection) createDirectory(r *rpc.Request, p protocol.CreateDirectoryParams, paths []string) {
 	c.change(r, paths, func() error {
 		return filesystem.CreateDirectory(r.Context(), paths[0], filesystem.CreateDirectoryOptions{
-			Links: links(p.FollowSymlinks), Recursive: p.Recursive,
+			Links: links(p.FollowSymlinks), Recursive: p.Recursive, Mode: optionalMode(p.Mode),
 		})
 	})
 }
 
 // remove serves fs/remove.
-func (c *connection) remove(r *rpc.Request, p protocol.Remove) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
+func (c *connection) remove(r *rpc.Request, p protocol.RemoveParams, paths []string) {
 	c.change(r, paths, func() error {
 		return filesystem.Remove(r.Context(), paths[0], filesystem.RemoveOptions{
 			Links: links(p.FollowSymlinks), Recursive: p.Recursive, Force: p.Force,
@@ -71,11 +46,7 @@ func (c *connection) remove(r *rpc.Request, p protocol.Remove) {
 }
 
 // copy serves fs/copy.
-func (c *connection) copy(r *rpc.Request, p protocol.Copy) {
-	paths, ok := c.native(r, p.Sandbox, p.SourcePath, p.DestinationPath)
-	if !ok {
-		return
-	}
+func (c *connection) copy(r *rpc.Request, p protocol.CopyParams, paths []string) {
 	c.change(r, paths, func() error {
 		return filesystem.Copy(r.Context(), paths[0], paths[1], filesystem.CopyOptions{
 			Recursive: p.Recursive, Durable: c.server.opts.DurableWrites, InPlace: c.server.inPlace.begin,
@@ -84,11 +55,7 @@ func (c *connection) copy(r *rpc.Request, p protocol.Copy) {
 }
 
 // rename serves fs/rename.
-func (c *connection) rename(r *rpc.Request, p protocol.Rename) {
-	paths, ok := c.native(r, p.Sandbox, p.SourcePath, p.DestinationPath)
-	if !ok {
-		return
-	}
+func (c *connection) rename(r *rpc.Request, p protocol.RenameParams, paths []string) {
 	c.change(r, paths, func() error {
 		return filesystem.Rename(r.Context(), paths[0], paths[1], filesystem.RenameOptions{
 			Links: links(p.FollowSymlinks), NoReplace: p.NoReplace,

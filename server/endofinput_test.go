@@ -47,7 +47,7 @@ func TestRequestsPipedIn(t *testing.T) {
 				t.Fatal(err)
 			}
 			answered := map[int]bool{}
-			stop := time.AfterFunc(patience, func() { _ = conn.Close() })
+			stop := time.AfterFunc(testkit.Patience, func() { _ = conn.Close() })
 			defer stop.Stop()
 			for lines := bufio.NewScanner(conn); lines.Scan(); {
 				var r struct {
@@ -76,7 +76,7 @@ func TestRequestsOfClientThatLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		_, err := os.Stat(dir + strings.Repeat("/d", count))
 		return err
 	})
@@ -87,7 +87,7 @@ func TestRequestsOfClientThatLeaves(t *testing.T) {
 func unixPair(t *testing.T) (conn io.ReadWriteCloser, closeWrite func() error) {
 	t.Helper()
 	srv := server.New(nil)
-	t.Cleanup(func() { testkit.Shutdown(t, srv, shutdownTimeout) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
 	socket, err := net.Dial("unix", listenUnix(t, srv).(unixServer).path)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,8 @@ func stdioPair(t *testing.T) (conn io.ReadWriteCloser, closeWrite func() error) 
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = srv.ServeOnly(transport.NewStdio(in, out, 0))
+		end := func() error { return errors.Join(in.Close(), out.Close()) }
+		_ = srv.ServeOnly(transport.NewLines("stdio", in, out, end, 0))
 	}()
 	pipes := twoPipes{ourIn, ourOut}
 	t.Cleanup(func() {

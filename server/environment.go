@@ -5,12 +5,12 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"execserver/filesystem"
+	"execserver/internal/filesystem"
 	"execserver/internal/loginshell"
+	"execserver/internal/process"
+	"execserver/internal/rpc"
 	"execserver/internal/sandbox"
-	"execserver/process"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
 // environmentInfo describes the machine (PROTOCOL.md, "Environment").
@@ -26,10 +26,10 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 			Limits: s.ownership.Limits(),
 		},
 	}
-	if engine := s.opts.Sandbox; engine != nil {
+	if engine := s.sandbox; engine != nil {
 		means, reason := engine.Means()
 		if means != sandbox.MeansNone {
-			reason = "" // of what was tried before
+			reason = "" // why means tried before failed
 		}
 		info.Sandbox = &protocol.SandboxInfo{Mode: string(engine.Mode()), Means: string(means), Reason: reason}
 	}
@@ -44,28 +44,34 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(cwd, dir)
 		}
-		if told := uri(dir); told != nil {
-			info.TemporaryDirectories = append(info.TemporaryDirectories, *told)
+		if shown := uri(dir); shown != nil {
+			info.TemporaryDirectories = append(info.TemporaryDirectories, *shown)
 		}
 	}
 	info.TempDir = uri(os.TempDir())
 	return info
 }
 
-// homeDir is the account's home, if that is known.
+// homeDir returns the account's home directory, if known.
 func homeDir() (string, bool) {
 	home, err := os.UserHomeDir()
 	return home, err == nil && filepath.IsAbs(home)
 }
 
-// info describes the machine, and what can be asked for on this connection.
+// info describes the machine and the capabilities of this connection.
 func (c *connection) info() protocol.EnvironmentInfo {
 	info := c.server.environmentInfo()
+	if c.resumable { // otherwise a session ends with its connection
+		info.SessionLifetime = new(c.server.sessions.Lifetime())
+	}
 	info.Capabilities = protocol.Capabilities{
 		FsWatchMissing:        filesystem.WatchesMissing,
 		EnvironmentConfigRead: true,
 		FileWriteStreaming:    true,
 		HTTPHeaderEnvVars:     true,
+		FsMetadata:            runtime.GOOS != "windows",
+		BinaryFrames:          c.rpc.CarriesBinary(),
+		Compress:              c.rpc.CarriesBinary(),
 		FsRename:              true,
 		FsWatch:               true,
 		FsWriteFileCondition:  true,
@@ -86,14 +92,18 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		ProcessSnapshot:          true,
 		ProcessTerminateGraceful: process.Signals,
 		ProcessWait:              true,
-		SessionObserve:           c.resumable, // else there is nobody else
+		SessionObserve:           c.resumable, // otherwise nobody else can connect
+		SessionControl:           c.resumable,
+		SessionKeep:              c.keeps() == nil,
+		SessionList:              c.resumable,
 		StartID:                  true,
+		TCPOpen:                  true,
 	}
 	return info
 }
 
-// uri returns a path of this machine as it is told, nil if it is relative: to
-// what, nobody could know.
+// uri returns a path of this machine for the wire. It returns nil if the path is
+// relative, because a client could not resolve it.
 func uri(path string) *protocol.Path {
 	if !filepath.IsAbs(path) {
 		return nil
@@ -103,19 +113,19 @@ func uri(path string) *protocol.Path {
 }
 
 // environmentInfo serves environment/info.
-func (c *connection) environmentInfo(r *rpc.Request, _ struct{}) {
+func (c *connection) environmentInfo(r *rpc.Request, _ protocol.NoParams) {
 	r.Reply(c.info())
 }
 
 // environmentStatus serves environment/status.
-func (c *connection) environmentStatus(r *rpc.Request, _ struct{}) {
+func (c *connection) environmentStatus(r *rpc.Request, _ protocol.NoParams) {
 	r.Reply(protocol.EnvironmentStatus{Status: protocol.StatusReady})
 }
 
-// environmentConfigRead serves environmentConfig/read: a server has no
-// configuration of its own, and says so.
-func (c *connection) environmentConfigRead(r *rpc.Request, p protocol.EnvironmentConfigRead) {
-	if _, err := p.Cwd.Native(); err != nil {
+// environmentConfigRead serves environmentConfig/read. The server has no such
+// configuration, and answers that.
+func (c *connection) environmentConfigRead(r *rpc.Request, p protocol.EnvironmentConfigReadParams) {
+	if _, err := p.Cwd.OSPath(); err != nil {
 		r.Fail(protocol.Errorf(protocol.CodeInvalidParams, "%s", err))
 		return
 	}

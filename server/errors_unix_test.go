@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"execserver/filesystem"
+	"execserver/internal/filesystem"
 	"execserver/protocol"
 	"execserver/server"
 )

@@ -14,15 +14,14 @@ import (
 	"execserver/internal/testkit"
 	"execserver/protocol"
 	"execserver/server"
-	"execserver/session"
 )
 
 // shell starts a command of the shell and waits until it has closed, unless it
 // goes on.
 func shell(t *testing.T, c *testclient.Conn, f *follower, id, command string, closes bool) {
 	t.Helper()
-	call(t, c, protocol.MethodStart, protocol.Start{
-		ProcessID: id, Cwd: protocol.NativePath("/"), Argv: []string{"/bin/sh", "-c", command},
+	call(t, c, protocol.MethodStart, protocol.StartParams{
+		ProcessID: id, Cwd: protocol.OSPath("/"), Argv: []string{"/bin/sh", "-c", command},
 		Env: map[string]string{"PATH": "/usr/bin:/bin"},
 	}, nil)
 	if closes {
@@ -45,7 +44,7 @@ func testLog(to *testkit.Buffer) *slog.Logger { return slog.New(slog.NewTextHand
 // waitEnded waits until a session has ended, without touching it.
 func waitEnded(t *testing.T, log *testkit.Buffer, id string) {
 	t.Helper()
-	testkit.WaitFor(t, testTimeout, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		for line := range strings.Lines(log.String()) {
 			if strings.Contains(line, "session ended") && strings.Contains(line, id) {
 				return nil
@@ -60,12 +59,12 @@ func TestFarewellEndsTheSession(t *testing.T) {
 	for _, acks := range []bool{false, true} {
 		t.Run("acknowledges "+strconv.FormatBool(acks), func(t *testing.T) {
 			var log testkit.Buffer
-			url := serve(t, &server.Options{Log: testLog(&log), Session: session.Options{DetachedTTL: time.Hour}})
+			url := serve(t, &server.Options{Log: testLog(&log), Session: server.SessionOptions{DetachedTTL: time.Hour}})
 			f := newFollower()
 			c := dial(t, url, testclient.Options{Notify: f.notify, Asks: protocol.ClientCapabilities{ProcessAck: acks}})
 			shell(t, c, f, "p", "echo hello", true)
 			if acks {
-				if err := c.Notify(protocol.MethodAck, protocol.Ack{ProcessID: "p", Seq: 3}); err != nil {
+				if err := c.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: "p", Seq: 3}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -91,7 +90,7 @@ func TestFarewellThatLeavesSomething(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var log testkit.Buffer
-			url := serve(t, &server.Options{Log: testLog(&log), Session: session.Options{DetachedTTL: time.Hour, MaxSessions: 2}})
+			url := serve(t, &server.Options{Log: testLog(&log), Session: server.SessionOptions{DetachedTTL: time.Hour, MaxSessions: 2}})
 			f := newFollower()
 			c := dial(t, url, testclient.Options{Notify: f.notify, Asks: protocol.ClientCapabilities{ProcessAck: test.acks}})
 			shell(t, c, f, "p", test.command, test.closes)
@@ -114,7 +113,7 @@ func TestFarewellThatLeavesSomething(t *testing.T) {
 // dialSoon dials until the server has noticed who is gone.
 func dialSoon(t *testing.T, url string) (c *testclient.Conn) {
 	t.Helper()
-	testkit.WaitFor(t, testTimeout, func() (err error) {
+	testkit.WaitFor(t, testkit.Patience, func() (err error) {
 		c, err = testclient.Dial(testContext(t), url, testclient.Options{})
 		return err
 	})
@@ -123,7 +122,7 @@ func dialSoon(t *testing.T, url string) (c *testclient.Conn) {
 
 // At the limit the session that was lost first and holds nothing makes room.
 func TestIdleSessionsMakeRoom(t *testing.T) {
-	url := serve(t, &server.Options{Session: session.Options{DetachedTTL: time.Hour, MaxSessions: 3}})
+	url := serve(t, &server.Options{Session: server.SessionOptions{DetachedTTL: time.Hour, MaxSessions: 3}})
 	f := newFollower()
 	busy := dial(t, url, testclient.Options{Notify: f.notify})
 	shell(t, busy, f, "p", "sleep 100", false)

@@ -4,64 +4,37 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
-	"unicode/utf8"
 
-	"execserver/filesystem"
 	"execserver/internal/errno"
+	"execserver/internal/filesystem"
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
-// maxFileOperations bounds the file operations that are under way for all
-// connections. Each occupies a thread, for good if the file system does not
-// answer, and a program may only have so many.
+// maxFileOperations bounds the file operations in progress for all connections. Each
+// occupies a thread, forever if the file system does not answer, and a program may have
+// only so many threads.
 const maxFileOperations = 4096
 
-// Bounds of listings, so that the answer is one that clients take: below
-// protocol.MaxAnswerBytes and protocol.MaxValues.
+// Bounds of listings, so that clients accept the answer: below protocol.MaxAnswerBytes
+// and protocol.MaxValues.
 const (
 	maxListingBytes  = 48 << 20                // of an encoded answer
 	maxListingValues = protocol.MaxValues - 16 // JSON values in it
 	maxWalkPathBytes = 16 << 20                // before they are escaped, which at most triples them
 
-	firstListingBytes = 64 << 10 // that are reserved before it is known how long the answer is
+	firstListingBytes = 64 << 10 // reserved before the length of the answer is known
 )
 
-// native makes host paths of those in a request. It reports false when the
-// request is served already: refused, since there are none, or taken over by a
-// helper in the sandbox that it asks for.
-func (c *connection) native(r *rpc.Request, sandbox json.RawMessage, paths ...protocol.Path) ([]string, bool) {
-	list := make([]string, len(paths))
-	for i, p := range paths {
-		path, err := p.Native()
-		if err != nil {
-			r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
-			return nil, false
-		}
-		list[i] = path
-	}
-	policy, err := c.filePolicy(r.Method, sandbox)
-	if err != nil {
-		r.Fail(err)
-		return nil, false
-	}
-	if policy != nil {
-		c.serveConfined(r, policy, list)
-		return nil, false
-	}
-	return list, true
-}
-
-// look serves a request that changes nothing, beside all others.
-func (c *connection) look(r *rpc.Request, do func() (any, error)) {
+// answer serves a request that changes nothing, concurrently with all others.
+func (c *connection) answer(r *rpc.Request, do func() (any, error)) {
 	r.Pool(func() { c.operate(r, do) })
 }
 
-// list is look for a request whose answer may be as large as clients take, and
-// is not known before. do may be called several times; see reserveInSteps.
-func (c *connection) list(r *rpc.Request, do func(fits func(bytes int) bool) (any, error)) {
+// answerLarge is like answer, for an answer that may be as large as clients accept and
+// whose size is not known before. It may call do several times; see reserveInSteps.
+func (c *connection) answerLarge(r *rpc.Request, do func(fits func(bytes int) bool) (any, error)) {
 	r.HeavyPool(func() {
 		c.operate(r, func() (any, error) {
 			return c.reserveInSteps(r, firstListingBytes, do)
@@ -84,20 +57,17 @@ func (c *connection) change(r *rpc.Request, paths []string, do func() error) {
 	})
 }
 
-// operate does something with files that may take its time, and answers with
-// its result.
+// operate runs a file operation that may block, and answers with its result.
 func (c *connection) operate(r *rpc.Request, do func() (any, error)) {
 	if r.Context().Err() != nil {
 		r.Drop()
 		return
 	}
-	if limit := c.server.maxOperations; c.server.operations.Add(1) > limit {
-		c.server.operations.Add(-1)
-		r.Fail(protocol.Errorf(protocol.CodeInternal,
-			"the server has its limit of %d file operations under way; perhaps a file system does not answer", limit))
+	if err := c.takeOperation(); err != nil {
+		r.Fail(err)
 		return
 	}
-	defer c.server.operations.Add(-1)
+	defer c.giveOperation()
 	result, err := do()
 	if err != nil {
 		r.Fail(fileError(err))
@@ -106,18 +76,18 @@ func (c *connection) operate(r *rpc.Request, do func() (any, error)) {
 	r.Reply(result)
 }
 
-// reserve is r.Reserve within an operation, which is not under way meanwhile.
+// reserve is like r.Reserve, within an operation, which does not count as in progress
+// meanwhile.
 func (c *connection) reserve(r *rpc.Request, n int) error {
-	c.server.operations.Add(-1)
-	defer c.server.operations.Add(1)
+	c.giveOperation()
+	defer c.server.pools.operations.Add(c.principal.Share())
 	return r.Reserve(n)
 }
 
-// reserveInSteps reserves for an answer whose size is not known before, first n
-// bytes. do makes the answer, and calls fits with the size in bytes that it is
-// about to have. Where there is no room for more, fits returns false; do must
-// then return, what it has made is dropped, and do is called again when there is
-// twice the room. Nothing waits while it holds memory.
+// reserveInSteps reserves memory for an answer of unknown size, first n bytes. do makes
+// the answer and calls fits with the size in bytes that it will have. If there is no room
+// for more, fits returns false and do must return; its result is dropped, and do is
+// called again with twice the room. Nothing waits while it holds memory.
 func (c *connection) reserveInSteps(r *rpc.Request, n int, do func(fits func(bytes int) bool) (any, error)) (any, error) {
 	for {
 		if err := c.reserve(r, n); err != nil {
@@ -138,8 +108,8 @@ func (c *connection) reserveInSteps(r *rpc.Request, n int, do func(fits func(byt
 	}
 }
 
-// fileError gives an error of the file system its code and text on the wire
-// (PROTOCOL.md, "Errors of files").
+// fileError gives a file system error its code and text on the wire (PROTOCOL.md, "Errors
+// of files").
 func fileError(err error) error {
 	if coded, ok := errors.AsType[*protocol.Error](err); ok {
 		return coded
@@ -170,66 +140,9 @@ func links(follow bool) filesystem.Links {
 	return filesystem.NoFollow
 }
 
-// getMetadata serves fs/getMetadata.
-func (c *connection) getMetadata(r *rpc.Request, p protocol.File) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
-	c.look(r, func() (any, error) {
-		m, err := filesystem.GetMetadata(r.Context(), paths[0], links(p.FollowSymlinks))
-		if err != nil {
-			return nil, err
-		}
-		return protocol.FileMetadata{
-			IsDirectory:  m.IsDirectory,
-			IsFile:       m.IsFile,
-			IsSymlink:    m.IsSymlink,
-			Size:         m.Size,
-			CreatedAtMs:  filesystem.Milliseconds(m.Created),
-			ModifiedAtMs: filesystem.Milliseconds(m.Modified),
-		}, nil
-	})
-}
-
-// readDirectory serves fs/readDirectory.
-func (c *connection) readDirectory(r *rpc.Request, p protocol.File) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
-	c.list(r, func(fits func(int) bool) (any, error) {
-		result := protocol.ReadDirectoryResult{Entries: []protocol.DirectoryEntry{}}
-		bytes, values := 64, 0
-		err := filesystem.ReadDirectory(r.Context(), paths[0], func(e filesystem.DirEntry) bool {
-			entry := protocol.DirectoryEntry{FileName: e.Name, IsDirectory: e.IsDirectory, IsFile: e.IsFile}
-			if !utf8.ValidString(e.Name) {
-				full := protocol.URIPath(filepath.Join(paths[0], e.Name))
-				entry.Path = &full
-			}
-			bytes += entry.EncodedLen()
-			values += entry.Values()
-			if bytes > maxListingBytes || values > maxListingValues {
-				result.Truncated = true
-				return false
-			}
-			if !fits(bytes) {
-				return false
-			}
-			result.Entries = append(result.Entries, entry)
-			return true
-		})
-		return result, err
-	})
-}
-
 // walk serves fs/walk.
-func (c *connection) walk(r *rpc.Request, p protocol.Walk) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
-	c.list(r, func(fits func(int) bool) (any, error) {
+func (c *connection) walk(r *rpc.Request, p protocol.WalkParams, paths []string) {
+	c.answerLarge(r, func(fits func(int) bool) (any, error) {
 		found, err := filesystem.Walk(r.Context(), paths[0], filesystem.WalkOptions{
 			MaxDepth:                clampInt(p.Options.MaxDepth),
 			MaxDirectories:          clampInt(p.Options.MaxDirectories),
@@ -247,16 +160,19 @@ func (c *connection) walk(r *rpc.Request, p protocol.Walk) {
 			Errors:    make([]protocol.WalkError, len(found.Errors)),
 			Truncated: found.Truncated,
 		}
+		size := 1 << 10
 		for i, e := range found.Entries {
-			result.Entries[i] = protocol.WalkEntry{Path: p.Path.WithNative(e.Path), Kind: protocol.WalkFile}
+			result.Entries[i] = protocol.WalkEntry{Path: p.Path.WithOSPath(e.Path), Kind: protocol.WalkFile}
 			if e.IsDirectory {
 				result.Entries[i].Kind = protocol.WalkDirectory
 			}
+			size += len(result.Entries[i].Path.String()) + len(`{"path":"","kind":"directory"},`)
 		}
 		for i, e := range found.Errors {
-			result.Errors[i] = protocol.WalkError{Path: p.Path.WithNative(e.Path), Message: errno.Text(e.Err)}
+			result.Errors[i] = protocol.WalkError{Path: p.Path.WithOSPath(e.Path), Message: errno.Text(e.Err)}
 		}
-		return result, nil
+		// In memory that need not grow, which would leave the collector as much again.
+		return rpc.Encoded(result.AppendJSON(r.Begin(size))), nil
 	})
 }
 
@@ -264,26 +180,18 @@ func (c *connection) walk(r *rpc.Request, p protocol.Walk) {
 func clampInt(n uint64) int { return int(min(n, 1<<31-1)) }
 
 // canonicalize serves fs/canonicalize.
-func (c *connection) canonicalize(r *rpc.Request, p protocol.File) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
-	c.look(r, func() (any, error) {
+func (c *connection) canonicalize(r *rpc.Request, p protocol.FileParams, paths []string) {
+	c.answer(r, func() (any, error) {
 		real, err := filesystem.Canonicalize(r.Context(), paths[0])
 		if err != nil {
 			return nil, fmt.Errorf("canonicalize %s: %w", paths[0], err)
 		}
-		return protocol.PathResult{Path: p.Path.WithNative(real)}, nil
+		return protocol.PathResult{Path: p.Path.WithOSPath(real)}, nil
 	})
 }
 
-// join serves fs/join. It looks at no file.
-func (c *connection) join(r *rpc.Request, p protocol.Join) {
-	paths, ok := c.native(r, p.Sandbox, p.BasePath)
-	if !ok {
-		return
-	}
+// join serves fs/join. It accesses no file.
+func (c *connection) join(r *rpc.Request, p protocol.JoinParams, paths []string) {
 	if strings.IndexByte(p.Path, 0) >= 0 {
 		r.Fail(protocol.Errorf(protocol.CodeInvalidParams, "path must not contain a NUL"))
 		return
@@ -292,18 +200,14 @@ func (c *connection) join(r *rpc.Request, p protocol.Join) {
 		r.Reply(protocol.PathResult{Path: absolute})
 		return
 	}
-	r.Reply(protocol.PathResult{Path: p.BasePath.WithNative(filesystem.Join(paths[0], p.Path))})
+	r.Reply(protocol.PathResult{Path: p.BasePath.WithOSPath(filesystem.Join(paths[0], p.Path))})
 }
 
-// parent serves fs/parent. It looks at no file.
-func (c *connection) parent(r *rpc.Request, p protocol.File) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
+// parent serves fs/parent. It accesses no file.
+func (c *connection) parent(r *rpc.Request, p protocol.FileParams, paths []string) {
 	var result protocol.PathResult
 	if parent, ok := filesystem.Parent(paths[0]); ok {
-		result.Path = p.Path.WithNative(parent)
+		result.Path = p.Path.WithOSPath(parent)
 	}
 	r.Reply(result)
 }

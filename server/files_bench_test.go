@@ -19,7 +19,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"execserver/filesystem"
+	"execserver/internal/filesystem"
 	"execserver/server"
 )
 
@@ -42,6 +42,10 @@ type benchClient struct {
 
 func newBenchClient(b *testing.B, opts *server.Options) *benchClient {
 	b.Helper()
+	if opts == nil {
+		opts = new(server.Options)
+	}
+	opts.Auth = server.Unauthenticated
 	srv := server.New(opts)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -281,7 +285,7 @@ func BenchmarkReadDirectory(b *testing.B) {
 	b.Run("floor", func(b *testing.B) {
 		for b.Loop() {
 			seen := 0
-			err := filesystem.ReadDirectory(context.Background(), dir, func(filesystem.DirEntry) bool { seen++; return true })
+			err := filesystem.ReadDirectory(context.Background(), dir, false, func(filesystem.DirEntry) bool { seen++; return true })
 			if err != nil || seen != files {
 				b.Fatal(seen, err)
 			}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,14 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/testclient"
 	"execserver/internal/testkit"
 	"execserver/protocol"
 	"execserver/server"
 	"execserver/transport"
 )
-
-// filesTimeout is how long a test waits for what should happen at once.
-const filesTimeout = time.Minute
 
 type fileParams = map[string]any
 
@@ -25,32 +24,24 @@ type fileParams = map[string]any
 func newFileServer(t testing.TB, opts *server.Options) *server.Server {
 	t.Helper()
 	srv := server.New(opts)
-	t.Cleanup(func() { testkit.Shutdown(t, srv, filesTimeout) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
 	return srv
 }
 
 // fileClient is a client with one connection in memory.
 type fileClient struct {
-	t       testing.TB
-	conn    transport.Conn
+	t testing.TB
+	*testclient.Conn
 	served  chan error // what ServeConn returned
 	session string
 
 	mu      sync.Mutex
-	next    int64
-	waiting map[protocol.ID]chan answer
 	notes   []protocol.Message // notifications, from the first on
 	changed chan struct{}      // closed when there is another one
-
-	reading sync.Mutex // held while nothing is to be read
-	writing sync.Mutex // held while a request is written
 }
 
-// answer is an answer of the server, and how many notifications came before it.
-type answer struct {
-	protocol.Message
-	notes int
-}
+// answer is an answer of the server.
+type answer = testclient.Answer
 
 // connectFiles makes a peer that has shaken hands.
 func connectFiles(t testing.TB, srv *server.Server) *fileClient {
@@ -68,83 +59,42 @@ func resumeFiles(t testing.TB, srv *server.Server, session *string) *fileClient 
 // connectOver is resumeFiles over a given connection.
 func connectOver(t testing.TB, srv *server.Server, near, far transport.Conn, session *string) *fileClient {
 	t.Helper()
-	p := &fileClient{
-		t: t, conn: near, served: make(chan error, 1),
-		waiting: make(map[protocol.ID]chan answer), changed: make(chan struct{}),
-	}
+	p := &fileClient{t: t, served: make(chan error, 1), changed: make(chan struct{})}
 	go func() { p.served <- srv.ServeConn(far) }()
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		p.read()
-	}()
+	p.Conn = testclient.New(memoryPeer{near}, p.notify)
 	t.Cleanup(func() {
 		p.close()
-		<-read
+		<-p.Done()
 	})
-	var result protocol.InitializeResult
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
 	params := fileParams{"clientName": "test", "resumeSessionId": session}
-	err := p.try("initialize", params, &result)
-	for deadline := time.Now().Add(filesTimeout); errors.Is(err, protocol.ErrSessionAttached) && time.Now().Before(deadline); {
-		err = p.try("initialize", params, &result)
+	err := p.Handshake(ctx, params)
+	for errors.Is(err, protocol.ErrSessionAttached) && ctx.Err() == nil {
+		err = p.Handshake(ctx, params)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.session = result.SessionID
-	if err := p.conn.Write([]byte(`{"method":"initialized"}`)); err != nil {
-		t.Fatal(err)
-	}
+	p.session = p.SessionID
 	return p
 }
 
-// pause keeps the client from reading more than one message.
-func (p *fileClient) pause()   { p.reading.Lock() }
-func (p *fileClient) unpause() { p.reading.Unlock() }
+func (p *fileClient) close() { p.Link.Drop() }
 
-func (p *fileClient) close() { _ = p.conn.Close(transport.Reason{}) }
-
-// read takes what the server sends until the end.
-func (p *fileClient) read() {
-	for {
-		text, err := p.conn.Read(nil)
-		if err != nil {
-			return
-		}
-		if !p.arrived(text) {
-			return
-		}
-	}
-}
-
-func (p *fileClient) arrived(text []byte) bool {
-	p.reading.Lock()
-	defer p.reading.Unlock()
-	m, err := protocol.ParseMessage(text)
-	if err != nil {
-		p.t.Errorf("the server sent %.200s: %v", text, err)
-		return false
-	}
+func (p *fileClient) notify(method string, params json.RawMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if m.Kind == protocol.Notification {
-		p.notes = append(p.notes, m)
-		close(p.changed)
-		p.changed = make(chan struct{})
-	} else if arrives := p.waiting[m.ID]; arrives != nil {
-		delete(p.waiting, m.ID)
-		arrives <- answer{m, len(p.notes)}
-	} else {
-		p.t.Errorf("the server sent %.200s", text)
-	}
-	return true
+	p.notes = append(p.notes, protocol.Message{Kind: protocol.Notification, Method: method, Params: params})
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // await waits until see, which is called with each notification from the first
 // on, returns true.
 func (p *fileClient) await(what string, see func(protocol.Message) bool) {
 	p.t.Helper()
-	timeout := time.NewTimer(filesTimeout)
+	timeout := time.NewTimer(testkit.Patience)
 	defer timeout.Stop()
 	for i := 0; ; i++ {
 		p.mu.Lock()
@@ -169,18 +119,7 @@ func (p *fileClient) await(what string, see func(protocol.Message) bool) {
 // send sends a request, whose answer arrives later.
 func (p *fileClient) send(method string, params any) <-chan answer {
 	p.t.Helper()
-	arrives := make(chan answer, 1)
-	p.mu.Lock()
-	p.next++
-	id := protocol.NumberID(p.next)
-	p.waiting[id] = arrives
-	p.mu.Unlock()
-	text, err := protocol.AppendRequest(nil, id, method, params)
-	if err == nil {
-		p.writing.Lock()
-		err = p.conn.Write(text)
-		p.writing.Unlock()
-	}
+	arrives, err := p.Begin(method, params)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -190,15 +129,12 @@ func (p *fileClient) send(method string, params any) <-chan answer {
 // take waits for an answer and decodes it into result, unless that is nil.
 func (p *fileClient) take(arrives <-chan answer, result any) error {
 	select {
-	case m := <-arrives:
-		if m.Error != nil {
-			return m.Error
+	case a, ok := <-arrives:
+		if !ok {
+			return p.Err()
 		}
-		if result == nil {
-			return nil
-		}
-		return json.Unmarshal(m.Result, result)
-	case <-time.After(filesTimeout):
+		return a.Decode(result)
+	case <-time.After(testkit.Patience):
 		return errors.New("no answer")
 	}
 }

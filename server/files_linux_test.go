@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"execserver/filesystem"
+	"execserver/internal/filesystem"
 	"execserver/internal/testkit"
 	"execserver/protocol"
 	"execserver/server"
@@ -54,6 +54,7 @@ func unanswered(t *testing.T, what string, requests []<-chan answer) {
 // TestNothingWaitsForADeadFileSystem has all methods wait for a file system that
 // does not answer. Nothing else does.
 func TestNothingWaitsForADeadFileSystem(t *testing.T) {
+	t.Parallel() // it mostly waits
 	if !testkit.InMountNamespace(t) {
 		return
 	}
@@ -111,7 +112,7 @@ func TestNothingWaitsForADeadFileSystem(t *testing.T) {
 	start = time.Now()
 	p.close()
 	<-p.served
-	testkit.Shutdown(t, srv, filesTimeout)
+	testkit.Shutdown(t, srv)
 	if took := time.Since(start); took > 15*time.Second {
 		t.Errorf("the end took %v", took)
 	}
@@ -121,6 +122,7 @@ func TestNothingWaitsForADeadFileSystem(t *testing.T) {
 // TestChangesOfADeadFileSystem keeps the order of changes of the same paths,
 // however long one takes.
 func TestChangesOfADeadFileSystem(t *testing.T) {
+	t.Parallel() // it mostly waits
 	if !testkit.InMountNamespace(t) {
 		return
 	}
@@ -158,6 +160,7 @@ func TestChangesOfADeadFileSystem(t *testing.T) {
 // directory that is removed and made again by changes that take long. The handle
 // waits for them, whatever its id was asked to open before.
 func TestHandlesKeepTheOrderOfTheirPaths(t *testing.T) {
+	t.Parallel() // it mostly waits
 	if !testkit.InMountNamespace(t) {
 		return
 	}
@@ -220,6 +223,7 @@ func TestHandlesKeepTheOrderOfTheirPaths(t *testing.T) {
 // TestUnknownHandlesWaitForEverything writes to a handle that does not exist,
 // whose path nobody can tell: every change that came before is done first.
 func TestUnknownHandlesWaitForEverything(t *testing.T) {
+	t.Parallel() // it mostly waits
 	if !testkit.InMountNamespace(t) {
 		return
 	}

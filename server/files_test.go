@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"execserver/filesystem"
+	"execserver/internal/filesystem"
 	"execserver/internal/testkit"
 )
 
@@ -91,11 +91,7 @@ func TestSpecialFilesAnswer(t *testing.T) {
 	if err := syscall.Mkfifo(dir+"/fifo", 0o666); err != nil {
 		t.Fatal(err)
 	}
-	socketDir, err := os.MkdirTemp("", "es") // the paths of sockets have to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(socketDir)
+	socketDir := testkit.SocketDir(t)
 	l, err := net.Listen("unix", socketDir+"/s")
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +157,7 @@ func TestFilesGoWithTheConnection(t *testing.T) {
 		t.Errorf("%d descriptors with 40 files open, %d before", n, before)
 	}
 	p.close()
-	testkit.WaitFor(t, filesTimeout, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if n := testkit.Descriptors(t); n > before {
 			return fmt.Errorf("%d descriptors are open, %d before", n, before)
 		}
@@ -190,7 +186,7 @@ func TestLargestAnswer(t *testing.T) {
 // spell.
 func TestListingsAreBounded(t *testing.T) {
 	const count = 66_000 // more than may be in a message
-	dir := t.TempDir()
+	dir := testkit.MemoryDir(t)
 	name := strings.Repeat("\x01", 100)
 	for i := range count {
 		f, err := os.Create(fmt.Sprint(dir, "/", name, i))

@@ -7,7 +7,7 @@ import (
 	"execserver/transport"
 )
 
-// What a client may take and send until it has initialized its connection.
+// Limits of a client until it has initialized its connection.
 const (
 	greetingTimeout = 10 * time.Second
 	maxGreeting     = 64 << 10
@@ -18,9 +18,9 @@ var (
 	errCrowd      = errors.New("too many connections are waiting for initialize")
 )
 
-// awaitGreeting bounds what comes before the client has initialized the connection,
-// on transports where anybody may be at the other end, and how many such
-// connections there are.
+// awaitGreeting bounds the time and bytes until the client has initialized the
+// connection, on transports where anybody may connect, and the number of such
+// connections.
 func (c *connection) awaitGreeting(stream transport.Conn) {
 	if limited, ok := stream.(transport.Limited); ok && c.resumable {
 		limited.LimitTotal(maxGreeting)
@@ -32,7 +32,7 @@ func (c *connection) awaitGreeting(stream transport.Conn) {
 	}
 }
 
-// greeted ends that. It runs on the reader.
+// greeted lifts these limits. It runs on the reader.
 func (c *connection) greeted() {
 	if c.early != nil {
 		c.greeting.Stop()
@@ -43,13 +43,12 @@ func (c *connection) greeted() {
 	defer s.mu.Unlock()
 	s.unqueueLocked(c)
 	if _, served := s.conns[c]; served {
-		s.sitLocked(c)
+		s.countLocked(c)
 	}
 }
 
-// queue puts a connection among those that have no session yet. Where that is one
-// too many it returns which has to go: the one that has waited longest, of whom most
-// of them are.
+// queue adds a connection to those without a session. If that is one too many, it returns
+// the connection to close: the one that has waited longest, of the source that has most.
 func (s *Server) queue(c *connection) (victim *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,38 +69,50 @@ func (s *Server) unqueueLocked(c *connection) {
 	}
 }
 
-// reserve keeps a place for a connection that wants a new session.
+// reserve reserves a place for a connection that wants a new session, or none.
 func (s *Server) reserve(c *connection) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch _, served := s.conns[c]; {
-	case !served:
+	if _, served := s.conns[c]; !served {
 		return ErrClosed
-	case s.seated >= s.opts.MaxConnections:
-		return &limitError{what: "connections", limit: s.opts.MaxConnections}
 	}
-	s.sitLocked(c)
+	switch refusal := s.pools.connections.Check(c.principal.Share()); {
+	case refusal == nil:
+		s.countLocked(c)
+		return nil
+	case refusal.Greedy():
+		return errors.New(refusal.Of("has", "connections"))
+	}
+	return &limitError{what: "connections", limit: s.opts.MaxConnections}
+}
+
+// mayObserve refuses one more observer to a principal that has its share of connections.
+// Sessions bound the connections that resume one; observers have no other bound.
+func (s *Server) mayObserve(c *connection) error {
+	if refusal := s.pools.connections.Check(c.principal.Share()); refusal != nil && refusal.Greedy() {
+		return errors.New(refusal.Of("has", "connections"))
+	}
 	return nil
 }
 
-// sitLocked counts a connection among those with a session.
-func (s *Server) sitLocked(c *connection) {
-	if !c.seated {
-		s.seated++
-		c.seated = true
+// countLocked counts a connection among those with a session.
+func (s *Server) countLocked(c *connection) {
+	if !c.counted {
+		s.pools.connections.Add(c.principal.Share())
+		c.counted = true
 	}
 }
 
-// stand ends that.
-func (s *Server) stand(c *connection) {
+// uncount removes a connection from those with a session.
+func (s *Server) uncount(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.standLocked(c)
+	s.uncountLocked(c)
 }
 
-func (s *Server) standLocked(c *connection) {
-	if c.seated {
-		s.seated--
-		c.seated = false
+func (s *Server) uncountLocked(c *connection) {
+	if c.counted {
+		s.pools.connections.Give(c.principal.Share())
+		c.counted = false
 	}
 }

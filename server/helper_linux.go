@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"execserver/filesystem"
+	"execserver/internal/filesystem"
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
 	"execserver/internal/sys"
@@ -26,10 +27,10 @@ import (
 	"execserver/transport"
 )
 
-// A helper is this program in a sandbox, where it serves one request about
-// files. It is a server of its own, to which this one sends the request as a
-// client would, so that there is one way to serve it; or it opens a file, whose
-// descriptor it hands back. Its standard input is a socket.
+// A helper is this program in a sandbox, where it serves one file request. It is a server
+// itself: the outer server sends it the request as a client would, so there is one
+// implementation. Or it opens a file and returns the descriptor. Its standard input is a
+// socket. It serves nobody else: see launcher.Require.
 const (
 	helperArgument = "@sandbox-files"
 	openArgument   = "@sandbox-open"
@@ -40,51 +41,59 @@ const (
 	openRead         = "read"
 	openReadNoFollow = "readNoFollow"
 	openReplace      = "replace"
+	openUpdate       = "update"
 )
 
 // maxOpenedBytes is the largest answer to openArgument.
 const maxOpenedBytes = 64 << 10
 
-func init() {
+// runHelper makes this program a helper if that is what a server started it for.
+func runHelper() {
+	launcher.Run()
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == helperArgument:
+		launcher.Require()
 		closeMemory()
 		serveInside()
 		syscall.Exit(0)
-	case len(os.Args) == 4 && os.Args[1] == openArgument:
+	case len(os.Args) == 5 && os.Args[1] == openArgument:
+		launcher.Require()
 		closeMemory()
-		openInside(os.Args[2], os.Args[3])
+		openInside(os.Args[2], os.Args[3], os.Args[4])
 		syscall.Exit(0)
 	}
 }
 
-// serveInside serves the server outside.
+// serveInside serves the outer server.
 func serveInside() {
 	s := New(&Options{inside: true, MaxMessageBytes: 1 << 30})
-	// The stream ends after the answer; how is of no interest.
+	// The stream ends after the answer; its error does not matter.
 	_ = s.ServeOnly(transport.NewLines("sandbox", os.Stdin, os.Stdin, os.Stdin.Close, 1<<30))
-	_ = s.FinishWrites(context.Background()) // the server outside kills what takes too long
+	_ = s.FinishWrites(context.Background()) // the outer server kills what takes too long
 }
 
-// closeMemory keeps the memory of this helper from whoever it opens files for.
+// closeMemory keeps the memory of this helper from the clients for which it opens files.
 func closeMemory() {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		syscall.Exit(1)
 	}
 }
 
-// openInside opens a file for the server outside. What goes back is the
-// descriptor, or an error.
-func openInside(path, mode string) {
+// openInside opens a file for the outer server. It sends back the descriptor or an error.
+// create is the mode of a new file, in octal.
+func openInside(path, mode, create string) {
+	perm, _ := strconv.ParseUint(create, 8, 9) // 0, the strictest, if it is invalid
 	var file *os.File
 	var err error
 	switch ctx := context.Background(); mode {
 	case openReplace:
-		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleReplace)
+		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleReplace, fs.FileMode(perm))
+	case openUpdate:
+		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleUpdate, fs.FileMode(perm))
 	case openReadNoFollow:
 		file, err = filesystem.OpenNoFollow(path)
 	default:
-		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleRead)
+		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleRead, 0)
 	}
 	if err == nil && filesystem.IsOwnProcess(file) {
 		err = &fs.PathError{Op: "open", Path: path, Err: unix.EACCES}
@@ -95,16 +104,16 @@ func openInside(path, mode string) {
 	} else if message, err = json.Marshal(protocol.AsError(fileError(err))); err != nil {
 		message = nil
 	}
-	_ = sys.Sendmsg(0, message, rights, nil, unix.MSG_NOSIGNAL) // who does not listen has gone
+	_ = sys.Sendmsg(0, message, rights, nil, unix.MSG_NOSIGNAL) // fails only if the outer server is gone
 }
 
-// helperGrace is how long a helper that changes files may go on after its request
-// has lost its connection, so that what it writes in place is written whole.
+// helperGrace is how long a helper that changes files may continue after its request has
+// lost its connection, so that it finishes a write in place.
 const helperGrace = time.Minute
 
-// runHelper runs a helper and calls talk with our end of its socket. When the
-// context ends, the helper sees the end of its input, and is killed after grace.
-func (c *connection) runHelper(ctx context.Context, policy *protocol.Sandbox, grace time.Duration, talk func(*os.File) error, args ...string) error {
+// withHelper runs a helper and calls talk with this end of its socket. When the context
+// ends, the helper sees the end of its input, and is killed after grace.
+func (c *connection) withHelper(ctx context.Context, policy *protocol.Sandbox, grace time.Duration, talk func(*os.File) error, args ...string) error {
 	confinement, err := c.confine(ctx, policy)
 	if err != nil {
 		return err
@@ -114,7 +123,7 @@ func (c *connection) runHelper(ctx context.Context, policy *protocol.Sandbox, gr
 	if err != nil {
 		return os.NewSyscallError("make the helper's socket", err)
 	}
-	_ = sys.SetNonblock(pair[0], true) // then it is in the poller
+	_ = sys.SetNonblock(pair[0], true) // so that the poller accepts it
 	ours, theirs := sys.NewFile(uintptr(pair[0]), "helper"), sys.NewFile(uintptr(pair[1]), "helper's end")
 	defer ours.Close()
 	defer theirs.Close()
@@ -132,12 +141,12 @@ func (c *connection) runHelper(ctx context.Context, policy *protocol.Sandbox, gr
 	go func() { // ends with the helper, which ends with lasting
 		var trouble strings.Builder
 		err := confinement.Run(lasting, sandbox.Command{
-			Program: launcher.Self, Argv: append([]string{"exec-server"}, args...), Dir: "/", Become: true,
+			Program: launcher.Self, Argv: append([]string{"exec-server"}, args...), Dir: "/", Become: true, Helper: true,
 		}, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stderr = theirs, &trouble })
 		if err != nil && trouble.Len() > 0 {
 			err = fmt.Errorf("%w: %s", err, trouble.String())
 		}
-		_ = unix.Shutdown(pair[0], unix.SHUT_RDWR) // our end is open until this function has returned
+		_ = unix.Shutdown(pair[0], unix.SHUT_RDWR) // this end is open until the function has returned
 		done <- err
 	}()
 	talkErr := talk(ours)
@@ -156,30 +165,29 @@ func (c *connection) runHelper(ctx context.Context, policy *protocol.Sandbox, gr
 	return talkErr
 }
 
-// errNotStatic is why a helper cannot be executed although it is there: its loader is
-// not.
+// errNotStatic says why a helper cannot be executed although it exists: the sandbox does
+// not contain its loader.
 var errNotStatic = errors.New("this exec-server is linked dynamically, and a sandbox that shows nothing but some files has no libraries " +
 	"for it; use the released program, or build it with CGO_ENABLED=0")
 
-// endInput lets whoever reads the other end of a socket see that nothing more
-// comes, unless the socket is closed already.
+// endInput closes the write side of a socket, so that the reader at the other end sees
+// the end, unless the socket is closed already.
 func endInput(socket *os.File) {
 	if raw, err := socket.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 	}
 }
 
-// helperEnvelopeBytes is more than what a helper sends beside its answer.
+// helperEnvelopeBytes is more than a helper sends besides its answer.
 const helperEnvelopeBytes = 64 << 10
 
 var errHelperEnded = errors.New("the helper in the sandbox has ended without an answer")
 
-// callConfined has a helper serve a request. Its answer has at most limit bytes,
-// which the caller has reserved. params are not used any more when callConfined
-// has returned.
+// callConfined lets a helper serve a request. The caller has reserved limit bytes for the
+// answer. callConfined does not use params after it has returned.
 func (c *connection) callConfined(ctx context.Context, policy *protocol.Sandbox, method string, params json.RawMessage, limit int) (rawAnswer, error) {
 	var answer protocol.Message
-	if bytes.IndexByte(params, '\n') >= 0 { // outside of strings, as JSON has it; the helper's messages are lines
+	if bytes.IndexByte(params, '\n') >= 0 { // JSON allows them between tokens, but the helper's messages are lines
 		params = bytes.ReplaceAll(params, []byte("\n"), []byte(" "))
 	}
 	var writing sync.WaitGroup
@@ -206,11 +214,11 @@ func (c *connection) callConfined(ctx context.Context, policy *protocol.Sandbox,
 		return nil
 	}
 	grace := helperGrace
-	if looking[method] {
+	if reading[method] {
 		grace = 0
 	}
-	err := c.runHelper(ctx, policy, grace, talk, helperArgument)
-	writing.Wait() // params are the request's
+	err := c.withHelper(ctx, policy, grace, talk, helperArgument)
+	writing.Wait() // the request owns params
 	if err != nil {
 		return nil, err
 	}
@@ -220,9 +228,9 @@ func (c *connection) callConfined(ctx context.Context, policy *protocol.Sandbox,
 	return rawAnswer(answer.Result), nil
 }
 
-// openConfined has a helper open a file: openRead, openReadNoFollow or
-// openReplace.
-func (c *connection) openConfined(ctx context.Context, policy *protocol.Sandbox, path, mode string) (*os.File, error) {
+// openConfined lets a helper open a file: mode is openRead, openReadNoFollow, openReplace
+// or openUpdate, and create the mode of a new file.
+func (c *connection) openConfined(ctx context.Context, policy *protocol.Sandbox, path, mode string, create fs.FileMode) (*os.File, error) {
 	var file *os.File
 	talk := func(socket *os.File) error {
 		message, fd, err := sandbox.Receive(socket, maxOpenedBytes, syscall.RawConn.Read)
@@ -239,6 +247,6 @@ func (c *connection) openConfined(ctx context.Context, policy *protocol.Sandbox,
 		}
 		return &refused
 	}
-	err := c.runHelper(ctx, policy, 0, talk, openArgument, path, mode)
+	err := c.withHelper(ctx, policy, 0, talk, openArgument, path, mode, strconv.FormatUint(uint64(create.Perm()), 8))
 	return file, err
 }

@@ -5,21 +5,24 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"io/fs"
 	"os"
 
 	"execserver/protocol"
 )
 
 // How openConfined opens a file.
-const openRead, openReadNoFollow, openReplace = "", "", ""
+const openRead, openReadNoFollow, openReplace, openUpdate = "", "", "", ""
 
-// callConfined refuses: there are no sandboxes here.
+func runHelper() {}
+
+// callConfined refuses: this system has no sandboxes.
 func (c *connection) callConfined(ctx context.Context, policy *protocol.Sandbox, _ string, _ json.RawMessage, _ int) (rawAnswer, error) {
 	return nil, c.refuseConfined(ctx, policy)
 }
 
 // openConfined refuses.
-func (c *connection) openConfined(ctx context.Context, policy *protocol.Sandbox, _, _ string) (*os.File, error) {
+func (c *connection) openConfined(ctx context.Context, policy *protocol.Sandbox, _, _ string, _ fs.FileMode) (*os.File, error) {
 	return nil, c.refuseConfined(ctx, policy)
 }
 

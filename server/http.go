@@ -15,10 +15,12 @@ import (
 // maxHeaderBytes bounds the header of a request.
 const maxHeaderBytes = 64 << 10
 
-// Handler serves the WebSocket endpoint and the probes of its readiness
-// (PROTOCOL.md, "HTTP endpoints"). The checks come in the order in which
-// clients know them: Host, Origin, route, upgrade, peer, authentication.
+// Handler returns the handler of the WebSocket endpoint "/" and of the readiness probes
+// "/readyz" and "/healthz" (PROTOCOL.md, "HTTP endpoints"). To serve them below another
+// path, wrap it in http.StripPrefix. It checks Host, Origin, route, upgrade, authentication and peer in this
+// order, on which clients rely.
 func (s *Server) Handler() http.Handler {
+	s.overHTTP.Store(true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.startups.refused(r)
 		if err := s.checkHost(r); err != nil {
@@ -27,7 +29,7 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		if !s.checkOrigin(r) {
-			s.penalties.logRefusal(r.RemoteAddr, "its origin is not one of --allow-origin")
+			s.penalties.logRefusal(r.RemoteAddr, "the server does not allow its origin")
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
@@ -56,13 +58,12 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		refuse(w, status, text)
 		return
 	}
-	if err := s.checkPeer(r); err != nil {
-		s.penalties.logRefusal(r.RemoteAddr, err.Error())
-		s.auditRefusal(r.RemoteAddr, err.Error())
-		refuse(w, http.StatusForbidden, err.Error())
+	if s.admitsNobody {
+		s.penalties.logRefusal(r.RemoteAddr, errNoAuthenticator.Error())
+		refuse(w, http.StatusForbidden, errNoAuthenticator.Error())
 		return
 	}
-	principal, refusal := s.opts.Auth.Authenticate(r)
+	principal, refusal := s.auth.Authenticate(r)
 	if refusal != nil {
 		s.penalties.logRefusal(r.RemoteAddr, refusal.Error())
 		s.startups.refused(r)
@@ -71,12 +72,20 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		refusal.ServeHTTP(w, r)
 		return
 	}
+	// This costs much more than checking a token, so only a client with a valid one may
+	// cause it.
+	if err := s.checkPeer(r); err != nil {
+		s.penalties.logRefusal(r.RemoteAddr, err.Error())
+		s.auditRefusal(r.RemoteAddr, err.Error())
+		refuse(w, http.StatusForbidden, err.Error())
+		return
+	}
 	conn, err := transport.Upgrade(w, r, s.opts.MaxMessageBytes)
 	if err != nil {
 		s.penalties.logRefusal(r.RemoteAddr, err.Error())
 		return
 	}
-	// How a connection ends is logged there.
+	// serve logs how the connection ends.
 	_ = s.serve(conn, principal, true)
 }
 
@@ -86,9 +95,13 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text)
 }
 
-// ServeWebSocket serves WebSocket connections accepted by l, which it closes in
-// the end. It returns ErrClosed after Shutdown.
+// ServeWebSocket serves WebSocket connections of l, and closes l when it returns. It
+// returns ErrClosed after Shutdown.
 func (s *Server) ServeWebSocket(l net.Listener) error {
+	if s.admitsNobody {
+		_ = l.Close()
+		return errNoAuthenticator
+	}
 	if err := s.track(l); err != nil {
 		return err
 	}
@@ -103,15 +116,14 @@ func (s *Server) ServeWebSocket(l net.Listener) error {
 		ConnState:      s.startups.state,
 		ErrorLog:       log.New(httpLog{s.penalties}, "", 0),
 	}
-	httpServer.SetKeepAlivesEnabled(false) // one request, and what is refused has to come again
+	httpServer.SetKeepAlivesEnabled(false) // one request; a refused client must connect again
 	err := httpServer.Serve(patient{l, s.log})
-	_ = httpServer.Close() // those that are not connections yet
+	_ = httpServer.Close() // connections that are not upgraded yet
 	return s.serveError(err)
 }
 
-// ServeUnix serves connections of a unix socket, one message to a line, to those
-// whom Options.Peers lets in. l is closed in the end. It returns ErrClosed after
-// Shutdown.
+// ServeUnix serves connections of a unix socket, one message to a line, to the users that
+// Options.Peers admits. It closes l when it returns. It returns ErrClosed after Shutdown.
 func (s *Server) ServeUnix(l net.Listener) error {
 	if err := s.track(l); err != nil {
 		return err
@@ -122,13 +134,13 @@ func (s *Server) ServeUnix(l net.Listener) error {
 		if err != nil {
 			return s.serveError(err)
 		}
-		go s.serveUnix(conn)
+		go s.serveUnix(conn) // ends with the connection, for which Shutdown waits
 	}
 }
 
 func (s *Server) serveUnix(conn net.Conn) {
 	stream := transport.NewUnix(conn, s.opts.MaxMessageBytes)
-	principal, err := s.opts.Peers.Authenticate(conn)
+	principal, err := (*auth.Peers)(s.opts.Peers).Authenticate(conn)
 	if err == nil {
 		err = s.checkUnixPeer(conn)
 	}
@@ -142,7 +154,7 @@ func (s *Server) serveUnix(conn net.Conn) {
 		refuseStream(stream, err)
 		return
 	}
-	// How a connection ends is logged there.
+	// serve logs how the connection ends.
 	_ = s.serve(stream, principal, true)
 }
 

@@ -6,21 +6,21 @@ import (
 	"fmt"
 	"sync"
 
-	"execserver/httprequest"
+	"execserver/internal/httprequest"
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
-// DefaultMaxHTTPBodyBytes bounds the body of an HTTP response that is not
-// streamed, unless told otherwise.
+// DefaultMaxHTTPBodyBytes is the default bound of the body of an HTTP response that is
+// not streamed.
 const DefaultMaxHTTPBodyBytes = 32 << 20
 
-// Bounds of the HTTP requests of one connection. Bodies that are held are those
-// of requests and those of responses that are not streamed.
+// Bounds of the HTTP requests of one connection. Held bodies are those of requests, and
+// those of responses that are not streamed.
 const (
 	maxHTTPRequests   = 256
-	maxHeldBodies     = 4         // of responses, beside what one message can hold
-	maxGatheredBytes  = 4 << 20   // of streamed bodies, while the writer is busy
+	maxHeldBodies     = 4         // of responses, beside the largest message
+	maxBufferedBytes  = 4 << 20   // of streamed bodies, while the writer is busy
 	maxBodyDeltaBytes = 256 << 10 // of one notification
 	bodyReadBytes     = 32 << 10
 )
@@ -29,51 +29,52 @@ const (
 type httpRequests struct {
 	maxBody int64
 	maxHeld int64
-	wake    func() // the writer; see appendDelta
+	wake    func() // wakes the writer; see AppendEvent
+	check   httprequest.Check
 
 	makeClient sync.Once
 	client     *httprequest.Client
 	clientErr  error
 
 	mu       sync.Mutex
-	active   int   // requests, until the last of the response has been taken
+	active   int   // requests whose response has not been sent
 	held     int64 // bytes of bodies
 	streams  map[string]*bodyStream
-	ready    []*bodyStream // those with something to send, in turns
-	gathered int           // bytes of streamed bodies that have not been taken
-	room     sync.Cond     // broadcast when gathered shrinks, on mu
-	spare    []byte        // memory for what is gathered next
+	ready    []*bodyStream // streams with something to send, in turns
+	buffered int           // bytes of streamed bodies that have not been sent
+	room     sync.Cond     // broadcast when buffered shrinks, on mu
 }
 
-func newHTTPRequests(o *Options, wake func()) *httpRequests {
+func newHTTPRequests(o *Options, wake func(), check httprequest.Check) *httpRequests {
 	const most = 1 << 40 // so that sums do not overflow
 	maxBody := min(o.MaxHTTPBodyBytes, most)
 	h := &httpRequests{
 		maxBody: maxBody,
 		maxHeld: min(o.MaxMessageBytes, most) + maxHeldBodies*maxBody,
 		wake:    wake,
+		check:   check,
 		streams: make(map[string]*bodyStream),
 	}
 	h.room.L = &h.mu
 	return h
 }
 
-// close gives the network connections back. The requests have ended.
+// close closes idle network connections. The requests have ended.
 func (h *httpRequests) close() {
 	if h.client != nil {
 		h.client.Close()
 	}
 }
 
-// exchange is one HTTP request that has been admitted.
+// exchange is one admitted HTTP request.
 type exchange struct {
 	owner  *httpRequests
 	held   int64
-	stream *bodyStream // nil: the body goes into the answer
+	stream *bodyStream // nil if the answer has the body
 	over   bool
 }
 
-// begin admits a request. It is to be ended, or its stream passed on.
+// begin admits a request. The caller must end it, or pass its stream on.
 func (h *httpRequests) begin(p protocol.HTTPRequest) (*exchange, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +98,7 @@ func (h *httpRequests) begin(p protocol.HTTPRequest) (*exchange, error) {
 	return e, nil
 }
 
-// hold notes that n more bytes of bodies are kept in memory.
+// hold reserves n more bytes for bodies.
 func (e *exchange) hold(n int64) error {
 	e.owner.mu.Lock()
 	defer e.owner.mu.Unlock()
@@ -115,7 +116,7 @@ func (e *exchange) holdLocked(n int64) error {
 	return nil
 }
 
-// end gives back what the request has taken. It may be called twice.
+// end releases what the request holds. It may be called twice.
 func (e *exchange) end() {
 	e.owner.mu.Lock()
 	defer e.owner.mu.Unlock()
@@ -156,14 +157,18 @@ func (c *connection) httpRequest(r *rpc.Request, p protocol.HTTPRequest) {
 			defer cancel()
 			ctx = timed
 		}
-		if err := c.auditRequest(p); err != nil {
+		if err := c.auditRequest(p.Method, p.URL); err != nil {
 			e.end()
 			failHTTP(r, err)
 			return
 		}
-		response, err := c.http.do(ctx, p)
+		response, err := c.http.do(ctx, p, c.auditRequest)
 		if err != nil {
-			e.end() // before the client learns of it, and may try again
+			e.end() // before the client receives the answer and may try again
+			if denied, ok := errors.AsType[*deniedError](err); ok {
+				c.refused(r, protocol.Errorf(protocol.CodeInvalidRequest, "%s", denied))
+				return
+			}
 			failHTTP(r, err)
 			return
 		}
@@ -186,15 +191,15 @@ func (c *connection) httpRequest(r *rpc.Request, p protocol.HTTPRequest) {
 	})
 }
 
-// do sends the request.
-func (h *httpRequests) do(ctx context.Context, p protocol.HTTPRequest) (*httprequest.Response, error) {
-	h.makeClient.Do(func() { h.client, h.clientErr = httprequest.NewClient() })
+// do sends the request. It calls redirected before it follows a redirect.
+func (h *httpRequests) do(ctx context.Context, p protocol.HTTPRequest, redirected func(method, url string) error) (*httprequest.Response, error) {
+	h.makeClient.Do(func() { h.client, h.clientErr = httprequest.NewClient(h.check) })
 	if h.clientErr != nil {
 		return nil, h.clientErr
 	}
 	request := &httprequest.Request{
 		Method: p.Method, URL: p.URL, Body: p.Body,
-		FollowRedirects: p.RedirectPolicy == protocol.RedirectFollow,
+		FollowRedirects: p.RedirectPolicy == protocol.RedirectFollow, Redirected: redirected,
 	}
 	for _, header := range p.Headers {
 		request.Headers = append(request.Headers, httprequest.Header(header))
@@ -202,8 +207,7 @@ func (h *httpRequests) do(ctx context.Context, p protocol.HTTPRequest) (*httpreq
 	return h.client.Do(ctx, request)
 }
 
-// answer makes the answer of a response, whose body it reads unless that is
-// streamed.
+// answer builds the answer from a response. It reads the body unless that is streamed.
 func (h *httpRequests) answer(e *exchange, response *httprequest.Response) (*protocol.HTTPResponse, error) {
 	answer := &protocol.HTTPResponse{Status: response.Status}
 	for _, header := range response.Headers {
@@ -216,15 +220,14 @@ func (h *httpRequests) answer(e *exchange, response *httprequest.Response) (*pro
 	answer.Body, err = response.ReadBody(h.maxBody, e.hold)
 	if err != nil {
 		if _, ok := errors.AsType[*httprequest.TooLargeError](err); ok {
-			err = fmt.Errorf("%w; ask for streamResponse, or raise --max-http-body-bytes", err)
+			err = fmt.Errorf("%w; ask for streamResponse", err)
 		}
 		return nil, protocol.Errorf(protocol.CodeInternal, "failed to read http/request response body: %s", err)
 	}
 	return answer, nil
 }
 
-// failHTTP answers a request that has no response with why, unless nobody is
-// there to be told.
+// failHTTP answers a request that got no response, unless its connection is gone.
 func failHTTP(r *rpc.Request, err error) {
 	if r.Context().Err() != nil {
 		r.Drop()

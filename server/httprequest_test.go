@@ -68,9 +68,9 @@ func TestHTTPSlowServerDelaysNobody(t *testing.T) {
 	h := hold(t)
 	quick := far(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "quick") })
 	c := newCaller(t, serveWebSocket(t, nil), "")
-	var held []chan reply
+	var held []<-chan reply
 	for range 255 {
-		answer, _ := c.send("http/request", httpParams(h.url, nil))
+		answer := c.send("http/request", httpParams(h.url, nil))
 		held = append(held, answer)
 	}
 	h.await(t, len(held))
@@ -100,11 +100,11 @@ func TestHTTPRequestsEndWithTheConnection(t *testing.T) {
 	c.send("http/request", httpParams(h.url+"/stream/buffered", nil))
 	c.http(h.url+"/stream/streamed", stream("s"))
 	h.await(t, 3)
-	c.drop()
+	c.Drop()
 	for range 3 {
 		await(t, "the end of a request", h.left)
 	}
-	again := newCaller(t, srv, c.session)
+	again := newCaller(t, srv, c.SessionID)
 	again.http(h.url+"/stream/new", stream("s"))
 	if d := again.delta("s"); d.Seq != 1 || string(d.Data) != "begun" {
 		t.Errorf("the first piece is %+v", d)
@@ -114,12 +114,12 @@ func TestHTTPRequestsEndWithTheConnection(t *testing.T) {
 // TestHTTPShutdown ends the server while requests go on.
 func TestHTTPShutdown(t *testing.T) {
 	h := hold(t)
-	srv := server.New(nil)
+	srv := server.New(&server.Options{Auth: server.Unauthenticated})
 	c := newCaller(t, listenWebSocket(t, srv), "")
 	c.send("http/request", httpParams(h.url+"/header", nil))
 	c.http(h.url+"/stream", stream("s"))
 	h.await(t, 2)
-	testkit.Shutdown(t, srv, shutdownTimeout)
+	testkit.Shutdown(t, srv)
 	for range 2 {
 		await(t, "the end of a request", h.left)
 	}
@@ -165,13 +165,13 @@ func TestHTTPBodyLimits(t *testing.T) {
 		_ = http.NewResponseController(w).Flush() // the length is not told
 		_, _ = w.Write(make([]byte, n))
 	})
-	c := newCaller(t, serveWebSocket(t, &server.Options{MaxHTTPBodyBytes: limit, MaxMessageBytes: 2 << 20}), "")
+	c := newCaller(t, serveWebSocket(t, &server.Options{Auth: server.Unauthenticated, MaxHTTPBodyBytes: limit, MaxMessageBytes: 2 << 20}), "")
 	if got := c.http(fmt.Sprintf("%s/%d", sizes, limit), nil); len(got.Body) != limit {
 		t.Errorf("%d bytes", len(got.Body))
 	}
 	err := c.httpError(fmt.Sprintf("%s/%d", sizes, 10*limit), nil)
 	const tooLarge = "failed to read http/request response body: body of at least 262145 bytes exceeds the limit of 262144 bytes; " +
-		"ask for streamResponse, or raise --max-http-body-bytes"
+		"ask for streamResponse"
 	if err.Code != protocol.CodeInternal || err.Message != tooLarge {
 		t.Errorf("%d %s", err.Code, err.Message)
 	}
@@ -241,7 +241,7 @@ func TestHTTPKeepsSecrets(t *testing.T) {
 	const secret = "s3cr3t"
 	t.Setenv("HTTP_TEST_TOKEN", secret)
 	var log testkit.Buffer
-	c := newCaller(t, serveWebSocket(t, &server.Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}), "")
+	c := newCaller(t, serveWebSocket(t, &server.Options{Auth: server.Unauthenticated, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}), "")
 	var seen sync.Map
 	url := far(t, func(w http.ResponseWriter, r *http.Request) { seen.Store(r.URL.Path, r.Header.Clone()) })
 	host := strings.TrimPrefix(url, "http://")
@@ -264,7 +264,7 @@ func TestHTTPKeepsSecrets(t *testing.T) {
 			t.Errorf("an error tells: %s", err.Message)
 		}
 	}
-	c.drop()
+	c.Drop()
 	if strings.Contains(log.String(), secret) {
 		t.Errorf("the log tells: %s", log.String())
 	}
@@ -292,7 +292,7 @@ func TestHTTPLeavesNothing(t *testing.T) {
 	h := hold(t)
 	url := far(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100_000)) })
 	srv := serveWebSocket(t, nil)
-	newCaller(t, srv, "").drop()
+	newCaller(t, srv, "").Drop()
 	before := testkit.Descriptors(t)
 	for range 3 {
 		c := newCaller(t, srv, "")
@@ -304,9 +304,9 @@ func TestHTTPLeavesNothing(t *testing.T) {
 			c.send("http/request", httpParams(h.url, params{"timeoutMs": 1}))
 			c.http(url, nil)
 		}
-		c.drop()
+		c.Drop()
 	}
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if n := testkit.Descriptors(t); n > before {
 			return fmt.Errorf("%d descriptors, %d before", n, before)
 		}

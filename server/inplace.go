@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// FinishWrites waits until no file is half written in place, or returns the
-// context's cause. After Shutdown no such write begins, but those that had begun
-// go on: a program that exits without waiting for them leaves torn files behind.
+// FinishWrites waits until no file is half written in place, or returns the context's
+// cause. After Shutdown no such write begins, but writes in progress continue. A program
+// that exits without waiting for them leaves torn files behind.
 func (s *Server) FinishWrites(ctx context.Context) error { return s.inPlace.wait(ctx) }
 
-// unfinished counts what is to be finished before the program ends. The zero
+// unfinished counts the operations that must finish before the program ends. The zero
 // value is ready to use.
 type unfinished struct {
 	mu   sync.Mutex
@@ -18,7 +18,7 @@ type unfinished struct {
 	none chan struct{} // closed when n is 0 again
 }
 
-// begin counts one more until done is called.
+// begin counts an operation until done is called.
 func (u *unfinished) begin() (done func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -3,14 +3,13 @@ package server
 import (
 	"time"
 
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
-// wait serves process/wait. It waits for nothing but its process, and nothing
-// waits for it.
-func (c *connection) wait(r *rpc.Request, p protocol.Wait) {
-	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
+// wait serves process/wait. It waits only for its process, and no request waits for it.
+func (c *connection) wait(r *rpc.Request, p protocol.WaitParams) {
+	r.Queue(p.ProcessID, rpc.Urgent, func(*rpc.Lane) {
 		r.Go(func() {
 			var wait *time.Duration
 			if p.WaitMs != nil {
@@ -21,7 +20,7 @@ func (c *connection) wait(r *rpc.Request, p protocol.Wait) {
 			case err != nil:
 				r.Fail(err)
 			case r.Context().Err() != nil:
-				r.Drop() // the process may run on
+				r.Drop() // the process may still run
 			default:
 				r.Reply(result)
 			}
@@ -30,8 +29,8 @@ func (c *connection) wait(r *rpc.Request, p protocol.Wait) {
 }
 
 // snapshot serves process/snapshot.
-func (c *connection) snapshot(r *rpc.Request, p protocol.Snapshot) {
-	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
+func (c *connection) snapshot(r *rpc.Request, p protocol.SnapshotParams) {
+	r.Queue(p.ProcessID, rpc.Urgent, func(*rpc.Lane) {
 		r.Go(func() {
 			result, err := c.session.Snapshot(p, r.Reserve)
 			if err != nil {
@@ -43,9 +42,22 @@ func (c *connection) snapshot(r *rpc.Request, p protocol.Snapshot) {
 	})
 }
 
-// listProcesses serves process/list.
-func (c *connection) listProcesses(r *rpc.Request, _ struct{}) {
-	r.Go(func() {
+// listProcesses serves process/list. Some lists search all processes of the system.
+func (c *connection) listProcesses(r *rpc.Request, p protocol.ListParams) {
+	if c.session == nil && !p.All {
+		r.Fail(c.noSession(r.Method + "` without `all"))
+		return
+	}
+	r.Pool(func() {
+		if p.All {
+			list, err := c.server.sessions.ListProcesses(c.viewer(), r.Reserve)
+			if err != nil {
+				r.Fail(err)
+				return
+			}
+			r.Reply(list)
+			return
+		}
 		if err := r.Reserve(c.session.ListSize()); err != nil {
 			r.Fail(err)
 			return

@@ -14,7 +14,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"execserver/process"
+	"execserver/internal/process"
 	"execserver/server"
 )
 
@@ -67,9 +67,11 @@ func newLocalTerminal(b *testing.B, script string) func() {
 	var seq uint64
 	next := func() []byte {
 		for {
-			if e, ok := p.Log.Next(seq); ok {
+			if e, ok := p.Log.Borrow(seq); ok {
 				seq = e.Seq
-				return e.Output.Data
+				data := bytes.Clone(e.Output.Data)
+				p.Log.Return(e)
+				return data
 			}
 			p.Log.Wait(context.Background(), seq)
 		}
@@ -85,7 +87,7 @@ func newLocalTerminal(b *testing.B, script string) func() {
 }
 
 func newRemoteTerminal(b *testing.B, script string) func() {
-	srv := server.New(nil)
+	srv := server.New(&server.Options{Auth: server.Unauthenticated})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

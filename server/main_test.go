@@ -8,12 +8,17 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"execserver/internal/testkit"
+	"execserver/server"
 )
 
+// noHelperVariable makes the tests those of a program that does not call RunHelper.
+const noHelperVariable = "EXEC_SERVER_TEST_NO_HELPER"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(noHelperVariable) == "" {
+		server.RunHelper()
+	}
 	testkit.Main()
 	isolateMounts()
 	testkit.DefaultSignals()
@@ -28,5 +33,5 @@ func TestMain(m *testing.M) {
 	}
 	// The threads that start children live as long as the program, and so does the
 	// socket by which they are told to.
-	goleak.VerifyTestMain(testkit.Ledger(m, "socket:", "socket:"), goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	testkit.VerifyMain(testkit.Ledger(m, "socket:", "socket:"))
 }

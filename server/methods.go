@@ -3,67 +3,74 @@ package server
 import (
 	"encoding/json"
 
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
-// methods is the table of everything a client can call.
+// methods is the table of all methods.
 var methods = map[string]func(*connection, *rpc.Request){
 	protocol.MethodInitialize: (*connection).initialize,
 
-	protocol.MethodEnvironmentInfo:   method("environment info", decodeNothing, (*connection).environmentInfo),
-	protocol.MethodEnvironmentStatus: method("environment status", decodeNothing, (*connection).environmentStatus),
+	protocol.MethodEnvironmentInfo:   method("environment info", (*connection).environmentInfo),
+	protocol.MethodEnvironmentStatus: method("environment status", (*connection).environmentStatus),
 
-	protocol.MethodEnvironmentConfigRead: method("environment config", protocol.DecodeEnvironmentConfigRead, (*connection).environmentConfigRead),
-	protocol.MethodDiscoverRoots:         method("capability discovery", protocol.DecodeDiscoverRoots, (*connection).discoverRoots),
+	protocol.MethodEnvironmentConfigRead: method("environment config", (*connection).environmentConfigRead),
+	protocol.MethodDiscoverRoots:         method("capability discovery", (*connection).discoverRoots),
 
-	protocol.MethodStart:     method("exec", protocol.DecodeStart, (*connection).start),
-	protocol.MethodRead:      method("exec", protocol.DecodeRead, (*connection).read),
-	protocol.MethodWrite:     method("exec", protocol.DecodeWrite, (*connection).write),
-	protocol.MethodSignal:    method("exec", protocol.DecodeSignal, (*connection).signal),
-	protocol.MethodTerminate: method("exec", protocol.DecodeTerminate, (*connection).terminate),
+	protocol.MethodStart:     method("exec", (*connection).start),
+	protocol.MethodRead:      method("exec", (*connection).read),
+	protocol.MethodWrite:     method("exec", (*connection).write),
+	protocol.MethodSignal:    method("exec", (*connection).signal),
+	protocol.MethodTerminate: method("exec", (*connection).terminate),
 
-	protocol.MethodGetMetadata:     method("filesystem", protocol.DecodeFile, (*connection).getMetadata),
-	protocol.MethodReadFile:        method("filesystem", protocol.DecodeFile, (*connection).readFile),
-	protocol.MethodReadDirectory:   method("filesystem", protocol.DecodeFile, (*connection).readDirectory),
-	protocol.MethodWalk:            method("filesystem", protocol.DecodeWalk, (*connection).walk),
-	protocol.MethodCanonicalize:    method("filesystem", protocol.DecodeFile, (*connection).canonicalize),
-	protocol.MethodJoin:            method("filesystem", protocol.DecodeJoin, (*connection).join),
-	protocol.MethodParent:          method("filesystem", protocol.DecodeFile, (*connection).parent),
-	protocol.MethodWriteFile:       method("filesystem", protocol.DecodeWriteFile, (*connection).writeFile),
-	protocol.MethodCreateDirectory: method("filesystem", protocol.DecodeCreateDirectory, (*connection).createDirectory),
-	protocol.MethodRemove:          method("filesystem", protocol.DecodeRemove, (*connection).remove),
-	protocol.MethodCopy:            method("filesystem", protocol.DecodeCopy, (*connection).copy),
-	protocol.MethodRename:          method("filesystem", protocol.DecodeRename, (*connection).rename),
+	protocol.MethodGetMetadata:     fileMethod((*connection).getMetadata),
+	protocol.MethodReadFile:        fileMethod((*connection).readFile),
+	protocol.MethodReadDirectory:   fileMethod((*connection).readDirectory),
+	protocol.MethodWalk:            fileMethod((*connection).walk),
+	protocol.MethodCanonicalize:    fileMethod((*connection).canonicalize),
+	protocol.MethodJoin:            fileMethod((*connection).join),
+	protocol.MethodParent:          fileMethod((*connection).parent),
+	protocol.MethodWriteFile:       fileMethod((*connection).writeFile),
+	protocol.MethodCreateDirectory: fileMethod((*connection).createDirectory),
+	protocol.MethodRemove:          fileMethod((*connection).remove),
+	protocol.MethodCopy:            fileMethod((*connection).copy),
+	protocol.MethodRename:          fileMethod((*connection).rename),
+	protocol.MethodSetMetadata:     fileMethod((*connection).setMetadata),
+	protocol.MethodSymlink:         fileMethod((*connection).symlink),
+	protocol.MethodReadLink:        fileMethod((*connection).readLink),
 
-	protocol.MethodOpen:       method("filesystem", protocol.DecodeOpen, (*connection).open),
-	protocol.MethodReadBlock:  method("filesystem", protocol.DecodeReadBlock, (*connection).readBlock),
-	protocol.MethodWriteBlock: method("filesystem", protocol.DecodeWriteBlock, (*connection).writeBlock),
-	protocol.MethodClose:      method("filesystem", protocol.DecodeClose, (*connection).closeHandle),
+	protocol.MethodOpen:       fileMethod((*connection).open),
+	protocol.MethodReadBlock:  method("filesystem", (*connection).readBlock),
+	protocol.MethodWriteBlock: method("filesystem", (*connection).writeBlock),
+	protocol.MethodClose:      method("filesystem", (*connection).closeHandle),
 
-	protocol.MethodWatchMissing:   method("filesystem", protocol.DecodeWatchMissing, (*connection).watchMissing),
-	protocol.MethodWatch:          method("filesystem", protocol.DecodeWatch, (*connection).watch),
-	protocol.MethodUnwatch:        method("filesystem", protocol.DecodeUnwatch, (*connection).unwatch),
-	protocol.MethodCloseStdin:     method("exec", protocol.DecodeCloseStdin, (*connection).closeStdin),
-	protocol.MethodReadBackground: method("exec", protocol.DecodeRead, (*connection).readBackground),
+	protocol.MethodWatchMissing:   method("filesystem", (*connection).watchMissing),
+	protocol.MethodWatch:          fileMethod((*connection).watch),
+	protocol.MethodUnwatch:        method("filesystem", (*connection).unwatch),
+	protocol.MethodCloseStdin:     method("exec", (*connection).closeStdin),
+	protocol.MethodReadBackground: method("exec", (*connection).readBackground),
 
-	protocol.MethodResize:   method("exec", protocol.DecodeResize, (*connection).resize),
-	protocol.MethodWait:     method("exec", protocol.DecodeWait, (*connection).wait),
-	protocol.MethodSnapshot: method("exec", protocol.DecodeSnapshot, (*connection).snapshot),
-	protocol.MethodList:     method("exec", decodeNothing, (*connection).listProcesses),
-	protocol.MethodTakeOver: method("session", decodeNothing, (*connection).takeOver),
+	protocol.MethodResize:   method("exec", (*connection).resize),
+	protocol.MethodWait:     method("exec", (*connection).wait),
+	protocol.MethodSnapshot: method("exec", (*connection).snapshot),
+	protocol.MethodList:     method("exec", (*connection).listProcesses),
+	protocol.MethodTakeOver: method("session", (*connection).takeOver),
+	protocol.MethodKeep:     method("session", (*connection).keep),
+	protocol.MethodSessions: method("session", (*connection).listSessions),
 
-	protocol.MethodHTTPRequest: method("http", protocol.DecodeHTTPRequest, (*connection).httpRequest),
+	protocol.MethodEndSession: method("session", (*connection).endSession),
+
+	protocol.MethodHTTPRequest: method("http", (*connection).httpRequest),
+	protocol.MethodTCPOpen:     method("tcp", (*connection).tcpOpen),
 }
 
-// method makes the function that serves a method: its params are decoded, the
-// handshake is checked, in this order, and then serve is called by the reader,
-// which it must not block.
-func method[P any](family string, decode func(json.RawMessage) (P, error), serve func(*connection, *rpc.Request, P)) func(*connection, *rpc.Request) {
+// method returns the function that serves a method. It decodes the params and then checks
+// the handshake. Then it calls serve on the reader, which serve must not block.
+func method[P any](family string, serve func(*connection, *rpc.Request, P)) func(*connection, *rpc.Request) {
 	return func(c *connection, r *rpc.Request) {
-		p, err := decode(r.Params)
+		p, err := protocol.DecodeBulk[P](r.Params, r.Data)
 		if err == nil {
-			err = c.gate(family)
+			err = c.checkHandshake(family)
 		}
 		if err != nil {
 			r.Fail(err)
@@ -73,6 +80,40 @@ func method[P any](family string, decode func(json.RawMessage) (P, error), serve
 	}
 }
 
-func decodeNothing(raw json.RawMessage) (struct{}, error) {
-	return struct{}{}, protocol.DecodeNoParams(raw)
+// fileMethod is method for params that name files. serve gets their paths on this host,
+// unless the request asks for a sandbox or the credentials require one: then a helper in
+// the sandbox serves it.
+func fileMethod[P interface {
+	Files() ([]protocol.Path, json.RawMessage)
+}](serve func(*connection, *rpc.Request, P, []string),
+) func(*connection, *rpc.Request) {
+	return method("filesystem", func(c *connection, r *rpc.Request, p P) {
+		wire, wanted := p.Files()
+		paths, err := osPaths(wire)
+		var policy *protocol.Sandbox
+		if err == nil {
+			shows, ok := any(p).(interface{ ShowsLinks() bool })
+			policy, err = c.filePolicy(r.Method, wanted, ok && shows.ShowsLinks())
+		}
+		switch {
+		case err != nil:
+			r.Fail(err)
+		case policy != nil:
+			c.serveConfined(r, policy, paths)
+		default:
+			serve(c, r, p, paths)
+		}
+	})
+}
+
+func osPaths(wire []protocol.Path) ([]string, error) {
+	paths := make([]string, len(wire))
+	for i, p := range wire {
+		path, err := p.OSPath()
+		if err != nil {
+			return nil, protocol.Errorf(protocol.CodeInvalidRequest, "%s", err)
+		}
+		paths[i] = path
+	}
+	return paths, nil
 }

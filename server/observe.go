@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
-// observable are the methods that an observer may call: those that change
-// nothing (PROTOCOL.md, "Observing").
+// observable are the methods that an observer may call: those that change nothing
+// (PROTOCOL.md, "Observing").
 var observable = map[string]bool{
 	protocol.MethodInitialize:        true, // which refuses by itself
 	protocol.MethodEnvironmentInfo:   true,
@@ -20,21 +20,54 @@ var observable = map[string]bool{
 	protocol.MethodWait:              true,
 	protocol.MethodSnapshot:          true,
 	protocol.MethodList:              true,
+	protocol.MethodSessions:          true,
 	protocol.MethodTakeOver:          true,
+}
+
+// sessionless are the methods that a connection without a session may call: those about
+// the machine and about sessions that they name (PROTOCOL.md, "Listing sessions").
+var sessionless = map[string]bool{
+	protocol.MethodInitialize:        true, // which refuses by itself
+	protocol.MethodEnvironmentInfo:   true,
+	protocol.MethodEnvironmentStatus: true,
+	protocol.MethodSessions:          true,
+	protocol.MethodList:              true, // of all sessions
+	protocol.MethodSignal:            true, // in a session that the request names
+	protocol.MethodTerminate:         true, // the same
+	protocol.MethodEndSession:        true,
+}
+
+// mayCallHere decides about a method by the session of the connection, after the handshake.
+func (c *connection) mayCallHere(method string) error {
+	switch {
+	case c.session == nil && !sessionless[method]:
+		return c.noSession(method)
+	case c.observing && !observable[method]:
+		return protocol.Errorf(protocol.CodeInvalidRequest,
+			"`%s` is refused: this connection observes session %s; call `%s` first to own it",
+			method, c.session.ID, protocol.MethodTakeOver)
+	}
+	return nil
+}
+
+// noSession refuses what needs a session of the connection.
+func (c *connection) noSession(request string) error {
+	return protocol.Errorf(protocol.CodeInvalidRequest, "`%s` is refused: this connection has no session; "+
+		"connect again for a session of its own, or to observe one", request)
 }
 
 // errObserverTookOver is the cause when an observer has become the owner.
 var errObserverTookOver = errors.New("session has been taken over by an observer")
 
-// takeOver serves session/takeOver. It runs on the reader, so that what the
-// client sends next is already the owner's.
-func (c *connection) takeOver(r *rpc.Request, _ struct{}) {
+// takeOver serves session/takeOver. It runs on the reader, so that the client's next
+// message is already the owner's.
+func (c *connection) takeOver(r *rpc.Request, _ protocol.NoParams) {
 	if err := c.server.sessions.TakeOver(c.outbox); err != nil {
 		r.Fail(err)
 		return
 	}
 	c.observing = false
-	c.server.opts.Audit.Record(c.event("session taken over"))
+	c.server.audit.Record(c.event("session taken over"))
 	r.Reply(protocol.Empty{})
 }
 
@@ -46,10 +79,12 @@ func (c *connection) ack(params json.RawMessage) error {
 	case !c.asks.ProcessAck:
 		return fmt.Errorf("`%s` was sent without asking for processAck in `initialize`", protocol.MethodAck)
 	}
-	p, err := protocol.DecodeAck(params)
+	p, err := protocol.DecodeParams[protocol.AckParams](params)
 	if err != nil {
 		return fmt.Errorf("`%s`: %w", protocol.MethodAck, err)
 	}
-	c.outbox.Ack(p)
+	if c.outbox != nil {
+		c.outbox.Ack(p)
+	}
 	return nil
 }

@@ -15,17 +15,13 @@ import (
 
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/process"
 	"execserver/protocol"
 	"execserver/server"
-	"execserver/session"
 )
-
-const testTimeout = 60 * time.Second
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -33,8 +29,9 @@ func testContext(t *testing.T) context.Context {
 // serve starts a server that the test ends, and returns its URL.
 func serve(t *testing.T, opts *server.Options) string {
 	t.Helper()
+	opts.Auth = server.Unauthenticated
 	srv := server.New(opts)
-	t.Cleanup(func() { testkit.Shutdown(t, srv, shutdownTimeout) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
 	return listenWebSocket(t, srv).(webSocketServer).url
 }
 
@@ -89,7 +86,7 @@ func (f *follower) take(method string, params json.RawMessage) error {
 		Chunk                       []byte
 	}
 	if method == protocol.NotificationOutput {
-		output, err := protocol.DecodeOutput(params)
+		output, err := protocol.DecodeParams[protocol.Output](params)
 		if err != nil {
 			return err
 		}
@@ -131,7 +128,7 @@ func (f *follower) take(method string, params json.RawMessage) error {
 // waitClosed waits until closed has come.
 func (f *follower) waitClosed(t *testing.T, id string) {
 	t.Helper()
-	testkit.WaitFor(t, testTimeout, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if _, ok := f.closed[id]; !ok && f.err == nil {
@@ -179,8 +176,8 @@ func call(t *testing.T, c *testclient.Conn, method string, params, result any) {
 func startChild(t *testing.T, c *testclient.Conn, id, name string, args ...string) {
 	t.Helper()
 	argv, env := testkit.Child(name, args...)
-	call(t, c, protocol.MethodStart, protocol.Start{
-		ProcessID: id, Argv: argv, Env: env, Cwd: protocol.NativePath("/"), PipeStdin: true,
+	call(t, c, protocol.MethodStart, protocol.StartParams{
+		ProcessID: id, Argv: argv, Env: env, Cwd: protocol.OSPath("/"), PipeStdin: true,
 	}, nil)
 }
 
@@ -188,7 +185,7 @@ func startChild(t *testing.T, c *testclient.Conn, id, name string, args ...strin
 // how much it has missed.
 func TestSlowObserver(t *testing.T) {
 	const size = 10 << 20
-	url := serve(t, &server.Options{Session: session.Options{RetainedBytes: 256 << 10}})
+	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedBytes: 256 << 10}})
 	owner, slow, quick := newFollower(), newHeldFollower(), newFollower()
 	c := dial(t, url, testclient.Options{Notify: owner.notify})
 	dial(t, url, testclient.Options{Observe: c.SessionID, Notify: slow.notify})
@@ -213,7 +210,7 @@ func TestSlowObserver(t *testing.T) {
 // An observer that does not even let its connection drain is held up alone, too,
 // however many processes there are.
 func TestObserversComeAndGo(t *testing.T) {
-	url := serve(t, &server.Options{Session: session.Options{RetainedBytes: 128 << 10, MaxObservers: 4}})
+	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedBytes: 128 << 10, MaxObservers: 4}})
 	owner := newFollower()
 	c := dial(t, url, testclient.Options{Notify: owner.notify})
 	const processes, size = 8, 2 << 20
@@ -278,7 +275,7 @@ func observe(ctx context.Context, url string, o testclient.Options) (*testclient
 // takes over sets them free, with nothing lost that nobody had acknowledged.
 func TestTakeOverFromAStuckOwner(t *testing.T) {
 	const size = 3 << 20
-	url := serve(t, &server.Options{Session: session.Options{RetainedBytes: 256 << 10}})
+	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedBytes: 256 << 10}})
 	stuck, heir := newFollower(), newFollower()
 	heir.data["p"] = new(bytes.Buffer)
 	c := dial(t, url, testclient.Options{Notify: stuck.notify, Asks: protocol.ClientCapabilities{ProcessAck: true}})
@@ -286,7 +283,7 @@ func TestTakeOverFromAStuckOwner(t *testing.T) {
 	startChild(t, c, "p", "pattern", strconv.Itoa(size))
 	// Nothing is acknowledged: the process stops when its room is used up.
 	var held uint64
-	testkit.WaitFor(t, testTimeout, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		before := held
 		held = retained(t, o, "p")
 		if held < 128<<10 || held != before || heir.progress("p") == 0 {
@@ -328,12 +325,12 @@ func retained(t *testing.T, c *testclient.Conn, id string) uint64 {
 // from then on.
 func TestTakeOverBySlowObserver(t *testing.T) {
 	const size = 8 << 20
-	url := serve(t, &server.Options{Session: session.Options{RetainedBytes: 256 << 10}})
+	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedBytes: 256 << 10}})
 	owner, heir := newFollower(), newHeldFollower()
 	c := dial(t, url, testclient.Options{Notify: owner.notify})
 	o := dial(t, url, testclient.Options{Observe: c.SessionID, Notify: heir.notify})
 	startChild(t, c, "p", "flood", strconv.Itoa(size))
-	testkit.WaitFor(t, testTimeout, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if owner.progress("p") < 10 {
 			return errors.New("no output yet")
 		}
@@ -389,7 +386,7 @@ type object = map[string]any
 // What an observer reads by polling protects nothing from eviction.
 func TestPollingObserverHoldsNothing(t *testing.T) {
 	const size = 4 << 20
-	url := serve(t, &server.Options{Session: session.Options{Budget: process.NewBudget(1 << 20), RetainedBytes: 128 << 10}})
+	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedTotalBytes: 1 << 20, RetainedBytes: 128 << 10}})
 	owner := newFollower()
 	c := dial(t, url, testclient.Options{Notify: owner.notify})
 	o := dial(t, url, testclient.Options{Observe: c.SessionID})

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// checkHost refuses requests that a browser sends here for a page from elsewhere,
-// whose name has come to mean this machine (DNS rebinding): on loopback the Host
-// must be one that means loopback everywhere, or one of Options.AllowHosts.
+// checkHost refuses requests of a browser for a foreign page whose name now resolves to
+// this machine (DNS rebinding). On loopback the Host must be one that always means
+// loopback, or one of Options.AllowHosts.
 func (s *Server) checkHost(r *http.Request) error {
 	if local, _ := ends(r); !local.Addr().IsLoopback() {
 		return nil
@@ -24,19 +24,19 @@ func (s *Server) checkHost(r *http.Request) error {
 	if name == "localhost" {
 		return nil
 	}
-	// Clients connect to 0.0.0.0 when that is where the server says that it listens.
+	// Clients connect to 0.0.0.0 when the server reports that address.
 	if address, err := netip.ParseAddr(name); err == nil && (address.Unmap().IsLoopback() || address.IsUnspecified()) {
 		return nil
 	}
 	if slices.ContainsFunc(s.opts.AllowHosts, func(allowed string) bool { return strings.EqualFold(allowed, name) }) {
 		return nil
 	}
-	return fmt.Errorf("the Host %.100q is not this machine's loopback; connect to 127.0.0.1 or localhost, or name the host that "+
-		"a proxy on this machine serves (--allow-host)", r.Host)
+	return fmt.Errorf("the Host %.100q is not this machine's loopback; connect to 127.0.0.1 or localhost, or have the operator allow the host that "+
+		"a proxy on this machine serves", r.Host)
 }
 
-// checkOrigin refuses pages: only browsers send an Origin, on behalf of a page
-// that may be anybody's.
+// checkOrigin refuses pages. Only browsers send an Origin, for a page that may be
+// anybody's.
 func (s *Server) checkOrigin(r *http.Request) bool {
 	origins, ok := r.Header["Origin"]
 	return !ok || len(origins) == 1 && slices.Contains(s.opts.AllowOrigins, origins[0])

@@ -12,20 +12,19 @@ import (
 	"execserver/internal/sandbox"
 )
 
-// confinedPeer is what a peer is told that is, or may be, something that this
-// server has confined: a command must not leave its sandbox by asking the server
-// for another one.
+// confinedPeer is the error for a peer that is, or may be, confined by this server: a
+// command must not leave its sandbox by asking the server for another one.
 const (
 	confinedPeer = "this connection comes from a command that an exec-server has confined"
 	unknownPeer  = "it cannot be found out whether this connection comes from a command that an exec-server has confined: "
 )
 
-// checkPeer decides about the process at the other end of an upgrade request, as
-// far as it is on this machine; nil lets it in.
+// checkPeer checks the process at the other end of an upgrade request, if it is on this
+// machine. nil admits it.
 func (s *Server) checkPeer(r *http.Request) error {
 	local, remote := ends(r)
-	engine := s.opts.Sandbox
-	ownOnly := local.Addr().IsLoopback() && s.opts.Auth == nil && !s.opts.AnyLoopbackPeer
+	engine := s.sandbox
+	ownOnly := local.Addr().IsLoopback() && s.auth == nil && !s.opts.AnyLoopbackPeer
 	var here, elsewhere bool
 	if engine != nil {
 		here, elsewhere = engine.Networked()
@@ -40,8 +39,8 @@ func (s *Server) checkPeer(r *http.Request) error {
 		return errors.New("nobody holds the other end of this connection any more")
 	case err == nil && ownOnly && found.UID != os.Geteuid() && found.UID != 0:
 		return fmt.Errorf("without authentication this server serves its own user, %d, and not user %d; "+
-			"use a token (--ws-auth), or let all users of this machine in (--loopback-peers=any)", os.Geteuid(), found.UID)
-	case err == nil && networked && found.UID == os.Geteuid(): // others cannot be confined by its user
+			"its operator can require a token, or admit every user of this machine", os.Geteuid(), found.UID)
+	case err == nil && networked && found.UID == os.Geteuid(): // a command confined by its user has the server's user id
 		return s.checkHolder(found, elsewhere)
 	case err == nil:
 		return nil
@@ -53,8 +52,8 @@ func (s *Server) checkPeer(r *http.Request) error {
 	return nil
 }
 
-// checkHolder decides by where the peer's socket was made, or else by the process that
-// holds it. elsewhere says that other programs confine something as well.
+// checkHolder decides by the control group in which the peer's socket was made, or else
+// by the process that holds it. elsewhere says that other programs have sandboxes, too.
 func (s *Server) checkHolder(found peer.Socket, elsewhere bool) error {
 	if !elsewhere && found.MadeElsewhere() {
 		return nil
@@ -64,18 +63,18 @@ func (s *Server) checkHolder(found peer.Socket, elsewhere bool) error {
 	case !ok:
 		return errors.New(unknownPeer + "no process that this server may look at holds its other end; " +
 			"try again when no sandbox with a network is in use")
-	case s.opts.Sandbox.Inside(namespace, peer.OwnNamespace(), elsewhere):
+	case s.sandbox.Inside(namespace, peer.OwnNamespace(), elsewhere):
 		return errors.New(confinedPeer)
 	}
 	return nil
 }
 
-// checkUnixPeer is the same for a connection of a unix socket.
+// checkUnixPeer does the same for a connection of a unix socket.
 func (s *Server) checkUnixPeer(conn net.Conn) error {
-	if s.opts.Sandbox == nil {
+	if s.sandbox == nil {
 		return nil
 	}
-	here, elsewhere := s.opts.Sandbox.Networked()
+	here, elsewhere := s.sandbox.Networked()
 	if !here && !elsewhere {
 		return nil
 	}
@@ -83,13 +82,13 @@ func (s *Server) checkUnixPeer(conn net.Conn) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s%w", unknownPeer, err)
-	case s.opts.Sandbox.Inside(namespace, peer.OwnNamespace(), elsewhere):
+	case s.sandbox.Inside(namespace, peer.OwnNamespace(), elsewhere):
 		return errors.New(confinedPeer)
 	}
 	return nil
 }
 
-// ends are the addresses of the server's end of a request's connection and of the
+// ends returns the addresses of the server's end of a request's connection and of the
 // peer's.
 func ends(r *http.Request) (local, remote netip.AddrPort) {
 	if a, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
@@ -99,38 +98,27 @@ func ends(r *http.Request) (local, remote netip.AddrPort) {
 	return local, netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
 }
 
-// checkNetwork refuses a sandbox with a network where a command in there could
-// connect to this server without being known.
+// checkNetwork refuses a sandbox with a network if the server could not recognize
+// connections of its command.
 func (s *Server) checkNetwork() error {
-	if !s.listensOnTCP() {
+	if !s.overHTTP.Load() {
 		return nil
 	}
 	if err := peer.CanFindTCP(); err != nil {
-		return &sandbox.UnavailableError{Reason: "this server listens on TCP, and cannot tell a command with a network " +
+		return &sandbox.UnavailableError{Reason: "this server serves WebSocket clients, and cannot tell a command with a network " +
 			"from other clients: " + err.Error() + "; ask for a sandbox without a network, or let it listen on a unix socket"}
 	}
 	return nil
 }
 
-func (s *Server) listensOnTCP() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for l := range s.listeners {
-		if l.Addr().Network() == "tcp" {
-			return true
-		}
-	}
-	return false
-}
-
-// warnOfUsers says what a listener without authentication cannot keep out.
+// warnOfUsers logs what a listener without authentication cannot keep out.
 func (s *Server) warnOfUsers(l net.Listener) {
 	address, ok := l.Addr().(*net.TCPAddr)
-	if !ok || !address.IP.IsLoopback() || s.opts.Auth != nil || s.opts.AnyLoopbackPeer {
+	if !ok || !address.IP.IsLoopback() || s.auth != nil || s.opts.AnyLoopbackPeer {
 		return
 	}
 	if err := peer.CanFindTCP(); err != nil {
 		s.log.Warn("every user of this machine can connect and run commands as the server's user: "+
-			"it cannot tell who connects; use a token (--ws-auth) or a unix socket", "address", address, "error", err)
+			"it cannot tell who connects; require a token, or listen on a unix socket", "address", address, "error", err)
 	}
 }

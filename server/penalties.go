@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// Penalties are what failures cost an address, as PerSourcePenalties of sshd: each
-// adds to the time for which the address is penalised. While that is at least Min,
-// whatever is refused for want of good credentials is answered as much later, but
-// no more than Max. Good credentials are never penalised: an address may be that
-// of many, as loopback is.
+// Penalties are what failures cost an address, like PerSourcePenalties of sshd. Each
+// failure adds to the address's penalty time. While that is at least Min, the server
+// delays its answer to bad credentials by that time, at most Max. Good credentials are
+// never delayed, because many clients may share an address, such as loopback.
 type Penalties struct {
 	AuthFail      time.Duration // wrong or missing credentials
-	GraceExceeded time.Duration // no request within startupTimeout
+	GraceExceeded time.Duration // no complete request within 10 seconds
 	Min, Max      time.Duration
 }
 
-// DefaultPenalties are the Penalties of a server unless told otherwise.
+// DefaultPenalties are a server's default Penalties.
 var DefaultPenalties = Penalties{
 	AuthFail: 100 * time.Millisecond, GraceExceeded: time.Second, Min: time.Second, Max: 5 * time.Second,
 }
 
-// maxSources bounds the addresses that are remembered. Those beyond share one place.
+// maxSources bounds the remembered addresses. Further addresses share one place.
 const maxSources = 4096
 
-// refusalPause is how long further refusals of an address are counted instead of
-// logged.
+// refusalPause is how long the server counts further refusals of an address instead of
+// logging them.
 const refusalPause = time.Minute
 
-// penalties are those of all addresses, and what the log says of them.
+// penalties are the penalties of all addresses, and the refusals to log.
 type penalties struct {
 	limits Penalties
 	log    *slog.Logger
@@ -45,14 +44,13 @@ func newPenalties(limits Penalties, log *slog.Logger) *penalties {
 	return &penalties{limits: limits, log: log, until: make(map[string]time.Time), refused: make(map[string]*refusals)}
 }
 
-// refusals are those of an address that are not logged yet.
+// refusals are refusals of an address that are not logged yet.
 type refusals struct {
 	count  int
 	reason string // of the last
 }
 
-// place makes room in a map of addresses, and returns under which name an address
-// is found there.
+// place makes room in a map of addresses, and returns the key for an address.
 func place[V any](m map[string]V, source string) string {
 	if _, ok := m[source]; !ok && len(m) >= maxSources {
 		return "others"
@@ -60,7 +58,7 @@ func place[V any](m map[string]V, source string) string {
 	return source
 }
 
-// add penalises an address, and returns for how long it is now.
+// add adds to an address's penalty, and returns the sum.
 func (p *penalties) add(source string, cost time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +83,7 @@ func (p *penalties) add(source string, cost time.Duration) time.Duration {
 	return until.Sub(now)
 }
 
-// authFailed waits as long as the answer to bad credentials has to.
+// authFailed waits before the answer to bad credentials, as long as the penalty says.
 func (p *penalties) authFailed(ctx context.Context, source string) {
 	penalty := p.add(source, p.limits.AuthFail)
 	if penalty < p.limits.Min {
@@ -99,8 +97,8 @@ func (p *penalties) authFailed(ctx context.Context, source string) {
 	}
 }
 
-// logRefusal logs a refusal: the first of an address at once, further ones together,
-// once a minute.
+// logRefusal logs a refusal: the first of an address at once, further ones together once
+// a minute.
 func (p *penalties) logRefusal(remote, reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +112,7 @@ func (p *penalties) logRefusal(remote, reason string) {
 	time.AfterFunc(refusalPause, func() { p.logMore(source) })
 }
 
-// logMore logs what was refused since the last time.
+// logMore logs the refusals since the last time.
 func (p *penalties) logMore(source string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +126,8 @@ func (p *penalties) logMore(source string) {
 	time.AfterFunc(refusalPause, func() { p.logMore(source) })
 }
 
-// httpLog is the ErrorLog of an http.Server: what its peers cause is logged as other
-// refusals are.
+// httpLog is the ErrorLog of an http.Server. It logs what peers cause like other
+// refusals.
 type httpLog struct{ p *penalties }
 
 // Write logs a line of package net/http.

@@ -4,18 +4,19 @@ import (
 	"math"
 	"time"
 
+	"execserver/internal/rpc"
+	"execserver/internal/session"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
-// The methods about one process run in the process's lane, in their order of
-// arrival; only those that look, signal or terminate overtake a write that waits
-// for a child which does not read.
+// The methods about one process run in the process's lane, in their order of arrival.
+// Only those that read, signal or terminate overtake a write that waits for a child which
+// does not read.
 
-// read serves process/read. It waits for nothing but its process.
-func (c *connection) read(r *rpc.Request, p protocol.Read) {
+// read serves process/read. It waits only for its process.
+func (c *connection) read(r *rpc.Request, p protocol.ReadParams) {
 	observing := c.observing
-	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
+	r.Queue(p.ProcessID, rpc.Urgent, func(*rpc.Lane) {
 		r.Go(func() {
 			read := c.session.Read
 			if observing {
@@ -32,8 +33,8 @@ func (c *connection) read(r *rpc.Request, p protocol.Read) {
 }
 
 // readBackground serves process/readBackground.
-func (c *connection) readBackground(r *rpc.Request, p protocol.Read) {
-	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
+func (c *connection) readBackground(r *rpc.Request, p protocol.ReadParams) {
+	r.Queue(p.ProcessID, rpc.Urgent, func(*rpc.Lane) {
 		r.Go(func() {
 			result, err := c.session.ReadBackground(r.WaitContext(), p, milliseconds(p.WaitMs), r.Reserve)
 			if err != nil {
@@ -53,56 +54,69 @@ func milliseconds(ms *uint64) time.Duration {
 	return time.Duration(min(*ms, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
 }
 
-// write serves process/write.
-func (c *connection) write(r *rpc.Request, p protocol.Write) {
-	quick := c.session.CanWrite(p.ProcessID, len(p.Chunk))
-	r.Queue(p.ProcessID, false, quick, func(lane *rpc.Lane) {
-		status, cancelled := c.session.Write(p, r.Context().Done(), lane.Wait)
-		if cancelled {
-			r.Drop()
-			return
+// write serves process/write. Where it has to wait for room, it waits in a lane. If the
+// reader waited, the acknowledgements could not arrive without which a process that waits
+// for room for its own output never reads its input.
+func (c *connection) write(r *rpc.Request, p protocol.WriteParams) {
+	serve := func(wait func(func())) (cancelled bool) {
+		status, cancelled := c.session.Write(p, r.Context().Done(), wait)
+		if !cancelled {
+			r.Reply(protocol.WriteResult{Status: status, Accepted: status == protocol.WriteAccepted})
 		}
-		r.Reply(protocol.WriteResult{Status: status, Accepted: status == protocol.WriteAccepted})
+		return cancelled
+	}
+	inLane := func(lane *rpc.Lane) {
+		if serve(lane.Wait) {
+			r.Drop()
+		}
+	}
+	r.Queue(p.ProcessID, rpc.Quick, func(lane *rpc.Lane) {
+		switch {
+		case lane != nil:
+			inLane(lane)
+		case serve(nil): // this is the reader
+			r.Queue(p.ProcessID, rpc.Blocking, inLane)
+		}
 	})
 }
 
 // signal serves process/signal.
-func (c *connection) signal(r *rpc.Request, p protocol.Signal) {
-	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
-		c.auditSignal(p.ProcessID, p.Name())
-		done(r, c.session.Signal(p))
+func (c *connection) signal(r *rpc.Request, p protocol.SignalParams) {
+	c.control(r, p.SessionID, p.ProcessID, func(of *session.Session) {
+		c.auditSignal(of, p.ProcessID, p.Name())
+		done(r, of.Signal(p))
 	})
 }
 
 // terminate serves process/terminate.
-func (c *connection) terminate(r *rpc.Request, p protocol.Terminate) {
-	r.Queue(p.ProcessID, true, true, func(*rpc.Lane) {
-		c.auditSignal(p.ProcessID, "terminate")
+func (c *connection) terminate(r *rpc.Request, p protocol.TerminateParams) {
+	c.control(r, p.SessionID, p.ProcessID, func(of *session.Session) {
+		c.auditSignal(of, p.ProcessID, "terminate")
 		var running bool
 		if p.Mode == protocol.TerminateGraceful {
-			running = c.session.TerminateGracefully(p.ProcessID, milliseconds(p.TimeoutMs))
+			running = of.TerminateGracefully(p.ProcessID, milliseconds(p.TimeoutMs))
 		} else {
-			running = c.session.Terminate(p.ProcessID)
+			running = of.Terminate(p.ProcessID)
 		}
 		r.Reply(protocol.TerminateResult{Running: running})
 	})
 }
 
 // closeStdin serves process/closeStdin.
-func (c *connection) closeStdin(r *rpc.Request, p protocol.CloseStdin) {
-	r.Queue(p.ProcessID, false, true, func(*rpc.Lane) {
+func (c *connection) closeStdin(r *rpc.Request, p protocol.CloseStdinParams) {
+	r.Queue(p.ProcessID, rpc.Quick, func(*rpc.Lane) {
 		done(r, c.session.CloseStdin(p.ProcessID))
 	})
 }
 
 // resize serves process/resize.
-func (c *connection) resize(r *rpc.Request, p protocol.Resize) {
-	r.Queue(p.ProcessID, false, true, func(*rpc.Lane) {
+func (c *connection) resize(r *rpc.Request, p protocol.ResizeParams) {
+	r.Queue(p.ProcessID, rpc.Quick, func(*rpc.Lane) {
 		done(r, c.session.Resize(p))
 	})
 }
 
-// done answers a request that has nothing to say but an error.
+// done answers a request whose result is empty.
 func done(r *rpc.Request, err error) {
 	if err != nil {
 		r.Fail(err)

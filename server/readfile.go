@@ -5,18 +5,14 @@ import (
 	"io"
 	"slices"
 
-	"execserver/filesystem"
 	"execserver/internal/base64"
+	"execserver/internal/filesystem"
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
 // readFile serves fs/readFile.
-func (c *connection) readFile(r *rpc.Request, p protocol.File) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
+func (c *connection) readFile(r *rpc.Request, p protocol.FileParams, paths []string) {
 	c.readOpened(r, func(ctx context.Context) (*filesystem.File, error) {
 		return filesystem.Open(ctx, paths[0], filesystem.ReadOptions{Links: links(p.FollowSymlinks)})
 	})
@@ -24,7 +20,7 @@ func (c *connection) readFile(r *rpc.Request, p protocol.File) {
 
 // readOpened answers with the content of the file that open opens.
 func (c *connection) readOpened(r *rpc.Request, open func(context.Context) (*filesystem.File, error)) {
-	c.look(r, func() (any, error) {
+	c.answer(r, func() (any, error) {
 		f, err := open(r.Context())
 		if err != nil {
 			return nil, err
@@ -34,18 +30,17 @@ func (c *connection) readOpened(r *rpc.Request, open func(context.Context) (*fil
 	})
 }
 
-// A file is read in pieces, which are encoded one by one, so that its content is
-// in memory once. Pieces have a multiple of three bytes, which base64 encodes
-// without padding, and of pages, which some files in /proc want. Files grow while
-// they are read, and those in /proc say that they are empty: some room is
-// reserved beyond the size.
+// A file is read in pieces, which are encoded one by one, so its content is in memory
+// once. The size of a piece is a multiple of three bytes, which base64 encodes without
+// padding, and of a page, which some files in /proc require. Files may grow while they
+// are read, and files in /proc have size 0, so some room is reserved beyond the size.
 const (
 	firstPieceBytes = 3 * 4096
 	pieceBytes      = 16 * firstPieceBytes
 	slackBytes      = 4 << 10 // and a sixteenth of the size
 )
 
-// readWhole makes the answer to fs/readFile.
+// readWhole builds the answer to fs/readFile.
 func (c *connection) readWhole(r *rpc.Request, f *filesystem.File) (any, error) {
 	room := int(f.Size()) + int(f.Size())/16 + slackBytes
 	answerLen := func(content int) int {
@@ -58,7 +53,10 @@ func (c *connection) readWhole(r *rpc.Request, f *filesystem.File) (any, error) 
 		if err := f.Rewind(); err != nil {
 			return nil, err
 		}
-		answer := append(r.Begin(base64.EncodedLen(room)), `{"dataBase64":"`...)
+		answer, binary := r.BeginBinary(room)
+		if !binary {
+			answer = append(r.Begin(base64.EncodedLen(room)), `{"dataBase64":"`...)
+		}
 		piece := make([]byte, firstPieceBytes)
 		if room > firstPieceBytes {
 			piece = make([]byte, pieceBytes)
@@ -73,14 +71,22 @@ func (c *connection) readWhole(r *rpc.Request, f *filesystem.File) (any, error) 
 				return nil, err
 			}
 			if !fits(answerLen(read)) {
-				room = 2 * read // when it is called again
+				room = 2 * read // for the next call
 				return nil, nil
 			}
 			if more := base64.EncodedLen(n) + 2; cap(answer)-len(answer) < more {
-				answer = slices.Grow(answer, max(len(answer), more)) // as far as fits has reserved
+				answer = slices.Grow(answer, max(len(answer), more)) // within the room that fits has reserved
 			}
-			answer = base64.AppendEncode(answer, piece[:n])
-			if err != nil { // the end
+			if binary {
+				answer = append(answer, piece[:n]...)
+			} else {
+				answer = base64.AppendEncode(answer, piece[:n])
+			}
+			switch {
+			case err == nil:
+			case binary: // the end of the file
+				return answer, nil
+			default:
 				return append(answer, `"}`...), nil
 			}
 			if len(piece) < pieceBytes {

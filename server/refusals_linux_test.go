@@ -4,7 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"execserver/internal/testkit"
 	"execserver/internal/transcript/peer"
@@ -19,7 +18,7 @@ func TestRefusalsOnUnixSocket(t *testing.T) {
 	}
 	var log testkit.Buffer
 	srv := server.New(&server.Options{Log: testLog(&log)})
-	t.Cleanup(func() { testkit.Shutdown(t, srv, 10*time.Second) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
 	path := listenUnix(t, srv).(unixServer).path
 	for i := range 21 {
 		uid := 61234

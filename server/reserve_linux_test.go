@@ -61,10 +61,10 @@ func TestReadsBesideManyBlocks(t *testing.T) {
 		}
 	}()
 	<-busy
-	testkit.Within(t, filesTimeout/2, "a file beside blocks", func() {
+	testkit.Within(t, "a file beside blocks", func() {
 		p.call("fs/readFile", fileParams{"path": large}, nil)
 	})
-	testkit.Within(t, filesTimeout/2, "the beginning of a log beside blocks", func() {
+	testkit.Within(t, "the beginning of a log beside blocks", func() {
 		p.call("process/read", fileParams{"processId": "log", "maxBytes": 1000}, nil)
 	})
 	close(stop)
@@ -99,7 +99,7 @@ func TestReadGrowingFile(t *testing.T) {
 	last := 0
 	for range 20 {
 		var read struct{ DataBase64 []byte }
-		testkit.Within(t, filesTimeout, "a file that grows", func() {
+		testkit.Within(t, "a file that grows", func() {
 			p.call("fs/readFile", fileParams{"path": path}, &read)
 		})
 		if n := len(read.DataBase64); n < last || n%16 != 0 || !bytes.HasPrefix(read.DataBase64[n-16:], []byte("another line...\n")) && n > 4<<20 {
@@ -141,7 +141,7 @@ func peakMemory() (stop func() uint64) {
 // TestFilesWithoutSize reads many large files that say that they are empty, and
 // takes no answer meanwhile. Memory stays within bounds.
 func TestFilesWithoutSize(t *testing.T) {
-	reads := 24
+	reads := 12
 	if testkit.RaceEnabled {
 		reads = 4
 	}

@@ -4,9 +4,10 @@ package server
 
 import "net"
 
-// maxPendingDescriptors is how many descriptors connections may take that are not
-// upgraded yet; here they are not counted.
-func maxPendingDescriptors() int { return 1 << 20 }
+// quarterOfDescriptors returns how many descriptors connections may use before their
+// upgrade, and how many connections the server may make for clients. This system does not
+// limit them.
+func quarterOfDescriptors() int { return 1 << 20 }
 
 func scarce(net.Conn) bool { return false }
 

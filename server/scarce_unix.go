@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// descriptorLimit is how many descriptors this program may have.
+// descriptorLimit returns how many descriptors this program may have.
 var descriptorLimit = sync.OnceValue(func() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || uint64(limit.Cur) > 1<<20 {
@@ -18,20 +18,20 @@ var descriptorLimit = sync.OnceValue(func() int {
 	return int(limit.Cur)
 })
 
-// maxPendingDescriptors is how many descriptors connections may take that are not
-// upgraded yet.
-func maxPendingDescriptors() int { return max(4, descriptorLimit()/4) }
+// quarterOfDescriptors returns how many descriptors connections may use before their
+// upgrade, and how many connections the server may make for clients.
+func quarterOfDescriptors() int { return max(4, descriptorLimit()/4) }
 
-// scarce reports whether a new connection has got one of the last descriptors,
-// which are for work that is admitted already: the kernel gives the lowest.
+// scarce reports whether a new connection got one of the last descriptors, which are for
+// admitted work. The kernel always assigns the lowest free one.
 func scarce(conn net.Conn) (yes bool) {
 	limit := descriptorLimit()
 	withDescriptor(conn, func(fd int) { yes = fd >= limit-min(64, limit/8) })
 	return yes
 }
 
-// unread reports whether the kernel has something from the peer that the server has
-// not read.
+// unread reports whether the kernel holds bytes from the peer that the server has not
+// read.
 func unread(conn net.Conn) (yes bool) {
 	withDescriptor(conn, func(fd int) {
 		n, _, err := syscall.Recvfrom(fd, make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

@@ -8,13 +8,13 @@ import (
 	"strings"
 
 	"execserver/internal/auth"
-	"execserver/process"
+	"execserver/internal/process"
 	"execserver/protocol"
 )
 
-// needs says of every method which scopes let a principal call it; one of them is
-// enough, and Full is for all. This file is the one place that decides what a
-// principal may do.
+// needs lists for every method the scopes that allow a principal to call it. One of them
+// is enough, and Full allows every method. Only this file decides what a principal may
+// do.
 var needs = map[string]auth.Scope{
 	protocol.MethodInitialize: auth.Enter, // see mayEnter
 
@@ -30,11 +30,14 @@ var needs = map[string]auth.Scope{
 	protocol.MethodCloseStdin:     auth.Exec,
 	protocol.MethodResize:         auth.Exec,
 	protocol.MethodTakeOver:       auth.Exec,
+	protocol.MethodKeep:           auth.Exec,
+	protocol.MethodEndSession:     auth.Exec,
 	protocol.MethodRead:           auth.Exec | auth.Observe,
 	protocol.MethodReadBackground: auth.Exec | auth.Observe,
 	protocol.MethodWait:           auth.Exec | auth.Observe,
 	protocol.MethodSnapshot:       auth.Exec | auth.Observe,
 	protocol.MethodList:           auth.Exec | auth.Observe,
+	protocol.MethodSessions:       auth.Exec | auth.Observe,
 
 	protocol.MethodGetMetadata:     auth.ReadFiles,
 	protocol.MethodReadFile:        auth.ReadFiles,
@@ -43,10 +46,11 @@ var needs = map[string]auth.Scope{
 	protocol.MethodCanonicalize:    auth.ReadFiles,
 	protocol.MethodJoin:            auth.ReadFiles,
 	protocol.MethodParent:          auth.ReadFiles,
+	protocol.MethodReadLink:        auth.ReadFiles,
 	protocol.MethodWatchMissing:    auth.ReadFiles,
 	protocol.MethodWatch:           auth.ReadFiles,
 	protocol.MethodUnwatch:         auth.ReadFiles,
-	protocol.MethodOpen:            auth.ReadFiles, // to replace one, the sandbox must allow
+	protocol.MethodOpen:            auth.ReadFiles, // the sandbox must also allow replacing
 	protocol.MethodReadBlock:       auth.ReadFiles,
 	protocol.MethodClose:           auth.ReadFiles,
 	protocol.MethodWriteBlock:      auth.WriteFiles,
@@ -55,8 +59,11 @@ var needs = map[string]auth.Scope{
 	protocol.MethodRemove:          auth.WriteFiles,
 	protocol.MethodCopy:            auth.WriteFiles,
 	protocol.MethodRename:          auth.WriteFiles,
+	protocol.MethodSetMetadata:     auth.WriteFiles,
+	protocol.MethodSymlink:         auth.WriteFiles,
 
 	protocol.MethodHTTPRequest: auth.Full,
+	protocol.MethodTCPOpen:     auth.Full, // see mayReach
 }
 
 // denied refuses what the credentials do not allow.
@@ -64,8 +71,7 @@ func denied(format string, args ...any) error {
 	return protocol.Errorf(protocol.CodeInvalidRequest, "these credentials do not allow %s", fmt.Sprintf(format, args...))
 }
 
-// mayCall decides about a method. What nobody has decided about is for those who may
-// do everything.
+// mayCall decides about a method. A method that is not in the table requires Full.
 func (c *connection) mayCall(method string) error {
 	g := c.principal.Grant
 	switch {
@@ -73,9 +79,9 @@ func (c *connection) mayCall(method string) error {
 		return nil
 	case !g.Allows(needs[method]):
 		return denied("`%s`", method)
-	case method == protocol.MethodHTTPRequest && g.Sandbox != nil && !g.Sandbox.Network:
+	case (method == protocol.MethodHTTPRequest || method == protocol.MethodTCPOpen) && g.Sandbox != nil && !g.Sandbox.Network:
 		return denied("the network")
-	case method == protocol.MethodWatchMissing && g.Files() != nil && !g.Files().FullRead():
+	case method == protocol.MethodWatchMissing && g.FileSandbox() != nil && !g.FileSandbox().FullRead():
 		return denied("`%s`, which cannot be confined", method)
 	case method == protocol.MethodTakeOver && c.session != nil && c.session.Principal != c.principal.Name:
 		return denied("to take over a session of others")
@@ -83,27 +89,28 @@ func (c *connection) mayCall(method string) error {
 	return nil
 }
 
-// mayEnter decides about initialize: who can do nothing but to observe has no session.
-func (c *connection) mayEnter(p protocol.Initialize) error {
+// mayEnter decides about initialize: a principal that may only observe has no session, and
+// observes one or asks for none.
+func (c *connection) mayEnter(p protocol.InitializeParams) error {
 	if p.ObserveSessionID == nil && !c.principal.Grant.Allows(auth.Enter&^auth.Observe) {
 		return denied("a session of one's own; give an observeSessionId")
 	}
 	return nil
 }
 
-// harmless are the variables that a client may set although it may start certain
-// commands only: no program does what one of them says, if its value is plain. A shell
-// that computes with COLUMNS runs the command substitutions in it.
+// harmless are the variables that a client may set although it may start only certain
+// commands: no program executes their values, if those are plain. A shell that computes
+// with COLUMNS would run a command substitution in it.
 var harmless = []string{"TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"}
 
-// isPlain reports whether a value has nothing in it but what such variables need.
+// isPlain reports whether a value has only the characters that such variables need.
 func isPlain(value string) bool {
 	return strings.Trim(value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@+-") == ""
 }
 
-// mayStart decides about process/start, and makes of the directory what it is without
-// links; the caller closes spec.DirFile. It looks at files.
-func (c *connection) mayStart(p protocol.Start, spec *process.Spec) error {
+// mayStart decides about process/start, and replaces the directory with its path without
+// links. It accesses files. The caller must close spec.DirFile.
+func (c *connection) mayStart(p protocol.StartParams, spec *process.Spec) error {
 	g := c.principal.Grant
 	if g == nil {
 		return nil
@@ -143,10 +150,11 @@ func (c *connection) mayStart(p protocol.Start, spec *process.Spec) error {
 	return nil
 }
 
-// makeIn is where a sandbox may make what is missing, as its protected names are; nil:
-// anywhere that it lets be written. Who may start some commands only could make any
-// directory otherwise, by asking for a sandbox that denies its name. A sandbox of the
-// credentials bounds what a client's lets be written, and with it what is made.
+// makeIn returns where a sandbox may create missing names, such as protected ones; nil
+// means anywhere that it makes writable. Otherwise a principal that may start only
+// certain commands could create any directory, by requesting a sandbox that denies its
+// name. A sandbox of the credentials bounds what the client's makes writable, and so what
+// is created.
 func makeIn(g *auth.Grant) []string {
 	switch {
 	case g == nil, g.Commands == nil, g.Sandbox != nil:
@@ -157,8 +165,8 @@ func makeIn(g *auth.Grant) []string {
 	return []string{g.Directory}
 }
 
-// forced is the sandbox of what asked for one, or for none, where somebody's credentials
-// force another one on it: both hold.
+// forced combines a requested sandbox, or none, with the sandbox of the credentials: both
+// apply.
 func forced(by, asked *protocol.Sandbox) *protocol.Sandbox {
 	if asked == nil {
 		return by
@@ -169,9 +177,9 @@ func forced(by, asked *protocol.Sandbox) *protocol.Sandbox {
 	return &both
 }
 
-// filePolicy is the sandbox of a request about files; nil means that there is none that
-// keeps anything from the method.
-func (c *connection) filePolicy(method string, raw json.RawMessage) (*protocol.Sandbox, error) {
+// filePolicy returns the sandbox of a file request. nil means that none restricts the
+// method. showsLinks says that the answer has the texts of links.
+func (c *connection) filePolicy(method string, raw json.RawMessage, showsLinks bool) (*protocol.Sandbox, error) {
 	if c.server.opts.inside {
 		return nil, nil
 	}
@@ -182,8 +190,8 @@ func (c *connection) filePolicy(method string, raw json.RawMessage) (*protocol.S
 			return nil, err
 		}
 	}
-	if by := c.principal.Grant.Files(); by != nil {
+	if by := c.principal.Grant.FileSandbox(); by != nil {
 		policy = forced(by, policy)
 	}
-	return confinement(method, policy), nil
+	return confinement(method, policy, showsLinks), nil
 }

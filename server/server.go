@@ -1,10 +1,16 @@
-// Package server serves the exec-server protocol: it accepts connections,
-// authenticates them, binds each to a session, and maps the methods of the wire
-// to what they do.
+// Package server serves the exec-server protocol, by which clients run commands and use
+// files on this machine. PROTOCOL.md describes the protocol; package client is a client.
 //
-// Start at [New]. A request's way: [Server.Handler] or [Server.ServeConn]
-// accepts the connection, connection.Request finds the method in the table of
-// methods.go, and the method's function does it.
+// [New] makes a [Server]. [Server.Handler] serves WebSocket clients in a web server of the
+// caller's, [Server.ServeWebSocket] and [Server.ServeUnix] serve a listener, and
+// [Server.ServeConn] and [Server.ServeOnly] one connection. Each client has a session, in
+// which its processes run. [Server.Shutdown] ends everything.
+//
+// A client can do what the server's user can do. So a server admits no WebSocket client
+// until [Options] says whom: clients with a token or a certificate, by [NewAuthenticator],
+// or everybody, by [Unauthenticated]. A [Sandbox] confines the commands and file
+// operations for which a client requests it; a program that has one calls [RunHelper]
+// first in main.
 package server
 
 import (
@@ -18,10 +24,11 @@ import (
 
 	"execserver/internal/audit"
 	"execserver/internal/auth"
+	"execserver/internal/ownership"
 	"execserver/internal/peer"
 	"execserver/internal/sandbox"
-	"execserver/process"
-	"execserver/session"
+	"execserver/internal/session"
+	"execserver/internal/share"
 	"execserver/transport"
 )
 
@@ -29,115 +36,69 @@ import (
 // unless told otherwise.
 const DefaultMaxConnections = 1024
 
-// abandonTimeout bounds the wait for the goroutines of a connection that has
-// ended; each of them is bound to end by itself. Where the connection is the
-// only one, its reader may be in a read of standard input that nothing but the
-// end of the program can interrupt, and that is what its end leads to.
+// abandonTimeout bounds the wait for the goroutines of a connection that has ended; each
+// of them ends by itself. When the connection is the only one, its reader may be in a
+// read of standard input that only the end of the program interrupts, and the program
+// ends then.
 const (
 	abandonTimeout     = 5 * time.Second
 	abandonOnlyTimeout = 20 * time.Millisecond
 )
 
-// Options of a Server. The zero value means the defaults.
-type Options struct {
-	Log             *slog.Logger // nil: discard
-	Version         string       // told to clients as executorVersion; default "0.0.0"
-	MaxMessageBytes int64        // of one incoming message; default transport.DefaultMaxMessageBytes
-
-	// MaxConnections is from how many connections with a session on no other one gets a
-	// new session; default DefaultMaxConnections. Whoever comes back to a session, or
-	// observes one, is let in all the same: Session.MaxSessions and Session.MaxObservers
-	// bound how many those are, and Startups those that have no session yet.
-	MaxConnections int
-
-	// MaxHTTPBodyBytes bounds the body of an HTTP response that is not
-	// streamed; default DefaultMaxHTTPBodyBytes.
-	MaxHTTPBodyBytes int64
-	// DurableWrites makes every write of a file wait until its content is on
-	// disk.
-	DurableWrites bool
-
-	// Auth decides about WebSocket upgrades; nil lets everybody in.
-	Auth *auth.Authenticator
-	// Peers are those who may connect to a unix socket; nil: the own user, and
-	// root.
-	Peers *auth.Peers
-	// AnyLoopbackPeer lets every user of this machine in who connects over loopback
-	// without authentication, not only the server's own and root.
-	AnyLoopbackPeer bool
-	// AllowHosts are names, without a port, by which clients may call this machine
-	// over loopback, besides localhost and addresses of loopback.
-	AllowHosts []string
-	// AllowOrigins are the origins of pages that may connect, as browsers spell
-	// them: scheme://host[:port]. All other pages are refused.
-	AllowOrigins []string
-	// Startups and Penalties bound what those do who are not admitted yet; the zero
-	// values mean the defaults.
-	Startups  Startups
-	Penalties Penalties
-
-	// AllowDirectExec and AllowPreparedExec let clients start programs in an
-	// environment of theirs alone, and without looking anything up (PROTOCOL.md,
-	// "Direct and prepared starts").
-	AllowDirectExec, AllowPreparedExec bool
-	// AllowKeepDescendants lets clients start processes that leave something
-	// running which nobody owns.
-	AllowKeepDescendants bool
-
-	// Audit is where is written what clients do; nil: nowhere.
-	Audit *audit.Log
-
-	// Sandbox enforces the sandboxes that clients ask for; nil: they are refused.
-	// The caller closes it after Shutdown.
-	Sandbox *sandbox.Engine
-	// inside serves within a sandbox, which is not asked for again.
-	inside bool
-
-	// Session are the options of the sessions; its Log defaults to Log.
-	Session session.Options
-
-	// PingInterval and ProbeTimeout are those of rpc.Options.
-	PingInterval, ProbeTimeout time.Duration
-}
-
 // Server serves any number of connections. All methods may be called
 // concurrently.
 type Server struct {
-	opts      Options
-	log       *slog.Logger
-	ownership *process.Ownership
-	sessions  *session.Sessions
+	opts         Options
+	auth         *auth.Authenticator // nil admits everybody
+	admitsNobody bool                // Options.Auth is nil
+	audit        *audit.Log          // nil records nothing
+	sandbox      *sandbox.Engine     // nil refuses every sandbox
+	log          *slog.Logger
+	ownership    *ownership.Ownership
+	sessions     *session.Sessions
 
 	holders        peer.Holders
 	localAddresses localAddresses
 	penalties      *penalties
 	startups       *startups
-	confined       chan struct{} // a place for each helper in a sandbox
-	operations     atomic.Int64  // on files, under way
-	maxOperations  int64         // maxFileOperations, but in tests
+	confined       *share.Places // of helpers in sandboxes
+	overHTTP       atomic.Bool   // Handler was called
+	pools          pools
 
 	mu        sync.Mutex
 	conns     map[*connection]struct{}
-	greetings arrivals[*connection] // those of conns that have no session yet
-	seated    int                   // those that have one
+	greetings arrivals[*connection] // those of conns without a session
 	listeners map[net.Listener]struct{}
 	shutdown  bool
 	wg        sync.WaitGroup // connections being served
 
-	inPlace unfinished // writes of files that others see half done
+	inPlace unfinished // writes in place, which other programs see half done
 }
 
-// ErrClosed is returned by the serving methods after Shutdown.
+// ErrClosed is the error of the serving methods after Shutdown.
 var ErrClosed = errors.New("server closed")
 
-// New makes a server.
+// New returns a server. nil means the default Options. The caller ends the server by
+// Shutdown. New panics if Options.Sandbox or Options.Audit is a zero value, which would
+// confine or record nothing.
 func New(opts *Options) *Server {
 	s := &Server{conns: make(map[*connection]struct{}), listeners: make(map[net.Listener]struct{})}
-	s.confined = make(chan struct{}, maxConfined)
+	s.confined = share.NewPlaces(maxConfined)
 	if opts != nil {
 		s.opts = *opts
 	}
+	if s.opts.Auth != nil && s.opts.Auth != Unauthenticated {
+		s.auth = &s.opts.Auth.auth
+	}
+	s.admitsNobody = s.opts.Auth == nil
+	s.audit, s.sandbox = s.opts.Audit.inner(), s.opts.Internal.Sandbox
 	if s.opts.Sandbox != nil {
+		s.sandbox = s.opts.Sandbox.engine
+	}
+	if s.opts.Sandbox != nil && s.sandbox == nil || s.opts.Audit != nil && s.audit == nil {
+		panic("server: a Sandbox or AuditLog that NewSandbox or OpenAuditLog has not made")
+	}
+	if s.sandbox != nil {
 		sandbox.ReserveThreads()
 	}
 	if s.opts.Log == nil {
@@ -163,30 +124,24 @@ func New(opts *Options) *Server {
 	}
 	s.penalties = newPenalties(s.opts.Penalties, s.opts.Log)
 	s.startups = newStartups(s.opts.Startups, s.penalties)
-	if s.opts.Session.Log == nil {
-		s.opts.Session.Log = s.opts.Log
+	s.pools = newPools(&s.opts)
+	s.log, s.ownership = s.opts.Log, s.opts.Internal.Ownership
+	if s.ownership == nil {
+		s.ownership = ownership.Default()
 	}
-	if s.opts.Audit != nil {
-		s.opts.Session.Exited = s.auditExit
-	}
-	s.maxOperations = maxFileOperations
-	if s.opts.Session.Ownership == nil {
-		s.opts.Session.Ownership = process.DefaultOwnership()
-	}
-	s.log, s.ownership = s.opts.Log, s.opts.Session.Ownership
-	s.sessions = session.New(&s.opts.Session)
+	s.sessions = session.New(s.sessionOptions())
 	return s
 }
 
-// ServeConn serves one connection until it ends and returns why. When it has
-// ended, its session lives on for the detached TTL, and can be resumed by
-// another connection.
+// ServeConn serves one connection until it ends, and returns why. The caller has decided
+// that the client may connect: Options.Auth does not count. The session then lives on for
+// Options.Session.DetachedTTL, and another connection can resume it.
 func (s *Server) ServeConn(stream transport.Conn) error {
 	return s.serve(stream, auth.Anybody, true)
 }
 
-// ServeOnly serves a connection that nobody can come back to, as on stdio: its
-// session ends with it. A read of it that cannot be interrupted is left behind.
+// ServeOnly is like ServeConn for a connection to which nobody can come back, as on stdio:
+// its session ends with it. ServeOnly does not wait for a read that cannot be interrupted.
 func (s *Server) ServeOnly(stream transport.Conn) error {
 	return s.serve(stream, auth.Anybody, false)
 }
@@ -199,20 +154,20 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 		return err
 	}
 	defer s.remove(c)
-	if err := s.opts.Audit.Commit(c.event("connection opened")); err != nil {
+	if err := s.audit.Commit(c.event("connection opened")); err != nil {
 		c.log.Warn("connection refused", "reason", err)
 		refuseStream(stream, err)
 		return err
 	}
 	c.log.Info("connection opened")
 	c.awaitGreeting(stream)
-	if !s.opts.Auth.Holds(principal) { // not since a moment ago
+	if !s.auth.Holds(principal) { // they may have been revoked a moment ago
 		c.end(errRevoked)
 	}
 	gone := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_ = c.rpc.Run() // the context's cause tells the same
+		_ = c.rpc.Run() // the context's cause is the same
 		c.rpc.Wait()
 		c.http.close()
 	})
@@ -224,6 +179,7 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 		c.greeting.Stop()
 	}
 	c.leave()
+	c.tcp.Close(context.Cause(c.rpc.Context()))
 	<-c.rpc.Closed()
 	wg.Go(c.release)
 	go func() {
@@ -237,14 +193,14 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 	select {
 	case <-gone:
 	case <-time.After(timeout):
-		// Reading stdin cannot be interrupted where it is not in the poller,
-		// nor can a file system that does not answer.
+		// A read of stdin outside the poller cannot be interrupted, and neither can a
+		// file system that does not answer.
 	}
 	err := context.Cause(c.rpc.Context())
 	c.log.Info("connection closed", "reason", err)
 	closed := c.event("connection closed")
 	closed.Reason = err.Error()
-	s.opts.Audit.Record(closed)
+	s.audit.Record(closed)
 	return err
 }
 
@@ -265,7 +221,7 @@ func (s *Server) remove(c *connection) {
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 	s.unqueueLocked(c)
-	s.standLocked(c)
+	s.uncountLocked(c)
 	s.wg.Done()
 }
 
@@ -276,10 +232,10 @@ func (s *Server) closing() bool {
 	return s.shutdown
 }
 
-// Shutdown ends everything: listeners, then all processes, then the
-// connections, which are told that the server goes away. It returns when all
-// are gone, or with the context's cause; FinishWrites may have to be waited for
-// then.
+// Shutdown ends everything: the listeners of ServeWebSocket and ServeUnix, then all
+// processes, then the connections, whose clients learn that the server shuts down. It
+// returns when all are gone, or with the context's cause. End an http.Server of your own
+// as well: its Shutdown does not end WebSocket connections. The caller may then have to wait for FinishWrites.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.shutdown = true

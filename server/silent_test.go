@@ -16,7 +16,6 @@ import (
 	"execserver/internal/testkit"
 	"execserver/protocol"
 	"execserver/server"
-	"execserver/session"
 )
 
 // sleeper is a client whose machine can fall asleep: its connection stays open,
@@ -49,7 +48,7 @@ func (s *sleeper) notify(method string, params json.RawMessage) {
 // waitUnknown waits until a session has ended.
 func waitUnknown(t *testing.T, url, id string) {
 	t.Helper()
-	testkit.WaitFor(t, testTimeout, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		c, err := testclient.Dial(testContext(t), url, testclient.Options{Observe: id})
 		if err == nil {
 			c.Drop()
@@ -65,12 +64,13 @@ func waitUnknown(t *testing.T, url, id string) {
 // A session whose client only fell silent outlives those whose connections broke,
 // and its processes go on. The client finds all of their output when it is back.
 func TestSleepingClient(t *testing.T) {
+	t.Parallel() // it mostly waits
 	var log testkit.Buffer
 	url := serve(t, &server.Options{
 		Log:          testLog(&log),
-		PingInterval: 20 * time.Millisecond,
-		ProbeTimeout: testTimeout, // what is acknowledged is so because of a pong
-		Session:      session.Options{RetainedBytes: 64 << 10, DetachedTTL: 300 * time.Millisecond},
+		PingInterval: 100 * time.Millisecond,
+		ProbeTimeout: testkit.Patience, // what is acknowledged is so because of a pong
+		Session:      server.SessionOptions{RetainedBytes: 64 << 10, DetachedTTL: 300 * time.Millisecond},
 	})
 	asleep := newSleeper()
 	defer close(asleep.wake)
@@ -78,12 +78,12 @@ func TestSleepingClient(t *testing.T) {
 	output := new(bytes.Buffer)
 	asleep.data["p"] = output
 	const lines = 300
-	call(t, c, protocol.MethodStart, protocol.Start{
-		ProcessID: "p", Cwd: protocol.NativePath("/"), PipeStdin: true,
+	call(t, c, protocol.MethodStart, protocol.StartParams{
+		ProcessID: "p", Cwd: protocol.OSPath("/"), PipeStdin: true,
 		Argv: []string{"/bin/sh", "-c", fmt.Sprintf("head -c 300000 /dev/zero; for i in $(seq %d); do echo $i; sleep .01; done", lines)},
 		Env:  map[string]string{"PATH": "/usr/bin:/bin"},
 	}, nil)
-	testkit.WaitFor(t, testTimeout, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		asleep.mu.Lock()
 		defer asleep.mu.Unlock()
 		if output.Len() <= 300_000 {
@@ -93,7 +93,7 @@ func TestSleepingClient(t *testing.T) {
 	})
 	close(asleep.sleep)
 	<-asleep.asleep
-	testkit.WaitFor(t, testTimeout, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if !strings.Contains(log.String(), "connection given up") {
 			return errors.New("the server has not noticed that the client is silent")
 		}

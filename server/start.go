@@ -6,38 +6,40 @@ import (
 
 	"execserver/internal/auth"
 	"execserver/internal/loginshell"
-	"execserver/process"
+	"execserver/internal/ownership"
+	"execserver/internal/process"
+	"execserver/internal/rpc"
+	"execserver/internal/sandbox"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
 // start serves process/start.
-func (c *connection) start(r *rpc.Request, p protocol.Start) {
+func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
 	spec, err := c.server.spec(p, c.principal.Grant)
 	if err != nil {
 		c.startFailed(r, p, err)
 		return
 	}
-	r.Queue(p.ProcessID, false, false, func(*rpc.Lane) {
+	r.Queue(p.ProcessID, rpc.Blocking, func(*rpc.Lane) {
 		if err := c.mayStart(p, &spec); err != nil {
 			c.refused(r, err)
 			return
 		}
-		defer spec.DirFile.Close() // of nil, too
+		defer spec.DirFile.Close() // nil is fine, too
+		startID := ""
+		if p.StartID != nil {
+			startID = *p.StartID
+		}
 		err := c.auditStart(p, spec.Dir)
-		switch {
-		case err != nil:
-		case p.StartID == nil:
-			err = c.session.Start(p.ProcessID, spec)
-		default:
-			err = c.session.StartOnce(p.ProcessID, *p.StartID, spec)
+		if err == nil {
+			err = c.session.Start(p.ProcessID, startID, spec)
 		}
 		if err != nil {
 			c.startFailed(r, p, err)
 			return
 		}
 		result := protocol.StartResult{ProcessID: p.ProcessID, SandboxType: protocol.SandboxNone}
-		if p.Sandbox != nil || c.principal.Grant.Starts() != nil {
+		if p.Sandbox != nil || c.principal.Grant.StartSandbox() != nil {
 			result.SandboxType = protocol.SandboxLinuxSeccomp
 		}
 		r.Reply(result)
@@ -45,25 +47,24 @@ func (c *connection) start(r *rpc.Request, p protocol.Start) {
 	})
 }
 
-// startFailed answers a start of which nothing came.
-func (c *connection) startFailed(r *rpc.Request, p protocol.Start, err error) {
-	c.log.Info("process not started", "process", p.ProcessID, "argv", fmt.Sprintf("%.1000q", p.Argv), "reason", err)
+// startFailed answers a failed start.
+func (c *connection) startFailed(r *rpc.Request, p protocol.StartParams, err error) {
+	c.log.Info("process not started", "processId", p.ProcessID, "argv", fmt.Sprintf("%.1000q", p.Argv), "reason", err)
 	e := c.event("not started")
 	e.Process, e.Reason = p.ProcessID, err.Error()
-	c.server.opts.Audit.Record(e)
+	c.server.audit.Record(e)
 	r.Fail(err)
 }
 
-// spec checks the params of process/start and makes of them what the process
-// package starts.
-func (s *Server) spec(p protocol.Start, g *auth.Grant) (process.Spec, error) {
+// spec checks the params of process/start and converts them for the process package.
+func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, error) {
 	invalid := func(format string, args ...any) (process.Spec, error) {
 		return process.Spec{}, protocol.Errorf(protocol.CodeInvalidParams, format, args...)
 	}
 	if err := s.allows(p.Form); err != nil {
 		return process.Spec{}, err
 	}
-	dir, err := p.Cwd.Native()
+	dir, err := p.Cwd.OSPath()
 	switch {
 	case err != nil:
 		return invalid("cwd URI `%s` is not valid on this exec-server host: %s", p.Cwd, err)
@@ -72,7 +73,7 @@ func (s *Server) spec(p protocol.Start, g *auth.Grant) (process.Spec, error) {
 			"start it without enforceManagedNetwork, managedNetwork and networkProxy")
 	case p.KeepDescendants && !s.opts.AllowKeepDescendants:
 		return invalid("keepDescendants is not allowed here: what a process leaves running would outlive " +
-			"its session; start the server with --allow-keep-descendants if that is wanted")
+			"its session; the server's operator can allow it")
 	case len(p.Argv) == 0:
 		return invalid("argv must not be empty")
 	}
@@ -102,7 +103,7 @@ func (s *Server) spec(p protocol.Start, g *auth.Grant) (process.Spec, error) {
 			loginshell.Default(spec.Env)
 		}
 	case protocol.StartPrepared:
-		program, err := p.Program.Native()
+		program, err := p.Program.OSPath()
 		if err != nil {
 			return invalid("program URI `%s` is not valid on this exec-server host: %s", p.Program, err)
 		}
@@ -113,17 +114,54 @@ func (s *Server) spec(p protocol.Start, g *auth.Grant) (process.Spec, error) {
 	return spec, s.confineStart(&spec, p, g)
 }
 
-// limits takes the limits from the params of process/start.
+// confineStart adds the sandbox of process/start, or of the client's credentials, to a
+// start.
+func (s *Server) confineStart(spec *process.Spec, p protocol.StartParams, g *auth.Grant) error {
+	engine := s.sandbox
+	required := engine != nil && engine.Mode() == sandbox.ModeRequire
+	var policy *protocol.Sandbox
+	if p.Sandbox != nil {
+		var err error
+		if policy, err = protocol.DecodeSandbox(p.Sandbox, false); err != nil {
+			return err
+		}
+	}
+	if by := g.StartSandbox(); by != nil {
+		policy = forced(by, policy)
+	}
+	switch {
+	case required && (policy == nil || policy.FullWrite()):
+		return protocol.Errorf(protocol.CodeInvalidParams, "this server starts nothing that may write everywhere; request a sandbox that restricts writes")
+	case policy == nil:
+		return nil
+	case policy.Enforces() && engine == nil:
+		return protocol.Errorf(protocol.CodeInvalidParams, "%s", &noSandbox)
+	case policy.Network && !policy.FullWrite():
+		if err := s.checkNetwork(); err != nil {
+			return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)
+		}
+	}
+	context := sandbox.Context{Cwd: spec.Dir, TmpDir: spec.Env["TMPDIR"], MakeIn: makeIn(g)}
+	spec.Sandbox = func() (*sandbox.Confinement, error) {
+		if !policy.Enforces() {
+			return nil, nil
+		}
+		return engine.Confine(policy, context)
+	}
+	return nil
+}
+
+// limits converts the limits of process/start.
 func limits(p protocol.StartLimits) (l process.Limits, err error) {
 	for _, member := range []struct {
 		name  string
 		value *uint64
 		limit *int64
 	}{
-		{"timeoutMs", p.TimeoutMs, new(int64)},
+		{"timeoutMs", p.TimeoutMs, new(int64)}, // only checked here
 		{"maxOutputBytes", p.MaxOutputBytes, &l.MaxOutputBytes},
-		{process.LimitMemory, p.MemoryBytes, &l.MemoryBytes},
-		{process.LimitPids, p.Pids, &l.Pids},
+		{ownership.LimitMemory, p.MemoryBytes, &l.MemoryBytes},
+		{ownership.LimitPids, p.Pids, &l.Pids},
 	} {
 		switch {
 		case member.value == nil:
@@ -143,22 +181,22 @@ func limits(p protocol.StartLimits) (l process.Limits, err error) {
 	return l, nil
 }
 
-// What the kernel takes as a share of processor time: at least 1 of 100 ms.
+// The shares of processor time that the kernel accepts: at least 1 of 100 ms.
 const (
 	minCPUs = 0.01
 	maxCPUs = 1 << 20
 )
 
-// allows refuses the forms of process/start that are not switched on.
+// allows refuses the forms of process/start that the server's options do not allow.
 func (s *Server) allows(form protocol.StartForm) error {
-	refused := func(name, flag string) error {
-		return protocol.Errorf(protocol.CodeInvalidRequest, "%s starts are not allowed here; the server needs %s", name, flag)
+	refused := func(name string) error {
+		return protocol.Errorf(protocol.CodeInvalidRequest, "%s starts are not allowed here; the server's operator can allow them", name)
 	}
 	switch {
 	case form == protocol.StartDirect && !s.opts.AllowDirectExec:
-		return refused("direct", "--allow-direct-exec")
+		return refused("direct")
 	case form == protocol.StartPrepared && !s.opts.AllowPreparedExec:
-		return refused("prepared", "--allow-prepared-exec")
+		return refused("prepared")
 	}
 	return nil
 }

@@ -12,20 +12,21 @@ import (
 	"time"
 )
 
-// startupTimeout bounds everything before an upgrade: a TLS handshake, the header,
-// the body, and the wait for a refusal.
+// startupTimeout bounds everything before an upgrade: the TLS handshake, the header, the
+// body, and the wait before a refusal.
 const startupTimeout = 10 * time.Second
 
-// Startups bound the connections that are not upgraded yet, as MaxStartups of sshd
-// does: from Start on, each new one is at the expense of another with a probability
-// that grows from Rate percent to certainty at Full. Unlike sshd, the server drops
-// the one that has waited longest, of the address that has most of them, and none
-// that it owes an answer: whoever sends a request at once is served, although others
-// from the same address do not. Full bounds those as well that are upgraded and have
-// not been initialized yet.
+// Startups bound the connections that are not upgraded yet, like MaxStartups of sshd.
+// From Start on, each new connection drops one with a probability that grows from Rate
+// percent to certainty at Full. Unlike sshd, the server drops the connection that has
+// waited longest, of the address that has most, and never one that it owes an answer. So
+// it serves a client that sends its request at once, even if others from the same address
+// do not. Full also bounds the upgraded connections that are not initialized yet.
+//
+// With Handler, your own http.Server bounds the connections that are not upgraded.
 type Startups struct{ Start, Rate, Full int }
 
-// DefaultStartups are the Startups of a server unless told otherwise.
+// DefaultStartups are a server's default Startups.
 var DefaultStartups = Startups{Start: 256, Rate: 30, Full: 1024}
 
 // startups are the connections of HTTP listeners that are not upgraded yet.
@@ -35,28 +36,28 @@ type startups struct {
 
 	mu      sync.Mutex
 	pending map[net.Conn]*startup
-	waiting arrivals[*startup] // the server owes them nothing
+	waiting arrivals[*startup] // connections to which the server owes no answer
 }
 
-// startup is one of them.
+// startup is a connection of an HTTP listener that is not upgraded yet.
 type startup struct {
 	conn    net.Conn
 	source  string
 	timer   *time.Timer
-	place   *list.Element // among those waiting; nil: the server looks at its request
-	refused bool          // or has answered
+	place   *list.Element // its place in waiting; nil while the server handles its request
+	refused bool          // the server has refused its request
 }
 
 func newStartups(limits Startups, p *penalties) *startups {
 	return &startups{limits: limits, penalties: p, pending: make(map[net.Conn]*startup)}
 }
 
-// startupKey is where the context of a request has its startup.
+// startupKey is the key of the startup in the context of a request.
 type startupKey struct{}
 
 // begin is the ConnContext of an http.Server. The listener waits for it.
 func (s *startups) begin(ctx context.Context, conn net.Conn) context.Context {
-	one := &startup{conn: conn, source: sourceOf(conn.RemoteAddr().String())}
+	one := &startup{conn: conn, source: sourceOfConn(conn)}
 	dropped := s.makeRoom(conn)
 	if dropped != nil {
 		abort(dropped)
@@ -81,7 +82,7 @@ func (s *startups) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// refused says that the connection of a request is the first that can be dropped.
+// refused records that the connection of a request is the first to be dropped.
 func (s *startups) refused(r *http.Request) {
 	one, _ := r.Context().Value(startupKey{}).(*startup)
 	s.mu.Lock()
@@ -100,7 +101,7 @@ func (s *startups) add(one *startup) {
 	one.timer = time.AfterFunc(startupTimeout, func() { s.expire(one) })
 }
 
-// expire ends a connection that has had its time, and penalises where it comes from.
+// expire closes a connection whose time is over, and penalizes its address.
 func (s *startups) expire(one *startup) {
 	s.mu.Lock()
 	pending := s.pending[one.conn] == one
@@ -118,7 +119,7 @@ func (s *startups) remove(one *startup) {
 	s.leavePlace(one)
 }
 
-// leavePlace is for one that must not be dropped. The caller holds mu.
+// leavePlace keeps a connection from being dropped. The caller holds mu.
 func (s *startups) leavePlace(one *startup) {
 	if one.place != nil {
 		s.waiting.remove(one.place)
@@ -126,8 +127,8 @@ func (s *startups) leavePlace(one *startup) {
 	}
 }
 
-// makeRoom returns what must be dropped for a new connection; nil: nothing, conn:
-// itself, because the server is about to answer all the others.
+// makeRoom returns the connection to drop for a new one: nil for none, or conn itself if
+// the server is about to answer all the others.
 func (s *startups) makeRoom(conn net.Conn) (dropped net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,10 +146,10 @@ func (s *startups) makeRoom(conn net.Conn) (dropped net.Conn) {
 	return nil
 }
 
-// full is how many there may be.
-func (s *startups) full() int { return min(s.limits.Full, maxPendingDescriptors()) }
+// full returns how many there may be.
+func (s *startups) full() int { return min(s.limits.Full, quarterOfDescriptors()) }
 
-// drops decides whether one more than n is one too many.
+// drops decides whether to drop a connection when there is one more than n.
 func (s *startups) drops(n int) bool {
 	l := s.limits
 	switch full := s.full(); {
@@ -161,8 +162,8 @@ func (s *startups) drops(n int) bool {
 	}
 }
 
-// victim chooses who has waited longest, but for those of whom something has arrived
-// that the server has not had the time to read.
+// victim returns the connection that has waited longest, except connections with bytes
+// that the server has not had time to read.
 func (s *startups) victim() (victim *startup) {
 	for one := range s.waiting.most {
 		if one.refused || !unread(one.conn) {
@@ -175,8 +176,8 @@ func (s *startups) victim() (victim *startup) {
 	return victim
 }
 
-// abort closes a connection past TLS, which would wait for a peer that does not
-// read, and without the answers that it has not taken.
+// abort closes the TCP connection without TLS, which would wait for a peer that does not
+// read, and discards unread answers.
 func abort(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -184,17 +185,30 @@ func abort(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// sourceOf is whom a remote address is counted for: of IPv6, a whole network of 64
-// bits belongs to one.
+// sourceOfConn returns the source for which a connection counts.
+func sourceOfConn(conn net.Conn) string {
+	if remote, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		return sourceOfAddr(remote.AddrPort().Addr())
+	}
+	return sourceOf(conn.RemoteAddr().String())
+}
+
+// sourceOf returns the source for which a remote address counts.
 func sourceOf(remote string) string {
 	a, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return remote
 	}
-	address := a.Addr().Unmap().WithZone("")
-	if address.Is6() {
-		network, _ := address.Prefix(64)
+	return sourceOfAddr(a.Addr())
+}
+
+// sourceOfAddr returns the source for which an address counts. A whole IPv6 network of
+// 64 bits is one source.
+func sourceOfAddr(a netip.Addr) string {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		network, _ := a.Prefix(64)
 		return network.String()
 	}
-	return address.String()
+	return a.String()
 }

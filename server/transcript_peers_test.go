@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
 	"execserver/internal/transcript/peer"
+	"execserver/internal/unixsocket"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -65,7 +67,7 @@ func (s stdioServer) Connect() (transcript.Conn, error) {
 		return nil, errors.Join(err, theirIn.Close(), ourOut.Close())
 	}
 	end := func() error { return errors.Join(theirIn.Close(), theirOut.Close()) }
-	go s.srv.ServeOnly(transport.NewLines("JSON-RPC message from exec-server stdio", theirIn, theirOut, end, s.limit))
+	go s.srv.ServeOnly(transport.NewLines("stdio", theirIn, theirOut, end, s.limit))
 	return peer.NewLines(ourIn, ourOut, ourOut.Close, func() error { return errors.Join(ourIn.Close(), ourOut.Close()) }), nil
 }
 
@@ -74,19 +76,14 @@ type unixServer struct{ path string }
 
 func listenUnix(t *testing.T, srv *server.Server) transcript.Server {
 	t.Helper()
-	// The paths of sockets have to be short.
-	dir, err := os.MkdirTemp("", "es")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "socket")
-	listen := transport.ListenUnix
+	listen := unixsocket.Listen
 	if unixPeer() != os.Geteuid() { // who has to get there
-		listen, err = transport.ListenUnixForAll, os.Chmod(dir, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
+		listen = unixsocket.ListenForAll
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	l, err := listen(path)
 	if err != nil {
@@ -114,7 +111,7 @@ func listenWebSocket(t *testing.T, srv *server.Server) transcript.Server {
 }
 
 func (s webSocketServer) Connect() (transcript.Conn, error) {
-	return peer.DialWebSocket(s.url, nil, nil)
+	return peer.DialWebSocket(context.Background(), s.url, nil, nil)
 }
 
 // tlsServer connects with a client certificate.
@@ -142,7 +139,7 @@ func listenTLS(t *testing.T, srv *server.Server, authority *testkit.Authority) t
 }
 
 func (s tlsServer) Connect() (transcript.Conn, error) {
-	return peer.DialWebSocket(s.url, s.config, nil)
+	return peer.DialWebSocket(context.Background(), s.url, s.config, nil)
 }
 
 // commandServer is another program; every connection over stdio is a process of
@@ -162,17 +159,7 @@ func (s commandServer) start(listen string) (stdin io.WriteCloser, stdout io.Rea
 	}
 	cmd := exec.Command(s.command[0], args...)
 	cmd.Env = append(os.Environ(), s.file.Env...)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	stdout, err = cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	stdin, stdout = testkit.StartPiped(s.t, cmd)
 	s.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -193,5 +180,5 @@ func (s commandServer) Connect() (transcript.Conn, error) {
 		}
 		*s.url = strings.TrimSpace(line)
 	}
-	return peer.DialWebSocket(*s.url, nil, nil)
+	return peer.DialWebSocket(context.Background(), *s.url, nil, nil)
 }

@@ -10,11 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/auth"
 	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
-	"execserver/process"
 	"execserver/server"
 )
 
@@ -116,17 +114,17 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 	var authority *testkit.Authority
 	if transport == "wss" {
 		authority = testkit.NewAuthority(t, "test")
-		authenticator, err := auth.New(auth.Config{ClientCAFile: authority.File}, true)
+		authenticator, err := server.NewAuthenticator(server.AuthConfig{ClientCAFile: authority.File})
 		if err != nil {
 			t.Fatal(err)
 		}
 		o.Auth = authenticator
 	}
 	if transport == "unix" {
-		o.Peers = &auth.Peers{UIDs: []uint{uint(unixPeer())}}
+		o.Peers = &server.Peers{UIDs: []uint{uint(unixPeer())}}
 	}
 	srv := server.New(o)
-	t.Cleanup(func() { testkit.Shutdown(t, srv, shutdownTimeout) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
 	limit := serverOptions(t, options).MaxMessageBytes
 	switch transport {
 	case "memory":
@@ -141,13 +139,10 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 	return listenWebSocket(t, srv)
 }
 
-// shutdownTimeout is how long a server may take to end.
-const shutdownTimeout = 10 * time.Second
-
 // serverOptions understands the flags of the program that matter to the wire.
 func serverOptions(t *testing.T, flags map[string]string) *server.Options {
 	t.Helper()
-	o := &server.Options{Version: "0.0.0-test"}
+	o := &server.Options{Version: "0.0.0-test", Auth: server.Unauthenticated}
 	for name, value := range flags {
 		number := func() int {
 			n, err := strconv.Atoi(value)
@@ -172,7 +167,7 @@ func serverOptions(t *testing.T, flags map[string]string) *server.Options {
 			// same everywhere: what needs no means, and how the rest is refused.
 			engine := sandbox.New(&sandbox.Options{Mode: sandbox.Mode(value), Means: []sandbox.Means{}, StateDir: t.TempDir()})
 			t.Cleanup(engine.Close)
-			o.Sandbox = engine
+			o.Internal.Sandbox = engine
 		case "allow-direct-exec":
 			o.AllowDirectExec = value == "true"
 		case "allow-prepared-exec":
@@ -184,7 +179,7 @@ func serverOptions(t *testing.T, flags map[string]string) *server.Options {
 		case "retained-output-bytes":
 			o.Session.RetainedBytes = int64(number())
 		case "retained-output-total":
-			o.Session.Budget = process.NewBudget(int64(number()))
+			o.Session.RetainedTotalBytes = int64(number())
 		case "detached-output":
 			o.Session.EvictDetached = value == "evict"
 		case "drain-timeout":
@@ -202,6 +197,15 @@ func serverOptions(t *testing.T, flags map[string]string) *server.Options {
 				t.Fatalf("option %s: %v", name, err)
 			}
 			o.Session.DetachedTTL = d
+		case "max-session-keep":
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				t.Fatalf("option %s: %v", name, err)
+			}
+			if d == 0 {
+				d = -1
+			}
+			o.Session.MaxKeep = d
 		default:
 			t.Fatalf("unknown option %s", name)
 		}

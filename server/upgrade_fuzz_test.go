@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/auth"
 	"execserver/internal/testkit"
 	"execserver/server"
 )
@@ -83,13 +82,13 @@ func FuzzUpgradeRequest(f *testing.F) {
 		f.Add(header)
 	}
 	srv := server.New(&server.Options{
-		Auth: &auth.Authenticator{}, // lets nobody in
+		Auth: new(server.Authenticator), // lets nobody in
 		// Nobody waits for the refusal.
 		Penalties: server.Penalties{Min: time.Hour, Max: time.Hour},
 	})
 	listener := &memoryListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	go srv.ServeWebSocket(listener)
-	f.Cleanup(func() { testkit.Shutdown(f, srv, shutdownTimeout) })
+	f.Cleanup(func() { testkit.Shutdown(f, srv) })
 	if status := listener.statusOf(f, goodUpgrade); !strings.Contains(status, " 401 ") {
 		f.Fatalf("the server would not let in the best of requests: %s", status)
 	}

@@ -3,14 +3,14 @@ package server
 import (
 	"context"
 
-	"execserver/filesystem"
+	"execserver/internal/filesystem"
+	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/rpc"
 )
 
-// watchMissing serves fs/watchMissing. Ids must grow in the order of arrival, so
-// they are claimed by the reader.
-func (c *connection) watchMissing(r *rpc.Request, p protocol.WatchMissing) {
+// watchMissing serves fs/watchMissing. Ids must grow in order of arrival, so the reader
+// claims them.
+func (c *connection) watchMissing(r *rpc.Request, p protocol.WatchMissingParams) {
 	if !c.missing.Claim(p.WatchID) {
 		r.Reply(protocol.WatchMissingResult{Watching: false})
 		return
@@ -29,16 +29,16 @@ func (c *connection) watchMissing(r *rpc.Request, p protocol.WatchMissing) {
 	})
 }
 
-// missingPaths returns the paths of a watch, none when one of them is foreign.
-func missingPaths(p protocol.WatchMissing) (missing []string, present string) {
+// missingPaths returns the paths of a watch, or none if one of them is foreign.
+func missingPaths(p protocol.WatchMissingParams) (missing []string, present string) {
 	var err error
 	if p.Present != nil {
-		if present, err = p.Present.Native(); err != nil {
+		if present, err = p.Present.OSPath(); err != nil {
 			return nil, ""
 		}
 	}
 	for _, path := range p.Missing {
-		path, err := path.Native()
+		path, err := path.OSPath()
 		if err != nil {
 			return nil, ""
 		}
@@ -47,28 +47,24 @@ func missingPaths(p protocol.WatchMissing) (missing []string, present string) {
 	return missing, present
 }
 
-// missingChanged tells the client that a watch has fired.
+// missingChanged notifies the client that a watch has fired.
 func (c *connection) missingChanged(id uint64) {
-	// It fails when the connection is gone, and the watch with it.
-	_ = c.rpc.Notify(protocol.NotificationMissingChanged, protocol.MissingChanged{WatchID: id})
+	// It fails only when the connection is gone, and the watch with it.
+	_ = c.rpc.Notify(protocol.NotificationMissingChanged, protocol.MissingChangedParams{WatchID: id})
 }
 
-// subscription is a watch of the session whose events go to this connection.
+// subscription sends the events of one of the session's watches to this connection.
 type subscription struct {
 	cancel context.CancelFunc
-	done   chan struct{} // closed when no event goes out any more
+	done   chan struct{} // closed when no more events are sent
 }
 
-// watchLane is the key of the lane of a watch; see handleLane.
+// watchLane returns the key of a watch's lane; see handleLane.
 func watchLane(id string) string { return "\x00watch " + id }
 
 // watch serves fs/watch.
-func (c *connection) watch(r *rpc.Request, p protocol.Watch) {
-	paths, ok := c.native(r, p.Sandbox, p.Path)
-	if !ok {
-		return
-	}
-	r.Queue(watchLane(p.WatchID), false, false, func(*rpc.Lane) {
+func (c *connection) watch(r *rpc.Request, p protocol.WatchParams, paths []string) {
+	r.Queue(watchLane(p.WatchID), rpc.Blocking, func(*rpc.Lane) {
 		var feed *watchFeed
 		c.operate(r, func() (any, error) {
 			if c.subscribed(p.WatchID) {
@@ -82,7 +78,7 @@ func (c *connection) watch(r *rpc.Request, p protocol.Watch) {
 			switch {
 			case p.Cursor == nil:
 				feed.after = watcher.Cursor()
-			case fresh: // what the cursor is about, nobody knows any more
+			case fresh: // the cursor belongs to an earlier watcher
 				feed.lost = *p.Cursor > 0
 			default:
 				feed.after = *p.Cursor
@@ -118,9 +114,9 @@ func (c *connection) subscribe(r *rpc.Request, feed *watchFeed) {
 	})
 }
 
-// unwatch serves fs/unwatch. No event of the watch comes after its answer.
-func (c *connection) unwatch(r *rpc.Request, p protocol.Unwatch) {
-	r.Queue(watchLane(p.WatchID), false, false, func(*rpc.Lane) {
+// unwatch serves fs/unwatch. No event of the watch follows its answer.
+func (c *connection) unwatch(r *rpc.Request, p protocol.UnwatchParams) {
+	r.Queue(watchLane(p.WatchID), rpc.Blocking, func(*rpc.Lane) {
 		c.operate(r, func() (any, error) {
 			c.mu.Lock()
 			s := c.watching[p.WatchID]
@@ -139,17 +135,17 @@ func (c *connection) unwatch(r *rpc.Request, p protocol.Unwatch) {
 	})
 }
 
-// watchFeed makes notifications of the events of a watch.
+// watchFeed converts the events of a watch to notifications.
 type watchFeed struct {
 	id      string
 	root    protocol.Path
 	watcher *filesystem.Watcher
-	after   uint64 // cursor of the last event that was sent
+	after   uint64 // cursor of the last event sent
 	lost    bool   // events before the watcher's first are lost
 }
 
-// changedBytes is about how large a notification of changes becomes before
-// another one is begun.
+// changedBytes is the approximate size at which a notification of changes is complete and
+// another one begins.
 const changedBytes = 64 << 10
 
 func (f *watchFeed) run(ctx context.Context, conn *rpc.Conn) {
@@ -165,16 +161,16 @@ func (f *watchFeed) run(ctx context.Context, conn *rpc.Conn) {
 	}
 }
 
-// overflow is the event that says that everything has to be looked at.
+// overflow returns an event after which the client must read everything.
 func (f *watchFeed) overflow() filesystem.Event {
-	root, _ := f.root.Native() // it was one when the watch began
+	root, _ := f.root.OSPath() // it was one when the watch began
 	return filesystem.Event{Kind: filesystem.Overflow, Unwatched: []string{root}}
 }
 
-// send sends events when the peer takes them, and reports false at the end.
+// send sends events as the peer accepts them, and returns false at the end.
 func (f *watchFeed) send(ctx context.Context, conn *rpc.Conn, events []filesystem.Event) bool {
 	for len(events) > 0 && ctx.Err() == nil {
-		changed := protocol.Changed{WatchID: f.id}
+		changed := protocol.ChangedParams{WatchID: f.id}
 		size := len(f.id) + 128
 		for len(events) > 0 && size < changedBytes {
 			event, n := f.event(events[0])
@@ -189,17 +185,17 @@ func (f *watchFeed) send(ctx context.Context, conn *rpc.Conn, events []filesyste
 	return ctx.Err() == nil
 }
 
-// event returns an event as it stands on the wire, and about how long it is.
+// event returns an event for the wire, and its approximate size.
 func (f *watchFeed) event(e filesystem.Event) (_ protocol.ChangeEvent, size int) {
 	event := protocol.ChangeEvent{Cursor: e.Cursor, Kind: protocol.ChangeKind(e.Kind.String())}
 	size = 96
 	if e.Kind != filesystem.Overflow {
-		path := f.root.WithNative(e.Path)
+		path := f.root.WithOSPath(e.Path)
 		event.Path = &path
 		size += len(path.String())
 	}
 	for _, unwatched := range e.Unwatched {
-		path := f.root.WithNative(unwatched)
+		path := f.root.WithOSPath(unwatched)
 		event.Unwatched = append(event.Unwatched, path)
 		size += len(path.String()) + 4
 	}

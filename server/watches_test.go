@@ -39,14 +39,14 @@ func changed(t *testing.T, m protocol.Message, id string) (c struct {
 // watched, by a client that reads and by one that does not read at first. Every
 // one is told, or that some were not.
 func TestWatchLosesNothingSilently(t *testing.T) {
-	const count = 12_000 // more than is remembered
+	const count = 24_000 // more than is remembered, and in the messages on their way
 	for _, idle := range []bool{false, true} {
 		t.Run(fmt.Sprint("idle ", idle), func(t *testing.T) {
 			p := connectFiles(t, newFileServer(t, nil))
 			dir := deepDir(t)
 			p.call("fs/watch", fileParams{"watchId": "w", "path": dir}, nil)
 			if idle {
-				p.pause()
+				p.Pause()
 			}
 			missing := make(map[string]bool)
 			for i := range count {
@@ -59,7 +59,7 @@ func TestWatchLosesNothingSilently(t *testing.T) {
 				f.Close()
 			}
 			if idle {
-				p.unpause()
+				p.Unpause()
 			}
 			var cursor uint64
 			overflows := 0
@@ -77,6 +77,7 @@ func TestWatchLosesNothingSilently(t *testing.T) {
 							t.Errorf("overflow %+v after %d", e, cursor)
 						}
 						clear(missing)
+						putFile(t, dir+"/last", fmt.Sprint(overflows)) // it may be among what was lost
 					case e.Cursor != cursor+1:
 						t.Errorf("event %d follows event %d", e.Cursor, cursor)
 					}
@@ -102,7 +103,7 @@ func TestWatchLosesNothingSilently(t *testing.T) {
 // for a client.
 func deepDir(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir() + strings.Repeat("/"+strings.Repeat("x", 200), 5)
+	dir := testkit.MemoryDir(t) + strings.Repeat("/"+strings.Repeat("x", 200), 5)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestUnwatchIsTheEnd(t *testing.T) {
 	p := connectFiles(t, newFileServer(t, nil))
 	dir := deepDir(t)
 	p.call("fs/watch", fileParams{"watchId": "w", "path": dir}, nil)
-	p.pause()
+	p.Pause()
 	for i := range 12_000 { // far more than waits for a client
 		f, err := os.Create(fmt.Sprint(dir, "/", i))
 		if err != nil {
@@ -180,10 +181,10 @@ func TestUnwatchIsTheEnd(t *testing.T) {
 		t.Error("answered to a client that does not read")
 	case <-time.After(300 * time.Millisecond): // the answer is ready now if it does not wait for the event
 	}
-	p.unpause()
+	p.Unpause()
 	ended := <-unwatched
-	if ended.Error != nil || ended.notes == 0 {
-		t.Errorf("%v, after %d events", ended.Error, ended.notes)
+	if ended.Error != nil || ended.Notes == 0 {
+		t.Errorf("%v, after %d events", ended.Error, ended.Notes)
 	}
 	p.call("environment/status", nil, nil)
 	putFile(t, dir+"/unseen", "")
@@ -195,7 +196,7 @@ func TestUnwatchIsTheEnd(t *testing.T) {
 	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, m := range p.notes[ended.notes:] {
+	for _, m := range p.notes[ended.Notes:] {
 		if _, ok := changed(t, m, "next"); !ok {
 			t.Errorf("after the answer: %.200s", m.Params)
 		}
@@ -210,7 +211,7 @@ func TestWatchesBelongToTheSession(t *testing.T) {
 	first.call("fs/watch", fileParams{"watchId": "0", "path": dir}, nil)
 	first.close()
 	<-first.served
-	testkit.Shutdown(t, once, filesTimeout)
+	testkit.Shutdown(t, once)
 
 	before := testkit.Descriptors(t)
 	srv := newFileServer(t, nil)
@@ -243,8 +244,8 @@ func TestWatchesBelongToTheSession(t *testing.T) {
 	})
 	q.close()
 	<-q.served
-	testkit.Shutdown(t, srv, filesTimeout)
-	testkit.WaitFor(t, filesTimeout, func() error {
+	testkit.Shutdown(t, srv)
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if n := testkit.Descriptors(t); n > before {
 			return fmt.Errorf("%d descriptors are open, %d before", n, before)
 		}

@@ -16,31 +16,30 @@ import (
 	"strings"
 )
 
-// DialOptions are the options of Dial. The zero value means the defaults.
+// DialOptions configure Dial. The zero value means the defaults.
 type DialOptions struct {
 	Header          http.Header // sent with the upgrade of a WebSocket
-	TLS             *tls.Config // of wss; nil: the system's roots
-	MaxMessageBytes int64       // of one incoming message; default DefaultMaxMessageBytes
+	TLS             *tls.Config // for wss; nil uses the system's roots
+	MaxMessageBytes int64       // of one received message; default DefaultMaxMessageBytes
 }
 
-// RefusedError is returned by Dial when a server answered the upgrade with
-// something else.
+// RefusedError says that a server refused the upgrade.
 type RefusedError struct {
 	Status int    // of HTTP
-	Text   string // what the server said, at most 1 KiB of it
+	Text   string // the server's response, at most 1 KiB
 }
 
 func (e *RefusedError) Error() string {
 	text := fmt.Sprintf("the server refused the upgrade with status %d %s", e.Status, http.StatusText(e.Status))
-	if e.Text != "" && !strings.HasPrefix(e.Text, "<") { // a page tells people nothing here
+	if e.Text != "" && !strings.HasPrefix(e.Text, "<") { // a web page is no help in an error
 		text += ": " + e.Text
 	}
 	return text
 }
 
-// Dial connects to a server: ws://HOST:PORT, wss://HOST:PORT, whose path and
-// query are sent as they are, or unix:///PATH. ctx bounds the dialing alone.
-// The error is a *RefusedError when there is a server that does not want us.
+// Dial connects to a server: ws://HOST:PORT, wss://HOST:PORT, whose path and query it
+// sends unchanged, or unix:///PATH. ctx bounds only the dialing. The error is a
+// *RefusedError if a server refused the upgrade.
 func Dial(ctx context.Context, rawURL string, opts *DialOptions) (Conn, error) {
 	var o DialOptions
 	if opts != nil {
@@ -60,14 +59,13 @@ func Dial(ctx context.Context, rawURL string, opts *DialOptions) (Conn, error) {
 	return nil, fmt.Errorf("unsupported URL %q; expected ws://HOST:PORT, wss://HOST:PORT or unix:///PATH", rawURL)
 }
 
-func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*WebSocket, error) {
+func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocket, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
 	u.Scheme = "http" + strings.TrimPrefix(u.Scheme, "ws")
-	// The connection leaves the hands of package http, which only tells it to
-	// those who trace.
+	// The connection leaves package http, which reports it only to a trace.
 	var conn net.Conn
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) { conn = info.Conn },
@@ -108,8 +106,8 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*WebSocke
 	return newWebSocket(conn, bufio.NewReaderSize(response.Body, 16<<10), true, u.Host, o.MaxMessageBytes), nil
 }
 
-// bare strips the address that package net puts around an error and that the
-// caller's own text already names.
+// bare strips the address that package net puts around an error, because the caller's
+// text has it.
 func bare(err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err
@@ -117,8 +115,7 @@ func bare(err error) error {
 	return err
 }
 
-// checkAccepted reports whether the server has understood what it agreed to
-// (RFC 6455 section 4.1).
+// checkAccepted checks that the server has understood the upgrade (RFC 6455 section 4.1).
 func checkAccepted(response *http.Response, key string) error {
 	h := response.Header
 	switch {

@@ -21,12 +21,13 @@ import (
 
 	"github.com/coder/websocket"
 
+	"execserver/internal/testkit"
 	"execserver/transport"
 )
 
 func dialUnix(t testing.TB, limit int64) (transport.Conn, far) {
-	path := filepath.Join(t.TempDir(), "s")
-	listener, err := transport.ListenUnix(path)
+	path := filepath.Join(testkit.SocketDir(t), "s")
+	listener, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestViolationsOfAServer(t *testing.T) {
 			if _, err := end.Write(frame); err != nil {
 				t.Fatal(err)
 			}
-			_ = end.SetReadDeadline(time.Now().Add(patience))
+			_ = end.SetReadDeadline(time.Now().Add(testkit.Patience))
 			go func() {
 				header := make([]byte, 2)
 				_, _ = end.Read(header)

@@ -25,7 +25,7 @@ const (
 	maxControlBytes = 125
 )
 
-// frameHeader is the header of a frame; mask is zero in one from a server.
+// frameHeader is the header of a frame. mask is zero in a frame from a server.
 type frameHeader struct {
 	fin    bool
 	opcode byte
@@ -35,7 +35,7 @@ type frameHeader struct {
 
 func (h frameHeader) control() bool { return h.opcode >= opClose }
 
-// protocolError is a violation of RFC 6455, answered with a close frame.
+// protocolError is a violation of RFC 6455, which is answered with a close frame.
 type protocolError struct {
 	reason Reason
 }
@@ -46,8 +46,8 @@ func violation(code int, format string, args ...any) error {
 	return &protocolError{Reason{code, fmt.Sprintf(format, args...)}}
 }
 
-// readHeader reads the header of the next frame, which must be masked if it
-// comes from a client, and must not be otherwise.
+// readHeader reads the header of the next frame. The frame must be masked if and only if
+// it comes from a client.
 func readHeader(r *bufio.Reader, fromClient bool) (h frameHeader, err error) {
 	var b [8]byte
 	if _, err := io.ReadFull(r, b[:2]); err != nil {
@@ -98,7 +98,8 @@ func readHeader(r *bufio.Reader, fromClient bool) (h frameHeader, err error) {
 	return h, nil
 }
 
-// unexpected tells the end of the stream inside a frame from one between two.
+// unexpected distinguishes the end of the stream inside a frame from one between two
+// frames.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -121,8 +122,8 @@ func appendHeader(b []byte, fin bool, opcode byte, length int) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 127), uint64(length))
 }
 
-// applyMask applies the key to b, whose first byte is at offset of the payload.
-// Twice is as good as never.
+// applyMask applies the key to b, whose first byte is at offset in the payload. Applying
+// it twice restores b.
 func applyMask(b []byte, key [4]byte, offset int64) {
 	if key == [4]byte{} {
 		return

@@ -5,57 +5,99 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
-// messageFrom is what the names of connections begin with.
+// messageFrom begins what an error calls a message; see Conn.Name.
 const messageFrom = "JSON-RPC message from exec-server "
 
-// Lines is a Conn with one message to a line, as on stdio and on unix sockets
-// (PROTOCOL.md, "Lines").
-type Lines struct {
-	name   string
+// lines is a Conn with one message to a line, for stdio and unix sockets (PROTOCOL.md,
+// "Lines").
+type lines struct {
+	kind   string
 	limit  int64
-	total  int64 // bytes that may still come; see LimitTotal
-	bound  int64 // what LimitTotal was told; 0: there is none
+	total  int64 // bytes that may still arrive; see LimitTotal
+	bound  int64 // the argument of LimitTotal; 0 if none
 	r      *bufio.Reader
 	w      io.Writer
 	close  func() error
 	once   sync.Once
 	closed atomic.Bool
-	out    []byte // the lines being written, kept for their memory
+	out    []byte // the lines being written; kept to be reused
+	vector [2][]byte
+	binary bool // see AcceptBinary
 }
 
-// NewLines makes a Conn that reads lines from r and writes lines to w. close
-// must unblock both; it is called once. limit is the largest message accepted,
-// in bytes; 0 means DefaultMaxMessageBytes. name is what Name returns.
-func NewLines(name string, r io.Reader, w io.Writer, close func() error, limit int64) *Lines {
+// NewLines returns a Conn that reads lines from r and writes lines to w, such as standard
+// input and output. It implements [HalfCloser], [Limited] and [BinaryCarrier].
+//
+// The first Close of the Conn calls close, which must unblock a Read of r and a Write to
+// w. Where it cannot, as with files in blocking mode, Read and Write of the Conn may hang
+// after Close, and the program must not wait for them. limit is the size of the largest
+// accepted message in bytes; 0 means DefaultMaxMessageBytes. kind says in the log and in
+// errors what the stream is, such as "stdio".
+func NewLines(kind string, r io.Reader, w io.Writer, close func() error, limit int64) Conn {
 	if limit <= 0 {
 		limit = DefaultMaxMessageBytes
 	}
-	return &Lines{name: name, limit: limit, r: bufio.NewReaderSize(r, 16<<10), w: w, close: close}
+	return &lines{kind: kind, limit: limit, r: bufio.NewReaderSize(r, 16<<10), w: w, close: close}
+}
+
+// NewStream is like [NewLines], over one stream of bytes in both directions, such as a TCP
+// connection or a channel of SSH. The other end must speak lines, too: a unix socket or the
+// stdio of an exec-server does, and Server.ServeConn over a NewStream. A server that listens
+// on a ws:// URL does not; use [Dial] for it. The stream's Close must unblock its Read and
+// Write. The largest message that the Conn accepts is DefaultMaxMessageBytes.
+func NewStream(stream io.ReadWriteCloser) Conn {
+	return NewLines("stream", stream, stream, stream.Close, 0)
+}
+
+// NewUnix is like [NewLines], over a connection of a unix socket, on either end. A reset by
+// the peer counts as the end of the stream.
+func NewUnix(conn net.Conn, limit int64) Conn {
+	return NewLines("unix socket", unixReader{conn}, conn, conn.Close, limit)
+}
+
+// unixReader reads from a unix socket. When the peer closes the socket without reading
+// everything, the system reports "connection reset" instead of the end of the stream,
+// after everything that the peer has written.
+type unixReader struct{ conn net.Conn }
+
+func (r unixReader) Read(b []byte) (int, error) {
+	n, err := r.conn.Read(b)
+	if errors.Is(err, syscall.ECONNRESET) {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // Name implements Conn.
-func (l *Lines) Name() string { return l.name }
+func (l *lines) Name() string { return messageFrom + l.kind }
 
-// Remote implements Conn. Streams have no address, so it is the kind of stream
-// that Name ends with.
-func (l *Lines) Remote() string { return strings.TrimPrefix(l.name, messageFrom) }
+// Remote implements Conn. A stream has no address, so Remote returns its kind.
+func (l *lines) Remote() string { return l.kind }
 
 // LimitTotal implements Limited.
-func (l *Lines) LimitTotal(bytes int64) { l.bound, l.total = bytes, bytes }
+func (l *lines) LimitTotal(bytes int64) { l.bound, l.total = bytes, bytes }
 
 // HalfCloses implements HalfCloser.
-func (l *Lines) HalfCloses() {}
+func (l *lines) HalfCloses() {}
 
-// Read implements Conn. Blank lines are skipped, a carriage return before the
-// line feed is dropped, and a last line without line feed counts.
-func (l *Lines) Read(buf []byte) ([]byte, error) {
+// Read implements Conn. It skips blank lines, drops a carriage return before the line
+// feed, and accepts a last line without line feed.
+func (l *lines) Read(buf []byte) ([]byte, error) {
 	for {
+		if l.frameFollows() {
+			msg, err := l.frame(buf[:0])
+			if err != nil {
+				err = l.ended(err)
+			}
+			return msg, err
+		}
 		line, size, err := l.line(buf[:0])
 		l.total -= size
 		switch {
@@ -73,10 +115,9 @@ func (l *Lines) Read(buf []byte) ([]byte, error) {
 	}
 }
 
-// line reads up to the next line feed, or the end of the stream. size is the
-// length of the line without its ending; buf holds the line, or the beginning
-// of one above the limit.
-func (l *Lines) line(buf []byte) (_ []byte, size int64, err error) {
+// line reads up to the next line feed or the end of the stream. size is the length of the
+// line without its ending. buf holds the line, or the beginning of one above the limit.
+func (l *lines) line(buf []byte) (_ []byte, size int64, err error) {
 	ending, last := 0, byte(0)
 	for {
 		part, err := l.r.ReadSlice('\n')
@@ -108,7 +149,7 @@ func (l *Lines) line(buf []byte) (_ []byte, size int64, err error) {
 }
 
 // ended explains a failed read.
-func (l *Lines) ended(err error) error {
+func (l *lines) ended(err error) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
@@ -116,15 +157,24 @@ func (l *Lines) ended(err error) error {
 }
 
 // Write implements Conn.
-func (l *Lines) Write(messages ...[]byte) error {
+func (l *lines) Write(messages ...[]byte) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
 	l.out = l.out[:0]
+	var err error
 	for _, msg := range messages {
-		l.out = append(append(l.out, msg...), '\n')
+		switch {
+		case err != nil:
+		case isBinary(msg):
+			err = l.appendFrame(msg)
+		default:
+			l.out = append(append(l.out, msg...), '\n')
+		}
 	}
-	_, err := l.w.Write(l.out)
+	if err == nil && len(l.out) > 0 {
+		_, err = l.w.Write(l.out)
+	}
 	if cap(l.out) > 1<<20 {
 		l.out = nil
 	}
@@ -134,8 +184,8 @@ func (l *Lines) Write(messages ...[]byte) error {
 	return err
 }
 
-// Close implements Conn; the peer sees the end of the stream.
-func (l *Lines) Close(Reason) (err error) {
+// Close implements Conn. The peer sees the end of the stream.
+func (l *lines) Close(Reason) (err error) {
 	l.once.Do(func() {
 		l.closed.Store(true)
 		err = l.close()

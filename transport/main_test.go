@@ -16,19 +16,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
-	"go.uber.org/goleak"
 
 	"execserver/internal/testkit"
 	"execserver/transport"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Ledger(m)) }
-
-// patience is how long a test waits for what should happen at once.
-const patience = 20 * time.Second
+func TestMain(m *testing.M) { testkit.VerifyMain(testkit.Ledger(m)) }
 
 // far is the peer of the Conn under test, made without the package where that
 // is possible.
@@ -91,12 +86,13 @@ func connectStdio(t testing.TB, limit int64) (transport.Conn, far) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ends(t, transport.NewStdio(in, out, limit), &farLines{bufio.NewReader(fromNear), toNear, fromNear})
+	stop := func() error { return errors.Join(in.Close(), out.Close()) }
+	return ends(t, transport.NewLines("stdio", in, out, stop, limit), &farLines{bufio.NewReader(fromNear), toNear, fromNear})
 }
 
 func connectUnix(t testing.TB, limit int64) (transport.Conn, far) {
-	path := filepath.Join(t.TempDir(), "s")
-	listener, err := transport.ListenUnix(path)
+	path := filepath.Join(testkit.SocketDir(t), "s")
+	listener, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,9 +147,9 @@ func connectWebSocket(t testing.TB, limit int64, secure bool) (transport.Conn, f
 }
 
 // acceptWebSocket serves one upgrade, which dial asks for.
-func acceptWebSocket[T any](t testing.TB, limit int64, secure bool, dial func(url string, client *http.Client) (T, error)) (*transport.WebSocket, T) {
+func acceptWebSocket[T any](t testing.TB, limit int64, secure bool, dial func(url string, client *http.Client) (T, error)) (transport.Pinger, T) {
 	type result struct {
-		conn *transport.WebSocket
+		conn transport.Conn
 		err  error
 	}
 	accepted := make(chan result, 1)
@@ -185,7 +181,7 @@ func acceptWebSocket[T any](t testing.TB, limit int64, secure bool, dial func(ur
 	if near.err != nil {
 		t.Fatal(near.err)
 	}
-	return near.conn, conn
+	return near.conn.(transport.Pinger), conn
 }
 
 // ends sees to it that both ends of a connection are closed with the test.
@@ -219,10 +215,4 @@ func message(index, size int) []byte {
 		b[i] = 'A' + word[i%8]%50
 	}
 	return b
-}
-
-// within runs f, which must not take longer than the tests' patience.
-func within(t testing.TB, what string, f func()) {
-	t.Helper()
-	testkit.Within(t, patience, what, f)
 }

@@ -2,16 +2,14 @@ package transport
 
 import (
 	"io"
-	"strings"
 	"sync"
 )
 
-// memoryQueue is how many messages wait in each direction of a Pipe.
+// memoryQueue is how many messages may wait in each direction of a Pipe.
 const memoryQueue = 16
 
 // pipeEnd is one end of a Pipe.
 type pipeEnd struct {
-	name     string
 	limit    int64
 	incoming <-chan []byte
 	outgoing chan<- []byte
@@ -25,9 +23,9 @@ type pipeDone struct {
 	ch   chan struct{}
 }
 
-// Pipe returns the two ends of a connection in memory. limit is the largest
-// message that the server's end accepts, in bytes; 0 means
-// DefaultMaxMessageBytes, which is also what the client's end accepts.
+// Pipe returns the two ends of a connection in memory. limit is the size in bytes of the
+// largest message that the server's end accepts; 0 means DefaultMaxMessageBytes, which is
+// also the limit of the client's end.
 func Pipe(limit int64) (client, server Conn) {
 	if limit <= 0 {
 		limit = DefaultMaxMessageBytes
@@ -36,7 +34,6 @@ func Pipe(limit int64) (client, server Conn) {
 	done := &pipeDone{ch: make(chan struct{})}
 	end := func(in <-chan []byte, out chan<- []byte, limit int64) *pipeEnd {
 		return &pipeEnd{
-			name:     messageFrom + "in-process connection",
 			limit:    limit,
 			incoming: in, outgoing: out,
 			done: done, mine: make(chan struct{}),
@@ -46,12 +43,13 @@ func Pipe(limit int64) (client, server Conn) {
 }
 
 // Name implements Conn.
-func (p *pipeEnd) Name() string { return p.name }
+func (p *pipeEnd) Name() string { return messageFrom + p.Remote() }
 
 // Remote implements Conn.
-func (p *pipeEnd) Remote() string { return strings.TrimPrefix(p.name, messageFrom) }
+func (p *pipeEnd) Remote() string { return "in-process connection" }
 
-// Read implements Conn. What the peer wrote before it closed is still read.
+// Read implements Conn. It still returns the messages that the peer wrote before it
+// closed.
 func (p *pipeEnd) Read(buf []byte) ([]byte, error) {
 	select {
 	case <-p.mine:
@@ -60,20 +58,20 @@ func (p *pipeEnd) Read(buf []byte) ([]byte, error) {
 	}
 	select {
 	case msg := <-p.incoming:
-		return p.take(buf, msg)
+		return p.receive(buf, msg)
 	case <-p.mine:
 		return nil, ErrClosed
 	case <-p.done.ch:
 		select {
 		case msg := <-p.incoming:
-			return p.take(buf, msg)
+			return p.receive(buf, msg)
 		default:
 			return nil, io.EOF
 		}
 	}
 }
 
-func (p *pipeEnd) take(buf, msg []byte) ([]byte, error) {
+func (p *pipeEnd) receive(buf, msg []byte) ([]byte, error) {
 	if int64(len(msg)) > p.limit {
 		return nil, oversize(p.limit, int64(len(msg)), msg)
 	}

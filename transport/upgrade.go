@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// CheckUpgrade reports whether a request asks for a WebSocket in the right way;
-// otherwise the status and the text to refuse it with (PROTOCOL.md, "HTTP
-// endpoints").
+// CheckUpgrade checks that a request is a correct WebSocket upgrade, which a server does
+// before it looks at credentials. If not, it returns the status and the text of the
+// refusal, else 0 and "" (PROTOCOL.md, "HTTP endpoints").
 func CheckUpgrade(r *http.Request) (status int, text string) {
 	switch {
 	case r.Method != http.MethodGet:
@@ -39,10 +39,14 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
-// Upgrade answers a request that CheckUpgrade has passed and turns its
-// connection into a WebSocket. No subprotocol and no extension is chosen. limit
-// is the largest message accepted, in bytes; 0 means DefaultMaxMessageBytes.
-func Upgrade(w http.ResponseWriter, r *http.Request, limit int64) (*WebSocket, error) {
+// Upgrade answers a request that CheckUpgrade has accepted, and turns its connection into
+// a WebSocket without a subprotocol or extension. The Conn implements [Pinger] and
+// [Limited]. limit is the size of the largest accepted message in bytes; 0 means
+// DefaultMaxMessageBytes.
+//
+// Upgrade is for an http.Handler that authenticates clients itself, and passes the Conn to
+// Server.ServeConn. Otherwise use Server.Handler.
+func Upgrade(w http.ResponseWriter, r *http.Request, limit int64) (Conn, error) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return nil, fmt.Errorf("upgrade to websocket: %w", err)
@@ -61,7 +65,8 @@ func Upgrade(w http.ResponseWriter, r *http.Request, limit int64) (*WebSocket, e
 	return newWebSocket(conn, rw.Reader, false, r.RemoteAddr, limit), nil
 }
 
-// acceptKey proves that the upgrade was understood (RFC 6455 section 1.3).
+// acceptKey returns the proof that the server understood the upgrade (RFC 6455 section
+// 1.3).
 func acceptKey(key string) string {
 	const guid = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 	sum := sha1.Sum([]byte(key + guid))

@@ -16,34 +16,39 @@ import (
 	"unicode/utf8"
 )
 
-// maxFrameBytes is the largest frame sent. Larger messages are fragmented:
-// released clients drop a connection that sends a frame above 16 MiB.
+// maxFrameBytes is the size of the largest frame sent. Larger messages are fragmented,
+// because released clients close a connection with a frame above 16 MiB.
 const maxFrameBytes = 4 << 20
 
-// copyBytes is up to where a message is copied behind its header, so that both
-// go out with one plain write.
+// copyBytes is the size up to which a message is copied behind its header, so that one
+// write sends both.
 const copyBytes = 16 << 10
 
-// maskBytes is how much of a message is masked or unmasked at a time: what has
-// just been copied is still near the processor.
+// maskBytes is how much of a message is read and unmasked, or masked and written, at a time.
+// Between the two steps it stays in the processor's cache.
 const maskBytes = 128 << 10
 
-// closeTimeout bounds how long Close may take to tell the peer, and how long
-// the peer may take to answer.
+// writeBytes is how much of a message one system call writes. A call that writes 4 MiB to a
+// loopback connection takes 2.5 ms, and delays the messages of other connections meanwhile.
+const writeBytes = 256 << 10
+
+// closeTimeout bounds how long Close may take to tell the peer, and the peer to answer.
 const closeTimeout = time.Second
 
-// WebSocket is one end of a WebSocket connection, one message to a text frame
+// webSocket is one end of a WebSocket connection, with one message to a text frame
 // (PROTOCOL.md, "WebSocket"). It implements Conn and Pinger.
 //
-// The framing is our own because a library's control frames, written under a
-// timeout, end the connection of a peer that merely stalls, and because one
-// write per message is what keeps a keystroke fast.
-type WebSocket struct {
+// This package does its own framing for two reasons. A library writes control frames
+// under a timeout, which ends the connection of a peer that merely stalls. And it makes a
+// system call for each message, while this package sends small messages together. The limit
+// of a message and LimitTotal bound what a peer can make this end hold. frame.go has the
+// header of RFC 6455.
+type webSocket struct {
 	remote string
 	client bool // this is the client's end
 	limit  int64
-	total  int64 // bytes that may still come; see LimitTotal
-	bound  int64 // what LimitTotal was told; 0: there is none
+	total  int64 // bytes that may still arrive; see LimitTotal
+	bound  int64 // the argument of LimitTotal; 0 if none
 	conn   net.Conn
 	r      *bufio.Reader
 	onPong func(uint64)
@@ -52,31 +57,30 @@ type WebSocket struct {
 	closing  atomic.Bool
 	readEnd  atomic.Bool // Read has returned its final error
 	closed   sync.Once
-	hardStop *time.Timer // set by Close before closing
+	hardStop *time.Timer // closes the socket; Close sets it, and then closing
 
-	// writeMu orders frames. It is held while the peer does not read, so the
-	// reading goroutine takes it only to close, within closeTimeout.
+	// writeMu orders frames. It is held while the peer does not read, so the reading
+	// goroutine locks it only to close, within closeTimeout.
 	writeMu  sync.Mutex
-	scratch  []byte // frames, or the beginning of one, that are yet to be written
+	scratch  []byte // frames, or the beginning of one, to be written
 	vector   [2][]byte
 	sentLast bool // a close frame went out
 
-	// pongMu guards the answer to the latest ping; older ones need none (RFC
-	// 6455 section 5.5.3).
+	// pongMu guards the answer to the latest ping. Older pings need no answer (RFC 6455
+	// section 5.5.3).
 	pongMu  sync.Mutex
 	pong    []byte
 	ponging bool // a goroutine is writing pongs
 	pongs   sync.WaitGroup
 }
 
-// newWebSocket wraps a connection whose upgrade has been answered; client says
-// that it was us who asked for it.
-func newWebSocket(conn net.Conn, r *bufio.Reader, client bool, peer string, limit int64) *WebSocket {
+// newWebSocket wraps a connection after its upgrade. client says that this is the
+// client's end.
+func newWebSocket(conn net.Conn, r *bufio.Reader, client bool, peer string, limit int64) *webSocket {
 	if limit <= 0 {
 		limit = DefaultMaxMessageBytes
 	}
-	hurry(conn)
-	return &WebSocket{
+	return &webSocket{
 		remote: peer,
 		client: client,
 		limit:  limit,
@@ -85,23 +89,23 @@ func newWebSocket(conn net.Conn, r *bufio.Reader, client bool, peer string, limi
 	}
 }
 
-// Name implements Conn.
-func (w *WebSocket) Name() string { return "websocket " + messageFrom + "websocket " + w.remote }
+// Name implements Conn. The released server says "websocket" twice, too.
+func (w *webSocket) Name() string { return "websocket " + messageFrom + "websocket " + w.remote }
 
 // Remote implements Conn.
-func (w *WebSocket) Remote() string { return w.remote }
+func (w *webSocket) Remote() string { return w.remote }
 
 // OnPong implements Pinger.
-func (w *WebSocket) OnPong(f func(uint64)) { w.onPong = f }
+func (w *webSocket) OnPong(f func(uint64)) { w.onPong = f }
 
 // LimitTotal implements Limited.
-func (w *WebSocket) LimitTotal(bytes int64) { w.bound, w.total = bytes, bytes }
+func (w *webSocket) LimitTotal(bytes int64) { w.bound, w.total = bytes, bytes }
 
 // Received implements Pinger.
-func (w *WebSocket) Received() uint64 { return w.received.Load() }
+func (w *webSocket) Received() uint64 { return w.received.Load() }
 
-// Read implements Conn. It answers pings and close frames by itself.
-func (w *WebSocket) Read(buf []byte) ([]byte, error) {
+// Read implements Conn. It answers pings and close frames.
+func (w *webSocket) Read(buf []byte) ([]byte, error) {
 	msg, err := w.message(buf[:0])
 	if err == nil {
 		return msg, nil
@@ -112,8 +116,8 @@ func (w *WebSocket) Read(buf []byte) ([]byte, error) {
 	}
 	if violation := (*protocolError)(nil); errors.As(err, &violation) {
 		_ = w.Close(violation.reason)
-		// A socket closed with unread input is reset, and the peer may never
-		// read why.
+		// Closing a socket with unread input resets it, and the peer might never read the
+		// reason.
 		_, _ = io.Copy(io.Discard, w.r)
 	}
 	w.readEnd.Store(true)
@@ -128,7 +132,7 @@ func (w *WebSocket) Read(buf []byte) ([]byte, error) {
 }
 
 // message reads the frames of one message.
-func (w *WebSocket) message(buf []byte) ([]byte, error) {
+func (w *webSocket) message(buf []byte) ([]byte, error) {
 	var size int64
 	for first := true; ; {
 		h, err := readHeader(w.r, !w.client)
@@ -176,9 +180,9 @@ func (w *WebSocket) message(buf []byte) ([]byte, error) {
 	}
 }
 
-// payload appends the payload of a frame to buf. Memory grows with what has
-// arrived, not with what the header announces.
-func (w *WebSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
+// payload appends the payload of a frame to buf. The memory grows with the bytes that
+// arrive, not with the length in the header.
+func (w *webSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
 	for done := int64(0); done < h.length; {
 		step := min(h.length-done, max(64<<10, 3*int64(len(buf))))
 		from := len(buf)
@@ -196,9 +200,9 @@ func (w *WebSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
 	return buf, nil
 }
 
-// discard drops the payload of a frame that takes a message above the limit,
-// but for the beginning of the message.
-func (w *WebSocket) discard(buf []byte, h frameHeader) ([]byte, error) {
+// discard drops the payload of a frame that exceeds the limit of a message, except for
+// the beginning of the message.
+func (w *webSocket) discard(buf []byte, h frameHeader) ([]byte, error) {
 	kept := h
 	kept.length = min(h.length, max(0, prefixBytes-int64(len(buf))))
 	buf, err := w.payload(buf, kept)
@@ -212,7 +216,7 @@ func (w *WebSocket) discard(buf []byte, h frameHeader) ([]byte, error) {
 }
 
 // control handles a control frame.
-func (w *WebSocket) control(h frameHeader) error {
+func (w *webSocket) control(h frameHeader) error {
 	var space [maxControlBytes]byte
 	b := space[:h.length]
 	if _, err := io.ReadFull(w.r, b); err != nil {
@@ -233,9 +237,9 @@ func (w *WebSocket) control(h frameHeader) error {
 	return nil
 }
 
-// answerPing has a goroutine of its own write the pong, because the reader must
-// go on while the peer does not read.
-func (w *WebSocket) answerPing(payload []byte) {
+// answerPing lets a goroutine write the pong, because the reader must continue while the
+// peer does not read.
+func (w *webSocket) answerPing(payload []byte) {
 	w.pongMu.Lock()
 	defer w.pongMu.Unlock()
 	w.pong = append(make([]byte, 0, len(payload)), payload...)
@@ -253,14 +257,14 @@ func (w *WebSocket) answerPing(payload []byte) {
 			if pong == nil {
 				return
 			}
-			// A failure is seen by the writer and the reader as well.
+			// The writer and the reader notice a failure as well.
 			_ = w.writeControl(opPong, pong)
 		}
 	})
 }
 
 // peerCloses answers a close frame with the same code.
-func (w *WebSocket) peerCloses(payload []byte) error {
+func (w *webSocket) peerCloses(payload []byte) error {
 	reason := Reason{Code: CodeNormal}
 	switch {
 	case len(payload) == 1:
@@ -275,7 +279,7 @@ func (w *WebSocket) peerCloses(payload []byte) error {
 	return &PeerClosedError{reason}
 }
 
-// validCloseCode reports whether RFC 6455 section 7.4 lets a peer send code.
+// validCloseCode reports whether a peer may send code (RFC 6455 section 7.4).
 func validCloseCode(code int) bool {
 	switch {
 	case code >= 1000 && code <= 1003, code >= 1007 && code <= 1014, code >= 3000 && code <= 4999:
@@ -284,8 +288,8 @@ func validCloseCode(code int) bool {
 	return false
 }
 
-// Write implements Conn. Messages above maxFrameBytes go out in fragments.
-func (w *WebSocket) Write(messages ...[]byte) error {
+// Write implements Conn. It sends messages above maxFrameBytes in fragments.
+func (w *webSocket) Write(messages ...[]byte) error {
 	w.writeMu.Lock()
 	defer w.writeMu.Unlock()
 	if w.sentLast {
@@ -295,32 +299,32 @@ func (w *WebSocket) Write(messages ...[]byte) error {
 }
 
 // Ping implements Pinger.
-func (w *WebSocket) Ping(payload uint64) error {
+func (w *webSocket) Ping(payload uint64) error {
 	return w.writeControl(opPing, strconv.AppendUint(nil, payload, 10))
 }
 
-func (w *WebSocket) writeControl(opcode byte, payload []byte) error {
+func (w *webSocket) writeControl(opcode byte, payload []byte) error {
 	w.writeMu.Lock()
 	defer w.writeMu.Unlock()
 	if w.sentLast {
 		return ErrClosed
 	}
 	w.sentLast = opcode == opClose
-	w.gather(opcode, payload)
+	w.appendFrame(opcode, payload)
 	return w.failed(w.flush())
 }
 
-// failed tells the end of the connection by Close from other failures.
-func (w *WebSocket) failed(err error) error {
+// failed replaces an error that Close caused with ErrClosed.
+func (w *webSocket) failed(err error) error {
 	if err != nil && w.closing.Load() {
 		return ErrClosed
 	}
 	return err
 }
 
-// writeAll writes messages, small ones together. The caller holds writeMu, as do
-// those of the functions below.
-func (w *WebSocket) writeAll(messages [][]byte) error {
+// writeAll writes messages, small ones together. The caller holds writeMu, as do the
+// callers of the functions below.
+func (w *webSocket) writeAll(messages [][]byte) error {
 	for _, msg := range messages {
 		if len(w.scratch)+len(msg) > copyBytes {
 			if err := w.flush(); err != nil {
@@ -328,7 +332,7 @@ func (w *WebSocket) writeAll(messages [][]byte) error {
 			}
 		}
 		if len(msg) <= copyBytes {
-			w.gather(opText, msg)
+			w.appendFrame(opcodeOf(msg), msg)
 		} else if err := w.large(msg); err != nil {
 			return err
 		}
@@ -336,18 +340,17 @@ func (w *WebSocket) writeAll(messages [][]byte) error {
 	return w.flush()
 }
 
-// gather appends a whole frame to what flush writes.
-func (w *WebSocket) gather(opcode byte, payload []byte) {
+// appendFrame appends a whole frame to what flush writes.
+func (w *webSocket) appendFrame(opcode byte, payload []byte) {
 	key := w.header(true, opcode, len(payload))
 	from := len(w.scratch)
 	w.scratch = append(w.scratch, payload...)
 	applyMask(w.scratch[from:], key, 0)
 }
 
-// header appends the header of a frame. The key of a client's is random, so that
-// nobody on the way can be made to see a request of the payload's choosing (RFC
-// 6455 section 10.3).
-func (w *WebSocket) header(fin bool, opcode byte, length int) (key [4]byte) {
+// header appends the header of a frame. A client's key is random, so that nobody can
+// choose the bytes that a proxy on the way sees (RFC 6455 section 10.3).
+func (w *webSocket) header(fin bool, opcode byte, length int) (key [4]byte) {
 	from := len(w.scratch)
 	w.scratch = appendHeader(w.scratch, fin, opcode, length)
 	if w.client {
@@ -358,8 +361,16 @@ func (w *WebSocket) header(fin bool, opcode byte, length int) (key [4]byte) {
 	return key
 }
 
-// flush writes what has been gathered.
-func (w *WebSocket) flush() error {
+// opcodeOf returns the opcode of a message's first frame.
+func opcodeOf(msg []byte) byte {
+	if isBinary(msg) {
+		return opBinary
+	}
+	return opText
+}
+
+// flush writes the frames that were appended.
+func (w *webSocket) flush() error {
 	if len(w.scratch) == 0 {
 		return nil
 	}
@@ -368,9 +379,9 @@ func (w *WebSocket) flush() error {
 	return err
 }
 
-// large writes a message that is not worth a copy, when nothing is gathered.
-func (w *WebSocket) large(msg []byte) error {
-	opcode := byte(opText)
+// large writes a message that is not worth a copy, when no frame waits for flush.
+func (w *webSocket) large(msg []byte) error {
+	opcode := opcodeOf(msg)
 	for {
 		part := msg[:min(len(msg), maxFrameBytes)]
 		msg = msg[len(part):]
@@ -380,11 +391,7 @@ func (w *WebSocket) large(msg []byte) error {
 		if w.client {
 			err = w.masked(part, key)
 		} else {
-			w.vector = [2][]byte{w.scratch, part}
-			buffers := net.Buffers(w.vector[:])
-			_, err = buffers.WriteTo(w.conn)
-			w.vector = [2][]byte{}
-			w.scratch = w.scratch[:0]
+			err = w.plain(part)
 		}
 		if err != nil || len(msg) == 0 {
 			return err
@@ -392,8 +399,26 @@ func (w *WebSocket) large(msg []byte) error {
 	}
 }
 
-// masked writes the payload of a client's frame behind its header.
-func (w *WebSocket) masked(payload []byte, key [4]byte) error {
+// plain writes the payload of a server's frame after its header.
+func (w *webSocket) plain(payload []byte) error {
+	for piece := range slices.Chunk(payload, writeBytes) {
+		w.vector = [2][]byte{w.scratch, piece}
+		buffers := net.Buffers(w.vector[:])
+		if len(w.scratch) == 0 {
+			buffers = buffers[1:] // a reader may take an empty write for the end
+		}
+		_, err := buffers.WriteTo(w.conn)
+		w.vector = [2][]byte{}
+		w.scratch = w.scratch[:0]
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// masked writes the payload of a client's frame after its header.
+func (w *webSocket) masked(payload []byte, key [4]byte) error {
 	for done := 0; done < len(payload); {
 		from := len(w.scratch)
 		w.scratch = append(w.scratch, payload[done:min(len(payload), done+maskBytes)]...)
@@ -406,10 +431,10 @@ func (w *WebSocket) masked(payload []byte, key [4]byte) error {
 	return nil
 }
 
-// Close implements Conn: it sends a close frame with the reason, and ends the
-// stream. A Read in progress goes on until the peer's own close frame or end of
-// stream, at most closeTimeout.
-func (w *WebSocket) Close(reason Reason) error {
+// Close implements Conn. It sends a close frame with the reason, and ends the stream. A
+// Read in progress continues until the peer's close frame or end of stream, at most
+// closeTimeout.
+func (w *webSocket) Close(reason Reason) error {
 	w.closed.Do(func() {
 		_ = w.conn.SetDeadline(time.Now().Add(closeTimeout))
 		w.hardStop = time.AfterFunc(closeTimeout, w.closeSocket)
@@ -426,8 +451,8 @@ func (w *WebSocket) Close(reason Reason) error {
 		}
 		payload := binary.BigEndian.AppendUint16(nil, uint16(reason.Code))
 		_ = w.writeControl(opClose, append(payload, text...))
-		// Ending only our direction lets the peer read the close frame: to
-		// close a socket with unread input would reset it.
+		// Ending only this direction lets the peer read the close frame. Closing a socket
+		// with unread input would reset it.
 		if half, ok := w.conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}
@@ -439,17 +464,17 @@ func (w *WebSocket) Close(reason Reason) error {
 }
 
 // hangUp closes the socket once the reader has seen the end of the stream.
-func (w *WebSocket) hangUp() {
+func (w *webSocket) hangUp() {
 	w.hardStop.Stop()
 	w.closeSocket()
 	w.pongs.Wait()
 }
 
-// closeSocket goes past TLS, whose own close waits seconds for a peer that does
-// not read.
-func (w *WebSocket) closeSocket() { _ = belowTLS(w.conn).Close() }
+// closeSocket closes the TCP socket without TLS, whose own close waits seconds for a peer
+// that does not read.
+func (w *webSocket) closeSocket() { _ = belowTLS(w.conn).Close() }
 
-// belowTLS is the connection that carries another one, or that itself.
+// belowTLS returns the connection below TLS, or conn itself.
 func belowTLS(conn net.Conn) net.Conn {
 	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		return secure.NetConn()

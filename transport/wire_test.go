@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/testkit"
 	"execserver/transport"
 )
 
@@ -110,7 +111,7 @@ const handshake = "GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\
 	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 
 // dialRaw connects over TCP; first goes out together with the handshake.
-func dialRaw(t testing.TB, limit int64, first ...byte) (*transport.WebSocket, *rawPeer) {
+func dialRaw(t testing.TB, limit int64, first ...byte) (transport.Pinger, *rawPeer) {
 	near, peer := acceptWebSocket(t, limit, false, func(url string, _ *http.Client) (*rawPeer, error) {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		if err != nil {
@@ -156,7 +157,7 @@ func (p *rawPeer) send(b []byte) {
 // next reads the server's next frame.
 func (p *rawPeer) next() received {
 	p.t.Helper()
-	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
+	_ = p.conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 	f, err := readFrame(p.r)
 	if err != nil {
 		p.t.Fatalf("next frame: %v", err)

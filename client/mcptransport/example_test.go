@@ -7,7 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"execserver/client"
+	"execserver/client/environments"
 	"execserver/client/mcptransport"
 )
 
@@ -15,7 +15,7 @@ import (
 // tools.
 func ExampleTransport() {
 	ctx := context.Background()
-	env, err := client.Open(ctx, "box", nil)
+	env, err := environments.Open(ctx, "box", nil)
 	if err != nil {
 		log.Fatal(err)
 	}

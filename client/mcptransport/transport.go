@@ -1,8 +1,8 @@
-// Package mcptransport lets the official Go SDK of the Model Context Protocol talk
-// to an MCP server that is started on another machine: over the stdin and stdout
-// of a command of package client. Start with [Transport].
+// Package mcptransport connects the official Go SDK of the Model Context Protocol to an
+// MCP server on another machine, over the stdin and stdout of a command of package
+// client. Start with [Transport].
 //
-// It is a package of its own so that package client does not need the SDK.
+// It is a package of its own so that package client does not depend on the SDK.
 package mcptransport
 
 import (
@@ -19,28 +19,28 @@ import (
 	"execserver/client"
 )
 
-// DefaultStopTimeout is how long each step of ending the MCP server may take.
+// DefaultStopTimeout is how long each step of ending the MCP server may take by default.
 const DefaultStopTimeout = 5 * time.Second
 
-// Transport is an mcp.Transport: its Connect starts the command and speaks with
-// it, one JSON-RPC message to a line. It connects once.
+// Transport is an mcp.Transport. Connect starts the command and exchanges JSON-RPC
+// messages with it, one to a line. It connects once.
 //
-// The connection survives what the Environment survives. When the Environment
-// fails, reading fails with its *client.ExitMissingError.
+// The connection survives a reconnection of the Environment. If the Environment fails,
+// reading fails with a *client.ExitMissingError.
 type Transport struct {
-	// Command is the MCP server, not started. Stdin and Stdout must not be set;
-	// Stderr is the MCP server's log. It ends with the context that it was
-	// made with, whatever becomes of the one that Connect gets.
+	// Command is the MCP server, not started. Stdin and Stdout must not be set; Stderr is
+	// the MCP server's log. The command ends with the context given to
+	// Environment.Command, not with that of Connect.
 	Command *client.Cmd
 
-	// StopTimeout is how long the MCP server has to exit after its stdin is
-	// closed, and again after SIGTERM, before it is killed; 0 means
-	// DefaultStopTimeout. Servers without the capability processCloseStdin
-	// or processSignals leave out that step.
+	// StopTimeout is how long the MCP server has to exit after its stdin is closed, and
+	// again after SIGTERM, before it is killed. 0 means DefaultStopTimeout. The transport
+	// skips a step for which the server lacks the capability processCloseStdin or
+	// processSignals.
 	StopTimeout time.Duration
 }
 
-// Connect implements mcp.Transport. The error is that of Cmd.Start.
+// Connect implements mcp.Transport. Its error is that of Cmd.Start.
 func (t *Transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	if _, err := t.Command.StdinPipe(); err != nil {
 		return nil, err
@@ -65,12 +65,12 @@ func (t *Transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	return &connection{Connection: lines, server: s, writing: make(chan struct{}, 1)}, nil
 }
 
-// connection is an mcp.Connection whose Write ends with its context, also while
-// the MCP server does not read.
+// connection is an mcp.Connection whose Write ends with its context, even while the MCP
+// server does not read.
 type connection struct {
 	mcp.Connection
 	server  *server
-	writing chan struct{} // held by the one that writes
+	writing chan struct{} // holds one element while a message is written
 }
 
 // Write implements mcp.Connection.
@@ -85,16 +85,16 @@ func (c *connection) Write(ctx context.Context, message jsonrpc.Message) error {
 	return c.Connection.Write(ctx, message)
 }
 
-// server is a running MCP server; closing it ends it.
+// server is a running MCP server. Closing it ends it.
 type server struct {
 	command *client.Cmd
 	stdout  io.Closer
 	timeout time.Duration
 	stop    func() error
 
-	// Of the one that writes.
+	// Used by the writer alone.
 	ctx    context.Context // of the message
-	broken error           // a message was cut off: no other can follow
+	broken error           // a message was cut off, so no other can follow
 }
 
 // Write implements io.Writer.
@@ -112,11 +112,11 @@ func (s *server) Write(b []byte) (int, error) {
 // Close implements io.Closer. It returns when the MCP server has exited.
 func (s *server) Close() error { return s.stop() }
 
-// end asks the MCP server to end, as its protocol wants it: by the end of its
-// input, then SIGTERM, then SIGKILL. How it exits is no error.
+// end ends the MCP server as its protocol demands: it closes the input, then sends
+// SIGTERM, then SIGKILL. It ignores the exit status.
 func (s *server) end() error {
 	exited := make(chan error, 1)
-	go func() { exited <- s.command.Wait() }()
+	go func() { exited <- s.command.Wait() }() // ends with the MCP server or the Environment
 	defer s.stdout.Close()
 	for _, ask := range []func(context.Context) error{
 		s.command.CloseStdin,
@@ -130,11 +130,11 @@ func (s *server) end() error {
 	return errors.New("the MCP server does not end")
 }
 
-// try asks in one way, and waits for the MCP server to exit.
+// try takes one step, and waits for the MCP server to exit.
 func (s *server) try(ask func(context.Context) error, exited <-chan error) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	if ask(ctx) != nil { // it cannot be asked this way; its exit says if it need not be
+	if ask(ctx) != nil { // the step is not supported; its exit says if it was unnecessary
 		cancel()
 	}
 	select {

@@ -13,10 +13,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"go.uber.org/goleak"
 
 	"execserver/client"
+	"execserver/client/local"
 	"execserver/client/mcptransport"
+	"execserver/internal/testkit"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -38,10 +39,10 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	case os.Getenv(serveVariable) != "":
 		os.Unsetenv(serveVariable)
-		_ = server.New(nil).ServeOnly(transport.NewStdio(os.Stdin, os.Stdout, 0))
+		_ = server.New(nil).ServeOnly(transport.NewLines("stdio", os.Stdin, os.Stdout, os.Stdin.Close, 0))
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	testkit.VerifyMain(m)
 }
 
 // serveMCP offers one tool. A stubborn server does not care for its stdin.
@@ -89,9 +90,9 @@ func command(t *testing.T, env *client.Environment, how string) *client.Cmd {
 	return c
 }
 
-func local(t *testing.T) *client.Environment {
+func openLocal(t *testing.T) *client.Environment {
 	t.Helper()
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +120,9 @@ func launched(t *testing.T) *client.Environment {
 // A tool of a server that runs in an environment can be called, however long
 // what is said.
 func TestToolCall(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) *client.Environment{"local": local, "stdio": launched} {
+	for name, open := range map[string]func(*testing.T) *client.Environment{"local": openLocal, "stdio": launched} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 			defer cancel()
 			c := command(t, open(t), "obedient")
 			session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
@@ -150,9 +151,9 @@ func TestToolCall(t *testing.T) {
 
 // A server that does not end with its input is made to.
 func TestStubbornServer(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
-	c := command(t, local(t), "stubborn")
+	c := command(t, openLocal(t), "stubborn")
 	c.Stderr = io.Discard
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
 		Connect(ctx, &mcptransport.Transport{Command: c, StopTimeout: 200 * time.Millisecond}, nil)
@@ -170,9 +171,9 @@ func TestStubbornServer(t *testing.T) {
 // A server that does not read is ended, too, and a call of its tool ends with its
 // context.
 func TestDeafServer(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) *client.Environment{"local": local, "stdio": launched} {
+	for name, open := range map[string]func(*testing.T) *client.Environment{"local": openLocal, "stdio": launched} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 			defer cancel()
 			env := open(t)
 			c := command(t, env, "deaf")
@@ -227,7 +228,7 @@ func closes(t *testing.T, what string, close func() error) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(testkit.Patience):
 		t.Fatalf("closing %s hangs", what)
 	}
 }
@@ -235,9 +236,9 @@ func closes(t *testing.T, what string, close func() error) {
 // A server that cannot be started is told as by Cmd.Start; one that vanishes ends
 // the session.
 func TestServerThatIsNotThere(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
-	env := local(t)
+	env := openLocal(t)
 	mcpClient := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	_, err := mcpClient.Connect(ctx, &mcptransport.Transport{Command: env.Command(ctx, "/no/such/server")}, nil)
 	if !errors.As(err, new(*client.StartError)) {

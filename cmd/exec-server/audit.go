@@ -12,18 +12,22 @@ import (
 )
 
 func newAuditCommand() *cobra.Command {
-	command := &cobra.Command{Use: "audit", Short: "Check audit logs"}
+	command := &cobra.Command{
+		Use: "audit COMMAND", Short: "Check audit logs", GroupID: groupServe,
+		Args: cobra.MatchAll(needArgs("name what to do: verify"), subcommandOnly),
+		RunE: func(*cobra.Command, []string) error { return nil }, // Args accepts nothing
+	}
 	verify := &cobra.Command{
 		Use:   "verify FILE...",
-		Short: "Check that nothing in audit logs was changed or left out",
-		Long: "verify checks files that --audit-log has written, in their order: each line has the hash of the line\n" +
-			"before, also from one file to the next. It prints the hash of the last line. Whoever can write the file\n" +
-			"can cut lines off its end, or write all lines from one on anew: keep a hash elsewhere, and later look\n" +
-			"for a line that has it as its \"prev\".",
+		Short: "Check that nobody changed or removed a line of an audit log",
+		Long: "verify checks audit logs, the oldest first: every line must have the hash of the line before it,\n" +
+			"also from one file to the next. verify prints the hash of the last line. A user who can write the\n" +
+			"log can remove its last lines, or replace all lines from some point on. To notice this, keep a hash\n" +
+			"elsewhere, and later search the log for a line with this hash as \"prev\".",
 		Example: "  exec-server audit verify audit.log.1 audit.log",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return &usageError{errors.New("there is no file to check"), command}
+				return &usageError{errors.New("name at least one file to check"), command}
 			}
 			return nil
 		},
@@ -40,13 +44,16 @@ func newAuditCommand() *cobra.Command {
 					return fmt.Errorf("%s: %w", path, err)
 				}
 				if chain == nil && next.First != audit.Beginning {
-					fmt.Fprintf(command.OutOrStdout(), "%s goes on after %s\n", path, next.First)
+					fmt.Fprintf(command.OutOrStdout(), "%s continues after %s\n", path, next.First)
 				}
 				fmt.Fprintf(command.OutOrStdout(), "%s: %d lines follow each other, up to %s\n", path, next.Lines, next.Head)
 				chain = next
 			}
 			return nil
 		},
+	}
+	for _, c := range []*cobra.Command{command, verify} {
+		c.Flags().BoolP("help", "h", false, "print this text")
 	}
 	command.AddCommand(verify)
 	return command

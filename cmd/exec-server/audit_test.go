@@ -5,6 +5,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,9 +16,10 @@ import (
 	"testing"
 
 	"execserver/internal/testkit"
+	"execserver/protocol"
 )
 
-// TestAuditLog does what is to be written down, with the log renamed meanwhile, and
+// TestAuditLog causes every kind of event, with a rename of the log in between, and
 // checks the chain with the program itself.
 func TestAuditLog(t *testing.T) {
 	dir := t.TempDir()
@@ -25,13 +28,13 @@ func TestAuditLog(t *testing.T) {
 		digestOf("the token of ann"), digestOf("the token of eve")))
 	p := newServer(t, "--tokens", file, "--audit-log", log, "--audit-required", "--log-level=info")
 	c := as(t, p, "the token of ann", nil)
-	session := c.handshake(nil)
+	session := c.handshake("")
 	c.script("echo $$ 1; exit 3")
 	logged(t, p, `msg="process exited"`)
-	c.call("fs/writeFile", object{"path": dir + "/f", "dataBase64": "eA=="})
+	c.call("fs/writeFile", object{"path": dir + "/f", "dataBase64": "eA=="}, nil)
 	address := strings.TrimPrefix(p.url, "ws://")
 	for _, spelled := range []string{"http://", `http:\\`, "HTTP:", "ht\ttp:///", "\n http://user:the token of the user@"} {
-		c.call("http/request", object{"method": "GET", "url": spelled + address + "/healthz", "requestId": "1"})
+		c.call("http/request", object{"method": "GET", "url": spelled + address + "/healthz", "requestId": "1"}, nil)
 	}
 	if err := os.Rename(log, log+".1"); err != nil {
 		t.Fatal(err)
@@ -39,13 +42,13 @@ func TestAuditLog(t *testing.T) {
 	if err := p.signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, patience, func() error { _, err := os.Stat(log); return err })
+	testkit.WaitFor(t, testkit.Patience, func() error { _, err := os.Stat(log); return err })
 	exchange{request: bearer("the token of mallory"), status: 401, body: "invalid websocket bearer token"}.check(t, p)
-	c.conn.Drop()
+	c.Drop()
 	observer := as(t, p, "the token of eve", nil)
-	id := observer.call("initialize", object{"clientName": "test", "observeSessionId": session})["sessionId"]
-	if id != session {
-		t.Errorf("observed %v", id)
+	var observed protocol.InitializeResult
+	if observer.call("initialize", object{"clientName": "test", "observeSessionId": session}, &observed); observed.SessionID != session {
+		t.Errorf("observed %v", observed.SessionID)
 	}
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -98,7 +101,7 @@ func TestAuditLog(t *testing.T) {
 			t.Errorf("there is no %q: %q", want, events)
 		}
 	}
-	if text := p.stderr.text(); !strings.Contains(text, `argv="[\"/bin/sh\"`) && !strings.Contains(text, `argv="[\"sh\"`) || !strings.Contains(text, "code=3") {
+	if text := p.stderr.text(); !strings.Contains(text, `argv="[\"/bin/sh\"`) && !strings.Contains(text, `argv="[\"sh\"`) || !strings.Contains(text, "exitCode=3") {
 		t.Errorf("argv and exit are not in the log: %s", text)
 	}
 	if text, err := exec.Command("exec-server", "audit", "verify", log+".1", log).CombinedOutput(); err != nil || !strings.Contains(string(text), "lines follow each other") {
@@ -114,13 +117,13 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// TestAuditRequired has no room for the log: nothing is done then that cannot be written
-// down, unless that does not matter.
+// TestAuditRequired checks that a server without room for its log refuses whatever it
+// would have to record, unless the log is not required.
 func TestAuditRequired(t *testing.T) {
 	for _, required := range []bool{true, false} {
 		t.Run(fmt.Sprintf("required=%t", required), func(t *testing.T) {
 			dir := t.TempDir()
-			// A limit of the size of files is as good as a full disk.
+			// A limit on the size of files acts like a full disk.
 			command := exec.Command("/bin/sh", "-c", `trap "" XFSZ; ulimit -f 4; exec exec-server "$@"`, "sh", "--listen=ws://127.0.0.1:0",
 				"--keeper=off", "--audit-log="+filepath.Join(dir, "audit"), fmt.Sprintf("--audit-required=%t", required))
 			p, err := launch(command, true)
@@ -129,14 +132,13 @@ func TestAuditRequired(t *testing.T) {
 			}
 			t.Cleanup(p.kill)
 			c := connect(t, p)
-			c.handshake(nil)
+			c.handshake("")
 			refused := false
 			for i := 0; i < 50 && !refused; i++ {
-				c.send(object{"id": "w", "method": "fs/createDirectory", "params": object{"path": fmt.Sprint(dir, "/", i), "recursive": false}})
-				reply := c.receive("id", "w")
-				if problem, ok := reply["error"].(map[string]any); ok {
+				problem := c.try("fs/createDirectory", object{"path": fmt.Sprint(dir, "/", i), "recursive": false}, nil)
+				if problem != nil {
 					refused = true
-					if text := problem["message"].(string); !strings.Contains(text, "cannot be written to the audit log (--audit-required)") {
+					if text := problem.Message; !strings.Contains(text, "cannot be written to the audit log") {
 						t.Errorf("refused because %q", text)
 					}
 					if _, err := os.Stat(fmt.Sprint(dir, "/", i)); err == nil {
@@ -147,7 +149,51 @@ func TestAuditRequired(t *testing.T) {
 			if refused != required {
 				t.Errorf("refused = %t", refused)
 			}
-			logged(t, p, "the audit log cannot be written")
+			logged(t, p, "cannot write the audit log")
 		})
+	}
+}
+
+// TestAuditedRedirects checks that the log says where redirects lead.
+func TestAuditedRedirects(t *testing.T) {
+	var origins []string
+	target := "/end"
+	for range 3 { // the last server is asked first
+		to := target
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/end" {
+				http.Redirect(w, r, to, http.StatusSeeOther)
+			}
+		}))
+		t.Cleanup(server.Close)
+		target = server.URL + "/from?secret"
+		origins = slices.Insert(origins, 0, server.URL)
+	}
+	log := filepath.Join(t.TempDir(), "audit")
+	p := newServer(t, "--audit-log", log)
+	c := as(t, p, "", nil)
+	c.handshake("")
+	c.call("http/request", object{"method": "POST", "url": target, "requestId": "1", "redirectPolicy": "follow"}, nil)
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		var e struct {
+			Event, Method string
+			Paths         []string
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Event == "http request" {
+			got = append(got, e.Method+" "+strings.Join(e.Paths, " "))
+		}
+	}
+	// The last server redirects within its own origin.
+	want := []string{"POST " + origins[0], "GET " + origins[1], "GET " + origins[2], "GET " + origins[2]}
+	if !slices.Equal(got, want) || strings.Contains(string(text), "secret") {
+		t.Errorf("got %q, want %q: %s", got, want, text)
 	}
 }

@@ -13,14 +13,9 @@ import (
 	"execserver/internal/testkit"
 )
 
-// shellSpec is the params of process/start for a shell command.
-func shellSpec(id, command string) params {
-	return params{"processId": id, "argv": []string{"/bin/sh", "-c", command}, "cwd": "/", "env": params{"PATH": os.Getenv("PATH")}, "tty": false}
-}
-
 // runMany runs a shell command many times, eight at once, and waits until each is
 // closed.
-func (c *follower) runMany(prefix, command string, times int) {
+func (c *wireClient) runMany(prefix, command string, times int) {
 	c.t.Helper()
 	var wg sync.WaitGroup
 	for worker := range 8 {
@@ -49,20 +44,14 @@ func (p *ownedProgram) groups(cgroup string) []string {
 // descriptors counts the open descriptors of the server.
 func (p *ownedProgram) descriptors() int {
 	p.t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.server()))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return len(entries)
+	return testkit.DescriptorsOf(p.t, p.server())
 }
 
-// Commands that leave something running for a moment cost nothing once that has
-// ended, and none of them disturbs another.
+// TestBackgroundEnds checks that commands that leave something running for a moment cost
+// nothing once that has ended, and do not disturb each other.
 func TestBackgroundEnds(t *testing.T) {
-	times := 2400
-	if testing.Short() || testkit.RaceEnabled {
-		times = 800
-	}
+	t.Parallel()
+	const times = 600
 	fd := testkit.Cgroup(t)
 	cgroup, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -73,7 +62,7 @@ func TestBackgroundEnds(t *testing.T) {
 	c.runMany("first", "true", 20)
 	before := p.descriptors()
 	c.runMany("p", "sleep .2 >/dev/null 2>&1 &", times)
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if groups := p.groups(cgroup); len(groups) > 0 {
 			return fmt.Errorf("%d control groups are left", len(groups))
 		}
@@ -84,9 +73,10 @@ func TestBackgroundEnds(t *testing.T) {
 	})
 }
 
-// A server that may have few descriptors starts any number of commands that leave
-// something running.
+// TestBackgroundUnderALimit checks that a server with few descriptors starts any number
+// of commands that leave something running.
 func TestBackgroundUnderALimit(t *testing.T) {
+	t.Parallel()
 	const limit, times = 256, 400
 	fd := testkit.Cgroup(t)
 	var own unix.Rlimit

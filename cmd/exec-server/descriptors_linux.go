@@ -10,21 +10,19 @@ import (
 	"execserver/internal/descriptors"
 )
 
-// inheritNothing keeps descriptors that this program was started with from
-// reaching the processes that it starts; Go protects only those it opened.
+// inheritNothing keeps the descriptors with which this program was started from its
+// processes. Go protects only those that it opened.
 func inheritNothing() error { return descriptors.CloseOnExec(3) }
 
-// ignoreBrokenPipes lets a write to a closed stdout or stderr fail instead of
-// killing the program. To ignore the signal would be inherited by every child;
-// to catch it is not.
+// ignoreBrokenPipes makes a write to a closed stdout or stderr fail instead of killing
+// the program. It catches the signal, because children would inherit an ignored one.
 func ignoreBrokenPipes() {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 }
 
-// interruptible returns stdin such that closing it ends a read that waits: with
-// a pipe that takes another opening of it, which does not block and leaves the
-// mode of the first one, which others may have, alone. Where that is impossible
-// it returns what it was given.
+// interruptible returns a file for stdin whose Close ends a waiting read. It opens a pipe
+// a second time, in non-blocking mode, and leaves the mode of the first descriptor alone,
+// because other processes may share it. If it cannot, it returns stdin itself.
 func interruptible(stdin *os.File) *os.File {
 	var st unix.Stat_t
 	if unix.Fstat(int(stdin.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
@@ -35,7 +33,7 @@ func interruptible(stdin *os.File) *os.File {
 		return stdin
 	}
 	if null, err := os.Open(os.DevNull); err == nil {
-		// The writer shall notice when the other one is closed.
+		// The writer should notice when the other descriptor is closed.
 		_ = unix.Dup3(int(null.Fd()), int(stdin.Fd()), 0)
 		_ = null.Close()
 	}

@@ -13,9 +13,9 @@ import (
 	"execserver/internal/testkit"
 )
 
-// TestInheritedDescriptors shows that what the server was started with does not
-// reach its processes, whose lives nobody can foresee, and that they are started at
-// all: in containers that refuse newer system calls as well.
+// TestInheritedDescriptors checks that the server passes none of the descriptors with
+// which it was started to its processes, which may live for ever. It also checks that
+// processes start where a container refuses newer system calls.
 func TestInheritedDescriptors(t *testing.T) {
 	for _, call := range []struct {
 		name   string
@@ -57,7 +57,7 @@ func inheritedDescriptors(t *testing.T, command *exec.Cmd) {
 	c := (&ownedProgram{p, t}).connect()
 	c.start(shellSpec("p", "readlink /proc/$$/fd/2; readlink /proc/$$/fd/3; echo end"))
 	c.closed("p")
-	if lines := strings.Split(c.eventsOf("p").output.String(), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "pipe:") || lines[1] != "end" {
+	if lines := strings.Split(c.processes.Of("p").Output.String(), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "pipe:") || lines[1] != "end" {
 		t.Errorf("descriptors 2 and 3 are %q", lines)
 	}
 	if err := p.signal(syscall.SIGTERM); err != nil {

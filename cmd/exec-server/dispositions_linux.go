@@ -9,11 +9,10 @@ import (
 	"syscall"
 )
 
-// catchIgnored catches the signals that this program was started with ignored, as
-// by nohup, and drops them. Its processes have default dispositions by that: to
-// ignore a signal is inherited, to catch one is not. SIGTTIN and SIGTTOU stay as
-// they are, for a program that catches those cannot write to a terminal in the
-// background.
+// catchIgnored catches and drops the signals that this program was started with ignored,
+// as by nohup. So its processes have default dispositions: children inherit an ignored
+// signal, but not a caught one. SIGTTIN and SIGTTOU stay as they are, because a program
+// that catches those cannot write to a terminal in the background.
 func catchIgnored() {
 	ignored := ignoredSignals()
 	for number := syscall.Signal(1); number <= 64; number++ {
@@ -24,8 +23,8 @@ func catchIgnored() {
 	}
 }
 
-// ignoredSignals is the set of signals that this program ignores: SIGHUP is the
-// lowest bit. The runtime does not know of all that were ignored when it began.
+// ignoredSignals returns the set of signals that this program ignores. SIGHUP is the
+// lowest bit. The runtime does not know all signals that were ignored when it started.
 func ignoredSignals() (set uint64) {
 	status, err := os.Open("/proc/self/status")
 	if err != nil {
@@ -34,7 +33,7 @@ func ignoredSignals() (set uint64) {
 	defer status.Close()
 	for lines := bufio.NewScanner(status); lines.Scan(); {
 		if value, ok := strings.CutPrefix(lines.Text(), "SigIgn:"); ok {
-			set, _ = strconv.ParseUint(strings.TrimSpace(value), 16, 64) // 0 is what there is when it cannot be read
+			set, _ = strconv.ParseUint(strings.TrimSpace(value), 16, 64) // 0 if it cannot be read
 		}
 	}
 	return set

@@ -1,31 +1,25 @@
 package main
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 )
 
-// ofTheLibrary are signals 32 and 33, which belong to the C library. What glibc's
-// posix_spawn has started, as by make, ignores them, and Go cannot catch the first.
+// ofTheLibrary are the signals 32 and 33, which belong to the C library. glibc's
+// posix_spawn, which make uses, starts programs that ignore them, and Go cannot catch the
+// first.
 const ofTheLibrary = 1<<31 | 1<<32
 
-// A server that was started with signals ignored, as by nohup, ignores them itself,
-// but what it starts does not.
+// TestIgnoredSignals checks that a server started with ignored signals, as by nohup,
+// ignores them itself, but its processes do not.
 func TestIgnoredSignals(t *testing.T) {
 	for _, keeper := range []string{"on", "off"} {
 		t.Run("keeper="+keeper, func(t *testing.T) {
-			dir, err := os.MkdirTemp("", "es")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(dir) })
 			command := exec.Command("/bin/sh", "-c", `trap "" HUP INT QUIT PIPE USR1 TSTP ALRM; exec exec-server "$@"`, "sh",
-				"--listen=unix://"+filepath.Join(dir, "s"), "--keeper="+keeper)
+				"--listen=unix://"+socketPath(t), "--keeper="+keeper)
 			program, err := launch(command, true)
 			if err != nil {
 				t.Fatal(err)
@@ -42,16 +36,16 @@ func TestIgnoredSignals(t *testing.T) {
 				}
 				c.start(start)
 				c.closed(id)
-				text := strings.TrimSpace(c.eventsOf(id).output.String())
+				text := strings.TrimSpace(c.processes.Of(id).Output.String())
 				got, err := strconv.ParseUint(text, 16, 64)
 				if err != nil || got&^ofTheLibrary != 0 {
 					t.Errorf("tty=%v: a process ignores the signals of the mask %s", tty, text)
 				}
 			}
 			_ = p.command.Process.Signal(syscall.SIGHUP)
-			c.start(spec("idle", "idle")) // the server is there
-			c.call("process/signal", params{"processId": "idle", "signal": "SIGHUP"}, nil)
-			if e := c.exited("idle").Params; e.Signal != "SIGHUP" {
+			c.start(spec("idle", "idle")) // so the server is ready
+			c.call("process/signal", object{"processId": "idle", "signal": "SIGHUP"}, nil)
+			if e := c.exited("idle"); e.Signal != "SIGHUP" {
 				t.Errorf("a process that got SIGHUP exited with %+v", e)
 			}
 			if err := p.signal(syscall.SIGTERM); err != nil {

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// catchIgnored catches the signals that this program was started with ignored, as
-// by nohup, and drops them. Its processes have default dispositions by that: to
-// ignore a signal is inherited, to catch one is not.
+// catchIgnored catches and drops the signals that this program was started with ignored,
+// as by nohup. So its processes have default dispositions: children inherit an ignored
+// signal, but not a caught one.
 func catchIgnored() {
 	for number := syscall.Signal(1); number < 32; number++ {
 		if signal.Ignored(number) {

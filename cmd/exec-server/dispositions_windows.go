@@ -1,4 +1,4 @@
 package main
 
-// catchIgnored does nothing: processes inherit no dispositions of signals here.
+// catchIgnored does nothing: processes on Windows inherit no signal dispositions.
 func catchIgnored() {}

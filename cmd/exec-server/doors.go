@@ -12,7 +12,7 @@ import (
 	"execserver/server"
 )
 
-// doors are the flags about who may connect, besides authentication.
+// doors are the flags that, besides authentication, decide who may connect.
 type doors struct {
 	loopbackPeers string
 	allowHosts    []string
@@ -25,11 +25,11 @@ type doors struct {
 }
 
 func (d *doors) define(f *pflag.FlagSet) {
-	f.StringVar(&d.loopbackPeers, "loopback-peers", "own", "`users` who may connect over loopback without authentication: own (the server's own, and root) or any")
-	f.StringArrayVar(&d.allowHosts, "allow-host", nil, "`name` by which clients may call this machine over loopback, besides localhost and addresses; may be repeated")
-	f.StringArrayVar(&d.allowOrigins, "allow-origin", nil, "`origin` of a web page that may connect, such as https://example.com; may be repeated")
-	f.StringVar(&d.maxStartups, "max-startups", "256:30:1024", "`start:rate:full` of connections that are not upgraded yet: from start on, a new one drops an old one with a probability of rate percent, which grows to certainty at full")
-	f.StringVar(&d.penalties, "per-source-penalties", "authfail:100ms,grace-exceeded:1s,min:1s,max:5s", "`times` that failures cost an address: once they add up to min, its bad credentials are refused as much later, at most max; good ones never wait")
+	f.StringVar(&d.loopbackPeers, "loopback-peers", "own", "`users` who may connect over loopback without authentication: own (the server's own user and root) or any (every user of this machine)")
+	f.StringArrayVar(&d.allowHosts, "allow-host", nil, "let clients on loopback address this machine by this `name`, besides localhost and addresses; may be repeated")
+	f.StringArrayVar(&d.allowOrigins, "allow-origin", nil, "let web pages of this `origin` connect, such as https://example.com; may be repeated")
+	f.StringVar(&d.maxStartups, "max-startups", "256:30:1024", "limit connections before their upgrade by `start:rate:full`: from start on, each new one drops an old one with a probability of rate percent, which grows to 100 at full")
+	f.StringVar(&d.penalties, "per-source-penalties", "authfail:100ms,grace-exceeded:1s,min:1s,max:5s", "penalty `times` of an address for failures: once they add up to min, the server delays its answer to bad credentials by the sum, at most by max; good credentials never wait")
 }
 
 // complete checks what the flag library cannot.
@@ -76,7 +76,7 @@ func (d *doors) parsePenalties() error {
 	return nil
 }
 
-// checkOrigin refuses what no browser sends: it would let nobody in.
+// checkOrigin refuses an origin that no browser sends, because it would admit nobody.
 func checkOrigin(origin string) error {
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" || origin != fmt.Sprintf("%s://%s", u.Scheme, u.Host) || strings.ContainsAny(origin, "*@") {

@@ -29,12 +29,12 @@ import (
 	"execserver/internal/testkit"
 )
 
-// signer makes tokens with keys that the server knows, and with others.
+// signer makes tokens with keys that the server knows, and with other keys.
 type signer struct {
 	t       *testing.T
 	ed, bad ed25519.PrivateKey
 	rsa     *rsa.PrivateKey
-	jwks    string // what the server knows
+	jwks    string // the server's keys
 }
 
 func newSigner(t *testing.T) *signer {
@@ -56,8 +56,8 @@ func newSigner(t *testing.T) *signer {
 
 func b64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// token signs a header and claims; how is ed, bad, rsa, pss or none, or else the secret of
-// HS256.
+// token signs a header and claims. how is ed, bad, rsa, pss or none, or else the secret
+// of HS256.
 func (s *signer) token(how, header, claims string) string {
 	text := b64url([]byte(header)) + "." + b64url([]byte(claims))
 	digest := sha256.Sum256([]byte(text))
@@ -82,8 +82,10 @@ func (s *signer) token(how, header, claims string) string {
 	return text + "." + b64url(signature)
 }
 
-// TestHostileTokens presents what people try who have no token, or a wrong one.
+// TestHostileTokens presents the credentials that an attacker without a valid token might
+// try.
 func TestHostileTokens(t *testing.T) {
+	t.Parallel()
 	s := newSigner(t)
 	p := newServer(t, "--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", writeFile(t, secret),
 		"--ws-jwks-file", writeFile(t, s.jwks), "--ws-issuer", "me", "--ws-audience", "you")
@@ -183,7 +185,7 @@ func TestHostileTokens(t *testing.T) {
 		{name: "two headers", request: bearer(token) + "|Authorization: Bearer " + token, status: 401, body: "invalid authorization header"},
 		{name: "two headers in other letters", request: bearer(token) + "|AUTHORIZATION: Bearer x", status: 401, body: "invalid authorization header"},
 		{name: "a list in one header", request: bearer(token + ", Bearer " + token), status: 401, body: invalid},
-		{name: "folded header", request: upgrade + "|Authorization: Bearer|\t" + token, status: 101}, // by HTTP it is one header
+		{name: "folded header", request: upgrade + "|Authorization: Bearer|\t" + token, status: 101}, // HTTP joins the lines
 		{name: "a header of a proxy", request: upgrade + "|Proxy-Authorization: Bearer " + token, status: 401, body: "missing websocket bearer token"},
 		{name: "a cookie", request: upgrade + "|Cookie: token=" + token, status: 401, body: "missing websocket bearer token"},
 		{name: "a subprotocol", request: upgrade + "|Sec-WebSocket-Protocol: " + token, status: 401, body: "missing websocket bearer token"},
@@ -202,14 +204,14 @@ func TestHostileTokens(t *testing.T) {
 	}
 }
 
-// swapClaims gives a token the claims of another one.
+// swapClaims returns token with the claims of other.
 func swapClaims(token, other string) string {
 	a, b := strings.Split(token, "."), strings.Split(other, ".")
 	return a[0] + "." + b[1] + "." + a[2]
 }
 
-// TestHostileCertificates covers --tls-client-ca: whoever has no certificate of the
-// authority does not get as far as HTTP.
+// TestHostileCertificates checks --tls-client-ca: a client without a certificate of the
+// authority does not even reach HTTP.
 func TestHostileCertificates(t *testing.T) {
 	ours, others := testkit.NewAuthority(t, "ours"), testkit.NewAuthority(t, "others")
 	namesake := testkit.NewAuthority(t, "ours") // the same name, another key
@@ -226,7 +228,7 @@ func TestHostileCertificates(t *testing.T) {
 		name        string
 		certificate tls.Certificate
 		min, max    uint16
-		status      int // 0: the handshake fails
+		status      int // 0 means that the handshake fails
 		body        string
 	}{
 		{"good", ours.Client("ann", nil), 0, 0, 101, ""},
@@ -253,7 +255,7 @@ func TestHostileCertificates(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			config := &tls.Config{RootCAs: ours.Roots(), MinVersion: row.min, MaxVersion: row.max}
-			// Also what the server has not asked for is sent.
+			// Send the certificate even if the server has not asked for it.
 			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &row.certificate, nil }
 			status, body := askTLS(t, p, config, upgrade)
 			if status != row.status || body != row.body {
@@ -266,15 +268,15 @@ func TestHostileCertificates(t *testing.T) {
 	})
 }
 
-// askTLS sends a request over TLS. The status is 0 when there is no answer.
+// askTLS sends a request over TLS. The status is 0 if there is no answer.
 func askTLS(t *testing.T, p *program, config *tls.Config, request string) (status int, body string) {
 	t.Helper()
-	raw, err := net.DialTimeout("tcp", p.address(), patience)
+	raw, err := net.DialTimeout("tcp", p.address(), testkit.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	if err := raw.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := raw.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	config.ServerName = "127.0.0.1"
@@ -284,7 +286,7 @@ func askTLS(t *testing.T, p *program, config *tls.Config, request string) (statu
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		return 0, "" // TLS 1.3 tells after the request
+		return 0, "" // TLS 1.3 reports the failure after the request
 	}
 	if response.StatusCode == 101 {
 		return 101, ""
@@ -296,7 +298,7 @@ func askTLS(t *testing.T, p *program, config *tls.Config, request string) (statu
 	return response.StatusCode, string(text)
 }
 
-// criticalExtension is one that nobody knows.
+// criticalExtension is a critical extension that no program knows.
 var criticalExtension = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 99999, 1}, Critical: true, Value: []byte{5, 0}}}
 
 func mustURL(t *testing.T, text string) *url.URL {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
 // Opcodes of RFC 6455.
@@ -20,7 +22,7 @@ const (
 	opPing  = 9
 )
 
-// frames is a WebSocket client that does nothing by itself: it answers neither
+// frames is a WebSocket client that only does what the test says: it answers neither
 // pings nor close frames.
 type frames struct {
 	t    *testing.T
@@ -35,7 +37,7 @@ func openFrames(t *testing.T, p *program) *frames {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	f := &frames{t, conn, bufio.NewReader(conn)}
 	request := strings.ReplaceAll(upgrade+"|Host: "+p.address()+"||", "|", "\r\n")
 	if _, err := io.WriteString(conn, request); err != nil {
@@ -66,7 +68,7 @@ func (f *frames) frame(opcode byte, payload string) {
 	}
 }
 
-// until reads until a frame of a kind comes.
+// until reads until a frame of this kind arrives.
 func (f *frames) until(want byte) []byte {
 	f.t.Helper()
 	for {

@@ -18,20 +18,22 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
-// exchange is a request to a WebSocket listener and the answer that it must
-// get. The released server gives the same one unless differs says why not.
+// exchange is a request to a WebSocket listener and the answer that it must get. The
+// released server gives the same answer, unless differs says why not.
 type exchange struct {
 	name    string
 	request string // the request line and headers but Host, separated by |
 	status  int
 	body    string
-	header  string // one that the answer must have
+	header  string // a header that the answer must have
 	differs string
 }
 
-// upgrade is a request for a WebSocket as it should be, but for what follows.
+// upgrade is a valid request for a WebSocket, to which further headers may be added.
 const upgrade = "GET / HTTP/1.1|Connection: Upgrade|Upgrade: websocket|Sec-WebSocket-Version: 13|Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
 
 var endpoints = []exchange{
@@ -73,8 +75,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestUpgradeChoosesNothing shows that neither a subprotocol nor an extension is
-// negotiated, whatever is offered.
+// TestUpgradeChoosesNothing checks that the server agrees to no subprotocol and no
+// extension, whatever the client offers.
 func TestUpgradeChoosesNothing(t *testing.T) {
 	p := newListener(t)
 	r, _ := ask(t, p, upgrade+"|Sec-WebSocket-Protocol: mqtt|Sec-WebSocket-Extensions: permessage-deflate")
@@ -124,7 +126,7 @@ func (e exchange) ask(t *testing.T, p *program) error {
 	return nil
 }
 
-// ask sends a request byte by byte as written, but for the line ends.
+// ask sends a request byte by byte as written, except for the line ends.
 func ask(t *testing.T, p *program, request string) (*http.Response, string) {
 	t.Helper()
 	conn, err := p.dial()
@@ -132,7 +134,7 @@ func ask(t *testing.T, p *program, request string) (*http.Response, string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	lines := strings.Split(request, "|")
 	lines = append(lines, "Host: "+p.address(), "Content-Length: 0", "", "")
 	if _, err := io.WriteString(conn, strings.Join(lines, "\r\n")); err != nil {
@@ -193,7 +195,7 @@ func TestCapabilityToken(t *testing.T) {
 	}
 }
 
-// keepsSecret expects no part of what was presented in the log.
+// keepsSecret fails the test if the log contains a part of the credentials.
 func keepsSecret(t *testing.T, p *program) {
 	t.Helper()
 	if text := p.stderr.text(); strings.Contains(strings.ToLower(text), "sesame") {
@@ -201,8 +203,7 @@ func keepsSecret(t *testing.T, p *program) {
 	}
 }
 
-// TestQueryToken covers --ws-allow-query-token, for clients that cannot send a
-// header.
+// TestQueryToken checks --ws-allow-query-token, for clients that cannot send a header.
 func TestQueryToken(t *testing.T) {
 	query := func(query string) string { return strings.Replace(upgrade, "/", "/?"+query, 1) }
 	p := newServer(t, "--ws-auth", "capability-token", "--ws-token-file", writeFile(t, token), "--ws-allow-query-token")
@@ -222,6 +223,7 @@ func TestQueryToken(t *testing.T) {
 }
 
 func TestSignedBearerToken(t *testing.T) {
+	t.Parallel()
 	now := time.Now().Unix()
 	claims := func(format string, args ...any) string { return sign("HS256", fmt.Sprintf(format, args...)) }
 	p := newListener(t, "--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", writeFile(t, secret+"\n"),
@@ -257,8 +259,8 @@ func TestSignedBearerToken(t *testing.T) {
 	}
 }
 
-// TestClockSkew covers --ws-max-clock-skew-seconds, and that issuer and audience
-// are free unless demanded.
+// TestClockSkew checks --ws-max-clock-skew-seconds, and that any issuer and audience are
+// valid unless a flag demands one.
 func TestClockSkew(t *testing.T) {
 	now := time.Now().Unix()
 	p := newListener(t, "--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", writeFile(t, secret),
@@ -272,7 +274,7 @@ func TestClockSkew(t *testing.T) {
 	}
 }
 
-// sign makes a JWT by hand.
+// sign builds a JWT by hand.
 func sign(algorithm, claims string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	text := encode([]byte(`{"alg":"`+algorithm+`","typ":"JWT"}`)) + "." + encode([]byte(claims))

@@ -13,19 +13,20 @@ import (
 	"execserver/internal/testkit"
 )
 
-// TestChangesInPlaceAreFinished takes the connection or the server away while a
-// file with two names gets new content, which happens in place. Nobody is there
-// to be told of a torn file, so the change goes on to its end.
+// TestChangesInPlaceAreFinished ends the connection or the server while the server writes
+// a file with two names in place. The server must finish the write, because nobody would
+// learn that the file is torn.
 func TestChangesInPlaceAreFinished(t *testing.T) {
-	const size = 40 << 20 // several of the pieces in which files are written
+	t.Parallel()
+	const size = 24 << 20 // several times the size of one write
 	old, content := bytes.Repeat([]byte("o"), size), bytes.Repeat([]byte("n"), size)
 	ends := map[string]func(t *testing.T, p *program, c *wireClient){
-		"connection": func(_ *testing.T, _ *program, c *wireClient) { c.conn.Drop() },
+		"connection": func(_ *testing.T, _ *program, c *wireClient) { c.Drop() },
 		"SIGTERM": func(t *testing.T, p *program, _ *wireClient) {
 			if err := p.signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := p.wait(patience); err != nil {
+			if _, err := p.wait(testkit.Patience); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -53,7 +54,7 @@ func TestChangesInPlaceAreFinished(t *testing.T) {
 					}
 					p := newServer(t, "--listen", way.listen)
 					c := connect(t, p)
-					c.handshake(nil)
+					c.handshake("")
 					params := object{"path": file, "dataBase64": base64.StdEncoding.EncodeToString(content)}
 					if method == "fs/copy" {
 						params = object{"sourcePath": source, "destinationPath": file, "recursive": false}
@@ -64,10 +65,12 @@ func TestChangesInPlaceAreFinished(t *testing.T) {
 							t.Skip("there is no sandbox here")
 						}
 					}
-					c.send(object{"id": 99, "method": method, "params": params})
+					if _, err := c.Begin(method, params); err != nil {
+						t.Fatal(err)
+					}
 					awaitFirstByte(t, file, 'n')
 					goAway(t, p, c)
-					testkit.WaitFor(t, patience, func() error {
+					testkit.WaitFor(t, testkit.Patience, func() error {
 						got, err := os.ReadFile(file)
 						if err == nil && !bytes.Equal(got, content) {
 							err = fmt.Errorf("the file holds %d MiB of its new content and %d MiB of the old",
@@ -81,7 +84,8 @@ func TestChangesInPlaceAreFinished(t *testing.T) {
 	}
 }
 
-// writable is a sandbox in which everything may be read and a directory written.
+// writable returns a sandbox in which a command may read everything and write a
+// directory.
 func writable(dir string) object {
 	root := object{"path": object{"type": "special", "value": object{"kind": "root"}}, "access": "read"}
 	write := object{"path": object{"type": "path", "path": "file://" + dir}, "access": "write"}
@@ -94,13 +98,12 @@ func writable(dir string) object {
 	}
 }
 
-// confines reports whether a server can confine a request about files.
+// confines reports whether a server can confine a file request.
 func confines(c *wireClient, dir string) bool {
-	c.send(object{"id": 98, "method": "fs/createDirectory", "params": object{"path": dir + "/probe", "sandbox": writable(dir)}})
-	return c.receive("id", 98.0)["error"] == nil
+	return c.try("fs/createDirectory", object{"path": dir + "/probe", "sandbox": writable(dir)}, nil) == nil
 }
 
-// awaitFirstByte returns as soon as a file begins with a byte.
+// awaitFirstByte waits until a file begins with a byte.
 func awaitFirstByte(t *testing.T, path string, want byte) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -109,7 +112,7 @@ func awaitFirstByte(t *testing.T, path string, want byte) {
 	}
 	defer f.Close()
 	got := make([]byte, 1)
-	for deadline := time.Now().Add(patience); got[0] != want; runtime.Gosched() {
+	for deadline := time.Now().Add(testkit.Patience); got[0] != want; runtime.Gosched() {
 		if _, err := f.ReadAt(got, 0); err != nil {
 			t.Fatal(err)
 		}

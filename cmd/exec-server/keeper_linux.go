@@ -10,13 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"execserver/internal/keeper"
-	"execserver/process"
+	"execserver/internal/ownership"
+	"execserver/server"
 )
 
-// keptBy is what the keeper has told this program, if it has one.
-var keptBy, isKept = keeper.Server()
+// keptBy holds what the keeper passed to this program. It is valid only if isKept is
+// true.
+var (
+	keptBy keeper.Info
+	isKept bool
+)
 
-// wantsKeeper decides whether this program becomes the keeper of another.
+// wantsKeeper reports whether this program becomes the keeper of another.
 func (o *options) wantsKeeper() bool {
 	switch {
 	case isKept || o.keeper == "off":
@@ -24,28 +29,28 @@ func (o *options) wantsKeeper() bool {
 	case o.keeper == "on":
 		return true
 	}
-	// With PID 1 the kernel kills everything that it could see to.
+	// When PID 1 ends, the kernel kills everything that a keeper could.
 	return os.Getpid() != 1
 }
 
-// keep makes this program the keeper of another that serves. It returns only if
-// that fails.
+// keep makes this program the keeper of another one that serves. It returns only if that
+// fails.
 func (o *options) keep() error {
 	info, lock, err := o.newInfo()
 	if err != nil {
 		return err
 	}
 	if lock >= 0 {
-		// The lock must last from here to the end of the keeper.
+		// The lock must last until the keeper ends.
 		_, _ = unix.FcntlInt(uintptr(lock), unix.F_SETFD, 0)
 	}
 	return fmt.Errorf("become the keeper of the server: %w", keeper.Start(info))
 }
 
-// newInfo prepares what keeper and server have in common. lock holds the claimed
-// control groups; -1: there are none.
+// newInfo prepares what the keeper and the server share. lock is the descriptor of the
+// claimed control groups, or -1.
 func (o *options) newInfo() (info keeper.Info, lock int, err error) {
-	info.Series = process.NewSeries()
+	info.ProgramID = ownership.NewProgramID()
 	lock = -1
 	claimed, reason, err := o.claimCgroups()
 	if claimed != nil {
@@ -55,27 +60,39 @@ func (o *options) newInfo() (info keeper.Info, lock int, err error) {
 	return info, lock, err
 }
 
-// keeperTimeout bounds how long a keeper kills what a server has left.
+// becomeHelper makes this program a keeper or a helper in a sandbox, and does not return,
+// if it was started as one.
+func becomeHelper() {
+	if err := keeper.Run(); err != nil {
+		fmt.Fprintf(os.Stderr, "Error: start the server: %s; try --keeper=off\n", err)
+		os.Exit(1)
+	}
+	server.RunHelper()
+	clearLeft()
+	keptBy, isKept = keeper.Server()
+}
+
+// keeperTimeout bounds how long a keeper kills what a server left behind.
 const keeperTimeout = 10 * time.Second
 
-// clearLeft kills what a server has left, if this is its keeper, and ends as the
-// server has.
+// clearLeft kills what a server left behind, if this program is its keeper, and ends as
+// the server did.
 func clearLeft() {
 	info, ok := keeper.Left()
 	if !ok {
 		return
 	}
-	ownership, err := ownershipOf(info, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	left, err := ownershipOf(info, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "Error: find what the server has left: %s\n", err)
 		os.Exit(1)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		ownership.KillAll(keeperTimeout)
+		left.KillAll(keeperTimeout)
 		cancel()
 	}()
-	_ = process.ReapOrphans(ctx) // the context's cause
-	ownership.Close()
+	_ = ownership.ReapOrphans(ctx) // the context's cause
+	left.Close()
 	keeper.EndAs(info.Status)
 }

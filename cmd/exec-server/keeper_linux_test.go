@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/process"
 	"execserver/internal/testkit"
-	"execserver/process"
 )
 
-// states are the states of keeper and server, as ps shows them.
+// states returns the states of keeper and server, as ps shows them.
 func states(keeper, server int) string {
 	var all string
 	for _, pid := range []int{keeper, server} {
@@ -27,14 +27,14 @@ func states(keeper, server int) string {
 			all += "-"
 			continue
 		}
-		all += strings.Replace(rest[:1], "R", "S", 1) // either is running
+		all += strings.Replace(rest[:1], "R", "S", 1) // R and S both mean that it runs
 	}
 	return all
 }
 
 func waitStates(t *testing.T, keeper, server int, want string) {
 	t.Helper()
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if got := states(keeper, server); got != want {
 			return fmt.Errorf("keeper and server are %q, want %q", got, want)
 		}
@@ -42,8 +42,8 @@ func waitStates(t *testing.T, keeper, server int, want string) {
 	})
 }
 
-// On a terminal the shell stops, continues and interrupts keeper and server as
-// one job.
+// TestKeeperIsAJob checks that on a terminal the shell stops, continues and interrupts
+// keeper and server as one job.
 func TestKeeperIsAJob(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	p, err := process.Start(process.Spec{
@@ -71,14 +71,14 @@ func TestKeeperIsAJob(t *testing.T) {
 		}
 	}
 	typed(fmt.Sprintf("exec-server --keeper=on --listen ws://127.0.0.1:0 >%s\n", ready))
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if line, err := os.ReadFile(ready); err != nil || !bytes.HasSuffix(line, []byte("\n")) {
 			return fmt.Errorf("banner %q %w; the terminal shows %q", line, err, shown())
 		}
 		return nil
 	})
-	keeper := childrenOf(p.Pid())[0]
-	server := childrenOf(keeper)[0]
+	keeper := testkit.Children(p.Pid())[0]
+	server := testkit.Children(keeper)[0]
 	waitStates(t, keeper, server, "SS")
 	typed("\x1a")
 	waitStates(t, keeper, server, "TT")
@@ -87,7 +87,7 @@ func TestKeeperIsAJob(t *testing.T) {
 	typed("\x03")
 	waitStates(t, keeper, server, "--")
 	typed("echo code $((40+$?))\n")
-	testkit.WaitFor(t, patience, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if !bytes.Contains(shown(), []byte("code 40\r\n")) {
 			return fmt.Errorf("the terminal shows %q", shown())
 		}
@@ -95,12 +95,12 @@ func TestKeeperIsAJob(t *testing.T) {
 	})
 }
 
-// What is sent to the keeper means the server, and how the server ends is how
-// the program ends.
+// TestKeeperPassesOn checks that signals to the keeper reach the server, and that the
+// program ends as the server did.
 func TestKeeperPassesOn(t *testing.T) {
 	for sig, want := range map[syscall.Signal]syscall.WaitStatus{
 		syscall.SIGTERM: 0,
-		syscall.SIGQUIT: 2 << 8, // Go's way: it shows its goroutines
+		syscall.SIGQUIT: 2 << 8, // as a Go program does: it prints its goroutines
 		syscall.SIGINT:  0,
 	} {
 		p := startListening(t, nil, "--keeper=on")
@@ -115,14 +115,14 @@ func TestKeeperPassesOn(t *testing.T) {
 	p := startListening(t, nil, "--keeper=on")
 	_ = p.command.Process.Signal(syscall.SIGUSR1) // means nothing to the server
 	p.connect().call("environment/status", nil, nil)
-	// One that the keeper does not know of.
+	// The keeper does not forward this one.
 	_ = syscall.Kill(p.server(), syscall.SIGSEGV)
 	if got := p.ending().Sys().(syscall.WaitStatus); got.ExitStatus() != 2 && got.Signal() != syscall.SIGSEGV {
 		t.Errorf("the server got SIGSEGV, and the program ended with %#x", got)
 	}
 }
 
-// A killed group takes the keeper with it; the server notices and ends in order.
+// TestKilledGroup kills the keeper with its group. The server notices, and ends in order.
 func TestKilledGroup(t *testing.T) {
 	p := startOwned(t, &syscall.SysProcAttr{Setpgid: true}, false, "--listen=stdio")
 	c := p.connect()
@@ -131,11 +131,11 @@ func TestKilledGroup(t *testing.T) {
 	if err := syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	none(t, word)
+	testkit.NoneWithWord(t, word)
 }
 
-// Keeper and server have the descriptors of the program, and its children have
-// not.
+// TestKeeperPassesDescriptors checks that keeper and server have the descriptors of the
+// program, and that its children do not.
 func TestKeeperPassesDescriptors(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -155,23 +155,43 @@ func TestKeeperPassesDescriptors(t *testing.T) {
 	if _, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/3", p.server())); err != nil {
 		t.Errorf("the server has no descriptor 3: %v", err)
 	}
-	c.start(params{"processId": "ls", "argv": []string{"/bin/ls", "/proc/self/fd"}, "cwd": "/", "env": params{}, "tty": false})
+	c.start(object{"processId": "ls", "argv": []string{"/bin/ls", "/proc/self/fd"}, "cwd": "/", "env": object{}, "tty": false})
 	c.closed("ls")
-	if got := strings.Fields(c.eventsOf("ls").output.String()); len(got) != 4 { // 0 to 2, and the directory
+	if got := strings.Fields(c.processes.Of("ls").Output.String()); len(got) != 4 { // 0 to 2, and that of the directory
 		t.Errorf("a child has the descriptors %v", got)
 	}
 	_ = p.stdin.Close()
 	p.exits(t, 0)
 }
 
-// The keeper is small: what it does not share with the server is about a
-// megabyte.
+// TestKeeperNotByEnvironment checks that environment variables alone do not make the
+// program a keeper.
+func TestKeeperNotByEnvironment(t *testing.T) {
+	for _, value := range []string{"$$\n1\n0\n\n", "0", "3"} {
+		script := "EXEC_SERVER_KEEPER=\"" + value + "\" exec exec-server --keeper=off --listen=stdio"
+		started, err := launch(exec.Command("/bin/sh", "-c", script), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(started.kill)
+		p := &ownedProgram{started, t}
+		p.connect()
+		if children := testkit.Children(p.command.Process.Pid); len(children) > 0 {
+			t.Errorf("%q: the program has become a keeper, of %v", value, children)
+		}
+		_ = p.stdin.Close()
+		p.exits(t, 0)
+	}
+}
+
+// TestKeeperIsSmall checks that the keeper has about a megabyte that it does not share
+// with the server.
 func TestKeeperIsSmall(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
 	program := filepath.Join(t.TempDir(), "exec-server")
-	build := exec.Command("go", "build", "-o", program, ".")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
@@ -206,7 +226,8 @@ func TestKeeperIsSmall(t *testing.T) {
 	}
 }
 
-// A server that is started anew by its keeper does not wait long for it.
+// TestStartIsQuick checks that a server waits only briefly for its keeper to start it
+// again.
 func TestStartIsQuick(t *testing.T) {
 	for _, keeper := range []string{"--keeper=on", "--keeper=off"} {
 		var took []time.Duration

@@ -1,9 +1,16 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"strconv"
 	"strings"
+	"syscall"
+
+	"execserver/internal/errno"
 )
 
 type listenKind int
@@ -20,20 +27,25 @@ func (k listenKind) String() string {
 
 // listenAddress is a parsed --listen.
 type listenAddress struct {
-	kind    listenKind
-	address string // IP:PORT, or the path of the socket
-	ip      netip.Addr
+	kind      listenKind
+	address   string // IP:PORT, or the path of the socket
+	ip        netip.Addr
+	localhost bool // listen on loopback, with each version of IP that the machine has
 }
 
-// parseListen understands the forms of --listen (PROTOCOL.md, "Listening").
+// parseListen parses --listen (PROTOCOL.md, "Listening").
 func parseListen(url string, tls bool) (listenAddress, error) {
 	scheme, rest, isURL := strings.Cut(url, "://")
 	switch {
 	case url == "stdio", url == "stdio://":
 		return listenAddress{kind: listenStdio}, nil
 	case isURL && scheme == "ws", isURL && scheme == "wss" && tls:
+		if port, ok := portOfLocalhost(rest); ok {
+			loopback := netip.MustParseAddr("127.0.0.1")
+			return listenAddress{kind: listenWebSocket, address: netip.AddrPortFrom(loopback, port).String(), ip: loopback, localhost: true}, nil
+		}
 		address, err := netip.ParseAddrPort(rest)
-		// A zone has a meaning on one machine only, and none in a URL.
+		// A zone means something only on one machine, and nothing in a URL.
 		if err != nil || address.Addr().Zone() != "" {
 			return listenAddress{}, fmt.Errorf("invalid websocket --listen URL `%s`; expected `%s://IP:PORT`", url, scheme)
 		}
@@ -48,8 +60,82 @@ func parseListen(url string, tls bool) (listenAddress, error) {
 	return listenAddress{}, fmt.Errorf("unsupported --listen URL `%s`; expected `ws://IP:PORT`, `unix:///PATH` or `stdio`", url)
 }
 
-// network is what package net calls it. Without the number, 0.0.0.0 would mean
-// all addresses of IPv6 as well.
+// portOfLocalhost returns the port of localhost:PORT.
+func portOfLocalhost(address string) (port uint16, ok bool) {
+	host, text, _ := strings.Cut(address, ":")
+	n, err := strconv.ParseUint(text, 10, 16)
+	return uint16(n), strings.EqualFold(host, "localhost") && err == nil
+}
+
+// open listens on a TCP port. shown is the address for clients.
+func (l listenAddress) open() (listeners []net.Listener, shown string, err error) {
+	if l.localhost {
+		return l.openLocalhost()
+	}
+	listener, err := listenTCP(l.network(), l.address)
+	if err != nil {
+		return nil, "", err
+	}
+	return []net.Listener{listener}, listener.Addr().String(), nil
+}
+
+// localhostAttempts is how many free ports openLocalhost tries, because one that is free
+// for IPv4 may be taken for IPv6.
+const localhostAttempts = 10
+
+// openLocalhost listens on the same port of 127.0.0.1 and ::1, or of that which there is.
+func (l listenAddress) openLocalhost() (listeners []net.Listener, shown string, err error) {
+	_, wanted, _ := net.SplitHostPort(l.address)
+	for range localhostAttempts {
+		port := wanted
+		four, err4 := listenTCP("tcp4", net.JoinHostPort("127.0.0.1", port))
+		if err4 == nil {
+			_, port, _ = net.SplitHostPort(four.Addr().String())
+		} else if !isMissing(err4) {
+			return nil, "", err4
+		}
+		six, err6 := listenTCP("tcp6", net.JoinHostPort("::1", port))
+		switch {
+		case err6 == nil && four == nil:
+			_, port, _ = net.SplitHostPort(six.Addr().String())
+			return []net.Listener{six}, "localhost:" + port, nil
+		case err6 == nil:
+			return []net.Listener{four, six}, "localhost:" + port, nil
+		case four != nil && isMissing(err6):
+			return []net.Listener{four}, "localhost:" + port, nil
+		case four == nil:
+			return nil, "", err6
+		}
+		_ = four.Close()
+		if err = err6; wanted != "0" {
+			break
+		}
+	}
+	return nil, "", err
+}
+
+// isMissing reports whether listening failed because the machine lacks a version of IP.
+func isMissing(err error) bool {
+	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
+}
+
+func listenTCP(network, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	config.SetMultipathTCP(false) // the kernel does not always report the peer's end of a multipath connection
+	config.KeepAlive = -1         // the server pings, and drops a connection that is not upgraded in time
+	listener, err := config.Listen(context.Background(), network, address)
+	if err != nil {
+		err = fmt.Errorf("listen on %s: %w", address, errno.Wrap(err))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w; end what listens there, or choose another port (0 picks a free one)", err)
+		}
+		return nil, err
+	}
+	return listener, nil
+}
+
+// network returns the network's name in package net. Without the number, 0.0.0.0 would
+// mean all IPv6 addresses as well.
 func (l listenAddress) network() string {
 	if l.ip.Unmap().Is4() {
 		return "tcp4"
@@ -57,7 +143,7 @@ func (l listenAddress) network() string {
 	return "tcp"
 }
 
-// checkOpen refuses an address that others can reach without authentication.
+// checkOpen refuses an address that others can reach, if there is no authentication.
 func (l listenAddress) checkOpen(authenticated, insecure bool) error {
 	if l.kind != listenWebSocket || l.ip.Unmap().IsLoopback() || authenticated || insecure {
 		return nil
@@ -66,8 +152,8 @@ func (l listenAddress) checkOpen(authenticated, insecure bool) error {
 		"add --tokens or --ws-auth, listen on 127.0.0.1, or say --insecure-no-auth if that is what you want", l.address)
 }
 
-// sockets are the paths of the server's own sockets: whoever reaches one can do
-// everything.
+// sockets returns the paths of the server's own sockets. A command that reached one could
+// do everything.
 func (l listenAddress) sockets() []string {
 	if l.kind == listenUnix {
 		return []string{l.address}

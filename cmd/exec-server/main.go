@@ -1,5 +1,6 @@
-// Command exec-server gives an agent its hands on this machine: it serves the
-// exec-server protocol over WebSocket, a unix socket or stdio. See README.md.
+// Command exec-server runs commands, terminals and file operations on this machine for an
+// agent. It serves the exec-server protocol over WebSocket, a unix socket or stdio. See
+// README.md.
 package main
 
 import (
@@ -13,14 +14,14 @@ import (
 var version = ""
 
 func main() {
-	clearLeft()
+	becomeHelper()
 	go func() { os.Exit(run(os.Args[1:])) }()
 	runFirstThread()
 }
 
-// run executes the command line and returns the exit code: 0, 1 for a failure,
-// 2 for a command line that cannot be understood, and of the subcommand run that
-// of its command.
+// run executes the command line and returns the exit code: 0, 1 for a failure, 2 for an
+// invalid command line, 128 and its number for a signal, and for the subcommand run that of
+// its command.
 func run(args []string) int {
 	command := newCommand()
 	command.SetArgs(args)
@@ -35,14 +36,14 @@ func run(args []string) int {
 	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
-	fmt.Fprintf(os.Stderr, "Error: %s\n", err)
+	fmt.Fprintf(os.Stderr, "Error: %s\n", printableLines(err.Error()))
 	if failure, ok := errors.AsType[*runFailure](err); ok {
 		return failure.code
 	}
 	return 1
 }
 
-// buildVersion is the version that clients and --version are told.
+// buildVersion returns the version for clients and --version.
 func buildVersion() string {
 	if version != "" {
 		return version

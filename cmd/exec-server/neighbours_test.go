@@ -3,7 +3,8 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,21 +13,22 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/transcript"
+	"execserver/internal/testkit"
+	"execserver/protocol"
 )
 
-// TestNeighboursOfLongFileOperations has eight connections hash large files, walk
+// TestNeighboursOfLongFileOperations lets eight connections hash large files, walk
 // directories and remove a tree, and measures how long others wait meanwhile. On a
-// machine that does nothing else (QUIET_MACHINE=1) that is below 100 ms at the 99th
-// percentile; elsewhere the machine keeps them waiting, too.
+// machine that does nothing else (QUIET_MACHINE=1) the 99th percentile is below 100 ms;
+// on others the machine itself makes them wait, and they only have to be served.
 func TestNeighboursOfLongFileOperations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	const hashers = 8
-	files, patience := 5_000, time.Second
+	files, limit := 5_000, testkit.Patience
 	if os.Getenv("QUIET_MACHINE") != "" {
-		files, patience = 50_000, 100*time.Millisecond
+		files, limit = 50_000, 100*time.Millisecond
 	}
 	p := newServer(t)
 	dir := t.TempDir()
@@ -45,7 +47,7 @@ func TestNeighboursOfLongFileOperations(t *testing.T) {
 	t.Cleanup(end) // before the connections
 	work := func(method string, params func(i int) object) {
 		c := connect(t, p)
-		c.handshake(nil)
+		c.handshake("")
 		busy.Go(func() {
 			for i := 0; ; i++ {
 				select {
@@ -61,7 +63,7 @@ func TestNeighboursOfLongFileOperations(t *testing.T) {
 		})
 	}
 	for range hashers {
-		work("fs/writeFile", func(int) object { // of which only the hash is computed
+		work("fs/writeFile", func(int) object { // the server only computes the hash
 			return object{"path": large, "dataBase64": "", "expectedSha256": strings.Repeat("0", 64)}
 		})
 	}
@@ -71,7 +73,7 @@ func TestNeighboursOfLongFileOperations(t *testing.T) {
 		}}
 	})
 	remover := connect(t, p)
-	remover.handshake(nil)
+	remover.handshake("")
 	busy.Go(func() {
 		if err := remover.ask("fs/remove", object{"path": dir + "/tree"}); err != nil {
 			t.Error(err)
@@ -80,16 +82,16 @@ func TestNeighboursOfLongFileOperations(t *testing.T) {
 
 	var handshakes, requests []time.Duration
 	neighbour := connect(t, p)
-	neighbour.handshake(nil)
+	neighbour.handshake("")
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
 		start := time.Now()
 		c := connect(t, p)
-		c.handshake(nil)
+		c.handshake("")
 		handshakes = append(handshakes, time.Since(start))
-		c.conn.Drop()
+		c.Drop()
 		for range 20 {
 			start := time.Now()
-			neighbour.call("fs/getMetadata", object{"path": dir})
+			neighbour.call("fs/getMetadata", object{"path": dir}, nil)
 			requests = append(requests, time.Since(start))
 		}
 	}
@@ -98,29 +100,22 @@ func TestNeighboursOfLongFileOperations(t *testing.T) {
 		slices.Sort(took)
 		p99 := took[len(took)*99/100]
 		t.Logf("%d %s: median %v, p99 %v, worst %v", len(took), what, took[len(took)/2], p99, took[len(took)-1])
-		if p99 > patience {
-			t.Errorf("%s take %v at the 99th percentile, want %v", what, p99, patience)
+		if p99 > limit {
+			t.Errorf("%s take %v at the 99th percentile, want %v", what, p99, limit)
 		}
 	}
 }
 
-// ask sends a request and waits for its answer, whatever that says.
+// ask sends a request and waits for its reply, whatever that is.
 func (c *wireClient) ask(method string, params object) error {
-	c.next++
-	text, err := json.Marshal(object{"id": c.next, "method": method, "params": params})
-	if err == nil {
-		err = c.conn.Send(transcript.Whole, text)
+	err := c.Call(context.Background(), method, params, nil)
+	if _, ok := errors.AsType[*protocol.Error](err); ok {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", method, err)
-	}
-	if _, err := c.conn.Receive(); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
-	}
-	return nil
+	return err
 }
 
-// makeTree makes a directory with so many files in directories of a hundred.
+// makeTree creates a directory with this many files, in directories of a hundred.
 func makeTree(t *testing.T, root string, files int) {
 	t.Helper()
 	for i := range files {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A server that is spared when memory runs out does not make its processes spared:
-// they have what it was started with.
+// TestOOMScore checks that a server that the OOM killer spares does not extend this to
+// its processes: they have the value with which the server was started.
 func TestOOMScore(t *testing.T) {
 	eachMeans(t, func(t *testing.T, attr *syscall.SysProcAttr, flags ...string) {
 		p := startListening(t, attr, flags...)

@@ -11,31 +11,30 @@ import (
 
 	"execserver/internal/cgroup"
 	"execserver/internal/keeper"
-	"execserver/process"
+	"execserver/internal/ownership"
 )
 
-// The first thread starts no process, and waits for orphans: see
-// process.ReapOrphans.
+// The first thread starts no process, and reaps orphans: see ownership.ReapOrphans.
 func init() { runtime.LockOSThread() }
 
-// reap gets the log when orphans are to be waited for.
+// reap receives the log when the program must reap orphans.
 var reap = make(chan *slog.Logger, 1)
 
-// runFirstThread is all that the first thread does.
+// runFirstThread does all the work of the first thread.
 func runFirstThread() {
 	log := <-reap
-	err := process.ReapOrphans(context.Background())
-	log.Error("orphans are not waited for any more", "error", err)
+	err := ownership.ReapOrphans(context.Background())
+	log.Error("cannot reap orphans any more", "error", err)
 	select {}
 }
 
-// claimCgroups claims control groups as --cgroups wants it; without them, it
-// tells the reason.
+// claimCgroups claims control groups as --cgroups demands. reason says why there are
+// none.
 func (o *options) claimCgroups() (claimed *cgroup.Claimed, reason string, err error) {
 	if o.cgroups == "off" {
 		return nil, "the server uses no control groups (--cgroups=off)", nil
 	}
-	claimed, err = cgroup.Claim(process.CgroupControllers)
+	claimed, err = cgroup.Claim(ownership.CgroupControllers)
 	switch {
 	case err == nil:
 		return claimed, "", nil
@@ -45,15 +44,15 @@ func (o *options) claimCgroups() (claimed *cgroup.Claimed, reason string, err er
 	return nil, "there are no control groups for the server: " + err.Error(), nil
 }
 
-// ownershipOf makes what both keeper and server find descendants with.
-func ownershipOf(info keeper.Info, log *slog.Logger) (*process.Ownership, error) {
-	return process.NewOwnership(&process.OwnershipOptions{
-		Log: log, Subreaper: true, Cgroups: info.Cgroups, NoCgroups: info.Reason, Series: info.Series,
+// ownershipOf returns the Ownership with which both keeper and server find descendants.
+func ownershipOf(info keeper.Info, log *slog.Logger) (*ownership.Ownership, error) {
+	return ownership.New(&ownership.Options{
+		Log: log, Subreaper: true, Cgroups: info.Cgroups, NoCgroups: info.Reason, ProgramID: info.ProgramID,
 	})
 }
 
 // own makes this program the owner of everything that its processes start.
-func own(o *options, log *slog.Logger) (*process.Ownership, error) {
+func own(o *options, log *slog.Logger) (*ownership.Ownership, error) {
 	info := keptBy
 	if !isKept {
 		var err error
@@ -61,18 +60,18 @@ func own(o *options, log *slog.Logger) (*process.Ownership, error) {
 			return nil, err
 		}
 	}
-	ownership, err := ownershipOf(info, log)
+	owned, err := ownershipOf(info, log)
 	if err != nil {
 		return nil, err
 	}
 	reap <- log
-	log.Info("descendants are held together", "means", ownership.Means(), "cgroups", info.Cgroups, "without", info.Reason,
-		"limits", ownership.Limits(), "keeper", isKept)
-	return ownership, nil
+	log.Info("tracking descendants", "means", owned.Means(), "cgroups", info.Cgroups, "without", info.Reason,
+		"limits", owned.Limits(), "keeper", isKept)
+	return owned, nil
 }
 
-// ending are the signals that end the server in an orderly way. Container
-// runtimes end PID 1 by more of them.
+// ending returns the signals that shut the server down in order. Container runtimes also
+// send others to PID 1.
 func ending() []os.Signal {
 	signals := []os.Signal{unix.SIGTERM, unix.SIGINT}
 	if os.Getpid() == 1 {

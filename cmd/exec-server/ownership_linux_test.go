@@ -2,10 +2,10 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,22 +13,12 @@ import (
 	"time"
 
 	"execserver/internal/testkit"
+	"execserver/protocol"
 )
 
 func newWord() string { return fmt.Sprintf("tree-%x", rand.Uint64()) }
 
-// none waits until no process with the word in its command line is left.
-func none(t *testing.T, word string) {
-	t.Helper()
-	testkit.WaitFor(t, patience, func() error {
-		if alive := testkit.WithWord(t, word); len(alive) > 0 {
-			return fmt.Errorf("alive: %s", alive)
-		}
-		return nil
-	})
-}
-
-// eachMeans runs a test with control groups, of its own, and without.
+// eachMeans runs a test with control groups of its own, and without.
 func eachMeans(t *testing.T, test func(t *testing.T, attr *syscall.SysProcAttr, flags ...string)) {
 	t.Run("cgroup", func(t *testing.T) {
 		test(t, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: testkit.Cgroup(t)}, "--cgroups=on")
@@ -36,9 +26,9 @@ func eachMeans(t *testing.T, test func(t *testing.T, attr *syscall.SysProcAttr, 
 	t.Run("subreaper", func(t *testing.T) { test(t, nil, "--cgroups=off") })
 }
 
-// trees starts a tree that does everything to get away, and a daemon that a
-// closed process has left.
-func (c *follower) trees(word string) {
+// trees starts a tree that does everything to escape, and a daemon that a closed process
+// has left.
+func (c *wireClient) trees(word string) {
 	c.t.Helper()
 	c.start(spec("hostile", "hostile", word))
 	c.start(spec("daemon", "daemon", word))
@@ -49,24 +39,26 @@ func (c *follower) trees(word string) {
 	}
 }
 
-// However the server ends, and whatever has been started, nothing is left.
+// TestNothingIsLeft checks that nothing is left, however the server ends and whatever its
+// clients have started.
 func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name  string
 		flags []string
 		stdio bool
-		end   func(p *ownedProgram, c *follower)
-		want  syscall.WaitStatus // how the program ends; -1: it does not
+		end   func(p *ownedProgram, c *wireClient)
+		want  syscall.WaitStatus // how the program ends; -1 if it does not
 	}{
-		{"connection ends on stdio", nil, true, func(_ *ownedProgram, c *follower) { _ = c.w.Close() }, 0},
-		{"session expires", []string{"--detached-session-ttl=100ms"}, false, func(_ *ownedProgram, c *follower) { _ = c.w.Close() }, ^syscall.WaitStatus(0)},
-		{"SIGTERM", nil, false, func(p *ownedProgram, _ *follower) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
-		{"SIGINT on stdio", nil, true, func(p *ownedProgram, _ *follower) { _ = p.command.Process.Signal(syscall.SIGINT) }, 0},
-		{"SIGTERM without keeper", []string{"--keeper=off"}, false, func(p *ownedProgram, _ *follower) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
-		{"server killed", nil, false, func(p *ownedProgram, _ *follower) { _ = syscall.Kill(p.server(), syscall.SIGKILL) }, syscall.WaitStatus(syscall.SIGKILL)},
-		{"server killed on stdio", nil, true, func(p *ownedProgram, _ *follower) { _ = syscall.Kill(p.server(), syscall.SIGKILL) }, syscall.WaitStatus(syscall.SIGKILL)},
-		{"keeper killed", nil, false, func(p *ownedProgram, _ *follower) { _ = p.command.Process.Kill() }, syscall.WaitStatus(syscall.SIGKILL)},
-		{"keeper killed on stdio", nil, true, func(p *ownedProgram, _ *follower) { _ = p.command.Process.Kill() }, syscall.WaitStatus(syscall.SIGKILL)},
+		{"connection ends on stdio", nil, true, (*ownedProgram).leave, 0},
+		{"session expires", []string{"--detached-session-ttl=100ms"}, false, (*ownedProgram).leave, ^syscall.WaitStatus(0)},
+		{"SIGTERM", nil, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
+		{"SIGINT on stdio", nil, true, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGINT) }, 0},
+		{"SIGTERM without keeper", []string{"--keeper=off"}, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
+		{"server killed", nil, false, func(p *ownedProgram, _ *wireClient) { _ = syscall.Kill(p.server(), syscall.SIGKILL) }, syscall.WaitStatus(syscall.SIGKILL)},
+		{"server killed on stdio", nil, true, func(p *ownedProgram, _ *wireClient) { _ = syscall.Kill(p.server(), syscall.SIGKILL) }, syscall.WaitStatus(syscall.SIGKILL)},
+		{"keeper killed", nil, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Kill() }, syscall.WaitStatus(syscall.SIGKILL)},
+		{"keeper killed on stdio", nil, true, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Kill() }, syscall.WaitStatus(syscall.SIGKILL)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			eachMeans(t, func(t *testing.T, attr *syscall.SysProcAttr, flags ...string) {
@@ -87,7 +79,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 				before := time.Now()
 				test.end(p, c)
-				none(t, word)
+				testkit.NoneWithWord(t, word)
 				t.Logf("everything is gone after %v", time.Since(before))
 				if test.want == ^syscall.WaitStatus(0) {
 					return
@@ -96,18 +88,14 @@ func TestNothingIsLeft(t *testing.T) {
 					t.Errorf("the program ended with %#x, want %#x", got, test.want)
 				}
 				t.Logf("exec-server has ended after %v", time.Since(before))
-				testkit.WaitFor(t, patience, func() error {
-					if testkit.Alive(server) {
-						return fmt.Errorf("the server, %d, is alive", server)
-					}
-					return nil
-				})
+				testkit.Gone(t, server)
 			})
 		})
 	}
 }
 
-// A client's terminate ends what a process has started, and nothing else.
+// TestTerminate checks that terminate ends everything that a process has started, and
+// nothing else.
 func TestTerminate(t *testing.T) {
 	eachMeans(t, func(t *testing.T, attr *syscall.SysProcAttr, flags ...string) {
 		p := startListening(t, attr, flags...)
@@ -121,15 +109,15 @@ func TestTerminate(t *testing.T) {
 		c.start(spec("hostile", "hostile", word))
 		c.outputOf("hostile")
 		before := time.Now()
-		c.call("process/terminate", params{"processId": "hostile"}, nil)
+		c.call("process/terminate", object{"processId": "hostile"}, nil)
 		c.closed("hostile")
 		took := time.Since(before)
-		none(t, word)
+		testkit.NoneWithWord(t, word)
 		t.Logf("closed after %v, gone after %v", took, time.Since(before))
-		if e := c.exited("hostile").Params; e.ExitCode != 137 || e.Signal != "SIGKILL" || e.EndedBy != "client" {
+		if e := c.exited("hostile"); e.ExitCode != 137 || e.Signal != "SIGKILL" || e.EndedBy != "client" {
 			t.Errorf("exited with %+v", e)
 		}
-		c.call("process/terminate", params{"processId": "daemon"}, nil)
+		c.call("process/terminate", object{"processId": "daemon"}, nil)
 		if n := len(testkit.WithWord(t, kept)); n != 3 {
 			t.Errorf("%d processes of the others are left, want 3", n)
 		}
@@ -139,8 +127,9 @@ func TestTerminate(t *testing.T) {
 	})
 }
 
-// What a process leaves that was started to keep it outlives the session, the
-// server and the keeper; unless the server does not allow it.
+// TestKeepDescendants checks that the descendants of a process with keepDescendants
+// outlive the session, the server and the keeper, and that a server that does not allow
+// them refuses the process.
 func TestKeepDescendants(t *testing.T) {
 	eachMeans(t, func(t *testing.T, attr *syscall.SysProcAttr, flags ...string) {
 		for name, end := range map[string]func(*ownedProgram){
@@ -153,70 +142,57 @@ func TestKeepDescendants(t *testing.T) {
 			start["keepDescendants"] = true
 			c.start(start)
 			c.closed("daemon")
-			kept := c.pidOf("daemon")
+			kept := c.pidsOf("daemon")[0]
 			word := newWord()
 			c.start(spec("other", "daemon", word))
 			c.closed("other")
-			_ = c.w.Close()
-			none(t, word) // the session has expired
+			p.leave(c)
+			testkit.NoneWithWord(t, word) // the session has expired
 			end(p)
 			p.ending()
 			if !testkit.Alive(kept) {
 				t.Errorf("%s: the daemon is gone with the server", name)
 			}
 			_ = syscall.Kill(kept, syscall.SIGKILL)
-			testkit.WaitFor(t, patience, func() error {
-				if testkit.Alive(kept) {
-					return fmt.Errorf("%d is alive", kept)
-				}
-				return nil
-			})
+			testkit.Gone(t, kept)
 		}
 
 		p := startListening(t, attr, flags...)
 		start := spec("p", "exit", "0")
 		start["keepDescendants"] = true
-		if m := p.connect().try("process/start", start); m.Error == nil || m.Error.Code != -32602 || !strings.Contains(m.Error.Message, "--allow-keep-descendants") {
-			t.Errorf("start was answered %s %+v", m.Result, m.Error)
+		if err := p.connect().try("process/start", start, nil); err == nil || err.Code != protocol.CodeInvalidParams || !strings.Contains(err.Message, "keepDescendants is not allowed here") {
+			t.Errorf("start was answered with %+v", err)
 		}
 	})
 }
 
-// What bounds memory, processes and processor time is refused where it cannot be
-// enforced, and environment/info tells.
+// TestLimitsThatCannotBeEnforced checks that the server refuses limits of memory,
+// processes and processor time that it cannot enforce, and that environment/info says so.
 func TestLimitsThatCannotBeEnforced(t *testing.T) {
 	eachMeans(t, func(t *testing.T, attr *syscall.SysProcAttr, flags ...string) {
 		c := startListening(t, attr, flags...).connect()
-		var info struct {
-			ProcessOwnership struct {
-				Means  string
-				Limits []string
-			}
-			Capabilities map[string]bool
-		}
-		if err := json.Unmarshal(c.info, &info); err != nil {
-			t.Fatal(err)
-		}
-		if want := t.Name()[strings.LastIndex(t.Name(), "/")+1:]; info.ProcessOwnership.Means != want || !info.Capabilities["processLimits"] {
-			t.Errorf("environment/info tells %s", c.info)
+		owned := c.Info.ProcessOwnership
+		if want := t.Name()[strings.LastIndex(t.Name(), "/")+1:]; owned == nil || owned.Means != want || !c.Info.Capabilities.ProcessLimits {
+			t.Fatalf("initialize tells of %+v and %+v, want %s", owned, c.Info.Capabilities, want)
 		}
 		for limit, value := range map[string]any{"memoryBytes": 1 << 30, "pids": 100, "cpus": 0.5} {
-			works := strings.Contains(strings.Join(info.ProcessOwnership.Limits, " "), limit)
+			works := slices.Contains(owned.Limits, limit)
 			start := spec(limit, "exit", "0")
 			start[limit] = value
-			c.expect(limit)
-			m := c.try("process/start", start)
+			c.processes.Of(limit)
+			err := c.try("process/start", start, nil)
 			switch {
-			case works && m.Error != nil:
-				t.Errorf("%s: %s", limit, m.Error.Message)
-			case !works && (m.Error == nil || m.Error.Code != -32602 || !strings.Contains(m.Error.Message, limit)):
-				t.Errorf("%s cannot be enforced, but the answer was %s %+v", limit, m.Result, m.Error)
+			case works && err != nil:
+				t.Errorf("%s: %s", limit, err.Message)
+			case !works && (err == nil || err.Code != protocol.CodeInvalidParams || !strings.Contains(err.Message, limit)):
+				t.Errorf("%s cannot be enforced, but the answer was %+v", limit, err)
 			}
 		}
 	})
 }
 
-// The exit code of the server is that of the program, with a keeper and without.
+// TestExitCodes checks that the program ends with the exit code of the server, with a
+// keeper and without.
 func TestExitCodes(t *testing.T) {
 	for _, keeper := range []string{"--keeper=on", "--keeper=off"} {
 		for _, test := range []struct {
@@ -237,7 +213,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// A signal of the terminal or of a service manager reaches the server at once.
+// TestEndsQuickly checks that a signal from the terminal or from a service manager
+// reaches the server at once.
 func TestEndsQuickly(t *testing.T) {
 	for _, keeper := range []string{"--keeper=on", "--keeper=off"} {
 		for _, stdio := range []bool{false, true} {
@@ -263,8 +240,8 @@ func TestEndsQuickly(t *testing.T) {
 	}
 }
 
-// Thousands of orphans and of own processes end at the same time when the server
-// is PID 1, and when it is not.
+// TestReaping ends thousands of orphans and of the server's own processes at the same
+// time, with the server as PID 1 and otherwise.
 func TestReaping(t *testing.T) {
 	namespace := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {
@@ -293,11 +270,11 @@ func TestReaping(t *testing.T) {
 
 func reaping(t *testing.T, p *ownedProgram, isInit bool) {
 	c := p.connect()
-	orphans := 5000
+	orphans := 1500
 	if testkit.RaceEnabled {
-		orphans = 500 // to fork takes long with that much memory
+		orphans = 500 // with that much memory a fork is slow
 	}
-	const own, workers = 1000, 8
+	const own, workers = 300, 8
 	for i := range 5 {
 		c.start(spec(fmt.Sprint("orphans", i), "orphans", fmt.Sprint(orphans/5)))
 	}
@@ -306,11 +283,11 @@ func reaping(t *testing.T, p *ownedProgram, isInit bool) {
 		wg.Go(func() {
 			for i := worker; i < own; i += workers {
 				id, code := fmt.Sprint(i), rand.IntN(256)
-				c.expect(id)
-				c.call("process/start", params{
-					"processId": id, "argv": []string{"/bin/sh", "-c", fmt.Sprintf("exit %d", code)}, "cwd": "/", "env": params{}, "tty": false,
+				c.processes.Of(id)
+				c.call("process/start", object{
+					"processId": id, "argv": []string{"/bin/sh", "-c", fmt.Sprintf("exit %d", code)}, "cwd": "/", "env": object{}, "tty": false,
 				}, nil)
-				if got := c.exited(id).Params; got.ExitCode != code || got.EndedBy != "self" {
+				if got := c.exited(id); got.ExitCode != code || got.EndedBy != "self" {
 					t.Errorf("exited with %+v, want code %d", got, code)
 				}
 			}
@@ -321,8 +298,8 @@ func reaping(t *testing.T, p *ownedProgram, isInit bool) {
 		c.closed(fmt.Sprint("orphans", i))
 	}
 	pids := []int{p.command.Process.Pid}
-	pids = append(pids, childrenOf(pids[0])...)
-	testkit.WaitFor(t, patience, func() error {
+	pids = append(pids, testkit.Children(pids[0])...)
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		for _, pid := range pids {
 			if zombies := zombiesOf(pid); len(zombies) > 0 {
 				return fmt.Errorf("%d zombies, such as %s", len(zombies), zombies[0])
@@ -333,7 +310,7 @@ func reaping(t *testing.T, p *ownedProgram, isInit bool) {
 	if !isInit {
 		return
 	}
-	// An init is not ended by signals that mean nothing to it.
+	// Signals without a meaning for PID 1 do not end it.
 	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGALRM, syscall.SIGPIPE, syscall.SIGWINCH} {
 		if err := p.command.Process.Signal(sig); err != nil {
 			t.Fatal(err)
@@ -346,8 +323,8 @@ func reaping(t *testing.T, p *ownedProgram, isInit bool) {
 	}
 }
 
-// initVariable makes the test program mount /proc before it is exec-server, as
-// PID 1 of a container finds it.
+// initVariable makes the test program mount /proc, as in a container, before it becomes
+// exec-server as PID 1.
 const initVariable = "EXEC_SERVER_TEST_INIT"
 
 func init() {
@@ -365,7 +342,7 @@ func init() {
 	}
 }
 
-// skipWithout skips a test where the kernel refuses it a namespace.
+// skipWithout skips a test if the kernel refuses it a namespace.
 func skipWithout(t *testing.T, attr *syscall.SysProcAttr) {
 	t.Helper()
 	p := startOwned(t, attr, false, "--version")
@@ -376,7 +353,7 @@ func skipWithout(t *testing.T, attr *syscall.SysProcAttr) {
 
 // zombiesOf lists the ended children of a process that it has not waited for.
 func zombiesOf(parent int) (zombies []string) {
-	for _, pid := range childrenOf(parent) {
+	for _, pid := range testkit.Children(parent) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err == nil && bytes.Contains(stat, []byte(") Z ")) {
 			zombies = append(zombies, string(stat))

@@ -8,7 +8,7 @@ import (
 	"os"
 	"syscall"
 
-	"execserver/process"
+	"execserver/internal/ownership"
 )
 
 func runFirstThread() { select {} }
@@ -17,13 +17,13 @@ func (o *options) wantsKeeper() bool { return o.keeper == "on" }
 
 func (o *options) keep() error { return errors.New("--keeper=on needs Linux") }
 
-func clearLeft() {}
+func becomeHelper() {}
 
-func own(o *options, _ *slog.Logger) (*process.Ownership, error) {
+func own(o *options, _ *slog.Logger) (*ownership.Ownership, error) {
 	if o.cgroups == "on" {
 		return nil, errors.New("--cgroups=on needs Linux")
 	}
-	return process.NewOwnership(nil)
+	return ownership.New(nil)
 }
 
 func ending() []os.Signal { return []os.Signal{syscall.SIGTERM, os.Interrupt} }

@@ -4,43 +4,37 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"execserver/internal/testkit"
 )
 
-// TestPeers has users connect to a unix socket that all of them can get to.
+// TestPeers lets users connect to a unix socket that all of them can reach.
 func TestPeers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be other users")
 	}
-	dir, err := os.MkdirTemp("", "es")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := testkit.SocketDir(t)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	client := filepath.Join(dir, "exec-server")
-	copyProgram(t, client)
+	testkit.CopyProgram(t, client)
 	socket := filepath.Join(dir, "s")
 	credential := func(uid uint32, groups ...uint32) *syscall.Credential {
 		return &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}
 	}
-	const refused = "may not connect to this server; its operator can allow that with --allow-uid or --allow-gid"
+	const refused = "may not connect to this server; its operator can allow that"
 	for _, row := range []struct {
 		name  string
 		flags []string
 		as    *syscall.Credential
-		open  bool // the mode of the socket is widened by somebody
+		open  bool // somebody widens the mode of the socket
 		want  string
 	}{
 		{"root", nil, credential(0), false, ""},
@@ -73,7 +67,7 @@ func TestPeers(t *testing.T) {
 			case row.want != "" && err == nil:
 				t.Errorf("let in: %s", text)
 			case row.want != "":
-				testkit.WaitFor(t, 10*time.Second, func() error { // what the server logs may come later
+				testkit.WaitFor(t, testkit.Patience, func() error { // what the server logs may come later
 					if got := string(text) + p.stderr.text(); !strings.Contains(got, row.want) {
 						return fmt.Errorf("got %s; want %q", got, row.want)
 					}
@@ -85,29 +79,5 @@ func TestPeers(t *testing.T) {
 			}
 			p.exits(t, 0)
 		})
-	}
-}
-
-// copyProgram makes a copy of the program that everybody can execute.
-func copyProgram(t *testing.T, path string) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	from, err := os.Open(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(to, from); err != nil {
-		t.Fatal(err)
-	}
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
 	}
 }

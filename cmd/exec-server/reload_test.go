@@ -9,14 +9,16 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
-// asked tells how it is refreshed.
+// asked reports how it is refreshed.
 type asked chan string
 
 func (a asked) Refresh() (changed bool, err error) { return a.by("at once") }
 
-func (a asked) Look() (changed bool, err error) { return a.by("by a look") }
+func (a asked) Poll() (changed bool, err error) { return a.by("by a look") }
 
 func (a asked) by(how string) (changed bool, err error) {
 	select {
@@ -26,8 +28,10 @@ func (a asked) by(how string) (changed bool, err error) {
 	return false, nil
 }
 
-// TestReload has files refreshed at once on SIGHUP, and by looks otherwise.
+// TestReload checks that SIGHUP refreshes the files at once, and the regular checks do
+// otherwise.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	ended, hangups, files := make(chan struct{}), make(chan os.Signal, 1), make(asked, 1)
 	go func() {
@@ -40,7 +44,7 @@ func TestReload(t *testing.T) {
 	}()
 	until := func(want string) {
 		t.Helper()
-		for deadline := time.After(patience); ; {
+		for deadline := time.After(testkit.Patience); ; {
 			select {
 			case how := <-files:
 				if how == want {

@@ -7,8 +7,20 @@ import (
 	"syscall"
 )
 
-// passedSignals are passed on to the command. There is none for a terminal's
+// passedSignals are forwarded to the command. This system has no signal for a terminal's
 // size.
 var passedSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
 
-const resizeSignal = syscall.Signal(-1)
+const (
+	resizeSignal   = syscall.Signal(-1)
+	continueSignal = syscall.Signal(-2)
+)
+
+// This system has no jobs that share a terminal.
+
+func stayInBackground() {}
+
+func foreground(int) bool { return true }
+
+// suspend does nothing, because this system cannot stop a program.
+func suspend() (continued bool) { return false }

@@ -19,10 +19,11 @@ import (
 	"time"
 
 	"execserver/client"
+	"execserver/client/local"
 	"execserver/internal/testkit"
 )
 
-// runFlags are where run runs its commands in a test: here, and on a server.
+// runFlags returns the flags that make run use this machine, and a server.
 func runFlags(t *testing.T) map[string][]string {
 	p, err := startServer("", nil, "--listen", "ws://127.0.0.1:0")
 	if err != nil {
@@ -32,7 +33,7 @@ func runFlags(t *testing.T) map[string][]string {
 	return map[string][]string{"local": nil, "server": {"--url", p.url}}
 }
 
-// terminal runs "exec-server run -t" on a terminal, and is who sits there.
+// terminal runs "exec-server run -t" on a terminal, and plays its user.
 type terminal struct {
 	t       *testing.T
 	command *client.Cmd
@@ -42,12 +43,12 @@ type terminal struct {
 
 func newTerminal(t *testing.T, args ...string) *terminal {
 	t.Helper()
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = env.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	t.Cleanup(cancel)
 	c := env.Command(ctx, "exec-server", append([]string{"run", "-t"}, args...)...)
 	c.TTY = &client.Size{Rows: 30, Cols: 100}
@@ -70,8 +71,8 @@ func (m *terminal) write(text string) {
 	}
 }
 
-// expect waits for a text on the screen, after what was expected before, and
-// returns what is between.
+// expect waits for a text on the screen after the text found before, and returns what is
+// between them.
 func (m *terminal) expect(text string) (before string) {
 	m.t.Helper()
 	buf := make([]byte, 1000)
@@ -88,7 +89,8 @@ func (m *terminal) expect(text string) (before string) {
 	}
 }
 
-// A terminal at the other end is like one here: its size, its keys, its type.
+// TestRunOnTerminal checks that a terminal at the other end is like one here: its size,
+// its keys, its type.
 func TestRunOnTerminal(t *testing.T) {
 	for name, flags := range runFlags(t) {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +101,7 @@ func TestRunOnTerminal(t *testing.T) {
 			if err := m.command.Resize(context.Background(), client.Size{Rows: 41, Cols: 99}); err != nil {
 				t.Fatal(err)
 			}
-			testkit.WaitFor(t, patience, func() error {
+			testkit.WaitFor(t, testkit.Patience, func() error {
 				m.write("echo size $(stty size) .\n")
 				m.expect("\nsize ")
 				if size := m.expect(" .\r\n"); size != "41 99" {
@@ -107,7 +109,7 @@ func TestRunOnTerminal(t *testing.T) {
 				}
 				return nil
 			})
-			// A key that means a signal means it at the other end.
+			// A key that means a signal here means it at the other end.
 			m.write("sh -c 'echo be''gun; exec sleep 3600'\n")
 			m.expect("begun\r\n")
 			m.write("\x03")
@@ -121,7 +123,8 @@ func TestRunOnTerminal(t *testing.T) {
 	}
 }
 
-// Signals go to the command, whose end is ours.
+// TestRunPassesSignals checks that run forwards signals to the command and exits as the
+// command does.
 func TestRunPassesSignals(t *testing.T) {
 	for name, flags := range runFlags(t) {
 		t.Run(name, func(t *testing.T) {
@@ -150,12 +153,12 @@ func TestRunPassesSignals(t *testing.T) {
 	}
 }
 
-// run ends by a signal although its server does not answer: before the start, and
-// after it.
+// TestRunEndsBySignal checks that a signal ends run although its server does not answer,
+// before the start and after it.
 func TestRunEndsBySignal(t *testing.T) {
 	for _, test := range []struct {
 		name    string
-		stop    bool // the server is stopped once the command runs
+		stop    bool // stop the server once the command runs
 		signals []syscall.Signal
 	}{
 		{"connecting", false, []syscall.Signal{syscall.SIGTERM}},
@@ -194,28 +197,43 @@ func TestRunEndsBySignal(t *testing.T) {
 				if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
 					t.Fatal(err)
 				}
-				_ = server.command.Process.Signal(syscall.SIGSTOP)
-				defer server.command.Process.Signal(syscall.SIGCONT)
+				pid := server.command.Process.Pid
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
+				defer syscall.Kill(pid, syscall.SIGCONT)
+				// Its threads go on until the one that takes the signal runs; they may still
+				// pass a signal of run on, which then waits for the end that nobody tells it.
+				var status syscall.WaitStatus
+				if _, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+					t.Fatalf("the server does not stop: %v, %v", status, err)
+				}
 			} else {
-				conn, err := listener.Accept() // and say nothing
+				conn, err := listener.Accept() // and stay silent
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer conn.Close()
 			}
-			for _, s := range test.signals {
-				_ = command.Process.Signal(s)
-				<-time.After(1200 * time.Millisecond) // the second is of somebody who has lost patience
-			}
 			done := make(chan error, 1)
 			go func() { done <- command.Wait() }()
-			select {
-			case <-done:
-			case <-time.After(patience):
-				_ = command.Process.Kill()
-				t.Fatal("run goes on")
+			_ = command.Process.Signal(test.signals[0])
+			last := test.signals[len(test.signals)-1]
+			impatient := time.NewTicker(1200 * time.Millisecond)
+			defer impatient.Stop()
+			begun := time.Now()
+			for running := true; running; {
+				select {
+				case <-done:
+					running = false
+				case <-impatient.C: // a user who has lost patience sends the second signal; run may be late with the first
+					if len(test.signals) > 1 {
+						_ = command.Process.Signal(last)
+					}
+				case <-time.After(testkit.Patience - time.Since(begun)):
+					_ = command.Process.Kill()
+					t.Fatal("run goes on")
+				}
 			}
-			want := 128 + int(test.signals[len(test.signals)-1])
+			want := 128 + int(last)
 			if code := command.ProcessState.ExitCode(); code != want {
 				t.Errorf("exit code %d, not %d", code, want)
 			}
@@ -223,7 +241,8 @@ func TestRunEndsBySignal(t *testing.T) {
 	}
 }
 
-// Input that ends in the middle of a line ends on a terminal, too.
+// TestRunOnTerminalEndsInput checks that on a terminal input ends even in the middle of a
+// line.
 func TestRunOnTerminalEndsInput(t *testing.T) {
 	for name, flags := range runFlags(t) {
 		for _, input := range []string{"", "abc", "abc\n"} {
@@ -238,7 +257,7 @@ func TestRunOnTerminalEndsInput(t *testing.T) {
 			}()
 			select {
 			case <-done:
-			case <-time.After(patience):
+			case <-time.After(testkit.Patience):
 				t.Fatalf("%s: run goes on after %q", name, input)
 			}
 			if err != nil || !strings.Contains(string(out), strings.TrimSpace(input)) {
@@ -248,7 +267,8 @@ func TestRunOnTerminalEndsInput(t *testing.T) {
 	}
 }
 
-// When nobody reads the output any more, the command ends.
+// TestRunIntoBrokenPipe checks that the command ends when nobody reads the output any
+// more.
 func TestRunIntoBrokenPipe(t *testing.T) {
 	for name, flags := range runFlags(t) {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +290,7 @@ func TestRunIntoBrokenPipe(t *testing.T) {
 			go func() { done <- command.Wait() }()
 			select {
 			case <-done:
-			case <-time.After(patience):
+			case <-time.After(testkit.Patience):
 				t.Fatal("run goes on")
 			}
 			if code := command.ProcessState.ExitCode(); code != 141 || stderr.Len() > 0 {
@@ -280,7 +300,8 @@ func TestRunIntoBrokenPipe(t *testing.T) {
 	}
 }
 
-// What may be wrong with a URL, or with what is there, is said in one line.
+// TestRunAdvises checks that run explains in one line what is wrong with a URL, or with
+// the server there.
 func TestRunAdvises(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "<!DOCTYPE html>\n<p>a page</p>")

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"execserver/internal/process"
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
-	"execserver/process"
 	"execserver/protocol"
 )
 
@@ -29,10 +29,13 @@ type sandboxOptions struct {
 func newSandboxCommand() *cobra.Command {
 	var o sandboxOptions
 	command := &cobra.Command{
-		Use:   "sandbox [flags] -- COMMAND [ARG...]",
-		Short: "Run a command that can read and write only what it is given",
-		Long: "sandbox runs a command here, by the same means as the server confines commands for clients.\n" +
-			"Without --read it can read nothing but what programs need to run, and what it may write.",
+		Use:     "sandbox [flags] -- COMMAND [ARG...]",
+		Short:   "Run a command in a sandbox",
+		GroupID: groupServe,
+		Long: "sandbox runs a command on this machine, in the sandbox that the server uses for its clients.\n" +
+			"Without --read the command can read only what programs need to run, and what it may write.\n" +
+			"The exit code is the command's, 125 if the command does not start, 126 if the program cannot be\n" +
+			"executed, and 127 if there is no such program.",
 		Example: "  exec-server sandbox --read / --write . --no-network -- make test",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -45,16 +48,16 @@ func newSandboxCommand() *cobra.Command {
 	f := command.Flags()
 	f.SortFlags = false
 	f.SetInterspersed(false) // what follows the command is the command's
-	f.StringArrayVar(&o.read, "read", nil, "`path` that may be read, with everything below it; may be repeated")
-	f.StringArrayVar(&o.write, "write", nil, "`path` that may be written, but for .git, .agents, .codex and .aws in it; may be repeated")
-	f.StringArrayVar(&o.deny, "deny", nil, "`path` that can neither be read nor written; may be repeated")
-	f.StringArrayVar(&o.sockets, "socket", nil, "`path` of a socket of another program, or a directory of such, that may be used with network; may be repeated")
-	f.BoolVar(&o.noNetwork, "no-network", false, "keep the command from the network, and from the sockets of other programs")
+	f.StringArrayVar(&o.read, "read", nil, "let the command read this `path` and everything below it; may be repeated")
+	f.StringArrayVar(&o.write, "write", nil, "let the command write this `path` and everything below it, except .git, .agents, .codex and .aws; may be repeated")
+	f.StringArrayVar(&o.deny, "deny", nil, "deny the command this `path` and everything below it; may be repeated")
+	f.StringArrayVar(&o.sockets, "socket", nil, "let the command use the unix socket at this `path`, or the sockets in this directory; needs a network; may be repeated")
+	f.BoolVar(&o.noNetwork, "no-network", false, "deny the command the network and the sockets of other programs")
 	f.BoolP("help", "h", false, "print this text")
 	return command
 }
 
-// policy makes a policy of the flags.
+// policy builds a policy from the flags.
 func (o *sandboxOptions) policy() (*protocol.Sandbox, error) {
 	files := &protocol.FilePolicy{Entries: []protocol.FileEntry{{Access: protocol.AccessRead, Special: protocol.SpecialMinimal}}}
 	for _, list := range []struct {
@@ -71,7 +74,7 @@ func (o *sandboxOptions) policy() (*protocol.Sandbox, error) {
 				return nil, err
 			}
 			if _, err := os.Stat(absolute); err != nil {
-				return nil, err // most likely it is misspelled
+				return nil, err // most likely a misspelled path
 			}
 			files.Entries = append(files.Entries, protocol.FileEntry{Access: list.access, Path: protocol.URIPath(absolute)})
 		}
@@ -91,6 +94,9 @@ func (o *sandboxOptions) run(args []string) error {
 		return failed(err)
 	}
 	program, err := process.Find(args[0], dir)
+	if errors.Is(err, os.ErrPermission) {
+		return &runFailure{err.Error(), exitNotAllowed}
+	}
 	if err != nil {
 		return &runFailure{err.Error(), exitNotFound}
 	}
@@ -122,8 +128,8 @@ func (o *sandboxOptions) run(args []string) error {
 	return sandboxResult(err)
 }
 
-// passToLauncher passes signals on, but for those that a terminal has sent to
-// the launcher and the command as well.
+// passToLauncher forwards signals, except those that a terminal has also sent to the
+// launcher and the command.
 func passToLauncher(signals <-chan os.Signal, p *os.Process) {
 	onTerminal := term.IsTerminal(int(os.Stdin.Fd()))
 	for s := range signals {
@@ -134,7 +140,7 @@ func passToLauncher(signals <-chan os.Signal, p *os.Process) {
 	}
 }
 
-// sandboxResult makes the program's own end of the command's.
+// sandboxResult converts the end of the command to the end of this program.
 func sandboxResult(err error) error {
 	if err == nil {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"execserver/internal/testkit"
 )
 
-// inSandbox makes a command of exec-server sandbox, in a directory of its own, and
-// skips the test where there are no means for it.
+// inSandbox returns a command of exec-server sandbox in a directory of its own. It skips
+// the test if nothing can confine the command here.
 func inSandbox(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	if text, err := exec.Command("exec-server", "sandbox", "--read", "/", "--", "true").CombinedOutput(); err != nil {
@@ -33,6 +33,7 @@ func inSandbox(t *testing.T, args ...string) *exec.Cmd {
 }
 
 func TestSandbox(t *testing.T) {
+	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("secret\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -49,7 +50,7 @@ func TestSandbox(t *testing.T) {
 		script string
 		code   int
 		stdout string
-		stderr string // a part
+		stderr string // a part of it
 	}{
 		{"exit code", []string{"--read", "."}, "echo out; exit 7", 7, "out\n", ""},
 		{"signal", []string{"--read", "."}, "kill -9 $$", 137, "", ""},
@@ -89,6 +90,7 @@ func TestSandboxRefuses(t *testing.T) {
 	}{
 		{nil, 2, "there is no command to run; put it after --"},
 		{[]string{"--read", "/", "--", "no-such-program"}, 127, "no-such-program"},
+		{[]string{"--read", "/", "--", "/etc/passwd"}, 126, "Permission denied"},
 		{[]string{"--", "true"}, 125, "the working directory cannot be reached in the sandbox; add --read . or --write ."},
 		{[]string{"--write", "no-such-directory", "--", "true"}, 125, "no-such-directory"},
 	} {
@@ -100,8 +102,8 @@ func TestSandboxRefuses(t *testing.T) {
 	}
 }
 
-// A signal to the program is one to the command, and when the program is killed
-// nothing of the command is left.
+// TestSandboxSignals checks that a signal to the program reaches the command, and that
+// nothing of the command is left when the program is killed.
 func TestSandboxSignals(t *testing.T) {
 	word := newWord()
 	script := "trap 'echo got; exit 6' TERM; echo ready; while :; do sleep 0.01; done # " + word
@@ -126,7 +128,7 @@ func TestSandboxSignals(t *testing.T) {
 		if sig == syscall.SIGTERM && (!ok || exit.ExitCode() != 6 || string(rest) != "got\n") {
 			t.Errorf("%v: %v, %q, %s", sig, err, rest, stderr.String())
 		}
-		testkit.WaitFor(t, patience, func() error {
+		testkit.WaitFor(t, testkit.Patience, func() error {
 			if alive := testkit.WithWord(t, word); len(alive) > 0 {
 				return fmt.Errorf("alive: %s", alive)
 			}
@@ -135,8 +137,8 @@ func TestSandboxSignals(t *testing.T) {
 	}
 }
 
-// A shell in a sandbox has the terminal: keys are signals to its foreground job,
-// and jobs can be stopped and continued.
+// TestSandboxOnTerminal checks that a shell in a sandbox has the terminal: keys send
+// signals to its foreground job, and jobs can be stopped and continued.
 func TestSandboxOnTerminal(t *testing.T) {
 	inSandbox(t, "--read", "/")
 	m := newTerminal(t, "--", "exec-server", "sandbox", "--read", "/", "--", "sh", "-im")

@@ -17,19 +17,23 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"execserver/internal/testkit"
 	"execserver/internal/transcript"
 )
 
-// TestScripts runs testdata/script. Beside the commands of testscript they have
+// TestScripts runs the scripts in testdata/script. They may use the commands of testscript
+// and these:
 //
 //	exits CODE PROGRAM [ARG...]   runs a program that must end with the code
-//	serve [ARG...]                starts exec-server, and sets $url and $address
+//	awaits PATTERN PROGRAM [ARG...]  runs a program until it succeeds and prints the pattern
+//	serve [ARG...]                starts exec-server, and sets $url, $address and $port
 //	talk FILE                     holds the conversation of a transcript with it
 //	end SIGNAL CODE               sends it a signal; it must end with the code
 //	end stdin CODE                ends its standard input
@@ -41,9 +45,8 @@ import (
 //
 // After end, stdout and stderr are those of the server.
 //
-// With EXEC_SERVER_COMMAND, such as "codex exec-server", the scripts whose names
-// begin with "released" are run with that command: these are the texts that are
-// the same there.
+// With EXEC_SERVER_COMMAND, such as "codex exec-server", the test runs that command, and
+// only the scripts whose names begin with "released": there both servers print the same.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil {
@@ -57,9 +60,10 @@ func TestScripts(t *testing.T) {
 		Files:               files,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Deadline:            time.Now().Add(time.Minute),
+		Deadline:            time.Now().Add(5 * testkit.Patience), // for all scripts together, on a busy machine
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       scriptExits,
+			"awaits":      scriptAwaits,
 			"serve":       scriptServe,
 			"talk":        scriptTalk,
 			"end":         scriptEnd,
@@ -80,7 +84,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// replaceProgram makes exec-server another command.
+// replaceProgram makes the scripts run command as exec-server.
 func replaceProgram(env *testscript.Env, command string) error {
 	dir := filepath.Join(env.WorkDir, ".bin")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -112,6 +116,22 @@ func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+func scriptAwaits(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) >= 2, "awaits PATTERN PROGRAM [ARG...]")
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		err := ts.Exec(args[1], args[2:]...)
+		printed := ts.ReadFile("stdout")
+		if err == nil && pattern.MatchString(printed) {
+			return
+		}
+		if time.Since(begun) > testkit.Patience {
+			ts.Fatalf("%q is not printed: %v", args[0], err)
+		}
+	}
+}
+
 // serverKey is where a script keeps its server.
 type serverKey struct{}
 
@@ -126,12 +146,13 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	*ts.Value(serverKey{}).(**program) = p
 	ts.Setenv("url", p.url)
 	ts.Setenv("address", p.address())
+	ts.Setenv("port", p.url[strings.LastIndexByte(p.url, ':')+1:])
 }
 
 func running(ts *testscript.TestScript) *program { return *ts.Value(serverKey{}).(**program) }
 
-// reply is how long a message may take: less than the interval of the server's
-// pings, which must not be what makes it go on.
+// reply bounds how long a reply may take. It is less than the interval of the server's
+// pings, because a test must not depend on a ping.
 const reply = 10 * time.Second
 
 func scriptTalk(ts *testscript.TestScript, neg bool, args []string) {
@@ -169,7 +190,7 @@ func scriptLogged(ts *testscript.TestScript, neg bool, args []string) {
 	pattern, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	stderr := running(ts).stderr
-	if err := stderr.await(patience, pattern.MatchString); err != nil {
+	if err := stderr.await(testkit.Patience, pattern.MatchString); err != nil {
 		ts.Fatalf("%q is not logged: %v: %s", args[0], err, stderr.text())
 	}
 }

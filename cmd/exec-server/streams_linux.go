@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// streams are the standard streams of a command in a sandbox. By its descriptor
-// a program can open a file again, to do more with it than the descriptor lets it,
-// wherever the file is. So there are pipes in place of files, and this program
-// copies. Terminals, sockets and pipes that are read stay what they are: what is
-// taken out of a pipe ahead of the command would be missing afterwards.
+// streams are the standard streams of a command in a sandbox. With a descriptor of a file
+// a program can open the file again, wherever it is, and do more than the descriptor
+// allows. So the command gets pipes instead of files, and this program copies. Terminals,
+// sockets and pipes that are read stay as they are, because bytes read from a pipe ahead
+// of the command would be lost afterwards.
 type streams struct {
 	files  [3]*os.File // for the command
-	input  *relay      // nil: none
+	input  *relay      // nil for none
 	output []*relay
 }
 
@@ -24,18 +24,18 @@ type streams struct {
 type relay struct {
 	file      *os.File
 	pipe, end *os.File // end is the command's
-	unwritten int64    // of what was read
-	again     bool     // the file can be read again from anywhere
+	unwritten int64    // bytes read but not written
+	again     bool     // the file can be read from any offset
 	done      chan struct{}
 }
 
 // names of the standard streams for messages.
 var streamNames = [3]string{"standard input", "standard output", "standard error"}
 
-// newStreams makes the streams of those of this program.
+// newStreams makes streams from those of this program.
 func newStreams() (*streams, error) {
 	s := &streams{files: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}}
-	var output unix.Stat_t // of standard output
+	var output unix.Stat_t // standard output
 	for fd, file := range s.files {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
@@ -49,7 +49,7 @@ func newStreams() (*streams, error) {
 			continue
 		}
 		if fd == 2 && len(s.output) > 0 && output.Dev == st.Dev && output.Ino == st.Ino && openFlags(1) == openFlags(2) {
-			s.files[2] = s.files[1] // what is written to both keeps its order
+			s.files[2] = s.files[1] // the order of writes to both stays
 			continue
 		}
 		r, err := newRelay(fd, file)
@@ -76,7 +76,7 @@ func openFlags(fd int) int {
 	return flags
 }
 
-// copied reports whether a stream is a pipe for the command.
+// copied reports whether the command gets a pipe for a stream.
 func copied(fd int, mode uint32) bool {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFSOCK:
@@ -119,8 +119,8 @@ func newRelay(fd int, file *os.File) (*relay, error) {
 	if fd == 0 {
 		return &relay{file: file, pipe: writing, end: reading, done: make(chan struct{})}, nil
 	}
-	// Another number than 1 and 2: the runtime ends the program when it cannot write
-	// to those.
+	// Use a number other than 1 and 2, because the runtime ends the program when it
+	// cannot write to those.
 	other, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		_, _ = reading.Close(), writing.Close()
@@ -129,7 +129,7 @@ func newRelay(fd int, file *os.File) (*relay, error) {
 	return &relay{file: os.NewFile(uintptr(other), file.Name()), pipe: reading, end: writing, done: make(chan struct{})}, nil
 }
 
-// attach gives the streams to a command and starts to copy.
+// attach connects the streams with a command and starts to copy.
 func (s *streams) attach(cmd *exec.Cmd) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.files[0], s.files[1], s.files[2]
 	if s.input != nil {
@@ -153,22 +153,22 @@ func (r *relay) read() {
 			}
 		}
 		if err != nil {
-			_ = r.pipe.Close() // which is the end of the file
+			_ = r.pipe.Close() // the end of the file for the command
 			return
 		}
 	}
 }
 
-// write copies what the command writes to the file. When that fails, the command
-// cannot write any more either.
+// write copies the command's output to the file. If that fails, the command cannot write
+// any more either.
 func (r *relay) write() {
 	defer close(r.done)
 	_, _ = io.Copy(r.file, struct{ io.Reader }{r.pipe})
 	_ = r.pipe.Close()
 }
 
-// finish ends the streams of a command that has ended: everything that it wrote is
-// copied, and what it did not read is there for whoever reads the file next.
+// finish ends the streams of a command that has ended. It copies everything that the
+// command wrote, and leaves what the command did not read to the next reader of the file.
 func (s *streams) finish() {
 	for _, r := range s.output {
 		_ = r.end.Close()
@@ -176,9 +176,9 @@ func (s *streams) finish() {
 		_ = r.file.Close()
 	}
 	if r := s.input; r != nil {
-		_ = r.pipe.Close() // also ends a write that waits
+		_ = r.pipe.Close() // also ends a waiting write
 		if !r.again {
-			return // a read may wait for ever
+			return // a read may block forever
 		}
 		<-r.done
 		left, err := unix.IoctlGetInt(int(r.end.Fd()), unix.TIOCINQ)
@@ -189,7 +189,7 @@ func (s *streams) finish() {
 	}
 }
 
-// close closes the pipes of a command that was not started.
+// close closes the pipes of a command that did not start.
 func (s *streams) close() {
 	for _, r := range append(s.output, s.input) {
 		if r != nil {

@@ -7,19 +7,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"execserver/internal/testkit"
 )
 
-// eachUser runs a test as root and as an ordinary user, with a directory of the
-// user's and a shell in it that finds the program.
+// eachUser runs a test as root and as an ordinary user, each with a directory of its own
+// and a shell there that finds the program.
 func eachUser(t *testing.T, test func(t *testing.T, dir string, shell func(script string) *exec.Cmd)) {
 	inSandbox(t, "--read", "/")
 	users := map[string]uint32{"self": uint32(os.Geteuid())}
 	if os.Geteuid() == 0 {
 		users = map[string]uint32{"root": 0, "ordinary": 61234}
-	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
 	}
 	for name, id := range users {
 		t.Run(name, func(t *testing.T) {
@@ -29,10 +27,8 @@ func eachUser(t *testing.T, test func(t *testing.T, dir string, shell func(scrip
 			}
 			t.Cleanup(func() { _ = os.RemoveAll(base) })
 			dir, program := filepath.Join(base, "dir"), filepath.Join(base, "exec-server")
-			syscall.ForkLock.RLock() // a child that is just being made would hold the program open
-			err = os.WriteFile(program, self, 0o755)
-			syscall.ForkLock.RUnlock()
-			for _, step := range []error{err, os.Chmod(base, 0o755), os.Mkdir(dir, 0o755), os.Chown(dir, int(id), int(id))} {
+			testkit.CopyProgram(t, program)
+			for _, step := range []error{os.Chmod(base, 0o755), os.Mkdir(dir, 0o755), os.Chown(dir, int(id), int(id))} {
 				if step != nil {
 					t.Fatal(step)
 				}
@@ -50,29 +46,31 @@ func eachUser(t *testing.T, test func(t *testing.T, dir string, shell func(scrip
 	}
 }
 
-// What is redirected can be used as the shell has opened it, and no more.
+// TestSandboxRedirected checks that a command can use redirected files as the shell
+// opened them, and no more.
 func TestSandboxRedirected(t *testing.T) {
+	t.Parallel()
 	const in = "exec-server sandbox --read / -- "
 	eachUser(t, func(t *testing.T, dir string, shell func(string) *exec.Cmd) {
 		for _, test := range []struct {
 			name, script string
-			stdout       string // a part, of standard error as well
+			stdout       string // a part of it, or of standard error
 			code         int
-			file         string // what it holds afterwards; at first "one\ntwo\n"
+			file         string // its content afterwards; at first "one\ntwo\n"
 		}{
 			{"read", in + "cat <file", "one\ntwo\n", 0, "one\ntwo\n"},
 			{"write what is read", in + "sh -c 'echo bad >/proc/self/fd/0' <file", "", 0, "one\ntwo\n"},
 			{"append to what is read", in + "sh -c 'echo bad >>/dev/stdin' <file", "", 0, "one\ntwo\n"},
 			{"mode of what is read", in + "chmod 777 /proc/self/fd/0 <file; stat -c %a file", "644", 0, "one\ntwo\n"},
 			{"truncate what is read", in + "truncate -s 0 /proc/self/fd/0 <file", "", 1, "one\ntwo\n"},
-			{"write to a FIFO that is read", "mkfifo fifo; exec 9<>fifo; " + in + "sh -c 'echo bad >/proc/self/fd/0' <fifo; timeout 1 cat <&9", "", 124, "one\ntwo\n"},
+			{"write to a FIFO that is read", "mkfifo fifo; exec 9<>fifo; " + in + "sh -c 'echo bad >/proc/self/fd/0' <fifo; timeout .3 cat <&9", "", 124, "one\ntwo\n"},
 			{"write", in + "echo new >file", "", 0, "new\n"},
 			{"append", in + "echo new >>file", "", 0, "one\ntwo\nnew\n"},
 			{"append both", in + "sh -c 'echo a; echo b >&2; echo c' >>file 2>&1", "", 0, "one\ntwo\na\nb\nc\n"},
 			{"append to one file twice", in + "sh -c 'echo a; echo b >&2; echo c' >>file 2>>file", "", 0, "one\ntwo\na\nb\nc\n"},
 			{"truncate a log", in + "sh -c ': >/proc/self/fd/1; echo new' >>file", "", 0, "one\ntwo\nnew\n"},
 			{"truncate a log of errors", in + "sh -c ': >/proc/self/fd/2; echo new >&2' 2>>file", "", 0, "one\ntwo\nnew\n"},
-			{"read what is written", in + "sh -c 'timeout 1 cat /proc/self/fd/1 >&2' >>file", "", 124, "one\ntwo\n"},
+			{"read what is written", in + "sh -c 'timeout .3 cat /proc/self/fd/1 >&2' >>file", "", 124, "one\ntwo\n"},
 			{"mode of a log", in + "chmod 777 /proc/self/fd/1 >>file; stat -c %a file", "644", 0, "one\ntwo\n"},
 			{"after it", "{ " + in + "echo new; echo more; } >file", "", 0, "new\nmore\n"},
 			{"before and after it", "{ read x; " + in + "true; cat; } <file", "two\n", 0, "one\ntwo\n"},
@@ -80,7 +78,7 @@ func TestSandboxRedirected(t *testing.T) {
 			{"a directory", in + "ls /proc/self/fd/0/ <.", "standard input is a directory", 125, "one\ntwo\n"},
 			{"a directory as output", "exec 3<.; " + in + "true >&3", "standard output is a directory", 125, "one\ntwo\n"},
 			{"nobody reads", in + "yes 2>&1 | head -1", "y\n", 0, "one\ntwo\n"},
-			{"a slow reader", in + "head -c 150000 /dev/zero | { sleep 2; wc -c; }", "150000\n", 0, "one\ntwo\n"},
+			{"a slow reader", in + "head -c 150000 /dev/zero | { sleep .5; wc -c; }", "150000\n", 0, "one\ntwo\n"},
 			{"pipes", "echo in | " + in + "sh -c 'cat; echo err >&2' 2>&1 | cat", "in\nerr\n", 0, "one\ntwo\n"},
 			{"null", in + "sh -c 'cat; echo x' </dev/null >/dev/null 2>/dev/null", "", 0, "one\ntwo\n"},
 			{"full", in + "sh -c 'echo x 2>&2' >/dev/full", "I/O error", 1, "one\ntwo\n"},

@@ -4,16 +4,16 @@ import (
 	"crypto/tls"
 	"fmt"
 
-	"execserver/internal/auth"
 	"execserver/internal/errno"
 	"execserver/internal/trusted"
+	"execserver/server"
 )
 
-// loadTLS reads the certificate and the key, if there are any. The server takes them
-// from what is returned, which is refreshed when the files change.
-func (o *options) loadTLS(clients *auth.Authenticator) (*trusted.Value[*tls.Certificate], error) {
+// loadTLS reads the certificate and the key, if there are any. The server uses the
+// returned value, which is refreshed when the files change.
+func (o *options) loadTLS(clients *server.Authenticator) (*trusted.Value[*tls.Certificate], error) {
 	switch {
-	case o.tlsCert == "" && o.auth.ClientCAFile != "":
+	case o.tlsCert == "" && o.auth.config.ClientCAFile != "":
 		return nil, fmt.Errorf("--tls-client-ca needs --tls-cert and --tls-key")
 	case o.tlsCert == "":
 		return nil, nil
@@ -28,7 +28,7 @@ func (o *options) loadTLS(clients *auth.Authenticator) (*trusted.Value[*tls.Cert
 			config := &tls.Config{
 				Certificates: []tls.Certificate{*certificate.Get()},
 				MinVersion:   tls.VersionTLS12,
-				// A session that is resumed would come in with what was good before.
+				// A resumed TLS session would keep certificates that were valid before.
 				SessionTicketsDisabled: true,
 			}
 			if config.ClientCAs = clients.ClientCAs(); config.ClientCAs != nil {

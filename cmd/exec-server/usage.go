@@ -3,13 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// usageError says that the command line cannot be understood.
+// usageError says that the command line is invalid.
 type usageError struct {
 	err     error
 	command *cobra.Command
@@ -19,14 +21,85 @@ func (e *usageError) Error() string { return e.err.Error() }
 
 func (e *usageError) Unwrap() error { return e.err }
 
-// text is the error, and where help is. The list of all flags would bury it.
+// text returns the error and where to find help. The list of all flags would bury the
+// error.
 func (e *usageError) text() string {
-	return fmt.Sprintf("error: %s\n\nUsage: %s\n\nFor more information, try '%s --help'.\n",
-		e.err, e.command.UseLine(), e.command.CommandPath())
+	help := "Usage: " + e.command.UseLine()
+	if unknown, ok := errors.AsType[*unknownCommandError](e.err); ok {
+		help = "Commands: " + strings.Join(unknown.commands, ", ")
+	}
+	return fmt.Sprintf("error: %s\n\n%s\n\nFor more information, try '%s --help'.\n",
+		e.err, help, e.command.CommandPath())
 }
 
-// flagError makes an error of the flag library one about the command line.
+// unknownCommandError says that a word is no subcommand.
+type unknownCommandError struct {
+	word           string
+	near, commands []string
+}
+
+func (e *unknownCommandError) Error() string {
+	text := fmt.Sprintf("unknown command %q", e.word)
+	if len(e.near) > 0 {
+		text += "; did you mean " + strings.Join(e.near, " or ") + "?"
+	}
+	return text
+}
+
+// subcommandOnly refuses words that are no subcommand.
+func subcommandOnly(command *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return unknownCommand(command, args[0])
+}
+
+// unknownCommand says that command has no subcommand of this name.
+func unknownCommand(command *cobra.Command, word string) error {
+	// Of two letters, one may be wrong; of many, two.
+	command.SuggestionsMinimumDistance = min(max(1, len(word)/2), 2)
+	var names []string
+	for _, sub := range command.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return &usageError{&unknownCommandError{word, command.SuggestionsFor(word), names}, command}
+}
+
+// noArgs refuses arguments.
+func noArgs(command *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &usageError{fmt.Errorf("unexpected argument %q", args[0]), command}
+	}
+	return nil
+}
+
+// needArgs returns a check that there are arguments. missing is the error without them.
+func needArgs(missing string) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return &usageError{errors.New(missing), command}
+		}
+		return nil
+	}
+}
+
+// needPaths refuses paths that are empty: an unset variable in a script must not mean the
+// directory of the server.
+func needPaths(command *cobra.Command, args []string) error {
+	if slices.Contains(args, "") {
+		return &usageError{errors.New("a path is empty; name it, or leave it out"), command}
+	}
+	return nil
+}
+
+// flagError converts an error of the flag library to a usageError.
 func flagError(command *cobra.Command, err error) error {
+	// Flags after a word that is no command would be flags of the unknown command.
+	if words := command.Flags().Args(); command.HasSubCommands() && len(words) > 0 {
+		return unknownCommand(command, words[0])
+	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = invalidValue(invalid.GetFlag().Name, invalid.GetValue(), expected(invalid))
 	}
@@ -37,7 +110,7 @@ func invalidValue(flag, value, problem string) error {
 	return fmt.Errorf("invalid value %q for --%s: %s", value, flag, problem)
 }
 
-// expected says what is wrong with a value that does not have the flag's type.
+// expected says what is wrong with a value of the wrong type.
 func expected(err *pflag.InvalidValueError) string {
 	switch kind := err.GetFlag().Value.Type(); {
 	case kind == "bool":

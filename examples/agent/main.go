@@ -1,6 +1,6 @@
-// Command agent is the loop of an agent, with a person in place of the model. It
-// takes tool calls from standard input, one JSON object to a line, and answers
-// each with one:
+// Command agent is the loop of an agent, with a person in place of the model. It reads
+// tool calls from standard input, one JSON object to a line, and writes one object for
+// each:
 //
 //	{"id":"1","run":"echo hello"}
 //	{"id":"2","run":"sh"}
@@ -9,9 +9,9 @@
 //	go run ./examples/agent            # here, without a server
 //	go run ./examples/agent box
 //
-// No call takes longer than the yield window: a command that is not done by then
-// is answered with what it has written, and goes on; writing to it, or nothing,
-// collects the rest.
+// No call takes longer than the yield window. If a command has not ended by then, the
+// answer has its output so far, and the command continues. A write to it, which may be
+// empty, collects later output.
 package main
 
 import (
@@ -24,23 +24,24 @@ import (
 	"time"
 
 	"execserver/client"
+	"execserver/client/environments"
 )
 
-// How long the answer waits for a command: longer for a new one than for one
-// that was written to, which mostly answers at once or not at all.
+// How long an answer waits for a command. A new command gets more time than one that
+// receives input, which usually responds at once or not at all.
 const (
 	runWindow   = 10 * time.Second
 	writeWindow = 250 * time.Millisecond
 )
 
-// toolCall is what a model asks for.
+// toolCall is a request of the model.
 type toolCall struct {
 	ID    string `json:"id"`
-	Run   string `json:"run"`   // a script for the shell; or else
-	Write string `json:"write"` // to the command that was started as this call
+	Run   string `json:"run"`   // a script for the shell, for a new command
+	Write string `json:"write"` // input for the command that this call id started
 }
 
-// toolResult is what it is told.
+// toolResult is the answer to the model.
 type toolResult struct {
 	ID      string `json:"id"`
 	Output  string `json:"output"`
@@ -56,7 +57,7 @@ func main() {
 		name = os.Args[1]
 	}
 	ctx := context.Background()
-	env, err := client.Open(ctx, name, nil)
+	env, err := environments.Open(ctx, name, nil)
 	if err == nil {
 		err = serve(ctx, env, os.Stdin, os.Stdout)
 		_ = env.Close() // with all commands that still run
@@ -89,7 +90,7 @@ type agent struct {
 	calls client.Calls
 }
 
-// answer carries a tool call out. What goes wrong is an answer, too.
+// answer executes a tool call. An error is an answer, too.
 func (a *agent) answer(ctx context.Context, call toolCall) toolResult {
 	snapshot, err := a.do(ctx, call)
 	result := toolResult{ID: call.ID}
@@ -120,7 +121,7 @@ func (a *agent) do(ctx context.Context, call toolCall) (*client.Snapshot, error)
 	}
 	command := a.env.Command(ctx, "sh", "-c", call.Run)
 	command.ToolCallID = call.ID
-	command.SnapshotBytes = 32 << 10 // more is of no use to a model
+	command.SnapshotBytes = 32 << 10 // a model cannot use more
 	if _, err := command.StdinPipe(); err != nil {
 		return nil, err
 	}

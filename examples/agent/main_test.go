@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/client"
+	"execserver/client/local"
 )
 
-// The calls of the program's comment get the answers that it promises.
+// TestServe checks that the calls in the program's documentation get the promised
+// answers.
 func TestServe(t *testing.T) {
-	env, err := client.Local(nil)
+	env, err := local.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Command build runs a build on the machine of an environment and shows what it
-// says as it comes, standard error apart:
+// Command build runs a build on the machine of an environment. It shows the output as it
+// arrives, and keeps standard error apart:
 //
 //	go run ./examples/build            # here, without a server
 //	go run ./examples/build box /srv/work make -j8
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"execserver/client"
+	"execserver/client/environments"
 )
 
 func main() {
@@ -37,7 +38,7 @@ func main() {
 }
 
 func build(ctx context.Context, name, dir string, argv []string) error {
-	env, err := client.Open(ctx, name, nil)
+	env, err := environments.Open(ctx, name, nil)
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func build(ctx context.Context, name, dir string, argv []string) error {
 	command := env.Command(ctx, argv[0], argv[1:]...)
 	command.Dir = dir
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
-	// Should the build leave something behind that holds its output.
+	// The build may leave a program behind that holds its output.
 	command.WaitDelay = 10 * time.Second
 	return command.Run()
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"execserver/client"
+	"execserver/client/environments"
 )
 
 func main() {
@@ -35,7 +36,7 @@ func main() {
 }
 
 func shell(ctx context.Context, name string) error {
-	env, err := client.Open(ctx, name, nil)
+	env, err := environments.Open(ctx, name, nil)
 	if err != nil {
 		return err
 	}
@@ -49,8 +50,8 @@ func shell(ctx context.Context, name string) error {
 	command.TTY = &client.Size{}
 	command.EnvPolicy = client.InheritAll()
 	command.Env = []string{"TERM=" + os.Getenv("TERM")}
-	// From here on keys go to the other terminal as they are: what they mean is
-	// decided there.
+	// From now on this terminal passes keys on unchanged: the other terminal interprets
+	// them.
 	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
 		command.TTY = size(fd)
 		state, err := term.MakeRaw(fd)
@@ -69,7 +70,7 @@ func shell(ctx context.Context, name string) error {
 func size(fd int) *client.Size {
 	cols, rows, err := term.GetSize(fd)
 	if err != nil {
-		return &client.Size{} // the usual one
+		return &client.Size{} // the default size
 	}
 	return &client.Size{Rows: uint16(rows), Cols: uint16(cols)}
 }

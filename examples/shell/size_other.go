@@ -8,5 +8,5 @@ import (
 	"execserver/client"
 )
 
-// followSize does nothing here: there is no signal that tells of a new size.
+// followSize does nothing: this system has no signal for a new size.
 func followSize(context.Context, *client.Cmd) (stop func()) { return func() {} }

@@ -11,8 +11,8 @@ import (
 	"execserver/client"
 )
 
-// followSize gives the command's terminal the size of ours whenever that changes,
-// until stop is called.
+// followSize copies the size of this terminal to that of the command whenever it changes,
+// until the caller calls stop.
 func followSize(ctx context.Context, command *client.Cmd) (stop func()) {
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, syscall.SIGWINCH)
@@ -21,7 +21,8 @@ func followSize(ctx context.Context, command *client.Cmd) (stop func()) {
 		for {
 			select {
 			case <-changes:
-				// A server that cannot resize has a terminal of fixed size.
+				// A server that cannot resize leaves the command's terminal at its first
+				// size.
 				_ = command.Resize(ctx, *size(int(os.Stdin.Fd())))
 			case <-done:
 				return

@@ -1,5 +1,5 @@
-// Package audit writes down what has happened, so that nobody can change it later
-// without being found out: each line of the log has the hash of the line before.
+// Package audit records events in a log in which every line has the hash of the line
+// before, so that nobody can change it later unnoticed.
 //
 // Start at [Open] and [Log.Record]. [Verify] checks a log.
 package audit
@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// Event is something that has happened. What does not apply is left out.
+// Event is one event of the log. Members that do not apply are absent.
 type Event struct {
 	Event      string   `json:"event"`
 	Remote     string   `json:"remote,omitempty"`
@@ -24,20 +24,22 @@ type Event struct {
 	Pid        int      `json:"pid,omitempty"`
 	Method     string   `json:"method,omitempty"`
 	Argv       []string `json:"argv,omitempty"`
-	Cut        bool     `json:"cut,omitempty"` // argv, paths or a text is longer
+	Cut        bool     `json:"cut,omitempty"` // argv, paths or a text was shortened
 	Cwd        string   `json:"cwd,omitempty"`
 	Sandbox    string   `json:"sandbox,omitempty"`
 	Paths      []string `json:"paths,omitempty"`
 	Signal     string   `json:"signal,omitempty"`
 	ExitCode   *int     `json:"exitCode,omitempty"`
 	EndedBy    string   `json:"endedBy,omitempty"`
+	Name       string   `json:"name,omitempty"`   // of a session
+	KeepMs     *uint64  `json:"keepMs,omitempty"` // a session's lease
 	Reason     string   `json:"reason,omitempty"`
-	Suppressed uint64   `json:"suppressed,omitempty"` // refusals like this one that were not written
-	Lost       uint64   `json:"lost,omitempty"`       // events before this one that could not be written
-	Torn       string   `json:"torn,omitempty"`       // the hash of what stands before this line and is no event
+	Suppressed uint64   `json:"suppressed,omitempty"` // similar refusals that were not written
+	Lost       uint64   `json:"lost,omitempty"`       // earlier events that could not be written
+	Torn       string   `json:"torn,omitempty"`       // the hash of bytes before this line that are not an event
 }
 
-// line is an event as it stands in the log.
+// line is an event as the log spells it.
 type line struct {
 	Seq  uint64 `json:"seq"`
 	Time string `json:"time"`
@@ -45,15 +47,15 @@ type line struct {
 	Prev string `json:"prev"`
 }
 
-// Bounds of what is kept of an event, and of what waits to be written.
+// Bounds of what the log keeps of an event, and of the events that wait.
 const (
-	maxTextBytes = 4 << 10 // of the argv together, of the paths, and of each other text
+	maxTextBytes = 4 << 10 // of argv, of the paths, and of each other text
 	maxWaiting   = 8192
-	maxRefusals  = 20 // of those who have not come in, in one second
+	maxRefusals  = 20 // written in one second
 )
 
-// Log is an audit log. All methods may be called concurrently; those of a nil *Log do
-// nothing.
+// Log is an audit log. All methods may be called concurrently. The methods of a nil *Log
+// do nothing.
 type Log struct {
 	path     string
 	required bool
@@ -63,28 +65,28 @@ type Log struct {
 	waiting  []waiting
 	lost     uint64
 	closed   bool
-	more     chan struct{} // has one element when there is something to do
+	more     chan struct{} // has one element when there is work
 	done     chan struct{}
-	second   int64 // of the refusals
+	second   int64 // of the last refusal
 	refusals int
 	ignored  uint64
 
-	file   *os.File // the writer's own, as all that follows
+	file   *os.File // used by the writer alone, like all below
 	end    end
-	unsure bool // there may be more behind the end, which could not be taken back
+	unsure bool // the file may end with bytes that could not be removed
 	told   time.Time
 }
 
-// waiting is an event that has not been written, or the wish for another file.
+// waiting is an event that waits to be written, or a request for a new file.
 type waiting struct {
 	event   Event
 	at      time.Time
 	reopen  bool
-	written chan<- error // nil: nobody waits
+	written chan<- error // nil if nobody waits
 }
 
-// Open opens an audit log, or makes it. required says that Commit reports what could
-// not be written.
+// Open opens an audit log, or creates it. If required is true, Commit returns an error
+// for an event that it cannot write.
 func Open(path string, required bool, log *slog.Logger) (*Log, error) {
 	l := &Log{path: path, required: required, log: log, more: make(chan struct{}, 1), done: make(chan struct{}), end: end{head: Beginning}}
 	if err := l.open(); err != nil {
@@ -95,15 +97,15 @@ func Open(path string, required bool, log *slog.Logger) (*Log, error) {
 	return l, nil
 }
 
-// Record has an event written, some time soon.
+// Record writes an event, without waiting for it.
 func (l *Log) Record(e Event) {
 	if l != nil {
 		l.add(waiting{event: e})
 	}
 }
 
-// Commit has an event written, and waits for that where the log is required: what it is
-// about must not happen after an error.
+// Commit writes an event. If the log is required, it waits until the event is written;
+// after an error the caller must not carry out the action.
 func (l *Log) Commit(e Event) error {
 	if l == nil {
 		return nil
@@ -115,12 +117,13 @@ func (l *Log) Commit(e Event) error {
 	written := make(chan error, 1)
 	l.add(waiting{event: e, written: written})
 	if err := <-written; err != nil {
-		return fmt.Errorf("refused, because it cannot be written to the audit log (--audit-required): %w", err)
+		return fmt.Errorf("refused, because it cannot be written to the audit log: %w", err)
 	}
 	return nil
 }
 
-// Refused is Record for somebody who has not come in, and who must not fill the disk.
+// Refused is Record for a client that was not admitted. It writes only some of them, so
+// that such clients cannot fill the disk.
 func (l *Log) Refused(e Event) {
 	if l == nil {
 		return
@@ -140,7 +143,7 @@ func (l *Log) Refused(e Event) {
 	l.Record(e)
 }
 
-// Reopen goes on in a new file if the log has been renamed.
+// Reopen continues in a new file if the log has been renamed.
 func (l *Log) Reopen() error {
 	if l == nil {
 		return nil
@@ -150,8 +153,8 @@ func (l *Log) Reopen() error {
 	return <-written
 }
 
-// Close writes what waits, and that this is the end: where that is missing, the program
-// was killed, or lines are.
+// Close writes the waiting events and a last event, "closed". If that event is missing,
+// the program was killed or lines are missing.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -194,7 +197,7 @@ func (l *Log) wake() {
 	}
 }
 
-// bound cuts what is too long, and makes text of what is none.
+// bound shortens texts that are too long, and converts texts that are not UTF-8.
 func (e *Event) bound() {
 	room := maxTextBytes
 	for _, list := range []*[]string{&e.Argv, &e.Paths} {
@@ -218,12 +221,12 @@ func (e *Event) bound() {
 	}
 }
 
-// cut cuts a text to n bytes, and quotes what is not UTF-8.
+// cut cuts a text to n bytes, and quotes it if it is not UTF-8.
 func cut(text string, n int) (short string, less bool) {
 	n = max(n, 0)
 	if less = len(text) > n; less {
 		text = text[:n]
-		for range utf8.UTFMax - 1 { // of a character whose end is gone
+		for range utf8.UTFMax - 1 { // of a character that was cut
 			if r, size := utf8.DecodeLastRuneInString(text); r != utf8.RuneError || size != 1 {
 				break
 			}

@@ -12,12 +12,11 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"execserver/internal/audit"
+	"execserver/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.VerifyMain(m) }
 
 func open(t *testing.T, path string) *audit.Log {
 	t.Helper()

@@ -13,27 +13,28 @@ import (
 	"time"
 )
 
-// end is where a log ends. What a crash or a full disk has left behind the last event
-// stays there, and the next event tells of it.
+// end describes the end of a log. The bytes that a crash or a full disk left after the
+// last event stay there, and the next event has their hash.
 type end struct {
 	seq     uint64
 	head    string // hash of the last event
-	rest    string // hash of what stands behind it; "": there is nothing
-	unended bool   // the last line has no end
+	rest    string // hash of the bytes after it; "" if there are none
+	unended bool   // the last line has no line end
 }
 
-// Beginning is what the first line of a chain has for the hash of the line before.
+// Beginning is the hash of the previous line in the first line of a chain.
 var Beginning = strings.Repeat("0", 64)
 
-// maxLineBytes is more than a line has.
+// maxLineBytes is more than any line has.
 const maxLineBytes = 1 << 20
 
-// write writes events with one system call, all or none, and tells those who wait.
+// write writes events with one system call, all or none, and notifies the waiting
+// callers.
 func (l *Log) write(batch []waiting, lost uint64) error {
 	err := l.tryWrite(batch, lost)
 	if err != nil && time.Since(l.told) > time.Minute {
 		l.told = time.Now()
-		l.log.Error("the audit log cannot be written", "file", l.path, "error", err)
+		l.log.Error("cannot write the audit log", "file", l.path, "error", err)
 	}
 	for _, w := range batch {
 		if w.written != nil {
@@ -63,7 +64,7 @@ func (l *Log) tryWrite(batch []waiting, lost uint64) error {
 			one.Lost, one.Torn = lost, l.end.rest
 		}
 		encoded, err := json.Marshal(one)
-		if err != nil { // it is made of text and numbers
+		if err != nil { // an event has only text and numbers
 			panic(err)
 		}
 		head = hash(encoded)
@@ -72,15 +73,15 @@ func (l *Log) tryWrite(batch []waiting, lost uint64) error {
 	}
 	n, err := l.file.Write(text.Bytes())
 	if err != nil {
-		l.unsure = n > 0 && takeBack(l.file, n) != nil
+		l.unsure = n > 0 && undoWrite(l.file, n) != nil
 		return err
 	}
 	l.end = end{seq: seq, head: head}
 	return nil
 }
 
-// takeBack takes back n bytes at the end of a file.
-func takeBack(file *os.File, n int) error {
+// undoWrite removes n bytes from the end of a file.
+func undoWrite(file *os.File, n int) error {
 	info, err := file.Stat()
 	if err != nil {
 		return err
@@ -88,8 +89,8 @@ func takeBack(file *os.File, n int) error {
 	return file.Truncate(max(info.Size()-int64(n), 0))
 }
 
-// open opens the file, and finds where its chain ends. A file that is empty goes on with
-// the chain of the one before.
+// open opens the file and finds the end of its chain. An empty file continues the chain
+// of the previous file.
 func (l *Log) open() error {
 	file, err := openFile(l.path)
 	if err != nil {
@@ -104,7 +105,7 @@ func (l *Log) open() error {
 	return nil
 }
 
-// reopen opens the file under the log's name if it is another one by now.
+// reopen opens the file under the log's name if that is another file now.
 func (l *Log) reopen() error {
 	ours, err := l.file.Stat()
 	named, err2 := os.Lstat(l.path)
@@ -119,20 +120,20 @@ func (l *Log) reopen() error {
 	return l.write([]waiting{{event: Event{Event: "opened", Pid: os.Getpid()}, at: time.Now()}}, 0)
 }
 
-// replaceDeleted goes on in a new file when ours has no name any more: nobody would ever
-// read what goes there.
+// replaceDeleted continues in a new file when the log has been deleted, because nobody
+// could read the deleted file.
 func (l *Log) replaceDeleted() {
 	if !isDeleted(l.file) {
 		return
 	}
-	l.log.Error("the audit log was deleted, and goes on in a new file", "file", l.path)
+	l.log.Error("the audit log was deleted and continues in a new file", "file", l.path)
 	if err := l.reopen(); err != nil {
-		l.log.Error("the audit log goes on where it is", "error", err)
+		l.log.Error("cannot start a new audit log; the old file is still used", "error", err)
 	}
 }
 
-// findEnd finds the last event of a file, and what stands behind it. Where there is no
-// event yet, the chain goes on after before.
+// findEnd finds the last event of a file and the bytes after it. If the file has no event
+// yet, its chain continues after before.
 func findEnd(file *os.File, before end) (end, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -163,8 +164,8 @@ func findEnd(file *os.File, before end) (end, error) {
 	return found, nil
 }
 
-// hashOfRest is the hash of lines that are no events, without the last one's end; "" if
-// there are none.
+// hashOfRest returns the hash of lines that are not events, without the last line end; ""
+// if there are none.
 func hashOfRest(lines []byte) string {
 	if len(lines) == 0 {
 		return ""
@@ -178,14 +179,14 @@ func parse(text []byte) (one line, ok bool) {
 	return one, err == nil && one.Seq > 0 && one.Event.Event != "" && len(one.Prev) == len(Beginning)
 }
 
-// isBeginning reports whether a text may be what a crash has left of a first line.
+// isBeginning reports whether text may be the rest of a first line after a crash.
 func isBeginning(text []byte) bool {
 	const begin = `{"seq":`
 	text = bytes.Trim(text, "\x00")
 	return bytes.HasPrefix(text, []byte(begin)) || strings.HasPrefix(begin, string(text))
 }
 
-// hash is the hash of a line.
+// hash returns the hash of a line.
 func hash(line []byte) string {
 	sum := sha256.Sum256(line)
 	return hex.EncodeToString(sum[:])

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// openFile opens a log that is nobody else's, and that nobody else writes.
+// openFile opens a log that belongs to this user alone, and locks it, so that no other
+// server writes it.
 func openFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -36,7 +37,7 @@ func openFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// isDeleted reports whether a file has no name any more.
+// isDeleted reports whether the file no longer has a name.
 func isDeleted(file *os.File) bool {
 	info, err := file.Stat()
 	return err == nil && info.Sys().(*syscall.Stat_t).Nlink == 0

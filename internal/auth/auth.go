@@ -1,25 +1,25 @@
 // Package auth decides who may connect to the server.
 //
-// Whoever gets through can run commands, so everything that is not exactly right is
-// refused. [New] turns the flags into an [Authenticator], and
-// [Authenticator.Authenticate] is asked about each upgrade request, after the checks of
-// Origin, route and upgrade headers. What it knows of good credentials is a list of
-// entries, each of which is about one of
+// A client that gets through can run commands, so the package refuses everything that is
+// not exactly right. [New] turns a [Config] into an [Authenticator]. The server calls
+// [Authenticator.Authenticate] for each upgrade request, after the checks of Origin,
+// route and upgrade headers. An Authenticator has a list of entries, each for one of
 //
 //   - a capability token: a secret that the client repeats. Only its SHA-256 digest is kept.
 //   - signed bearer tokens: JSON Web Tokens signed with HS256 and a shared secret, or with
 //     EdDSA or RS256 and a key of a JWKS file.
 //   - a client certificate, where TLS demands them.
 //
-// Who gets through is a [Principal]. Its credentials may expire while it is connected, or
-// be revoked, since the files are read again when they change: [Authenticator.Refresh],
-// [Authenticator.Holds]. On unix sockets the system tells who connects: [Peers].
+// A successful request has a [Principal]. Its credentials may expire while it is
+// connected, or be revoked, because the files are read again when they change:
+// [Authenticator.Refresh], [Authenticator.Holds]. On unix sockets the system says who
+// connects: [Peers].
 //
 // Tokens travel as "Authorization: Bearer TOKEN". Clients that cannot send a
 // header but keep the query of their URL may use "?token=TOKEN" if
 // [Config.AllowQueryToken] permits it.
 //
-// Flags, texts and status codes that the released exec-server has are the same here.
+// Texts and status codes of the released exec-server are the same here.
 // Neither errors nor refusals ever contain a secret or any part of a presented credential.
 package auth
 
@@ -43,15 +43,15 @@ type Authenticator struct {
 	allowQueryToken bool
 }
 
-// state is what the files say. It does not change.
+// state is the content of the files. It does not change.
 type state struct {
 	entries []*entry
-	pool    *x509.CertPool // of those who sign client certificates; nil: there are none
-	tokens  bool           // there may be entries, although there is none now: a certificate is not enough
+	pool    *x509.CertPool // authorities that sign client certificates; nil: there are none
+	tokens  bool           // there may be entries, even if there is none now, so a certificate is not enough
 }
 
-// Refresh reads the files again if they have changed. After an error everything stays
-// as it was.
+// Refresh reads the files again if they have changed. After an error the Authenticator
+// stays as it was.
 func (a *Authenticator) Refresh() (changed bool, err error) {
 	if a == nil || a.state == nil {
 		return false, nil
@@ -59,15 +59,15 @@ func (a *Authenticator) Refresh() (changed bool, err error) {
 	return a.state.Refresh()
 }
 
-// Look is Refresh that believes a change only when the Look before has found the same.
-func (a *Authenticator) Look() (changed bool, err error) {
+// Poll is like Refresh, but accepts a change only if the previous Poll found the same.
+func (a *Authenticator) Poll() (changed bool, err error) {
 	if a == nil || a.state == nil {
 		return false, nil
 	}
-	return a.state.Look()
+	return a.state.Poll()
 }
 
-// Paths are those of the files of a kind that it reads at this time.
+// Paths returns the paths of the files of a kind that the Authenticator reads.
 func (a *Authenticator) Paths(kind trusted.Kind) []string {
 	if a == nil || a.state == nil {
 		return nil
@@ -75,8 +75,8 @@ func (a *Authenticator) Paths(kind trusted.Kind) []string {
 	return a.state.Paths(kind)
 }
 
-// ClientCAs are the authorities whose client certificates are good at this moment; nil:
-// clients need no certificate.
+// ClientCAs returns the authorities whose client certificates are valid now. nil means
+// that clients need no certificate.
 func (a *Authenticator) ClientCAs() *x509.CertPool {
 	if a == nil || a.state == nil {
 		return nil
@@ -84,14 +84,14 @@ func (a *Authenticator) ClientCAs() *x509.CertPool {
 	return a.state.Get().pool
 }
 
-// Refusal is the answer to a request that did not authenticate. The texts are a small
+// Refusal is the answer to a request that did not authenticate. Its texts are a small
 // fixed set, so they may be logged and used as metric labels.
 //
 // A *Refusal is an error, but compare it with nil before it is stored in an error variable:
 // a nil *Refusal in there would no longer be a nil error.
 type Refusal struct{ text string }
 
-// Error returns the text that the client gets to see.
+// Error returns the text for the client.
 func (r *Refusal) Error() string { return r.text }
 
 // ServeHTTP answers the request: status 401 with the text as body and, as clients expect,
@@ -104,7 +104,7 @@ func (r *Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, r.text)
 }
 
-// Every refusal there is.
+// All refusals.
 var (
 	refuseMissing     = &Refusal{"missing websocket bearer token"}
 	refuseHeader      = &Refusal{"invalid authorization header"}
@@ -120,12 +120,13 @@ var (
 	refuseCertificate = &Refusal{"missing or invalid client certificate"}
 )
 
-// Authenticate decides about an upgrade request: who sends it, or why it is refused.
+// Authenticate decides about an upgrade request. It returns the principal, or the reason
+// for the refusal.
 //
-// It reads only the Authorization headers and, if allowed, the query of the URL, and
-// looks at the client certificate where that is demanded. If there
-// is any Authorization header, the query is not looked at, not even when the header is bad.
-// A URL whose query may hold a token should not be logged.
+// It reads only the Authorization headers and, if allowed, the query of the URL, and the
+// client certificate where that is required. If there is any Authorization header, it
+// does not read the query, even if the header is bad. A URL whose query may hold a token
+// should not be logged.
 func (a *Authenticator) Authenticate(r *http.Request) (*Principal, *Refusal) {
 	if a == nil {
 		return Anybody, nil
@@ -158,7 +159,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (*Principal, *Refusal) {
 	return p, nil
 }
 
-// verify finds the entry that a token is good for.
+// verify returns the principal of a valid token.
 func (s *state) verify(token string) (*Principal, *Refusal) {
 	var told *Refusal
 	for _, e := range s.entries {
@@ -179,8 +180,8 @@ func (s *state) verify(token string) (*Principal, *Refusal) {
 	return nil, told
 }
 
-// closer reports whether a refusal by one entry says more about a token than that by
-// another one.
+// closer reports whether r says more about a token than other, the refusal by another
+// entry.
 func (r *Refusal) closer(other *Refusal, token string) bool {
 	kind := refuseCapability
 	if strings.Count(token, ".") == 2 {
@@ -193,22 +194,22 @@ func (r *Refusal) closer(other *Refusal, token string) bool {
 		case refuseCapability, refuseJWT:
 			return 0
 		}
-		return 2 // it is nearly right
+		return 2 // it is almost valid
 	}
 	return rank(r) > rank(other)
 }
 
-// presentsToken reports whether a request has something that may be a token.
+// presentsToken reports whether a request has a header or a query that may be a token.
 func (a *Authenticator) presentsToken(r *http.Request) bool {
 	_, refusal := a.token(r)
 	return refusal != refuseMissing
 }
 
-// token finds the one credential that the request presents.
+// token returns the one credential of the request.
 func (a *Authenticator) token(r *http.Request) (string, *Refusal) {
 	if headers := r.Header.Values("Authorization"); len(headers) > 0 {
-		// With several headers a proxy in front of the server may have looked at another
-		// one than we would, so none of them is believed.
+		// With several headers, a proxy in front of the server may have read another one
+		// than the server would, so the server accepts none of them.
 		if len(headers) > 1 {
 			return "", refuseHeader
 		}
@@ -221,8 +222,8 @@ func (a *Authenticator) token(r *http.Request) (string, *Refusal) {
 	if !a.allowQueryToken || r.URL == nil {
 		return "", refuseMissing
 	}
-	// Pairs that do not parse are left out of the values. They matter only when the token
-	// is not found: it may have been one of them.
+	// Pairs that do not parse are missing from the values. They matter only if the token
+	// is not found, because one of them may have been the token.
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	tokens := values["token"]
 	switch {
@@ -238,7 +239,7 @@ func (a *Authenticator) token(r *http.Request) (string, *Refusal) {
 	return token, nil
 }
 
-// bearerToken takes the token out of the value of an Authorization header.
+// bearerToken returns the token in the value of an Authorization header.
 func bearerToken(header string) (token string, ok bool) {
 	header, ok = cleanToken(header)
 	if !ok {
@@ -251,10 +252,10 @@ func bearerToken(header string) (token string, ok bool) {
 	return cleanToken(token)
 }
 
-// cleanToken trims spaces and tabs. It reports false if nothing is left or if there is
-// anything but printable ASCII, spaces and tabs in s, which no client can send in a header.
-// In particular no line break gets through: base64 decoders skip those, which would give
-// one JWT many spellings.
+// cleanToken trims spaces and tabs. It returns false if nothing is left, or if s has
+// anything but printable ASCII, spaces and tabs, which no client can send in a header. In
+// particular it refuses line breaks: base64 decoders skip those, so one JWT would have
+// many spellings.
 func cleanToken(s string) (string, bool) {
 	for i := range len(s) {
 		if c := s[i]; (c < ' ' && c != '\t') || c > '~' {

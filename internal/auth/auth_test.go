@@ -104,9 +104,9 @@ func TestCheckHeader(t *testing.T) {
 		{"bad and good header", []string{"Basic x", "Bearer tok-0123456789abc"}, invalidHeader},
 	}
 	authenticators := map[string]*auth.Authenticator{
-		"file":   newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenFile: writeFile(t, capabilityToken)}),
-		"digest": newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest}),
-		"query":  newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest, AllowQueryToken: true}),
+		"file":   newAuthenticator(t, auth.Config{TokenFile: writeFile(t, capabilityToken)}),
+		"digest": newAuthenticator(t, auth.Config{TokenSHA256: capabilityDigest}),
+		"query":  newAuthenticator(t, auth.Config{TokenSHA256: capabilityDigest, AllowQueryToken: true}),
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -150,8 +150,8 @@ func TestCheckQuery(t *testing.T) {
 		{"bad header, good query", "token=tok-0123456789abc", "Bearer bad", invalidToken},
 		{"malformed header, good query", "token=tok-0123456789abc", "Basic tok-0123456789abc", invalidHeader},
 	}
-	on := newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest, AllowQueryToken: true})
-	off := newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest})
+	on := newAuthenticator(t, auth.Config{TokenSHA256: capabilityDigest, AllowQueryToken: true})
+	off := newAuthenticator(t, auth.Config{TokenSHA256: capabilityDigest})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := queryRequest(tt.query, tt.header)
@@ -176,7 +176,7 @@ func TestCheckQuery(t *testing.T) {
 // TestRefusalOverHTTP sends real requests, so that what net/http does to headers on the way
 // is part of the test.
 func TestRefusalOverHTTP(t *testing.T) {
-	a := newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest})
+	a := newAuthenticator(t, auth.Config{TokenSHA256: capabilityDigest})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refusal := check(a, r); refusal != nil {
 			refusal.ServeHTTP(w, r)

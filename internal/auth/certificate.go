@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// certificate is that of a client. TLS has verified it, and that the client has its key.
+// certificate is a client's. TLS has verified it, and that the client has its key.
 type certificate struct {
-	chain   []*x509.Certificate // as it was presented, the client's first
-	expires time.Time           // when the first of the verified chain does
+	chain   []*x509.Certificate // as the client presented it, the client's first
+	expires time.Time           // when the first of the verified chain expires
 }
 
-// certificate takes the certificate of a request; nil: there is none that is good now.
+// certificate returns the certificate of a request, or nil if there is none that is valid
+// now.
 func (s *state) certificate(r *http.Request) *certificate {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 {
 		return nil
@@ -33,8 +34,7 @@ func (s *state) certificate(r *http.Request) *certificate {
 	return c
 }
 
-// holds reports whether the certificate is one of those that the authorities in the
-// pool have signed.
+// holds reports whether an authority in the pool has signed the certificate.
 func (c *certificate) holds(pool *x509.CertPool) bool {
 	if pool == nil {
 		return false
@@ -49,7 +49,7 @@ func (c *certificate) holds(pool *x509.CertPool) bool {
 	return err == nil
 }
 
-// names are what the certificate calls its subject, the best one first.
+// names returns the names of the certificate's subject, the best one first.
 func (c *certificate) names() (names []string) {
 	leaf := c.chain[0]
 	for _, uri := range leaf.URIs {
@@ -63,7 +63,7 @@ func (c *certificate) names() (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" || len(name) > maxNameBytes })
 }
 
-// certified returns whom a certificate stands for without a token; nil: nobody.
+// certified returns the principal of a certificate without a token, or nil.
 func (s *state) certified(c *certificate) *Principal {
 	if !s.tokens {
 		return &Principal{Name: "certificate:" + c.names()[0], Expires: c.expires, certificate: c}

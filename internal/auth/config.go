@@ -6,19 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"execserver/internal/errno"
 	"execserver/internal/trusted"
-)
-
-// The values of [Config.Mode].
-const (
-	ModeCapabilityToken   = "capability-token"
-	ModeSignedBearerToken = "signed-bearer-token"
 )
 
 const (
@@ -29,34 +22,31 @@ const (
 	minSharedSecretBytes = 32
 )
 
-// Config mirrors the flags. The empty string and nil mean "flag not given", so a
-// command that wants to tell "--ws-auth=" from no flag, because a shell variable was empty,
-// must refuse empty values itself.
+// Config says how clients authenticate. It has one kind of token, or ClientCAFile, or
+// both.
 type Config struct {
-	Mode string // --ws-auth: "" (see TokensFile), capability-token, signed-bearer-token
+	// A capability token, in one of three forms.
+	Token       string // the token
+	TokenFile   string // a file that holds it
+	TokenSHA256 string // its SHA-256 digest, hex in either case
 
-	// For capability-token: exactly one of the two.
-	TokenFile   string // --ws-token-file: file that holds the token
-	TokenSHA256 string // --ws-token-sha256: SHA-256 digest of the token, hex in either case
+	// Signed bearer tokens: one of the files, or both.
+	SharedSecretFile    string // holds the HS256 key
+	JWKSFile            string // holds keys for EdDSA and RS256
+	Issuer              string // required value of iss; blank = any
+	Audience            string // required value in aud; blank = any
+	MaxClockSkewSeconds *int64 // for exp and nbf, not negative; nil = 30
 
-	// For signed-bearer-token: one of the files, or both.
-	SharedSecretFile    string  // --ws-shared-secret-file: file that holds the HS256 key
-	JWKSFile            string  // --ws-jwks-file: file that holds keys for EdDSA and RS256
-	Issuer              string  // --ws-issuer: required value of iss; blank = any
-	Audience            string  // --ws-audience: required value in aud; blank = any
-	MaxClockSkewSeconds *uint64 // --ws-max-clock-skew-seconds: for exp and nbf; nil = 30
-
-	// TokensFile (--tokens) is a file with any number of tokens, instead of a Mode.
+	// TokensFile has any number of tokens, capability tokens and signed ones.
 	TokensFile string
 
-	// ClientCAFile (--tls-client-ca) has the authorities that sign client certificates.
-	// Every client needs one then, besides its token unless an entry of the tokens file
-	// is about the certificate, or there are no tokens at all.
+	// ClientCAFile has the authorities that sign client certificates. Every client needs
+	// one then, besides its token unless an entry of the tokens file is about the
+	// certificate, or there are no tokens at all.
 	ClientCAFile string
 
-	// AllowQueryToken (--ws-allow-query-token) accepts the credential from ?token=… as
-	// well. It is for clients that cannot send a header, and off by default because URLs
-	// land in logs. Goes with either mode, and with the tokens file.
+	// AllowQueryToken accepts the token from ?token=… as well. It is for clients that
+	// cannot send a header, and off by default because URLs land in logs.
 	AllowQueryToken bool
 
 	// Now is the clock that expiry is compared with; nil = time.Now.
@@ -64,20 +54,13 @@ type Config struct {
 }
 
 // New checks the configuration and reads the files, which are read again by
-// [Authenticator.Refresh]. It returns nil without an error if no flag was given.
+// [Authenticator.Refresh].
 //
 // Secret files are UTF-8 text; white space at both ends does not count. A path may be
 // relative or start with "~/".
-func New(cfg Config, webSocketListener bool) (*Authenticator, error) {
+func New(cfg Config) (*Authenticator, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
-	}
-	if cfg.Mode == "" && cfg.TokensFile == "" && cfg.ClientCAFile == "" {
-		return nil, nil
-	}
-	// Mistakes in the flags themselves come first, then the listener, then the files.
-	if !webSocketListener {
-		return nil, errors.New("WebSocket auth requires a WebSocket listener, not stdio")
 	}
 	state, err := trusted.Load(cfg.load)
 	if err != nil {
@@ -86,50 +69,38 @@ func New(cfg Config, webSocketListener bool) (*Authenticator, error) {
 	return &Authenticator{state: state, allowQueryToken: cfg.AllowQueryToken}, nil
 }
 
-// check finds mistakes in the flags.
+// check finds contradictions.
 func (cfg Config) check() error {
-	tokenFlags := cfg.TokenFile != "" || cfg.TokenSHA256 != ""
-	jwtFlags := cfg.SharedSecretFile != "" || cfg.JWKSFile != "" || cfg.Issuer != "" || cfg.Audience != ""
-	switch cfg.Mode {
-	case "":
-		switch {
-		case cfg.TokensFile != "" && (tokenFlags || jwtFlags):
-			return errors.New("with `--tokens` everything about tokens stands in that file; leave the other flags about tokens out")
-		case cfg.TokensFile == "" && (tokenFlags || jwtFlags || cfg.MaxClockSkewSeconds != nil || cfg.AllowQueryToken):
-			return errors.New("websocket auth flags require `--ws-auth capability-token` or `--ws-auth signed-bearer-token`")
+	forms := 0
+	for _, form := range []string{cfg.Token, cfg.TokenFile, cfg.TokenSHA256} {
+		if form != "" {
+			forms++
 		}
-	case ModeCapabilityToken:
-		switch {
-		case jwtFlags || cfg.MaxClockSkewSeconds != nil:
-			return errors.New("`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and `--ws-max-clock-skew-seconds` require `--ws-auth signed-bearer-token`")
-		case cfg.TokenFile != "" && cfg.TokenSHA256 != "":
-			return errors.New("`--ws-token-file` and `--ws-token-sha256` are mutually exclusive")
-		case cfg.TokenSHA256 != "":
-			if _, err := parseDigest(cfg.TokenSHA256); err != nil {
-				return err
-			}
-		case cfg.TokenFile == "":
-			return errors.New("`--ws-token-file` or `--ws-token-sha256` is required when `--ws-auth capability-token` is set")
-		}
-	case ModeSignedBearerToken:
-		switch {
-		case tokenFlags:
-			return errors.New("`--ws-token-file` and `--ws-token-sha256` require `--ws-auth capability-token`, not `signed-bearer-token`")
-		case cfg.SharedSecretFile == "" && cfg.JWKSFile == "":
-			return errors.New("`--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set")
-		}
-	default:
-		return fmt.Errorf("invalid value %q for `--ws-auth`; expected `capability-token` or `signed-bearer-token`", cfg.Mode)
 	}
-	if cfg.Mode != "" && cfg.TokensFile != "" {
-		return errors.New("`--tokens` and `--ws-auth` are mutually exclusive; put the token into the file")
+	capability, signed, list := forms > 0, cfg.SharedSecretFile != "" || cfg.JWKSFile != "", cfg.TokensFile != ""
+	switch {
+	case forms > 1:
+		return errors.New("the token is given more than once; set only one of Token, TokenFile and TokenSHA256")
+	case capability && signed, list && (capability || signed):
+		return errors.New("there is more than one kind of token; set the fields of one, or put all tokens into TokensFile")
+	case !signed && (cfg.Issuer != "" || cfg.Audience != ""), cfg.MaxClockSkewSeconds != nil && !signed && !list:
+		return errors.New("the fields Issuer, Audience and MaxClockSkew are about signed tokens; set SharedSecretFile or JWKSFile")
+	case !capability && !signed && !list && cfg.AllowQueryToken:
+		return errors.New("AllowQueryToken is about tokens, and there are none")
+	case !capability && !signed && !list && cfg.ClientCAFile == "":
+		return errors.New("there are neither tokens nor a ClientCAFile, so that nobody could connect")
+	case cfg.Token != "" && len(cfg.Token) < minTokenBytes:
+		return fmt.Errorf("the token has %d bytes and must have at least %d", len(cfg.Token), minTokenBytes)
+	case cfg.TokenSHA256 != "":
+		_, err := parseDigest(cfg.TokenSHA256)
+		return err
 	}
 	return nil
 }
 
 // load reads everything that can change.
 func (cfg Config) load(files *trusted.Files) (*state, error) {
-	s := &state{tokens: cfg.Mode != "" || cfg.TokensFile != ""}
+	s := new(state)
 	if cfg.ClientCAFile != "" {
 		text, path, err := readTrusted(files, cfg.ClientCAFile, "client CA file", trusted.Public)
 		if err != nil {
@@ -139,23 +110,26 @@ func (cfg Config) load(files *trusted.Files) (*state, error) {
 			return nil, fmt.Errorf("client CA file %s: %w", path, err)
 		}
 	}
-	var err error
 	e := &entry{name: "token", now: cfg.now()}
+	var err error
 	switch {
 	case cfg.TokensFile != "":
+		s.tokens = true
 		s.entries, err = cfg.readTokens(files)
 		return s, err
+	case cfg.Token != "":
+		e.token = capability(sha256.Sum256([]byte(cfg.Token)))
 	case cfg.TokenFile != "":
 		e.token, err = cfg.capabilityFromFile(files)
 	case cfg.TokenSHA256 != "":
 		e.token, err = parseDigest(cfg.TokenSHA256)
-	case cfg.Mode == ModeSignedBearerToken:
+	case cfg.SharedSecretFile != "" || cfg.JWKSFile != "":
 		e.name = "" // the token tells
 		e.token, err = cfg.signedBearer(files)
 	default:
 		return s, nil
 	}
-	s.entries = []*entry{e}
+	s.tokens, s.entries = true, []*entry{e}
 	return s, err
 }
 
@@ -166,12 +140,18 @@ func (cfg Config) now() func() time.Time {
 	return cfg.Now
 }
 
-// parseDigest reads a --ws-token-sha256 value. The error does not repeat the value: it may
-// be the token itself, given by mistake.
+// IsDigest reports whether s can be the digest of a token.
+func IsDigest(s string) bool {
+	_, err := parseDigest(s)
+	return err == nil
+}
+
+// parseDigest reads the digest of a token. The error does not repeat s: it may be the
+// token itself, given by mistake.
 func parseDigest(s string) (capability, error) {
 	digest, err := hex.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(digest) != sha256.Size {
-		return capability{}, errors.New("--ws-token-sha256 must be a 64-character hex SHA-256 digest")
+		return capability{}, errors.New("the digest of a token must be a 64-character hex SHA-256 digest")
 	}
 	return capability(digest), nil
 }
@@ -200,18 +180,15 @@ func (cfg Config) signedBearer(files *trusted.Files) (*signedBearer, error) {
 		}
 		keys = append(keys, public...)
 	}
-	skew := uint64(defaultMaxClockSkewSeconds)
+	skew := int64(defaultMaxClockSkewSeconds)
 	if cfg.MaxClockSkewSeconds != nil {
 		skew = *cfg.MaxClockSkewSeconds
-	}
-	if skew > math.MaxInt64 {
-		return nil, errors.New("websocket auth clock skew must fit in a signed 64-bit integer")
 	}
 	return &signedBearer{
 		keys:     keys,
 		issuer:   strings.TrimSpace(cfg.Issuer),
 		audience: strings.TrimSpace(cfg.Audience),
-		skew:     int64(skew),
+		skew:     skew,
 		now:      cfg.now(),
 	}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -36,29 +35,25 @@ func writeFile(t testing.TB, content string) string {
 
 func newAuthenticator(t testing.TB, cfg auth.Config) *auth.Authenticator {
 	t.Helper()
-	a, err := auth.New(cfg, true)
+	a, err := auth.New(cfg)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
 	if a == nil {
-		t.Fatal("New: no Authenticator although a mode is set")
+		t.Fatal("New: no Authenticator and no error")
 	}
 	return a
 }
 
 func TestNewErrors(t *testing.T) {
 	const (
-		needsMode       = "websocket auth flags require `--ws-auth capability-token` or `--ws-auth signed-bearer-token`"
-		needsListener   = "WebSocket auth requires a WebSocket listener, not stdio"
-		needsToken      = "`--ws-token-file` or `--ws-token-sha256` is required when `--ws-auth capability-token` is set"
-		exclusive       = "`--ws-token-file` and `--ws-token-sha256` are mutually exclusive"
-		badDigest       = "--ws-token-sha256 must be a 64-character hex SHA-256 digest"
-		needsSigned     = "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and `--ws-max-clock-skew-seconds` require `--ws-auth signed-bearer-token`"
-		needsSecret     = "`--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set"
-		needsCapability = "`--ws-token-file` and `--ws-token-sha256` require `--ws-auth capability-token`, not `signed-bearer-token`"
-		badSkew         = "websocket auth clock skew must fit in a signed 64-bit integer"
+		oneKind    = "there is more than one kind of token; set the fields of one, or put all tokens into TokensFile"
+		exclusive  = "the token is given more than once; set only one of Token, TokenFile and TokenSHA256"
+		badDigest  = "the digest of a token must be a 64-character hex SHA-256 digest"
+		onlySigned = "the fields Issuer, Audience and MaxClockSkew are about signed tokens; set SharedSecretFile or JWKSFile"
+		onlyTokens = "AllowQueryToken is about tokens, and there are none"
+		nobody     = "there are neither tokens nor a ClientCAFile, so that nobody could connect"
 	)
-	const capability, signed = auth.ModeCapabilityToken, auth.ModeSignedBearerToken
 	const unread = "/must/not/be/read"
 	missing := filepath.Join(t.TempDir(), "missing")
 	fifteen := writeFile(t, "  "+strings.Repeat("x", 15)+"\n")
@@ -66,70 +61,56 @@ func TestNewErrors(t *testing.T) {
 	if err := os.Chmod(open, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	token := writeFile(t, capabilityToken+"\n")
-	secret := writeFile(t, sharedSecret)
 	blank := writeFile(t, " \t\r\n\u00a0\n")
 	short := writeFile(t, "\n"+sharedSecret[:31]+"\n\n")
 	binary := writeFile(t, "a\xffb")
 	long := writeFile(t, strings.Repeat("x", 1<<20+1))
-	zero := new(uint64(0))
-	tooMuch := new(uint64(math.MaxInt64 + 1))
+	zero := new(int64(0))
 
 	tests := []struct {
-		name  string
-		cfg   auth.Config
-		stdio bool
-		want  string
+		name string
+		cfg  auth.Config
+		want string
 	}{
-		{name: "token file without mode", cfg: auth.Config{TokenFile: unread}, want: needsMode},
-		{name: "digest without mode", cfg: auth.Config{TokenSHA256: capabilityDigest}, want: needsMode},
-		{name: "secret without mode", cfg: auth.Config{SharedSecretFile: unread}, want: needsMode},
-		{name: "issuer without mode", cfg: auth.Config{Issuer: "i"}, want: needsMode},
-		{name: "audience without mode", cfg: auth.Config{Audience: "a"}, want: needsMode},
-		{name: "skew of zero without mode", cfg: auth.Config{MaxClockSkewSeconds: zero}, want: needsMode},
-		{name: "query token without mode", cfg: auth.Config{AllowQueryToken: true}, want: needsMode},
-		{name: "flags without mode, stdio", cfg: auth.Config{TokenFile: unread}, stdio: true, want: needsMode},
+		{name: "nothing", want: nobody},
+		{name: "issuer alone", cfg: auth.Config{Issuer: "i"}, want: onlySigned},
+		{name: "audience alone", cfg: auth.Config{Audience: "a"}, want: onlySigned},
+		{name: "skew of zero alone", cfg: auth.Config{MaxClockSkewSeconds: zero}, want: onlySigned},
+		{name: "query token alone", cfg: auth.Config{AllowQueryToken: true}, want: onlyTokens},
+		{name: "query token with certificates", cfg: auth.Config{AllowQueryToken: true, ClientCAFile: unread}, want: onlyTokens},
 
-		{name: "unknown mode", cfg: auth.Config{Mode: "Capability-Token"}, want: "invalid value \"Capability-Token\" for `--ws-auth`; expected `capability-token` or `signed-bearer-token`"},
+		{name: "token twice", cfg: auth.Config{Token: capabilityToken, TokenFile: unread}, want: exclusive},
+		{name: "file and digest", cfg: auth.Config{TokenFile: unread, TokenSHA256: "zz"}, want: exclusive},
+		{name: "short token", cfg: auth.Config{Token: strings.Repeat("x", 15)}, want: "the token has 15 bytes and must have at least 16"},
+		{name: "digest not hex", cfg: auth.Config{TokenSHA256: strings.Repeat("z", 64)}, want: badDigest},
+		{name: "digest too short", cfg: auth.Config{TokenSHA256: capabilityDigest[2:]}, want: badDigest},
+		{name: "digest odd", cfg: auth.Config{TokenSHA256: capabilityDigest + "0"}, want: badDigest},
+		{name: "digest too long", cfg: auth.Config{TokenSHA256: capabilityDigest + "00"}, want: badDigest},
 
-		{name: "capability, stdio", cfg: auth.Config{Mode: capability, TokenFile: unread}, stdio: true, want: needsListener},
-		{name: "digest, stdio", cfg: auth.Config{Mode: capability, TokenSHA256: capabilityDigest}, stdio: true, want: needsListener},
-		{name: "signed, stdio", cfg: auth.Config{Mode: signed, SharedSecretFile: unread, MaxClockSkewSeconds: tooMuch}, stdio: true, want: needsListener},
-		{name: "incomplete capability, stdio", cfg: auth.Config{Mode: capability}, stdio: true, want: needsToken},
-		{name: "bad digest, stdio", cfg: auth.Config{Mode: capability, TokenSHA256: "zz"}, stdio: true, want: badDigest},
-		{name: "incomplete signed, stdio", cfg: auth.Config{Mode: signed}, stdio: true, want: needsSecret},
+		{name: "token and secret", cfg: auth.Config{TokenFile: unread, SharedSecretFile: unread}, want: oneKind},
+		{name: "digest and keys", cfg: auth.Config{TokenSHA256: capabilityDigest, JWKSFile: unread}, want: oneKind},
+		{name: "token and list", cfg: auth.Config{TokenFile: unread, TokensFile: unread}, want: oneKind},
+		{name: "secret and list", cfg: auth.Config{SharedSecretFile: unread, TokensFile: unread}, want: oneKind},
+		{name: "issuer of a token", cfg: auth.Config{TokenFile: unread, Issuer: "i"}, want: onlySigned},
+		{name: "audience of a token", cfg: auth.Config{TokenFile: unread, Audience: "a"}, want: onlySigned},
+		{name: "skew of a token", cfg: auth.Config{TokenFile: unread, MaxClockSkewSeconds: zero}, want: onlySigned},
+		{name: "issuer of a list", cfg: auth.Config{TokensFile: unread, Issuer: "i"}, want: onlySigned},
 
-		{name: "capability without source", cfg: auth.Config{Mode: capability}, want: needsToken},
-		{name: "both sources", cfg: auth.Config{Mode: capability, TokenFile: unread, TokenSHA256: "zz"}, want: exclusive},
-		{name: "digest not hex", cfg: auth.Config{Mode: capability, TokenSHA256: strings.Repeat("z", 64)}, want: badDigest},
-		{name: "digest too short", cfg: auth.Config{Mode: capability, TokenSHA256: capabilityDigest[2:]}, want: badDigest},
-		{name: "digest odd", cfg: auth.Config{Mode: capability, TokenSHA256: capabilityDigest + "0"}, want: badDigest},
-		{name: "digest too long", cfg: auth.Config{Mode: capability, TokenSHA256: capabilityDigest + "00"}, want: badDigest},
-		{name: "secret with capability", cfg: auth.Config{Mode: capability, TokenFile: unread, SharedSecretFile: unread}, want: needsSigned},
-		{name: "issuer with capability", cfg: auth.Config{Mode: capability, TokenFile: unread, TokenSHA256: "zz", Issuer: "i"}, want: needsSigned},
-		{name: "audience with capability", cfg: auth.Config{Mode: capability, Audience: "a"}, want: needsSigned},
-		{name: "skew with capability", cfg: auth.Config{Mode: capability, TokenFile: unread, MaxClockSkewSeconds: zero}, want: needsSigned},
-
-		{name: "signed without secret", cfg: auth.Config{Mode: signed, Issuer: "i"}, want: needsSecret},
-		{name: "token file with signed", cfg: auth.Config{Mode: signed, TokenFile: token}, want: needsCapability},
-		{name: "digest with signed", cfg: auth.Config{Mode: signed, SharedSecretFile: secret, TokenSHA256: capabilityDigest}, want: needsCapability},
-
-		{name: "unreadable token file", cfg: auth.Config{Mode: capability, TokenFile: missing}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
-		{name: "path is made absolute", cfg: auth.Config{Mode: capability, TokenFile: missing + "/../missing/"}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
-		{name: "binary token file", cfg: auth.Config{Mode: capability, TokenFile: binary}, want: "failed to read websocket auth secret " + binary + ": stream did not contain valid UTF-8"},
-		{name: "endless token file", cfg: auth.Config{Mode: capability, TokenFile: long}, want: "failed to read websocket auth secret " + long + ": file is longer than 1048576 bytes"},
-		{name: "empty token file", cfg: auth.Config{Mode: capability, TokenFile: blank}, want: "websocket auth secret " + blank + " must not be empty"},
-		{name: "short token", cfg: auth.Config{Mode: capability, TokenFile: fifteen}, want: "websocket bearer token in " + fifteen + " has 15 bytes and must have at least 16; make one: (umask 077; head -c 32 /dev/urandom | base64 > " + fifteen + ")"},
-		{name: "token file that others can read", cfg: auth.Config{Mode: capability, TokenFile: open}, want: "failed to read websocket auth secret " + open + ": its permissions are 0644, so that others can read or change it; run: chmod 600 " + open},
-		{name: "secret file that others can read", cfg: auth.Config{Mode: signed, SharedSecretFile: open}, want: "failed to read websocket auth secret " + open + ": its permissions are 0644, so that others can read or change it; run: chmod 600 " + open},
-		{name: "unreadable secret file", cfg: auth.Config{Mode: signed, SharedSecretFile: missing, MaxClockSkewSeconds: tooMuch}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
-		{name: "empty secret file", cfg: auth.Config{Mode: signed, SharedSecretFile: blank}, want: "websocket auth secret " + blank + " must not be empty"},
-		{name: "short secret", cfg: auth.Config{Mode: signed, SharedSecretFile: short, MaxClockSkewSeconds: tooMuch}, want: "signed websocket bearer secret " + short + " must be at least 32 bytes"},
-		{name: "skew too large", cfg: auth.Config{Mode: signed, SharedSecretFile: secret, MaxClockSkewSeconds: tooMuch}, want: badSkew},
+		{name: "unreadable token file", cfg: auth.Config{TokenFile: missing}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
+		{name: "path is made absolute", cfg: auth.Config{TokenFile: missing + "/../missing/"}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
+		{name: "binary token file", cfg: auth.Config{TokenFile: binary}, want: "failed to read websocket auth secret " + binary + ": stream did not contain valid UTF-8"},
+		{name: "endless token file", cfg: auth.Config{TokenFile: long}, want: "failed to read websocket auth secret " + long + ": file is longer than 1048576 bytes"},
+		{name: "empty token file", cfg: auth.Config{TokenFile: blank}, want: "websocket auth secret " + blank + " must not be empty"},
+		{name: "short token in a file", cfg: auth.Config{TokenFile: fifteen}, want: "websocket bearer token in " + fifteen + " has 15 bytes and must have at least 16; make one: (umask 077; head -c 32 /dev/urandom | base64 > " + fifteen + ")"},
+		{name: "token file that others can read", cfg: auth.Config{TokenFile: open}, want: "failed to read websocket auth secret " + open + ": its permissions are 0644, so that others can read or change it; run: chmod 600 " + open},
+		{name: "secret file that others can read", cfg: auth.Config{SharedSecretFile: open}, want: "failed to read websocket auth secret " + open + ": its permissions are 0644, so that others can read or change it; run: chmod 600 " + open},
+		{name: "unreadable secret file", cfg: auth.Config{SharedSecretFile: missing}, want: "failed to read websocket auth secret " + missing + ": " + fsText(t, missing)},
+		{name: "empty secret file", cfg: auth.Config{SharedSecretFile: blank}, want: "websocket auth secret " + blank + " must not be empty"},
+		{name: "short secret", cfg: auth.Config{SharedSecretFile: short}, want: "signed websocket bearer secret " + short + " must be at least 32 bytes"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, err := auth.New(tt.cfg, !tt.stdio)
+			a, err := auth.New(tt.cfg)
 			if err == nil {
 				t.Fatalf("New: no error, want %q", tt.want)
 			}
@@ -155,21 +136,16 @@ func fsText(t *testing.T, path string) string {
 }
 
 func TestNewWrapsFileError(t *testing.T) {
-	_, err := auth.New(auth.Config{Mode: auth.ModeCapabilityToken, TokenFile: filepath.Join(t.TempDir(), "missing")}, true)
+	_, err := auth.New(auth.Config{TokenFile: filepath.Join(t.TempDir(), "missing")})
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("New: %v does not wrap fs.ErrNotExist", err)
 	}
 }
 
-func TestNewWithoutFlags(t *testing.T) {
-	for _, webSocketListener := range []bool{true, false} {
-		a, err := auth.New(auth.Config{}, webSocketListener)
-		if a != nil || err != nil {
-			t.Errorf("New(no flags, %t) = %v, %v, want nil, nil", webSocketListener, a, err)
-		}
-		if refusal := check(a, request("")); refusal != nil {
-			t.Errorf("Check without authentication: %v", refusal)
-		}
+// TestNilAuthenticatorAllows has no authentication.
+func TestNilAuthenticatorAllows(t *testing.T) {
+	if refusal := check(nil, request("")); refusal != nil {
+		t.Errorf("Check without authentication: %v", refusal)
 	}
 }
 
@@ -193,6 +169,7 @@ func TestNewSources(t *testing.T) {
 		name string
 		cfg  auth.Config
 	}{
+		{"token", auth.Config{Token: capabilityToken}},
 		{"absolute file", auth.Config{TokenFile: filepath.Join(home, "token")}},
 		{"relative file", auth.Config{TokenFile: "token"}},
 		{"file under home", auth.Config{TokenFile: "~/token"}},
@@ -204,7 +181,6 @@ func TestNewSources(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.cfg.Mode = auth.ModeCapabilityToken
 			a := newAuthenticator(t, tt.cfg)
 			if refusal := check(a, request("Bearer "+capabilityToken)); refusal != nil {
 				t.Errorf("the token is refused: %v", refusal)
@@ -220,7 +196,7 @@ func TestNewSources(t *testing.T) {
 func TestShortToken(t *testing.T) {
 	const short = "fifteen-letters"
 	digest := fmt.Sprintf("%x", sha256.Sum256([]byte(short)))
-	a := newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: digest})
+	a := newAuthenticator(t, auth.Config{TokenSHA256: digest})
 	for token, want := range map[string]string{
 		short:       "websocket bearer token is right, but shorter than 16 bytes; the server needs a longer one",
 		short[1:]:   invalidToken,
@@ -238,18 +214,17 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 	const marker = "hush-hush"
 	long := marker + strings.Repeat("x", 32)
 	configs := []auth.Config{
-		{Mode: auth.ModeCapabilityToken, TokenSHA256: marker},
-		{Mode: auth.ModeCapabilityToken, TokenSHA256: marker, TokenFile: writeFile(t, marker)},
-		{Mode: auth.ModeCapabilityToken, TokenSHA256: marker, SharedSecretFile: writeFile(t, marker)},
+		{Token: marker},
 		{TokenSHA256: marker},
-		{Mode: auth.ModeSignedBearerToken, TokenSHA256: marker},
-		{Mode: auth.ModeSignedBearerToken, SharedSecretFile: writeFile(t, marker)},
-		{Mode: auth.ModeSignedBearerToken, SharedSecretFile: writeFile(t, long), MaxClockSkewSeconds: new(uint64(math.MaxUint64))},
-		{Mode: auth.ModeCapabilityToken, TokenFile: writeFile(t, marker+"\xff")},
-		{Mode: auth.ModeCapabilityToken, TokenFile: writeFile(t, strings.Repeat(marker, 1<<18))},
+		{TokenSHA256: marker, TokenFile: writeFile(t, marker)},
+		{TokenSHA256: marker, SharedSecretFile: writeFile(t, marker)},
+		{TokenSHA256: marker},
+		{SharedSecretFile: writeFile(t, marker)},
+		{TokenFile: writeFile(t, marker+"\xff")},
+		{TokenFile: writeFile(t, strings.Repeat(marker, 1<<18))},
 	}
 	for _, cfg := range configs {
-		_, err := auth.New(cfg, true)
+		_, err := auth.New(cfg)
 		if err == nil {
 			t.Errorf("New(%+v): no error", cfg)
 			continue
@@ -260,8 +235,8 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 	}
 
 	authenticators := []*auth.Authenticator{
-		newAuthenticator(t, auth.Config{Mode: auth.ModeCapabilityToken, TokenFile: writeFile(t, long), AllowQueryToken: true}),
-		newAuthenticator(t, auth.Config{Mode: auth.ModeSignedBearerToken, SharedSecretFile: writeFile(t, long), AllowQueryToken: true, Issuer: marker, Audience: marker}),
+		newAuthenticator(t, auth.Config{TokenFile: writeFile(t, long), AllowQueryToken: true}),
+		newAuthenticator(t, auth.Config{SharedSecretFile: writeFile(t, long), AllowQueryToken: true, Issuer: marker, Audience: marker}),
 	}
 	requests := map[string]*http.Request{
 		"token":       request("Bearer " + marker),
@@ -315,7 +290,7 @@ func TestTokensFileErrors(t *testing.T) {
 		{"a key in other letters", entry + "Expires = 2030-01-01T00:00:00Z", `unknown key "token.Expires"`},
 		{"expiry as a string", entry + "expires = \"2030\"", "line 5 cannot"},
 		{"an issuer of a token that has none", entry + "issuer = \"me\"", "go with secret and jwks"},
-		{"a certificate without TLS", "[[token]]\nname = \"a\"\ncertificate = \"a\"", "needs --tls-client-ca"},
+		{"a certificate without TLS", "[[token]]\nname = \"a\"\ncertificate = \"a\"", "needs the authorities of client certificates"},
 		{"no scope", scoped(""), "scope must say"},
 		{"an empty scope", scoped("scope = []"), "scope must say"},
 		{"a scope that is no list", scoped("scope = \"full\""), "incompatible types"},
@@ -348,7 +323,7 @@ func TestTokensFileErrors(t *testing.T) {
 		{"keys for something else", jwks(`{"kty":"RSA","use":"enc","n":"` + rsa(2048) + `","e":"AQAB"},{"kty":"EC","crv":"P-256"}`), "no key for EdDSA"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := auth.New(auth.Config{TokensFile: writeFile(t, test.text)}, true)
+			_, err := auth.New(auth.Config{TokensFile: writeFile(t, test.text)})
 			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\"hush\"") && !strings.Contains(test.want, "hush") {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}

@@ -31,8 +31,8 @@ func FuzzCheck(f *testing.F) {
 		f.Add(false, "", query)
 	}
 	good := regexp.MustCompile(`^[ \t]*(?i:bearer) [ \t]*tok-0123456789abc[ \t]*$`)
-	off := newAuthenticator(f, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest})
-	on := newAuthenticator(f, auth.Config{Mode: auth.ModeCapabilityToken, TokenSHA256: capabilityDigest, AllowQueryToken: true})
+	off := newAuthenticator(f, auth.Config{TokenSHA256: capabilityDigest})
+	on := newAuthenticator(f, auth.Config{TokenSHA256: capabilityDigest, AllowQueryToken: true})
 
 	f.Fuzz(func(t *testing.T, hasHeader bool, header, query string) {
 		r := queryRequest(query)

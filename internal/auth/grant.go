@@ -11,47 +11,47 @@ import (
 	"execserver/protocol"
 )
 
-// Scope is what somebody may do, in bits.
+// Scope is a set of rights, in bits.
 type Scope uint
 
 // The values of Scope.
 const (
 	Observe    Scope = 1 << iota // watch the sessions of others
 	ReadFiles                    // below Grant.Root
-	WriteFiles                   // the same
-	Exec                         // start processes, and all about them
+	WriteFiles                   // below Grant.Root
+	Exec                         // start processes, and use all methods about them
 	Full                         // everything
 
-	// Enter is for what everybody may do who has come in.
+	// Enter is the set of scopes of which every principal has one.
 	Enter = Observe | ReadFiles | WriteFiles | Exec | Full
 )
 
-// Grant says what a principal may do. A nil *Grant is everything.
+// Grant says what a principal may do. A nil *Grant allows everything.
 type Grant struct {
 	Scopes     Scope
-	Root       string            // of ReadFiles and WriteFiles
-	Commands   [][]string        // of Exec; nil: any
-	Directory  string            // of Exec: where processes start; "": anywhere
+	Root       string            // for ReadFiles and WriteFiles
+	Commands   [][]string        // for Exec; nil allows any
+	Directory  string            // for Exec: where processes start; "" is anywhere
 	MaxSession time.Duration     // the longest life of a session; 0: any
-	Sandbox    *protocol.Sandbox // of everything that is started, and with Full of requests about files; nil: none
+	Sandbox    *protocol.Sandbox // for every process, and with Full for file requests; nil for none
 }
 
 // Allows reports whether one of the scopes is granted.
 func (g *Grant) Allows(any Scope) bool { return g == nil || g.Scopes&(any|Full) != 0 }
 
-// Observes reports whether sessions of others may be observed.
+// Observes reports whether the principal may observe the sessions of others.
 func (g *Grant) Observes() bool { return g != nil && g.Scopes&Observe != 0 }
 
-// Starts returns the sandbox of everything that is started; nil: none.
-func (g *Grant) Starts() *protocol.Sandbox {
+// StartSandbox returns the sandbox of every process, or nil for none.
+func (g *Grant) StartSandbox() *protocol.Sandbox {
 	if g == nil {
 		return nil
 	}
 	return g.Sandbox
 }
 
-// Files returns the sandbox of requests about files; nil: none.
-func (g *Grant) Files() *protocol.Sandbox {
+// FileSandbox returns the sandbox of file requests, or nil for none.
+func (g *Grant) FileSandbox() *protocol.Sandbox {
 	switch {
 	case g == nil:
 		return nil
@@ -65,10 +65,10 @@ func (g *Grant) Files() *protocol.Sandbox {
 	return &protocol.Sandbox{Files: &protocol.FilePolicy{Entries: []protocol.FileEntry{entry}}}
 }
 
-// anyArguments as the last element of a command stands for any more of them.
+// anyArguments as the last element of a command stands for any further arguments.
 const anyArguments = "..."
 
-// Command reports whether a command line is one of those that may be started.
+// Command reports whether the principal may start a command line.
 func (g *Grant) Command(argv []string) bool {
 	if g == nil || g.Commands == nil {
 		return true

@@ -15,17 +15,17 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// maxJWTBytes bounds what is decoded for a peer that nobody knows yet: a token is parsed
-// before its signature can be checked.
+// maxJWTBytes bounds a token of an unknown peer, because the server parses it before it
+// can check the signature.
 const maxJWTBytes = 64 << 10
 
-// jwtParser checks the form only. Signatures are checked here with the methods of the
-// keys. Its own claim checks are off because they count
-// in time.Duration, which overflows with large skews, and take fractional and quoted times.
-// Strict decoding refuses signatures that differ from the canonical one in unused bits.
+// jwtParser checks only the form. The methods of the keys check signatures. The parser's
+// own checks of claims are off, because they count in time.Duration, which overflows with
+// large skews, and accept fractional and quoted times. Strict decoding refuses signatures
+// that differ from the canonical one in unused bits.
 var jwtParser = jwt.NewParser(jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
 
-// signedBearer accepts JSON Web Tokens that are signed with one of the keys.
+// signedBearer accepts JSON Web Tokens that one of the keys has signed.
 type signedBearer struct {
 	keys             []key
 	issuer, audience string // "" = any
@@ -36,7 +36,7 @@ type signedBearer struct {
 func (s *signedBearer) verify(token string) (*Principal, *Refusal) {
 	c, by, err := s.decode(token)
 	if err != nil {
-		// Which of its many parts was wrong is of use only to someone who forges one.
+		// Which part was wrong is useful only to an attacker who forges one.
 		return nil, refuseJWT
 	}
 	if refusal := s.check(c); refusal != nil {
@@ -49,8 +49,8 @@ func (s *signedBearer) holds(p *Principal) bool {
 	return slices.ContainsFunc(s.keys, func(k key) bool { return k.digest == p.key })
 }
 
-// end is the moment from which a token is expired; zero where that is beyond what a
-// time.Time can tell.
+// end returns the time at which a token expires, or zero if a time.Time cannot represent
+// it.
 func (s *signedBearer) end(c *claims) time.Time {
 	const year9999 = 253_402_300_799
 	last := saturatingAdd(*c.exp, s.skew)
@@ -60,7 +60,7 @@ func (s *signedBearer) end(c *claims) time.Time {
 	return time.Unix(last+1, 0)
 }
 
-// check decides about the claims of a token whose signature is good.
+// check decides about the claims of a token with a valid signature.
 func (s *signedBearer) check(c *claims) *Refusal {
 	now := s.now().Unix()
 	switch {
@@ -76,7 +76,7 @@ func (s *signedBearer) check(c *claims) *Refusal {
 	return nil
 }
 
-// decode returns the claims of a token whose signature is good, and the key that has
+// decode returns the claims of a token with a valid signature, and the key that has
 // signed it.
 func (s *signedBearer) decode(token string) (*claims, *key, error) {
 	if len(token) > maxJWTBytes {
@@ -86,8 +86,8 @@ func (s *signedBearer) decode(token string) (*claims, *key, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// RFC 7515 section 4.1.11: what a token calls critical must be understood, and no
-	// extension is.
+	// RFC 7515 section 4.1.11: the server must understand what a token calls critical,
+	// and it supports no extension.
 	if _, ok := parsed.Header["crit"]; ok {
 		return nil, nil, errors.New("token has critical extensions")
 	}
@@ -95,7 +95,7 @@ func (s *signedBearer) decode(token string) (*claims, *key, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The parser's own claims are a map of float64, which loses what is to be checked here.
+	// The parser's own claims are a map of float64, which would lose digits.
 	text, err := jwtParser.DecodeSegment(parts[1])
 	if err != nil {
 		return nil, nil, err
@@ -130,10 +130,10 @@ func (s *signedBearer) signer(header map[string]any, parts []string) (*key, erro
 	return nil, errors.New("no key has signed the token")
 }
 
-// maxNameBytes bounds the name of a principal, which every line of the log has.
+// maxNameBytes bounds the name of a principal, which is in every line of the log.
 const maxNameBytes = 512
 
-// principal names whom the token is about: in the words of its issuer, if it says so.
+// principal names the subject of the token, as its issuer spells it if the token has one.
 func (c *claims) principal() string {
 	name := "jwt"
 	for _, part := range []*string{c.iss, c.sub} {
@@ -157,7 +157,7 @@ func saturatingAdd(a, b int64) int64 {
 	return a + b
 }
 
-// claims are the members of a token's payload that matter here; all others are ignored.
+// claims are the relevant members of a token's payload; all others are ignored.
 type claims struct {
 	exp *int64 // never nil in a decoded value
 	nbf *int64
@@ -166,9 +166,8 @@ type claims struct {
 	aud audience
 }
 
-// decodeClaims is strict where encoding/json is generous with structs: names match exactly,
-// and a claim that is given twice is an error, because signer and server could each mean
-// another one.
+// decodeClaims is stricter than encoding/json is with structs: names match exactly, and a
+// duplicate claim is an error, because signer and server could each read another one.
 func decodeClaims(payload []byte) (*claims, error) {
 	dec := json.NewDecoder(bytes.NewReader(payload))
 	if start, err := dec.Token(); err != nil || start != json.Delim('{') {

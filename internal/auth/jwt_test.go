@@ -45,7 +45,6 @@ func expiring(in int64, more ...string) string {
 
 func newSigned(t testing.TB, cfg auth.Config) *auth.Authenticator {
 	t.Helper()
-	cfg.Mode = auth.ModeSignedBearerToken
 	cfg.SharedSecretFile = writeFile(t, sharedSecret+"\n")
 	cfg.Now = func() time.Time { return now }
 	return newAuthenticator(t, cfg)
@@ -284,7 +283,7 @@ func TestCheckIssuerAndAudience(t *testing.T) {
 
 func TestCheckClockSkew(t *testing.T) {
 	tests := []struct {
-		skew    uint64
+		skew    int64
 		payload string
 		want    string
 	}{
@@ -317,7 +316,7 @@ func TestCheckClockSkew(t *testing.T) {
 
 // TestSystemClock goes without a clock of its own.
 func TestSystemClock(t *testing.T) {
-	a := newAuthenticator(t, auth.Config{Mode: auth.ModeSignedBearerToken, SharedSecretFile: writeFile(t, sharedSecret)})
+	a := newAuthenticator(t, auth.Config{SharedSecretFile: writeFile(t, sharedSecret)})
 	for in, want := range map[time.Duration]string{time.Hour: allowed, -time.Hour: expiredJWT} {
 		payload := fmt.Sprintf(`{"exp":%d}`, time.Now().Add(in).Unix())
 		if got := verdict(a, request("Bearer "+sign(sharedSecret, hs256, payload))); got != want {

@@ -13,28 +13,29 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// key is one that tokens are signed with. The method belongs to the key: a token cannot
-// choose another one for it.
+// key is a key that signs tokens. The key determines the method; a token cannot choose
+// another one.
 type key struct {
-	id     string // "": any
+	id     string // "" for any
 	method jwt.SigningMethod
-	key    any // of the type that the method wants
+	key    any // of the type that the method expects
 	digest [sha256.Size]byte
 }
 
-// secretKey makes a key of a shared secret.
+// secretKey returns the key of a shared secret.
 func secretKey(secret []byte) key {
 	return key{method: jwt.SigningMethodHS256, key: secret, digest: sha256.Sum256(append([]byte("secret "), secret...))}
 }
 
-// Bounds of a JWKS file. Shorter RSA keys can be broken, longer ones take long to check.
+// Bounds of a JWKS file. Shorter RSA keys can be broken, and longer ones take long to
+// check.
 const (
 	maxKeys    = 64
 	minRSABits = 2048
 	maxRSABits = 8192
 )
 
-// jwk is a key as it stands in a JWKS file (RFC 7517, RFC 8037).
+// jwk is a key in a JWKS file (RFC 7517, RFC 8037).
 type jwk struct {
 	Kty string `json:"kty"`
 	Kid string `json:"kid"`
@@ -48,8 +49,8 @@ type jwk struct {
 	K   string `json:"k"`
 }
 
-// parseJWKS takes the public keys of a JWKS file that tokens can be signed with. Keys
-// for something else are left out.
+// parseJWKS returns the public keys of a JWKS file that can sign tokens. It leaves out
+// keys for other purposes.
 func parseJWKS(text []byte) ([]key, error) {
 	var set struct {
 		Keys []jwk `json:"keys"`
@@ -76,7 +77,7 @@ func parseJWKS(text []byte) ([]key, error) {
 	return keys, nil
 }
 
-// key makes a key; nil: it is for something else.
+// key returns the key, or nil if it has another purpose.
 func (k jwk) key() (*key, error) {
 	switch {
 	case k.Kty == "oct", k.K != "", k.D != "":
@@ -120,7 +121,7 @@ func (k jwk) rsa() (*rsa.PublicKey, error) {
 	return public, nil
 }
 
-// digest is the same for the same key under the same id.
+// digest returns a value that is the same for the same key under the same id.
 func (k jwk) digest() [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q", k.Kty, k.Kid, k.Crv, k.X, k.N, k.E))
 }

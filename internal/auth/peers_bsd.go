@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeersKnown reports whether the system tells who connects to a unix socket.
+// PeersKnown reports whether the system says who connects to a unix socket.
 const PeersKnown = true
 
-// peerOf asks the system who has connected.
+// peerOf asks the system who connected.
 func peerOf(conn net.Conn) (p peer, err error) {
 	err = onSocket(conn, func(fd int) error {
 		credentials, err := unix.GetsockoptXucred(fd, solLocal, unix.LOCAL_PEERCRED)

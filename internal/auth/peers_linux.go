@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeersKnown reports whether the system tells who connects to a unix socket.
+// PeersKnown reports whether the system says who connects to a unix socket.
 const PeersKnown = true
 
-// peerOf asks the system who has connected: as they were at that moment, so that
-// nobody gains by passing the socket on.
+// peerOf asks the system who connected. The answer is from the moment of connecting, so
+// passing the socket on gains nothing.
 func peerOf(conn net.Conn) (p peer, err error) {
 	err = onSocket(conn, func(fd int) error {
 		credentials, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)

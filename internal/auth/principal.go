@@ -4,27 +4,40 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"time"
+
+	"execserver/internal/share"
 )
 
-// Principal is who has come in.
+// Principal is the identity of a client.
 type Principal struct {
-	// Name is the same whenever the same one comes in; "" without authentication.
+	// Name is the same whenever the same client connects; "" without authentication.
 	Name string
-	// Expires is when the credentials do; zero: never.
+	// Expires is when the credentials expire; zero for never.
 	Expires time.Time
-	// Grant is what it may do.
+	// Grant says what the principal may do.
 	Grant *Grant
+	// Alone says that no other principal can connect, apart from root.
+	Alone bool
 
-	entry       *entry            // that was good; nil: none
-	key         [sha256.Size]byte // that signed the token; zero: none
-	certificate *certificate      // that was presented; nil: none
+	entry       *entry            // that accepted the credentials; nil for none
+	key         [sha256.Size]byte // that signed the token; zero for none
+	certificate *certificate      // that the client presented; nil for none
 }
 
-// Anybody is who comes in where there is no authentication.
-var Anybody = &Principal{}
+// Anybody is the principal of every client without authentication.
+var Anybody = &Principal{Alone: true}
 
-// Rights is a text that changes with anything that the principal's entry says, but for
-// its expiry.
+// Share returns the name under which the server counts what it has for the principal, so
+// that others keep something; "" if there are no others.
+func (p *Principal) Share() string {
+	if p.Alone {
+		return share.Everybody
+	}
+	return p.Name
+}
+
+// Rights returns a text that changes when anything in the principal's entry changes
+// except its expiry.
 func (p *Principal) Rights() string {
 	if p.entry == nil {
 		return ""
@@ -32,22 +45,22 @@ func (p *Principal) Rights() string {
 	return p.entry.said
 }
 
-// Holds reports whether the credentials of a principal would still be good, but for
-// their expiry. An entry that has changed in any way is another one.
+// Holds reports whether the credentials of a principal are still valid, apart from their
+// expiry. An entry that has changed in any way is another one.
 func (a *Authenticator) Holds(p *Principal) bool {
 	e, still := a.still(p)
 	return still && (e == nil || e.expires.Equal(p.entry.expires))
 }
 
-// Stands reports whether the sessions of a principal may go on: its credentials hold,
-// or nothing of them has changed but when they expire, which is yet to come.
+// Stands reports whether the sessions of a principal may continue: its credentials hold,
+// or nothing but their expiry has changed, to a time in the future.
 func (a *Authenticator) Stands(p *Principal) bool {
 	e, still := a.still(p)
 	return still && (e == nil || e.expires.Equal(p.entry.expires) || !e.expired())
 }
 
-// still reports whether the credentials of a principal would be good but for the time,
-// and finds the entry that says so; nil: there need not be one.
+// still reports whether the credentials of a principal are valid apart from the time. It
+// returns the entry that accepts them, which may be nil.
 func (a *Authenticator) still(p *Principal) (*entry, bool) {
 	if a == nil || a.state == nil || p.entry == nil && p.certificate == nil {
 		return nil, true
@@ -67,26 +80,26 @@ func (a *Authenticator) still(p *Principal) (*entry, bool) {
 	return nil, false
 }
 
-// entry is what somebody has put down about a credential.
+// entry is what the operator says about a credential.
 type entry struct {
-	name    string          // of the principal; "": the credential tells
-	token   tokenCredential // nil: a certificate is enough
+	name    string          // of the principal; "": the credential has the name
+	token   tokenCredential // nil if a certificate is enough
 	subject string          // of the certificate
-	expires time.Time       // zero: never
+	expires time.Time       // zero for never
 	grant   *Grant
 	now     func() time.Time
-	said    string // everything about it, but for its expiry and the content of key files
+	said    string // everything in it, except its expiry and the content of key files
 }
 
-// tokenCredential is what is known about a good token.
+// tokenCredential verifies tokens.
 type tokenCredential interface {
-	// verify returns whom a good token stands for. The token is not empty.
+	// verify returns the principal of a valid token. The token is not empty.
 	verify(token string) (*Principal, *Refusal)
-	// holds reports whether a token that was good would still be, but for the time.
+	// holds reports whether a token that was valid would still be, apart from the time.
 	holds(*Principal) bool
 }
 
-// verify returns whom a token stands for if it is good for this entry.
+// verify returns the principal of a token that is valid for this entry.
 func (e *entry) verify(token string) (*Principal, *Refusal) {
 	p, refusal := e.token.verify(token)
 	if refusal != nil {
@@ -100,7 +113,7 @@ func (e *entry) verify(token string) (*Principal, *Refusal) {
 
 func (e *entry) expired() bool { return !e.expires.IsZero() && !e.now().Before(e.expires) }
 
-// admit gives a principal what the entry says.
+// admit gives a principal the rights of the entry.
 func (e *entry) admit(p *Principal) *Principal {
 	p.entry, p.Grant = e, e.grant
 	p.Expires = earlier(p.Expires, e.expires)
@@ -108,13 +121,13 @@ func (e *entry) admit(p *Principal) *Principal {
 	case e.name == "":
 	case p.Name == "":
 		p.Name = e.name
-	default: // several people have tokens for the entry
+	default: // several people may have tokens for the entry
 		p.Name = e.name + ":" + p.Name
 	}
 	return p
 }
 
-// earlier returns the earlier end; zero is none.
+// earlier returns the earlier time; zero is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -122,7 +135,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// minTokenBytes is the least length of a capability token: nobody guesses 16 random bytes.
+// minTokenBytes is the least length of a capability token: nobody can guess 16 random
+// bytes.
 const minTokenBytes = 16
 
 // capability is the SHA-256 digest of a capability token.
@@ -135,7 +149,7 @@ func (c capability) verify(token string) (*Principal, *Refusal) {
 	switch {
 	case subtle.ConstantTimeCompare(c[:], presented[:]) != 1:
 		return nil, refuseCapability
-	case len(token) < minTokenBytes: // which a digest does not tell
+	case len(token) < minTokenBytes: // a digest does not show the length
 		return nil, refuseShort
 	}
 	return &Principal{key: c}, nil

@@ -13,13 +13,13 @@ import (
 	"execserver/internal/trusted"
 )
 
-// tokensFile is what --tokens names.
+// tokensFile is the content of a tokens file.
 type tokensFile struct {
 	Token []tokenEntry `toml:"token"`
 }
 
-// tokenEntry is one [[token]]. Exactly one of SHA256, Secret, JWKS and Certificate is
-// given.
+// tokenEntry is one [[token]]. It has exactly one of SHA256, Secret, JWKS and
+// Certificate.
 type tokenEntry struct {
 	Name string `toml:"name"`
 
@@ -35,10 +35,16 @@ type tokenEntry struct {
 	grantEntry
 }
 
-// maxTokens bounds the entries of a file: each is tried with every token.
+// ErrNoClientCA says that a tokens file has an entry about a certificate, but nobody says
+// whose certificates are valid.
+var ErrNoClientCA = errors.New("certificate needs the authorities of client certificates")
+
+// maxTokens bounds the entries of a file, because the server tries each of them with
+// every token.
 const maxTokens = 1000
 
-// readTokens makes entries of a tokens file. Paths in it are relative to its directory.
+// readTokens reads the entries of a tokens file. Paths in it are relative to its
+// directory.
 func (cfg Config) readTokens(files *trusted.Files) ([]*entry, error) {
 	text, path, err := readTrusted(files, cfg.TokensFile, "tokens file", trusted.Secret)
 	if err != nil {
@@ -79,7 +85,7 @@ func (cfg Config) readTokens(files *trusted.Files) ([]*entry, error) {
 	return entries, nil
 }
 
-// sandboxed reports which of the tokens have a sandbox, an empty one included.
+// sandboxed reports which of the tokens have a sandbox, including an empty one.
 func sandboxed(text []byte, n int) ([]bool, error) {
 	var file struct {
 		Token []struct {
@@ -94,8 +100,8 @@ func sandboxed(text []byte, n int) ([]bool, error) {
 	return have, err
 }
 
-// checkKeys refuses keys that mean nothing. The library takes those of a known name in
-// other letters, of which a file could then have two.
+// checkKeys refuses unknown keys. The library accepts a known name in other letters, so a
+// file could have it twice.
 func checkKeys(meta toml.MetaData) error {
 	if unknown := meta.Undecoded(); len(unknown) > 0 {
 		return fmt.Errorf("unknown key %q", unknown[0])
@@ -108,7 +114,7 @@ func checkKeys(meta toml.MetaData) error {
 	return nil
 }
 
-// tomlError tells the line without the text around it, which may be secret.
+// tomlError returns the line number without the text around it, which may be secret.
 func tomlError(err error) error {
 	if parse, ok := errors.AsType[toml.ParseError](err); ok {
 		return fmt.Errorf("line %d cannot be understood", parse.Position.Line)
@@ -116,7 +122,7 @@ func tomlError(err error) error {
 	return err
 }
 
-// entry makes an entry of a token in the file.
+// entry makes an entry from a token in the file.
 func (cfg Config) entry(files *trusted.Files, dir string, t tokenEntry) (*entry, error) {
 	if !goodName(t.Name) {
 		return nil, errors.New("name must have from 1 to 64 of the characters A-Z a-z 0-9 . _ @ -")
@@ -151,7 +157,7 @@ func (cfg Config) entry(files *trusted.Files, dir string, t tokenEntry) (*entry,
 		e.token = digest
 	case t.Certificate != "":
 		if cfg.ClientCAFile == "" {
-			return nil, errors.New("certificate needs --tls-client-ca")
+			return nil, ErrNoClientCA
 		}
 		e.subject = t.Certificate
 	default:
@@ -165,8 +171,8 @@ func (cfg Config) entry(files *trusted.Files, dir string, t tokenEntry) (*entry,
 	return e, nil
 }
 
-// goodName reports whether a name can stand everywhere: it has no colon, which comes
-// after it in the names of principals.
+// goodName reports whether a name is valid everywhere. It must not have a colon, which
+// follows it in the names of principals.
 func goodName(name string) bool {
 	const good = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@-"
 	return name != "" && len(name) <= 64 && strings.Trim(name, good) == ""

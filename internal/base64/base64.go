@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	fastbase64 "github.com/segmentio/asm/base64"
 )
 
 var strict = stdbase64.StdEncoding.Strict()
@@ -31,8 +33,7 @@ func AppendEncode(dst, src []byte) []byte {
 	n := EncodedLen(len(src))
 	from := len(dst)
 	dst = slices.Grow(dst, n)[:from+n]
-	done := encodeFast(dst[from:], src)
-	stdbase64.StdEncoding.Encode(dst[from+done/3*4:], src[done:])
+	fastbase64.StdEncoding.Encode(dst[from:], src)
 	return dst
 }
 
@@ -43,8 +44,8 @@ func AppendDecode(dst, src []byte) ([]byte, error) {
 	n := stdbase64.StdEncoding.DecodedLen(len(src))
 	from := len(dst)
 	out := slices.Grow(dst, n)[:from+n]
-	done := decodeFast(out[from:], src)
-	n, err := decodeSlow(out[from:], src[done:], done)
+	done := decodeFast(out[from:], src[:max(0, len(src)-1)/4*4])
+	n, err := decodeStrict(out[from:], src[done:], done)
 	if err != nil {
 		return dst, err
 	}
@@ -54,16 +55,35 @@ func AppendDecode(dst, src []byte) ([]byte, error) {
 // Decode decodes b into the memory that it is in. On error the error is an
 // *Error, and b has no meaning any more.
 func Decode(b []byte) ([]byte, error) {
-	done := decodeFast(b, b)
-	// The library does not say that it can do this; it gets a copy.
+	// A block is decoded beside b, for the libraries do not say that they can decode
+	// in place.
+	var block [blockSymbols / 4 * 3]byte
+	done := 0
+	for ; len(b)-done > blockSymbols && decodeFast(block[:], b[done:done+blockSymbols]) > 0; done += blockSymbols {
+		copy(b[done/4*3:], block[:])
+	}
 	rest := slices.Clone(b[done:])
-	n, err := decodeSlow(b, rest, done)
+	n, err := decodeStrict(b, rest, done)
 	return b[:n], err
 }
 
-// decodeSlow decodes the rest of a text, into dst behind what the done symbols
+// blockSymbols is how many symbols Decode decodes at a time.
+const blockSymbols = 4 << 10
+
+// decodeFast decodes src, which is not the end of a text, into dst. It returns how
+// many symbols it has decoded: all, or none if src has anything but symbols. The
+// strict decoder gets the end, and what decodeFast has not decoded.
+func decodeFast(dst, src []byte) (done int) {
+	n, err := fastbase64.StdEncoding.Decode(dst, src)
+	if err != nil || n != len(src)/4*3 { // it skips line breaks
+		return 0
+	}
+	return len(src)
+}
+
+// decodeStrict decodes the rest of a text, into dst behind what the done symbols
 // before it have become, and returns the length of all.
-func decodeSlow(dst, rest []byte, done int) (int, error) {
+func decodeStrict(dst, rest []byte, done int) (int, error) {
 	for _, c := range []byte("\r\n") { // faster than IndexAny by far
 		if bytes.IndexByte(rest, c) >= 0 {
 			return 0, invalidSymbol(rest, done, bytes.IndexAny(rest, "\r\n"))

@@ -20,20 +20,20 @@ import (
 	"execserver/internal/testkit"
 )
 
-// insideVariable makes the test program one that runs in a control group of its
-// own, which it may do with as it likes.
+// insideVariable makes the test program run in a control group of its own, with which it
+// may do anything.
 const insideVariable = "EXEC_SERVER_TEST_INSIDE"
 
 func TestMain(m *testing.M) {
 	testkit.Main()
 	testkit.InheritNothing()
 	if os.Getenv(insideVariable) != "" {
-		os.Exit(m.Run()) // the claim is for as long as the program
+		os.Exit(m.Run()) // the claim lasts as long as the program
 	}
 	os.Exit(testkit.Ledger(m).Run())
 }
 
-// inside runs a test in a control group of its own, alone if it shall be.
+// inside runs a test in a control group of its own, delegated or not.
 func inside(t *testing.T, delegated bool, test func(t *testing.T)) {
 	if os.Getenv(insideVariable) == t.Name() {
 		test(t)
@@ -111,7 +111,7 @@ func TestGroup(t *testing.T) {
 			t.Errorf("an empty group is populated: %v %v", populated, err)
 		}
 		cmd := spawn(t, g, "idle")
-		// Groups that a process makes below its own belong to it.
+		// Groups that a process creates below its own belong to it.
 		below := filepath.Join(g.Path(), "below")
 		if err := os.Mkdir(below, 0o755); err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestGroup(t *testing.T) {
 		}
 		_, _ = cmd.Process.Wait()
 		_, _ = second.Process.Wait()
-		testkit.WaitFor(t, 10*time.Second, func() error {
+		testkit.WaitFor(t, time.Minute, func() error {
 			if populated, err := g.Populated(); populated || err != nil {
 				return fmt.Errorf("populated after the kill: %v %w", populated, err)
 			}
@@ -161,7 +161,7 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// KillAll spares what is kept, and Remove leaves its group.
+// TestKept checks that KillAll does not kill kept groups, and that Remove leaves them.
 func TestKept(t *testing.T) {
 	inside(t, false, func(t *testing.T) {
 		c := claim(t)
@@ -186,7 +186,7 @@ func TestKept(t *testing.T) {
 	})
 }
 
-// What is kept does not hinder the next server.
+// TestKeptInDelegated checks that a kept group does not hinder the next server.
 func TestKeptInDelegated(t *testing.T) {
 	inside(t, true, func(t *testing.T) {
 		before := ownGroup(t)
@@ -210,8 +210,8 @@ func TestKeptInDelegated(t *testing.T) {
 	})
 }
 
-// What a killed server has left of groups is removed by the next one, and that
-// of a server that lives is not.
+// TestStale checks that the next server removes the groups of a killed server, but not
+// those of a live one.
 func TestStale(t *testing.T) {
 	inside(t, false, func(t *testing.T) {
 		base := filepath.Dir(claim(t).Path()) // the first lives as long as this program
@@ -231,7 +231,8 @@ func TestStale(t *testing.T) {
 	})
 }
 
-// Servers that start and end at the same time do not take each other's groups.
+// TestClaimsAtTheSameTime checks that servers that start and end at the same time do not
+// remove each other's groups.
 func TestClaimsAtTheSameTime(t *testing.T) {
 	inside(t, false, func(t *testing.T) {
 		var wg sync.WaitGroup
@@ -257,8 +258,9 @@ func TestClaimsAtTheSameTime(t *testing.T) {
 	})
 }
 
-// Where the group was delegated, the program makes room for controllers, which
-// a group with processes of its own cannot have, and goes back in the end.
+// TestControllers checks that in a delegated group the program moves to a group below,
+// because a group with processes can have no controllers for others, and that it moves
+// back in the end.
 func TestControllers(t *testing.T) {
 	inside(t, true, func(t *testing.T) {
 		before := ownGroup(t)
@@ -298,8 +300,8 @@ func TestControllers(t *testing.T) {
 	})
 }
 
-// A group that was not handed over keeps its settings, and one with others in it
-// as well.
+// TestNoControllers checks that a group keeps its settings if it was not delegated, or if
+// other processes are in it.
 func TestNoControllers(t *testing.T) {
 	inside(t, false, func(t *testing.T) {
 		before := ownGroup(t)
@@ -329,7 +331,7 @@ func TestNotAlone(t *testing.T) {
 	})
 }
 
-// someControllers are those that the test's group could have.
+// someControllers returns controllers that the group of the test can have.
 func someControllers(t *testing.T) []string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

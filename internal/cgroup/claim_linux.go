@@ -15,28 +15,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/procfs"
 	"execserver/internal/sys"
 )
 
-// Claimed is a directory in the hierarchy that a server has for its own. Below
-// it are:
+// Claimed is the directory in the control group hierarchy that a server owns. It
+// contains:
 //
-//	processes/  a group for every process, killed when the server is gone
+//	processes/  a group for every process, killed when the server ends
 //	kept/       a group for every process whose descendants may outlive it
-//	server      the server itself, where it had to make room
+//	server      the server itself, if it had to move
 type Claimed struct {
 	path string
-	made atomic.Uint64 // groups of processes
+	made atomic.Uint64 // number of process groups created
 
-	lock   int // descriptor of the directory, locked as long as somebody uses it
+	lock   int // descriptor of the directory, locked while the server or its keeper uses it
 	unlock sync.Once
 }
 
-// Claim makes such a directory below the group that this program runs in, and
-// enables those of the controllers in it that can be had: all where the group
-// was delegated to this program, which then moves itself to a group below as
-// the kernel demands; otherwise those that are enabled for groups below already.
-// What killed servers have left is removed.
+// Claim creates such a directory below the group of this program. It enables those of the
+// controllers that it can. If the group was delegated to this program, these are all
+// available ones; then this program moves itself to a group below, because the kernel
+// demands that. Otherwise they are the controllers that are enabled for groups below
+// already. Claim also removes the groups that killed servers left behind.
 func Claim(controllers []string) (*Claimed, error) {
 	if err := supported(); err != nil {
 		return nil, err
@@ -57,12 +58,13 @@ func Claim(controllers []string) (*Claimed, error) {
 	return c, nil
 }
 
-// claimName is the form of the names of claimed directories: process id and a
-// random number.
-var claimName = regexp.MustCompile(`^exec-server-[0-9]+-[0-9a-f]{8}$`)
+// claimName matches the names of claimed directories: a process id and a random number.
+// Its first use compiles it, so that the helpers in sandboxes, which are this program too,
+// do not pay for it.
+var claimName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^exec-server-[0-9]+-[0-9a-f]{8}$`) })
 
-// makeClaim makes the directory of a claim. Before it is locked, another server
-// that looks for what is stale may remove it.
+// makeClaim creates the directory of a claim. Until it is locked, another server that
+// removes stale claims may remove it.
 func makeClaim(base string) (c *Claimed, err error) {
 	for range 10 {
 		var suffix [4]byte
@@ -78,10 +80,10 @@ func makeClaim(base string) (c *Claimed, err error) {
 	return nil, err
 }
 
-// supported checks what no file tells. The clone3 call, by which a process is
-// started in a group, is missing in old kernels, and containers refuse it with
-// ENOSYS, EPERM or anything else. Only a kernel that has looked at the arguments
-// says EINVAL, for they have no size.
+// supported checks whether a process can be started in a group, which no file says. It
+// needs the clone3 call. Old kernels do not have it, and containers refuse it with
+// ENOSYS, EPERM or another error. Only a kernel that examines the arguments returns
+// EINVAL, because they have no size.
 func supported() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
 		return fmt.Errorf("the kernel, or a filter of system calls, does not let this program start processes in control groups: %w",
@@ -90,8 +92,8 @@ func supported() error {
 	return nil
 }
 
-// current finds the directory of the group that this program runs in; root
-// tells that it is the root of the hierarchy as far as this program can see.
+// current returns the directory of the group of this program. root reports whether it is
+// the root of the hierarchy as far as this program can see.
 func current() (path string, root bool, err error) {
 	text, err := sys.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -106,31 +108,27 @@ func current() (path string, root bool, err error) {
 	if !ok {
 		return "", false, errors.New("this program is in no control group of version 2")
 	}
-	mounts, err := sys.ReadFile("/proc/self/mountinfo")
+	mounts, err := procfs.Mounts()
 	if err != nil {
 		return "", false, err
 	}
-	for line := range strings.Lines(string(mounts)) {
-		front, back, _ := strings.Cut(line, " - ")
-		fields := strings.Fields(front)
-		if len(fields) < 5 || !strings.HasPrefix(back, "cgroup2 ") {
-			continue
-		}
-		mounted, point := unescape(fields[3]), unescape(fields[4])
-		rest, below := strings.CutPrefix(group, strings.TrimSuffix(mounted, "/"))
-		if below && (rest == "" || rest[0] == '/') {
-			return filepath.Join(point, rest), group == "/", nil
-		}
+	dir, _, ok := directoryOf(group, mounts, func(m procfs.Mount) bool { return m.Type == "cgroup2" })
+	if !ok {
+		return "", false, fmt.Errorf("no hierarchy of control groups (version 2) is mounted that holds %q", group)
 	}
-	return "", false, fmt.Errorf("no hierarchy of control groups (version 2) is mounted that holds %q", group)
+	return dir, group == "/", nil
 }
 
-// unescape undoes the octal escapes of mountinfo.
-func unescape(s string) string {
-	for _, c := range []string{" ", "\t", "\n", `\`} {
-		s = strings.ReplaceAll(s, fmt.Sprintf(`\%03o`, c[0]), c)
+// directoryOf returns the directory of a group in the first mount of the hierarchy that
+// has it, and where that is mounted.
+func directoryOf(group string, mounts []procfs.Mount, inHierarchy func(procfs.Mount) bool) (dir, point string, ok bool) {
+	for _, m := range mounts {
+		rest, below := strings.CutPrefix(group, strings.TrimSuffix(m.Root, "/"))
+		if inHierarchy(m) && below && (rest == "" || rest[0] == '/') {
+			return filepath.Join(m.Point, rest), m.Point, true
+		}
 	}
-	return s
+	return "", "", false
 }
 
 // Open opens a directory that another process of the same server has claimed.
@@ -139,7 +137,8 @@ func Open(path string) (*Claimed, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open control group", Path: path, Err: err}
 	}
-	// Shared: the server and its keeper both hold it. Nobody else does for long.
+	// The lock is shared, because the server and its keeper both hold it. No other
+	// process holds it for long.
 	for err = unix.EINTR; err == unix.EINTR; {
 		err = sys.Flock(fd, unix.LOCK_SH)
 	}
@@ -153,7 +152,7 @@ func Open(path string) (*Claimed, error) {
 	return &Claimed{path: path, lock: fd}, nil
 }
 
-// populate makes the groups of a new claim.
+// populate creates the groups of a new claim.
 func (c *Claimed) populate(base string, root bool, controllers []string) error {
 	if _, err := sys.Stat(filepath.Join(c.path, "cgroup.kill")); err != nil {
 		return fmt.Errorf("the kernel cannot kill control groups as a whole: %w", err)
@@ -178,8 +177,8 @@ func (c *Claimed) groups() string { return filepath.Join(c.path, "processes") }
 func (c *Claimed) kept() string   { return filepath.Join(c.path, "kept") }
 func (c *Claimed) server() string { return filepath.Join(c.path, "server") }
 
-// delegated reports whether the group was handed over to this program: by its
-// owner, or by the mark that service managers set.
+// delegated reports whether the group was delegated to this program: by its owner, or by
+// the extended attribute that service managers set.
 func delegated(path string) bool {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) == nil && os.Geteuid() != 0 && int(st.Uid) == os.Geteuid() {
@@ -194,9 +193,9 @@ func delegated(path string) bool {
 	return false
 }
 
-// enableIn enables controllers for the groups below base. But for the root of
-// all, a group that does so must hold no processes: if this program is the only
-// one in it, it moves.
+// enableIn enables controllers for the groups below base. Except for the root of the
+// hierarchy, such a group must hold no processes: if this program is the only one in it,
+// it moves.
 func (c *Claimed) enableIn(base string, controllers []string) {
 	available, enabled := words(base, "cgroup.controllers"), words(base, "cgroup.subtree_control")
 	missing := slices.DeleteFunc(slices.Clone(controllers), func(name string) bool {
@@ -205,21 +204,20 @@ func (c *Claimed) enableIn(base string, controllers []string) {
 	if len(missing) == 0 {
 		return
 	}
-	// The root has no type. Elsewhere the kernel would let some controllers be
-	// enabled although there are processes, and then refuse any in the groups
-	// below.
+	// The root has no type. In another group that still holds processes, the kernel would
+	// enable some controllers and then refuse processes in the groups below.
 	if !isRoot(base) && c.moveServer(base) != nil {
 		return
 	}
 	for _, name := range missing {
-		_ = enable(base, name) // those that are not there are missed when a limit needs them
+		_ = enable(base, name) // a limit that needs a missing controller reports it
 	}
 	if isRoot(base) {
 		noteEnabled(base, missing)
 	}
 }
 
-// words reads a file that is a list of words.
+// words returns the words of a file that holds a list.
 func words(path, name string) []string {
 	text, err := sys.ReadFile(filepath.Join(path, name))
 	if err != nil {
@@ -244,19 +242,19 @@ func (c *Claimed) moveServer(base string) error {
 	return sys.WriteFile(filepath.Join(c.server(), "cgroup.procs"), []byte(self), 0)
 }
 
-// Path is the directory, for Open.
+// Path returns the directory, for Open.
 func (c *Claimed) Path() string { return c.path }
 
-// Fd is the descriptor that holds the lock; it belongs to c.
+// Fd returns the descriptor that holds the lock. It belongs to c.
 func (c *Claimed) Fd() int { return c.lock }
 
-// Controllers are those that the groups of processes have.
+// Controllers returns the controllers of the groups of processes.
 func (c *Claimed) Controllers() []string {
 	return words(c.groups(), "cgroup.subtree_control")
 }
 
-// Make makes a group for a process; kept is one that survives KillAll. No two
-// groups of this program have the same path, whatever becomes of the first one.
+// Make creates a group for a process. A kept group survives KillAll. No two groups of
+// this program have the same path, even after the first one is gone.
 func (c *Claimed) Make(kept bool) (*Group, error) {
 	name := strconv.FormatUint(c.made.Add(1), 10)
 	if kept {
@@ -265,18 +263,18 @@ func (c *Claimed) Make(kept bool) (*Group, error) {
 	return makeGroup(filepath.Join(c.groups(), name))
 }
 
-// KillAll kills everything in the groups of processes.
+// KillAll kills everything in the groups of processes, but not in kept groups.
 func (c *Claimed) KillAll() error {
 	return sys.WriteFile(filepath.Join(c.groups(), "cgroup.kill"), []byte("1"), 0)
 }
 
-// Remove removes what nothing runs in any more. This program moves back where
-// it came from, if it had to make room.
+// Remove removes the groups in which nothing runs any more. If this program had to move,
+// it moves back.
 func (c *Claimed) Remove() {
 	for _, path := range []string{c.groups(), c.kept()} {
 		below, _ := groupsBelow(path)
 		for _, b := range below {
-			_ = remove(b) // of a kept daemon, it stays
+			_ = remove(b) // the group of a kept daemon stays
 		}
 		_ = sys.Rmdir(path)
 	}
@@ -288,9 +286,9 @@ func (c *Claimed) Remove() {
 	c.unlock.Do(func() { _ = sys.Close(c.lock) })
 }
 
-// moveBack undoes moveServer and enableIn as far as it can: a group with
-// controllers for those below takes no processes, neither this one nor a server
-// that is started there later. What is kept loses its limits by that.
+// moveBack undoes moveServer and enableIn as far as it can: a group with controllers for
+// groups below accepts no processes, neither this one nor a server that starts there
+// later. Kept processes lose their limits by that.
 func (c *Claimed) moveBack() {
 	base := filepath.Dir(c.path)
 	for _, path := range []string{c.groups(), c.kept(), c.path, base} {
@@ -302,12 +300,12 @@ func (c *Claimed) moveBack() {
 	_ = sys.Rmdir(c.server())
 }
 
-// removeStale removes the claims whose servers have been killed. A server that
-// lives holds a lock on its own.
+// removeStale removes the claims of killed servers. A live server holds a lock on its own
+// claim.
 func removeStale(base string) {
 	below, _ := groupsBelow(base)
 	for _, path := range below {
-		if !claimName.MatchString(filepath.Base(path)) {
+		if !claimName().MatchString(filepath.Base(path)) {
 			continue
 		}
 		fd, err := sys.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

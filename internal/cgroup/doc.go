@@ -1,4 +1,4 @@
-// Package cgroup makes control groups of Linux (version 2) for processes, so
-// that everything that a process starts can be found, limited and killed
-// whatever it does. Start at [Claim].
+// Package cgroup creates Linux control groups (version 2) for processes. With them the
+// server can find, limit and kill all descendants of a process, whatever they do. Start
+// at [Claim].
 package cgroup

@@ -13,10 +13,10 @@ import (
 	"execserver/internal/sys"
 )
 
-// Group is one control group that this program has made. It holds no descriptor,
-// and no other group of this program ever has its path, so its methods may be
-// called concurrently, as often as wanted, and when the group is long gone: then
-// there is nothing to kill and nothing to remove.
+// Group is one control group that this program has created. It holds no descriptor, and
+// no other group of this program ever has its path. So its methods may be called
+// concurrently, any number of times, and after the group is gone; then there is nothing
+// to kill and nothing to remove.
 type Group struct {
 	path string
 }
@@ -28,11 +28,8 @@ func makeGroup(path string) (*Group, error) {
 	return &Group{path: path}, nil
 }
 
-// Path is the group's directory.
-func (g *Group) Path() string { return g.path }
-
-// Open opens the group's directory, to start a process in the group. The caller
-// closes it.
+// Open opens the group's directory, to start a process in the group. The caller must
+// close it.
 func (g *Group) Open() (*os.File, error) {
 	fd, err := sys.Open(g.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -41,11 +38,11 @@ func (g *Group) Open() (*os.File, error) {
 	return sys.NewFile(uintptr(fd), g.path), nil
 }
 
-// gone reports whether an error says that the group has been removed.
+// gone reports whether err means that the group has been removed.
 func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) }
 
-// Kill sends SIGKILL to everything in the group and in groups below. What is
-// being forked meanwhile is killed as well: nothing gets away.
+// Kill sends SIGKILL to every process in the group and in groups below, with those that
+// are being forked meanwhile.
 func (g *Group) Kill() error {
 	if err := g.Set("cgroup.kill", "1"); !gone(err) {
 		return err
@@ -67,7 +64,7 @@ func (g *Group) Set(name, value string) error {
 	return nil
 }
 
-// Populated reports whether anything runs in the group or in groups below.
+// Populated reports whether a process runs in the group or in groups below.
 func (g *Group) Populated() (bool, error) {
 	n, err := g.event("cgroup.events", "populated")
 	if gone(err) {
@@ -76,8 +73,8 @@ func (g *Group) Populated() (bool, error) {
 	return n != 0, err
 }
 
-// OOMKills is how many processes of the group the kernel has killed because
-// there was no memory left. It fails where memory is not controlled.
+// OOMKills returns how many processes of the group the kernel has killed for lack of
+// memory. It fails without the memory controller.
 func (g *Group) OOMKills() (int, error) { return g.event("memory.events", "oom_kill") }
 
 // event reads one number from a file of lines with a name and a number.
@@ -94,7 +91,7 @@ func (g *Group) event(file, name string) (int, error) {
 	return 0, fmt.Errorf("%s has no %q", filepath.Join(g.path, file), name)
 }
 
-// Processes lists what runs in the group and in groups below.
+// Processes lists the processes in the group and in groups below.
 func (g *Group) Processes() ([]int, error) {
 	pids, err := processesOf(g.path)
 	if gone(err) {
@@ -137,8 +134,8 @@ func groupsBelow(path string) ([]string, error) {
 	return groups, err
 }
 
-// Remove removes the group, and groups that what ran in it has made below; it
-// fails with EBUSY, and removes nothing, while anything runs there.
+// Remove removes the group, and groups below that its processes have created. While a
+// process runs there it fails with EBUSY and removes nothing.
 func (g *Group) Remove() error { return remove(g.path) }
 
 func remove(path string) error {
@@ -152,8 +149,8 @@ func remove(path string) error {
 	return nil
 }
 
-// removeBelow removes a group that has groups below, unless anything runs in
-// them: another server may live there, which needs its empty groups.
+// removeBelow removes a group that has groups below, unless a process runs in them. That
+// process may be another server, which needs its empty groups.
 func removeBelow(path string) error {
 	if populated, err := (&Group{path: path}).Populated(); err != nil || populated {
 		return errors.Join(unix.EBUSY, err)

@@ -6,11 +6,12 @@ import (
 	"strings"
 	"sync"
 
+	"execserver/internal/procfs"
 	"execserver/internal/sys"
 )
 
-// ProcessesLeft is how many processes and threads more the control groups that
-// this program is in allow; false when they do not limit them.
+// ProcessesLeft returns how many more processes and threads the control groups of this
+// program allow. It returns false if they set no limit.
 func ProcessesLeft() (left uint64, limited bool) {
 	for _, dir := range pidsGroups() {
 		most, err := number(filepath.Join(dir, "pids.max"))
@@ -37,44 +38,34 @@ func number(path string) (uint64, error) {
 	return strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// pidsGroups are the directories of the group that this program was started in and
-// of those above it, in the hierarchy that counts processes, of either version.
+// pidsGroups are the directories of the group in which this program was started and of
+// those above it, in the hierarchy that counts processes, of either version.
 var pidsGroups = sync.OnceValue(func() (dirs []string) {
 	groups, err := sys.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return nil
 	}
-	mounts, err := sys.ReadFile("/proc/self/mountinfo")
+	mounts, err := procfs.Mounts()
 	if err != nil {
 		return nil
 	}
 	for line := range strings.Lines(string(groups)) {
 		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		controllers, group, _ := strings.Cut(rest, ":")
-		kind := "cgroup2 "
+		kind := "cgroup2"
 		if controllers != "" {
-			if kind = "cgroup "; !listed("pids", controllers) {
+			if kind = "cgroup"; !listed("pids", controllers) {
 				continue
 			}
 		}
-		for mount := range strings.Lines(string(mounts)) {
-			front, back, _ := strings.Cut(strings.TrimSuffix(mount, "\n"), " - ")
-			fields, options := strings.Fields(front), strings.Fields(back)
-			if len(fields) < 5 || len(options) < 3 || !strings.HasPrefix(back, kind) || kind == "cgroup " && !listed("pids", options[2]) {
-				continue
+		dir, point, ok := directoryOf(group, mounts, func(m procfs.Mount) bool {
+			return m.Type == kind && (kind == "cgroup2" || listed("pids", m.Options))
+		})
+		for ; ok; dir = filepath.Dir(dir) {
+			dirs = append(dirs, dir)
+			if dir == point || dir == "/" {
+				break
 			}
-			point := unescape(fields[4])
-			below, ok := strings.CutPrefix(group, strings.TrimSuffix(unescape(fields[3]), "/"))
-			if !ok || below != "" && below[0] != '/' {
-				continue
-			}
-			for dir := filepath.Join(point, below); ; dir = filepath.Dir(dir) {
-				dirs = append(dirs, dir)
-				if dir == point || dir == "/" {
-					break
-				}
-			}
-			break
 		}
 	}
 	return dirs

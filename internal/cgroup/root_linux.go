@@ -12,22 +12,22 @@ import (
 	"execserver/internal/sys"
 )
 
-// isRoot reports whether a group is the root of the hierarchy, which has no type
-// and may have processes beside groups with controllers.
+// isRoot reports whether a group is the root of the hierarchy. The root has no type, and
+// may have processes beside groups with controllers.
 func isRoot(path string) bool {
 	_, err := sys.Stat(filepath.Join(path, "cgroup.type"))
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// enabledAttribute of the root lists the controllers that servers have enabled in
-// it. It outlives a server that is killed: the next one to end sees to it.
+// enabledAttribute of the root lists the controllers that servers have enabled in it. It
+// outlives a killed server; the next server to end disables them.
 const enabledAttribute = "user.exec-server.controllers"
 
-// noteEnabled adds to the list.
+// noteEnabled adds controllers to the list.
 func noteEnabled(root string, names []string) {
 	list := append(enabledByServers(root), names...)
 	slices.Sort(list)
-	_ = unix.Setxattr(root, enabledAttribute, []byte(strings.Join(slices.Compact(list), " ")), 0) // else they stay enabled
+	_ = unix.Setxattr(root, enabledAttribute, []byte(strings.Join(slices.Compact(list), " ")), 0) // without it they stay enabled
 }
 
 func enabledByServers(root string) []string {
@@ -39,9 +39,9 @@ func enabledByServers(root string) []string {
 	return strings.Fields(string(value[:n]))
 }
 
-// restoreRoot disables in the root what servers have enabled. The last server does
-// it; and nobody, as long as a stranger has a group there, whose limits may depend
-// on the controllers by now.
+// restoreRoot disables the controllers that servers have enabled in the root. The last
+// server does so, unless a stranger has a group there, whose limits may depend on the
+// controllers by now.
 func restoreRoot(base string) {
 	if !isRoot(base) {
 		return

@@ -10,8 +10,8 @@ import (
 	"execserver/internal/cgroup"
 )
 
-// The root of the hierarchy has the controllers that it had before, once the last
-// server has ended.
+// TestRoot checks that the root of the hierarchy has its previous controllers again after
+// the last server has ended.
 func TestRoot(t *testing.T) {
 	probe := claimed(t)
 	root := filepath.Dir(probe.Path())

@@ -16,13 +16,13 @@ import (
 	"execserver/internal/sys"
 )
 
-// Watcher removes groups when nothing runs in them any more. It needs one
-// descriptor for all of them, and does nothing while nothing changes. All methods
-// may be called concurrently.
+// Watcher removes groups when no process runs in them any more. It needs one descriptor
+// for all of them, and uses no processor time while nothing changes. All methods may be
+// called concurrently.
 type Watcher struct {
-	events *os.File // inotify
-	done   chan struct{}
-	told   map[int32]*watched // by the number that the kernel has given; run's alone
+	events   *os.File // inotify
+	done     chan struct{}
+	byNumber map[int32]*watched // by the kernel's watch number; used by run alone
 
 	mu      sync.Mutex
 	watches map[*Group]*watched
@@ -34,35 +34,35 @@ type watched struct {
 	group   *Group
 	removed func()
 
-	// run's alone
-	number int32         // by which the kernel tells of it; 0: it does not
-	pause  time.Duration // before the group is tried again
+	// Used by run alone.
+	number int32         // the kernel's number for the watch; 0 if there is none
+	pause  time.Duration // until the next attempt to remove the group
 }
 
-// The pauses between attempts to remove a group of which the kernel tells nothing
+// If the kernel reports nothing about a group, the pauses between attempts to remove it
 // double from minPause to maxPause.
 const (
 	minPause = 10 * time.Millisecond
 	maxPause = time.Minute
 )
 
-// NewWatcher makes a watcher.
+// NewWatcher starts a watcher.
 func NewWatcher() (*Watcher, error) {
 	fd, err := sys.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, os.NewSyscallError("inotify_init1", err)
 	}
 	w := &Watcher{
-		events: sys.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}), told: make(map[int32]*watched),
+		events: sys.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}), byNumber: make(map[int32]*watched),
 		watches: make(map[*Group]*watched), due: make(map[*watched]time.Time),
 	}
 	go w.run() // until Close
 	return w, nil
 }
 
-// RemoveEmpty removes the group as soon as nothing runs in it, and then calls
-// removed on the watcher's goroutine; it never does after Close. For a group that
-// the watcher has already it does nothing but look at once.
+// RemoveEmpty removes the group as soon as no process runs in it, and then calls removed
+// on the watcher's goroutine. It does not call removed after Close. For a group that the
+// watcher already has, it only checks it at once.
 func (w *Watcher) RemoveEmpty(g *Group, removed func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,11 +72,11 @@ func (w *Watcher) RemoveEmpty(g *Group, removed func()) {
 		w.watches[g] = x
 	}
 	w.due[x] = time.Now()
-	_ = w.events.SetReadDeadline(time.Now()) // run goes on; it is closed, or works
+	_ = w.events.SetReadDeadline(time.Now()) // wakes run up; fails only after Close
 }
 
-// Close lets go of all groups, and waits until the watcher does nothing any more.
-// It must not be called by what RemoveEmpty calls.
+// Close forgets all groups and waits until the watcher's goroutine has ended. The
+// functions given to RemoveEmpty must not call it.
 func (w *Watcher) Close() {
 	_ = w.events.Close()
 	<-w.done
@@ -84,7 +84,7 @@ func (w *Watcher) Close() {
 
 func (w *Watcher) run() {
 	defer close(w.done)
-	buffer := make([]byte, 64*unix.SizeofInotifyEvent) // none of them has a name
+	buffer := make([]byte, 64*unix.SizeofInotifyEvent) // an event of a file has no name
 	for {
 		n, err := w.events.Read(buffer)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -94,18 +94,18 @@ func (w *Watcher) run() {
 			number, mask := binary.NativeEndian.Uint32(rest), binary.NativeEndian.Uint32(rest[unsafe.Offsetof(unix.InotifyEvent{}.Mask):])
 			w.note(int32(number), mask)
 		}
-		for _, x := range w.takeDue() {
+		for _, x := range w.popDue() {
 			w.attempt(x)
 		}
 		w.setAlarm()
 	}
 }
 
-// note finds which group an event is about. When events were lost it is all.
+// note finds the group of an event. When events were lost it notes all groups.
 func (w *Watcher) note(number int32, mask uint32) {
-	about := []*watched{w.told[number]}
+	about := []*watched{w.byNumber[number]}
 	if mask&unix.IN_Q_OVERFLOW != 0 {
-		about = slices.Collect(maps.Values(w.told))
+		about = slices.Collect(maps.Values(w.byNumber))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,8 +113,8 @@ func (w *Watcher) note(number int32, mask uint32) {
 		if x == nil {
 			continue
 		}
-		if mask&unix.IN_IGNORED != 0 { // the kernel has forgotten it
-			delete(w.told, number)
+		if mask&unix.IN_IGNORED != 0 { // the kernel has dropped the watch
+			delete(w.byNumber, number)
 			x.number = 0
 		}
 		x.pause = 0
@@ -122,8 +122,8 @@ func (w *Watcher) note(number int32, mask uint32) {
 	}
 }
 
-// takeDue returns the groups whose time has come.
-func (w *Watcher) takeDue() (now []*watched) {
+// popDue returns the groups that are due for an attempt.
+func (w *Watcher) popDue() (now []*watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for x, at := range w.due {
@@ -135,11 +135,11 @@ func (w *Watcher) takeDue() (now []*watched) {
 	return now
 }
 
-// attempt removes a group if nothing runs in it. Otherwise the kernel tells when
-// that is so; where it does not, or refuses to remove the group, there is another
+// attempt removes a group if no process runs in it. Otherwise the kernel reports when the
+// group is empty. If it does not, or refuses to remove the group, there is another
 // attempt.
 func (w *Watcher) attempt(x *watched) {
-	w.watch(x) // before the look, or it might miss the change
+	w.watch(x) // before checking, so that it misses no change
 	if x.group.Remove() == nil {
 		w.forget(x)
 		x.removed()
@@ -154,7 +154,7 @@ func (w *Watcher) attempt(x *watched) {
 	w.due[x] = time.Now().Add(x.pause)
 }
 
-// watch has the kernel tell when a group becomes empty.
+// watch asks the kernel to report when a group becomes empty.
 func (w *Watcher) watch(x *watched) {
 	if x.number != 0 {
 		return
@@ -164,13 +164,13 @@ func (w *Watcher) watch(x *watched) {
 		number, err = sys.InotifyAddWatch(fd, filepath.Join(x.group.path, "cgroup.events"), unix.IN_MODIFY)
 		return err
 	})
-	if err == nil { // else the pauses have to do
+	if err == nil { // otherwise the pauses apply
 		x.number = int32(number)
-		w.told[x.number] = x
+		w.byNumber[x.number] = x
 	}
 }
 
-// forget lets go of a group that has been removed.
+// forget drops a group that has been removed.
 func (w *Watcher) forget(x *watched) {
 	w.mu.Lock()
 	delete(w.watches, x.group)
@@ -179,10 +179,10 @@ func (w *Watcher) forget(x *watched) {
 	if x.number == 0 {
 		return
 	}
-	delete(w.told, x.number)
+	delete(w.byNumber, x.number)
 	_ = w.control(func(fd int) error {
 		_, err := unix.InotifyRmWatch(fd, uint32(x.number))
-		return err // the kernel may have forgotten it with the group
+		return err // the kernel may have dropped it with the group
 	})
 }
 
@@ -196,7 +196,7 @@ func (w *Watcher) setAlarm() {
 			next = at
 		}
 	}
-	_ = w.events.SetReadDeadline(next) // it is closed, or works
+	_ = w.events.SetReadDeadline(next) // fails only after Close
 }
 
 // control calls f with the descriptor, which stays open meanwhile.

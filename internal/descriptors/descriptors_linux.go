@@ -1,5 +1,5 @@
-// Package descriptors keeps the descriptors that a program was started with from
-// the programs that it starts. It is part of the sandbox's launcher and imports
+// Package descriptors keeps the children of a program from inheriting the descriptors
+// that the program itself inherited. The sandbox's launcher uses it, so it imports
 // little.
 package descriptors
 
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloseOnExec makes the descriptors from first on such that execution closes them.
+// CloseOnExec sets the close-on-exec flag on all descriptors from first on.
 func CloseOnExec(first int) error {
 	err := unix.CloseRange(uint(first), math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {
@@ -21,21 +21,12 @@ func CloseOnExec(first int) error {
 	return each(first, err, func(fd int) { unix.CloseOnExec(fd) })
 }
 
-// Close closes the descriptors from first on, which nobody may use any more.
-func Close(first int) error {
-	err := unix.CloseRange(uint(first), math.MaxUint32, 0)
-	if err == nil {
-		return nil
-	}
-	return each(first, err, func(fd int) { _ = unix.Close(fd) })
-}
-
-// maxDescriptors bounds how many numbers are tried where nobody tells which
-// descriptors are open.
+// maxDescriptors bounds the numbers that each tries if the kernel does not list the open
+// descriptors.
 const maxDescriptors = 1 << 20
 
-// each calls f for the descriptors from first on, where close_range is missing
-// (before Linux 5.9) or a container refuses it.
+// each calls f for the descriptors from first on. CloseOnExec uses it if close_range is
+// missing (before Linux 5.9) or a container refuses it.
 func each(first int, refused error, f func(fd int)) error {
 	open, err := list()
 	if err == nil {

@@ -1,6 +1,5 @@
-// Package errno gives the errors of the operating system the texts that clients
-// of the wire know: the wording of the C library that the released server is
-// linked with, and the number.
+// Package errno gives errors of the operating system the texts that clients of this
+// protocol know: the wording of the released server's C library, and the number.
 package errno
 
 import (
@@ -9,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Text returns "No such file or directory (os error 2)" for the errno inside
-// err, and err's own text when there is none.
+// Text returns "No such file or directory (os error 2)" for the errno inside err. It
+// returns err's own text if there is no errno.
 func Text(err error) string {
 	e, ok := errors.AsType[syscall.Errno](err)
 	if !ok {
@@ -23,12 +22,12 @@ func Text(err error) string {
 	return fmt.Sprintf("%s (os error %d)", text, int(e))
 }
 
-// Error is an error with the text that Text makes of it.
+// Error is an error with the text that Text returns for it.
 type Error struct{ err error }
 
-// Wrap gives err the text of its errno, without what package net or os has put
-// around it and the caller says in its own words; errors.Is goes on to work. An
-// error without errno is returned as it is.
+// Wrap gives err the text of its errno, and drops the context of packages net or os,
+// because the caller adds its own. errors.Is still works. Wrap returns an error without
+// errno unchanged.
 func Wrap(err error) error {
 	if _, ok := errors.AsType[syscall.Errno](err); !ok {
 		return err

@@ -4,9 +4,8 @@ package errno
 
 import "syscall"
 
-// texts has musl's wording, which is what the clients of this wire have always
-// been told, and which differs from Go's in case and detail. An errno that is
-// not here gets Go's text.
+// texts has musl's wording, which clients have always received and which differs from
+// Go's in case and detail. Another errno gets Go's text.
 var texts = map[syscall.Errno]string{
 	syscall.EADDRINUSE:    "Address in use",
 	syscall.EADDRNOTAVAIL: "Address not available",
@@ -15,10 +14,13 @@ var texts = map[syscall.Errno]string{
 	syscall.EAGAIN:        "Resource temporarily unavailable",
 	syscall.EBADF:         "Bad file descriptor",
 	syscall.EBUSY:         "Resource busy",
+	syscall.ECONNREFUSED:  "Connection refused",
+	syscall.ECONNRESET:    "Connection reset by peer",
 	syscall.EDQUOT:        "Quota exceeded",
 	syscall.EEXIST:        "File exists",
 	syscall.EFAULT:        "Bad address",
 	syscall.EFBIG:         "File too large",
+	syscall.EHOSTUNREACH:  "Host is unreachable",
 	syscall.EINTR:         "Interrupted system call",
 	syscall.EINVAL:        "Invalid argument",
 	syscall.EIO:           "I/O error",
@@ -27,6 +29,7 @@ var texts = map[syscall.Errno]string{
 	syscall.EMFILE:        "No file descriptors available",
 	syscall.EMLINK:        "Too many links",
 	syscall.ENAMETOOLONG:  "Filename too long",
+	syscall.ENETUNREACH:   "Network unreachable",
 	syscall.ENFILE:        "Too many open files in system",
 	syscall.ENODEV:        "No such device",
 	syscall.ENOENT:        "No such file or directory",

@@ -2,5 +2,5 @@ package errno
 
 import "syscall"
 
-// texts is empty: Windows has texts of its own.
+// texts is empty, because Windows has texts of its own.
 var texts map[syscall.Errno]string

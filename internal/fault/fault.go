@@ -2,16 +2,13 @@
 
 package fault
 
-// Enabled reports whether the program was built with the tag faults.
-const Enabled = false
-
 // At returns the error that a test injects at a point.
 func At(string) error { return nil }
 
 // Own notes that a descriptor was opened.
 func Own(int) {}
 
-// Disown notes that a descriptor passes to somebody else, usually an os.File.
+// Disown notes that another owner, usually an os.File, takes over a descriptor.
 func Disown(int) {}
 
 // Close notes that a descriptor is about to be closed.

@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// ledger holds the descriptors that were opened through package sys and have
-// neither been closed nor passed on.
+// ledger holds the descriptors that were opened through package sys and have neither been
+// closed nor passed on.
 var ledger = struct {
 	sync.Mutex
 	owned  map[int]string // where each was opened
-	closed map[int]string // where each that is not owned was closed last
+	closed map[int]string // where each descriptor that is not owned was last closed
 	wrong  []string
 }{owned: make(map[int]string), closed: make(map[int]string)}
 
@@ -29,7 +29,7 @@ func Own(fd int) {
 	ledger.owned[fd] = caller()
 }
 
-// Disown notes that a descriptor passes to somebody else, usually an os.File.
+// Disown notes that another owner, usually an os.File, takes over a descriptor.
 func Disown(fd int) {
 	ledger.Lock()
 	defer ledger.Unlock()
@@ -48,15 +48,15 @@ func Close(fd int) {
 	ledger.closed[fd] = caller()
 }
 
-// Owned lists the descriptors that are owned, and where each was opened.
+// Owned returns the owned descriptors, and where each was opened.
 func Owned() map[int]string {
 	ledger.Lock()
 	defer ledger.Unlock()
 	return maps.Clone(ledger.owned)
 }
 
-// Wrong lists the descriptors that were closed twice or by somebody else, and
-// forgets them.
+// Wrong returns the descriptors that were closed twice or not by their owner, and forgets
+// them.
 func Wrong() []string {
 	ledger.Lock()
 	defer ledger.Unlock()

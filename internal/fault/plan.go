@@ -14,27 +14,24 @@ import (
 	"time"
 )
 
-// Enabled reports whether the program was built with the tag faults.
-const Enabled = true
-
-// Plan says which call fails, and how. Calls count while the plan is armed.
+// Plan says which call fails, and how. Only calls while the plan is armed count.
 type Plan struct {
-	N     int           // the call that fails, from 1; 0: none
-	Times int           // how many calls in a row fail from there; 0 means 1
-	Err   syscall.Errno // 0: it is late by Delay instead
+	N     int           // the number of the call that fails, from 1; 0: none
+	Times int           // how many calls in a row fail from that one; 0 means 1
+	Err   syscall.Errno // 0: delay the call by Delay instead
 	Delay time.Duration
-	Place string // only calls here count, of those that a Report lists; "" means all
-	Panic bool   // it panics instead
+	Place string // count only calls here, one of a Report's Places; "" means all
+	Panic bool   // panic instead
 }
 
-// Report tells what happened while a plan was armed.
+// Report says what happened while a plan was armed.
 type Report struct {
-	Calls  int      // that count for the plan
-	Hits   []string // where calls failed or were late, as "open at process/spawn.go:51"
+	Calls  int      // calls that counted for the plan
+	Hits   []string // calls that failed or were delayed, as "open at process/spawn.go:51"
 	Places []string // all points that were reached
 }
 
-// state is that of the armed plan.
+// The state of the armed plan.
 var (
 	mu     sync.Mutex
 	armed  *Plan
@@ -42,7 +39,7 @@ var (
 	places map[string]bool
 )
 
-// Arm begins to count calls for a plan. It panics when a plan is armed already.
+// Arm starts to count calls for a plan. It panics if a plan is armed already.
 func Arm(p Plan) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -53,7 +50,7 @@ func Arm(p Plan) {
 	armed, report, places = &p, Report{}, make(map[string]bool)
 }
 
-// Disarm ends the plan and tells what happened.
+// Disarm ends the plan and returns what happened.
 func Disarm() Report {
 	mu.Lock()
 	defer mu.Unlock()
@@ -62,8 +59,8 @@ func Disarm() Report {
 	return report
 }
 
-// At returns the error that the armed plan has for this call, or delays the
-// call. A call that never fails with the plan's errno does not count.
+// At returns the error that the armed plan has for this call, or delays the call. A call
+// that never fails with the plan's errno does not count.
 func At(point string) error {
 	mu.Lock()
 	p := armed
@@ -95,14 +92,13 @@ func At(point string) error {
 	return nil
 }
 
-// Errnos are those with which a call at a place fails in fact.
+// Errnos returns the errors with which a call at a place may really fail.
 func Errnos(place string) []syscall.Errno {
 	point, _, _ := strings.Cut(place, " at ")
 	return errnos[point]
 }
 
-// caller returns the place outside of this package and package sys from which a
-// point was reached.
+// caller returns the place outside of this package and package sys that reached a point.
 func caller() string {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
@@ -126,10 +122,9 @@ var (
 	asking  = []syscall.Errno{syscall.EPERM, syscall.EINVAL, syscall.ENOSYS, syscall.ENOMEM}
 )
 
-// errnos are the errors with which the call behind each point fails in fact. It
-// never fails with one that tells something about the world which is not so: that
-// a pipe is empty, which the poller would never take back, or that a process has
-// ended.
+// errnos are the errors with which the call after each point may really fail. They leave
+// out an error that would report a false state: that a pipe is empty, which the poller
+// would believe for good, or that a process has ended.
 var errnos = map[string][]syscall.Errno{
 	"open": opening, "openat": opening, "readfile": opening, "readdir": opening, "pipe": opening,
 	"open terminal": append([]syscall.Errno{syscall.ENOSPC, syscall.EIO}, opening...), "dup": opening,

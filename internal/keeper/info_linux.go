@@ -5,18 +5,23 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// Info is what keeper, server and the program that starts them tell each other.
+// Info is what the keeper, the server and the program that starts them pass on to each
+// other.
 type Info struct {
-	Keeper  int                // its process id
-	Series  uint64             // see process.OwnershipOptions
-	Cgroups string             // the directory that was claimed, or empty
-	Reason  string             // why none was
-	Status  syscall.WaitStatus // of the server, once it has ended
+	Keeper    int                // its process id
+	ProgramID uint64             // see ownership.Options
+	Cgroups   string             // the claimed directory, or empty
+	Reason    string             // why none was claimed
+	Status    syscall.WaitStatus // of the server, once it has ended
 }
 
-// The environment variables that tell this program what it is.
+// Environment variables that tell this program its role. The value is the number of a
+// descriptor: of a file without a name that holds the Info. The environment alone
+// therefore makes no keeper.
 const (
 	keeperVariable = "EXEC_SERVER_KEEPER" // a keeper
 	serverVariable = "EXEC_SERVER_KEPT"   // a server that has a keeper
@@ -25,37 +30,59 @@ const (
 
 func (i Info) String() string {
 	return strings.Join([]string{
-		strconv.Itoa(i.Keeper), strconv.FormatUint(i.Series, 10), strconv.Itoa(int(i.Status)), i.Cgroups, i.Reason,
+		strconv.Itoa(i.Keeper), strconv.FormatUint(i.ProgramID, 10), strconv.Itoa(int(i.Status)), i.Cgroups, i.Reason,
 	}, "\n")
 }
 
-// take reads a variable and removes it from the environment, since it is not
-// for children. It was not meant for this program if keeper says so.
-func take(variable string, isKeeper func(pid int) bool) (i Info, ok bool) {
-	fields := strings.SplitN(os.Getenv(variable), "\n", 5)
+// handOver writes i to a file whose descriptor survives execution. entry is the
+// environment variable that announces the file.
+func (i Info) handOver(variable string) (entry string, fd int, err error) {
+	fd, err = unix.MemfdCreate("keeper", 0)
+	if err != nil {
+		return "", -1, os.NewSyscallError("memfd_create", err)
+	}
+	if _, err := unix.Write(fd, []byte(i.String())); err != nil {
+		_ = unix.Close(fd)
+		return "", -1, os.NewSyscallError("write", err)
+	}
+	return variable + "=" + strconv.Itoa(fd), fd, nil
+}
+
+// receive reads the Info that a variable announces. It removes the variable from the
+// environment and closes the descriptor, because they are not for children. isKeeper
+// reports whether the Info was meant for this process.
+func receive(variable string, isKeeper func(pid int) bool) (i Info, ok bool) {
+	fd, err := strconv.Atoi(os.Getenv(variable))
 	_ = os.Unsetenv(variable) // the name is well-formed
-	if len(fields) != 5 {
+	if err != nil || fd <= 2 {
+		return Info{}, false
+	}
+	b := make([]byte, 4096) // more than an Info has
+	n, err := unix.Pread(fd, b, 0)
+	fields := strings.SplitN(string(b[:max(n, 0)]), "\n", 5)
+	if err != nil || len(fields) != 5 {
 		return Info{}, false
 	}
 	var errs [3]error
 	var status int
 	i.Keeper, errs[0] = strconv.Atoi(fields[0])
-	i.Series, errs[1] = strconv.ParseUint(fields[1], 10, 64)
+	i.ProgramID, errs[1] = strconv.ParseUint(fields[1], 10, 64)
 	status, errs[2] = strconv.Atoi(fields[2])
 	i.Status, i.Cgroups, i.Reason = syscall.WaitStatus(status), fields[3], fields[4]
 	if errs != [3]error{} || !isKeeper(i.Keeper) {
 		return Info{}, false
 	}
+	_ = unix.Close(fd)
 	return i, true
 }
 
 func isParent(pid int) bool { return pid == os.Getppid() }
 func isSelf(pid int) bool   { return pid == os.Getpid() }
 
-// Server tells a server about its keeper; ok is false if it has none. The answer
-// is given once.
-func Server() (info Info, ok bool) { return take(serverVariable, isParent) }
+// Server returns what a server knows about its keeper. ok is false if it has none, and in
+// every later call.
+func Server() (info Info, ok bool) { return receive(serverVariable, isParent) }
 
-// Left tells a keeper that its server has ended with info.Status and left
-// something running, which is this program's to kill. The answer is given once.
-func Left() (info Info, ok bool) { return take(leftVariable, isSelf) }
+// Left returns info.Status, the end of the server, to a keeper whose server left
+// something running that this program must kill. ok is true only in the first call.
+func Left() (info Info, ok bool) { return receive(leftVariable, isSelf) }

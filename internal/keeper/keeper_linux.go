@@ -3,20 +3,29 @@ package keeper
 import (
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
-func init() {
-	if info, ok := take(keeperVariable, isSelf); ok {
-		keep(info)
+// Run makes this program the keeper of a server, and does not return, if Start has
+// executed it for that. Otherwise it returns at once. The error says why a keeper cannot
+// start its server.
+func Run() error {
+	info, ok := receive(keeperVariable, isSelf)
+	if !ok {
+		return nil
 	}
+	runtime.LockOSThread() // for good: see startServer
+	return keep(info)
 }
 
-// Start makes this program a keeper, which starts it again as the server, with
-// the same arguments, environment and descriptors. It returns only if that fails.
+// Start turns this program into a keeper, which starts the program again as the server,
+// with the same arguments, environment and descriptors. It returns only if that fails.
 func Start(info Info) error {
 	info.Keeper = os.Getpid()
 	self, err := program()
@@ -27,12 +36,17 @@ func Start(info Info) error {
 }
 
 func execute(self, variable string, info Info) error {
-	err := syscall.Exec(self, os.Args, append(os.Environ(), variable+"="+info.String()))
+	entry, fd, err := info.handOver(variable)
+	if err != nil {
+		return err
+	}
+	err = syscall.Exec(self, os.Args, append(os.Environ(), entry))
+	_ = unix.Close(fd)
 	return &os.PathError{Op: "execute", Path: self, Err: err}
 }
 
-// program is the path of this program, or a name for it that works although its
-// file has been replaced.
+// program returns the path of this program, or a name for it that works even after its
+// file was replaced.
 func program() (string, error) {
 	const link = "/proc/self/exe"
 	running, err := os.Stat(link)
@@ -49,14 +63,15 @@ func program() (string, error) {
 	return path, nil
 }
 
-// forwarded are the signals that mean the server when they are sent to the
-// keeper. Those that stop and continue are not: the terminal sends them to both.
+// forwarded are the signals that the keeper forwards to the server. The signals that stop
+// and continue are not among them, because the terminal sends them to both.
 var forwarded = []os.Signal{
 	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGPWR,
 }
 
-// keep starts the server and ends as it does.
-func keep(info Info) {
+// keep starts the server and ends as the server does. It returns only if the server
+// cannot be started.
+func keep(info Info) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
 	self, err := program()
@@ -68,17 +83,17 @@ func keep(info Info) {
 		server, err = startServer(self, info)
 	}
 	if err != nil {
-		_, _ = os.Stderr.WriteString("Error: start the server: " + err.Error() + "; try --keeper=off\n")
-		os.Exit(1)
+		return err
 	}
 	letGoOfStreams()
 	info.Status = watch(server, signals)
 	if left(info) {
-		// The whole program is needed to find and kill it. What it cannot do
-		// either is told by its own log.
+		// Finding and killing it takes the whole program. If that cannot start either,
+		// its own log says so.
 		_ = execute(self, leftVariable, info)
 	}
 	EndAs(info.Status)
+	return nil
 }
 
 func becomeSubreaper() error {
@@ -89,17 +104,21 @@ func becomeSubreaper() error {
 	return nil
 }
 
-// startServer starts the server. It runs on the program's first thread, as all
-// of init does: the kernel tells the server that its parent has ended when that
-// thread has.
+// startServer starts the server. The caller has locked itself to its thread for good: the
+// kernel sends the parent-death signal to the server when that thread ends.
 func startServer(self string, info Info) (pid int, err error) {
+	entry, fd, err := info.handOver(serverVariable)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
 	return syscall.ForkExec(self, os.Args, &syscall.ProcAttr{
-		Env:   append(os.Environ(), serverVariable+"="+info.String()),
+		Env:   append(os.Environ(), entry),
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
 			Pdeathsig: syscall.SIGTERM, // ForkExec checks that the parent has not ended before
-			// On a terminal the shell deals with keeper and server as one job.
-			// Elsewhere what kills the keeper's group must not kill both.
+			// On a terminal the shell treats keeper and server as one job. Elsewhere a
+			// signal that kills the keeper's group must not kill both.
 			Setpgid: !onTerminal(),
 		},
 	})
@@ -115,8 +134,8 @@ func onTerminal() bool {
 	return false
 }
 
-// letGoOfStreams leaves stdin and stdout to the server, so that others see it
-// close them.
+// letGoOfStreams closes the keeper's stdin and stdout, so that others notice when the
+// server closes them.
 func letGoOfStreams() {
 	null, err := syscall.Open(os.DevNull, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -128,22 +147,22 @@ func letGoOfStreams() {
 	_ = syscall.Close(null)
 }
 
-// watch passes signals on until the server has ended, and returns how it has.
+// watch forwards signals until the server has ended, and returns its status.
 func watch(server int, signals <-chan os.Signal) (status syscall.WaitStatus) {
 	var mu sync.Mutex
 	reaped := false
-	go func() { // ends with the program
+	go func() { // runs until the program ends
 		for sig := range signals {
 			mu.Lock()
 			if !reaped {
-				_ = syscall.Kill(server, sig.(syscall.Signal)) // it may have ended
+				_ = syscall.Kill(server, sig.(syscall.Signal)) // the server may have ended
 			}
 			mu.Unlock()
 		}
 	}()
 	for waitid(server) == syscall.EINTR {
 	}
-	mu.Lock() // until it is reaped, the number is the server's own
+	mu.Lock() // until the server is reaped, its process id is its own
 	defer mu.Unlock()
 	reaped = true
 	for {
@@ -160,13 +179,13 @@ func waitid(pid int) syscall.Errno {
 	return errno
 }
 
-// left reports whether the server has left anything: a child, for a subreaper
-// without children has no descendants; or its control groups.
+// left reports whether the server has left a child or its control groups. A subreaper
+// without children has no descendants.
 func left(info Info) bool {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG|syscall.WALL, nil)
 		if err == nil && pid == 0 {
-			return true // one that runs
+			return true // a child that still runs
 		}
 		if err == syscall.ECHILD {
 			break
@@ -179,7 +198,7 @@ func left(info Info) bool {
 	return err == nil
 }
 
-// EndAs ends this program as the server has ended.
+// EndAs ends this program in the same way as the server.
 func EndAs(status syscall.WaitStatus) {
 	if !status.Signaled() {
 		os.Exit(status.ExitStatus())
@@ -189,6 +208,6 @@ func EndAs(status syscall.WaitStatus) {
 	sig := status.Signal()
 	signal.Reset(sig)
 	_ = syscall.Kill(os.Getpid(), sig)
-	time.Sleep(time.Second) // the signal kills this program meanwhile, if it may
+	time.Sleep(time.Second) // until the signal kills this program, if it can
 	os.Exit(128 + int(sig))
 }

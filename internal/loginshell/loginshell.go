@@ -1,4 +1,4 @@
-// Package loginshell finds the shell of the account that the program runs as.
+// Package loginshell finds the login shell of the program's account.
 package loginshell
 
 import (
@@ -14,9 +14,9 @@ import (
 	"execserver/protocol"
 )
 
-// Get returns the account's shell, or one found on the search path when that
-// is unusable. Clients know only some names and fall back to a shell of their
-// own machine for others, so a POSIX shell by another name is "sh" to them.
+// Get returns the account's shell, or one from the search path if that is unusable.
+// Clients know only some names and use a shell of their own machine for others, so Get
+// reports a POSIX shell with another name as "sh".
 var Get = sync.OnceValue(func() protocol.Shell {
 	if runtime.GOOS == "windows" {
 		return windowsShell()
@@ -32,8 +32,8 @@ var Get = sync.OnceValue(func() protocol.Shell {
 	return protocol.Shell{Name: "sh", Path: "/bin/sh"}
 })
 
-// Default puts SHELL into the environment of a process on a terminal that has
-// none: programs there start it.
+// Default sets SHELL in the environment of a process on a terminal if it is missing,
+// because programs there start it.
 func Default(env map[string]string) {
 	if _, ok := env["SHELL"]; !ok {
 		env["SHELL"] = Get().Path
@@ -57,8 +57,8 @@ func shellName(path string) string {
 	return "sh"
 }
 
-// usableShell refuses the programs that keep an account from logging in, and
-// shells whose language the clients' commands are not written in.
+// usableShell refuses the programs that keep an account from logging in, and shells that
+// do not understand the clients' commands.
 func usableShell(path string) bool {
 	switch filepath.Base(path) {
 	case "bash", "zsh", "sh", "dash", "ash", "ksh", "mksh", "busybox":
@@ -69,8 +69,8 @@ func usableShell(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// accountShell looks the account up in the user database; package user does not
-// tell the shell.
+// accountShell finds the account in the user database, because package user does not
+// report the shell.
 func accountShell() string {
 	account, err := user.Current()
 	if err != nil {

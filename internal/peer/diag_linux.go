@@ -18,13 +18,13 @@ const (
 	answerBytes  = 4 + idBytes + 20
 )
 
-// attributeGroup is INET_DIAG_CGROUP_ID, which comes unasked from Linux 5.9 on.
+// attributeGroup is INET_DIAG_CGROUP_ID, which Linux sends unasked from 5.9 on.
 const attributeGroup = 21
 
 // sockDiagByFamily is the type of the request and of its answer.
 const sockDiagByFamily = 20
 
-// askKernel finds a socket by a request of the family NETLINK_SOCK_DIAG.
+// askKernel finds a socket with a NETLINK_SOCK_DIAG request.
 func askKernel(local, remote netip.AddrPort) (Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -47,7 +47,7 @@ func askKernel(local, remote netip.AddrPort) (Socket, error) {
 	}
 }
 
-// request asks for the socket of the peer, whose own end is remote.
+// request builds a request for the socket of the peer, whose own end is remote.
 func request(local, remote netip.AddrPort) []byte {
 	b := make([]byte, headerBytes+requestBytes)
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
@@ -100,7 +100,8 @@ func answer(b []byte, local, remote netip.AddrPort) (Socket, error) {
 	}
 	a := b[headerBytes:]
 	id := a[4:]
-	// Without such a connection, the kernel names who listens on the peer's port.
+	// If there is no such connection, the kernel answers with the socket that listens on
+	// the peer's port.
 	if binary.BigEndian.Uint16(id) != remote.Port() || binary.BigEndian.Uint16(id[2:]) != local.Port() {
 		return Socket{}, ErrNotFound
 	}

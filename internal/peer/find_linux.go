@@ -10,15 +10,15 @@ import (
 	"sync"
 )
 
-// CanFindTCP reports why FindTCP cannot work here; nil: it does. It tries once, on
-// a connection of its own.
+// CanFindTCP returns nil if FindTCP works on this machine, and the reason if not. It
+// tries FindTCP once, on a connection of its own.
 func CanFindTCP() error {
 	_, err := finder()
 	return err
 }
 
-// finder is how this kernel is asked: by a request about one socket, or where that
-// is not possible by reading the whole table.
+// finder finds a socket in the way that this kernel supports: with a request about one
+// socket, or else by reading the whole table.
 var finder = sync.OnceValues(func() (func(local, remote netip.AddrPort) (Socket, error), error) {
 	firstGroup()
 	if limitedUsers() {
@@ -33,8 +33,8 @@ var finder = sync.OnceValues(func() (func(local, remote netip.AddrPort) (Socket,
 	return nil, err
 })
 
-// FindTCP finds the peer's socket of a connection whose own end is local. It
-// returns ErrNotFound when there is none in this network namespace.
+// FindTCP finds the peer's socket of a connection whose own end is local. It returns
+// ErrNotFound if there is none in this network namespace.
 func FindTCP(local, remote netip.AddrPort) (Socket, error) {
 	find, err := finder()
 	if err != nil {
@@ -43,10 +43,10 @@ func FindTCP(local, remote netip.AddrPort) (Socket, error) {
 	return find(unmap(local), unmap(remote))
 }
 
-// unmap makes an address of IPv4 of one that is mapped to IPv6.
+// unmap converts an IPv4 address that is mapped to IPv6.
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// try looks whether a way to find sockets finds one of this program.
+// try checks that find finds a socket of this program.
 func try(find func(local, remote netip.AddrPort) (Socket, error)) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,7 +61,7 @@ func try(find func(local, remote netip.AddrPort) (Socket, error)) error {
 		return err
 	}
 	defer near.Close()
-	// What near is connected to is its own peer's view of it.
+	// The remote end of near is the local end of its peer.
 	found, err := find(addrPort(near.RemoteAddr()), addrPort(near.LocalAddr()))
 	if err != nil {
 		return err
@@ -80,10 +80,10 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return unmap(tcp.AddrPort())
 }
 
-// errLimitedUsers says that one number stands for many users.
+// errLimitedUsers says that one user id stands for many users.
 var errLimitedUsers = errors.New("this program runs as the user that stands for all users unknown to its user namespace; run it as another one")
 
-// limitedUsers reports whether the kernel would give this program's own number to
+// limitedUsers reports whether the kernel would report this program's own user id for
 // users that its user namespace does not know.
 func limitedUsers() bool {
 	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")

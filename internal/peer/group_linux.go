@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootGroup is the id of the control group above all others. The kernel also names
-// it when it does not know in which one a socket was made.
+// rootGroup is the id of the root control group. The kernel also reports it when it does
+// not know in which group a socket was made.
 const rootGroup = 1
 
-// firstGroup is the control group at the start.
+// firstGroup is the control group when the program starts.
 var firstGroup = sync.OnceValue(fixedGroup)
 
-// MadeElsewhere reports whether a socket was made in a control group in which
-// nothing can be that this program has started: it runs as a user who may not move
-// processes out of the program's own group. false says nothing.
+// MadeElsewhere reports whether a socket was made in a control group that no process
+// started by this program can enter, because it runs as a user who may not move processes
+// out of the program's own group. false means that the group says nothing.
 //
-// The kernel notes the group when a socket is made, and never changes it: passing
-// the socket on, or the end of who has made it, hide nothing.
+// The kernel records the group when a socket is made, and never changes it, even if the
+// socket is passed on or its maker has ended.
 func (s Socket) MadeElsewhere() bool {
 	if s.Group <= rootGroup {
 		return false
@@ -32,8 +32,8 @@ func (s Socket) MadeElsewhere() bool {
 	return own != 0 && own == firstGroup() && own != s.Group
 }
 
-// fixedGroup returns the id of the control group of this program, if all that it
-// starts has to stay in there; 0: it may not have to, or this cannot be found out.
+// fixedGroup returns the id of this program's control group if everything that it starts
+// must stay in it. It returns 0 if not, or if it cannot find out.
 func fixedGroup() uint64 {
 	if os.Geteuid() == 0 {
 		return 0
@@ -64,7 +64,7 @@ func fixedGroup() uint64 {
 	return st.Ino
 }
 
-// groupRoot is where the control groups of version 2 are.
+// groupRoot returns the mount point of control groups of version 2.
 func groupRoot() string {
 	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 		var st unix.Statfs_t
@@ -75,7 +75,7 @@ func groupRoot() string {
 	return ""
 }
 
-// closed reports whether nobody but root can write a file.
+// closed reports whether only root can write a file.
 func closed(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil {

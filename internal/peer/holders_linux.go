@@ -2,7 +2,6 @@ package peer
 
 import (
 	"bytes"
-	"encoding/binary"
 	"os"
 	"slices"
 	"strconv"
@@ -13,27 +12,26 @@ import (
 	"execserver/internal/procfs"
 )
 
-// OwnNamespace is the process namespace of this program; "": unknown.
+// OwnNamespace returns the process namespace of this program, or "" if unknown.
 var OwnNamespace = sync.OnceValue(func() string {
 	namespace, _ := os.Readlink("/proc/self/ns/pid")
 	return namespace
 })
 
-// maxRecent is how many processes that were found Holders looks at first.
+// maxRecent is how many of the last processes found Holders examines first.
 const maxRecent = 8
 
-// Holders finds the processes that hold sockets. It remembers those that it has
-// found, because clients connect again. The zero value is ready, and may be used
-// concurrently.
+// Holders finds the processes that hold sockets. It remembers the processes that it has
+// found, because clients connect again. The zero value is ready to use. Its methods may
+// be called concurrently.
 type Holders struct {
 	mu     sync.Mutex
 	recent []int // the latest last
 }
 
-// Namespace returns the process namespace of a process that holds a socket, as
-// /proc spells it. ok is false when no process holds it that this program may look
-// at: the socket may be closed, on its way to another process, or held by a process
-// of another user.
+// Namespace returns the process namespace of a process that holds a socket, as /proc
+// spells it. ok is false if no process that this program may examine holds it: the socket
+// may be closed, on its way to another process, or held by a process of another user.
 func (h *Holders) Namespace(inode uint64) (namespace string, ok bool) {
 	search := search{wanted: "socket:[" + strconv.FormatUint(inode, 10) + "]"}
 	h.mu.Lock()
@@ -50,7 +48,7 @@ func (h *Holders) Namespace(inode uint64) (namespace string, ok bool) {
 		return "", false
 	}
 	own := os.Getpid()
-	for _, pid := range youngestFirst(pids) { // who connects is often young
+	for _, pid := range youngestFirst(pids) { // a process that connects is often young
 		if pid == own || slices.Contains(recent, pid) {
 			continue
 		}
@@ -62,11 +60,11 @@ func (h *Holders) Namespace(inode uint64) (namespace string, ok bool) {
 	return "", false
 }
 
-// youngestFirst orders processes, which are listed by number, as the kernel has
-// given the numbers: when they are used up, it begins again.
+// youngestFirst orders processes, given in the order of their ids, by age. The kernel
+// starts again with low ids when it has used them up.
 func youngestFirst(pids []int) []int {
 	slices.Reverse(pids)
-	loads, err := os.ReadFile("/proc/loadavg") // its last word is the latest number
+	loads, err := os.ReadFile("/proc/loadavg") // its last word is the latest id
 	if err != nil {
 		return pids
 	}
@@ -91,14 +89,13 @@ func (h *Holders) remember(pid int) {
 
 // search looks for one socket among the descriptors of processes.
 type search struct {
-	wanted  string // what the link of its descriptor says
+	wanted  string // the link of the socket's descriptor
 	entries [8 << 10]byte
 	link    [64]byte
 }
 
-// in returns the namespace of a process if it holds the socket. The directory that
-// is open belongs to one process for good: a number that is given to another
-// process meanwhile misleads nobody.
+// in returns the namespace of a process if it holds the socket. The open directory
+// belongs to one process for good, so a process that reuses the id causes no mistake.
 func (s *search) in(pid int) (namespace string, ok bool) {
 	dir, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -115,7 +112,7 @@ func (s *search) in(pid int) (namespace string, ok bool) {
 	return string(s.link[:n]), true
 }
 
-// among looks through a directory of descriptors.
+// among searches a directory of descriptors.
 func (s *search) among(dir int) bool {
 	for {
 		n, err := unix.ReadDirent(dir, s.entries[:])
@@ -125,14 +122,7 @@ func (s *search) among(dir int) bool {
 		if err != nil || n <= 0 {
 			return false
 		}
-		// 8 bytes inode, 8 offset, 2 length, 1 type, then the name.
-		for rest := s.entries[:n]; len(rest) > 19; {
-			length := int(binary.NativeEndian.Uint16(rest[16:]))
-			if length <= 19 || length > len(rest) {
-				return false
-			}
-			name, _, _ := bytes.Cut(rest[19:length], []byte{0})
-			rest = rest[length:]
+		for name := range procfs.Names(s.entries[:n]) {
 			if name[0] == '.' {
 				continue
 			}

@@ -17,9 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"execserver/internal/peer"
+	"execserver/internal/testkit"
 )
 
-// TestMain makes the test's program a client of its own, too.
+// TestMain lets the test program run as a client of itself.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "connect" {
 		connect(os.Args[2], os.Args[3])
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// connect connects, does what it is told, and ends with its input.
+// connect connects, does what then says, and ends with its input.
 func connect(address, then string) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -43,7 +44,7 @@ func connect(address, then string) {
 	_ = conn.Close()
 }
 
-// accepted is the server's end of a connection that a process of a user has made.
+// accepted returns the server's end of a connection that a process of a user has made.
 func accepted(t testing.TB, uid int, then string) net.Conn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,7 +52,7 @@ func accepted(t testing.TB, uid int, then string) net.Conn {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	program, err := os.Open("/proc/self/exe") // its directory may be closed to others
+	program, err := os.Open("/proc/self/exe") // other users may not enter its directory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,17 +62,7 @@ func accepted(t testing.TB, uid int, then string) net.Conn {
 	if uid != os.Geteuid() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin, stdout := testkit.StartPiped(t, cmd)
 	t.Cleanup(func() {
 		_ = stdin.Close()
 		_ = cmd.Wait()
@@ -104,7 +95,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// The kernel says root of a socket that nobody holds: it must not be believed.
+// TestOrphan checks that a socket that nobody holds has no known owner, although the
+// kernel reports root.
 func TestOrphan(t *testing.T) {
 	conn := accepted(t, os.Geteuid(), "close")
 	found, err := find(conn)
@@ -113,7 +105,7 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// Families are all ways in which two sockets of this machine can be connected.
+// TestFamilies covers all ways in which two sockets of this machine can be connected.
 func TestFamilies(t *testing.T) {
 	for _, test := range []struct {
 		name, listen, dial string
@@ -170,7 +162,8 @@ func inode(t *testing.T, conn net.Conn) uint64 {
 	return st.Ino
 }
 
-// A listener on the port of a peer that is gone is not the peer.
+// TestNotFound checks that a listener on the port of a vanished peer does not pass for
+// the peer.
 func TestNotFound(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +177,7 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// The process that holds a socket is found among many.
+// TestHolder checks that Holders finds the process that holds a socket among many.
 func TestHolder(t *testing.T) {
 	conn := accepted(t, os.Geteuid(), "hold")
 	found, err := find(conn)
@@ -192,7 +185,7 @@ func TestHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var holders peer.Holders
-	for range 2 { // the second time it is known
+	for range 2 { // the second time the process is known
 		if namespace, ok := holders.Namespace(found.Inode); !ok || namespace != peer.OwnNamespace() {
 			t.Errorf("%q, %v; this is %q", namespace, ok, peer.OwnNamespace())
 		}
@@ -202,7 +195,7 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// Who has connected to a unix socket is known.
+// TestUnixNamespace checks the namespace of the process that connected to a unix socket.
 func TestUnixNamespace(t *testing.T) {
 	listener, err := net.Listen("unix", t.TempDir()+"/s")
 	if err != nil {
@@ -227,8 +220,8 @@ func TestUnixNamespace(t *testing.T) {
 	}
 }
 
-// BenchmarkPeer is what a connection costs among 500 processes: to ask for its
-// owner, to find a process that is known or young, and to find none.
+// BenchmarkPeer measures the cost of a connection among 500 processes: finding its owner,
+// finding a process that is known or young, and finding none.
 func BenchmarkPeer(b *testing.B) {
 	near, far := pair(b)
 	defer near.Close()

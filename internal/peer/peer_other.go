@@ -7,13 +7,16 @@ import (
 	"net/netip"
 )
 
-// CanFindTCP reports why FindTCP cannot work here.
+// CanFindTCP returns ErrUnsupported.
 func CanFindTCP() error { return ErrUnsupported }
 
-// FindTCP finds the peer's socket of a connection; here it never does.
+// FindTCP returns ErrUnsupported.
 func FindTCP(_, _ netip.AddrPort) (Socket, error) { return Socket{}, ErrUnsupported }
 
-// Holders finds the processes that hold sockets; here it finds none.
+// IsLocal returns ErrUnsupported.
+func IsLocal(netip.Addr) (bool, error) { return false, ErrUnsupported }
+
+// Holders finds no process on this system.
 type Holders struct{}
 
 // Namespace returns the process namespace of a process that holds a socket.
@@ -25,6 +28,5 @@ func OwnNamespace() string { return "" }
 // UnixNamespace returns the process namespace of the process that has connected.
 func UnixNamespace(net.Conn) (string, error) { return "", ErrUnsupported }
 
-// MadeElsewhere reports whether nothing that this program has started can have made
-// a socket; here it never knows.
+// MadeElsewhere returns false: this system does not report it.
 func (Socket) MadeElsewhere() bool { return false }

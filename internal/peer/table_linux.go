@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// readTable finds a socket in the tables of all of them, which takes as long as
-// they are.
+// readTable finds a socket in the tables of all sockets. The more sockets there are, the
+// longer it takes.
 func readTable(local, remote netip.AddrPort) (Socket, error) {
 	tables := []string{"/proc/net/tcp6"}
-	if remote.Addr().Is4() { // which a socket of IPv6 may have as well
+	if remote.Addr().Is4() { // an IPv6 socket may have an IPv4 address as well
 		tables = []string{"/proc/net/tcp", "/proc/net/tcp6"}
 	}
 	for i, table := range tables {
@@ -56,8 +56,8 @@ func searchTable(path string, local, remote netip.AddrPort) (Socket, error) {
 	return Socket{}, ErrNotFound
 }
 
-// isEnd reports whether an address as the tables spell it, in words of the
-// machine's order and a port, is a.
+// isEnd reports whether text, an address as the tables spell it, is a: 32-bit words in
+// the machine's byte order, and a port.
 func isEnd(text string, a netip.AddrPort) bool {
 	host, port, _ := strings.Cut(text, ":")
 	if n, err := strconv.ParseUint(port, 16, 16); err != nil || uint16(n) != a.Port() {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Both ways to find a socket find the same.
+// TestWaysAgree checks that both ways to find a socket find the same.
 func TestWaysAgree(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		listener, err := net.Listen("tcp", address)
@@ -23,7 +23,7 @@ func TestWaysAgree(t *testing.T) {
 			t.Fatal(err)
 		}
 		read, err := readTable(addrPort(near.RemoteAddr()), addrPort(near.LocalAddr()))
-		asked.Group = 0 // of which the table says nothing
+		asked.Group = 0 // the table does not show the group
 		if err != nil || read != asked {
 			t.Errorf("the table says %+v, %v, and the kernel %+v", read, err, asked)
 		}

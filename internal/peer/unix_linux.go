@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UnixNamespace returns the process namespace of the process that has connected to
-// a unix socket, whoever holds the connection now.
+// UnixNamespace returns the process namespace of the process that connected to a unix
+// socket, whoever holds the connection now.
 func UnixNamespace(conn net.Conn) (string, error) {
 	raw, ok := conn.(syscall.Conn)
 	if !ok {
@@ -41,9 +41,9 @@ func UnixNamespace(conn net.Conn) (string, error) {
 	return namespaceOf(int(credentials.Pid))
 }
 
-// namespaceOf returns the process namespace of a process. Of one that does not let
-// itself be looked at, as sshd, everybody may know whether it has numbers in
-// further namespaces.
+// namespaceOf returns the process namespace of a process. For a process that cannot be
+// examined, such as sshd, it relies on what every user can read: whether the process has
+// ids in further namespaces.
 func namespaceOf(pid int) (string, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	namespace, err := os.Readlink(dir + "/ns/pid")

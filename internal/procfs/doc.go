@@ -1,2 +1,2 @@
-// Package procfs reads what the Linux kernel tells about processes in /proc.
+// Package procfs reads the files of the Linux kernel about processes, in /proc.
 package procfs

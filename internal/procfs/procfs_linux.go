@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -14,29 +15,27 @@ import (
 	"execserver/internal/sys"
 )
 
-// Stat is what /proc/PID/stat tells about a process. Pid and Start together
-// name it for good: a number is given to another process only after it has
-// ended, and that one starts later.
+// Stat is the content of /proc/PID/stat. Pid and Start together identify a process for
+// good: the kernel reuses a pid only after its process has ended, and the new process
+// starts later.
 type Stat struct {
 	Pid     int
 	Parent  int
 	Group   int
 	Session int
-	State   byte // of its first thread, as ps shows it: R, S, D, Z, …
+	State   byte // of its first thread, as in ps: R, S, D, Z, …
 	Threads int
 	Start   uint64 // clock ticks since boot
 }
 
-// Ended reports whether the process runs no more, whether or not its parent has
-// waited for it. One whose first thread has ended while others run looks like a
-// zombie, too.
+// Ended reports whether the process has ended, whether or not its parent has reaped it. A
+// process whose first thread has ended while others run looks like a zombie, too.
 func (s Stat) Ended() bool { return (s.State == 'Z' || s.State == 'X') && s.Threads <= 1 }
 
-// ErrGone says that there is no such process any more.
+// ErrGone says that the process does not exist any more.
 var ErrGone = errors.New("the process is gone")
 
-// Pids lists the processes there are, in the kernel's order, which is that of
-// the numbers.
+// Pids returns the ids of all processes, in ascending order.
 func Pids() ([]int, error) {
 	fd, err := sys.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -56,36 +55,41 @@ func Pids() ([]int, error) {
 		if n <= 0 {
 			return pids, nil
 		}
-		pids = appendPids(pids, entries[:n])
+		for name := range Names(entries[:n]) {
+			if pid, ok := number(name); ok {
+				pids = append(pids, int(pid))
+			}
+		}
 	}
 }
 
-// appendPids takes the names that are numbers from directory entries as the kernel
-// writes them: 8 bytes inode, 8 offset, 2 length, 1 type, then the name.
-func appendPids(pids []int, entries []byte) []int {
+// Names returns the names among directory entries as unix.ReadDirent reads them: 8 bytes
+// inode, 8 offset, 2 length, 1 type, then the name.
+func Names(entries []byte) iter.Seq[[]byte] {
 	const nameOffset = 19
-	for len(entries) > nameOffset {
-		length := int(binary.NativeEndian.Uint16(entries[16:]))
-		if length <= nameOffset || length > len(entries) {
-			break
+	return func(yield func([]byte) bool) {
+		for len(entries) > nameOffset {
+			length := int(binary.NativeEndian.Uint16(entries[16:]))
+			if length <= nameOffset || length > len(entries) {
+				return
+			}
+			name, _, _ := bytes.Cut(entries[nameOffset:length], []byte{0})
+			if !yield(name) {
+				return
+			}
+			entries = entries[length:]
 		}
-		name, _, _ := bytes.Cut(entries[nameOffset:length], []byte{0})
-		if pid, ok := number(name); ok {
-			pids = append(pids, int(pid))
-		}
-		entries = entries[length:]
 	}
-	return pids
 }
 
-// ReadStat reads about one process; ErrGone when there is none.
+// ReadStat reads the Stat of a process. It returns ErrGone if there is none.
 func ReadStat(pid int) (Stat, error) {
 	var space [1024]byte
 	text, err := read(pid, "/stat", space[:])
 	if err != nil {
 		return Stat{}, err
 	}
-	// The name is in parentheses and may hold anything.
+	// The name is in parentheses and may contain anything.
 	end := bytes.LastIndexByte(text, ')')
 	s := Stat{Pid: pid}
 	ok := end >= 0
@@ -150,7 +154,7 @@ func gone(path string, err error) error {
 	return &os.PathError{Op: "read", Path: path, Err: err}
 }
 
-// number parses digits; strconv would need a copy.
+// number parses digits. strconv would need a copy.
 func number(digits []byte) (n uint64, ok bool) {
 	for _, c := range digits {
 		if c < '0' || c > '9' {
@@ -161,11 +165,11 @@ func number(digits []byte) (n uint64, ok bool) {
 	return n, len(digits) > 0
 }
 
-// maxCommandLine bounds what CommandLine reads; a process may claim any length.
+// maxCommandLine bounds what CommandLine reads, because a process may show any length.
 const maxCommandLine = 64 << 10
 
-// CommandLine is the command line of a process as it shows it, at most 64 KiB
-// of it; nil when it is gone, or shows none.
+// CommandLine returns the command line that a process shows, at most 64 KiB of it. It
+// returns nil if the process is gone or shows none.
 func CommandLine(pid int) []string {
 	f, err := sys.OpenFile("/proc/"+strconv.Itoa(pid)+"/cmdline", os.O_RDONLY, 0)
 	if err != nil {

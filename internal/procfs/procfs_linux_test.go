@@ -8,7 +8,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -41,7 +40,7 @@ func TestStat(t *testing.T) {
 		t.Errorf("Stat (-want +got):\n%s", diff)
 	}
 	// A program that is being loaded does not have it yet.
-	testkit.WaitFor(t, 20*time.Second, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if diff := cmp.Diff([]string{name, "100"}, procfs.CommandLine(pid)); diff != "" {
 			return fmt.Errorf("CommandLine (-want +got):\n%s", diff)
 		}
@@ -51,7 +50,7 @@ func TestStat(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, 20*time.Second, func() error {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		if s, err := procfs.ReadStat(pid); err != nil || !s.Ended() {
 			return fmt.Errorf("killed, but %+v %v", s, err)
 		}

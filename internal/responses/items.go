@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// An Item is one entry of a conversation as the Responses API writes it. Which fields are
-// set depends on Type.
+// An Item is one entry of a conversation in the Responses API. Type says which fields are
+// set.
 type Item struct {
 	Type   string `json:"type"`
 	ID     string `json:"id,omitempty"`
@@ -18,7 +18,7 @@ type Item struct {
 	Arguments string `json:"arguments,omitempty"`
 	Input     string `json:"input,omitempty"`
 
-	// Output is what a tool answered, in the form in which the client sent it. Use Text.
+	// Output is a tool's output in the form in which the client sent it. Use Text.
 	Output json.RawMessage `json:"output,omitempty"`
 
 	Role    string    `json:"role,omitempty"`
@@ -32,7 +32,7 @@ type Content struct {
 	ImageURL string `json:"image_url,omitempty"`
 }
 
-// Call is the model asking for a function tool, with args as its JSON arguments.
+// Call returns the model's call of a function tool, with args as its JSON arguments.
 func Call(id, tool string, args any) Item {
 	text, err := json.Marshal(args)
 	if err != nil {
@@ -41,12 +41,14 @@ func Call(id, tool string, args any) Item {
 	return Item{Type: "function_call", ID: "fc_" + id, CallID: id, Name: tool, Arguments: string(text)}
 }
 
-// CustomCall is the model asking for a tool that takes plain text, such as apply_patch.
+// CustomCall returns the model's call of a tool that takes plain text, such as
+// apply_patch.
 func CustomCall(id, tool, input string) Item {
 	return Item{Type: "custom_tool_call", ID: "ctc_" + id, CallID: id, Name: tool, Input: input}
 }
 
-// Message is the model speaking to the user. A reply with nothing else ends the client's turn.
+// Message returns the model's message to the user. A reply with nothing else ends the
+// client's turn.
 func Message(text string) Item {
 	return Item{
 		Type:    "message",
@@ -56,7 +58,8 @@ func Message(text string) Item {
 	}
 }
 
-// Parts is a tool's output as a list of contents. Clients send either a text or such a list.
+// Parts returns a tool's output as a list of contents. Clients send either a text or such
+// a list.
 func (it Item) Parts() []Content {
 	var text string
 	if json.Unmarshal(it.Output, &text) == nil {
@@ -69,7 +72,7 @@ func (it Item) Parts() []Content {
 	return []Content{{Type: "input_text", Text: string(it.Output)}}
 }
 
-// Text is the text of a tool's output, or of a message.
+// Text returns the text of a tool's output or of a message.
 func (it Item) Text() string {
 	parts := it.Content
 	if len(it.Output) > 0 {

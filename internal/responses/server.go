@@ -1,7 +1,7 @@
-// Package responses is a model for tests: a small HTTP server that speaks enough of OpenAI's
-// Responses API for an unmodified Codex client to hold a conversation with it. A test gives
-// it a Model, which answers each request with tool calls or a last message, and afterwards
-// looks at what the client told the model. Start with Start and Script.
+// Package responses is a model for tests: a small HTTP server that speaks enough of
+// OpenAI's Responses API for an unmodified Codex client to have a conversation with it. A
+// test passes a Model, which answers each request with tool calls or a last message.
+// Afterwards the test examines what the client sent. Start with Start and Script.
 package responses
 
 import (
@@ -14,12 +14,12 @@ import (
 	"sync"
 )
 
-// A Request is one question of the client to the model. Each holds the whole conversation
+// A Request is one request of the client to the model. Each holds the whole conversation
 // so far.
 type Request struct {
-	// N counts the requests that a server got, from 0.
+	// N numbers the requests to a server, from 0.
 	N int `json:"-"`
-	// Header and Body are the request as it was sent.
+	// Header and Body are the request as the client sent it.
 	Header http.Header     `json:"-"`
 	Body   json.RawMessage `json:"-"`
 
@@ -35,8 +35,8 @@ type Tool struct {
 	Name string `json:"name"`
 }
 
-// Output returns what the tool call with that id answered. ok is false if the client has
-// sent no output for it.
+// Output returns the output of the tool call with that id. ok is false if the client has
+// sent none.
 func (r *Request) Output(callID string) (_ Item, ok bool) {
 	for _, it := range r.Input {
 		if it.CallID == callID && strings.HasSuffix(it.Type, "_output") {
@@ -49,8 +49,8 @@ func (r *Request) Output(callID string) (_ Item, ok bool) {
 // A Model answers a request. A server calls it from one goroutine at a time.
 type Model func(*Request) []Item
 
-// Script is a model that gives the server's first request to the first step, and so on, and
-// after the last step says "done".
+// Script returns a model that passes the server's first request to the first step, the
+// second to the second, and so on. After the last step it says "done".
 func Script(steps ...Model) Model {
 	return func(r *Request) []Item {
 		if r.N < len(steps) {
@@ -60,17 +60,17 @@ func Script(steps ...Model) Model {
 	}
 }
 
-// Say is a step that always gives the same answer.
+// Say returns a step that always gives the same answer.
 func Say(items ...Item) Model {
 	return func(*Request) []Item { return items }
 }
 
-// A Server is a running mock. Close it when done.
+// A Server is a running model. Close it when done.
 type Server struct {
 	http  *httptest.Server
 	model Model
 
-	mu       sync.Mutex // held while model runs, too: requests come to it in order
+	mu       sync.Mutex // also held while model runs, so that requests reach it in order
 	requests []*Request
 	other    []string
 }
@@ -82,31 +82,31 @@ func Start(model Model) *Server {
 	return s
 }
 
-// URL is the base URL for the client's configuration.
+// URL returns the base URL for the client's configuration.
 func (s *Server) URL() string { return s.http.URL + "/v1" }
 
-// Close drops the connections of clients and stops listening.
+// Close closes the connections of clients and stops listening.
 func (s *Server) Close() {
 	s.http.CloseClientConnections()
 	s.http.Close()
 }
 
-// Requests returns what the client asked the model so far.
+// Requests returns the requests to the model so far.
 func (s *Server) Requests() []*Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*Request(nil), s.requests...)
 }
 
-// Other returns method and path of all requests that were not for the model.
+// Other returns method and path of all other requests.
 func (s *Server) Other() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.other...)
 }
 
-// Output returns what the tool call with that id answered, from the latest request that
-// tells. ok is false if the model was never told.
+// Output returns the output of the tool call with that id, from the latest request that
+// has it. ok is false if none has.
 func (s *Server) Output(callID string) (_ Item, ok bool) {
 	requests := s.Requests()
 	for i := len(requests) - 1; i >= 0; i-- {
@@ -144,7 +144,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	stream(w, fmt.Sprintf("resp_%d", req.N), items)
 }
 
-// stream writes a whole answer as server-sent events.
+// stream writes an answer as server-sent events.
 func stream(w io.Writer, id string, items []Item) {
 	send := func(event map[string]any) {
 		data, err := json.Marshal(event)

@@ -6,64 +6,64 @@ import (
 	"time"
 )
 
-// What is moved while a pattern is expanded, from where nobody has looked yet to
-// where somebody has, would be missed. So directories that have changed since are
-// looked into again. Whoever goes on moving things changes them again and again;
-// then what was found in any of the looks counts.
+// While a pattern is being expanded, a file may move from a directory that was not read
+// yet to one that was. A single pass would miss it. So the expansion reads the
+// directories that have changed again. A program that keeps moving files changes them
+// again and again; then the files found in any of the reads count.
 
-// visit is to look into a directory for the rest of a pattern.
+// visit is a directory to read for the rest of a pattern.
 type visit struct {
 	dir   string
-	parts int // how many are left of the pattern
-	deep  int // how far "**" has gone already
+	parts int // the number of parts of the pattern that are left
+	deep  int // the number of directories that "**" has matched already
 }
 
-// look is what there is to know of a visit that has been made.
-type look struct {
+// reading is the result of a visit.
+type reading struct {
 	parts []part
 	info  fs.FileInfo // of the directory, before it was read
 	at    time.Time
 }
 
 const (
-	maxLooks = 4
-	// coarse is more than the kernel's clock for changes of files is behind, and more than it
-	// takes to go on. A directory that has changed so shortly before it was read can
-	// change again without another time of it.
+	maxReadings = 4
+	// coarse exceeds the lag of the kernel's clock for file changes, and the time that it
+	// takes to continue. A directory that changed so shortly before it was read may
+	// change again without getting another time.
 	coarse = 20 * time.Millisecond
 )
 
-// look reads a directory, unless what was read there is still true.
-func (e *expansion) look(v visit, parts []part) ([]fs.DirEntry, error) {
+// readChanged reads a directory, unless the earlier result still holds.
+func (e *expansion) readChanged(v visit, parts []part) ([]fs.DirEntry, error) {
 	info, err := os.Stat(v.dir)
 	if err != nil {
 		return nil, err
 	}
-	if old, ok := e.looked[v]; ok && old.holds(info) {
+	if old, ok := e.readings[v]; ok && old.holds(info) {
 		return nil, nil
 	}
-	one := look{parts: parts, info: info, at: time.Now()}
+	one := reading{parts: parts, info: info, at: time.Now()}
 	entries, err := os.ReadDir(v.dir)
 	if err == nil {
-		e.looked[v] = one
+		e.readings[v] = one
 	}
 	return entries, err
 }
 
-// holds reports whether what was read in a directory is still true.
-func (l look) holds(now fs.FileInfo) bool {
+// holds reports whether a directory is unchanged since it was read.
+func (l reading) holds(now fs.FileInfo) bool {
 	changed := changeTime(now)
 	return os.SameFile(l.info, now) && changeTime(l.info).Equal(changed) && l.at.Sub(changed) > coarse
 }
 
-// lookAgain looks into the directories again that have changed. What is not there
-// any more has changed the directory that it was in.
-func (e *expansion) lookAgain() error {
+// rereadChanged reads the directories that have changed again. When a directory
+// disappears, its parent has changed.
+func (e *expansion) rereadChanged() error {
 	defer func() { e.again = false }()
-	for range maxLooks - 1 {
+	for range maxReadings - 1 {
 		now := make(map[string]fs.FileInfo)
 		var changed []visit
-		for v, l := range e.looked {
+		for v, l := range e.readings {
 			info, ok := now[v.dir]
 			if !ok {
 				info, _ = os.Stat(v.dir)
@@ -78,7 +78,7 @@ func (e *expansion) lookAgain() error {
 		}
 		e.again, e.moved = true, true
 		for _, v := range changed {
-			if err := e.walk(v.dir, e.looked[v].parts, v.deep); err != nil {
+			if err := e.walk(v.dir, e.readings[v].parts, v.deep); err != nil {
 				return err
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"execserver/internal/sandbox/launcher"
 )
 
-// bubblewrap makes the start one of bubblewrap, which makes the mounts and
-// becomes this program as a launcher, which looks at them and does the rest.
+// bubblewrap starts the command through bubblewrap, which makes the mounts and then
+// executes this program as a launcher. The launcher checks the mounts and does the rest.
 func (c *Confinement) bubblewrap(l *Launch) error {
 	program := c.engine.opts.Bubblewrap
 	if program == "" {
@@ -31,7 +31,6 @@ func (c *Confinement) bubblewrap(l *Launch) error {
 	if err != nil {
 		return err
 	}
-	l.moved = c.lookForMoves()
 	options, err := c.bubblewrapOptions(self, l)
 	if err != nil {
 		return err
@@ -45,20 +44,9 @@ func (c *Confinement) bubblewrap(l *Launch) error {
 		return err
 	}
 	fd := strconv.Itoa(2 + len(l.Files))
+	l.wrapped = true
 	l.Path, l.Args = program, []string{"bwrap", "--args", fd, "--", launcher.SelfInside, launcher.Argument}
 	return nil
-}
-
-// lookForMoves returns what reports whether something that the plan names, and that is
-// there now, has gone.
-func (c *Confinement) lookForMoves() (moved func() bool) {
-	var there []string
-	for _, m := range c.plan.mounts {
-		if !isGone(m.Path) {
-			there = append(there, m.Path)
-		}
-	}
-	return func() bool { return slices.ContainsFunc(there, isGone) }
 }
 
 func isGone(path string) bool {
@@ -72,7 +60,7 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 		"--cap-drop", "ALL", "--clearenv",
 	}
 	add := func(more ...string) { options = append(options, more...) }
-	if os.Geteuid() == 0 { // who owns the nodes in /dev, which the launcher protects then
+	if os.Geteuid() == 0 { // root owns the nodes in /dev, which the launcher then protects
 		add("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")
 	}
 	if !c.plan.network {
@@ -93,13 +81,19 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 		symlinks()
 	}
 	add("--dev", "/dev")
-	var hollows []string
+	var sockets, hollows []string
+	for _, m := range c.plan.mounts {
+		if m.Optional && m.Kind == launcher.MountHidden {
+			sockets = append(sockets, m.Path)
+		}
+	}
+	closed := outOfReach(sockets)
 	attach := func(inProc bool) error {
 		for _, m := range slices.Concat(c.plan.mounts, c.plan.kernel) {
 			switch {
-			case m.InProc() != inProc:
-			case m.Optional && m.Kind != launcher.MountReadOnly && isGone(m.Path): // bubblewrap insists
-			case m.Optional && m.Kind == launcher.MountHidden: // a socket; who connects to a device is refused
+			case m.InProc() != inProc || closed[m.Path]:
+			case m.Optional && m.Kind != launcher.MountReadOnly && isGone(m.Path): // bubblewrap requires that it exists
+			case m.Optional && m.Kind == launcher.MountHidden: // a socket; connecting to a device is refused
 				add("--ro-bind", os.DevNull, m.Path)
 			case m.Kind == launcher.MountHollow:
 				add("--perms", "0755", "--tmpfs", m.Path)
@@ -112,7 +106,7 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 				add("--bind", m.Path, m.Path)
 			case m.Directory:
 				add("--perms", "0000", "--tmpfs", m.Path, "--remount-ro", m.Path)
-			case inProc: // a device that cannot be opened there
+			case inProc: // a device, which cannot be opened there
 				add("--ro-bind", os.DevNull, m.Path)
 			default:
 				file, err := memoryFile(nil)

@@ -17,15 +17,15 @@ import (
 	"execserver/protocol"
 )
 
-// engineState is what an engine has on Linux.
+// engineState is the part of an engine that only Linux has.
 type engineState struct {
 	journal *journal
-	dir     string // of the journal, where it is to be hidden
+	dir     string // the journal's directory, to be hidden
 	secrets *secrets
 	share   share
 
 	mu   sync.Mutex
-	left []*target // that others used when they were given up
+	left []*target // targets that were still in use by others when they were given up
 }
 
 func newEngineState(opts *Options, log *slog.Logger) *engineState {
@@ -44,7 +44,7 @@ func newEngineState(opts *Options, log *slog.Logger) *engineState {
 		log = slog.New(slog.DiscardHandler)
 	}
 	s.secrets = newSecrets(opts, log)
-	if opts.Mode != ModeLandlock { // which hides nothing, nor lets anything be written
+	if opts.Mode != ModeLandlock { // Landlock hides nothing and makes nothing writable
 		s.dir = dir
 	}
 	return s
@@ -55,11 +55,11 @@ func (s *engineState) close() {
 	s.journal.close()
 }
 
-// giveUp gives targets up, with those that others have used until now.
+// giveUp releases targets, and earlier ones that others used until now.
 func (s *engineState) giveUp(targets []*target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	targets = append(s.left, targets...) // what is given up now was used, perhaps, by that which is left
+	targets = append(s.left, targets...) // targets released now may have been used by the others left
 	s.left = nil
 	for _, t := range slices.Backward(targets) {
 		if !t.release() && len(s.left) < maxLeft {
@@ -68,25 +68,25 @@ func (s *engineState) giveUp(targets []*target) {
 	}
 }
 
-// maxLeft bounds what is remembered of targets in use by others; what is
-// forgotten is removed by the next use.
+// maxLeft bounds the number of remembered targets that others use. The next use of a
+// forgotten target removes it.
 const maxLeft = 64
 
-// Confinement is a policy that is ready to be enforced, for one command.
+// Confinement is a policy that is ready to be enforced for one command.
 type Confinement struct {
 	plan    *plan
 	engine  *Engine
 	means   Means
 	targets []*target
-	makeIn  []string // as Context has it, without links
+	makeIn  []string // as in Context, without links
 }
 
-// maxPlans is how often a plan is made for one command.
+// maxPlans is how often the engine makes a plan for one command.
 const maxPlans = 20
 
-// confine makes a Confinement of a policy. What was there when the plan was made
-// may be gone before it is put to use, such as the target of another command's
-// mount; then the plan is made again.
+// confine makes a Confinement from a policy. A file that existed when the plan was made
+// may be gone before the plan is used, such as the target of another command's mount.
+// Then confine makes the plan again.
 func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (c *Confinement, err error) {
 	for range maxPlans {
 		if c, err = e.confineNow(s, ctx); !errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +112,7 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 		c.makeIn = append([]string{}, realPaths(func() []string { return ctx.MakeIn })...)
 	}
 	if p.nothing {
-		return c, nil // the filter of system calls works everywhere
+		return c, nil // the seccomp filter works everywhere
 	}
 	var reason string
 	if c.means, reason = e.Means(); c.means == MeansNone {
@@ -121,10 +121,10 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 	if c.means == MeansLandlock {
 		return c, p.checkLandlock()
 	}
-	return c, c.takeTargets()
+	return c, c.acquireTargets()
 }
 
-// checkLandlock refuses what Landlock alone cannot enforce.
+// checkLandlock refuses policies that Landlock alone cannot enforce.
 func (p *plan) checkLandlock() error {
 	if p.network {
 		return errNoSockets
@@ -138,12 +138,12 @@ func (p *plan) checkLandlock() error {
 	return nil
 }
 
-// takeTargets makes what the mounts of the plan need to sit on.
-func (c *Confinement) takeTargets() error {
+// acquireTargets creates the mount points that the plan needs.
+func (c *Confinement) acquireTargets() error {
 	mounts := c.plan.mounts[:0]
 	for _, m := range c.plan.mounts {
 		if m.Kind != launcher.MountWritable && m.Kind != launcher.MountHollow && m.Directory && c.plan.inRoot(m.Path) {
-			t, err := c.takeTarget(m.Path)
+			t, err := c.targetFor(m.Path)
 			if err != nil {
 				c.Release()
 				return err
@@ -152,7 +152,7 @@ func (c *Confinement) takeTargets() error {
 				c.targets = append(c.targets, t)
 			}
 			if err := identify(&m); err != nil && c.plan.missing[m.Path] {
-				continue // nobody can make it
+				continue // nobody can create it
 			} else if err != nil {
 				c.Release()
 				return err
@@ -164,12 +164,12 @@ func (c *Confinement) takeTargets() error {
 	return nil
 }
 
-// takeTarget takes a target for a mount, if there is or shall be one.
-func (c *Confinement) takeTarget(path string) (*target, error) {
+// targetFor returns a target for a mount, if there is one or must be one.
+func (c *Confinement) targetFor(path string) (*target, error) {
 	missing := c.plan.missing[path]
 	switch {
 	case c.mayMake(path):
-		return takeTarget(path, missing, c.engine.state.journal)
+		return acquireTarget(path, missing, c.engine.state.journal)
 	case missing && len(c.makeIn) == 0:
 		return nil, fmt.Errorf("%s would have to be made for as long as the command runs, and these credentials, for some commands, "+
 			"have no directory in which that is allowed", path)
@@ -180,7 +180,7 @@ func (c *Confinement) takeTarget(path string) (*target, error) {
 	return borrowTarget(path)
 }
 
-// mayMake reports whether a target may be made at a path.
+// mayMake reports whether the server may create a target at a path.
 func (c *Confinement) mayMake(path string) bool {
 	dir := filepath.Dir(path)
 	if c.makeIn == nil || slices.ContainsFunc(c.makeIn, func(in string) bool { return within(dir, in) }) {
@@ -193,26 +193,26 @@ func (c *Confinement) mayMake(path string) bool {
 	return err == nil && info.IsDir() && info.Mode()&fs.ModeSticky != 0 && info.Mode().Perm()&0o002 != 0
 }
 
-// inRoot reports whether a path is in something that may be written: only there
-// what is missing is made.
+// inRoot reports whether a path is in a writable directory. Only there the server creates
+// missing names.
 func (p *plan) inRoot(path string) bool {
 	return slices.ContainsFunc(p.roots, func(root string) bool { return within(filepath.Dir(path), root) })
 }
 
-// Release gives back what the confinement has made. Everything that it confines
-// must have ended.
+// Release removes what the confinement has created. Every confined process must have
+// ended.
 func (c *Confinement) Release() {
 	c.engine.networked.remove(c)
 	c.engine.state.giveUp(c.targets)
 	c.targets = nil
 }
 
-// spec is the launcher's part of a command.
+// spec returns the Spec for the launcher of a command.
 func (c *Confinement) spec(command Command) (*launcher.Spec, error) {
 	p := c.plan
 	s := &launcher.Spec{
 		RestrictNetwork: !p.network,
-		Become:          command.Become, Session: !command.Shared, Terminal: command.Terminal,
+		Become:          command.Become, Session: !command.Shared, Terminal: command.Terminal, Helper: command.Helper,
 		Program: command.Program, Argv: command.Argv, Env: command.Env, Dir: command.Dir,
 	}
 	if command.DirFile != nil {

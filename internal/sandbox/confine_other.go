@@ -24,13 +24,13 @@ func (e *Engine) findMeans() (Means, string) {
 		"; run the client without one (danger-full-access) if this machine is one itself"
 }
 
-// Confinement is a policy that is ready to be enforced; here none ever is.
+// Confinement is a policy that is ready to be enforced. This system has none.
 type Confinement struct{}
 
-// Release gives back what the confinement has made.
+// Release does nothing.
 func (*Confinement) Release() {}
 
-// Command is what is started in a confinement.
+// Command is the command to start in a confinement.
 type Command struct {
 	Program  string
 	Argv     []string
@@ -51,8 +51,8 @@ func (e *Engine) confine(*protocol.Sandbox, Context) (*Confinement, error) {
 	return nil, &UnavailableError{reason}
 }
 
-// Hides is for what is confined, which nothing is here.
+// Hides returns false: nothing is confined on this system.
 func (*Engine) Hides(*os.File) bool { return false }
 
-// ReserveThreads does nothing: there are no confined commands here.
+// ReserveThreads does nothing: this system has no confined commands.
 func ReserveThreads() {}

@@ -1,8 +1,7 @@
-// Package sandbox confines programs as clients ask for it (PROTOCOL.md,
-// "Sandbox"; docs/sandbox.md tells how).
+// Package sandbox confines programs as clients request (PROTOCOL.md, "Sandbox";
+// docs/sandbox.md explains how).
 //
-// Start at [Engine.Confine]: a policy of the wire becomes a plan of mounts, by
-// resolve, and the plan a [Confinement], from which [Confinement.Launch] makes
-// what is to be started: this program as a launcher (package launcher), directly
-// or within bubblewrap.
+// Start at [Engine.Confine]. resolve turns a policy of the wire into a plan of mounts,
+// and the plan becomes a [Confinement]. [Confinement.Launch] prepares what to start: this
+// program as a launcher (package launcher), directly or within bubblewrap.
 package sandbox

@@ -11,25 +11,25 @@ import (
 	"execserver/protocol"
 )
 
-// Mode is what an operator wants of sandboxes.
+// Mode is the operator's choice for sandboxes.
 type Mode string
 
 // The values of Mode.
 const (
-	ModeAuto     Mode = "auto"     // what clients ask for is enforced, or refused
-	ModeRequire  Mode = "require"  // besides, nothing is started without
-	ModeOff      Mode = "off"      // what clients ask for is refused
-	ModeLandlock Mode = "landlock" // only Landlock is used, for policies that need no more
+	ModeAuto     Mode = "auto"     // the server enforces what clients request, or refuses it
+	ModeRequire  Mode = "require"  // and it starts nothing without a sandbox
+	ModeOff      Mode = "off"      // the server refuses what clients request
+	ModeLandlock Mode = "landlock" // the server uses only Landlock, for policies that need no more
 )
 
-// Means is by what files are confined.
+// Means is the mechanism that confines files.
 type Means string
 
 // The values of Means.
 const (
 	MeansNone       Means = "none"
-	MeansUser       Means = "userNamespace" // namespaces, made by anybody
-	MeansNamespaces Means = "namespaces"    // the same, made by a privileged program
+	MeansUser       Means = "userNamespace" // namespaces, created by any user
+	MeansNamespaces Means = "namespaces"    // namespaces, created by a privileged program
 	MeansBubblewrap Means = "bubblewrap"
 	MeansLandlock   Means = "landlock"
 )
@@ -38,30 +38,29 @@ const (
 type Options struct {
 	Log  *slog.Logger // nil: discard
 	Mode Mode         // default ModeAuto
-	// Bubblewrap is the program of this name; "" looks for it in the usual
-	// directories.
+	// Bubblewrap is the path of the program bwrap; "" searches the usual directories.
 	Bubblewrap string
-	// Means are those that are tried, in their order; nil: all.
+	// Means are the means to try, in order; nil means all.
 	Means []Means
-	// Hide are paths that nothing confined reaches although it has a network.
+	// Hide are paths that no confined command reaches, even with a network.
 	Hide []string
-	// Sockets of other programs, and directories of such, are within reach of what
-	// is confined with a network.
+	// Sockets are sockets of other programs, or directories of such sockets, that a
+	// confined command with a network may use.
 	Sockets []string
-	// Secrets returns the files that nothing confined reads or writes, and Trusted
-	// those that nothing confined writes, whatever its policy says; nil: there are
-	// none. What they return may change.
+	// Secrets returns the files that no confined command reads or writes, and Trusted the
+	// files that none writes, whatever its policy says. nil means that there are none.
+	// The results may change.
 	Secrets, Trusted func() []string
-	// StateDir is where is noted what a killed server would leave; "": the
-	// usual place.
+	// StateDir is the directory in which the server records what it would leave behind if
+	// it were killed; "" is the usual place.
 	StateDir string
 }
 
-// Engine confines programs. All methods may be called concurrently.
+// Engine confines programs. Its methods may be called concurrently.
 type Engine struct {
 	opts  Options
 	log   *slog.Logger
-	first chan struct{} // closed when the first probe is over
+	first chan struct{} // closed when the first probe has ended
 	ctx   context.Context
 	stop  context.CancelFunc
 	state *engineState
@@ -71,13 +70,14 @@ type Engine struct {
 	mu     sync.Mutex
 	means  Means
 	reason string    // why there are no means
-	probed time.Time // when that was found
+	probed time.Time // when the probe that found no means ended
 }
 
-// probePause is how long a failed probe is believed.
+// probePause is how long the result of a failed probe is valid.
 const probePause = time.Minute
 
-// New makes an engine, which finds out in the background what it can do here.
+// New returns an engine. In the background the engine finds out what it can do on this
+// machine.
 func New(opts *Options) *Engine {
 	e := &Engine{first: make(chan struct{}), means: MeansNone}
 	if opts != nil {
@@ -99,19 +99,19 @@ func New(opts *Options) *Engine {
 	return e
 }
 
-// Close ends a probe that runs, and gives up what the engine has noted. Nothing
-// confined may be left. It may be called again.
+// Close ends a running probe and removes what the engine has recorded. No confined
+// command may still run. Close may be called again.
 func (e *Engine) Close() {
 	e.stop()
 	<-e.first
 	e.state.close()
 }
 
-// Mode returns what the operator wants.
+// Mode returns the operator's choice.
 func (e *Engine) Mode() Mode { return e.opts.Mode }
 
-// Means returns by what files are confined here, and why by none. It waits until
-// that is known.
+// Means returns the means that confine files on this machine, and why there are none. It
+// waits for the first probe.
 func (e *Engine) Means() (Means, string) {
 	<-e.first
 	e.mu.Lock()
@@ -129,7 +129,7 @@ func (e *Engine) Means() (Means, string) {
 }
 
 func (e *Engine) probe() {
-	means, reason := MeansNone, "it is switched off here (--sandbox=off); run the client without a sandbox "+
+	means, reason := MeansNone, "sandboxes are switched off here; run the client without a sandbox "+
 		"(danger-full-access) if this machine is one itself"
 	if e.opts.Mode != ModeOff {
 		means, reason = e.findMeans()
@@ -140,35 +140,40 @@ func (e *Engine) probe() {
 	switch {
 	case e.opts.Mode == ModeOff, e.ctx.Err() != nil:
 	case means == MeansNone:
-		e.log.Warn("there are no means to enforce a sandbox; what asks for one is refused", "reason", reason)
+		e.log.Warn("no means to enforce a sandbox; requests for one are refused", "reason", reason)
 	default:
-		e.log.Info("sandboxes are enforced", "means", means, "not by", reason)
+		log := e.log.With("means", means)
+		if reason != "" {
+			log = log.With("unusable", reason)
+		}
+		log.Info("sandboxes are enforced")
 	}
 }
 
-// UnavailableError says that no sandbox can be enforced here.
+// UnavailableError says that this machine cannot enforce any sandbox.
 type UnavailableError struct{ Reason string }
 
 func (e *UnavailableError) Error() string {
 	return "sandbox intent cannot be enforced on this executor: " + e.Reason
 }
 
-// PolicyError says that this one cannot be.
+// PolicyError says that the engine cannot enforce this policy.
 type PolicyError struct{ Err error }
 
 func (e *PolicyError) Error() string { return "failed to prepare process sandbox: " + e.Err.Error() }
 func (e *PolicyError) Unwrap() error { return e.Err }
 
-// errNoFileSandbox is for what Landlock alone cannot enforce.
-var errNoFileSandbox = errors.New("this server confines files by Landlock alone (--sandbox=landlock), " +
-	"which cannot protect anything in a writable directory, nor hide what may be read around it; use --sandbox=auto")
+// errNoFileSandbox is the error for a file policy that Landlock alone cannot enforce.
+var errNoFileSandbox = errors.New("this server confines files by Landlock alone, " +
+	"which cannot protect anything in a writable directory, nor hide what may be read around it; its operator can allow other means")
 
-// errNoSockets is for sockets, which Landlock does not know: neither those in the
-// file system, whatever may be read, nor this server's own.
-var errNoSockets = errors.New("this server confines commands by Landlock alone (--sandbox=landlock), " +
-	"which cannot keep one with a network from the sockets of other programs; ask for a sandbox without a network, or use --sandbox=auto")
+// errNoSockets is the error for sockets, because Landlock does not keep a program from
+// connecting to them: neither to those in the file system, whatever the program may read,
+// nor to this server's own.
+var errNoSockets = errors.New("this server confines commands by Landlock alone, " +
+	"which cannot keep one with a network from the sockets of other programs; ask for a sandbox without a network; the operator can also allow other means")
 
-// Confine prepares what enforces a policy. The Confinement must be released.
+// Confine prepares the enforcement of a policy. The caller must release the Confinement.
 func (e *Engine) Confine(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
 	if !s.Enforces() {
 		return nil, nil
@@ -192,7 +197,7 @@ func (e *Engine) reasonNow() string {
 	return reason
 }
 
-// String names a means for messages.
+// String returns a name of the means for messages.
 func (m Means) String() string {
 	switch m {
 	case MeansUser:

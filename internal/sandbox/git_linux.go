@@ -16,39 +16,40 @@ import (
 	"execserver/protocol"
 )
 
-// A .git need not be the repository. As a file, it names the directory of a
-// worktree or submodule; that may name, in the file commondir, the directory that
-// has the configuration and the hooks. The repository knows its worktrees and
-// submodules, each of which has a .git file for git to follow.
+// A .git need not be the repository. A file .git names the directory of a worktree or
+// submodule. The file commondir in that directory may name the directory with the
+// configuration and the hooks. The repository knows its worktrees and submodules, each of
+// which has a .git file for git to follow.
 
-// Bounds of what is looked at for one policy.
+// Limits of the search for one policy.
 const (
 	maxNested      = 256 // submodules and worktrees
-	maxModuleDepth = 8   // of the name of a submodule, in directories
+	maxModuleDepth = 8   // directories in the name of a submodule
 	maxPointer     = 8 << 10
 	maxGitConfig   = 256 << 10
 )
 
-// protectGit protects what git reads when it is run in a root: in place of its
-// .git, and in its submodules and worktrees. The root may be in a repository.
+// protectGit protects what git reads when it runs in a root: the directory that its .git
+// names, and its submodules and worktrees. The root itself may be in a repository.
 func (r *resolver) protectGit(region string) error {
 	dir := region
 	for {
 		path := filepath.Join(dir, ".git")
 		if info, err := os.Lstat(path); err == nil && (!info.IsDir() || holdsRepository(path)) {
 			if r.access(path) == protocol.AccessWrite || isForeign(path, info) {
-				return nil // an entry has released it, or others say what it is
+				return nil // an entry releases it, or other entries decide
 			}
 			return r.protectRepository(path, info)
 		}
 		if dir == "/" || slices.Contains(r.regions, dir) && dir != region {
-			return nil // that one has its turn
+			return nil // it is protected in its own turn
 		}
 		dir = filepath.Dir(dir)
 	}
 }
 
-// holdsRepository tells a directory of git from one that has its name.
+// holdsRepository reports whether a directory is a git repository, and not just named
+// like one.
 func holdsRepository(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, "HEAD"))
 	return err == nil
@@ -81,8 +82,8 @@ func (r *resolver) protectRepository(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// protectDirectory protects a directory that git reads, and returns its path
-// without links; "" if it is not for this user to say where it is.
+// protectDirectory protects a directory that git reads, and returns its path without
+// links. It returns "" if another user decides where the directory is.
 func (r *resolver) protectDirectory(dir string) (real string, err error) {
 	w := r.walk(dir)
 	switch {
@@ -111,8 +112,8 @@ func (r *resolver) protectWorktrees(common string) {
 	}
 }
 
-// protectModules protects the .git files of the submodules whose repositories are
-// in a directory; their names may have slashes.
+// protectModules protects the .git files of the submodules whose repositories are in a
+// directory. Their names may contain slashes.
 func (r *resolver) protectModules(dir string, deep int) {
 	if deep > maxModuleDepth {
 		return
@@ -130,8 +131,8 @@ func (r *resolver) protectModules(dir string, deep int) {
 	}
 }
 
-// subdirectories are the directories in a directory, as many as may still be
-// looked at.
+// subdirectories returns the directories in a directory, within the number that may still
+// be examined.
 func (r *resolver) subdirectories(dir string) (list []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -149,8 +150,8 @@ func (r *resolver) subdirectories(dir string) (list []string) {
 	return list
 }
 
-// protectNested protects a .git file in a root, unless it can only be guessed
-// where that is: what is confined could make every command fail otherwise.
+// protectNested protects a .git file in a root, unless its place can only be guessed:
+// otherwise a confined command could make every command fail.
 func (r *resolver) protectNested(path string) {
 	w := r.walk(path)
 	if w.err != nil || w.missing || w.crossed != "" || r.has(w.real) || r.access(w.real) != protocol.AccessWrite {
@@ -161,7 +162,7 @@ func (r *resolver) protectNested(path string) {
 	}
 }
 
-// from is a name as seen from a directory, where ".." may follow links.
+// from resolves a name relative to dir, where ".." may follow links.
 func from(dir, name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -169,7 +170,7 @@ func from(dir, name string) string {
 	return dir + "/" + name
 }
 
-// worktreeOf is the value of core.worktree in a configuration; "": there is none.
+// worktreeOf returns the value of core.worktree in a configuration, or "".
 func worktreeOf(config string) (worktree string) {
 	section := ""
 	for line := range strings.Lines(config) {
@@ -195,8 +196,8 @@ func firstLine(path string) string {
 	return strings.TrimSpace(line)
 }
 
-// readText reads a small file; "" when there is none that is for this user to
-// follow. It waits for nobody.
+// readText reads a small file. It returns "" if there is none that this user may rely on.
+// It never blocks.
 func readText(path string, limit int64) string {
 	file, err := openPlain(path, limit, func(info fs.FileInfo) error {
 		if isForeign(path, info) {
@@ -215,8 +216,8 @@ func readText(path string, limit int64) string {
 	return string(text)
 }
 
-// openPlain opens a regular file of at most limit bytes that check does not
-// refuse, and waits for nobody.
+// openPlain opens a regular file of at most limit bytes that check accepts. It never
+// blocks.
 func openPlain(path string, limit int64, check func(fs.FileInfo) error) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"execserver/protocol"
 )
 
-// kernelFiles tell what the kernel knows of the whole machine: of keys, memory,
+// kernelFiles disclose what the kernel knows about the whole machine: keys, memory,
 // timers, firmware. Root may read them without any capability.
 var kernelFiles = []string{
 	"/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags",
@@ -22,16 +22,16 @@ var kernelFiles = []string{
 	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/pstore", "/sys/kernel/debug", "/sys/kernel/tracing",
 }
 
-// hiddenKernel hides the kernelFiles that the rules would let be read.
+// hiddenKernel hides the kernelFiles that the rules would make readable.
 func (r *resolver) hiddenKernel() (mounts []launcher.Mount) {
 	for _, path := range kernelFiles {
 		switch access := r.access(path); {
 		case access == protocol.AccessDeny:
 			continue
-		case access == 0 && !within(path, "/proc"): // of which every sandbox has one
+		case access == 0 && !within(path, "/proc"): // every sandbox has its own /proc
 			continue
 		case unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS) != nil:
-			continue // nobody inside has more rights
+			continue // no process inside has more rights
 		}
 		m := launcher.Mount{Path: path, Kind: launcher.MountHidden}
 		if identify(&m) == nil {
@@ -41,17 +41,17 @@ func (r *resolver) hiddenKernel() (mounts []launcher.Mount) {
 	return mounts
 }
 
-// hideState denies the directory of the server's notes, whatever the policy says of
-// it. A link on the way is no reason to refuse: what it leads to now is hidden.
+// hideState denies the state directory, whatever the policy says. A link on the way is no
+// reason to refuse: the link's present target is hidden.
 func (r *resolver) hideState(dir string) {
 	if w := r.walk(dir); dir != "" && w.err == nil && !w.missing {
 		r.add(w.real, protocol.AccessDeny)
 	}
 }
 
-// keepFiles denies files by which the server knows its clients, or at least that they
-// are written, whatever the policy says of them. A link that could be changed inside
-// would have the server read another file.
+// keepFiles denies files that decide who may connect, or at least denies writing them,
+// whatever the policy says. It refuses a policy under which a command could change a link
+// on the way, because the server would then read another file.
 func (r *resolver) keepFiles(paths []string, access protocol.Access) error {
 	for _, path := range paths {
 		w := r.walk(path)
@@ -67,14 +67,14 @@ func (r *resolver) keepFiles(paths []string, access protocol.Access) error {
 			r.add(w.real, protocol.AccessDeny)
 		case r.access(w.real) == protocol.AccessWrite:
 			r.add(w.real, access)
-			r.rules[r.index[w.real]].access = access // although an entry says more
+			r.rules[r.index[w.real]].access = access // even if an entry grants more
 		}
 	}
 	return nil
 }
 
-// hideDirectories denies directories unless they lead to something that the policy
-// lets be used, or to the place where the command begins.
+// hideDirectories denies directories, unless they lead to something that the policy
+// grants or to the directory in which the command starts.
 func (r *resolver) hideDirectories(dirs []string, cwds ...string) {
 	var used []string
 	for _, cwd := range cwds {
@@ -95,15 +95,15 @@ func (r *resolver) hideDirectories(dirs []string, cwds ...string) {
 	}
 }
 
-// Hides reports whether an open file is one that a sandbox hides whatever its
-// policy says. It looks at what was opened: a path may lead elsewhere by now.
+// Hides reports whether an open file is one that a sandbox hides whatever its policy
+// says. It examines the open file, because a path may lead elsewhere by now.
 func (e *Engine) Hides(f *os.File) bool {
 	if e.opts.Mode == ModeOff {
 		return false
 	}
 	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 	if err != nil {
-		return true // nobody can tell
+		return true // unknown, so assume it does
 	}
 	hidden := realPaths(e.opts.Secrets)
 	if e.state.dir != "" {
@@ -120,7 +120,7 @@ func (e *Engine) Hides(f *os.File) bool {
 	return slices.ContainsFunc(kernelFiles, func(file string) bool { return within(path, file) })
 }
 
-// realPaths are the paths themselves and those that their links lead to now.
+// realPaths returns the paths, and the present targets of links among them.
 func realPaths(paths func() []string) (real []string) {
 	if paths == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapIDs gives a process in a user namespace of its own the ids of this one: a
-// program that may do so all that it knows, others their own.
+// mapIDs maps ids into the user namespace of a process: all ids that this program knows
+// if it may do so, otherwise its own.
 func mapIDs(pid int) error {
 	maps := knownIDs()
 	if os.Geteuid() != 0 || !hasCapability(unix.CAP_SETUID) || !hasCapability(unix.CAP_SETGID) || maps == nil {
@@ -32,14 +32,14 @@ func mapIDs(pid int) error {
 	return nil
 }
 
-// idMaps is what is written to the files that map the ids of a user namespace;
-// an empty text leaves the file alone.
+// idMaps is the content of the files that map the ids of a user namespace. An empty text
+// leaves the file alone.
 type idMaps struct{ uid, gid, setgroups string }
 
 func ownID(id int) string { return fmt.Sprintf("%d %[1]d 1\n", id) }
 
-// knownIDs maps the ids that there are in this program's user namespace to
-// themselves; nil: they are not known.
+// knownIDs maps the ids of this program's user namespace to themselves. It returns nil if
+// they are unknown.
 var knownIDs = sync.OnceValue(func() *idMaps {
 	maps := &idMaps{}
 	for file, text := range map[string]*string{"uid_map": &maps.uid, "gid_map": &maps.gid} {
@@ -58,8 +58,7 @@ var knownIDs = sync.OnceValue(func() *idMaps {
 	return maps
 })
 
-// pidOf is the process id, as this program sees it, of the process that a pidfd
-// means; 0 when it is not known.
+// pidOf returns the process id, in this program's namespace, of a pidfd, or 0 if unknown.
 func pidOf(pidfd int) int {
 	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
 	if err != nil {

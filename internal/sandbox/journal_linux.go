@@ -14,27 +14,27 @@ import (
 	"syscall"
 )
 
-// Bounds of journals. What is confined to a directory that holds the state
-// directory may have put anything there.
+// Limits of journals. A command confined to a directory that holds the state directory
+// may have put anything there.
 const (
 	maxJournals     = 1_000
 	maxJournalLines = 10_000
 	maxJournalBytes = 16 << 20
 )
 
-// journal is the file in which a server notes the targets that it makes. It is
-// locked as long as the server lives. Without one, only what is needed again is
-// found again.
+// journal is the file in which a server records the targets that it creates. The server
+// locks it while it lives. Without a journal, a target left behind is found only when a
+// command needs it again.
 type journal struct {
 	mu    sync.Mutex
 	file  *os.File
 	noted map[string]bool
 	bytes int
-	uses  int // of targets that are not given up
+	uses  int // of targets that have not been given up
 }
 
-// openJournal opens a journal in a directory, and removes what servers that have
-// ended have left according to theirs.
+// openJournal opens a journal in a directory, and removes the targets in the journals of
+// servers that have ended.
 func openJournal(dir string, log *slog.Logger) *journal {
 	j := &journal{noted: make(map[string]bool)}
 	if dir == "" || os.MkdirAll(dir, 0o700) != nil {
@@ -44,11 +44,11 @@ func openJournal(dir string, log *slog.Logger) *journal {
 	old, _ := filepath.Glob(filepath.Join(dir, "*.targets"))
 	for i, name := range old {
 		if i == maxJournals {
-			log.Warn("the state directory holds more journals than are looked at", "directory", dir, "journals", len(old), "limit", maxJournals)
+			log.Warn("the state directory has too many journals; some are ignored", "directory", dir, "journals", len(old), "limit", maxJournals)
 			break
 		}
 		if err := clearJournal(name); err != nil {
-			log.Warn("a file in the state directory is ignored; remove it", "file", name, "reason", err)
+			log.Warn("ignoring a file in the state directory; remove it", "file", name, "reason", err)
 		}
 	}
 	file, err := os.CreateTemp(dir, "*.targets")
@@ -61,8 +61,8 @@ func openJournal(dir string, log *slog.Logger) *journal {
 	return j
 }
 
-// clearJournal removes what a journal names, and the journal, unless its server
-// lives. It returns why it ignores a file that is no journal of this user.
+// clearJournal removes the targets that a journal names, and the journal, unless its
+// server lives. The error says why it ignores a file that is not a journal of this user.
 func clearJournal(name string) error {
 	file, err := openPlain(name, maxJournalBytes, func(info fs.FileInfo) error {
 		if !isOwn(info) {
@@ -117,7 +117,7 @@ func inodeOf(info fs.FileInfo) string {
 	return strconv.FormatUint(st.Ino, 10)
 }
 
-// note writes down a target.
+// note records a target.
 func (j *journal) note(path string, dir *os.File) {
 	line := ""
 	if info, err := dir.Stat(); err == nil {
@@ -133,14 +133,14 @@ func (j *journal) note(path string, dir *os.File) {
 	}
 }
 
-// forget notes that a target has been given up.
+// forget records that a target has been given up.
 func (j *journal) forget() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.uses--
 }
 
-// close closes the journal, and removes it if it names nothing that is left.
+// close closes the journal, and removes it if no target is left.
 func (j *journal) close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -153,18 +153,18 @@ func (j *journal) close() {
 	}
 }
 
-// isOwnDirectory reports whether a directory, to which no link leads, is this
-// user's.
+// isOwnDirectory reports whether a directory belongs to this user. dir must not lead over
+// a link.
 func isOwnDirectory(dir string) bool {
 	info, err := os.Lstat(dir)
 	return err == nil && info.IsDir() && isOwn(info)
 }
 
-// stateDirs are where programs of this user may have journals: in the first, or,
-// having another environment, in another one.
+// stateDirs returns the directories in which programs of this user may have journals. The
+// first one is this program's; a program with another environment may use another one.
 func stateDirs() (dirs []string) {
-	// What belongs to somebody else, as when it was kept by sudo, is not to be
-	// trusted: its journals would have this program remove directories.
+	// Do not trust a directory of another user, as when sudo kept the variable: its
+	// journals would make this program remove directories.
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && isOwnDirectory(dir) {
 		dirs = append(dirs, filepath.Join(dir, "exec-server"))
 	}

@@ -14,23 +14,27 @@ import (
 	"execserver/internal/sandbox/launcher"
 )
 
-// Command is what is started in a confinement.
+// Command is the command to start in a confinement.
 type Command struct {
-	Program string // as execve takes it, inside
+	Program string // path for execve, inside
 	Argv    []string
 	Env     []string
 	Dir     string
-	DirFile *os.File // Dir, opened outside: the command begins nowhere else; nil: where Dir leads
-	// Terminal says that standard input is a terminal that becomes that of the
-	// command's session.
+	DirFile *os.File // Dir, opened outside, in which the command must start; nil: wherever Dir leads
+	// Terminal says that standard input is a terminal, which becomes the controlling
+	// terminal of the command's session.
 	Terminal bool
-	// Shared leaves the command in the session and group of the launcher.
+	// Shared keeps the command in the session and group of the launcher.
 	Shared bool
-	// Become has the launcher become the command: nobody reaps its orphans.
+	// Become makes the launcher execute the command in its own place. Then nothing reaps
+	// the command's orphans.
 	Become bool
+	// Helper says that the command is this program, run as a helper: see
+	// launcher.Require.
+	Helper bool
 
-	// Started is what Run calls with the launcher once the program is started; from
-	// then on the launcher passes signals on to it. nil: nothing.
+	// Run calls Started with the launcher once the program has started. From then on the
+	// launcher forwards signals to it. nil does nothing.
 	Started func(*os.Process)
 }
 
@@ -40,9 +44,9 @@ const maxReportBytes = 4096
 // launchTimeout bounds how long a launcher takes to start its command.
 const launchTimeout = 10 * time.Second
 
-// Launch is the start of one command. Start the program of Path and Args with an
-// empty environment, Files behind its three streams, and the attributes; then
-// call Wait.
+// Launch is the start of one command. Start the program of Path and Args with an empty
+// environment, with Files after its three streams, and with the attributes. Then call
+// Wait.
 type Launch struct {
 	Path  string
 	Args  []string
@@ -50,10 +54,10 @@ type Launch struct {
 
 	attributes func(*syscall.SysProcAttr)
 	enter      func(pid int) // called before the launcher begins
-	moved      func() bool   // something that the plan names has gone, for which bubblewrap ends
 	control    *os.File
 	become     bool
 	ownIDs     bool // the launcher is in a user namespace of its own
+	wrapped    bool // bubblewrap starts the launcher
 }
 
 // Launch prepares the start of a command.
@@ -74,10 +78,10 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 		return nil, os.NewSyscallError("make the launcher's socket", err)
 	}
 	l.Files = append(l.Files, os.NewFile(uintptr(pair[1]), "launcher's end"))
-	_ = unix.SetNonblock(pair[0], true) // then it is in the poller
+	_ = unix.SetNonblock(pair[0], true) // so that the poller accepts it
 	l.control = os.NewFile(uintptr(pair[0]), "launcher")
 	l.Path, l.Args = "/proc/self/exe", []string{"exec-server", launcher.Argument}
-	l.attributes, l.enter, l.moved = func(*syscall.SysProcAttr) {}, func(int) {}, func() bool { return false }
+	l.attributes, l.enter = func(*syscall.SysProcAttr) {}, func(int) {}
 	switch {
 	case c.plan.nothing:
 	case c.means == MeansBubblewrap:
@@ -89,21 +93,21 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 		l.ownIDs = c.means == MeansUser
 		l.attributes = func(attr *syscall.SysProcAttr) { c.namespaces(attr) }
 	}
-	if c.plan.network && c.means != MeansBubblewrap { // which makes the namespace later
+	if c.plan.network && c.means != MeansBubblewrap { // bubblewrap creates the namespace later
 		l.enter = c.noteNamespace
 	}
 	return l, nil
 }
 
-// noteNamespace has the engine know the process namespace of the launcher, in which
-// all that is confined stays.
+// noteNamespace tells the engine the process namespace of the launcher, which no confined
+// process leaves.
 func (c *Confinement) noteNamespace(pid int) {
 	if namespace, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid"); err == nil {
 		c.engine.networked.set(c, namespace)
 	}
 }
 
-// memoryFile makes a file without a name.
+// memoryFile creates a file without a name.
 func memoryFile(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("launcher", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -117,11 +121,11 @@ func memoryFile(content []byte) (*os.File, error) {
 	return file, nil
 }
 
-// Becomes reports whether the launcher becomes the command instead of staying
-// its parent.
+// Becomes reports whether the launcher executes the command in its own place instead of
+// staying its parent.
 func (l *Launch) Becomes() bool { return l.become }
 
-// Attributes adds to the attributes of the launcher's process.
+// Attributes adds the attributes of the launcher's process.
 func (l *Launch) Attributes(attr *syscall.SysProcAttr) {
 	attr.Pdeathsig = syscall.SIGKILL
 	l.attributes(attr)
@@ -134,30 +138,30 @@ func (c *Confinement) namespaces(attr *syscall.SysProcAttr) {
 		attr.Cloneflags |= unix.CLONE_NEWNET
 	}
 	if c.means == MeansUser {
-		// package syscall would copy this program's memory for a child in another
-		// user namespace, to be able to map its ids before it executes anything.
-		// Here the launcher waits for them instead.
+		// To map ids before the child executes anything, package syscall would copy this
+		// program's memory for a child in another user namespace. Here the launcher waits
+		// until its ids are mapped instead.
 		attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_VM | unix.CLONE_VFORK
 	}
 	if c.means == MeansUser || os.Geteuid() != 0 {
-		// They last over the execution of the launcher, which drops them.
+		// The capabilities survive the execution of the launcher, which drops them.
 		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT}
-		if c.means == MeansUser { // whose limits it sets
+		if c.means == MeansUser { // the launcher sets the namespace's limits
 			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_SYS_RESOURCE)
 		}
-		if os.Geteuid() == 0 { // who goes where others may not
+		if os.Geteuid() == 0 { // root enters directories that others may not
 			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH)
 		}
 	}
 }
 
-// Started is a command that runs. Pid is 0 where the launcher became it, or the
-// kernel does not tell.
+// Started is a running command. Pid is 0 if the launcher executed the command in its own
+// place, or if the kernel does not report it.
 type Started struct{ Pid int }
 
-// Wait lets the launcher with a process id begin, waits until the command is
-// started, and closes what was for the launcher. A failure is a *launcher.Failure
-// when the launcher has reported it.
+// Wait lets the launcher with a process id begin, waits until the command has started,
+// and closes the launcher's files. The error is a *launcher.Failure if the launcher
+// reported it.
 func (l *Launch) Wait(pid int) (Started, error) {
 	l.closeFiles()
 	if err := l.begin(pid); err != nil {
@@ -168,8 +172,9 @@ func (l *Launch) Wait(pid int) (Started, error) {
 	switch {
 	case l.become && errors.Is(err, io.EOF):
 		return Started{}, nil // it has executed the command
-	case errors.Is(err, io.EOF) && l.moved():
-		return Started{}, &launcher.Failure{Stage: launcher.StageMoved, What: "something that was to be hidden has gone"}
+	case errors.Is(err, io.EOF) && l.wrapped:
+		// It takes what it mounts from the machine, where something may go meanwhile.
+		return Started{}, &launcher.Failure{Stage: launcher.StageMoved, What: "bubblewrap has ended before it started the launcher"}
 	case errors.Is(err, io.EOF):
 		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: "the launcher has ended without a word"}
 	case err != nil:
@@ -187,12 +192,12 @@ func (l *Launch) Wait(pid int) (Started, error) {
 	return Started{pidOf(fd)}, nil
 }
 
-// begin gives the launcher what it waits for.
+// begin sends the message for which the launcher waits.
 func (l *Launch) begin(pid int) error {
 	l.enter(pid)
 	if l.ownIDs {
 		err := mapIDs(pid)
-		if errors.Is(err, syscall.EPERM) && os.Geteuid() == 0 { // without SETFCAP
+		if errors.Is(err, syscall.EPERM) && os.Geteuid() == 0 { // without CAP_SETFCAP
 			return errors.New("the kernel refuses namespaces to root without capabilities, but not to other users")
 		}
 		if err != nil {
@@ -201,14 +206,14 @@ func (l *Launch) begin(pid int) error {
 	}
 	_, err := l.control.Write([]byte{launcher.Begin})
 	if errors.Is(err, syscall.EPIPE) {
-		return nil // it has ended, and its report tells why
+		return nil // it has ended, and its report says why
 	}
 	return err
 }
 
-// Receive takes a message of at most size bytes from a socket, and the descriptor
-// that comes with it, -1 for none; io.EOF is the end. when waits for the message
-// as it sees fit, such as syscall.RawConn.Read. The caller owns what it returns.
+// Receive receives a message of at most size bytes from a socket, and the descriptor that
+// comes with it, or -1. io.EOF is the end. when waits for the message, for example with
+// syscall.RawConn.Read. The caller owns the results.
 func Receive(socket *os.File, size int, when func(syscall.RawConn, func(uintptr) bool) error) (message []byte, fd int, err error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -221,7 +226,7 @@ func Receive(socket *os.File, size int, when func(syscall.RawConn, func(uintptr)
 		for range 2 {
 			n, more, _, _, receiveErr = unix.Recvmsg(int(s), message, rights, unix.MSG_CMSG_CLOEXEC)
 			if receiveErr != unix.ECONNRESET {
-				break // it is told once; what was sent before comes after it
+				break // reported once; messages sent before follow
 			}
 		}
 		return receiveErr != unix.EAGAIN
@@ -237,7 +242,7 @@ func Receive(socket *os.File, size int, when func(syscall.RawConn, func(uintptr)
 	return message[:n], receivedFD(rights[:more]), nil
 }
 
-// receivedFD is the descriptor that came with a message; -1: none.
+// receivedFD returns the descriptor that came with a message, or -1.
 func receivedFD(rights []byte) int {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil || len(messages) == 0 {
@@ -253,8 +258,8 @@ func receivedFD(rights []byte) int {
 	return fds[0]
 }
 
-// Status returns how the command has ended, once its launcher has; false when
-// the launcher was ended first.
+// Status returns the command's wait status, once its launcher has ended. It returns false
+// if the launcher was killed first.
 func (l *Launch) Status() (syscall.WaitStatus, bool) {
 	report, fd, err := Receive(l.control, maxReportBytes, func(raw syscall.RawConn, f func(uintptr) bool) error {
 		return raw.Control(func(control uintptr) { f(control) })
@@ -269,7 +274,7 @@ func (l *Launch) Status() (syscall.WaitStatus, bool) {
 	return syscall.WaitStatus(status), ok
 }
 
-// Close lets go of the launcher, which ends then with all that it confines.
+// Close disconnects from the launcher, which then ends with everything that it confines.
 func (l *Launch) Close() {
 	l.closeFiles()
 	_ = l.control.Close()

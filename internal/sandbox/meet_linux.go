@@ -8,10 +8,11 @@ import (
 	"execserver/protocol"
 )
 
-// meet makes the rules of what both r and other let happen: what one denies is denied,
-// what one says nothing of is out of reach, and only what both let be written is. What
-// a policy gives to a path, it gives because of one of its rules, so the paths of all
-// rules are enough. They are resolved already: two spellings of a path are one here.
+// meet returns rules that allow only what both r and other allow: a path that one of them
+// denies is denied, a path that one of them does not cover is out of reach, and a path is
+// writable only if it is so in both. A policy grants access to a path because of one of
+// its rules, so the paths of all rules are sufficient. They are resolved already: two
+// spellings of a path are one here.
 func (r *resolver) meet(other *resolver) *resolver {
 	both := &resolver{missing: make(map[string]bool)}
 	rules := slices.Concat(r.rules, other.rules)
@@ -23,14 +24,14 @@ func (r *resolver) meet(other *resolver) *resolver {
 	slices.Sort(both.regions)
 	both.regions = slices.Compact(both.regions)
 	for _, rule := range rules {
-		access := least(r.access(rule.path), other.access(rule.path)) // in what is denied, plan has the last word
+		access := least(r.access(rule.path), other.access(rule.path)) // within a denied path, plan decides
 		missing := r.missing[rule.path] || other.missing[rule.path]
 		dir := filepath.Dir(rule.path)
 		switch {
-		case access == 0: // nor do rules around it grant anything
+		case access == 0: // no rule around it grants anything either
 			continue
 		case missing && (!both.writable(dir) || both.isFileRoot(dir)):
-			continue // nobody inside can make it
+			continue // no process inside can create it
 		case missing:
 			both.missing[rule.path] = true
 		}
@@ -44,16 +45,16 @@ func (r *resolver) meet(other *resolver) *resolver {
 	return both
 }
 
-// shows reports whether a link is to be seen by what the rules confine.
+// shows reports whether the rules make a link visible.
 func (r *resolver) shows(link launcher.Link) bool {
 	access := r.access(filepath.Dir(link.Path))
 	return access == protocol.AccessRead || access == protocol.AccessWrite || access == 0 && slices.Contains(r.links, link)
 }
 
-// least is the access that two policies give together.
+// least returns the access that two policies together give.
 func least(a, b protocol.Access) protocol.Access {
 	if a == protocol.AccessDeny || b == protocol.AccessDeny {
 		return protocol.AccessDeny
 	}
-	return min(a, b) // 0, of what a policy does not cover, is the least
+	return min(a, b) // 0, for a path that a policy does not cover, is the least
 }

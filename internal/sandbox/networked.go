@@ -2,13 +2,13 @@ package sandbox
 
 import "sync"
 
-// networked are the confinements with a network whose commands may run: these can
-// reach what listens on the machine.
+// networked is the set of confinements with a network whose commands may run. These
+// commands can reach what listens on this machine.
 type networked struct {
 	share *share // with other programs of this user
 
 	mu   sync.Mutex
-	each map[*Confinement]string // the process namespace; "": not known
+	each map[*Confinement]string // the process namespace; "" if unknown
 }
 
 func (n *networked) add(c *Confinement) {
@@ -36,17 +36,17 @@ func (n *networked) remove(c *Confinement) {
 	n.share.set(len(n.each) > 0)
 }
 
-// Networked reports whether anything with a network is confined at the moment, by
-// this engine, and by other programs of this user.
+// Networked reports whether a command with a network is confined at the moment, by this
+// engine (here) and by other programs of this user (elsewhere).
 func (e *Engine) Networked() (here, elsewhere bool) {
 	e.networked.mu.Lock()
 	defer e.networked.mu.Unlock()
 	return len(e.networked.each) > 0, e.networked.share.others()
 }
 
-// Inside reports whether processes of a process namespace, as /proc spells it, are
-// or may be confined, with a network. own is the namespace of this program, and
-// elsewhere what Networked has said when they connected.
+// Inside reports whether a process in a process namespace, as /proc spells it, is or may
+// be confined with a network. own is the namespace of this program. elsewhere is the
+// result of Networked when the process connected.
 func (e *Engine) Inside(namespace, own string, elsewhere bool) bool {
 	e.networked.mu.Lock()
 	defer e.networked.mu.Unlock()
@@ -55,6 +55,6 @@ func (e *Engine) Inside(namespace, own string, elsewhere bool) bool {
 			return true
 		}
 	}
-	// Nobody tells which namespaces are those of other programs.
+	// The namespaces of other programs are unknown.
 	return namespace != own && elsewhere
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// inode is the number of a file in its file system.
+// inode returns the number of a file in its file system.
 func inode(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Ino
@@ -16,7 +16,7 @@ func inode(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// changeTime is when a file has changed; nobody can set it.
+// changeTime returns when a file changed. No program can set it.
 func changeTime(info fs.FileInfo) time.Time {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())
@@ -30,15 +30,14 @@ func isOwn(info fs.FileInfo) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// isRoots reports whether a file belongs to the superuser.
+// isRoots reports whether a file belongs to root.
 func isRoots(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && st.Uid == 0
 }
 
-// isForeign reports whether what is at a path was put there by somebody else who
-// may write in its directory, as in /tmp. It must not keep a command from being
-// started.
+// isForeign reports whether another user who may write in the directory, as in /tmp,
+// created the file. Such a file must not keep a command from starting.
 func isForeign(path string, info fs.FileInfo) bool {
 	if isOwn(info) {
 		return false

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// isOwn reports whether a file belongs to this program's user, which nobody asks
-// where there are no sandboxes.
+// isOwn returns false. A system without sandboxes never calls it.
 func isOwn(fs.FileInfo) bool { return false }
 
 func inode(fs.FileInfo) uint64 { return 0 }

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// maxAlternatives bounds how many patterns one with braces stands for.
+// maxAlternatives bounds the patterns that the braces of one pattern stand for.
 const maxAlternatives = 256
 
 // projectScheme makes a pattern relative to every root of the workspace.
 const projectScheme = "codex-project-roots://"
 
-// expandPattern finds what there is that a pattern matches. Links are not: they
-// can be made to lead anywhere at any time. Only in what comes before the first
-// wildcard they are followed, as in any path.
+// expandPattern finds the files that a pattern matches. It does not match links, because
+// they can be changed at any time to lead anywhere. It follows links only before the
+// first wildcard, as in any path.
 func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr error, depth *uint64) error {
 	e := expansion{search: s, pattern: pattern, depth: math.MaxInt}
 	if depth != nil {
@@ -49,11 +49,11 @@ func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr err
 			return fmt.Errorf("the pattern %q %w", pattern, err)
 		}
 		for _, base := range bases {
-			e.looked = make(map[visit]look)
+			e.readings = make(map[visit]reading)
 			if err := e.walk(filepath.Join(base, fixed), parts, 0); err != nil {
 				return err
 			}
-			if err := e.lookAgain(); err != nil {
+			if err := e.rereadChanged(); err != nil {
 				return err
 			}
 		}
@@ -61,8 +61,8 @@ func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr err
 	return nil
 }
 
-// split takes a pattern without braces apart: the path before the first part
-// with a wildcard, but for the last, and what names are to match from there on.
+// split splits a pattern without braces: into the path before the first part with a
+// wildcard, but at least before the last part, and the parts for the names after it.
 func split(pattern string) (fixed string, parts []part, err error) {
 	for _, text := range strings.Split(pattern, "/") {
 		switch text {
@@ -92,24 +92,24 @@ func split(pattern string) (fixed string, parts []part, err error) {
 	return fixed, parts, nil
 }
 
-// part is what one name is to match, or with any, any number of directories.
+// part matches one name or, with any, any number of directories.
 type part struct {
 	any  bool
 	text string
 	re   *regexp.Regexp
 }
 
-// expansion is the search for what one pattern matches.
+// expansion is the search for the files that one pattern matches.
 type expansion struct {
 	*search
-	pattern string
-	depth   int // how far "**" goes down
-	looked  map[visit]look
-	again   bool
+	pattern  string
+	depth    int // how many directories "**" may match
+	readings map[visit]reading
+	again    bool
 }
 
-// walk looks below dir for the rest of the pattern; deep is how far "**" has
-// gone already.
+// walk searches below dir for the rest of the pattern. deep is how many directories "**"
+// has matched already.
 func (e *expansion) walk(dir string, parts []part, deep int) error {
 	if len(parts) == 0 {
 		e.match(dir)
@@ -118,11 +118,11 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 	if time.Now().After(e.deadline) {
 		if e.mustStay(dir) {
 			if e.again {
-				return nil // it was looked into once
+				return nil // it was read once
 			}
 			return fmt.Errorf("the patterns, the last of them %q, take longer than %s to expand; set glob_scan_max_depth", e.pattern, patternTimeout)
 		}
-		e.match(dir) // what nobody has looked for there is hidden with it
+		e.match(dir) // the unsearched rest is hidden with it
 		return nil
 	}
 	if parts[0].any {
@@ -130,10 +130,10 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 			return err
 		}
 	}
-	entries, err := e.look(visit{dir, len(parts), deep}, parts)
+	entries, err := e.readChanged(visit{dir, len(parts), deep}, parts)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
-			return nil // nothing that a program with our rights could read either
+			return nil // a program with the same rights could not read it either
 		}
 		return fmt.Errorf("expand the pattern %q: %w", e.pattern, err)
 	}
@@ -160,7 +160,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// alternatives are the patterns without braces that a pattern stands for.
+// alternatives returns the patterns without braces that a pattern stands for.
 func alternatives(pattern string) ([]string, error) {
 	var choices []string
 	deep, first, start := 0, 0, 0
@@ -206,8 +206,8 @@ func alternatives(pattern string) ([]string, error) {
 	return []string{pattern}, nil
 }
 
-// compile makes a regular expression of one part of a pattern. A bracket that is
-// not closed stands for itself.
+// compile converts one part of a pattern to a regular expression. A bracket without an
+// end stands for itself.
 func compile(part string) (*regexp.Regexp, error) {
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)
@@ -238,8 +238,8 @@ func compile(part string) (*regexp.Regexp, error) {
 	return regexp.Compile(b.String())
 }
 
-// bracket makes part of a regular expression of a set of characters at the front
-// of a pattern, and says how long that is; 0: it is not closed.
+// bracket converts the character set at the start of a pattern to a part of a regular
+// expression. It returns the set's length in the pattern, or 0 if it has no end.
 func bracket(pattern string) (set string, size int) {
 	first, no := 1, ""
 	if len(pattern) > 1 && (pattern[1] == '!' || pattern[1] == '^') {
@@ -248,7 +248,7 @@ func bracket(pattern string) (set string, size int) {
 	if len(pattern) <= first {
 		return "", 0
 	}
-	length := strings.IndexAny(pattern[first+1:], "]/") + 1 // the first of the set may be a bracket itself
+	length := strings.IndexAny(pattern[first+1:], "]/") + 1 // the first character of the set may be a bracket itself
 	if length == 0 || pattern[first+length] == '/' {
 		return "", 0
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPatterns has what patterns find, with the paths below the test's directory.
+// TestPatterns checks the files that patterns find. Paths are relative to the directory
+// of the test.
 func TestPatterns(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -85,12 +86,12 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// TestManyMatches has more files than are hidden one by one: in directories that
-// are hidden then, and in one that must stay.
+// TestManyMatches matches more files than the server hides one by one: some in
+// directories that it hides instead, some in a directory that must stay.
 func TestManyMatches(t *testing.T) {
 	for _, tt := range []struct {
 		found map[string]int // files, by directory
-		want  string         // directories, and how many files
+		want  string         // directories, and the numbers of files
 	}{
 		{map[string]int{"/ws/a": 10}, "10 files"},
 		{map[string]int{"/ws": 15_000, "/ws/a": maxDirMasks + 1, "/ws/b": 3}, "/ws/a 15003 files"},
@@ -123,7 +124,7 @@ func TestManyMatches(t *testing.T) {
 	}
 }
 
-// TestLateSearch has no time left to look into directories.
+// TestLateSearch searches with no time left.
 func TestLateSearch(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a/x.env", "b/y.env", "z.env"} {

@@ -19,19 +19,22 @@ import (
 	"execserver/protocol"
 )
 
-// probeTimeout bounds a probe; one takes some milliseconds.
+// probeTimeout bounds a probe, which usually takes some milliseconds.
 const probeTimeout = 5 * time.Second
 
-// remedy is what to do where there are no means.
+// remedy says what to do if there are no means.
 const remedy = "allow user namespaces to this program (in a container: a seccomp profile that lets clone and mount pass; " +
 	"on Ubuntu: an AppArmor profile, or kernel.apparmor_restrict_unprivileged_userns=0), or install bubblewrap; " +
 	"on a machine that is a sandbox itself, run the client without one (danger-full-access)"
 
-// findMeans tries the means until one confines a program. reason tells why those
-// before it do not.
+// findMeans tries the means until one confines a program. reason says why those before it
+// do not.
 func (e *Engine) findMeans() (Means, string) {
 	if !seccomp.Supported {
 		return MeansNone, "there is no filter of system calls for " + runtime.GOARCH
+	}
+	if !launcher.Installed() { // otherwise the program would start itself as something else
+		return MeansNone, "this program does not call server.RunHelper at the top of its main function"
 	}
 	candidates := e.opts.Means
 	switch {
@@ -44,7 +47,7 @@ func (e *Engine) findMeans() (Means, string) {
 	for _, means := range candidates {
 		err := e.try(means)
 		if err == nil {
-			e.state.secrets.directories() // warns
+			e.state.secrets.directories() // logs warnings
 			return means, strings.Join(reasons, "; ")
 		}
 		reasons = append(reasons, fmt.Sprintf("%s: %s", means, err))
@@ -52,8 +55,8 @@ func (e *Engine) findMeans() (Means, string) {
 	return MeansNone, strings.Join(append(reasons, remedy), "; ")
 }
 
-// probeDir makes a directory to try a means in. It is not in /dev, which is
-// another one in there, and may be written.
+// probeDir creates a directory in which to try a means. It must not be in /dev, because a
+// sandbox has its own writable /dev.
 func probeDir() (dir string, err error) {
 	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
 		if !filepath.IsAbs(parent) {
@@ -74,7 +77,7 @@ func probeDir() (dir string, err error) {
 	return "", err
 }
 
-// try runs a program that attempts what it should not be able to do.
+// try runs a program that attempts what a sandbox must deny.
 func (e *Engine) try(means Means) error {
 	if means == MeansNamespaces && !hasCapability(unix.CAP_SYS_ADMIN) {
 		return errors.New("this program lacks the capability SYS_ADMIN")
@@ -95,7 +98,7 @@ func (e *Engine) try(means Means) error {
 	if err != nil {
 		return fmt.Errorf("tell what is outside: %w", err)
 	}
-	command := Command{Program: launcher.Self, Argv: []string{"exec-server", launcher.ProbeArgument, dir, namespace}, Dir: "/"}
+	command := Command{Program: launcher.Self, Argv: []string{"exec-server", launcher.ProbeArgument, dir, namespace}, Dir: "/", Helper: true}
 	if means == MeansLandlock {
 		command.Argv = []string{"exec-server", launcher.LandlockArgument, dir}
 	} else {
@@ -108,7 +111,7 @@ func (e *Engine) try(means Means) error {
 	}
 	c := &Confinement{plan: p, engine: e, means: means}
 	defer c.Release()
-	if err := c.takeTargets(); err != nil {
+	if err := c.acquireTargets(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, probeTimeout)
@@ -121,18 +124,8 @@ func (e *Engine) try(means Means) error {
 	return err
 }
 
-// hasCapability reports whether this program has a capability.
-func hasCapability(capability int) bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if unix.Capget(&header, &data[0]) != nil {
-		return false
-	}
-	return data[capability/32].Effective&(1<<(capability%32)) != 0
-}
-
-// Run runs a command in the confinement, to its end or that of ctx. adjust sets
-// its streams. What the command did before it failed counts as the failure's own.
+// Run runs a command in the confinement until it or ctx ends. adjust sets its streams.
+// The effects of a command before an error stay.
 func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exec.Cmd)) error {
 	// The kernel sends the parent-death signal when the thread ends.
 	runtime.LockOSThread()
@@ -155,7 +148,7 @@ func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exe
 	_, launchErr := l.Wait(cmd.Process.Pid)
 	switch {
 	case launchErr != nil:
-		l.Close() // it may wait still
+		l.Close() // it may still wait
 	case command.Started != nil:
 		command.Started(cmd.Process)
 	}
@@ -169,7 +162,7 @@ func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exe
 	return err
 }
 
-// ExplainStart says what the kernel refuses when a launcher cannot be started.
+// ExplainStart says what the kernel refuses when a launcher cannot start.
 func ExplainStart(err error) error {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	switch {

@@ -10,11 +10,11 @@ import (
 	"execserver/internal/cgroup"
 )
 
-// minProcesses is how many processes a command gets however few there are.
+// minProcesses is the least number of processes that a command gets.
 const minProcesses = 16
 
-// processes is the limit for the command. Without a user namespace of its own the
-// kernel counts this program's as well, and has its limit.
+// processes returns the limit for the command. Without a user namespace of its own the
+// kernel also counts this program's processes, and this program's limit applies.
 func (c *Confinement) processes() uint64 {
 	if c.means == MeansNamespaces {
 		return 0
@@ -22,10 +22,10 @@ func (c *Confinement) processes() uint64 {
 	return processLimit()
 }
 
-// processLimit is how many processes and threads a command may have: half of those
-// that this program may have, so that it does not take what this program and other
-// commands need. 0: there is no limit. The kernel counts them for each user
-// namespace and user, but never those of root.
+// processLimit returns how many processes and threads a command may have: half of those
+// that this program may have, so that this program and other commands keep what they
+// need. 0 means no limit. The kernel counts processes for each user namespace and user,
+// but never those of root.
 func processLimit() uint64 {
 	limit := uint64(math.MaxUint64)
 	var own unix.Rlimit
@@ -41,22 +41,21 @@ func processLimit() uint64 {
 	return max(limit/2, minProcesses)
 }
 
-// spareThreads is how many threads more than at first this program has for calls
-// that take time.
-const spareThreads = 32
+// reservedThreads is how many threads this program keeps in reserve for blocking calls.
+const reservedThreads = 32
 
-// ReserveThreads has the Go runtime make threads, which it keeps. It ends a program
-// that needs another one when the kernel grants none, as while a command takes all
-// that there are. A server calls it before it starts any.
+// ReserveThreads makes the Go runtime create threads, which it keeps. The runtime ends a
+// program that needs another thread when the kernel grants none, for example while a
+// command uses all processes. A server calls ReserveThreads before it starts commands.
 func ReserveThreads() { reserveThreads() }
 
 var reserveThreads = sync.OnceFunc(func() {
 	var ready, ended sync.WaitGroup
 	leave := make(chan struct{})
-	ready.Add(spareThreads)
-	for range spareThreads {
+	ready.Add(reservedThreads)
+	for range reservedThreads {
 		ended.Go(func() {
-			runtime.LockOSThread() // which no other goroutine uses until then
+			runtime.LockOSThread() // no other goroutine uses the thread until then
 			defer runtime.UnlockOSThread()
 			ready.Done()
 			<-leave

@@ -14,33 +14,33 @@ import (
 	"execserver/protocol"
 )
 
-// maxMounts bounds a plan; each mount costs the kernel a little.
+// maxMounts bounds a plan, because each mount costs the kernel a little.
 const maxMounts = 40_000
 
-// plan is what a policy comes down to on this machine, at this moment.
+// plan says what a policy means on this machine at this moment.
 type plan struct {
 	base     launcher.Base
 	mounts   []launcher.Mount
-	kernel   []launcher.Mount // which hide what the kernel tells of the machine; after mounts
+	kernel   []launcher.Mount // hide what the kernel discloses of the machine; after mounts
 	links    []launcher.Link
-	missing  map[string]bool // of mounts, by path: what has to be made first
-	roots    []string        // what may be written
-	readable []string        // what may be read, when it is not everything
+	missing  map[string]bool // mounts, by path, whose mount points must be created first
+	roots    []string        // writable paths
+	readable []string        // readable paths, if not everything is readable
 	network  bool
-	nothing  bool // there is nothing to enforce about files
+	nothing  bool // the policy restricts no files
 }
 
-// resolver makes a plan of rules.
+// resolver makes a plan from rules.
 type resolver struct {
-	rules   []rule         // resolved, each of another path
-	index   map[string]int // of the rules, by path
-	regions []string       // the real paths of what may be written
+	rules   []rule         // resolved, one for each path
+	index   map[string]int // indexes of the rules, by path
+	regions []string       // the real paths of writable directories
 	links   []launcher.Link
 	missing map[string]bool
-	nested  int // submodules and worktrees that have been looked at
+	nested  int // submodules and worktrees examined
 }
 
-// resolve makes a plan of a policy.
+// resolve makes a plan from a policy.
 func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	p := &plan{network: s.Network}
 	if p.nothing = s.FullWrite(); p.nothing {
@@ -70,7 +70,7 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	}
 	cwd := ""
 	if !s.Cwd.IsZero() {
-		cwd, _ = s.Cwd.Native()
+		cwd, _ = s.Cwd.OSPath()
 	}
 	r.hideDirectories(ctx.SecretDirs, cwd, ctx.Cwd)
 	if err := r.keepFiles(ctx.Trusted, protocol.AccessRead); err != nil {
@@ -90,7 +90,7 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	return p, r.plan(p)
 }
 
-// resolveOne resolves the rules of a policy, whatever it is within.
+// resolveOne resolves the rules of one policy.
 func resolveOne(s *protocol.Sandbox, ctx Context, network bool) (*resolver, error) {
 	rules, err := expand(s, ctx)
 	if err != nil {
@@ -110,8 +110,8 @@ func resolveOne(s *protocol.Sandbox, ctx Context, network bool) (*resolver, erro
 	return r, r.protect()
 }
 
-// resolve resolves the paths of all rules: first what may be written, because
-// links in there can be changed by what is confined.
+// resolve resolves the paths of all rules. It starts with writable paths, because a
+// confined command can change links in them.
 func (r *resolver) resolve(rules []rule) error {
 	for _, rule := range rules {
 		if rule.access != protocol.AccessWrite {
@@ -138,7 +138,7 @@ func (r *resolver) resolve(rules []rule) error {
 				continue
 			}
 		case w.foreign:
-			continue // it is the other's to say what that is
+			continue // the other user decides what that is
 		case w.crossed != "":
 			return fmt.Errorf("cannot enforce sandbox %s path %s because it crosses writable symlink %s",
 				accessName(rule.access), rule.path, w.crossed)
@@ -148,7 +148,7 @@ func (r *resolver) resolve(rules []rule) error {
 			}
 			return &fs.PathError{Op: "look at", Path: rule.path, Err: fs.ErrNotExist} // it was moved
 		case w.missing && !r.writable(filepath.Dir(w.real)), w.missing && r.isFileRoot(filepath.Dir(w.real)):
-			continue // nobody inside can make it
+			continue // no process inside can create it
 		case w.missing:
 			r.missing[w.real] = true
 		}
@@ -172,8 +172,8 @@ func accessName(access protocol.Access) string {
 	return "read-only"
 }
 
-// checkRoot decides whether a path becomes writable. A link in another root may
-// have been put there by what was confined to that root.
+// checkRoot decides whether a path becomes writable. A command confined to another root
+// may have created a link there.
 func (r *resolver) checkRoot(rule rule, w walked) (keep bool, err error) {
 	if w.missing || rule.moved(w) {
 		return false, nil
@@ -183,7 +183,7 @@ func (r *resolver) checkRoot(rule rule, w walked) (keep bool, err error) {
 	}
 	for _, region := range r.regions {
 		if region != w.real && within(w.real, region) {
-			return true, nil // it could be written there anyway
+			return true, nil // it would be writable there anyway
 		}
 	}
 	r.regions = slices.DeleteFunc(r.regions, func(region string) bool { return region == w.real })
@@ -193,8 +193,8 @@ func (r *resolver) checkRoot(rule rule, w walked) (keep bool, err error) {
 	return false, fmt.Errorf("cannot enforce sandbox writable path %s because it crosses writable symlink %s", rule.path, w.crossed)
 }
 
-// moved reports whether a directory for temporary files, whose path had no links
-// when it was judged, is another one by now.
+// moved reports whether a directory for temporary files, whose path had no links when it
+// was examined, is another one by now.
 func (r rule) moved(w walked) bool { return r.temporary && w.real != r.path }
 
 func (r *resolver) add(path string, access protocol.Access) { r.addFound(path, access, false) }
@@ -217,35 +217,36 @@ func (r *resolver) has(path string) bool {
 	return ok
 }
 
-// writable reports whether what is confined may write in a directory as far as
-// regions tell.
+// writable reports whether a confined command may write in a directory, according to
+// regions.
 func (r *resolver) writable(dir string) bool {
 	return slices.ContainsFunc(r.regions, func(region string) bool { return within(dir, region) })
 }
 
-// isFileRoot reports whether a path is one that may be written, and no directory:
-// as a mount it stays what it is.
+// isFileRoot reports whether a path is writable and not a directory. As a mount it stays
+// the same file.
 func (r *resolver) isFileRoot(path string) bool {
 	return slices.Contains(r.regions, path) && !isDir(path)
 }
 
-// walked is where a path leads.
+// walked says where a path leads.
 type walked struct {
-	real    string // the path without links; up to what is missing
+	real    string // the path without links; up to the missing name
 	missing bool
-	crossed string // the first link on the way that can be changed inside
-	foreign bool   // that one is somebody else's
+	crossed string // the first link on the way that a confined command can change
+	foreign bool   // that link belongs to another user
 	links   []launcher.Link
 	err     error
 }
 
-// maxLinks is how many links a path may lead over, as for the kernel.
+// maxLinks is how many links a path may lead over, as in the kernel.
 const maxLinks = 40
 
-// walk follows a path from the root directory on.
+// walk follows a path from the root directory.
 func (r *resolver) walk(path string) (w walked) {
 	rest := strings.Split(strings.Trim(path, "/"), "/")
 	w.real = "/"
+	changes := 0
 	for len(rest) > 0 {
 		name := rest[0]
 		rest = rest[1:]
@@ -263,7 +264,7 @@ func (r *resolver) walk(path string) (w walked) {
 			w.real, w.missing = next, true
 			return w
 		case errors.Is(err, fs.ErrPermission):
-			// Nor can anybody inside, who has no more rights.
+			// A process inside cannot follow it either, because it has no more rights.
 			w.real = filepath.Join(append([]string{next}, rest...)...)
 			w.missing = true
 			return w
@@ -274,13 +275,22 @@ func (r *resolver) walk(path string) (w walked) {
 			w.real = next
 			continue
 		}
+		target, err := os.Readlink(next)
+		if (errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrNotExist)) && changes < maxLinks {
+			changes++ // another file has the name since Lstat
+			rest = append([]string{name}, rest...)
+			continue
+		}
+		if err != nil {
+			w.err = err
+			return w
+		}
+		if len(w.links) == maxLinks {
+			w.err = &fs.PathError{Op: "follow the link", Path: next, Err: syscall.ELOOP}
+			return w
+		}
 		if w.crossed == "" && r.writable(w.real) {
 			w.crossed, w.foreign = next, isForeign(next, info)
-		}
-		target, err := os.Readlink(next)
-		if err != nil || len(w.links) == maxLinks {
-			w.err = fmt.Errorf("follow the link %s: %w", next, errors.Join(err, syscall.ELOOP))
-			return w
 		}
 		w.links = append(w.links, launcher.Link{Path: next, Target: target})
 		if filepath.IsAbs(target) {
@@ -291,17 +301,17 @@ func (r *resolver) walk(path string) (w walked) {
 	return w
 }
 
-// protect adds rules for the protected names of every root, and for what git
-// reads in their stead.
+// protect adds rules for the protected names of every root, and for what git reads
+// instead of them.
 func (r *resolver) protect() error {
 	for _, region := range r.regions {
 		if !isDir(region) || slices.Contains(protected, filepath.Base(region)) {
-			continue // there is nothing to protect in what an entry has released
+			continue // an entry released it, so there is nothing to protect
 		}
 		for _, name := range protected {
 			child := filepath.Join(region, name)
 			if r.has(child) {
-				continue // an entry says what becomes of it
+				continue // an entry decides
 			}
 			if err := r.protectChild(child); err != nil {
 				return err
@@ -332,10 +342,10 @@ func (r *resolver) protectChild(path string) error {
 	return nil
 }
 
-// access is the access that the rules give to a path; 0: none.
+// access returns the access that the rules give to a path, or 0.
 func (r *resolver) access(path string) protocol.Access { return r.nearest(path).access }
 
-// nearest is the rule that counts for a path; the zero value: none.
+// nearest returns the rule for a path, or the zero value.
 func (r *resolver) nearest(path string) rule {
 	for {
 		if i, ok := r.index[path]; ok {
@@ -348,7 +358,7 @@ func (r *resolver) nearest(path string) rule {
 	}
 }
 
-// plan makes mounts of the rules that change something.
+// plan makes mounts from the rules that change something.
 func (r *resolver) plan(p *plan) error {
 	rules := slices.SortedFunc(slices.Values(r.rules), func(a, b rule) int {
 		if d := depth(a.path) - depth(b.path); d != 0 {
@@ -356,13 +366,13 @@ func (r *resolver) plan(p *plan) error {
 		}
 		return strings.Compare(a.path, b.path)
 	})
-	var done resolver // with the rules that have become mounts
+	var done resolver // the rules that have become mounts
 	pinned := make(map[string]bool)
 	for _, rule := range rules {
 		outer := done.nearest(rule.path)
 		around := outer.access
 		if around == protocol.AccessDeny {
-			continue // what is denied stays so with everything in it
+			continue // everything in a denied directory stays denied
 		}
 		done.addFound(rule.path, rule.access, rule.pattern)
 		kind := launcher.MountWritable
@@ -406,17 +416,17 @@ func (r *resolver) plan(p *plan) error {
 	return nil
 }
 
-// pin makes mounts of the directories between a path and the root that it is in:
-// a directory that is moved takes what is mounted in it along, and what is at the
-// path for the next command would be something else. A pattern means names,
-// wherever they are, and there can be many.
+// pin makes mounts of the directories between a path and its root. Otherwise a command
+// could move such a directory with the mounts in it, and the path would be another file
+// for the next command. A pattern names files wherever they are, and there can be many,
+// so pin leaves them out.
 func (p *plan) pin(path, root string, pinned map[string]bool) error {
 	for dir := filepath.Dir(path); dir != root && !pinned[dir]; dir = filepath.Dir(dir) {
 		pinned[dir] = true
 		m := launcher.Mount{Path: dir, Kind: launcher.MountWritable}
 		err := identify(&m)
 		if errors.Is(err, fs.ErrPermission) {
-			continue // what nobody inside can look into, nobody can move either
+			continue // a directory that no process inside can read, none can move either
 		}
 		if err != nil {
 			return err
@@ -426,7 +436,7 @@ func (p *plan) pin(path, root string, pinned map[string]bool) error {
 	return nil
 }
 
-// identify notes what is at the path of a mount.
+// identify records the file at the path of a mount.
 func identify(m *launcher.Mount) error {
 	info, err := os.Lstat(m.Path)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"execserver/protocol"
 )
 
-// TestResolve has what policies come down to: the mounts in their order, with
-// the paths below the test's directory.
+// TestResolve checks the mounts to which policies resolve, in their order. Paths are
+// relative to the directory of the test.
 func TestResolve(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

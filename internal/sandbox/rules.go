@@ -9,50 +9,50 @@ import (
 	"execserver/protocol"
 )
 
-// Context is what a policy refers to.
+// Context holds what a policy refers to beyond its own text.
 type Context struct {
-	Cwd    string   // for policies that have none of their own; "": there is none
+	Cwd    string   // for policies without one of their own; "" if there is none
 	TmpDir string   // the value of TMPDIR
-	Hide   []string // sockets and the like that are out of reach where there is a network
+	Hide   []string // sockets and similar files that are out of reach even with a network
 
-	Sockets    []string // what is within reach where there is a network, as Options has them
-	SecretDirs []string // directories of nothing but Secrets and Trusted
+	Sockets    []string // what is within reach with a network, as in Options
+	SecretDirs []string // directories that hold only Secrets and Trusted
 
-	Secrets []string // what nothing confined reads or writes
-	Trusted []string // what nothing confined writes
-	State   string   // the directory of the server's notes, which is hidden; "": none
+	Secrets []string // files that no confined command reads or writes
+	Trusted []string // files that no confined command writes
+	State   string   // the state directory, which is hidden; "" if there is none
 
-	// MakeIn are the directories in which what is missing may be made for mounts to sit
-	// on; nil: anywhere. The protected names are also made in a directory where everybody
-	// can make names, as in /tmp.
+	// MakeIn are the directories in which the server may create missing mount points; nil
+	// means anywhere. It also creates protected names in a directory in which everybody
+	// can create names, such as /tmp.
 	MakeIn []string
 }
 
-// rule is what an entry of a policy comes down to: access to a path and
-// everything below it.
+// rule is the meaning of an entry of a policy: the access to a path and everything below
+// it.
 type rule struct {
-	path      string // clean; of links no more than was resolved
+	path      string // clean, with links resolved as far as possible
 	access    protocol.Access
 	temporary bool // it stands for a directory for temporary files
-	pattern   bool // a pattern has found it
-	hollow    bool // a directory of which nothing is there but what other rules say
-	optional  bool // it may be gone
+	pattern   bool // found by a pattern
+	hollow    bool // a directory that holds only what other rules name
+	optional  bool // it may disappear
 }
 
-// protected are the names that cannot be written in any root, unless an entry
-// says so: what they hold is executed, or decides what an agent does.
+// protected are the names that cannot be written in any root unless an entry says so:
+// programs execute their content, or it directs an agent.
 var protected = []string{".git", ".agents", ".codex", ".aws"}
 
-// minimal is what programs need to run.
+// minimal are the paths that programs need to run.
 var minimal = []string{
 	"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/nix/store", "/run/current-system/sw",
 }
 
-// expand makes rules of the entries of a policy.
+// expand makes rules from the entries of a policy.
 func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 	cwd := ctx.Cwd
 	if !s.Cwd.IsZero() {
-		cwd, _ = s.Cwd.Native() // DecodeSandbox has checked it
+		cwd, _ = s.Cwd.OSPath() // DecodeSandbox has checked it
 	}
 	roots, rootsErr := workspaceRoots(s, cwd)
 	patterns := newSearch(append(writtenPaths(s), slices.Concat(roots, []string{cwd, ctx.Cwd})...)...)
@@ -72,7 +72,7 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 				return nil, err
 			}
 		case !e.Path.IsZero():
-			path, err := e.Path.Native()
+			path, err := e.Path.OSPath()
 			if err != nil {
 				return nil, err
 			}
@@ -110,20 +110,20 @@ func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
 	return rules, nil
 }
 
-// writtenPaths are what entries with a path let be written.
+// writtenPaths returns the paths that the entries of a policy make writable.
 func writtenPaths(s *protocol.Sandbox) (paths []string) {
 	for _, e := range s.Files.Entries {
 		if e.Access != protocol.AccessWrite || e.Path.IsZero() {
 			continue
 		}
-		if path, err := e.Path.Native(); err == nil {
+		if path, err := e.Path.OSPath(); err == nil {
 			paths = append(paths, path)
 		}
 	}
 	return paths
 }
 
-// workspaceRoots are what project_roots stands for.
+// workspaceRoots returns the meaning of project_roots.
 func workspaceRoots(s *protocol.Sandbox, cwd string) ([]string, error) {
 	if s.WorkspaceRoots == nil {
 		if cwd == "" {
@@ -133,7 +133,7 @@ func workspaceRoots(s *protocol.Sandbox, cwd string) ([]string, error) {
 	}
 	roots := make([]string, len(s.WorkspaceRoots))
 	for i, root := range s.WorkspaceRoots {
-		path, err := root.Native()
+		path, err := root.OSPath()
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +142,7 @@ func workspaceRoots(s *protocol.Sandbox, cwd string) ([]string, error) {
 	return roots, nil
 }
 
-// rootAccess is the access to the root directory; 0: none.
+// rootAccess returns the access to the root directory, or 0.
 func rootAccess(rules []rule) (access protocol.Access) {
 	for _, r := range rules {
 		if r.path == "/" {
@@ -160,7 +160,7 @@ func within(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
 }
 
-// depth orders paths such that parents come before what is in them.
+// depth orders paths so that parents come before their content.
 func depth(path string) int {
 	if path == "/" {
 		return 0

@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Bounds of the search for what patterns match, and of what is hidden one by one.
-// Beyond them whole directories are hidden: a command is started although
-// something has filled its workspace, and sees nothing that it should not.
+// Limits of the search for files that patterns match, and of the files that are hidden
+// one by one. Beyond them the server hides whole directories: a command starts even if a
+// program has filled its workspace, and sees nothing that it must not see.
 const (
 	patternTimeout = 2 * time.Second
 	maxMasks       = 20_000
 	maxDirMasks    = 2_000 // in one directory
 )
 
-// search gathers what the patterns of one policy match.
+// search collects the files that the patterns of one policy match.
 type search struct {
 	deadline time.Time
-	stay     []string                          // what is not hidden whatever it holds: roots, and where the command begins
+	stay     []string                          // directories that are never hidden as a whole: roots, and the one in which the command starts
 	found    map[string]map[string]fs.FileInfo // by directory, and name in there
-	moved    bool                              // something was while it was searched; what was found may be gone
-	lost     error                             // what was found could not be looked at any more
+	moved    bool                              // something moved during the search, so a file found may be gone
+	lost     error                             // a file found could not be examined any more
 }
 
 func newSearch(stay ...string) *search {
@@ -43,12 +43,12 @@ func newSearch(stay ...string) *search {
 	return s
 }
 
-// mustStay reports whether a directory leads to something that must stay.
+// mustStay reports whether a directory leads to something that must not be hidden.
 func (s *search) mustStay(dir string) bool {
 	return slices.ContainsFunc(s.stay, func(path string) bool { return within(path, dir) })
 }
 
-// match adds what is at a path.
+// match adds the file at a path.
 func (s *search) match(path string) {
 	switch info, err := os.Lstat(path); {
 	case err == nil:
@@ -65,13 +65,13 @@ func (s *search) add(path string, info fs.FileInfo) {
 		names = make(map[string]fs.FileInfo)
 		s.found[dir] = names
 	}
-	if len(names) <= maxMasks { // more are not needed to know that they are too many
+	if len(names) <= maxMasks { // more are not needed to know that there are too many
 		names[name] = info
 	}
 }
 
-// dropGone forgets what is not at its place any more, but has been found at another
-// one. What is at neither fails with fs.ErrNotExist.
+// dropGone forgets a file that is gone from its place but was found at another one. A
+// file at neither place is fs.ErrNotExist.
 func (s *search) dropGone() error {
 	there := make(map[uint64][]fs.FileInfo) // by inode
 	gone := make(map[string]fs.FileInfo)
@@ -95,8 +95,7 @@ func (s *search) dropGone() error {
 	return nil
 }
 
-// paths are what is to be hidden: what was found, or directories that hold much
-// of it.
+// paths returns what to hide: the files found, or the directories that hold many of them.
 func (s *search) paths() ([]string, error) {
 	type directory struct {
 		path  string
@@ -104,7 +103,7 @@ func (s *search) paths() ([]string, error) {
 	}
 	var list []string
 	var dirs []directory
-	total := 0 // paths
+	total := 0 // number of paths
 	if s.lost != nil {
 		return nil, s.lost
 	}

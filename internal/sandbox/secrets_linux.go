@@ -10,20 +10,20 @@ import (
 	"sync"
 )
 
-// A file is hidden by a mount on it. When somebody outside puts another file in its
-// place, as editors and programs that rotate tokens do, the kernel takes the mount
-// away in the sandboxes that run, and what is there then can be read. So where a
-// directory holds nothing but secrets, the directory is hidden.
+// A mount hides a file. When a program outside replaces the file, as editors and programs
+// that rotate tokens do, the kernel removes the mount in running sandboxes, and their
+// commands can read the new file. So where a directory holds only secrets, the server
+// hides the directory.
 
-// secrets are what every sandbox hides. All methods may be called concurrently.
+// secrets are the files that every sandbox hides. All methods may be called concurrently.
 type secrets struct {
 	paths  func() []string // of files and directories
-	beside func() []string // of files that may be in the same directories
-	stay   []string        // directories that are not hidden: there is more to them than what they hold
+	beside func() []string // of other files that may be in the same directories
+	stay   []string        // directories that are not hidden, because they have another purpose
 	log    *slog.Logger
 
 	mu     sync.Mutex
-	own    map[string]bool // directories that have held nothing but secrets once
+	own    map[string]bool // directories that have held only secrets before
 	warned map[string]bool // of files
 }
 
@@ -51,8 +51,8 @@ func newSecrets(opts *Options, log *slog.Logger) *secrets {
 	return s
 }
 
-// directories returns those that are the secrets' own at this moment. One stays
-// theirs: the file that is about to take the place of a secret is one, too.
+// directories returns the directories that hold only secrets. A directory stays in the
+// list, because a file that will replace a secret is a secret, too.
 func (s *secrets) directories() (dirs []string) {
 	given := absolutePaths(s.paths())
 	known := make(map[string]bool)
@@ -74,7 +74,7 @@ func (s *secrets) directories() (dirs []string) {
 			}
 		}
 		shared := slices.ContainsFunc(places, func(dir string) bool { return !s.own[dir] })
-		if regular && shared && !s.warned[path] {
+		if regular && shared && !s.warned[path] && !slices.ContainsFunc(given, func(of string) bool { return isOlder(path, of) }) {
 			s.warned[path] = true
 			s.log.Warn("give the secret a directory of its own, because a sandboxed command that already runs can read a replacement", "file", path)
 		}
@@ -82,9 +82,9 @@ func (s *secrets) directories() (dirs []string) {
 	return dirs
 }
 
-// placesOf returns the directories that hold a file, under its name and under its
-// real one, and those that hold the other links on the way to it. What is in /proc
-// is nobody's to replace.
+// placesOf returns the directories that hold a file under its name and under its real
+// name, and those that hold the other links on the way to it. It leaves out /proc, where
+// nobody can replace a file.
 func placesOf(path string) (places, links []string) {
 	var r resolver
 	named, w := r.walk(filepath.Dir(path)), r.walk(path)
@@ -101,14 +101,14 @@ func placesOf(path string) (places, links []string) {
 	return places, links
 }
 
-// Bounds of what is looked at to know whether a directory is a secret's own.
+// Limits of the search that decides whether a directory holds only secrets.
 const (
 	maxBeside      = 64
 	maxBesideDepth = 3
 )
 
-// isOwn reports whether a directory of this user, or root, holds known files and
-// other versions of them, what leads to those, and nothing else.
+// isOwn reports whether a directory of this user or root holds only known files, other
+// versions of them, and links and directories that lead to those.
 func (s *secrets) isOwn(dir string, known map[string]bool, depth int) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || !isOwn(info) && !isRoots(info) {
@@ -144,11 +144,17 @@ func (s *secrets) isOwn(dir string, known map[string]bool, depth int) bool {
 	return !slices.ContainsFunc(entries, func(entry fs.DirEntry) bool { return !belongs(entry) })
 }
 
-// isVersion reports whether a name is one that programs give to what a file was, or
-// will be, such as token~, .token.swp and token.new.
+// isVersion reports whether a name is one that programs give to an old or a new version
+// of a file, such as token~, .token.swp and token.new.
 func isVersion(name, file string) bool {
 	rest, ok := strings.CutPrefix(strings.TrimLeft(name, ".#"), strings.TrimLeft(file, ".#"))
 	return ok && (rest == "" || strings.ContainsRune(".-_~#", rune(rest[0])))
+}
+
+// isOlder reports whether a file is another version of a secret in the same directory.
+// The warning about the secret covers it.
+func isOlder(path, of string) bool {
+	return path != of && filepath.Dir(path) == filepath.Dir(of) && isVersion(filepath.Base(path), filepath.Base(of))
 }
 
 func absolutePaths(paths []string) (absolute []string) {

@@ -9,22 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedSuffix is that of files in the state directory. A program that confines
-// something with a network has one, and holds a lock of it, so that other servers of
-// the user know.
+// sharedSuffix is the suffix of files in the state directory. A program that confines a
+// command with a network creates one and locks it, so that the user's other servers know.
 const sharedSuffix = ".networked"
 
-// share is how programs of one user tell each other that they confine something
-// with a network. Its methods are not to be called concurrently.
+// share lets the programs of one user know that another one confines a command with a
+// network. Its methods must not be called concurrently.
 type share struct {
-	dir  string   // where this program tells it
-	dirs []string // where others may
+	dir  string   // this program's directory
+	dirs []string // the directories of other programs
 	log  *slog.Logger
-	held *os.File // nil: nothing is told
+	held *os.File // nil if this program has announced nothing
 	name string   // of held
 }
 
-// set tells others whether something is confined.
+// set announces whether this program confines such a command.
 func (s *share) set(confines bool) {
 	switch {
 	case confines == (s.held != nil):
@@ -39,7 +38,7 @@ func (s *share) set(confines bool) {
 	}
 }
 
-// tell makes the file of this program. It has its name once it is locked.
+// tell creates the file of this program. The file gets its name only after it is locked.
 func (s *share) tell() error {
 	file, err := os.CreateTemp(s.dir, "*.new")
 	if err != nil {
@@ -59,8 +58,8 @@ func (s *share) tell() error {
 	return nil
 }
 
-// others reports whether another program confines something. Where it cannot find
-// out, it takes it that none does.
+// others reports whether another program confines such a command. If it cannot find out,
+// it returns false.
 func (s *share) others() bool {
 	for _, dir := range s.dirs {
 		names, _ := filepath.Glob(filepath.Join(dir, "*"+sharedSuffix))
@@ -73,7 +72,7 @@ func (s *share) others() bool {
 	return false
 }
 
-// clearShared removes the files of programs that were killed.
+// clearShared removes the files of killed programs.
 func clearShared(dir string) {
 	names, _ := filepath.Glob(filepath.Join(dir, "*"+sharedSuffix))
 	for _, name := range names[:min(len(names), maxJournals)] {
@@ -83,15 +82,16 @@ func clearShared(dir string) {
 	}
 }
 
-// isLocked reports whether the program that has made a file lives.
+// isLocked reports whether the program that created a file is alive.
 func isLocked(name string) bool {
 	file, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false
 	}
 	defer file.Close()
-	return lock(file) == unix.EWOULDBLOCK
+	// The lock is shared, because another program may ask at the same time.
+	return unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
 }
 
-// lock locks a file for this program alone, without waiting.
+// lock locks a file for this program alone. It does not block.
 func lock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) }

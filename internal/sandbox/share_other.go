@@ -2,7 +2,7 @@
 
 package sandbox
 
-// share has nothing to tell where nothing is confined.
+// share is empty: nothing is confined on this system.
 type share struct{}
 
 func (*share) set(bool) {}

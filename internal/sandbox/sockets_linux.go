@@ -12,26 +12,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/procfs"
 	"execserver/internal/sandbox/launcher"
 	"execserver/protocol"
 )
 
-// A network that is allowed means other machines and the ports of this one, not
-// the sockets in the file system: who connects to those of a terminal multiplexer,
-// an agent for keys or a container engine has commands run outside. Nothing keeps
-// a program from connecting to a socket whose name it reaches. So the directories
-// in which such sockets live are hollow: there is nothing in them but what is
-// named here or by the policy, whatever is made there meanwhile. Sockets that
-// listen elsewhere are hidden one by one.
+// An allowed network means other machines and the ports of this one, but not the sockets
+// in the file system: through the socket of a terminal multiplexer, a key agent or a
+// container engine a program can run commands outside. Nothing keeps a program from
+// connecting to a socket whose name it reaches. So the server makes the directories in
+// which such sockets live hollow: they hold only what is named here or by the policy,
+// whatever other programs create there meanwhile. It hides listening sockets elsewhere
+// one by one.
 
-// nameServices are what names of machines and users are found by, and what
-// programs are found by where they are in /run.
+// nameServices resolve the names of machines and users, and of programs in /run.
 var nameServices = []string{
 	"/etc/resolv.conf", "/run/systemd/resolve/io.systemd.Resolve", "/run/nscd/socket", "/run/avahi-daemon/socket",
 	"/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers",
 }
 
-// hideSockets hides the sockets of other programs, but for those allowed.
+// hideSockets hides the sockets of other programs, except the allowed ones.
 func (r *resolver) hideSockets(allowed []string) {
 	access := make(map[string]protocol.Access)
 	var keep []string // real paths
@@ -67,7 +67,7 @@ func (r *resolver) hollow(dir string) {
 	r.rules = append(r.rules, rule{path: w.real, hollow: true, optional: true})
 }
 
-// socketDirectories are where sockets live and little else.
+// socketDirectories returns directories that hold sockets and little else.
 func socketDirectories() []string {
 	dirs := []string{"/run", "/var/run"}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && isPrivate(dir) {
@@ -81,14 +81,14 @@ func socketDirectories() []string {
 	return dirs
 }
 
-// isPrivate reports whether a directory is this user's alone.
+// isPrivate reports whether only this user may use a directory.
 func isPrivate(dir string) bool {
 	info, err := os.Stat(dir)
 	return err == nil && info.IsDir() && info.Mode().Perm()&0o077 == 0 && isOwn(info)
 }
 
-// hollowTemporary makes those directories hollow that programs make for their
-// sockets in a directory for temporary files, and that of tmux before tmux does.
+// hollowTemporary makes the directories hollow that programs create for their sockets in
+// a directory for temporary files. It creates that of tmux before tmux does.
 func (r *resolver) hollowTemporary() {
 	uid := os.Geteuid()
 	names := []string{fmt.Sprint("tmux-", uid), fmt.Sprint("emacs", uid), fmt.Sprint("zellij-", uid), "screens", ".X11-unix", ".ICE-unix"}
@@ -107,8 +107,8 @@ func (r *resolver) hollowTemporary() {
 	}
 }
 
-// hideSocket hides a socket that is not in a directory that may be written, and
-// there one whose directory is that of a known program.
+// hideSocket hides a socket that is not in a writable directory. In a writable directory
+// it hides a socket only in the directory of a known program.
 func (r *resolver) hideSocket(path string, keep []string) {
 	w := r.walk(path)
 	if w.err != nil || w.missing || r.has(w.real) {
@@ -119,11 +119,11 @@ func (r *resolver) hideSocket(path string, keep []string) {
 	}
 	info, err := os.Lstat(w.real)
 	if err != nil || info.Mode()&os.ModeSocket == 0 || unix.Faccessat(unix.AT_FDCWD, w.real, unix.W_OK, unix.AT_EACCESS) != nil {
-		return // what this program cannot connect to, nobody inside can
+		return // if this program cannot connect to it, no process inside can
 	}
 	around := r.nearest(w.real)
 	switch {
-	case around.access == 0, around.access == protocol.AccessDeny: // it is not there
+	case around.access == 0, around.access == protocol.AccessDeny: // the policy hides it already
 	case around.access == protocol.AccessRead, around.path == "/":
 		r.rules = append(r.rules, rule{path: w.real, access: protocol.AccessDeny, optional: true})
 	case ofKnownProgram(filepath.Base(filepath.Dir(w.real))):
@@ -131,17 +131,17 @@ func (r *resolver) hideSocket(path string, keep []string) {
 	}
 }
 
-// ofKnownProgram tells by the name of a directory for temporary files that a
-// program has made it for its sockets.
+// ofKnownProgram reports whether a directory for temporary files has the name of one that
+// a known program creates for its sockets.
 func ofKnownProgram(name string) bool {
 	return slices.ContainsFunc([]string{"tmux-", "ssh-", "emacs", "nvim.", "zellij-", "dbus-", "pulse-", "vscode-", ".X11-unix", ".ICE-unix"},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// listeningSockets are the paths of the sockets that somebody listens at: those of
-// this network namespace, and those that are mounted here from another one.
+// listeningSockets returns the paths of listening sockets: those of this network
+// namespace, and those that are mounted here from another one.
 func listeningSockets() (paths []string) {
-	text, _ := os.ReadFile("/proc/net/unix") // without it, there is nothing to be found
+	text, _ := os.ReadFile("/proc/net/unix") // without it, no socket can be found
 	for line := range strings.Lines(string(text)) {
 		// Num RefCount Protocol Flags Type St Inode Path
 		_, path, ok := strings.Cut(line, " /")
@@ -155,28 +155,27 @@ func listeningSockets() (paths []string) {
 			paths = append(paths, nowCalled("/"+strings.TrimSuffix(path, "\n"))...)
 		}
 	}
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	for line := range strings.Lines(string(mounts)) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 || strings.HasPrefix(fields[4], "/proc") || strings.HasPrefix(fields[4], "/sys") {
+	mounts, _ := procfs.Mounts()
+	for _, m := range mounts {
+		if strings.HasPrefix(m.Point, "/proc") || strings.HasPrefix(m.Point, "/sys") {
 			continue
 		}
-		if info, err := os.Lstat(fields[4]); err == nil && info.Mode()&os.ModeSocket != 0 {
-			paths = append(paths, fields[4])
+		if info, err := os.Lstat(m.Point); err == nil && info.Mode()&os.ModeSocket != 0 {
+			paths = append(paths, m.Point)
 		}
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
 }
 
-// nowCalled are the paths that a socket may have which was bound to one. Programs
-// bind to a temporary name to give the socket its own at once, as ssh does for its
-// masters. The kernel tells only the first.
+// nowCalled returns the paths that a socket may have now that was bound to path. Some
+// programs bind to a temporary name and rename the socket at once, as ssh does for its
+// masters. The kernel reports only the first name.
 func nowCalled(path string) (paths []string) {
 	if _, err := os.Lstat(path); err == nil {
 		return []string{path}
 	}
-	entries, _ := os.ReadDir(filepath.Dir(path)) // without it, nothing in there can be reached
+	entries, _ := os.ReadDir(filepath.Dir(path)) // if it cannot be read, nothing in it can be reached
 	for _, entry := range entries {
 		if entry.Type() == os.ModeSocket {
 			paths = append(paths, filepath.Join(filepath.Dir(path), entry.Name()))
@@ -185,7 +184,7 @@ func nowCalled(path string) (paths []string) {
 	return paths
 }
 
-// hollowLinks are the links to be made in what is hollow.
+// hollowLinks returns the links to create in hollow directories.
 func (r *resolver) hollowLinks() (links []launcher.Link) {
 	for _, link := range r.links {
 		if r.nearest(link.Path).hollow && !slices.Contains(links, link) {

@@ -14,41 +14,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mount needs something to sit on. For a protected name that does not exist, a
-// directory is made for as long as somebody uses it: empty, and with a mode that
-// nobody else would choose. Everybody who uses it holds a shared lock on it; who
-// can get the lock for himself alone is the last one, and removes it. That works
-// between servers, too, and the locks of a server that has been killed are gone.
-// What such a server has left is taken over by the next who needs it, or removed
-// at the start of the next server, which finds the names in the journal.
+// A mount needs a mount point. For a missing protected name the server creates a
+// directory while a command uses it: empty, and with a mode that no other program would
+// choose. Every user of the directory holds a shared lock on it. The user who gets an
+// exclusive lock is the last one and removes it. This works between servers, too, and the
+// locks of a killed server are gone. The next command that needs a directory of a killed
+// server takes it over; otherwise the next server finds its name in the journal and
+// removes it when it starts.
 
-// targetMode tells a directory that was made to be a mount's target.
+// targetMode marks a directory that was created as a target.
 const targetMode = 0o555
 
-// targetMu keeps two uses in this program from mistaking each other for the last.
+// targetMu keeps two users in this program from each seeing the other as the last.
 var targetMu sync.Mutex
 
-// target is a directory that is in use as the target of a mount.
+// target is a directory in use as a mount point.
 type target struct {
 	path    string
 	dir     *os.File // locked
 	journal *journal // nil: not this server's use
 
-	borrowed bool // it stays there while it is used, and is others' to remove
+	borrowed bool // others keep it while it is used, and remove it
 }
 
-// How often a target is tried to be had: while others make and remove it, and
-// while somebody has it locked for himself.
+// Limits of the attempts to acquire a target: while others create and remove it, and
+// while another user holds the exclusive lock.
 const (
 	maxTargetTries = 100
-	maxTargetWaits = 20 // of a millisecond
+	maxTargetWaits = 20 // of a millisecond each
 )
 
-// takeTarget shares a directory that was made for this, or makes one if it is
-// missing. nil without an error means that there is something else, or that
-// nobody with our rights can make it. Whoever can read the directory can lock it;
-// who does not let go of it is not waited for.
-func takeTarget(path string, missing bool, j *journal) (*target, error) {
+// acquireTarget shares an existing target, or creates one if the name is missing. It returns
+// nil without an error if there is something else, or if nobody with these rights can
+// create it. Any user who can read the directory can lock it; acquireTarget does not wait
+// for one who keeps the lock.
+func acquireTarget(path string, missing bool, j *journal) (*target, error) {
 	waits := 0
 	for range maxTargetTries {
 		t, err := tryTarget(path, missing, j)
@@ -69,11 +69,10 @@ func takeTarget(path string, missing bool, j *journal) (*target, error) {
 	return nil, fmt.Errorf("make %s: it is removed again and again", path)
 }
 
-// borrowTarget shares a directory that others have made a target, for those who may
-// make none.
+// borrowTarget shares a target that others created, for a command that may create none.
 func borrowTarget(path string) (*target, error) {
 	t, err := lockTarget(path)
-	if err != nil { // it is being removed: there has to be another plan
+	if err != nil { // it is being removed, so make another plan
 		return nil, &fs.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}
 	}
 	if t != nil {
@@ -82,8 +81,8 @@ func borrowTarget(path string) (*target, error) {
 	return t, nil
 }
 
-// tryTarget is takeTarget for what is missing, or is not. It fails with errGone,
-// errBusy or fs.ErrExist when that has just changed.
+// tryTarget is one attempt of acquireTarget. It fails with errGone, errBusy or fs.ErrExist
+// when the state has just changed.
 func tryTarget(path string, missing bool, j *journal) (*target, error) {
 	targetMu.Lock()
 	defer targetMu.Unlock()
@@ -104,7 +103,7 @@ func tryTarget(path string, missing bool, j *journal) (*target, error) {
 	return t, err
 }
 
-// makeTarget makes a directory that is a target.
+// makeTarget creates a target.
 func makeTarget(path string) error {
 	parent, err := openParent(path)
 	if err != nil {
@@ -115,7 +114,8 @@ func makeTarget(path string) error {
 	if err := unix.Mkdirat(parent, name, targetMode); err != nil {
 		return &fs.PathError{Op: "mkdir", Path: path, Err: err}
 	}
-	// Whatever the umask. Without this mode, it only stays behind.
+	// Set the mode whatever the umask is. With another mode, the directory would only be
+	// left behind.
 	if fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
 		_ = unix.Fchmod(fd, targetMode)
 		_ = unix.Close(fd)
@@ -123,9 +123,9 @@ func makeTarget(path string) error {
 	return nil
 }
 
-// openParent opens the directory that a target is in, by a path that leads over
-// no link. What is confined to a root may put one in place of a directory in there
-// at any time. Not every kernel with bubblewrap has openat2 for that.
+// openParent opens the directory of a target by a path without links. A command confined
+// to a root may replace a directory in it with a link at any time. Not every kernel with
+// bubblewrap has openat2, which would prevent that.
 func openParent(path string) (int, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	parent := filepath.Dir(path)
@@ -149,8 +149,8 @@ var (
 	errBusy = errors.New("somebody else has locked it")
 )
 
-// lockTarget locks a directory if it is one that was made to be a target; nil if
-// it is not, or is another user's that cannot be had at once.
+// lockTarget locks a directory if it was created as a target. It returns nil if it was
+// not, or if it is another user's that cannot be locked at once.
 func lockTarget(path string) (*target, error) {
 	name, fd := filepath.Base(path), -1
 	parent, err := openParent(path)
@@ -162,7 +162,7 @@ func lockTarget(path string) (*target, error) {
 		return nil, errGone
 	}
 	if err != nil {
-		return nil, nil // another thing
+		return nil, nil // something else
 	}
 	dir := os.NewFile(uintptr(fd), path)
 	info, err := dir.Stat()
@@ -184,7 +184,7 @@ func lockTarget(path string) (*target, error) {
 	return &target{path: path, dir: dir}, nil
 }
 
-// isTarget tells a directory that was made to be a target, by whomever.
+// isTarget reports whether a directory was created as a target, by any user.
 func isTarget(dir *os.File, info fs.FileInfo) bool {
 	if info.Mode().Perm() != targetMode {
 		return false
@@ -200,9 +200,9 @@ func sameAt(parent int, name string, dir *os.File) bool {
 		named.Dev == open.Dev && named.Ino == open.Ino
 }
 
-// release gives the target up, and removes it if nobody else uses it and nobody
-// has put anything into it. It reports false when others still use it; then they
-// may not be able to remove it, and release is called again later.
+// release gives the target up, and removes it if it is empty and nobody else uses it. It
+// returns false while others use it. They may not be able to remove it, so the caller
+// calls release again later.
 func (t *target) release() bool {
 	targetMu.Lock()
 	defer targetMu.Unlock()
@@ -225,8 +225,8 @@ func (t *target) release() bool {
 	return alone
 }
 
-// remove removes the target, if it is still there and empty: what is not empty is
-// somebody's.
+// remove removes the target if it is still there and empty. Content belongs to another
+// user.
 func (t *target) remove() {
 	parent, err := openParent(t.path)
 	if err != nil {
@@ -238,7 +238,7 @@ func (t *target) remove() {
 	}
 }
 
-// again locks a target again that others used when it was given up.
+// again locks a target that others used when it was given up.
 func (t *target) again() bool {
 	found, _ := lockTarget(t.path)
 	if found == nil {

@@ -12,9 +12,9 @@ import (
 	"execserver/protocol"
 )
 
-// TestTargetsOfSeveralServers has two servers confine commands to the same
-// directory all the time, whose missing protected names each of them makes and
-// removes under the eyes of the other.
+// TestTargetsOfSeveralServers lets two servers confine commands to the same directory all
+// the time. Each of them creates and removes missing protected names while the other does
+// the same.
 func TestTargetsOfSeveralServers(t *testing.T) {
 	dir := t.TempDir()
 	policy := &protocol.Sandbox{Files: &protocol.FilePolicy{Entries: []protocol.FileEntry{
@@ -23,7 +23,7 @@ func TestTargetsOfSeveralServers(t *testing.T) {
 	}}}
 	var wg sync.WaitGroup
 	for range 2 {
-		// What enforces the plan does not matter here, nor whether this machine can.
+		// The means do not matter here, nor whether this machine has any.
 		e := &Engine{first: make(chan struct{}), means: MeansUser, log: slog.New(slog.DiscardHandler)}
 		e.opts = Options{Mode: ModeAuto, StateDir: t.TempDir()}
 		e.state = newEngineState(&e.opts, e.log)
@@ -50,7 +50,8 @@ func TestTargetsOfSeveralServers(t *testing.T) {
 	}
 }
 
-// TestProbeDirectory: what is in /dev is not what is there in a sandbox.
+// TestProbeDirectory checks that probeDir avoids /dev, because a sandbox has a /dev of
+// its own.
 func TestProbeDirectory(t *testing.T) {
 	t.Setenv("TMPDIR", "/dev/shm")
 	dir, err := probeDir()
@@ -63,8 +64,8 @@ func TestProbeDirectory(t *testing.T) {
 	}
 }
 
-// TestTargetBehindLink has a directory replaced by a link after the plan was made
-// to make something in it, or after that was made.
+// TestTargetBehindLink replaces a directory by a link, after the plan to create a target
+// in it was made, or after the target was created.
 func TestTargetBehindLink(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -84,12 +85,12 @@ func TestTargetBehindLink(t *testing.T) {
 		}
 	}
 	j := openJournal("", slog.New(slog.DiscardHandler))
-	made, err := takeTarget(filepath.Join(inside, ".codex"), true, j)
+	made, err := acquireTarget(filepath.Join(inside, ".codex"), true, j)
 	if err != nil || made == nil {
 		t.Fatal(made, err)
 	}
 	swap()
-	// The same directory, as far as its path tells.
+	// By its path it looks like the same directory.
 	if err := os.Rename(filepath.Join(inside+"-moved", ".codex"), filepath.Join(outside, ".codex")); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestTargetBehindLink(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(outside, ".codex")); err != nil {
 		t.Errorf("a directory behind a link is removed: %v", err)
 	}
-	if other, err := takeTarget(filepath.Join(inside, ".agents"), true, j); other != nil || err == nil {
+	if other, err := acquireTarget(filepath.Join(inside, ".agents"), true, j); other != nil || err == nil {
 		t.Errorf("a target is made behind a link: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(outside, ".agents")); err == nil {
@@ -105,7 +106,7 @@ func TestTargetBehindLink(t *testing.T) {
 	}
 }
 
-// TestForeignStateDirectory has a runtime directory that is another user's.
+// TestForeignStateDirectory uses a runtime directory that belongs to another user.
 func TestForeignStateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)

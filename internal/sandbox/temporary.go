@@ -10,9 +10,9 @@ import (
 	"execserver/protocol"
 )
 
-// temporaryRule is the rule for the directory that TMPDIR names. A variable of
-// the environment must not make more of it than a directory for temporary files,
-// so anything else adds nothing, unless it is to be denied.
+// temporaryRule returns the rule for the directory that TMPDIR names. An environment
+// variable must not grant more than a directory for temporary files, so any other
+// directory adds no rule, unless the rule denies it.
 func temporaryRule(dir string, access protocol.Access) []rule {
 	if !filepath.IsAbs(dir) {
 		return nil
@@ -30,8 +30,7 @@ func temporaryRule(dir string, access protocol.Access) []rule {
 	return []rule{{path: real, access: access, temporary: true}}
 }
 
-// slashTmpRule is the rule for /tmp, which may be a link on this machine: who
-// could change that owns the machine.
+// slashTmpRule returns the rule for /tmp. /tmp may be a link; only root could change it.
 func slashTmpRule(access protocol.Access) []rule {
 	real, err := filepath.EvalSymlinks("/tmp")
 	if err != nil {
@@ -40,9 +39,9 @@ func slashTmpRule(access protocol.Access) []rule {
 	return temporaryRule(real, access)
 }
 
-// isTemporary reports whether a path without links is a directory for temporary
-// files: one that everybody shares, or one of this user's own that holds nothing
-// of the system or of the user besides.
+// isTemporary reports whether a path without links is a directory for temporary files:
+// one that everybody shares, or one of this user's own that holds nothing of the system
+// and nothing else of the user.
 func isTemporary(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
@@ -54,8 +53,8 @@ func isTemporary(dir string) bool {
 	return isOwn(info) && !holdsMore(dir)
 }
 
-// holdsMore reports whether a directory of this user is part of the system, as
-// most are for the superuser, or holds a part of it, or the user's home.
+// holdsMore reports whether a directory of this user is part of the system, as most are
+// for root, or contains a part of it or the user's home.
 func holdsMore(dir string) bool {
 	real := func(path string) string {
 		if real, err := filepath.EvalSymlinks(path); err == nil {

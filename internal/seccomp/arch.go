@@ -1,11 +1,11 @@
 package seccomp
 
-// What is denied, in both lists in this order: io_uring_setup, io_uring_enter,
-// io_uring_register, add_key, request_key, keyctl, bpf, perf_event_open,
-// userfaultfd; and connect, accept, accept4, bind, listen, sendto, sendmmsg,
-// recvmmsg, shutdown, getsockname, getpeername, getsockopt, setsockopt, ptrace,
-// process_vm_readv, process_vm_writev. sysV are shmget, shmat, shmctl, semget, semop,
-// semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl.
+// always lists io_uring_setup, io_uring_enter, io_uring_register, add_key, request_key,
+// keyctl, bpf, perf_event_open, userfaultfd, in this order on both architectures.
+// restricted lists connect, accept, accept4, bind, listen, sendto, sendmmsg, recvmmsg,
+// shutdown, getsockname, getpeername, getsockopt, setsockopt, ptrace, process_vm_readv,
+// process_vm_writev. sysV lists shmget, shmat, shmctl, semget, semop, semctl, semtimedop,
+// msgget, msgsnd, msgrcv, msgctl.
 var (
 	amd64 = architecture{
 		audit:   0xc000003e,

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Install installs a filter for all threads of this program, and for whatever
-// it becomes and starts. It needs no_new_privs or a capability.
+// Install installs a filter for all threads of this program, and for everything that it
+// executes and starts. It needs no_new_privs or a capability.
 func Install(filter []Instruction) error {
 	if !Supported {
 		return errors.New("there is no filter of system calls for " + runtime.GOARCH)

@@ -1,16 +1,16 @@
-// Package seccomp builds and installs the filter of system calls that confines
-// programs in a sandbox. It is written by hand, instruction by instruction, so
-// that what it does can be read and tested.
+// Package seccomp builds and installs the filter of system calls that confines programs
+// in a sandbox. The filter is written instruction by instruction, so that people can read
+// and test what it does.
 package seccomp
 
-// Instruction is one of the classic BPF machine, laid out as the kernel wants it.
+// Instruction is one instruction of the classic BPF machine, in the kernel's layout.
 type Instruction struct {
 	Op     uint16
 	Jt, Jf uint8
 	K      uint32
 }
 
-// What the filter returns.
+// Results of the filter.
 const (
 	retKill   = 0x80000000     // the whole process
 	retEPERM  = 0x00050000 | 1 // the errno in the lower half
@@ -18,8 +18,8 @@ const (
 	retAllow  = 0x7fff0000
 )
 
-// Offsets in what the filter looks at (struct seccomp_data). Both architectures
-// are little-endian, so that the lower half of an argument comes first.
+// Offsets in the filter's input (struct seccomp_data). Both architectures are
+// little-endian, so the lower half of an argument comes first.
 const (
 	offNumber = 0
 	offArch   = 4
@@ -39,46 +39,45 @@ const (
 	opRet  = 0x06 // BPF_RET | BPF_K
 )
 
-// Arguments that matter.
+// Arguments that the filter compares.
 const (
 	afUnix    = 1
 	afInet    = 2
 	afInet6   = 10
-	afNetlink = 16  // by which programs ask for addresses and routes
-	kindMask  = 0xf // of the second argument of socket, which has flags besides
+	afNetlink = 16  // programs ask for addresses and routes with it
+	kindMask  = 0xf // the second argument of socket also has flags
 	stream    = 1
 	seqpacket = 5
 	newUser   = 0x10000000 // CLONE_NEWUSER
 	setID     = 0o6000     // S_ISUID | S_ISGID
 	creates   = 0o20000100 // O_CREAT | __O_TMPFILE
 	tiocsti   = 0x5412     // puts input into a terminal
-	tioclinux = 0x541c     // the same by the selection of the console
+	tioclinux = 0x541c     // the same with the selection of the console
 )
 
-// Filter is the filter of this architecture. Calls of any other, as of 32-bit
-// programs, end the process.
+// Filter returns the filter of this architecture. A call of another architecture, such as
+// that of a 32-bit program, ends the process.
 //
-// With network, which restricts the network, nothing but socketpair and what it
-// makes is left of sockets. Nor are there datagrams: they can be sent to whatever
-// has a name in the file system, through a socket that is connected elsewhere.
-// Without, there are unix, Internet and netlink sockets: others reach what a
-// network does not mean, such as the host of a virtual machine.
+// If network is true, the filter restricts the network: the only sockets left are stream
+// pairs from socketpair. Datagrams are not allowed, because a program could send them to
+// any name in the file system through a socket that is connected elsewhere. If network is
+// false, there are unix, Internet and netlink sockets. Other families reach things that
+// nobody means by a network, such as the host of a virtual machine.
 //
-// With files, which protects the mounts that confine files, there are no new
-// namespaces of users. In one, a program can leave all mounts at once for another
-// root directory, and what is not a mount's place in its own namespace can be
-// renamed and removed, even .git. clone3, whose flags a filter cannot see, does
-// not exist then; programs use clone instead. Nor can files be made that run as
-// their owner or group: anybody on the machine could run what is confined to leave
-// them, outside, with the rights of the server. openat2, whose mode a filter
-// cannot see, does not exist either; programs use openat.
-func Filter(network, files bool) []Instruction { return native.filter(network, files) }
+// If files is true, the filter protects the mounts that confine files: it denies new user
+// namespaces. In one, a program can leave all mounts at once for another root directory,
+// and can rename and remove what is not a mount point in its own namespace, even .git.
+// clone3, whose flags a filter cannot see, then does not exist; programs use clone
+// instead. The filter also denies modes with which a file runs as its owner or group: any
+// user of the machine could run a file that a confined program left outside, with the
+// rights of the server. openat2, whose mode a filter cannot see, does not exist either;
+// programs use openat.
+func Filter(network, files bool) []Instruction { return host.filter(network, files) }
 
-// Neighbours is a filter, besides the other, for what is not in namespaces of its
-// own. It keeps a program from the limits of other processes, which can end them
-// (RLIMIT_CPU), and from the memory, semaphores and queues that they share by a
-// number (System V).
-func Neighbours() []Instruction { return native.neighbours() }
+// Neighbours returns a second filter, for a program without namespaces of its own. It
+// keeps the program from the limits of other processes, which can end them (RLIMIT_CPU),
+// and from the memory, semaphores and queues that processes share by a number (System V).
+func Neighbours() []Instruction { return host.neighbours() }
 
 func (a architecture) neighbours() []Instruction {
 	f := []Instruction{
@@ -93,15 +92,15 @@ func (a architecture) neighbours() []Instruction {
 	return append(f,
 		Instruction{Op: opJeq, Jf: 2, K: a.prlimit},
 		Instruction{Op: opLoad, K: offArg0},
-		Instruction{Op: opJeq, Jf: 1, K: 0}, // one's own
+		Instruction{Op: opJeq, Jf: 1, K: 0}, // the calling process
 		Instruction{Op: opRet, K: retAllow},
 		Instruction{Op: opRet, K: retEPERM})
 }
 
-// architecture is what differs between architectures.
+// architecture holds what differs between architectures.
 type architecture struct {
 	audit      uint32 // AUDIT_ARCH_*
-	foreign    uint32 // numbers from here on belong to another one; 0: there are none
+	foreign    uint32 // numbers from here on belong to another architecture; 0 if there are none
 	always     []uint32
 	restricted []uint32 // besides always
 	socket     uint32
@@ -117,11 +116,11 @@ type architecture struct {
 	modes      []modeCall
 }
 
-// modeCall is a call that gives a file a mode.
+// modeCall is a system call that gives a file a mode.
 type modeCall struct {
 	number uint32
 	mode   uint32 // offset of the mode
-	flags  uint32 // of the flags without which nothing is made; 0: it has none
+	flags  uint32 // offset of the flags without which nothing is created; 0 if there are none
 }
 
 func (a architecture) filter(network, files bool) []Instruction {
@@ -169,8 +168,8 @@ func (a architecture) filter(network, files bool) []Instruction {
 				ret(retAllow))
 		}
 	}
-	// All programs of the machine share the room for asynchronous reads and writes,
-	// and can do without.
+	// All programs of the machine share the room for asynchronous reads and writes, and
+	// programs work without it.
 	f = append(f, Instruction{Op: opJeq, Jf: 1, K: a.ioSetup}, ret(retENOSYS))
 	if files {
 		f = append(f, Instruction{Op: opJeq, Jf: 1, K: a.clone3}, ret(retENOSYS))

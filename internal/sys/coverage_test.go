@@ -12,12 +12,11 @@ import (
 )
 
 // covered are the packages whose system calls tests can make fail.
-var covered = []string{"process", "session", "internal/cgroup", "internal/procfs", "rpc"}
+var covered = []string{"internal/process", "internal/output", "internal/ownership", "internal/session", "internal/cgroup", "internal/procfs", "internal/rpc"}
 
 // bare are calls without a point, by file.
 var bare = map[string]string{
-	"process/spawner_linux.go":   "the threads that start processes fail as a whole",
-	"process/process_windows.go": "the walk runs on Linux",
+	"internal/process/process_windows.go": "the walk runs on Linux",
 }
 
 // TestEveryCallHasAPoint looks for calls of unix, syscall and os that package sys

@@ -46,22 +46,6 @@ func Stat(name string) (os.FileInfo, error) {
 	return os.Stat(name)
 }
 
-// Lstat is os.Lstat.
-func Lstat(name string) (os.FileInfo, error) {
-	if err := fault.At("lstat"); err != nil {
-		return nil, &os.PathError{Op: "lstat", Path: name, Err: err}
-	}
-	return os.Lstat(name)
-}
-
-// Readlink is os.Readlink.
-func Readlink(name string) (string, error) {
-	if err := fault.At("readlink"); err != nil {
-		return "", &os.PathError{Op: "readlink", Path: name, Err: err}
-	}
-	return os.Readlink(name)
-}
-
 // Pipe is os.Pipe.
 func Pipe() (r, w *os.File, err error) {
 	if err := fault.At("pipe"); err != nil {
@@ -78,7 +62,7 @@ func WriteTo(f *os.File, b []byte) (int, error) {
 	return f.Write(b)
 }
 
-// NewFile is os.NewFile: the file owns the descriptor from now on.
+// NewFile is os.NewFile: the file owns the descriptor from then on.
 func NewFile(fd uintptr, name string) *os.File {
 	fault.Disown(int(fd))
 	return os.NewFile(fd, name)

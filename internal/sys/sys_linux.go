@@ -14,6 +14,19 @@ func Openat(dir int, path string, flags int, perm uint32) (int, error) {
 	return own(unix.Openat(dir, path, flags, perm))
 }
 
+// Pipe2 is unix.Pipe2.
+func Pipe2(ends []int, flags int) error {
+	if err := fault.At("pipe"); err != nil {
+		return err
+	}
+	err := unix.Pipe2(ends, flags)
+	if err == nil {
+		fault.Own(ends[0])
+		fault.Own(ends[1])
+	}
+	return err
+}
+
 // PidfdOpen is unix.PidfdOpen.
 func PidfdOpen(pid, flags int) (int, error) {
 	if err := fault.At("pidfd_open"); err != nil {
@@ -155,6 +168,38 @@ func Fchmod(fd int, mode uint32) error {
 	return unix.Fchmod(fd, mode)
 }
 
+// Fchmodat is unix.Fchmodat.
+func Fchmodat(dir int, path string, mode uint32, flags int) error {
+	if err := fault.At("chmod"); err != nil {
+		return err
+	}
+	return unix.Fchmodat(dir, path, mode, flags)
+}
+
+// UtimesNanoAt is unix.UtimesNanoAt.
+func UtimesNanoAt(dir int, path string, ts []unix.Timespec, flags int) error {
+	if err := fault.At("utimensat"); err != nil {
+		return err
+	}
+	return unix.UtimesNanoAt(dir, path, ts, flags)
+}
+
+// Symlinkat is unix.Symlinkat.
+func Symlinkat(target string, dir int, path string) error {
+	if err := fault.At("symlink"); err != nil {
+		return err
+	}
+	return unix.Symlinkat(target, dir, path)
+}
+
+// Readlinkat is unix.Readlinkat.
+func Readlinkat(dir int, path string, b []byte) (int, error) {
+	if err := fault.At("readlink"); err != nil {
+		return -1, err
+	}
+	return unix.Readlinkat(dir, path, b)
+}
+
 // Fsetxattr is unix.Fsetxattr.
 func Fsetxattr(fd int, name string, value []byte, flags int) error {
 	if err := fault.At("setxattr"); err != nil {
@@ -235,7 +280,7 @@ func Renameat2(dir int, path string, toDir int, to string, flags uint) error {
 	return unix.Renameat2(dir, path, toDir, to, flags)
 }
 
-// Dup is a copy of a descriptor that execution closes.
+// Dup returns a close-on-exec copy of a descriptor.
 func Dup(fd int) (int, error) {
 	if err := fault.At("dup"); err != nil {
 		return -1, err

@@ -58,6 +58,14 @@ func Read(fd int, b []byte) (int, error) {
 	return unix.Read(fd, b)
 }
 
+// Pread is unix.Pread.
+func Pread(fd int, b []byte, offset int64) (int, error) {
+	if err := fault.At("read"); err != nil {
+		return -1, err
+	}
+	return unix.Pread(fd, b, offset)
+}
+
 // Write is unix.Write.
 func Write(fd int, b []byte) (int, error) {
 	if err := fault.At("write"); err != nil {

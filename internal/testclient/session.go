@@ -11,20 +11,19 @@ import (
 	"execserver/protocol"
 )
 
-// Session is a session whose connection is made anew whenever it is lost. It
-// acknowledges what it has, and checks that every event of a process comes in
-// its place: numbers without gaps, nothing twice but what is the same, closed
-// last.
+// Session is a session that connects again whenever it loses its connection. It
+// acknowledges events, and checks the order of the events of each process: their numbers
+// have no gaps, and closed comes last.
 type Session struct {
 	URL  string
 	Asks protocol.ClientCapabilities
 
-	// AckEvery is after how many events of a process it acknowledges them, by
-	// default 1.
+	// AckEvery is the number of events of a process after which the session
+	// acknowledges them; the default is 1.
 	AckEvery int
 
-	// Patience is how long the session waits for an answer, or for any sign of
-	// life, before it takes its connection for dead.
+	// Patience is the time after which the session gives up a connection on which the
+	// server does not answer; the default is 5 seconds.
 	Patience time.Duration
 
 	ctx    context.Context
@@ -39,14 +38,14 @@ type Session struct {
 	resumes   int
 }
 
-// Process is one process of a Session. Take is called for every piece of output
-// in order, once.
+// Process is one process of a Session. The session calls Take once for each piece of
+// output, in order.
 type Process struct {
 	ID   string
 	Take func(stream string, data []byte)
 
 	mu      sync.Mutex
-	last    uint64 // number of the last event taken
+	last    uint64 // number of the last event
 	acked   uint64
 	exited  bool
 	code    int
@@ -55,7 +54,7 @@ type Process struct {
 	done    chan struct{} // closed when the process has closed
 }
 
-// Open makes a session. It ends with Close, or with ctx.
+// Open makes a session, which ends when Close is called or ctx is done.
 func Open(ctx context.Context, s *Session) error {
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.done = make(chan struct{})
@@ -79,8 +78,7 @@ func Open(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// refusal reports whether the server has answered with an error that will not go
-// away.
+// refusal reports whether err is the server's final refusal.
 func refusal(err error) bool {
 	var e *protocol.Error
 	return errors.As(err, &e) && e.Code != protocol.CodeSessionAttached
@@ -103,7 +101,7 @@ func (s *Session) attach(conn *Conn) {
 	}
 }
 
-// keep makes a new connection whenever one is lost.
+// keep connects again whenever the connection is lost.
 func (s *Session) keep(conn *Conn) {
 	defer close(s.done)
 	for s.ctx.Err() == nil {
@@ -131,7 +129,7 @@ func (s *Session) keep(conn *Conn) {
 	conn.Drop()
 }
 
-// watch returns when the connection has ended or is silent for too long.
+// watch returns when the connection has ended or the server does not answer on it.
 func (s *Session) watch(conn *Conn) {
 	for {
 		ctx, cancel := context.WithTimeout(s.ctx, s.Patience)
@@ -169,8 +167,8 @@ func (s *Session) current(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// Call calls until there is an answer, over as many connections as it takes: for
-// requests that may be made twice.
+// Call sends a request again on each new connection until the server answers it. The
+// server may therefore receive the request twice.
 func (s *Session) Call(ctx context.Context, method string, params, result any) error {
 	for {
 		conn, err := s.current(ctx)
@@ -194,8 +192,8 @@ func (s *Session) Call(ctx context.Context, method string, params, result any) e
 	}
 }
 
-// Start starts a process, once, however often it has to ask.
-func (s *Session) Start(ctx context.Context, p *Process, params protocol.Start) error {
+// Start starts a process. Its start id keeps a repeated request from starting another.
+func (s *Session) Start(ctx context.Context, p *Process, params protocol.StartParams) error {
 	p.done = make(chan struct{})
 	s.mu.Lock()
 	s.processes[p.ID] = p
@@ -204,10 +202,17 @@ func (s *Session) Start(ctx context.Context, p *Process, params protocol.Start) 
 	return s.Call(ctx, protocol.MethodStart, params, nil)
 }
 
+// Forget removes a closed process from the session, which otherwise keeps all of them.
+func (s *Session) Forget(p *Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.processes, p.ID)
+}
+
 // ID returns the session's id.
 func (s *Session) ID() string { return s.id }
 
-// Cut drops the connection, if there is one; the session comes back by itself.
+// Cut breaks the connection, if there is one. The session then connects again.
 func (s *Session) Cut() {
 	s.mu.Lock()
 	conn := s.conn
@@ -217,27 +222,27 @@ func (s *Session) Cut() {
 	}
 }
 
-// Resumes is how often the session has come back.
+// Resumes returns the number of times that the session has resumed.
 func (s *Session) Resumes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.resumes
 }
 
-// Done is closed when something went wrong, or the session was closed.
+// Done returns a channel that is closed when the session fails or ends.
 func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Err returns what went wrong, nil as long as nothing did.
+// Err returns the reason for the end of the session, or nil if it goes on.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
-// Close ends the session's connection. The server keeps the session for a while.
+// Close ends the connection. The server keeps the session until it expires.
 func (s *Session) Close() {
 	s.cancel(context.Canceled)
 	s.Cut()
 	<-s.done
 }
 
-// notify takes an event; one out of place ends the session.
+// notify handles an event. One in the wrong place ends the session.
 func (s *Session) notify(method string, params json.RawMessage) {
 	if err := s.take(method, params); err != nil {
 		s.cancel(err)
@@ -245,23 +250,8 @@ func (s *Session) notify(method string, params json.RawMessage) {
 	}
 }
 
-// event are the params of all events of a process.
-type event struct {
-	ProcessID string
-	Seq       uint64
-	ExitCode  int
-}
-
 func (s *Session) take(method string, params json.RawMessage) error {
-	var e event
-	var output protocol.Output
-	var err error
-	if method == protocol.NotificationOutput {
-		output, err = protocol.DecodeOutput(params)
-		e.ProcessID, e.Seq = output.ProcessID, output.Seq
-	} else {
-		err = json.Unmarshal(params, &e)
-	}
+	e, err := decodeEvent(method, params)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, params, err)
 	}
@@ -291,7 +281,7 @@ func (s *Session) take(method string, params json.RawMessage) error {
 	switch method {
 	case protocol.NotificationOutput:
 		if p.Take != nil {
-			p.Take(output.Stream, output.Data)
+			p.Take(e.Stream, e.Data)
 		}
 	case protocol.NotificationExited:
 		if p.exited {
@@ -313,7 +303,7 @@ func (s *Session) take(method string, params json.RawMessage) error {
 	return nil
 }
 
-// ack acknowledges what the process has told.
+// ack acknowledges the events received so far.
 func (p *Process) ack(conn *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -323,8 +313,8 @@ func (p *Process) ack(conn *Conn) {
 }
 
 func (p *Process) ackLocked(conn *Conn) {
-	// A lost acknowledgement is made up for after the resume.
-	_ = conn.Notify(protocol.MethodAck, protocol.Ack{ProcessID: p.ID, Seq: p.last})
+	// If it is lost, the session acknowledges again after it has resumed.
+	_ = conn.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: p.ID, Seq: p.last})
 	p.acked = p.last
 }
 
@@ -343,14 +333,14 @@ func (p *Process) Wait(ctx context.Context) (code int, err error) {
 // Closed is closed when the process has closed.
 func (p *Process) Closed() <-chan struct{} { return p.done }
 
-// Last is the number of the last event taken.
+// Last returns the number of the last event.
 func (p *Process) Last() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last
 }
 
-// Repeats is how many events came again.
+// Repeats returns the number of events that the server sent more than once.
 func (p *Process) Repeats() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

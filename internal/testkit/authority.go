@@ -25,7 +25,7 @@ type Authority struct {
 	File        string // with the certificate, in PEM
 }
 
-// NewAuthority makes an authority of this name.
+// NewAuthority makes an authority with the given name.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
@@ -37,7 +37,7 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	return a
 }
 
-// Intermediate makes an authority that this one has signed.
+// Intermediate makes an authority whose certificate a signs.
 func (a *Authority) Intermediate(name string) *Authority {
 	a.t.Helper()
 	b := &Authority{t: a.t, dir: a.dir}
@@ -48,7 +48,7 @@ func (a *Authority) Intermediate(name string) *Authority {
 	return b
 }
 
-// sign makes a certificate; without one of its own, the authority signs its own.
+// sign makes a certificate. The first one is the authority's own, which signs itself.
 func (a *Authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -79,7 +79,7 @@ func (a *Authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.
 	return made, key
 }
 
-// Client makes a certificate of a client; change may be nil.
+// Client makes a certificate for a client. If change is not nil, it edits the template.
 func (a *Authority) Client(name string, change func(*x509.Certificate)) tls.Certificate {
 	a.t.Helper()
 	template := &x509.Certificate{
@@ -92,17 +92,28 @@ func (a *Authority) Client(name string, change func(*x509.Certificate)) tls.Cert
 	return tls.Certificate{Certificate: [][]byte{made.Raw}, PrivateKey: key}
 }
 
-// Own is the authority's own certificate, as if it were a client.
+// Own returns the authority's own certificate, for a test that presents it as a client's.
 func (a *Authority) Own() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{a.certificate.Raw}, PrivateKey: a.key}
 }
 
-// Server makes files with a certificate of a server on loopback, and its key.
+// Server makes a certificate for a server on loopback, and returns the files that hold
+// it and its key.
 func (a *Authority) Server() (certificate, key string) {
 	a.t.Helper()
-	made, private := a.sign(&x509.Certificate{
+	return a.ServerWith(nil)
+}
+
+// ServerWith is like Server. If change is not nil, it edits the template.
+func (a *Authority) ServerWith(change func(*x509.Certificate)) (certificate, key string) {
+	a.t.Helper()
+	template := &x509.Certificate{
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
+	}
+	if change != nil {
+		change(template)
+	}
+	made, private := a.sign(template)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		a.t.Fatal(err)
@@ -115,7 +126,7 @@ func (a *Authority) Server() (certificate, key string) {
 	return a.write("server.pem", made.Raw), key
 }
 
-// Roots has the authority alone.
+// Roots returns a pool with this authority alone.
 func (a *Authority) Roots() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.certificate)

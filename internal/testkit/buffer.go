@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Buffer collects what is written to it, which may be read meanwhile. The zero
-// value is ready to use.
+// Buffer keeps the bytes written to it. Its methods may be called concurrently. The
+// zero value is ready to use.
 type Buffer struct {
 	mu   sync.Mutex
 	data bytes.Buffer
@@ -19,14 +19,14 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.data.Write(p)
 }
 
-// String is what has been written so far.
+// String returns the bytes written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.data.String()
 }
 
-// Tail is at most the last n bytes of it.
+// Tail returns at most the last n bytes written so far.
 func (b *Buffer) Tail(n int) string {
 	text := b.String()
 	if len(text) > n {

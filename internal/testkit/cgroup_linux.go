@@ -9,19 +9,21 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/procfs"
 )
 
 // Delegate is the extended attribute by which service managers mark a control
-// group that they have handed over.
+// group as delegated.
 const Delegate = "trusted.delegate"
 
-// Cgroup makes a control group below that of the test, which is removed in the
-// end with all that is in it, and returns a descriptor to start a program in it.
-// It is marked as delegated to whoever runs in it. Cgroup skips the test where
-// that is impossible.
+// Cgroup makes a control group below that of the test and returns a descriptor with
+// which a program can be started in it. The group is marked as delegated. When the test
+// ends, Cgroup kills the processes in the group and removes it. It skips the test on
+// machines where it cannot make a group.
 func Cgroup(t testing.TB) (fd int) {
 	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := procfs.Mounts()
 	if err != nil {
 		t.Skipf("no control groups here: %v", err)
 	}
@@ -30,9 +32,9 @@ func Cgroup(t testing.TB) (fd int) {
 		t.Skipf("no control groups here: %v", err)
 	}
 	var base string
-	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); strings.Contains(line, " - cgroup2 ") && fields[3] == "/" {
-			base = fields[4]
+	for _, m := range mounts {
+		if m.Type == "cgroup2" && m.Root == "/" {
+			base = m.Point
 		}
 	}
 	if base == "" {
@@ -57,7 +59,7 @@ func Cgroup(t testing.TB) (fd int) {
 	t.Cleanup(func() {
 		_ = os.WriteFile(filepath.Join(path, "cgroup.kill"), []byte("1"), 0)
 		_ = unix.Close(fd)
-		WaitFor(t, 10*time.Second, func() error { return removeCgroups(path) })
+		WaitFor(t, time.Minute, func() error { return removeCgroups(path) })
 	})
 	return fd
 }

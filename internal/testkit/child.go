@@ -1,7 +1,8 @@
 //go:build unix
 
-// Package testkit is what the tests of several packages share: child programs
-// that need no shell, waiting with a deadline, and counts of what must not leak.
+// Package testkit holds the helpers that tests of several packages share: child programs
+// that need no shell, waits with a deadline, and counts of descriptors and processes, to
+// find leaks.
 package testkit
 
 import (
@@ -22,8 +23,8 @@ import (
 // childVariable names the child program in the environment.
 const childVariable = "EXEC_SERVER_TEST_CHILD"
 
-// Main makes the test binary serve as child program when it is started as one.
-// TestMain calls it first; it returns when this is the test itself.
+// Main runs a child program and exits, if Child made the command line of this process.
+// Otherwise it returns. TestMain must call it first.
 func Main() {
 	if name := os.Getenv(childVariable); name != "" {
 		program, ok := children[name]
@@ -78,7 +79,7 @@ func childSignal(args []string) {
 	select {}
 }
 
-// Pattern is what "count" writes: 8-byte numbers in sequence.
+// Pattern returns n bytes of the output of "count": 8-byte numbers in sequence.
 func Pattern(n int64) []byte {
 	b := make([]byte, 0, n+8)
 	for i := uint64(0); int64(len(b)) < n; i++ {
@@ -87,8 +88,8 @@ func Pattern(n int64) []byte {
 	return b[:n]
 }
 
-// childCount writes Pattern to stdout as fast as it can, and after every write
-// that returned notes in a file how many bytes that makes.
+// childCount writes Pattern to stdout as fast as it can. After each write it stores the
+// number of bytes written so far in a file.
 func childCount(args []string) {
 	file, err := os.OpenFile(args[0], os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -140,7 +141,7 @@ func childPattern(args []string) {
 	os.Exit(9)
 }
 
-// Counted reads the file that "count" keeps.
+// Counted reads the number of bytes from the file of "count".
 func Counted(path string) (int64, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -234,7 +235,7 @@ func childCloseStdin([]string) {
 	time.Sleep(time.Hour)
 }
 
-// childUse uses so many MiB of memory and so many milliseconds of processor time.
+// childUse uses the given MiB of memory and milliseconds of processor time.
 func childUse(args []string) {
 	mib, _ := strconv.Atoi(args[0])
 	ms, _ := strconv.Atoi(args[1])

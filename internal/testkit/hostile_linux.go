@@ -21,12 +21,12 @@ func init() {
 	children["orphans"] = childOrphans
 }
 
-// childHostile is a tree that does everything to get away from who has started
-// it. Its arguments are a word that all of its processes have in their command
-// lines, so that a test finds them, and which of them this is.
+// childHostile starts a tree of processes that do everything to escape from the server
+// that started it. Its arguments are a word and the role of this process. All processes
+// of the tree have the word in their command lines, so that a test finds them.
 //
-// The leader starts the others, prints "ready", and ignores every signal that
-// can be ignored, as all of them do.
+// The leader starts the others and prints "ready". All of them ignore every signal that
+// a process can ignore.
 func childHostile(args []string) {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	word, role := args[0], "leader"
@@ -78,16 +78,16 @@ func startHostile(word, role string) {
 	_ = ready.Close()
 }
 
-// tellReady tells whoever waits for this process, and closes everything that it
-// was started with but streams that are meant to be held.
+// tellReady tells the parent that this process is ready, and closes all inherited
+// descriptors except the streams that the role holds open.
 func tellReady() {
 	f := os.NewFile(3, "ready")
 	_, _ = fmt.Fprintln(f, "ready")
 	_ = f.Close()
 }
 
-// fork forks without an exec: the child goes on in the same place, on its only
-// thread, and must do nothing but system calls.
+// fork forks without an exec. The child continues at the same place on its only thread,
+// and must make nothing but system calls.
 //
 //go:nosplit
 func fork() (child bool) {
@@ -95,19 +95,18 @@ func fork() (child bool) {
 	return pid == 0
 }
 
-// sleep sleeps without the runtime, of which nothing is left after fork.
+// sleep sleeps without the runtime, which does not work after fork.
 //
 //go:nosplit
 func sleep(d *syscall.Timespec) {
 	syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(d)), 0, 0)
 }
 
-// hostileLife is how many seconds storm and run go on at most. A test that is
-// killed leaves them to a machine that would serve nothing else from then on.
+// hostileLife is the number of seconds after which storm and run stop. Without a limit
+// they would occupy the machine for ever once their test has been killed.
 const hostileLife = 300
 
-// uptime returns for how many seconds the machine has been up. It can be called
-// after fork.
+// uptime returns the seconds since the machine started. It may be called after fork.
 //
 //go:nosplit
 func uptime() int64 {
@@ -117,8 +116,8 @@ func uptime() int64 {
 	return int64(now.Sec)
 }
 
-// storm starts a thousand children that live for some milliseconds each, again
-// and again.
+// storm starts a thousand children that each live for some milliseconds, again and
+// again.
 //
 //go:nosplit
 func storm() {
@@ -136,8 +135,8 @@ func storm() {
 	}
 }
 
-// run is never the same process for long: it forks, the parent exits, and the
-// child makes a session of its own and does the same.
+// run forks again and again: the parent exits, and the child starts a new session and
+// does the same.
 //
 //go:nosplit
 func run() {
@@ -151,9 +150,9 @@ func run() {
 	syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
 }
 
-// childDaemon starts a daemon, which has a session of its own and no parent,
-// prints its process id, and exits; or, if told to "stay", lives on. Its first
-// argument is a word as of childHostile.
+// childDaemon starts a daemon in a new session without a parent, prints the daemon's
+// process id, and exits. With the argument "stay" it lives on. Its first argument is a
+// word as for childHostile.
 func childDaemon(args []string) {
 	has := func(word string) bool { return len(args) > 1 && args[1] == word }
 	switch {
@@ -190,8 +189,8 @@ func childDaemon(args []string) {
 	}
 }
 
-// WithWord lists the processes that run and have a word in their command line,
-// but for this one.
+// WithWord lists the running processes, except this one, with a word in their command
+// line.
 func WithWord(t testing.TB, word string) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -212,7 +211,18 @@ func WithWord(t testing.TB, word string) []string {
 	return found
 }
 
-// childOrphans makes so many orphans that live for some milliseconds.
+// NoneWithWord waits until WithWord finds no process.
+func NoneWithWord(t testing.TB, word string) {
+	t.Helper()
+	WaitFor(t, Patience, func() error {
+		if alive := WithWord(t, word); len(alive) > 0 {
+			return fmt.Errorf("alive: %s", alive)
+		}
+		return nil
+	})
+}
+
+// childOrphans makes the given number of orphans, which live for some milliseconds.
 func childOrphans(args []string) {
 	count, _ := strconv.Atoi(args[0])
 	runtime.LockOSThread()

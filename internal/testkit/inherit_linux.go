@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InheritNothing keeps descriptors that the test was started with from its
-// children, as the program does when it starts.
+// InheritNothing keeps the children of the test from inheriting the descriptors that the
+// test itself inherited. The program does the same when it starts.
 func InheritNothing() {
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 }

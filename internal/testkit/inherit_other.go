@@ -2,5 +2,5 @@
 
 package testkit
 
-// InheritNothing does nothing here.
+// InheritNothing does nothing on this system.
 func InheritNothing() {}

@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// Tests is what TestMain gets.
+// Tests is the part of testing.M that TestMain needs.
 type Tests interface{ Run() int }
 
-// Ledger returns tests that fail when the descriptors that are open after them are
-// not those that were open before: one that is left was not closed, and one that is
-// gone was closed by somebody who did not own it. The runtime's own are explained,
-// and so is one of each kind in explained, which are the beginnings of their names,
-// such as "socket:".
-func Ledger(m Tests, explained ...string) Tests { return ledger{m, explained, 5 * time.Second} }
+// Ledger returns tests that fail unless the same descriptors are open after them as
+// before. A new one has leaked; code that did not own a missing one has closed it. The
+// runtime may open descriptors of its own. The tests may leave one descriptor open for
+// each prefix in explained, such as "socket:".
+func Ledger(m Tests, explained ...string) Tests { return ledger{m, explained, Patience} }
 
 type ledger struct {
 	Tests
@@ -27,8 +26,8 @@ type ledger struct {
 	patience  time.Duration // for what is about to be closed
 }
 
-// sentinels is how many descriptors are held during the tests, for those to hit
-// who close a number twice.
+// sentinels is the number of descriptors that are open during the tests for no other
+// reason than that code which closes a number twice would close one of them.
 const sentinels = 8
 
 func (l ledger) Run() int {
@@ -62,7 +61,7 @@ func (l ledger) Run() int {
 	}
 }
 
-// wrong lists what differs from before and is not explained.
+// wrong lists the unexplained differences from the descriptors open before.
 func (l ledger) wrong(before, now map[string]string) (wrong []string) {
 	explained := slices.Clone(l.explained)
 	for fd, name := range before {
@@ -83,8 +82,8 @@ func (l ledger) wrong(before, now map[string]string) (wrong []string) {
 	return wrong
 }
 
-// openDescriptors names what is open, by number, in a table that was opened before
-// the tests: they may hide /proc.
+// openDescriptors returns the names of the open descriptors by number. It reads a
+// directory that was opened before the tests, because a test may hide /proc.
 func openDescriptors(table *os.Root) map[string]string {
 	open := make(map[string]string)
 	entries, err := fs.ReadDir(table.FS(), ".")

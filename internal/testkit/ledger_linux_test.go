@@ -12,7 +12,7 @@ type running func()
 
 func (r running) Run() int { r(); return 0 }
 
-// The ledger finds a descriptor that is left, and one that somebody else closed.
+// The ledger finds a descriptor that leaked, and one that other code closed.
 func TestLedger(t *testing.T) {
 	var left *os.File
 	victim, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Number is the value of an environment variable, by which whoever runs a test
-// says how much of it; otherwise when it is not set.
+// Number returns the number in an environment variable, or otherwise if the variable is
+// not set. With such a variable the person who runs a test chooses its size.
 func Number(t testing.TB, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)

@@ -2,6 +2,6 @@
 
 package testkit
 
-// RaceEnabled says that the race detector is on: everything takes many times as
-// long.
+// RaceEnabled reports whether the race detector is on. With it, everything takes many
+// times as long.
 const RaceEnabled = true

@@ -13,7 +13,7 @@ import (
 	"execserver/internal/seccomp"
 )
 
-// refuseVariable makes a test program refuse itself system calls; see Refusing.
+// refuseVariable lists the system calls that a test program must not make; see Refusing.
 const refuseVariable = "EXEC_SERVER_TEST_REFUSE"
 
 func init() {
@@ -36,25 +36,26 @@ func init() {
 	}
 }
 
-// ExitNoFilter is the exit code of a program that cannot refuse itself system calls.
+// ExitNoFilter is the exit code of a test program that cannot install the filter of
+// Refusing.
 const ExitNoFilter = 118
 
-// Refusing is the variable of a test program's environment that keeps it, and what
-// it starts, from making a system call, as a container does.
+// Refusing returns a variable for the environment of a test program. With it, a system
+// call fails with errno in that program and all its children, as it may in a container.
 func Refusing(call uint32, errno unix.Errno) string {
 	return fmt.Sprintf("%s=%d=%d", refuseVariable, call, int(errno))
 }
 
-// ThreadsNeed reports whether this test program makes no threads where a call is
-// refused: its C library, if it has one, makes them by clone3, and looks for another
-// way only when the errno is ENOSYS. The program proper has none.
+// ThreadsNeed reports whether this test program cannot create threads if a call fails
+// with errno. A C library creates threads by clone3 and tries another way only after
+// ENOSYS. The released program is built without a C library.
 func ThreadsNeed(call uint32, errno unix.Errno) bool {
 	info, _ := debug.ReadBuildInfo()
 	return call == unix.SYS_CLONE3 && errno != unix.ENOSYS && info != nil &&
 		slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "1"})
 }
 
-// Refuse keeps this program, and what it starts, from making a system call.
+// Refuse makes a system call fail with errno in this program and all its children.
 func Refuse(call uint32, errno unix.Errno) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err

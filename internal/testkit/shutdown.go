@@ -5,14 +5,13 @@ import (
 	"runtime/pprof"
 	"strings"
 	"testing"
-	"time"
 )
 
-// Shutdown shuts a server down. If that does not happen within the limit the
-// test has failed, and shows what hangs.
-func Shutdown(t testing.TB, server interface{ Shutdown(context.Context) error }, limit time.Duration) {
+// Shutdown shuts a server down. If that takes longer than Patience the test has
+// failed, and shows what hangs.
+func Shutdown(t testing.TB, server interface{ Shutdown(context.Context) error }) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
 		var stuck strings.Builder

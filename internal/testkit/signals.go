@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// DefaultSignals lets signals act on children although this program was started
-// with some of them ignored, as nohup does, and a shell for what it starts in the
-// background.
+// DefaultSignals makes children start with the default action for every signal. Without
+// it they would inherit the signals that this program ignores because nohup, or a shell
+// that runs it in the background, made it ignore them.
 func DefaultSignals() {
 	for number := syscall.Signal(1); number <= 64; number++ {
 		if signal.Ignored(number) {

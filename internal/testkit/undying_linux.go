@@ -24,9 +24,9 @@ type Undying struct {
 	lines chan string // that the tracer prints
 }
 
-// Hold makes a process undying, as one is that waits for a file system which does not
-// answer: a tracer stops it on its way to its end. The tracer is a program of its own,
-// because the kernel lets any thread of a tracer that is the parent, too, take the news.
+// Hold keeps a process from dying, like one that waits for a file system which does not
+// answer: a tracer stops the process while it exits. The tracer is another program. If it
+// were the parent, any of the parent's threads could receive the tracer's notifications.
 func Hold(t *testing.T, pid int) *Undying {
 	t.Helper()
 	argv, env := Child("trace", strconv.Itoa(pid))
@@ -34,17 +34,7 @@ func Hold(t *testing.T, pid int) *Undying {
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin, stdout := StartPiped(t, cmd)
 	u := &Undying{stdin: stdin, lines: make(chan string, 2)}
 	go func() { // ends with the tracer
 		defer close(u.lines)
@@ -63,7 +53,7 @@ func Hold(t *testing.T, pid int) *Undying {
 	return u
 }
 
-// AwaitKill waits until somebody has killed the process.
+// AwaitKill waits until the process has been killed.
 func (u *Undying) AwaitKill(t *testing.T) {
 	t.Helper()
 	select {
@@ -79,7 +69,7 @@ func (u *Undying) AwaitKill(t *testing.T) {
 // Release lets the process die.
 func (u *Undying) Release() { _ = u.stdin.Close() }
 
-// childTrace holds a process on its way to its end until there is no more input.
+// childTrace stops a process while it exits, and releases it at the end of stdin.
 func childTrace(args []string) {
 	runtime.LockOSThread() // which traces it
 	pid, err := strconv.Atoi(args[0])

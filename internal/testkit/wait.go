@@ -5,15 +5,17 @@ package testkit
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// WaitFor polls until check returns nil, and fails the test when that takes too
-// long. It is for what cannot be waited for otherwise.
+// WaitFor polls until check returns nil, and fails the test if that takes longer than
+// limit. Use it only where there is no channel to wait on.
 func WaitFor(t testing.TB, limit time.Duration, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
@@ -42,22 +44,67 @@ func Alive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
+// Gone waits until processes have ended.
+func Gone(t testing.TB, pids ...int) {
+	t.Helper()
+	WaitFor(t, Patience, func() error {
+		for _, pid := range pids {
+			if Alive(pid) {
+				return fmt.Errorf("process %d is alive", pid)
+			}
+		}
+		return nil
+	})
+}
+
 func hasProc() bool {
 	_, err := os.Stat("/proc/self/stat")
 	return err == nil
 }
 
-// Descriptors counts the open descriptors of this process.
+// openPoller has the runtime open the descriptors with which it waits for others. It keeps
+// them for as long as the program runs.
+var openPoller = sync.OnceFunc(func() {
+	if r, w, err := os.Pipe(); err == nil {
+		_, _ = r.Close(), w.Close()
+	}
+})
+
+// Descriptors counts the open descriptors of this process. Those that the runtime opens
+// once are among them from the first call on.
 func Descriptors(t testing.TB) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Skipf("descriptors cannot be counted here: %v", err)
-	}
-	return len(entries) - 1 // the directory itself
+	openPoller()
+	return DescriptorsOf(t, os.Getpid()) - 1 // the directory that is read
 }
 
-// Zombies lists the ended children of this process that nobody has reaped.
+// DescriptorsOf counts the open descriptors of a process.
+func DescriptorsOf(t testing.TB, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil && !hasProc() {
+		t.Skipf("descriptors cannot be counted here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Children lists the children of a process, including zombies.
+func Children(pid int) (children []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // fails if the thread has ended
+		for _, word := range strings.Fields(string(text)) {
+			child, _ := strconv.Atoi(word)
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+// Zombies lists the zombies among the children of this process.
 func Zombies(t testing.TB) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -78,9 +125,9 @@ func Zombies(t testing.TB) []string {
 	return zombies
 }
 
-// WithVariable lists the processes, but this one, that were started with an
-// environment variable of that value: what a test has started with it is found
-// whoever its parent is by now.
+// WithVariable lists the processes, except this one, that started with an environment
+// variable of that value. It finds the descendants of a test even after their parent has
+// changed.
 func WithVariable(t testing.TB, name, value string) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")

@@ -5,9 +5,13 @@ import (
 	"time"
 )
 
-// Within runs f, which must not take longer than the limit. If it does, the
-// program ends with the stacks of all goroutines.
-func Within(t testing.TB, limit time.Duration, what string, f func()) {
+// Patience is the time for which a test waits for an event that must come. It is much
+// longer than any event takes, because the machine may be busy.
+const Patience = time.Minute
+
+// Within runs f and ends the program, with the stacks of all goroutines, if f takes
+// longer than Patience.
+func Within(t testing.TB, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -16,7 +20,7 @@ func Within(t testing.TB, limit time.Duration, what string, f func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(limit):
+	case <-time.After(Patience):
 		panic(what + " takes too long")
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// await takes messages until the expectations of the block are met. next is the
-// index of the line that follows them.
+// await receives messages until they meet all expectations of the block. next is the
+// index of the line after the block.
 func (r *runner) await(next int) error {
 	var broken error
 	for {
@@ -65,7 +65,7 @@ func (r *runner) missing() error {
 	return nil
 }
 
-// arrive deals with one message.
+// arrive handles one message.
 func (r *runner) arrive(a arrival) error {
 	if a.link.gone {
 		return nil
@@ -73,10 +73,9 @@ func (r *runner) arrive(a arrival) error {
 	if a.err != nil {
 		return r.ended(a)
 	}
-	v, err := decode(a.data)
-	message, ok := v.(map[string]any)
-	if err != nil || !ok {
-		return fmt.Errorf("connection %q sent %q: not a JSON object", a.link.name, a.data)
+	message, err := decodeMessage(a.data)
+	if err != nil {
+		return fmt.Errorf("connection %q sent %q: %w", a.link.name, a.data, err)
 	}
 	if r.again(a.link, message) {
 		return nil
@@ -94,8 +93,8 @@ func (r *runner) arrive(a arrival) error {
 	return err
 }
 
-// answered notes an answer; the one to what could not be understood has the id
-// -1, whatever was sent.
+// answered notes an answer. The answer to a message that the server could not decode has
+// the id -1.
 func (l *link) answered(id string) {
 	if _, ok := l.unanswered[id]; !ok && id == "-1" {
 		last := -1
@@ -108,7 +107,7 @@ func (l *link) answered(id string) {
 	delete(l.unanswered, id)
 }
 
-// again sends a request again whose answer says that it is too early.
+// again sends a request again if its answer is the error to retry on.
 func (r *runner) again(l *link, message map[string]any) bool {
 	failure, ok := message["error"].(map[string]any)
 	if l.retry == nil || !ok || show(message["id"]) != l.retry.id || show(failure["code"]) != strconv.Itoa(l.retry.code) || time.Now().After(l.retry.until) {
@@ -119,7 +118,7 @@ func (r *runner) again(l *link, message map[string]any) bool {
 	return true
 }
 
-// ended deals with the end of a connection.
+// ended handles the end of a connection.
 func (r *runner) ended(a arrival) error {
 	a.link.gone = true
 	var end *EndedError
@@ -180,7 +179,7 @@ func (r *runner) meet(l *link, message map[string]any) (*pending, error) {
 	return nil, fmt.Errorf("after line %d, connection %q sent %s\n\t%s", r.blockAt, l.name, show(message), diff)
 }
 
-// about reports whether an expectation is to be compared with a message.
+// about reports whether a message can meet an expectation.
 func (p *pending) about(process string, message map[string]any) bool {
 	if p.step.kind == output || p.step.process != "" {
 		return p.step.process == process
@@ -189,7 +188,7 @@ func (p *pending) about(process string, message map[string]any) bool {
 	return process == "" && show(want["id"]) == show(message["id"]) && show(want["method"]) == show(message["method"])
 }
 
-// try compares; "" means that the message is as expected.
+// try compares a message with an expectation and returns the difference, or "".
 func (r *runner) try(p *pending, message map[string]any) string {
 	if p.step.kind == output {
 		return p.tryOutput(message)
@@ -197,7 +196,7 @@ func (r *runner) try(p *pending, message map[string]any) string {
 	m := matcher{vars: r.vars, reference: r.opts.Reference, captured: make(variables)}
 	problem := m.match(p.step.value, message, "")
 	if problem == "" {
-		p.met = true
+		p.met = !p.step.repeated
 		maps.Copy(r.vars, m.captured)
 	}
 	return problem
@@ -207,6 +206,9 @@ func (p *pending) tryOutput(message map[string]any) string {
 	params, _ := message["params"].(map[string]any)
 	chunk, _ := params["chunk"].(string)
 	data, err := base64.StdEncoding.DecodeString(chunk)
+	if plain, ok := message[dataMember].(string); ok {
+		data = []byte(plain)
+	}
 	switch {
 	case message["method"] != "process/output" || params["stream"] != p.step.stream:
 		return "something else"

@@ -32,7 +32,7 @@ type Frame int
 
 const (
 	Whole      Frame = iota // as a whole message
-	Binary                  // as a binary WebSocket message
+	Binary                  // as a binary message
 	Fragmented              // as a WebSocket message in fragments of 7 bytes
 	Partial                 // as bytes without the end of a line
 )
@@ -45,11 +45,13 @@ type step struct {
 
 	text  string // send: before expansion; expect: JSON; output: the text
 	raw   bool   // send: text is not JSON
+	data  string // send: of a binary message
 	frame Frame  // send
 	retry int    // send: again while the answer is this error
 
 	value    any    // expect: text, decoded
 	optional bool   // expect: may as well not come
+	repeated bool   // expect: may come any number of times
 	process  string // output, expect of a notification
 	stream   string // output
 
@@ -127,8 +129,8 @@ func parseLine(text string) (step, error) {
 	return st, err
 }
 
-// fileWords splits what follows a line about a file: its path, which is quoted
-// when it holds a space, and an argument.
+// fileWords splits the operands of a line about a file: its path, which is quoted if it
+// holds a space, and an argument.
 func fileWords(word, rest string) ([]string, error) {
 	path, argument, _ := strings.Cut(rest, " ")
 	if quoted, err := strconv.QuotedPrefix(rest); err == nil {
@@ -155,6 +157,12 @@ func parseSend(st step, rest string) (step, error) {
 		return st, nil
 	}
 	word, literal, _ := strings.Cut(rest, " ")
+	if word == "data" {
+		st.frame = Binary
+		var err error
+		st.data, st.text, err = parseData(literal)
+		return st, err
+	}
 	frames := map[string]Frame{"raw": Whole, "binary": Binary, "fragmented": Fragmented, "partial": Partial}
 	frame, ok := frames[word]
 	if !ok {
@@ -171,6 +179,8 @@ func parseSend(st step, rest string) (step, error) {
 func parseExpect(st step, rest string) (step, error) {
 	if after, ok := strings.CutPrefix(rest, "?"); ok {
 		st.optional, rest = true, strings.TrimSpace(after)
+	} else if after, ok := strings.CutPrefix(rest, "*"); ok {
+		st.optional, st.repeated, rest = true, true, strings.TrimSpace(after)
 	}
 	if after, ok := strings.CutPrefix(rest, "closed"); ok {
 		st.kind = closed
@@ -185,6 +195,14 @@ func parseExpect(st step, rest string) (step, error) {
 		st.process, st.stream = parts[0], parts[1]
 		return st, json.Unmarshal([]byte(parts[2]), &st.text)
 	}
+	after, bulk := strings.CutPrefix(rest, "data ")
+	data := ""
+	if bulk {
+		var err error
+		if data, rest, err = parseData(after); err != nil {
+			return st, err
+		}
+	}
 	st.kind, st.text = expect, rest
 	v, err := decode([]byte(rest))
 	if err != nil {
@@ -193,6 +211,9 @@ func parseExpect(st step, rest string) (step, error) {
 	message, ok := v.(map[string]any)
 	if !ok {
 		return st, errors.New("not an object")
+	}
+	if bulk {
+		message[dataMember] = data
 	}
 	st.value = message
 	st.process = processOf(message)
@@ -217,7 +238,7 @@ func (st *step) parseReason(text string) error {
 	return err
 }
 
-// processOf is the process that a notification is about, or "".
+// processOf returns the id of the process in the params of a notification, or "".
 func processOf(message map[string]any) string {
 	if _, reply := message["id"]; reply {
 		return ""

@@ -14,8 +14,7 @@ import (
 	"strings"
 )
 
-// variables are the values that a scenario has captured, and those that it is
-// given.
+// variables are the values that a scenario has captured or was given.
 type variables map[string]any
 
 var (
@@ -37,7 +36,7 @@ func decode(data []byte) (any, error) {
 	return v, nil
 }
 
-// expand replaces what stands in ${} in a string.
+// expand replaces each ${} in a string.
 func (vars variables) expand(s string) (string, error) {
 	var failed error
 	s = placeholder.ReplaceAllStringFunc(s, func(m string) string {
@@ -62,7 +61,7 @@ func (vars variables) expand(s string) (string, error) {
 	return s, failed
 }
 
-// text turns a string of a transcript into the one on the wire.
+// text returns the wire form of a string in a transcript.
 func (vars variables) text(s string) (string, error) {
 	if m := variableName.FindStringSubmatch(s); m != nil {
 		s = "${" + m[1] + "}"
@@ -87,11 +86,11 @@ func (vars variables) text(s string) (string, error) {
 	return base64.StdEncoding.EncodeToString(data), err
 }
 
-// jsonString finds string literals, well-formed ones at least.
+// jsonString finds well-formed string literals.
 var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// message turns a client line into what is sent: strings are expanded, the rest
-// stays as it is written, well-formed or not.
+// message returns the message to send for a client line. It expands strings and leaves
+// everything else as it is written, well-formed or not.
 func (vars variables) message(line string) (string, error) {
 	line, failed := vars.outside(line)
 	line = jsonString.ReplaceAllStringFunc(line, func(literal string) string {
@@ -122,7 +121,7 @@ func (vars variables) message(line string) (string, error) {
 	return line, failed
 }
 
-// outside expands what is to be repeated outside of strings, such as brackets.
+// outside expands ${repeat} outside of strings.
 func (vars variables) outside(line string) (string, error) {
 	if !repeat.MatchString(jsonString.ReplaceAllString(line, "")) {
 		return line, nil
@@ -130,23 +129,23 @@ func (vars variables) outside(line string) (string, error) {
 	return vars.expand(line)
 }
 
-// matcher compares what came with what a transcript says.
+// matcher compares messages with the lines of a transcript.
 type matcher struct {
 	vars      variables
 	reference bool // the released server: see Options.Reference
 	captured  variables
 }
 
-// lacking are the members that the released server does not send, and that
-// clients before it read.
+// lacking are the members that older clients read and that the released server does not
+// send.
 var lacking = map[string]bool{"protocolVersion": true, "accepted": true}
 
-// exitMembers are the members of an exit record beside exitCode. Most scenarios are
-// about something else, so they count only where a scenario names them; other
-// servers need not send them.
+// exitMembers are the members of an exit record except exitCode. They count only if a
+// scenario names them, because most scenarios are about something else and other servers
+// need not send them.
 var exitMembers = map[string]bool{"signal": true, "coreDumped": true, "endedBy": true, "oomKilled": true, "rusage": true}
 
-// match returns a description of the first difference, "" if there is none.
+// match returns a description of the first difference, or "" if there is none.
 func (m *matcher) match(want, got any, at string) string {
 	switch want := want.(type) {
 	case string:

@@ -11,32 +11,31 @@ import (
 	"time"
 )
 
-// Server is what a scenario runs against. It serves nobody else.
+// Server is the server of one scenario, which has no other clients.
 type Server interface {
-	// Connect opens a connection. The error is a *RefusedError when the
-	// server does not want it.
+	// Connect opens a connection. If the server refuses it, the error is a
+	// *RefusedError.
 	Connect() (Conn, error)
 }
 
-// Conn is the client's end of a connection. Receive is called by one goroutine,
-// everything else by another one.
+// Conn is the client's end of a connection. One goroutine may call Receive while another
+// one calls the other methods.
 type Conn interface {
 	Send(frame Frame, message []byte) error
 
-	// Receive returns the next message. The error is an *EndedError when the
-	// server, or End, ended the connection.
+	// Receive returns the next message. If the server or End has ended the connection,
+	// the error is an *EndedError.
 	Receive() ([]byte, error)
 
-	// End tells the server that nothing more comes, in the orderly way of the
-	// transport. Receive goes on.
+	// End tells the server in the orderly way of the transport that the client sends
+	// nothing more. Receive still works.
 	End(code int, reason string) error
 
-	// Drop ends the connection without a word. It unblocks Receive.
+	// Drop breaks the connection. It unblocks Receive.
 	Drop()
 }
 
-// Muter is a Conn that can stop taking what the network brings, as a peer that
-// is gone without a word.
+// Muter is a Conn that can stop reading from the network, like a peer that has vanished.
 type Muter interface {
 	Mute(bool)
 }
@@ -63,20 +62,20 @@ func (e *RefusedError) Error() string {
 type Options struct {
 	Dir string // for the scenario's files; it exists and is empty
 
-	// Reference compares with less rigour, for the released server: the texts
-	// of errors are not compared, nor the numbers of events and their order
-	// within one process, nor members that it does not send.
+	// Reference compares less strictly, for the released server. It ignores the texts
+	// of errors, the numbers of events, the order of one process's events, and members
+	// that the released server does not send.
 	Reference bool
 
-	// Update changes the expectations of the scenario to what the server
-	// sends, except where they hold and differ in spelling only.
+	// Update replaces the expectations that the server does not meet with the messages
+	// that it sends.
 	Update bool
 
-	Timeout time.Duration // of waiting for one message; default 10 s
+	Timeout time.Duration // of waiting for one message; default a minute
 }
 
-// updateQuiet is how long nothing must come for an update to believe that
-// nothing more will.
+// updateQuiet is the time without a message after which an update assumes that the server
+// has sent everything.
 const updateQuiet = 150 * time.Millisecond
 
 // runner runs one scenario.
@@ -134,10 +133,10 @@ type pending struct {
 	met   bool
 }
 
-// Run runs a scenario. The error says which line is not met.
+// Run runs a scenario. The error names the line that the server did not meet.
 func (s *Scenario) Run(server Server, opts Options) error {
 	if opts.Timeout <= 0 {
-		opts.Timeout = 10 * time.Second
+		opts.Timeout = time.Minute
 	}
 	r := &runner{
 		scenario: s,
@@ -203,7 +202,7 @@ func (r *runner) step(st step) error {
 	return nil
 }
 
-// act does what a client does.
+// act performs a line of the client.
 func (r *runner) act(st step) error {
 	switch st.kind {
 	case send:
@@ -260,7 +259,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// link returns the connection of a name, opened at its first use.
+// link returns the connection with a name, and opens it at the first use.
 func (r *runner) link(name string) (*link, error) {
 	if l := r.conns[name]; l != nil {
 		return l, nil
@@ -317,10 +316,14 @@ func (r *runner) send(st step) error {
 		envelope, _ := message.(map[string]any)
 		l.retry = &retrying{text, show(envelope["id"]), st.retry, time.Now().Add(r.opts.Timeout)}
 	}
-	return l.conn.Send(st.frame, []byte(text))
+	message := []byte(text)
+	if st.frame == Binary && !st.raw {
+		message = joinData(text, st.data)
+	}
+	return l.conn.Send(st.frame, message)
 }
 
-// note remembers what a request is to be answered with.
+// note remembers the id of a request, which the server must answer.
 func (l *link) note(text string, at int) {
 	v, err := decode([]byte(text))
 	message, _ := v.(map[string]any)
@@ -372,7 +375,7 @@ func (r *runner) refused(st step) error {
 	return nil
 }
 
-// file makes a file for the scenario to look at.
+// file makes a file in the scenario's directory.
 func (r *runner) file(st step) error {
 	path := filepath.Join(r.opts.Dir, st.words[1])
 	argument, err := r.vars.expand(st.words[2])
@@ -403,9 +406,9 @@ func (r *runner) file(st step) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// finish makes sure that nothing comes which the scenario does not mention:
-// every request has its answer, an unknown method is answered and nothing else
-// comes, and no process has events that were not sent.
+// finish checks that the server sends nothing that the scenario does not mention: every
+// request has its answer, a request with an unknown method is answered before any other
+// message comes, and no process has further events.
 func (r *runner) finish() error {
 	if r.opts.Reference {
 		return nil
@@ -440,7 +443,7 @@ func (r *runner) finish() error {
 	return nil
 }
 
-// ask sends a request and takes the answer alone.
+// ask sends a request and returns its answer. No other message may come.
 func (r *runner) ask(l *link, method string, params any, member string, value any) error {
 	message, err := json.Marshal(map[string]any{"id": "end", "method": method, "params": params})
 	if err != nil {
@@ -455,7 +458,7 @@ func (r *runner) ask(l *link, method string, params any, member string, value an
 	return r.await(len(r.scenario.lines))
 }
 
-// fail makes an error about a line.
+// fail returns an error that names a line.
 func (r *runner) fail(at int, format string, args ...any) error {
 	text := "the end"
 	if at < len(r.scenario.lines) {

@@ -1,9 +1,9 @@
-// Package transcript reads and runs the wire transcripts in the directory
-// transcripts: client and server lines interleaved, so that their order is part
-// of the contract. Their format is described in transcripts/README.md.
+// Package transcript reads and runs the wire transcripts in the directory transcripts.
+// They interleave client and server lines, so that the order is part of the contract.
+// transcripts/README.md describes their format.
 //
-// Start at [ParseFile] and [File.Run]. The package knows no transport: whoever
-// runs a transcript brings a [Server] that opens connections.
+// Start at [ParseFile] and [File.Run]. The package knows no transport: the caller passes
+// a [Server] that opens connections.
 package transcript
 
 import (
@@ -28,7 +28,7 @@ type File struct {
 	comment string
 }
 
-// Scenario is one section of a file. It gets a server of its own.
+// Scenario is one section of a file. It has its own server.
 type Scenario struct {
 	Name    string
 	Differs string // why the released server does otherwise; empty: it agrees
@@ -38,7 +38,7 @@ type Scenario struct {
 	lines []string // as read
 }
 
-// For reports whether the file is meant for a transport.
+// For reports whether the file applies to a transport.
 func (f *File) For(transport string) bool {
 	return len(f.Transports) == 0 || slices.Contains(f.Transports, transport)
 }
@@ -122,7 +122,7 @@ func sectionName(line string) (string, bool) {
 	return strings.TrimSpace(name), ok && strings.TrimSpace(name) != ""
 }
 
-// header understands the lines of the comment that are for the machine.
+// header parses the lines of the comment that set options.
 func (f *File) header(line string) error {
 	key, value, ok := strings.Cut(line, ": ")
 	if !ok {
@@ -146,7 +146,7 @@ func (f *File) header(line string) error {
 	return nil
 }
 
-// Format renders the file, with what an update has changed.
+// Format returns the text of the file, with the changes of an update.
 func (f *File) Format() []byte {
 	var b strings.Builder
 	b.WriteString(f.comment + "\n")

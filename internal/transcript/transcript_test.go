@@ -44,11 +44,12 @@ func (c *scriptedConn) Drop()                 { close(c.gone) }
 
 func TestRunIsStrict(t *testing.T) {
 	const (
-		request = `-> {"id":1,"method":"m"}`
-		reply   = `{"id":1,"result":{"a":1,"b":["x"]}}`
-		one     = `{"method":"process/output","params":{"processId":"p","seq":1,"stream":"stdout","chunk":"aGk="}}`
-		two     = `{"method":"process/closed","params":{"processId":"p","seq":2}}`
-		three   = `{"method":"process/closed","params":{"processId":"p","seq":3}}`
+		request   = `-> {"id":1,"method":"m"}`
+		reply     = `{"id":1,"result":{"a":1,"b":["x"]}}`
+		one       = `{"method":"process/output","params":{"processId":"p","seq":1,"stream":"stdout","chunk":"aGk="}}`
+		two       = `{"method":"process/closed","params":{"processId":"p","seq":2}}`
+		three     = `{"method":"process/closed","params":{"processId":"p","seq":3}}`
+		anyOutput = `{"method":"process/output","params":{"processId":"p","seq":"$int","stream":"stdout","chunk":"$string"}}`
 	)
 	tests := []struct {
 		name     string
@@ -74,6 +75,9 @@ func TestRunIsStrict(t *testing.T) {
 		{"output in text", []string{reply, one}, []string{request, `<- ` + reply, `<- output p stdout "hi"`}, ""},
 		{"other output", []string{reply, one}, []string{request, `<- ` + reply, `<- output p stdout "ho"`}, `got "hi"`},
 		{"optional, absent", []string{reply, one}, []string{request, `<- ` + reply, `<- ` + one, `<- ? ` + two}, ""},
+		{"any number, none", []string{reply, one}, []string{request, `<- ` + reply, `<- * ` + two, `<- ` + one}, ""},
+		{"any number, two", []string{reply, one, strings.Replace(one, ":1,", ":2,", 1), three}, []string{request, `<- ` + reply, `<- * ` + anyOutput, `<- ` + three}, ""},
+		{"any number of others", []string{reply, one, two, three}, []string{request, `<- ` + reply, `<- * ` + anyOutput, `<- ` + three}, "after line"},
 		{"base64 as text", []string{reply, one}, []string{request, `<- ` + reply, `<- ` + strings.Replace(one, "aGk=", "$text(hi)", 1)}, ""},
 	}
 	for _, tt := range tests {

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// recorded is something that came while a block was awaited.
+// recorded is a message or an end of a connection that came during a block.
 type recorded struct {
 	link    *link
 	data    []byte
@@ -25,8 +25,8 @@ type edit struct {
 	lines    []string
 }
 
-// rewrite notes what the expectations of the block should have been. Lines that
-// were met stay as they are written.
+// rewrite replaces the expectations of the block that were not met. Lines that were met
+// stay as they are.
 func (r *runner) rewrite(next int) {
 	e := edit{from: r.blockAt, to: max(next, r.blockAt)}
 	lines := r.scenario.lines
@@ -48,7 +48,12 @@ func (r *runner) rewrite(next int) {
 		case rec.end != nil:
 			e.lines = append(e.lines, fmt.Sprintf("%s<- closed %d %q", rec.link.name, rec.end.Code, rec.end.Reason))
 		case rec.data != nil:
-			e.lines = append(e.lines, rec.link.name+"<- "+r.spell(rec.link, rec.data))
+			text := r.spell(rec.link, rec.data)
+			if data, ok := rec.message[dataMember].(string); ok {
+				head, _, _ := splitData(rec.data) // decoded before
+				text = fmt.Sprintf("data %q %s", data, r.spell(rec.link, head))
+			}
+			e.lines = append(e.lines, rec.link.name+"<- "+text)
 		}
 	}
 	r.edits = append(r.edits, e)
@@ -68,7 +73,7 @@ var (
 	source  = regexp.MustCompile(`failed to parse [a-zA-Z -]* (websocket [0-9.:]+|stdio|socket|connection): `)
 )
 
-// spell renders a message the way a person would write it.
+// spell formats a message as a person would write it.
 func (r *runner) spell(l *link, data []byte) string {
 	text := encoded.ReplaceAllStringFunc(string(data), func(m string) string {
 		parts := encoded.FindStringSubmatch(m)

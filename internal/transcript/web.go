@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +15,8 @@ import (
 	"time"
 )
 
-// web is an HTTP server on loopback for one scenario. A page answers with what
-// the scenario says, byte for byte; any other path answers with the request.
+// web is an HTTP server on loopback for one scenario. It answers a request for a page with
+// the bytes in the scenario, and any other request with a copy of the request.
 type web struct {
 	listener net.Listener
 	wg       sync.WaitGroup
@@ -27,7 +28,7 @@ type web struct {
 	ended bool
 }
 
-// page is an answer; an open one is not finished by it.
+// page is an answer. If it is open, more text follows.
 type page struct {
 	text string
 	open bool
@@ -93,7 +94,7 @@ func (w *web) serve(conn net.Conn) {
 	}
 }
 
-// ask notes who asks for what, and returns the answer.
+// ask notes a request and returns its answer.
 func (w *web) ask(conn net.Conn, request *http.Request, body []byte) page {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +109,7 @@ func (w *web) ask(conn net.Conn, request *http.Request, body []byte) page {
 	return answer
 }
 
-// complete reports whether an answer says itself where it ends.
+// complete reports whether an answer itself tells its length.
 func complete(text string, request *http.Request) bool {
 	response, err := http.ReadResponse(bufio.NewReader(strings.NewReader(text)), request)
 	if err != nil {
@@ -118,8 +119,8 @@ func complete(text string, request *http.Request) bool {
 	return err == nil && !response.Close
 }
 
-// describe spells a request: its first line without the version, its header in
-// lower case and in the order of the names, an empty line, the body.
+// describe formats a request: the first line without the version, the header fields in
+// lower case and sorted by name, an empty line, and the body.
 func describe(r *http.Request, body []byte) string {
 	lines := []string{"host: " + r.Host}
 	for name, values := range r.Header {
@@ -135,7 +136,7 @@ func describe(r *http.Request, body []byte) string {
 	return r.Method + " " + r.RequestURI + "\n" + strings.Join(lines, "\n") + "\n\n" + string(body)
 }
 
-// more sends text to whoever asked for a path, or does so soon.
+// more sends text to the client that has asked for a path, and waits for one if need be.
 func (w *web) more(path, text string, timeout time.Duration) error {
 	expired := time.After(timeout)
 	for {
@@ -171,7 +172,7 @@ func (w *web) end(path string) {
 
 // startWeb starts the HTTP server of a scenario that mentions one.
 func (r *runner) startWeb() error {
-	if !strings.Contains(strings.Join(r.scenario.lines, "\n"), "${web") {
+	if text := strings.Join(r.scenario.lines, "\n"); !strings.Contains(text, "${web") && !strings.Contains(text, `"$webPort"`) {
 		return nil
 	}
 	var err error
@@ -180,10 +181,11 @@ func (r *runner) startWeb() error {
 	}
 	address := r.web.listener.Addr().String()
 	r.vars["web"], r.vars["webHost"] = "http://"+address, address
+	r.vars["webPort"] = json.Number(strconv.Itoa(r.web.listener.Addr().(*net.TCPAddr).Port))
 	return nil
 }
 
-// page does what the HTTP server is to do.
+// page performs a line for the HTTP server.
 func (r *runner) page(st step) error {
 	if r.web == nil {
 		return errors.New("the scenario never mentions ${web}")

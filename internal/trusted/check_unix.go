@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// check refuses a file that is not its owner's alone. The error says how to mend
-// that.
+// check refuses a file that others can change or, if it is secret, read. The error says
+// how to fix that.
 func check(path string, info fs.FileInfo, kind Kind) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("it belongs to the user %d, who could change it; it must belong to the user %d, as whom this program runs, or to root",

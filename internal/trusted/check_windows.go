@@ -2,5 +2,5 @@ package trusted
 
 import "io/fs"
 
-// check allows everything: who may do what with a file is not in its mode here.
+// check accepts every file, because on Windows its mode does not say who may use it.
 func check(string, fs.FileInfo, Kind) error { return nil }

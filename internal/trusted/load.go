@@ -7,19 +7,19 @@ import (
 	"sync/atomic"
 )
 
-// Files reads files for Load, and remembers what was in them.
+// Files reads files for Load, and remembers their content.
 type Files struct {
 	read  map[string]*file
-	once  map[string]*file // what can be read once only, by all attempts
-	seen  map[string]*file // what two looks have found already
-	first bool             // the program starts
+	once  map[string]*file // files that can be read only once, from all attempts
+	seen  map[string]*file // content that two checks have found already
+	first bool             // the program is starting
 }
 
-// file is one that was read, or could not be.
+// file is the content of a file, or the error of reading it.
 type file struct {
 	kind    Kind
 	content []byte
-	again   bool // it can be read again
+	again   bool // the file can be read again
 	err     error
 }
 
@@ -30,8 +30,8 @@ func (f *file) failure() string {
 	return f.err.Error()
 }
 
-// Read is the function Read. A pipe is read once, at the start; its content is
-// remembered.
+// Read is like the function Read. It reads a pipe once, when the program starts, and
+// remembers its content.
 func (f *Files) Read(path string, kind Kind) ([]byte, error) {
 	one := f.once[path]
 	if one == nil {
@@ -58,8 +58,8 @@ func (f *Files) readNow(path string, kind Kind) *file {
 	return one
 }
 
-// look reads again what can be read again.
-func (f *Files) look() map[string]*file {
+// reread reads all files again that can be read again.
+func (f *Files) reread() map[string]*file {
 	again, now := &Files{}, make(map[string]*file)
 	for path, old := range f.read {
 		if f.once[path] == nil {
@@ -69,7 +69,7 @@ func (f *Files) look() map[string]*file {
 	return now
 }
 
-// differ reports whether one of the files that were found now is not what it was.
+// differ reports whether one of the files has changed.
 func differ(now, before map[string]*file) bool {
 	for path, file := range now {
 		if old := before[path]; old == nil || file.failure() != old.failure() || !bytes.Equal(file.content, old.content) {
@@ -79,20 +79,19 @@ func differ(now, before map[string]*file) bool {
 	return false
 }
 
-// Value is what a function makes of files. All methods may be called
-// concurrently.
+// Value is a value made from files. All methods may be called concurrently.
 type Value[T any] struct {
 	load func(*Files) (T, error)
 
-	mu      sync.Mutex       // of those that load
+	mu      sync.Mutex       // serializes loading
 	files   *Files           // of the last attempt
-	found   map[string]*file // by the last look, where that was something else
+	found   map[string]*file // by the last check, if it found a change
 	current atomic.Pointer[T]
-	read    atomic.Pointer[[2]*Files] // of the last attempt that was good, and of the last
+	read    atomic.Pointer[[2]*Files] // of the last successful attempt, and of the last
 }
 
-// Load makes a Value. load is called now, and whenever the files that it reads
-// have changed.
+// Load returns a Value. It calls load now, and again when the files that load reads have
+// changed.
 func Load[T any](load func(*Files) (T, error)) (*Value[T], error) {
 	v := &Value[T]{load: load, files: &Files{once: make(map[string]*file)}}
 	if err := v.reload(nil); err != nil {
@@ -101,11 +100,11 @@ func Load[T any](load func(*Files) (T, error)) (*Value[T], error) {
 	return v, nil
 }
 
-// Get returns what was made of the files when they were last good.
+// Get returns the value of the last successful load.
 func (v *Value[T]) Get() T { return *v.current.Load() }
 
-// Paths are those of the files of a kind that were read for what there is now, and at
-// the last attempt to read them again.
+// Paths returns the paths of the files of a kind that were read for the current value and
+// in the last attempt.
 func (v *Value[T]) Paths(kind Kind) (paths []string) {
 	for _, files := range v.read.Load() {
 		for path, file := range files.read {
@@ -117,13 +116,13 @@ func (v *Value[T]) Paths(kind Kind) (paths []string) {
 	return paths
 }
 
-// Refresh loads again if a file has changed since the last attempt. After an error
-// the Value stays what it was. A nil Value never changes.
+// Refresh loads again if a file has changed since the last attempt. After an error the
+// Value stays as it was. A nil Value never changes.
 func (v *Value[T]) Refresh() (changed bool, err error) { return v.refresh(true) }
 
-// Look is Refresh that believes a change only when the Look before has found the same:
-// somebody may be writing the files at this moment.
-func (v *Value[T]) Look() (changed bool, err error) { return v.refresh(false) }
+// Poll is like Refresh, but accepts a change only if the previous Poll found the same
+// content: another program may be writing the files.
+func (v *Value[T]) Poll() (changed bool, err error) { return v.refresh(false) }
 
 func (v *Value[T]) refresh(atOnce bool) (changed bool, err error) {
 	if v == nil {
@@ -133,7 +132,7 @@ func (v *Value[T]) refresh(atOnce bool) (changed bool, err error) {
 	defer v.mu.Unlock()
 	before := v.found
 	v.found = nil
-	now := v.files.look()
+	now := v.files.reread()
 	if !differ(now, v.files.read) {
 		return false, nil
 	}
@@ -145,7 +144,8 @@ func (v *Value[T]) refresh(atOnce bool) (changed bool, err error) {
 	return err == nil, err
 }
 
-// reload loads from what was seen in the files, and reads what else is needed.
+// reload loads the value from the content in seen, and reads the other files that it
+// needs.
 func (v *Value[T]) reload(seen map[string]*file) error {
 	files := &Files{read: make(map[string]*file), once: v.files.once, seen: seen, first: v.files.read == nil}
 	value, err := v.load(files)

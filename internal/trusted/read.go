@@ -1,8 +1,8 @@
-// Package trusted reads the files that decide who may come in: secrets, keys,
-// certificates and lists of them. It refuses those that somebody else could have
-// read or written, and makes what a program has of them anew when they change.
+// Package trusted reads the files that decide who may connect: secrets, keys,
+// certificates and lists of them. It refuses files that another user could have read or
+// written, and makes a program's values again when the files change.
 //
-// Start at [Read] and [Load].
+// Start at [Load].
 package trusted
 
 import (
@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// Kind says what others may do with a file. Nobody but its owner may write it.
+// Kind says what other users may do with a file. Only its owner may write it.
 type Kind int
 
 // The values of Kind.
@@ -23,22 +23,15 @@ const (
 	Public             // others may read it
 )
 
-// MaxBytes bounds a file: nobody has longer ones, and a path may name a device
+// maxBytes bounds the size of a file. No real one is longer, and a path may name a device
 // that never ends.
-const MaxBytes = 1 << 20
+const maxBytes = 1 << 20
 
-// Read returns the content of a file. A file that others can change, or read
-// although it is secret, is refused, as is one of another user but root.
-func Read(path string, kind Kind) ([]byte, error) {
-	content, _, err := read(path, kind)
-	return content, err
-}
-
-// errNotRegular is about what has taken the place of a file.
+// errNotRegular is the error for something that replaced a regular file.
 var errNotRegular = errors.New("it is not a regular file; others are read only when this program starts")
 
-// readAgain is read for a file that was regular before, or not there: to open a device
-// can do something, and a pipe has nothing to say about what is good now.
+// readAgain is like read, for a file that was regular or missing before. It does not open
+// a device, because that may have an effect, nor a pipe, because its content may be old.
 func readAgain(path string, kind Kind) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -48,15 +41,17 @@ func readAgain(path string, kind Kind) ([]byte, error) {
 		return nil, err
 	}
 	content, regular, err := read(path, kind)
-	if err == nil && !regular { // it has been replaced since a moment ago
+	if err == nil && !regular { // the file was replaced a moment ago
 		return nil, &os.PathError{Op: "read", Path: path, Err: errNotRegular}
 	}
 	return content, err
 }
 
-// read is Read, and reports whether the file can be read again.
+// read returns the content of a file, and whether the file can be read again. It refuses
+// a file that other users can change, a secret file that they can read, and a file that
+// belongs to another user except root.
 func read(path string, kind Kind) (content []byte, again bool, err error) {
-	// To open a named pipe that nobody writes to would wait.
+	// Without O_NONBLOCK, opening a FIFO without a writer would block.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, false, err
@@ -72,12 +67,12 @@ func read(path string, kind Kind) (content []byte, again bool, err error) {
 	if err := check(path, info, kind); err != nil {
 		return nil, false, err
 	}
-	content, err = io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	content, err = io.ReadAll(io.LimitReader(f, maxBytes+1))
 	switch regular := info.Mode().IsRegular(); {
 	case err != nil:
-	case len(content) > MaxBytes:
-		err = fmt.Errorf("file is longer than %d bytes", MaxBytes)
-	case len(content) == 0 && !regular: // as of a pipe that nobody writes to
+	case len(content) > maxBytes:
+		err = fmt.Errorf("file is longer than %d bytes", maxBytes)
+	case len(content) == 0 && !regular: // such as a pipe without a writer
 		err = &os.PathError{Op: "read", Path: path, Err: errors.New("it is a pipe or a device with nothing in it")}
 	}
 	if err != nil {
@@ -86,8 +81,8 @@ func read(path string, kind Kind) (content []byte, again bool, err error) {
 	return content, info.Mode().IsRegular(), nil
 }
 
-// Absolute makes a path absolute and expands a leading "~/", which shells leave alone in
-// --flag=~/file.
+// Absolute makes a path absolute. It expands a leading "~/", which shells do not expand
+// in --flag=~/file.
 func Absolute(file string) (string, error) {
 	if file == "~" || len(file) > 1 && file[0] == '~' && os.IsPathSeparator(file[1]) {
 		home, err := os.UserHomeDir()

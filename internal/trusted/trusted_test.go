@@ -40,7 +40,7 @@ func TestRead(t *testing.T) {
 		kind trusted.Kind
 		mode os.FileMode
 		uid  int
-		want string // in the error; "": none
+		want string // in the error; "" means no error
 	}{
 		{"own", trusted.Secret, 0o600, own, ""},
 		{"own, read only", trusted.Secret, 0o400, own, ""},
@@ -109,7 +109,7 @@ func TestRefresh(t *testing.T) {
 		}
 	}
 	expect("nothing", "one", false, false)
-	write(path, "two") // of the same length, perhaps within one tick of the clock
+	write(path, "two") // same length, and perhaps within one tick of the clock
 	expect("written in place", "two", true, false)
 	write(path+".new", "three")
 	if err := os.Rename(path+".new", path); err != nil {
@@ -129,8 +129,8 @@ func TestRefresh(t *testing.T) {
 	expect("others can read it", "three", false, true)
 }
 
-// TestLook writes a file in several steps, of which those that last for one look only
-// are not believed.
+// TestLook writes a file in several steps. Poll must not accept a step that only one
+// check finds.
 func TestLook(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	write := func(content string) {
@@ -143,7 +143,7 @@ func TestLook(t *testing.T) {
 	v := load(t, path)
 	expect := func(what, want string, wantChanged, wantErr bool) {
 		t.Helper()
-		changed, err := v.Look()
+		changed, err := v.Poll()
 		if changed != wantChanged || (err != nil) != wantErr || v.Get() != want {
 			t.Errorf("%s: changed %t, error %v, value %q, want %t, %t, %q", what, changed, err, v.Get(), wantChanged, wantErr, want)
 		}
@@ -176,8 +176,8 @@ func TestLook(t *testing.T) {
 	expect("nothing", "three", false, false)
 }
 
-// pipe makes a pipe that "from a pipe" can be read from, as a shell's <(command) is
-// one. The test closes its reading end.
+// pipe returns a pipe with the content "from a pipe", like <(command) of a shell. The
+// test closes its reading end.
 func pipe(t *testing.T) (r *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -192,7 +192,7 @@ func pipe(t *testing.T) (r *os.File) {
 	return r
 }
 
-// TestPipe reads a pipe once.
+// TestPipe checks that a pipe is read once.
 func TestPipe(t *testing.T) {
 	r := pipe(t)
 	path := fmt.Sprint("/dev/fd/", r.Fd())
@@ -202,8 +202,8 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// TestNotRegular puts a pipe and a device in the place of a file, which is read again
-// when it is back.
+// TestNotRegular replaces a file with a pipe and a device. The file is read again when it
+// is back.
 func TestNotRegular(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	write := func(content string) {
@@ -250,8 +250,8 @@ func TestNotRegular(t *testing.T) {
 	}
 }
 
-// TestPipeAmongOthers has another file fail before a pipe is asked for, whose content is
-// still known.
+// TestPipeAmongOthers makes another file fail before the pipe is read again: the content
+// of the pipe is still known.
 func TestPipeAmongOthers(t *testing.T) {
 	r := pipe(t)
 	path := filepath.Join(t.TempDir(), "file")
@@ -284,8 +284,8 @@ func TestPipeAmongOthers(t *testing.T) {
 	}
 }
 
-// TestPaths has a list of files that names another one later, and one that cannot be
-// used: what is in force is told as well.
+// TestPaths loads a list of files that later names another file, and then one that cannot
+// be used. Paths also reports the files in force.
 func TestPaths(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) {

@@ -21,42 +21,38 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/process"
 	"execserver/protocol"
 	"execserver/server"
-	"execserver/session"
 )
 
 func TestMain(m *testing.M) {
 	testkit.DefaultSignals()
 	// The thread that spawns children must live as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	testkit.VerifyMain(m)
 }
 
-// atOnce is how many processes run at the same time.
+// atOnce is the number of processes that run at the same time.
 const atOnce = 50
 
-// leastResumes is how many connections must have been lost and taken up again:
-// on a quick machine the processes are done before much has happened to them, and
-// others are run until it has.
+// leastResumes is the number of resumes that the test needs. On a fast machine the
+// processes end before the proxy has broken many connections, and the test runs more.
 const leastResumes = 10
 
-// sessionCount is how many sessions the processes are spread over.
+// sessionCount is the number of sessions that the processes are spread over.
 const sessionCount = 4
 
 func TestChaos(t *testing.T) {
 	processes, seed := testkit.Number(t, "CHAOS_PROCESSES", 100), testkit.Number(t, "CHAOS_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("%d processes; CHAOS_SEED=%d repeats them", processes, seed)
 	srv := server.New(&server.Options{
+		Auth:         server.Unauthenticated,
 		PingInterval: time.Second,
 		ProbeTimeout: 200 * time.Millisecond,
-		Session: session.Options{
+		Session: server.SessionOptions{
 			// A process that is forgotten before its start is repeated is started again.
-			RetainedBytes: 32 << 10, Budget: process.NewBudget(1 << 20), DetachedTTL: time.Hour, ClosedTTL: time.Hour,
+			RetainedBytes: 32 << 10, RetainedTotalBytes: 1 << 20, DetachedTTL: time.Hour, ClosedTTL: time.Hour,
 		},
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,13 +62,14 @@ func TestChaos(t *testing.T) {
 	go srv.ServeWebSocket(l)
 	network := newProxy(t, l.Addr().String(), seed)
 	defer network.close()
-	defer testkit.Shutdown(t, srv, 10*time.Second)
+	defer testkit.Shutdown(t, srv)
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(processes)*time.Second)
 	defer cancel()
 	var sessions []*testclient.Session
 	for i := range sessionCount {
 		s := &testclient.Session{URL: network.url(), AckEvery: 1 + 3*i, Patience: time.Second}
+		s.Asks.BinaryFrames, s.Asks.Compress = i%2 == 0, i%4 == 0
 		if err := testclient.Open(ctx, s); err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +106,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("%d resumes, faults: %v", resumes(sessions), network.counts())
 }
 
-// resumes is how often the sessions have lost their connection and come back.
+// resumes returns the number of times that the sessions have resumed.
 func resumes(sessions []*testclient.Session) int {
 	n := 0
 	for _, s := range sessions {
@@ -118,7 +115,7 @@ func resumes(sessions []*testclient.Session) int {
 	return n
 }
 
-// job is one process, and what it must have done in the end.
+// job is one process and its expected output.
 type job struct {
 	name   string
 	id     string
@@ -156,9 +153,9 @@ func newJob(i uint64, random *rand.Rand) *job {
 
 func (j *job) run(ctx context.Context, s *testclient.Session) error {
 	p := &testclient.Process{ID: j.id, Take: j.take}
-	err := s.Start(ctx, p, protocol.Start{
+	err := s.Start(ctx, p, protocol.StartParams{
 		Argv: []string{"/bin/sh", "-c", j.script, "sh", strconv.Itoa(j.code), strconv.Itoa(j.lines)},
-		Cwd:  protocol.NativePath("/"), Env: map[string]string{"PATH": "/usr/bin:/bin"}, PipeStdin: j.echo, TTY: j.tty,
+		Cwd:  protocol.OSPath("/"), Env: map[string]string{"PATH": "/usr/bin:/bin"}, PipeStdin: j.echo, TTY: j.tty,
 		Drain: protocol.DrainEOF, // on a busy machine, what lingers is quiet for long
 	})
 	if err != nil {
@@ -171,7 +168,7 @@ func (j *job) run(ctx context.Context, s *testclient.Session) error {
 		for p.Last() < 3 && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
-		err = s.Call(ctx, protocol.MethodSignal, protocol.Signal{ProcessID: j.id, Signal: "SIGUSR1"}, nil)
+		err = s.Call(ctx, protocol.MethodSignal, protocol.SignalParams{ProcessID: j.id, Signal: "SIGUSR1"}, nil)
 	}
 	if err != nil {
 		return err
@@ -197,7 +194,7 @@ func (j *job) run(ctx context.Context, s *testclient.Session) error {
 	return nil
 }
 
-// feed writes the lines, each once, and closes the input.
+// feed writes each line once and closes the input.
 func (j *job) feed(ctx context.Context, s *testclient.Session) error {
 	for i := range j.lines {
 		var result protocol.WriteResult
@@ -212,7 +209,7 @@ func (j *job) feed(ctx context.Context, s *testclient.Session) error {
 			return fmt.Errorf("write %d is %s", i+1, result.Status)
 		}
 	}
-	if err := s.Call(ctx, protocol.MethodCloseStdin, protocol.CloseStdin{ProcessID: j.id}, nil); err != nil {
+	if err := s.Call(ctx, protocol.MethodCloseStdin, protocol.CloseStdinParams{ProcessID: j.id}, nil); err != nil {
 		return fmt.Errorf("closeStdin: %w", err)
 	}
 	return nil
@@ -239,8 +236,8 @@ func (j *job) take(_ string, data []byte) {
 	}
 }
 
-// observe watches a session over connections that are lost all the time. What
-// comes on each of them has no gaps but those that it is told of.
+// observe watches a session over connections that break all the time. The events on each
+// connection have no gaps except those that the server reports.
 func observe(ctx context.Context, t *testing.T, url, id string) {
 	for ctx.Err() == nil {
 		seqs := make(map[string]uint64)

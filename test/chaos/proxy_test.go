@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// proxy is a network that one should not have: it delays, stalls, cuts and
-// forgets connections at random.
+// proxy is a bad network: it delays, stalls, cuts and forgets connections at random.
 type proxy struct {
 	listener net.Listener
 	server   string
@@ -82,13 +81,13 @@ type line struct {
 	done           chan struct{}
 }
 
-// valve says what happens to one direction.
+// valve controls one direction.
 type valve struct {
 	delay atomic.Int64 // nanoseconds for everything that passes
 	shut  atomic.Bool
 }
 
-// pump passes one direction on.
+// pump copies one direction.
 func (l *line) pump(to, from net.Conn, v *valve) {
 	defer l.end(from)
 	buf := make([]byte, 16<<10)
@@ -111,7 +110,7 @@ func (l *line) pump(to, from net.Conn, v *valve) {
 	}
 }
 
-// end closes both ends, unless the line is dead: then the other end is not told.
+// end closes both ends, unless the line is dead: then the other end does not notice.
 func (l *line) end(broken net.Conn) {
 	_ = broken.Close()
 	if l.up.shut.Load() && l.down.shut.Load() && !l.proxy.calm.Load() {
@@ -126,7 +125,7 @@ func (l *line) cut() {
 	_ = l.server.Close()
 }
 
-// misbehave does one thing after another until the line is gone.
+// misbehave causes faults one after another until the line ends.
 func (l *line) misbehave(random *rand.Rand) {
 	for {
 		select {
@@ -180,10 +179,10 @@ func (l *line) misbehave(random *rand.Rand) {
 	}
 }
 
-// deadFor is how long a dead line is kept before both ends are told after all.
+// deadFor is the time after which the proxy closes both ends of a dead line.
 const deadFor = 20 * time.Second
 
-// wait keeps a dead line.
+// wait keeps a dead line open.
 func (l *line) wait() {
 	dead := time.NewTimer(deadFor)
 	defer dead.Stop()
@@ -214,7 +213,7 @@ func (p *proxy) count(fault string) {
 	p.faults[fault]++
 }
 
-// counts returns how often there was each fault.
+// counts returns the number of faults by kind.
 func (p *proxy) counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

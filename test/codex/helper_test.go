@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
 // helpers are the programs which the scenarios' commands run as "$HELPER" name args. They
@@ -120,7 +122,7 @@ func tree(args []string) {
 }
 
 func wait(condition func() error) {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(testkit.Patience)
 	for {
 		err := condition()
 		if err == nil {

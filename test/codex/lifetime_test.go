@@ -6,9 +6,9 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
-	"time"
 
 	"execserver/internal/responses"
+	"execserver/internal/testkit"
 )
 
 func TestLifetime(t *testing.T) {
@@ -56,5 +56,5 @@ func killClient(t *testing.T, r *run) {
 		t.Errorf("the server has started %v, want the command and its child", running)
 	}
 	r.local.stop(syscall.SIGKILL)
-	waitFor(t, 15*time.Second, func() error { return noneOf(r.commands(t)) })
+	waitFor(t, testkit.Patience, func() error { return noneOf(r.commands(t)) })
 }

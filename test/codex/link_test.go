@@ -10,9 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"execserver/internal/responses"
+	"execserver/internal/testkit"
 )
 
 func TestLink(t *testing.T) {
@@ -173,7 +173,7 @@ func (l *link) close() {
 // await waits for a file in the work folder, which a command makes.
 func (r *run) await(t *testing.T, name string) {
 	t.Helper()
-	waitFor(t, 30*time.Second, func() error {
+	waitFor(t, testkit.Patience, func() error {
 		_, err := os.Stat(filepath.Join(r.work, name))
 		return err
 	})

@@ -205,7 +205,7 @@ const serverLog = "RUST_LOG=error,codex_exec_server::client_transport=debug"
 func (r *run) url(t testing.TB) string {
 	t.Helper()
 	var url string
-	waitFor(t, 10*time.Second, func() error {
+	waitFor(t, testkit.Patience, func() error {
 		select {
 		case <-r.remote.done:
 			t.Fatalf("server ended: %v", r.remote.err)
@@ -302,7 +302,7 @@ func (r *run) close(t testing.TB) {
 		t.Error("the server did not end on SIGTERM")
 	}
 	if _, ours := serverCommand(t, r.client); ours {
-		waitFor(t, 10*time.Second, func() error { return noneOf(r.processes(t)) })
+		waitFor(t, testkit.Patience, func() error { return noneOf(r.processes(t)) })
 	}
 	for _, p := range r.processes(t) {
 		t.Logf("ending %s", p)
@@ -363,7 +363,7 @@ func (p *program) stop(signal syscall.Signal) bool {
 	select {
 	case <-p.done:
 		return true
-	case <-time.After(10 * time.Second):
+	case <-time.After(testkit.Patience):
 		_ = p.cmd.Process.Kill()
 		<-p.done
 		return false

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"execserver/internal/responses"
+	"execserver/internal/testkit"
 )
 
 // A laptop that sleeps finds its background terminal again, and all that this has
@@ -46,7 +47,7 @@ func TestSleepingLaptop(t *testing.T) {
 		meanwhile: func(t *testing.T, r *run) {
 			// Until the model knows of the job the client has answered a ping: one that
 			// never does is not taken to be silent.
-			waitFor(t, 30*time.Second, func() error {
+			waitFor(t, testkit.Patience, func() error {
 				if _, ok := r.model.Output("job"); !ok {
 					return errors.New("the model was told nothing about the job")
 				}

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"execserver/internal/responses"
+	"execserver/internal/testkit"
 )
 
 // TestTerminalProgram types into the terminal program of Codex, which runs in tmux. Its /stop
@@ -49,7 +49,7 @@ func TestTerminalProgram(t *testing.T) {
 	screen.press(t, "/stop")
 	screen.await(t, "› /stop")
 	screen.press(t, "Enter")
-	waitFor(t, 15*time.Second, func() error { return noneOf(r.commands(t)) })
+	waitFor(t, testkit.Patience, func() error { return noneOf(r.commands(t)) })
 }
 
 // modelAsked is the part of config.toml that tells that the user was asked already.
@@ -99,7 +99,7 @@ func (s *screen) press(t testing.TB, key string) {
 // await waits until the screen shows a text.
 func (s *screen) await(t testing.TB, text string) {
 	t.Helper()
-	waitFor(t, 30*time.Second, func() error {
+	waitFor(t, testkit.Patience, func() error {
 		shown, err := s.tmux("capture-pane", "-p")
 		if err == nil && !strings.Contains(shown, text) {
 			err = fmt.Errorf("the screen does not show %q:\n%s", text, shown)

@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
 )
 
-// attack is this program as a client that should not get in. Its arguments are how
-// it comes, where to, the token or "", and a file to make if it gets in.
+// attack runs this program as a client that the server must refuse. Its arguments are the
+// way in which it connects, the address, the token or "", and a file that it makes if the
+// server admits it.
 func attack(args []string) {
 	way, network, address, token, file := args[0], "tcp", args[1], args[2], args[3]
 	if strings.HasPrefix(address, "/") {
@@ -29,7 +32,7 @@ func attack(args []string) {
 			fmt.Println("no connection:", err)
 			os.Exit(0)
 		}
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 		return conn
 	}
 	request := upgrade(address, token)
@@ -84,7 +87,7 @@ func attack(args []string) {
 		rights, _ := unix.ParseSocketControlMessage(oob[:n])
 		fds, _ := unix.ParseUnixRights(&rights[0])
 		back, _ := net.FileConn(os.NewFile(uintptr(fds[0]), "socket"))
-		_ = back.SetDeadline(time.Now().Add(patience))
+		_ = back.SetDeadline(time.Now().Add(testkit.Patience))
 		report(back, file)
 	case "pass": // another process has inherited the socket
 		again(args, func() *os.File {
@@ -98,14 +101,14 @@ func attack(args []string) {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 		_, _ = io.WriteString(conn, request+work(file))
 		report(conn, file)
 	}
 }
 
-// again returns in a grandchild, whose parent has gone, in a session of its own; it
-// has what pass returns as descriptor 4. The first process waits for it.
+// again returns in a grandchild in a new session, after its parent has exited. The file
+// that pass returns is descriptor 4 there. The first process waits for the grandchild.
 func again(args []string, pass func() *os.File) {
 	generation := len(args) - 4
 	if generation == 2 {
@@ -135,8 +138,8 @@ func again(args []string, pass func() *os.File) {
 	os.Exit(0)
 }
 
-// report prints the answer. Who has got in stays until its command has run: to
-// leave earlier would take back what the server has not read.
+// report prints the answer. A client that was admitted stays until its command has run,
+// because the server would lose unread messages if the client left earlier.
 func report(conn net.Conn, file string) {
 	status, body := answer(conn)
 	fmt.Println(status, body)
@@ -148,7 +151,7 @@ func report(conn net.Conn, file string) {
 	}
 }
 
-// messages are a handshake and the start of a command that makes a file.
+// messages returns a handshake and the start of a command that makes a file.
 func messages(file string) []string {
 	return []string{
 		`{"id":1,"method":"initialize","params":{"clientName":"attacker"}}`,
@@ -157,7 +160,7 @@ func messages(file string) []string {
 	}
 }
 
-// work are messages as the frames of a client, which need not wait for anything.
+// work returns the messages as a client's frames, to be sent all at once.
 func work(file string) string {
 	var b []byte
 	for _, message := range messages(file) {

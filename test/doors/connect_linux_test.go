@@ -9,9 +9,8 @@ import (
 	"execserver/client"
 )
 
-// BenchmarkConnect is how long a client takes until it has a session: from the dial
-// to the answer to initialize. Clients come one by one, when the server has done what
-// the one before left.
+// BenchmarkConnect measures the time from a client's dial to the answer to initialize.
+// Each client connects after the server has finished with the one before.
 func BenchmarkConnect(b *testing.B) {
 	tokenFile, token := secret(b, os.Geteuid())
 	for _, bench := range []struct {

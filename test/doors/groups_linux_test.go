@@ -14,10 +14,9 @@ import (
 	"execserver/internal/testkit"
 )
 
-// TestHiddenPeers connects while a sandbox with a network is in use, from processes
-// of the server's user that hide what they hold, as sshd does. The control group in
-// which the socket was made tells that it comes from elsewhere, where the server may
-// not leave its own.
+// TestHiddenPeers connects while a sandbox with a network is in use, from processes of the
+// server's user that hide their descriptors, as sshd does. If a process may not leave the
+// server's control group, the group of the socket shows that it comes from elsewhere.
 func TestHiddenPeers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make control groups for others")
@@ -63,7 +62,7 @@ func TestHiddenPeers(t *testing.T) {
 	expectFile(t, file, true)
 }
 
-// controlGroup makes a control group, and returns a descriptor of it.
+// controlGroup makes a control group and returns its descriptor.
 func controlGroup(t *testing.T, name string) int {
 	t.Helper()
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
@@ -76,7 +75,7 @@ func controlGroup(t *testing.T, name string) int {
 			t.Skip(err)
 		}
 		t.Cleanup(func() {
-			testkit.WaitFor(t, patience, func() error { return os.Remove(dir) })
+			testkit.WaitFor(t, testkit.Patience, func() error { return os.Remove(dir) })
 		})
 		fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {

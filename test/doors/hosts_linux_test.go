@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// get is a request with headers.
+// get returns a request with headers.
 func get(path string, headers ...string) string {
 	return "GET " + path + " HTTP/1.1\r\n" + strings.Join(headers, "\r\n") + "\r\n\r\n"
 }
 
-// TestRebinding asks as a browser does for a page whose name has come to mean this
+// TestRebinding sends the requests of a browser for a page whose name now resolves to this
 // machine, and for pages from elsewhere.
 func TestRebinding(t *testing.T) {
 	d := serve(t, os.Geteuid(), "--listen", "ws://127.0.0.1:0", "--allow-host", "box.example", "--allow-origin", "https://page.example", "--allow-origin", "http://localhost:3000")

@@ -15,7 +15,7 @@ import (
 	"execserver/internal/testkit"
 )
 
-// relay passes connections on to a server, and can lose them.
+// relay forwards connections to a server, and can break them.
 type relay struct {
 	listener net.Listener
 	server   string
@@ -68,7 +68,7 @@ func (r *relay) accept() {
 	}
 }
 
-// lose closes all connections: the client's ends, and the server's if it is to know.
+// lose closes the client's ends of all connections, and the server's if it is to notice.
 func (r *relay) lose(both bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,9 +91,9 @@ func (r *relay) mend() {
 	r.broken = false
 }
 
-// TestComeBackAtLimit has as many clients as a server serves, and as many who connect
-// and do nothing as there may be. A client that was there before comes back to its
-// session as if it were alone; only who wants a new one is refused.
+// TestComeBackAtLimit connects as many clients as the server admits, and as many idle
+// connections. A client that has lost its connection resumes its session nevertheless.
+// The server refuses only new sessions.
 func TestComeBackAtLimit(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -119,7 +119,7 @@ func TestComeBackAtLimit(t *testing.T) {
 			dial(t, d.url)
 			link.lose(test.notices)
 			if test.notices {
-				testkit.WaitFor(t, patience, func() error {
+				testkit.WaitFor(t, testkit.Patience, func() error {
 					third, err := client.Dial(t.Context(), d.url, nil)
 					if err == nil {
 						t.Cleanup(func() { _ = third.Close() })
@@ -127,7 +127,7 @@ func TestComeBackAtLimit(t *testing.T) {
 					return err
 				})
 			}
-			if _, err := client.Dial(t.Context(), d.url, nil); err == nil || !strings.Contains(err.Error(), "the server has its limit of 2 connections; raise it with --max-connections") {
+			if _, err := client.Dial(t.Context(), d.url, nil); err == nil || !strings.Contains(err.Error(), "the server has its limit of 2 connections") {
 				t.Errorf("who is one too many gets %v", err)
 			}
 			for range 20 {
@@ -152,7 +152,7 @@ func TestComeBackAtLimit(t *testing.T) {
 
 func dial(t *testing.T, url string) *client.Environment {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("no connection"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), testkit.Patience, errors.New("no connection"))
 	defer cancel()
 	env, err := client.Dial(ctx, url, nil)
 	if err != nil {
@@ -162,15 +162,15 @@ func dial(t *testing.T, url string) *client.Environment {
 	return env
 }
 
-// idle makes a connection that is never initialized.
+// idle makes a connection and never initializes it.
 func idle(t *testing.T, address string) (status int, body string) {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, patience)
+	conn, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	_, _ = io.WriteString(conn, upgrade(address, ""))
 	return answer(conn)
 }

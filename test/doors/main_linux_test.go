@@ -14,15 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"execserver/internal/testkit"
 )
 
-// patience is how long a test waits for what should happen at once.
-const patience = 20 * time.Second
-
-// programs are where every user can execute them: the server, and this program.
+// programs is a directory with the server and this program, which every user can execute.
 var programs string
 
 func TestMain(m *testing.M) {
@@ -42,9 +37,11 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	_ = os.RemoveAll(programs)
-	if err := goleak.Find(); code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
+	if code == 0 {
+		if err := testkit.Leaks(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }
@@ -72,7 +69,7 @@ func makePrograms() (dir string, err error) {
 	return dir, os.WriteFile(dir+"/attacker", content, 0o755)
 }
 
-// users are those that a server is tested as; only root can be others.
+// users returns the users to run a server as. Only root can run it as another user.
 func users() map[string]int {
 	if os.Geteuid() == 0 {
 		return map[string]int{"root": 0, "ordinary": ordinary}
@@ -80,13 +77,13 @@ func users() map[string]int {
 	return map[string]int{"self": os.Geteuid()}
 }
 
-// Users that nobody is.
+// Users that do not exist.
 const (
 	ordinary = 61234
 	another  = 61235
 )
 
-// as makes a command one of a user.
+// as makes a command run as a user.
 func as(uid int, cmd *exec.Cmd) *exec.Cmd {
 	cmd.Dir = "/"
 	if uid != os.Geteuid() {
@@ -106,14 +103,14 @@ type daemon struct {
 	log          *testkit.Buffer
 }
 
-// serve starts a server of a user, which is killed in the end.
+// serve starts a server as a user. The server ends with the test.
 func serve(t testing.TB, uid int, args ...string) *daemon {
 	t.Helper()
 	return launch(t, uid, exec.Command(programs+"/exec-server", args...))
 }
 
-// serveLimited starts one that may have a number of descriptors; without, as many as
-// this program.
+// serveLimited starts a server with a limit on descriptors, or with the limit of this
+// program if descriptors is empty.
 func serveLimited(t testing.TB, descriptors []string, args ...string) *daemon {
 	t.Helper()
 	if len(descriptors) == 0 {
@@ -148,7 +145,7 @@ func launch(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
 		}()
 		select {
 		case <-ended:
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			_ = cmd.Process.Kill()
 			<-ended
 		}
@@ -162,7 +159,7 @@ func launch(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
 	return d
 }
 
-// folder makes a directory of a user, outside of /tmp, which sandboxes may write.
+// folder makes a directory that a user owns, not in /tmp, which sandboxes may write.
 func folder(t testing.TB, uid int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "doors-")
@@ -179,7 +176,7 @@ func folder(t testing.TB, uid int) string {
 	return dir
 }
 
-// secret writes a token that a server of a user can read, and nobody else.
+// secret writes a token that only the given user can read.
 func secret(t testing.TB, uid int) (file, token string) {
 	t.Helper()
 	file, token = filepath.Join(folder(t, uid), "token"), "an unguessable token of these tests"
@@ -192,7 +189,7 @@ func secret(t testing.TB, uid int) (file, token string) {
 	return file, token
 }
 
-// upgrade is the request for a WebSocket; more are further lines.
+// upgrade returns a request for a WebSocket with further header lines.
 func upgrade(host, token string, more ...string) string {
 	lines := append([]string{
 		"GET / HTTP/1.1", "Host: " + host, "Connection: Upgrade", "Upgrade: websocket",
@@ -204,8 +201,8 @@ func upgrade(host, token string, more ...string) string {
 	return strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// answer is the status of an answer, and its body unless it is an upgrade; 0 is
-// the end of the connection without one.
+// answer reads an answer and returns its status, and its body unless it is an upgrade. The
+// status is 0 if the connection ends without an answer.
 func answer(conn net.Conn) (status int, body string) {
 	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -220,12 +217,12 @@ func answer(conn net.Conn) (status int, body string) {
 
 // knock sends bytes to a server and returns its answer.
 func knock(address, text string) (status int, body string) {
-	conn, err := net.DialTimeout("tcp", address, patience)
+	conn, err := net.DialTimeout("tcp", address, testkit.Patience)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if _, err := io.WriteString(conn, text); err != nil {
 		return 0, err.Error()
 	}

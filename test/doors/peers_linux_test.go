@@ -1,9 +1,7 @@
 package doors
 
 import (
-	"bufio"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -12,16 +10,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
+	"execserver/internal/transcript/peer"
 	"execserver/protocol"
 )
 
 type object = map[string]any
 
-// TestOtherUsers lets in over loopback who the server belongs to, and root.
+// TestOtherUsers checks that the server admits only its own user and root over loopback.
 func TestOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be other users")
@@ -33,11 +31,11 @@ func TestOtherUsers(t *testing.T) {
 	}{
 		{0, 0, nil, "101"},
 		{0, ordinary, nil, "403 without authentication this server serves its own user, 0, and not user 61234; " +
-			"use a token (--ws-auth), or let all users of this machine in (--loopback-peers=any)"},
+			"its operator can require a token, or admit every user of this machine"},
 		{ordinary, ordinary, nil, "101"},
 		{ordinary, 0, nil, "101"},
 		{ordinary, another, nil, "403 without authentication this server serves its own user, 61234, and not user 61235; " +
-			"use a token (--ws-auth), or let all users of this machine in (--loopback-peers=any)"},
+			"its operator can require a token, or admit every user of this machine"},
 		{0, ordinary, []string{"--loopback-peers=any"}, "101"},
 		{ordinary, another, []string{"--loopback-peers=any"}, "101"},
 	} {
@@ -56,7 +54,8 @@ func TestOtherUsers(t *testing.T) {
 	}
 }
 
-// Who sends everything and leaves is nobody: the kernel calls such a socket root's.
+// TestWhoLeaves sends everything and exits. The kernel then says that root owns the socket,
+// but the server must not admit it.
 func TestWhoLeaves(t *testing.T) {
 	for name, uid := range users() {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +74,7 @@ func TestWhoLeaves(t *testing.T) {
 	}
 }
 
-// expectFile looks whether what an attack does was done.
+// expectFile checks whether the attack has made its file.
 func expectFile(t *testing.T, file string, want bool) {
 	t.Helper()
 	there := func() error {
@@ -83,22 +82,22 @@ func expectFile(t *testing.T, file string, want bool) {
 		return err
 	}
 	if want {
-		testkit.WaitFor(t, patience, there)
+		testkit.WaitFor(t, testkit.Patience, there)
 	} else if there() == nil {
 		t.Error("the attacker has run a command")
 	}
 }
 
-// settle waits until a server has served what came before.
+// settle waits until a server has handled earlier connections.
 func settle(t *testing.T, d *daemon) {
 	t.Helper()
 	settleIn(t, open(t, d))
 }
 
-// open connects as who the server is for.
+// open connects as a legitimate client.
 func open(t *testing.T, d *daemon) *testclient.Session {
 	t.Helper()
-	session := &testclient.Session{URL: d.url, Patience: patience}
+	session := &testclient.Session{URL: d.url, Patience: testkit.Patience}
 	if err := testclient.Open(t.Context(), session); err != nil {
 		t.Fatalf("%v; %s", err, d.log)
 	}
@@ -106,7 +105,7 @@ func open(t *testing.T, d *daemon) *testclient.Session {
 	return session
 }
 
-// networkSandbox is a policy that lets everything be read, and has a network.
+// networkSandbox returns a policy with a network that allows all files to be read.
 func networkSandbox(writable string) json.RawMessage {
 	special := func(access, kind string) object {
 		return object{"access": access, "path": object{"type": "special", "value": object{"kind": kind}}}
@@ -122,7 +121,7 @@ func networkSandbox(writable string) json.RawMessage {
 	return text
 }
 
-// run runs a command and returns its output, and its exit code at the end.
+// run runs a command and returns its output followed by its exit code.
 func run(t *testing.T, session *testclient.Session, id string, argv []string, sandbox json.RawMessage) string {
 	t.Helper()
 	output, err := start(t, session, id, argv, sandbox)
@@ -136,12 +135,12 @@ func start(t *testing.T, session *testclient.Session, id string, argv []string, 
 	t.Helper()
 	var text strings.Builder
 	p := &testclient.Process{ID: id, Take: func(_ string, data []byte) { text.Write(data) }}
-	params := protocol.Start{ProcessID: id, Argv: argv, Cwd: protocol.URIPath("/"), Env: map[string]string{"PATH": os.Getenv("PATH")}, Sandbox: sandbox}
+	params := protocol.StartParams{ProcessID: id, Argv: argv, Cwd: protocol.URIPath("/"), Env: map[string]string{"PATH": os.Getenv("PATH")}, Sandbox: sandbox}
 	if err := session.Start(t.Context(), p, params); err != nil {
 		return nil, err
 	}
 	return func() string {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
 		code, err := p.Wait(ctx)
 		if err != nil {
@@ -151,12 +150,13 @@ func start(t *testing.T, session *testclient.Session, id string, argv []string, 
 	}, nil
 }
 
-// TestConfinedPeer attacks the server from a sandbox that has a network, with the
-// token, in every way in which a process can hide.
+// TestConfinedPeer attacks the server from a sandbox with a network. The attacker has the
+// token and hides in every way that a process can.
 func TestConfinedPeer(t *testing.T) {
 	for name, uid := range users() {
 		for _, means := range []string{"127.0.0.1", "0.0.0.0", "[::]"} {
 			t.Run(name+"/"+means, func(t *testing.T) {
+				t.Parallel() // it mostly waits
 				tokenFile, token := secret(t, uid)
 				d := serve(t, uid, "--listen", "ws://"+means+":0", "--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--ws-allow-query-token")
 				_, port, _ := net.SplitHostPort(d.address)
@@ -201,7 +201,7 @@ const (
 	unknownText  = "it cannot be found out whether this connection comes from a command that an exec-server has confined"
 )
 
-// targets are addresses of this machine at which a listener can be reached.
+// targets returns addresses of this machine that reach a listener.
 func targets(listen string) []string {
 	if listen == "127.0.0.1" {
 		return []string{"127.0.0.1"}
@@ -219,8 +219,8 @@ func targets(listen string) []string {
 	return targets
 }
 
-// TestPeerOfAnotherSandbox attacks a server from a sandbox of the subcommand, which is
-// another program of the same user.
+// TestPeerOfAnotherSandbox attacks a server from a sandbox of the subcommand, which runs in
+// another process of the same user.
 func TestPeerOfAnotherSandbox(t *testing.T) {
 	for name, uid := range users() {
 		for _, way := range []string{"plain", "hidden", "pass"} {
@@ -244,8 +244,8 @@ func TestPeerOfAnotherSandbox(t *testing.T) {
 	}
 }
 
-// TestConfinedUnixPeer attacks a server on a unix socket, which is hidden in a
-// sandbox under its name, but not under another one.
+// TestConfinedUnixPeer attacks a server on a unix socket. The sandbox hides the socket at
+// its own path but not at another hard link.
 func TestConfinedUnixPeer(t *testing.T) {
 	for name, uid := range users() {
 		t.Run(name, func(t *testing.T) {
@@ -254,35 +254,46 @@ func TestConfinedUnixPeer(t *testing.T) {
 			if err := os.Link(dir+"/socket", dir+"/other"); err != nil {
 				t.Skip(err)
 			}
-			conn, err := net.Dial("unix", dir+"/socket")
+			link, err := peer.DialUnix(dir + "/socket")
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(patience))
+			var processes testclient.Processes
+			conn := testclient.New(link, processes.Notify)
+			t.Cleanup(conn.Drop)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+			defer cancel()
+			if err := conn.Handshake(ctx, protocol.InitializeParams{ClientName: "test"}); err != nil {
+				t.Fatal(err)
+			}
 			file := filepath.Join(dir, "file")
-			params, _ := json.Marshal(object{
+			attacker := processes.Of("p")
+			err = conn.Call(ctx, protocol.MethodStart, object{
 				"processId": "p", "argv": []string{programs + "/attacker", "attack", "lines", dir + "/other", "", file},
 				"cwd": "file:///", "env": object{}, "tty": false, "sandbox": networkSandbox(""),
-			})
-			fmt.Fprintf(conn, "%s\n%s\n", strings.Join(messages("")[:2], "\n"), `{"id":3,"method":"process/start","params":`+string(params)+`}`)
-			text := new(strings.Builder)
-			lines := bufio.NewScanner(conn)
-			for lines.Scan() && !strings.Contains(lines.Text(), `"process/closed"`) {
-				text.WriteString(lines.Text() + "\n")
-				if strings.Contains(lines.Text(), "cannot be enforced") {
-					t.Skip(lines.Text())
-				}
+			}, nil)
+			if err != nil && strings.Contains(err.Error(), "cannot be enforced") {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-attacker.Closed:
+			case <-conn.Done():
+				t.Fatal(conn.Err())
+			case <-ctx.Done():
+				t.Fatal("the attack does not end")
 			}
 			expectFile(t, file, false)
-			if log := d.log.String(); !strings.Contains(log, confinedText) && !strings.Contains(text.String(), base64.StdEncoding.EncodeToString([]byte("no conne"))[:10]) {
-				t.Errorf("%s\n%s", log, text)
+			if log := d.log.String(); !strings.Contains(log, confinedText) && !strings.HasPrefix(attacker.Output.String(), "no connection") {
+				t.Errorf("%s\n%s", log, attacker.Output.String())
 			}
 		})
 	}
 }
 
-// settleIn waits until the server has served what came before.
+// settleIn is settle over a session that is open.
 func settleIn(t *testing.T, session *testclient.Session) {
 	t.Helper()
 	if got := run(t, session, "settle", []string{"/bin/sleep", "0.2"}, nil); got != "0" {

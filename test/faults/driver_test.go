@@ -21,18 +21,17 @@ import (
 	"time"
 
 	"execserver/internal/fault"
+	"execserver/internal/ownership"
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/process"
 	"execserver/protocol"
 	"execserver/server"
-	"execserver/session"
 )
 
-// markVariable marks what a test starts, wherever it gets to.
+// markVariable marks the processes that a test starts, so that the test finds all of them.
 const markVariable = "EXEC_SERVER_TEST_FAULTS"
 
-// slow is what no answer takes, whatever fails.
+// slow is a time that no answer may take, whatever fails.
 const slow = 5 * time.Second
 
 // driver drives one server through all scenarios.
@@ -42,7 +41,7 @@ type driver struct {
 	dir   string
 	url   string // of a server that keeps sessions
 	brief string // of a server whose sessions end with their connection
-	owner *process.Ownership
+	owner *ownership.Ownership
 	group string // holds the control groups; "": there are none
 	mark  string
 
@@ -61,14 +60,14 @@ type driver struct {
 	findings map[string]int
 }
 
-func newDriver(t *testing.T, owner *process.Ownership, group string) *driver {
+func newDriver(t *testing.T, owner *ownership.Ownership, group string) *driver {
 	d := &driver{
 		t: t, ctx: t.Context(), dir: t.TempDir(), owner: owner, group: group,
 		mark:   strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 		places: make(map[string]bool), hits: make(map[string]bool), findings: make(map[string]int),
 	}
-	d.url = d.serve(session.Options{Ownership: owner})
-	d.brief = d.serve(session.Options{Ownership: owner, DetachedTTL: time.Millisecond})
+	d.url = d.serve(owner, server.SessionOptions{})
+	d.brief = d.serve(owner, server.SessionOptions{DetachedTTL: time.Millisecond})
 	d.session = &testclient.Session{URL: d.url, Patience: 2 * slow}
 	if err := testclient.Open(d.ctx, d.session); err != nil {
 		t.Fatal(err)
@@ -77,21 +76,21 @@ func newDriver(t *testing.T, owner *process.Ownership, group string) *driver {
 	return d
 }
 
-func (d *driver) serve(o session.Options) (url string) {
-	srv := server.New(&server.Options{Session: o})
+func (d *driver) serve(owner *ownership.Ownership, o server.SessionOptions) (url string) {
+	srv := server.New(&server.Options{Auth: server.Unauthenticated, Session: o, Internal: server.Internal{Ownership: owner}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	go srv.ServeWebSocket(listener{l})
-	d.t.Cleanup(func() { testkit.Shutdown(d.t, srv, patience) })
+	d.t.Cleanup(func() { testkit.Shutdown(d.t, srv) })
 	return "ws://" + l.Addr().String()
 }
 
-// call makes a request that must be answered soon. An error is a refusal, or a
+// call makes a request that the server must answer soon. The error is a refusal or a
 // *violation.
 func (d *driver) call(method string, params, result any) error {
-	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	ctx, cancel := context.WithTimeout(d.ctx, testkit.Patience)
 	defer cancel()
 	begun := time.Now()
 	err := d.session.Call(ctx, method, params, result)
@@ -105,7 +104,7 @@ func (d *driver) call(method string, params, result any) error {
 	return err
 }
 
-// violation is a contract that was not kept.
+// violation is a broken contract.
 type violation struct{ text string }
 
 func (v *violation) Error() string { return v.text }
@@ -128,7 +127,7 @@ func (p *proc) text() string {
 }
 
 // start starts a shell command.
-func (d *driver) start(script string, options ...func(*protocol.Start)) (*proc, error) {
+func (d *driver) start(script string, options ...func(*protocol.StartParams)) (*proc, error) {
 	d.last++
 	p := &proc{d: d, Process: &testclient.Process{ID: strconv.Itoa(d.last)}}
 	p.Take = func(_ string, data []byte) {
@@ -136,7 +135,7 @@ func (d *driver) start(script string, options ...func(*protocol.Start)) (*proc, 
 		defer p.mu.Unlock()
 		p.output.Write(data)
 	}
-	params := protocol.Start{
+	params := protocol.StartParams{
 		Argv: []string{"/bin/sh", "-c", script},
 		Cwd:  protocol.URIPath(d.dir),
 		Env:  map[string]string{"PATH": os.Getenv("PATH"), markVariable: d.mark},
@@ -144,7 +143,7 @@ func (d *driver) start(script string, options ...func(*protocol.Start)) (*proc, 
 	for _, option := range options {
 		option(&params)
 	}
-	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	ctx, cancel := context.WithTimeout(d.ctx, testkit.Patience)
 	defer cancel()
 	begun := time.Now()
 	err := d.session.Start(ctx, p.Process, params)
@@ -161,13 +160,13 @@ func (d *driver) start(script string, options ...func(*protocol.Start)) (*proc, 
 	return p, nil
 }
 
-func stdin(p *protocol.Start) { p.PipeStdin = true }
+func stdin(p *protocol.StartParams) { p.PipeStdin = true }
 
-func tty(p *protocol.Start) { p.TTY = true }
+func tty(p *protocol.StartParams) { p.TTY = true }
 
 // ended waits until a process has closed, and checks how it ended.
 func (p *proc) ended(want ...string) error {
-	ctx, cancel := context.WithTimeout(p.d.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.d.ctx, testkit.Patience)
 	defer cancel()
 	if _, err := p.Wait(ctx); err != nil {
 		return violated("%v", err)
@@ -176,7 +175,7 @@ func (p *proc) ended(want ...string) error {
 		ExitCode        *int
 		Signal, EndedBy string
 	}
-	if err := p.d.call(protocol.MethodWait, protocol.Wait{ProcessID: p.ID}, &result); err != nil {
+	if err := p.d.call(protocol.MethodWait, protocol.WaitParams{ProcessID: p.ID}, &result); err != nil {
 		return err
 	}
 	if result.ExitCode == nil {
@@ -204,7 +203,7 @@ func (p *proc) write(data string) error {
 	return nil
 }
 
-// attempt runs a scenario with one fault, and reports whether there was one.
+// attempt runs a scenario with one fault, and reports whether the fault occurred.
 func (d *driver) attempt(s scenario, plan fault.Plan) (fault.Report, bool) {
 	d.attempts++
 	resumes := d.session.Resumes()
@@ -259,7 +258,7 @@ func (d *driver) attempt(s scenario, plan fault.Plan) (fault.Report, bool) {
 
 var variable = regexp.MustCompile(`[0-9.]+`)
 
-// clean ends what a scenario has left.
+// clean ends the processes that a scenario has left.
 func (d *driver) clean() {
 	for _, p := range d.started {
 		select {
@@ -267,8 +266,8 @@ func (d *driver) clean() {
 			continue
 		default:
 		}
-		ctx, cancel := context.WithTimeout(d.ctx, patience)
-		_ = d.session.Call(ctx, protocol.MethodTerminate, protocol.Terminate{ProcessID: p.ID}, nil)
+		ctx, cancel := context.WithTimeout(d.ctx, testkit.Patience)
+		_ = d.session.Call(ctx, protocol.MethodTerminate, protocol.TerminateParams{ProcessID: p.ID}, nil)
 		if _, err := p.Wait(ctx); err != nil {
 			d.t.Errorf("a process that is terminated without a fault does not close: %v", err)
 		}
@@ -277,7 +276,7 @@ func (d *driver) clean() {
 	d.started = nil
 }
 
-// settle waits until nothing is left of what was started.
+// settle waits until all processes and their resources are gone.
 func (d *driver) settle() error {
 	deadline := time.Now().Add(slow)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -317,7 +316,7 @@ func (d *driver) left() error {
 	return nil
 }
 
-// explain takes what is there now for what has to be there.
+// explain accepts the current resources as the normal ones.
 func (d *driver) explain() {
 	for _, pid := range testkit.WithVariable(d.t, markVariable, d.mark) {
 		number, _, _ := strings.Cut(pid, " ")
@@ -327,7 +326,7 @@ func (d *driver) explain() {
 	d.kinds, d.owned, d.goroutines, d.groups = descriptors(), len(fault.Owned()), goroutines(), d.countGroups()
 }
 
-// descriptors counts the open descriptors by what they are.
+// descriptors counts the open descriptors by kind.
 func descriptors() map[string]int {
 	kinds := make(map[string]int)
 	entries, _ := os.ReadDir("/proc/self/fd")
@@ -342,7 +341,7 @@ func descriptors() map[string]int {
 	return kinds
 }
 
-// exceeding tells what there is more of.
+// exceeding lists the resources of which there are more than normal.
 func exceeding(have, want map[string]int) string {
 	var more []string
 	for _, kind := range slices.Sorted(maps.Keys(have)) {
@@ -353,14 +352,13 @@ func exceeding(have, want map[string]int) string {
 	return strings.Join(more, ", ")
 }
 
-// goroutines counts those that are not the threads that start processes, which
-// stay.
+// goroutines counts all goroutines but those that start processes, which stay.
 func goroutines() int {
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	n := 0
 	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
-		if !strings.Contains(stack, "process.runSpawns") {
+		if !strings.Contains(stack, "process.(*starter).run") && !strings.Contains(stack, "process.noticeStrays") {
 			n++
 		}
 	}

@@ -12,7 +12,6 @@ package faults
 import (
 	"os"
 	"testing"
-	"time"
 
 	"execserver/internal/testkit"
 	"execserver/internal/testkit/owning"
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestProcessGroup walks in a program that owns as a library does.
+// TestProcessGroup walks in a program with the ownership of an embedded server.
 func TestProcessGroup(t *testing.T) {
 	if owning.Means() != "" {
 		t.Skip("this program owns by other means")
@@ -34,8 +33,8 @@ func TestProcessGroup(t *testing.T) {
 	walk(t, nil, "")
 }
 
-// TestMeans runs TestOwned in a program for each of the other means.
-func TestMeans(t *testing.T) { owning.Each(t, "TestOwned") }
+// TestMeans runs TestOwned in one program for each of the other means.
+func TestMeans(t *testing.T) { owning.Together(t, "TestOwned") }
 
 func TestOwned(t *testing.T) {
 	if owning.Means() == "" {
@@ -44,5 +43,3 @@ func TestOwned(t *testing.T) {
 	o, groups := owning.New(t)
 	walk(t, o, groups)
 }
-
-const patience = 20 * time.Second

@@ -9,7 +9,7 @@ import (
 	"execserver/internal/fault"
 )
 
-// listener accepts connections whose calls can fail.
+// listener accepts connections whose methods can fail.
 type listener struct{ net.Listener }
 
 func (l listener) Accept() (net.Conn, error) {
@@ -23,7 +23,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return conn{c.(*net.TCPConn)}, nil
 }
 
-// conn breaks when one of its calls fails, as a real one does.
+// conn breaks when one of its methods fails, like a real connection.
 type conn struct{ *net.TCPConn }
 
 func (c conn) failed(op string, err error) error {

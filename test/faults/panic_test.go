@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"execserver/internal/fault"
+	"execserver/internal/process"
 	"execserver/internal/testkit"
 	"execserver/internal/testkit/owning"
-	"execserver/process"
 )
 
-// TestPanic panics at every point of a start: nothing is left of it.
+// TestPanic panics at every point of a start, and checks that nothing is left.
 func TestPanic(t *testing.T) {
 	if owning.Means() != "" {
 		t.Skip("this program owns by other means")

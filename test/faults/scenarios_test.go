@@ -15,9 +15,8 @@ import (
 	"execserver/protocol"
 )
 
-// scenario is something that a client does. run calls arm where the faults
-// begin; it returns a *violation, or the refusal of a request, which the fault
-// has to explain.
+// scenario is something that a client does. run calls arm where the faults begin. It
+// returns a *violation, or the refusal of a request, which must be due to the fault.
 type scenario struct {
 	name string
 	run  func(d *driver, arm func()) error
@@ -62,7 +61,7 @@ var scenarios = []scenario{
 		if err := p.write("hello\n"); err != nil {
 			return err
 		}
-		if err := d.call(protocol.MethodCloseStdin, protocol.CloseStdin{ProcessID: p.ID}, nil); err != nil {
+		if err := d.call(protocol.MethodCloseStdin, protocol.CloseStdinParams{ProcessID: p.ID}, nil); err != nil {
 			return err
 		}
 		if err := p.ended("code 0"); err != nil {
@@ -83,7 +82,7 @@ var scenarios = []scenario{
 		if err := p.write(data); err != nil {
 			return err
 		}
-		if err := d.call(protocol.MethodCloseStdin, protocol.CloseStdin{ProcessID: p.ID}, nil); err != nil {
+		if err := d.call(protocol.MethodCloseStdin, protocol.CloseStdinParams{ProcessID: p.ID}, nil); err != nil {
 			return err
 		}
 		if err := p.ended("code 0"); err != nil {
@@ -103,7 +102,7 @@ var scenarios = []scenario{
 			return err
 		}
 		arm()
-		if err := d.call(protocol.MethodResize, protocol.Resize{ProcessID: p.ID, Size: protocol.TerminalSize{Rows: 33, Cols: 44}}, nil); err != nil {
+		if err := d.call(protocol.MethodResize, protocol.ResizeParams{ProcessID: p.ID, Size: protocol.TerminalSize{Rows: 33, Cols: 44}}, nil); err != nil {
 			return err
 		}
 		if err := p.write("\n"); err != nil {
@@ -123,7 +122,7 @@ var scenarios = []scenario{
 			return err
 		}
 		arm()
-		if err := d.call(protocol.MethodSignal, protocol.Signal{ProcessID: p.ID, Signal: "SIGUSR1"}, nil); err != nil {
+		if err := d.call(protocol.MethodSignal, protocol.SignalParams{ProcessID: p.ID, Signal: "SIGUSR1"}, nil); err != nil {
 			return err
 		}
 		return p.ended("SIGUSR1 by client", "SIGUSR1 by self")
@@ -137,7 +136,7 @@ var scenarios = []scenario{
 			return err
 		}
 		arm()
-		if err := d.call(protocol.MethodTerminate, protocol.Terminate{ProcessID: p.ID}, nil); err != nil {
+		if err := d.call(protocol.MethodTerminate, protocol.TerminateParams{ProcessID: p.ID}, nil); err != nil {
 			return err
 		}
 		if err := p.ended("SIGKILL by client"); err != nil {
@@ -155,7 +154,7 @@ var scenarios = []scenario{
 		}
 		arm()
 		grace := uint64(1000)
-		if err := d.call(protocol.MethodTerminate, protocol.Terminate{ProcessID: p.ID, Mode: protocol.TerminateGraceful, TimeoutMs: &grace}, nil); err != nil {
+		if err := d.call(protocol.MethodTerminate, protocol.TerminateParams{ProcessID: p.ID, Mode: protocol.TerminateGraceful, TimeoutMs: &grace}, nil); err != nil {
 			return err
 		}
 		if err := p.ended("code 3", "SIGKILL by client"); err != nil { // the latter when SIGTERM failed
@@ -202,14 +201,14 @@ var scenarios = []scenario{
 		return nil
 	}},
 	{name: "session end", cuts: true, run: func(d *driver, arm func()) error {
-		ctx, cancel := context.WithTimeout(d.ctx, patience)
+		ctx, cancel := context.WithTimeout(d.ctx, testkit.Patience)
 		defer cancel()
 		conn, err := testclient.Dial(ctx, d.brief, testclient.Options{})
 		if err != nil {
 			return err
 		}
 		defer conn.Drop()
-		err = conn.Call(ctx, protocol.MethodStart, protocol.Start{
+		err = conn.Call(ctx, protocol.MethodStart, protocol.StartParams{
 			ProcessID: "a", Argv: []string{"/bin/sh", "-c", d.family()}, Cwd: protocol.URIPath(d.dir),
 			Env: map[string]string{"PATH": os.Getenv("PATH"), markVariable: d.mark},
 		}, nil)
@@ -221,7 +220,7 @@ var scenarios = []scenario{
 		return d.nothingRuns()
 	}},
 	{name: "connection", cuts: true, run: func(d *driver, arm func()) error {
-		ctx, cancel := context.WithTimeout(d.ctx, patience)
+		ctx, cancel := context.WithTimeout(d.ctx, testkit.Patience)
 		defer cancel()
 		arm()
 		for { // until the fault is over
@@ -284,9 +283,9 @@ var scenarios = []scenario{
 	}},
 }
 
-// family is a command with a child, and a daemon where daemons are found. It does
-// not end by itself when its child is killed first, as it may be where their group
-// cannot be killed as one.
+// family returns a command with a child, and with a daemon if the ownership finds daemons.
+// The command does not end by itself if its child is killed first, which may happen where
+// their group cannot be killed as one.
 func (d *driver) family() string {
 	const family = "sleep 1000 & printf ready; wait; exec sleep 1000"
 	if d.owner == nil {
@@ -295,7 +294,7 @@ func (d *driver) family() string {
 	return "setsid sleep 1000 >/dev/null 2>&1 </dev/null & " + family
 }
 
-// nothingRuns waits until nothing that the test has started runs any more.
+// nothingRuns waits until all processes of the test have ended.
 func (d *driver) nothingRuns() error {
 	deadline := time.Now().Add(slow)
 	for {
@@ -310,9 +309,9 @@ func (d *driver) nothingRuns() error {
 	}
 }
 
-// shows waits until a process has written some text.
+// shows waits until the output of a process contains text.
 func (p *proc) shows(text string) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testkit.Patience)
 	for !strings.Contains(p.text(), text) {
 		if time.Now().After(deadline) {
 			return violated("no %q in %q", text, p.text())

@@ -13,23 +13,23 @@ import (
 	"time"
 
 	"execserver/internal/fault"
+	"execserver/internal/ownership"
 	"execserver/internal/testkit"
-	"execserver/process"
 )
 
-// uses is how many calls at a place fail, one after another in attempts of their
-// own. EXEC_SERVER_TEST_USES=1 is the short walk: the first call at each place
-// fails, with two errnos.
+// uses is the number of calls at a place that fail, each in its own attempt.
+// EXEC_SERVER_TEST_USES=1 makes the walk short: only the first call at each place fails,
+// with two errnos.
 const uses = 4
 
-// lateness is how late a call is.
+// lateness is the delay of a late call.
 const lateness = 40 * time.Millisecond
 
-// walk goes through all scenarios. In each it makes the first, second, third…
-// call at every place fail with every errno that the call can fail with, then a
-// few in a row, and then be late. Places are those that the scenario passes, and
-// those that it passes because of a fault.
-func walk(t *testing.T, owner *process.Ownership, group string) {
+// walk runs all scenarios. In each it makes the first, second, third… call at every place
+// fail with every errno that is possible there, then makes a few calls in a row fail, and
+// then delays a call. The places are those that the scenario passes, with and without a
+// fault.
+func walk(t *testing.T, owner *ownership.Ownership, group string) {
 	d := newDriver(t, owner, group)
 	most := int(testkit.Number(t, "EXEC_SERVER_TEST_USES", uses))
 	only := os.Getenv("EXEC_SERVER_TEST_SCENARIO")
@@ -62,7 +62,7 @@ func walk(t *testing.T, owner *process.Ownership, group string) {
 	}
 }
 
-// walk goes through one scenario.
+// walk runs one scenario.
 func (d *driver) walk(s scenario, most int) {
 	known := make(map[string]bool)
 	var queue []string

@@ -13,13 +13,11 @@ import (
 	"time"
 
 	"execserver/internal/testclient"
+	"execserver/internal/testkit"
 	"execserver/protocol"
 )
 
-// patience bounds every wait; the machine may be busy.
-const patience = 60 * time.Second
-
-// driver does random things to one session, one after another.
+// driver performs random steps on one session, one after another.
 type driver struct {
 	t      *testing.T
 	url    string
@@ -47,11 +45,11 @@ func newDriver(t *testing.T, url string, seed, first uint64) *driver {
 		t: t, url: url, about: fmt.Sprintf("MODEL_SEED=%d, session of step %d", seed, first),
 		random: rand.New(rand.NewPCG(seed, first)), counts: make(map[string]int), byID: make(map[string]*model),
 	}
-	d.ctx, d.cancel = context.WithTimeout(context.Background(), 5*patience)
+	d.ctx, d.cancel = context.WithTimeout(context.Background(), 5*testkit.Patience)
 	return d
 }
 
-// step is one thing to do; it reports false when there is nothing to do it to.
+// step performs one step. It reports false if the step does not apply.
 type step struct {
 	name   string
 	weight int
@@ -129,7 +127,7 @@ func (d *driver) drop() {
 	}
 }
 
-// check compares everything that has come with the model.
+// check compares all events received so far with the model.
 func (d *driver) check() error {
 	d.mu.Lock()
 	err := d.err
@@ -142,13 +140,13 @@ func (d *driver) check() error {
 	return err
 }
 
-// attach connects as the owner of the session, a new one or again.
+// attach connects as the owner of the session, which is new or resumed.
 func (d *driver) attach(resume string) error {
 	d.acks = d.random.IntN(2) == 0
 	d.tap = newTap(d.owner(false))
-	o := testclient.Options{Resume: resume, Asks: d.asks(), Notify: d.tap.notify, Client: client}
+	o := testclient.Options{Resume: resume, Asks: d.asks(), Notify: d.tap.notify, Dialer: dialer}
 	for {
-		ctx, cancel := context.WithTimeout(d.ctx, patience)
+		ctx, cancel := context.WithTimeout(d.ctx, testkit.Patience)
 		conn, err := testclient.Dial(ctx, d.url, o)
 		cancel()
 		if errors.Is(err, protocol.ErrSessionAttached) {
@@ -164,10 +162,18 @@ func (d *driver) attach(resume string) error {
 }
 
 func (d *driver) asks() protocol.ClientCapabilities {
-	return protocol.ClientCapabilities{ProcessAck: d.acks, ProcessEvents: d.random.IntN(2) == 0}
+	return d.some(d.acks)
 }
 
-// params are those of every event.
+// some returns what a client may ask for.
+func (d *driver) some(acks bool) protocol.ClientCapabilities {
+	return protocol.ClientCapabilities{
+		ProcessAck: acks, ProcessEvents: d.random.IntN(2) == 0,
+		BinaryFrames: d.random.IntN(2) == 0, Compress: d.random.IntN(2) == 0,
+	}
+}
+
+// params are the params of all events.
 type params struct {
 	ProcessID              string
 	Seq                    uint64
@@ -176,9 +182,9 @@ type params struct {
 	FirstSeq, DroppedBytes uint64
 }
 
-// owner returns what takes the events of an owner's connection. One that takes
-// the session over still gets some as an observer, which mean nothing: they are
-// sent again from where the owner before was.
+// owner returns the handler for the events of an owner's connection. An observer that takes
+// the session over still receives some events as an observer. The handler ignores those,
+// because the server sends them again after the previous owner's last event.
 func (d *driver) owner(takesOver bool) func(method string, raw json.RawMessage) {
 	joined := make(map[string]bool)
 	return func(method string, raw json.RawMessage) {
@@ -213,13 +219,13 @@ func (d *driver) note(err error) {
 
 // call makes a request of the owner.
 func (d *driver) call(method string, p, result any) error {
-	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	ctx, cancel := context.WithTimeout(d.ctx, testkit.Patience)
 	defer cancel()
 	return d.conn.Call(ctx, method, p, result)
 }
 
-// callOverCut makes a request that may be repeated. Sometimes the connection is
-// lost before the answer.
+// callOverCut makes a request that may be repeated. Sometimes it breaks the connection
+// before the answer.
 func (d *driver) callOverCut(method string, p, result any) error {
 	if d.random.IntN(10) == 0 {
 		if _, err := d.conn.Send(d.ctx, method, p); err != nil {
@@ -232,8 +238,7 @@ func (d *driver) callOverCut(method string, p, result any) error {
 	return d.call(method, p, result)
 }
 
-// reconnect loses the connection, with what it has brought and nobody has taken
-// yet, and comes back.
+// reconnect breaks the connection, discards the unread events, and resumes the session.
 func (d *driver) reconnect() error {
 	d.conn.Cut()
 	d.tap.kill()
@@ -242,10 +247,10 @@ func (d *driver) reconnect() error {
 	return d.attach(d.session)
 }
 
-// pause is how long something is held back.
+// pause returns a random time for which something is held back.
 func (d *driver) pause() time.Duration { return time.Duration(d.random.IntN(20)) * time.Millisecond }
 
-// pick returns a process at random, nil when there is none that fits.
+// pick returns a random process that fits, or nil if there is none.
 func (d *driver) pick(fits func(*model) bool) *model {
 	var fitting []*model
 	for _, m := range d.procs {
@@ -261,7 +266,7 @@ func (d *driver) pick(fits func(*model) bool) *model {
 
 func (d *driver) any() *model { return d.pick(func(*model) bool { return true }) }
 
-// code returns the code of an error, 0 for none.
+// code returns the code of an error, or 0.
 func code(err error) protocol.Code {
 	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		return e.Code
@@ -269,20 +274,20 @@ func code(err error) protocol.Code {
 	return 0
 }
 
-// finish lets every process end and holds it to everything.
+// finish lets every process end and makes all checks.
 func (d *driver) finish() error {
 	for _, m := range d.procs {
 		if m.hasClosed() {
 			continue
 		}
 		if m.stopped {
-			if err := d.call(protocol.MethodSignal, protocol.Signal{ProcessID: m.id, Signal: "SIGCONT"}, nil); err != nil {
+			if err := d.call(protocol.MethodSignal, protocol.SignalParams{ProcessID: m.id, Signal: "SIGCONT"}, nil); err != nil {
 				return err
 			}
 		}
 		switch {
 		case m.stdin:
-			if err := d.call(protocol.MethodCloseStdin, protocol.CloseStdin{ProcessID: m.id}, nil); err != nil {
+			if err := d.call(protocol.MethodCloseStdin, protocol.CloseStdinParams{ProcessID: m.id}, nil); err != nil {
 				return err
 			}
 			m.stdinClosed = true
@@ -292,7 +297,7 @@ func (d *driver) finish() error {
 			}
 		}
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(time.Millisecond) {
 		open := 0
 		for _, m := range d.procs {
 			if !m.hasClosed() {
@@ -325,8 +330,7 @@ func (d *driver) finish() error {
 	return nil
 }
 
-// describeOpen says what the server thinks of the processes that should have
-// closed.
+// describeOpen returns the server's state of the processes that should have closed.
 func (d *driver) describeOpen() string {
 	var list struct{ Processes []map[string]any }
 	if err := d.call(protocol.MethodList, nil, &list); err != nil {

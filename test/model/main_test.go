@@ -11,44 +11,41 @@ package model
 import (
 	"errors"
 	"net"
-	"net/http"
 	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"execserver/internal/testkit"
 	"execserver/server"
-	"execserver/session"
 )
 
 func TestMain(m *testing.M) {
 	testkit.DefaultSignals()
 	// The thread that spawns children must live as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	testkit.VerifyMain(m)
 }
 
-// stepsPerSession is how long one session is used; each begins anew.
+// stepsPerSession is the number of steps after which the driver opens a new session.
 const stepsPerSession = 250
 
 func TestModel(t *testing.T) {
 	steps, seed := testkit.Number(t, "MODEL_STEPS", 3000), testkit.Number(t, "MODEL_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("%d steps; MODEL_SEED=%d repeats them", steps, seed)
 	srv := server.New(&server.Options{
+		Auth: server.Unauthenticated,
 		// A client that is held up is not taken for one without pings, whose
 		// output counts as acknowledged when it is sent; and nothing goes on by
 		// chance.
 		ProbeTimeout: time.Hour,
 		PingInterval: time.Hour,
-		Session:      session.Options{RetainedBytes: 64 << 10, DetachedTTL: time.Hour},
+		Session:      server.SessionOptions{RetainedBytes: 64 << 10, DetachedTTL: time.Hour},
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go srv.ServeWebSocket(narrow{l})
-	defer testkit.Shutdown(t, srv, 10*time.Second)
+	defer testkit.Shutdown(t, srv)
 	counts := make(map[string]int)
 	for done := uint64(0); done < steps && !t.Failed(); done += stepsPerSession {
 		d := newDriver(t, "ws://"+l.Addr().String(), seed, done)
@@ -63,10 +60,10 @@ func TestModel(t *testing.T) {
 	t.Logf("steps: %v", counts)
 }
 
-// socketBuffer is small, so that a slow reader is noticed soon.
+// socketBuffer is small, so that the server soon notices a slow reader.
 const socketBuffer = 4 << 10
 
-// narrow is a listener whose connections hold little on their way.
+// narrow is a listener whose connections have small buffers.
 type narrow struct{ net.Listener }
 
 func (l narrow) Accept() (net.Conn, error) {
@@ -77,14 +74,11 @@ func (l narrow) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// client makes connections that hold little as well.
-var client = &http.Client{Transport: &http.Transport{
-	DisableKeepAlives: true,
-	DialContext: (&net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
-		var failed error
-		err := raw.Control(func(fd uintptr) {
-			failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, socketBuffer)
-		})
-		return errors.Join(err, failed)
-	}}).DialContext,
+// dialer makes connections with small buffers, too.
+var dialer = &net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, socketBuffer)
+	})
+	return errors.Join(err, failed)
 }}

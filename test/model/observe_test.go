@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"execserver/internal/testclient"
+	"execserver/internal/testkit"
 	"execserver/protocol"
 )
 
-// observation is what one observer has seen.
+// observation holds the events that one observer has received.
 type observation struct {
 	conn  *testclient.Conn
 	tap   *tap
@@ -25,7 +26,7 @@ type observation struct {
 	err    error
 }
 
-// observed is one process as an observer has seen it.
+// observed holds the events of one process that an observer has received.
 type observed struct {
 	last   uint64
 	at     uint64 // bytes of output so far, those that were dropped included
@@ -46,11 +47,11 @@ func (d *driver) observe() (bool, error) {
 	}
 	o := &observation{since: len(d.procs), acks: d.random.IntN(2) == 0, copies: make(map[string]*observed)}
 	o.tap = newTap(o.notify)
-	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	ctx, cancel := context.WithTimeout(d.ctx, testkit.Patience)
 	defer cancel()
 	conn, err := testclient.Dial(ctx, d.url, testclient.Options{
-		Observe: d.session, Notify: o.tap.notify, Client: client,
-		Asks: protocol.ClientCapabilities{ProcessAck: o.acks, ProcessEvents: d.random.IntN(2) == 0},
+		Observe: d.session, Notify: o.tap.notify, Dialer: dialer,
+		Asks: d.some(o.acks),
 	})
 	if err != nil {
 		return false, err
@@ -58,7 +59,7 @@ func (d *driver) observe() (bool, error) {
 	o.conn = conn
 	d.observers = append(d.observers, o)
 	// It can look, and do nothing.
-	if err := conn.Call(ctx, protocol.MethodTerminate, protocol.Terminate{ProcessID: "p0"}, nil); code(err) != protocol.CodeInvalidRequest {
+	if err := conn.Call(ctx, protocol.MethodTerminate, protocol.TerminateParams{ProcessID: "p0"}, nil); code(err) != protocol.CodeInvalidRequest {
 		return false, fmt.Errorf("an observer terminates a process: %v", err)
 	}
 	return true, nil
@@ -77,7 +78,7 @@ func (d *driver) leave() (bool, error) {
 	return true, o.check(d.procs)
 }
 
-// holdObserver keeps an observer from taking anything for a while.
+// holdObserver keeps an observer from reading for a while.
 func (d *driver) holdObserver() (bool, error) {
 	if len(d.observers) == 0 {
 		return false, nil
@@ -88,7 +89,7 @@ func (d *driver) holdObserver() (bool, error) {
 	return true, nil
 }
 
-// takeOver makes an observer the owner.
+// takeOver makes an observer the owner of the session.
 func (d *driver) takeOver() (bool, error) {
 	if len(d.observers) == 0 {
 		return false, nil
@@ -114,14 +115,14 @@ func (d *driver) takeOver() (bool, error) {
 	}
 	select {
 	case <-former.Done():
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		return false, fmt.Errorf("the owner before has not been told to go")
 	}
 	former.Drop()
 	return true, heir.check(d.procs)
 }
 
-// notify takes the events of an observer.
+// notify handles the events of an observer.
 func (o *observation) notify(method string, raw json.RawMessage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -166,8 +167,8 @@ func (o *observation) take(method string, p params) error {
 	return nil
 }
 
-// check compares what an observer has seen of the processes that were started
-// while it was there with what the owner has seen.
+// check compares the events of an observer with those of the owner, for the processes that
+// started while the observer was connected.
 func (o *observation) check(procs []*model) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -193,9 +194,9 @@ func (o *observation) check(procs []*model) error {
 	return nil
 }
 
-// finish waits until an observer has seen the end of every process.
+// finish waits until an observer has received the end of every process.
 func (o *observation) finish(procs []*model) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(time.Millisecond) {
 		missing := ""
 		o.mu.Lock()
 		for _, m := range procs[o.since:] {

@@ -12,7 +12,7 @@ import (
 	"execserver/protocol"
 )
 
-// kind is a program whose output and end are known.
+// kind is a program with known output and a known end.
 type kind struct {
 	argv     []string
 	tty      bool
@@ -23,8 +23,8 @@ type kind struct {
 	stubborn bool                  // ignores SIGTERM, once it has said R
 }
 
-// kinds are what processes are started as. Every program keeps to the built-ins
-// of the shell where it can, for there are many.
+// kinds are the programs of the processes. They use the built-ins of the shell where they
+// can, because there are many processes.
 var kinds = []kind{
 	{argv: sh("exec cat"), stdin: true, output: (*model).echo},
 	{argv: sh("trap '' TERM; echo R; exec cat"), stdin: true, output: (*model).readyEcho, stubborn: true},
@@ -46,7 +46,7 @@ var numbers = func() string {
 	return b.String()
 }()
 
-// model is what one process must be like.
+// model is the expected state of one process.
 type model struct {
 	kind
 	id, startID string
@@ -77,7 +77,7 @@ func (m *model) sizes() string {
 	return fmt.Sprintf("R\n%d %d\n", m.sizeAt.Rows, m.sizeAt.Cols)
 }
 
-// ask notes that a signal is sent, unless it is known to be ignored.
+// ask notes that a signal is sent, unless the process ignores it.
 func (m *model) ask(sig syscall.Signal) {
 	if m.stubborn && sig == syscall.SIGTERM && strings.HasPrefix(m.seen(), "R\n") {
 		return
@@ -85,7 +85,7 @@ func (m *model) ask(sig syscall.Signal) {
 	m.asked[sig] = true
 }
 
-// deadly says that a signal was sent that ends every program.
+// deadly reports whether a signal was sent that ends every program.
 func (m *model) deadly() bool {
 	for sig := range m.asked {
 		if sig != syscall.SIGCONT && sig != syscall.SIGSTOP {
@@ -112,14 +112,14 @@ func (m *model) seen() string {
 	return m.out.String()
 }
 
-// seq is the number of the last event that the owner has seen.
+// seq returns the number of the last event that the owner has received.
 func (m *model) seq() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.last
 }
 
-// take takes an event of the owner; one that comes again is nothing new.
+// take handles an event of the owner. It ignores repeated events.
 func (m *model) take(method string, seq uint64, data []byte, code int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +143,7 @@ func (m *model) take(method string, seq uint64, data []byte, code int) error {
 	return nil
 }
 
-// check compares what has come so far; at the end the process has closed.
+// check compares the events so far with the model. At the end the process must have closed.
 func (m *model) check(end bool) error {
 	got, want := m.seen(), m.output(m)
 	if !strings.HasPrefix(want, got) {

@@ -30,8 +30,8 @@ func (d *driver) start() (bool, error) {
 		kind: kinds[d.random.IntN(len(kinds))], id: "p" + strconv.Itoa(len(d.procs)), startID: strconv.Itoa(d.random.IntN(1000)),
 		size: protocol.TerminalSize{Rows: 24, Cols: 80}, asked: make(map[syscall.Signal]bool),
 	}
-	p := protocol.Start{
-		ProcessID: m.id, StartID: &m.startID, Argv: m.argv, Cwd: protocol.NativePath("/"),
+	p := protocol.StartParams{
+		ProcessID: m.id, StartID: &m.startID, Argv: m.argv, Cwd: protocol.OSPath("/"),
 		Env: map[string]string{"PATH": "/usr/bin:/bin"}, TTY: m.tty, PipeStdin: m.stdin,
 	}
 	if m.tty && d.random.IntN(2) == 0 {
@@ -48,9 +48,9 @@ func (d *driver) start() (bool, error) {
 	return true, nil
 }
 
-// failingStart is a start that is refused, or repeats one.
+// failingStart makes a start that the server refuses, or repeats one.
 func (d *driver) failingStart() error {
-	p := protocol.Start{Argv: []string{"/no/such"}, Cwd: protocol.NativePath("/"), Env: map[string]string{}}
+	p := protocol.StartParams{Argv: []string{"/no/such"}, Cwd: protocol.OSPath("/"), Env: map[string]string{}}
 	if m := d.any(); m != nil && d.random.IntN(2) == 0 {
 		p.ProcessID = m.id
 		if err := d.call(protocol.MethodStart, p, nil); code(err) != protocol.CodeInvalidRequest {
@@ -126,7 +126,7 @@ func (d *driver) closeStdin() (bool, error) {
 }
 
 func (d *driver) endInput(m *model) error {
-	err := d.callOverCut(protocol.MethodCloseStdin, protocol.CloseStdin{ProcessID: m.id}, nil)
+	err := d.callOverCut(protocol.MethodCloseStdin, protocol.CloseStdinParams{ProcessID: m.id}, nil)
 	if m.tty {
 		if code(err) != protocol.CodeInvalidRequest {
 			return fmt.Errorf("closeStdin of a terminal: %v", err)
@@ -143,7 +143,7 @@ func (d *driver) resize() (bool, error) {
 		return false, nil
 	}
 	size := d.anySize()
-	err := d.callOverCut(protocol.MethodResize, protocol.Resize{ProcessID: m.id, Size: size}, nil)
+	err := d.callOverCut(protocol.MethodResize, protocol.ResizeParams{ProcessID: m.id, Size: size}, nil)
 	if !m.tty {
 		if code(err) != protocol.CodeInvalidRequest {
 			return false, fmt.Errorf("resize without a terminal: %v", err)
@@ -164,7 +164,7 @@ func (d *driver) signal() (bool, error) {
 	i := d.random.IntN(len(names))
 	m.ask(numbers[i])
 	m.stopped = m.stopped && numbers[i] != syscall.SIGCONT || numbers[i] == syscall.SIGSTOP
-	return true, d.callOverCut(protocol.MethodSignal, protocol.Signal{ProcessID: m.id, Signal: names[i]}, nil)
+	return true, d.callOverCut(protocol.MethodSignal, protocol.SignalParams{ProcessID: m.id, Signal: names[i]}, nil)
 }
 
 func (d *driver) terminate() (bool, error) {
@@ -177,15 +177,15 @@ func (d *driver) terminate() (bool, error) {
 	}
 	m.ask(syscall.SIGTERM)
 	m.ask(syscall.SIGKILL)
-	return true, d.end(m, protocol.Terminate{ProcessID: m.id, Mode: protocol.TerminateGraceful, TimeoutMs: new(d.random.Uint64N(50))})
+	return true, d.end(m, protocol.TerminateParams{ProcessID: m.id, Mode: protocol.TerminateGraceful, TimeoutMs: new(d.random.Uint64N(50))})
 }
 
 func (d *driver) kill(m *model) error {
 	m.ask(syscall.SIGKILL)
-	return d.end(m, protocol.Terminate{ProcessID: m.id})
+	return d.end(m, protocol.TerminateParams{ProcessID: m.id})
 }
 
-func (d *driver) end(m *model, p protocol.Terminate) error {
+func (d *driver) end(m *model, p protocol.TerminateParams) error {
 	closed := m.hasClosed()
 	var result protocol.TerminateResult
 	if err := d.call(protocol.MethodTerminate, p, &result); err != nil {
@@ -207,7 +207,7 @@ func (d *driver) wait() (bool, error) {
 		Exited, Closed bool
 		ExitCode       *int
 	}
-	err := d.call(protocol.MethodWait, protocol.Wait{ProcessID: m.id, WaitMs: new(d.random.Uint64N(5))}, &result)
+	err := d.call(protocol.MethodWait, protocol.WaitParams{ProcessID: m.id, WaitMs: new(d.random.Uint64N(5))}, &result)
 	switch {
 	case err != nil:
 		return false, err
@@ -234,7 +234,7 @@ func (d *driver) read() (bool, error) {
 		Exited, Closed bool
 		ExitCode       *int
 	}
-	p := protocol.Read{ProcessID: m.id, AfterSeq: &after, WaitMs: new(d.random.Uint64N(3))}
+	p := protocol.ReadParams{ProcessID: m.id, AfterSeq: &after, WaitMs: new(d.random.Uint64N(3))}
 	if err := d.call(protocol.MethodRead, p, &result); err != nil {
 		return false, err
 	}
@@ -266,7 +266,7 @@ func (d *driver) snapshot() (bool, error) {
 	m.mu.Lock()
 	last, seen := m.last, m.out.Len()
 	m.mu.Unlock()
-	if err := d.call(protocol.MethodSnapshot, protocol.Snapshot{ProcessID: m.id}, &result); err != nil {
+	if err := d.call(protocol.MethodSnapshot, protocol.SnapshotParams{ProcessID: m.id}, &result); err != nil {
 		return false, err
 	}
 	if m.tty != (result.Terminal != nil) || m.tty == (result.Stdout != nil) || m.tty == (result.Stderr != nil) {
@@ -324,7 +324,7 @@ func (d *driver) list() (bool, error) {
 	return true, nil
 }
 
-// ack acknowledges what has come, or half of it.
+// ack acknowledges all events received, or half of them.
 func (d *driver) ack() (bool, error) {
 	if !d.acks {
 		return false, nil
@@ -334,14 +334,14 @@ func (d *driver) ack() (bool, error) {
 		if d.random.IntN(4) == 0 {
 			seq /= 2
 		}
-		if err := d.conn.Notify(protocol.MethodAck, protocol.Ack{ProcessID: m.id, Seq: seq}); err != nil {
+		if err := d.conn.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: m.id, Seq: seq}); err != nil {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// cut loses the connection and comes back.
+// cut breaks the connection and resumes the session.
 func (d *driver) cut() (bool, error) {
 	if d.random.IntN(2) == 0 { // what it has brought is not taken
 		d.tap.hold(true)
@@ -350,7 +350,7 @@ func (d *driver) cut() (bool, error) {
 	return true, d.reconnect()
 }
 
-// hold keeps the owner from taking anything for a while, its answers included.
+// hold keeps the owner from reading events and answers for a while.
 func (d *driver) hold() (bool, error) {
 	tap := d.tap
 	tap.hold(true)

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// tap is where the events of one connection come out.
+// tap passes on the events of one connection.
 type tap struct {
 	mu     sync.Mutex
 	turned sync.Cond
@@ -22,7 +22,7 @@ func newTap(handle func(string, json.RawMessage)) *tap {
 	return t
 }
 
-// notify passes an event on, when the tap is open.
+// notify passes an event on once the tap is open.
 func (t *tap) notify(method string, params json.RawMessage) {
 	t.mu.Lock()
 	for t.held && !t.dead {
@@ -35,7 +35,7 @@ func (t *tap) notify(method string, params json.RawMessage) {
 	}
 }
 
-// hold keeps events back, as a client does that is busy.
+// hold keeps events back, like a busy client.
 func (t *tap) hold(held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,7 +43,7 @@ func (t *tap) hold(held bool) {
 	t.turned.Broadcast()
 }
 
-// kill loses what has not come out yet.
+// kill discards the events that have not been passed on.
 func (t *tap) kill() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +51,7 @@ func (t *tap) kill() {
 	t.turned.Broadcast()
 }
 
-// redirect sends the events that come later elsewhere.
+// redirect passes later events on to another handler.
 func (t *tap) redirect(handle func(string, json.RawMessage)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

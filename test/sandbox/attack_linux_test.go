@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attacker tries things in the sandbox and says what became of them.
+// attacker makes attempts in a sandbox and prints their outcomes.
 type attacker struct {
 	base        string // of the machine
 	ws, outside string
@@ -26,7 +26,7 @@ type attacker struct {
 	port        int // of a listener on the machine's loopback
 }
 
-// attack is what the program does that is started in the sandbox.
+// attack is the program that the tests start in the sandbox.
 func attack(args []string) {
 	runtime.LockOSThread()
 	base := args[1]
@@ -48,7 +48,7 @@ func attack(args []string) {
 	}
 }
 
-// attempt is one attack, and what must become of it.
+// attempt is one attack and its expected outcome.
 type attempt struct {
 	name string
 	want string // names of errnos, one of which it must be; or "allowed"
@@ -101,7 +101,7 @@ func (a *attacker) link(name, target string) string {
 	return path
 }
 
-// connect connects to a socket that is made already, or says why it cannot be.
+// connect makes a socket and connects it.
 func connect(domain, kind int, to unix.Sockaddr) error {
 	fd, err := unix.Socket(domain, kind, 0)
 	if err != nil {
@@ -111,7 +111,7 @@ func connect(domain, kind int, to unix.Sockaddr) error {
 	return unix.Connect(fd, to)
 }
 
-// attacks by the network of the sandbox that they are tried in.
+// attacks lists the attempts by the network of the sandbox.
 var attacks = map[string][]attempt{
 	"restricted": slices.Concat(fileAttacks, processAttacks, nestedAttacks, networkAttacks),
 	"enabled":    slices.Concat(openNetworkAttacks, nestedAttacks),
@@ -193,7 +193,7 @@ var fileAttacks = []attempt{
 	}},
 }
 
-// procFiles are tried to be written; those that do not exist do not count.
+// procFiles are files that the attacker tries to write. Missing ones do not count.
 func procFile(path string) func(*attacker) error {
 	return func(*attacker) error {
 		if _, err := os.Lstat(path); errors.Is(err, unix.ENOENT) {
@@ -373,7 +373,7 @@ var networkAttacks = []attempt{
 	}},
 }
 
-// openNetworkAttacks are tried where the network may be used.
+// openNetworkAttacks are attempts in a sandbox with a network.
 var openNetworkAttacks = []attempt{
 	{"0 connect to the machine", "allowed", func(a *attacker) error {
 		return connect(unix.AF_INET, unix.SOCK_STREAM, &unix.SockaddrInet4{Port: a.port, Addr: [4]byte{127, 0, 0, 1}})
@@ -401,8 +401,7 @@ var openNetworkAttacks = []attempt{
 	{"30 TIOCSTI", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCSTI, text("x")) }},
 }
 
-// ioSetup takes some of the room that the machine has for asynchronous reads and
-// writes.
+// ioSetup uses some of the machine's limit of asynchronous I/O requests.
 func ioSetup(*attacker) error {
 	var room uintptr
 	return call(unix.SYS_IO_SETUP, 128, uintptr(unsafe.Pointer(&room)))

@@ -1,33 +1,35 @@
 package sandbox_test
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/testclient"
+	"execserver/internal/testkit"
+	"execserver/internal/transcript/peer"
+	"execserver/protocol"
 )
 
-// user is who runs a server.
+// user is the user that runs a server.
 type user struct {
 	name string
 	uid  int // 0: as the test runs
 }
 
-// machine is a server of a user, with one means of confinement, and a workspace
-// outside of /tmp, which is writable by default.
+// machine is a server with one means of confinement, and its workspace. The workspace is
+// not in /tmp, because policies make /tmp writable by default.
 type machine struct {
 	t              *testing.T
 	base           string // holds all of the following
@@ -36,14 +38,10 @@ type machine struct {
 	user           user
 	means          string
 	cmd            *exec.Cmd
-	stdin          io.WriteCloser
-	info           environment
-	mu             sync.Mutex
-	calls          int
-	replies        map[int]chan reply
-	processes      map[string]*running
-	closed         chan struct{}
-	stderr         bytes.Buffer
+	conn           *testclient.Conn
+	processes      testclient.Processes
+	begun          atomic.Int64 // processes, which is where their ids come from
+	stderr         testkit.Buffer
 	bubblewrap     string
 	descriptors    int // that the server has to begin with
 
@@ -53,41 +51,18 @@ type machine struct {
 	pid     int                  // of the server, where it runs
 }
 
-type environment struct {
-	Sandbox struct{ Mode, Means, Reason string }
-}
-
-type reply struct {
-	Result json.RawMessage
-	Error  *failure
-}
-
-// failure is an error of the wire.
-type failure struct {
-	Code    int
-	Message string
-}
-
-func (f *failure) Error() string { return fmt.Sprintf("%d %s", f.Code, f.Message) }
-
-// running is a process, and then how it ended.
+// running is a process; exit is set once it has closed.
 type running struct {
-	output bytes.Buffer
-	exit   struct {
-		ExitCode      int
-		Signal        string
-		SandboxDenied bool
-	}
+	*testclient.Told
+	exit        protocol.ExitRecord
 	sandboxType string
-	closed      chan struct{}
 }
 
-// noWait keeps programs with the race detector from waiting a second at their end.
+// noWait keeps programs with the race detector from waiting for a second before they
+// exit.
 const noWait = "GORACE=atexit_sleep_ms=0"
 
-const timeout = time.Minute
-
-// bubblewrapOf is the program to test the means of this name with.
+// bubblewrapOf returns the path of the bubblewrap to test with, or "" if there is none.
 func bubblewrapOf() string {
 	if path := os.Getenv("EXEC_SERVER_TEST_BWRAP"); path != "" {
 		return path
@@ -103,7 +78,7 @@ func users() []user {
 	return []user{{"self", 0}}
 }
 
-// everyUser runs a test as every user, with what the test itself starts.
+// everyUser runs a test as every user. The test starts the server itself.
 func everyUser(t *testing.T, test func(t *testing.T, m *machine)) {
 	for _, u := range users() {
 		t.Run(u.name, func(t *testing.T) {
@@ -113,7 +88,7 @@ func everyUser(t *testing.T, test func(t *testing.T, m *machine)) {
 	}
 }
 
-// everywhere runs a test as every user and by every means of the machine.
+// everywhere runs a test as every user with every means that the machine has.
 func everywhere(t *testing.T, test func(t *testing.T, m *machine)) {
 	for _, u := range users() {
 		for _, means := range []string{"userNamespace", "namespaces", "bubblewrap"} {
@@ -125,8 +100,8 @@ func everywhere(t *testing.T, test func(t *testing.T, m *machine)) {
 	}
 }
 
-// newMachine makes a workspace and starts a server; it skips the test where the
-// machine does not have the means.
+// newMachine makes a workspace and starts a server. It skips the test if the machine does
+// not have the means.
 func newMachine(t *testing.T, u user, means string) *machine {
 	t.Helper()
 	m := prepareMachine(t, u, means)
@@ -134,16 +109,16 @@ func newMachine(t *testing.T, u user, means string) *machine {
 		t.Skip("there is no bubblewrap; EXEC_SERVER_TEST_BWRAP names one")
 	}
 	m.start()
-	if m.info.Sandbox.Means == "none" {
+	if m.conn.Info.Sandbox.Means == "none" {
 		if m.possible() {
-			t.Fatal(m.info.Sandbox.Reason)
+			t.Fatal(m.conn.Info.Sandbox.Reason)
 		}
-		t.Skip(m.info.Sandbox.Reason)
+		t.Skip(m.conn.Info.Sandbox.Reason)
 	}
 	return m
 }
 
-// possible reports whether the machine has the means, whatever the server says.
+// possible finds out without the server whether the machine has the means.
 func (m *machine) possible() bool {
 	cmd := exec.Command(m.program, "namespaces", m.means)
 	switch m.means {
@@ -156,7 +131,7 @@ func (m *machine) possible() bool {
 	return cmd.Run() == nil
 }
 
-// inNamespaces has this program mount things in namespaces of its own.
+// inNamespaces runs mounts in new namespaces.
 func inNamespaces(means string) error {
 	cmd := exec.Command("/proc/self/exe", "mounts")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET}
@@ -171,7 +146,7 @@ func inNamespaces(means string) error {
 	return cmd.Run()
 }
 
-// mounts does what every sandbox needs.
+// mounts makes the mounts that every sandbox needs.
 func mounts() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return err
@@ -187,7 +162,7 @@ func mounts() error {
 	return unix.Mount("tmpfs", "/proc", "tmpfs", 0, "")
 }
 
-// as has a program run as the machine's user.
+// as makes a command run as the machine's user.
 func (m *machine) as(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if m.user.uid != 0 {
@@ -208,13 +183,11 @@ func prepareMachine(t *testing.T, u user, means string) *machine {
 		ws: filepath.Join(base, "ws"), outside: filepath.Join(base, "outside"),
 		state: filepath.Join(base, "state"), program: filepath.Join(base, "program"),
 	}
-	self, err := os.ReadFile("/proc/self/exe")
-	m.must(err)
-	m.executable(m.program, self, 0o755)
+	testkit.CopyProgram(t, m.program)
 	if m.bubblewrap != "" { // which may be where others cannot go
 		if text, err := os.ReadFile(m.bubblewrap); err == nil {
 			m.bubblewrap = filepath.Join(base, "bwrap")
-			m.executable(m.bubblewrap, text, 0o755)
+			m.executable(m.bubblewrap, text)
 		}
 	}
 	for _, dir := range []string{"ws/.git/hooks", "ws/dir", "outside/dir", "state"} {
@@ -246,7 +219,6 @@ func (m *machine) must(err error) {
 // start starts the server.
 func (m *machine) start() {
 	m.t.Helper()
-	m.replies, m.processes, m.closed = make(map[int]chan reply), make(map[string]*running), make(chan struct{})
 	serve := []string{m.program, "serve", m.means, m.bubblewrap, m.state}
 	if m.through != nil {
 		serve = slices.Concat([]string{m.program}, m.through, serve)
@@ -259,11 +231,6 @@ func (m *machine) start() {
 	if m.inside != nil {
 		m.cmd.SysProcAttr = m.inside
 	}
-	var err error
-	m.stdin, err = m.cmd.StdinPipe()
-	m.must(err)
-	stdout, err := m.cmd.StdoutPipe()
-	m.must(err)
 	// What whoever starts it has forgotten to close.
 	for range 3 {
 		forgotten, err := os.Open("/")
@@ -271,134 +238,58 @@ func (m *machine) start() {
 		defer forgotten.Close()
 		m.cmd.ExtraFiles = append(m.cmd.ExtraFiles, forgotten)
 	}
-	m.must(m.cmd.Start())
+	stdin, stdout := testkit.StartPiped(m.t, m.cmd)
 	m.pid = m.cmd.Process.Pid
-	go m.read(stdout)
+	m.conn = testclient.New(peer.NewLines(stdout, stdin, stdin.Close, stdout.Close), m.processes.Notify)
 	m.t.Cleanup(m.stop)
-	var hello struct{ EnvironmentInfo environment }
-	m.must(m.call("initialize", map[string]any{"clientName": "test"}, &hello))
-	m.info = hello.EnvironmentInfo
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.cmd.Process.Pid))
-	m.must(err)
-	m.descriptors = len(fds)
-	m.send(map[string]any{"method": "initialized"})
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
+	m.must(m.conn.Handshake(ctx, protocol.InitializeParams{ClientName: "test"}))
+	m.descriptors = testkit.DescriptorsOf(m.t, m.cmd.Process.Pid)
 }
 
-// stop ends the server, which has let go by then of all that it has started.
+// stop ends the server. It fails the test if the server still has children.
 func (m *machine) stop() {
 	if !m.t.Failed() && m.cmd.ProcessState == nil {
 		m.letsGo()
 	}
-	_ = m.stdin.Close()
-	<-m.closed
+	m.conn.Close()
 	_ = m.cmd.Wait()
-	if m.t.Failed() && m.stderr.Len() > 0 {
-		m.t.Log(m.stderr.String())
+	if text := m.stderr.String(); m.t.Failed() && text != "" {
+		m.t.Log(text)
 	}
 }
 
-// letsGo checks that the server has no children any more, not even dead ones, and
-// no descriptors but what it had at first.
+// letsGo checks that the server has no children left, not even zombies, and no more
+// descriptors than at the start.
 func (m *machine) letsGo() {
 	m.t.Helper()
-	proc := fmt.Sprintf("/proc/%d/", m.cmd.Process.Pid)
+	pid := m.cmd.Process.Pid
 	eventually(m.t, "the server keeps children or descriptors", func() bool {
-		lists, err := filepath.Glob(proc + "task/*/children")
-		m.must(err)
-		for _, list := range lists {
-			if text, err := os.ReadFile(list); err == nil && len(text) > 0 { // else the thread has ended
-				return false
-			}
-		}
-		fds, err := os.ReadDir(proc + "fd")
-		m.must(err)
-		return len(fds) <= m.descriptors
+		return len(testkit.Children(pid)) == 0 && testkit.DescriptorsOf(m.t, pid) <= m.descriptors
 	})
 }
 
 // kill kills the server.
 func (m *machine) kill() {
 	_ = m.cmd.Process.Kill()
-	<-m.closed
+	<-m.conn.Done()
 	_ = m.cmd.Wait() // and for its stderr, which is the next server's
 }
 
-func (m *machine) send(message map[string]any) {
-	text, err := json.Marshal(message)
-	m.must(err)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, _ = m.stdin.Write(append(text, '\n')) // the reply would be missing
-}
-
-func (m *machine) read(r io.Reader) {
-	defer close(m.closed)
-	lines := bufio.NewReader(r)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return
-		}
-		var message struct {
-			ID     *int
-			Method string
-			Params struct {
-				ProcessID     string
-				Chunk         []byte
-				ExitCode      int
-				Signal        string
-				SandboxDenied bool
-			}
-			reply
-		}
-		if json.Unmarshal(line, &message) != nil {
-			continue
-		}
-		m.mu.Lock()
-		p := m.processes[message.Params.ProcessID]
-		switch {
-		case message.ID != nil && m.replies[*message.ID] != nil:
-			m.replies[*message.ID] <- message.reply
-		case p == nil:
-		case message.Method == "process/output":
-			p.output.Write(message.Params.Chunk)
-		case message.Method == "process/exited":
-			p.exit.ExitCode, p.exit.Signal, p.exit.SandboxDenied = message.Params.ExitCode, message.Params.Signal, message.Params.SandboxDenied
-		case message.Method == "process/closed":
-			close(p.closed)
-		}
-		m.mu.Unlock()
-	}
-}
-
-// call calls a method; the error is a *failure.
+// call calls a method; the error is a *protocol.Error.
 func (m *machine) call(method string, params, result any) error {
 	m.t.Helper()
-	answer := make(chan reply, 1)
-	m.mu.Lock()
-	m.calls++
-	id := m.calls
-	m.replies[id] = answer
-	m.mu.Unlock()
-	m.send(map[string]any{"id": id, "method": method, "params": params})
-	select {
-	case r := <-answer:
-		if r.Error != nil {
-			return r.Error
-		}
-		if result != nil {
-			return json.Unmarshal(r.Result, result)
-		}
-		return nil
-	case <-m.closed:
-		m.t.Fatalf("%s: the server has ended: %s", method, m.stderr.String())
-	case <-time.After(timeout):
-		m.t.Fatalf("%s: no answer", method)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
+	err := m.conn.Call(ctx, method, params, result)
+	if _, refused := errors.AsType[*protocol.Error](err); err != nil && !refused {
+		m.t.Fatalf("%s: %v; the server says %s", method, err, m.stderr.String())
 	}
-	return nil
+	return err
 }
 
-// command is what a process is started with.
+// command describes a process to start.
 type command struct {
 	argv    []string
 	sandbox any
@@ -411,11 +302,8 @@ type command struct {
 // begin starts a process.
 func (m *machine) begin(c command) (*running, string, error) {
 	m.t.Helper()
-	p := &running{closed: make(chan struct{})}
-	m.mu.Lock()
-	id := fmt.Sprintf("p%d", len(m.processes))
-	m.processes[id] = p
-	m.mu.Unlock()
+	id := fmt.Sprint("p", m.begun.Add(1))
+	p := &running{Told: m.processes.Of(id)}
 	env := map[string]string{"PATH": "/usr/bin:/bin", "TMPDIR": ""}
 	name, value, _ := strings.Cut(noWait, "=")
 	env[name] = value
@@ -436,28 +324,28 @@ func (m *machine) begin(c command) (*running, string, error) {
 func (m *machine) await(p *running) {
 	m.t.Helper()
 	select {
-	case <-p.closed:
-	case <-m.closed:
+	case <-p.Closed:
+		p.exit = <-p.Exited
+	case <-m.conn.Done():
 		m.t.Fatalf("the server has ended: %s", m.stderr.String())
-	case <-time.After(timeout):
+	case <-time.After(testkit.Patience):
 		m.t.Fatalf("the process does not close; it wrote %q", m.written(p))
 	}
 }
 
 func (m *machine) written(p *running) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return strings.ReplaceAll(p.output.String(), "\r\n", "\n")
+	return strings.ReplaceAll(p.Output.String(), "\r\n", "\n")
 }
 
-// awaitOutput waits until a process has written something.
+// awaitOutput waits until the output of a process contains text.
 func (m *machine) awaitOutput(p *running, text string) {
 	m.t.Helper()
-	for deadline := time.Now().Add(timeout); !strings.Contains(m.written(p), text); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			m.t.Fatalf("%q is missing in %q", text, m.written(p))
+	testkit.WaitFor(m.t, testkit.Patience, func() error {
+		if got := m.written(p); !strings.Contains(got, text) {
+			return fmt.Errorf("%q is missing in %q", text, got)
 		}
-	}
+		return nil
+	})
 }
 
 // run runs a process to its end.

@@ -16,11 +16,11 @@ import (
 	"execserver/internal/seccomp"
 )
 
-// becomeContained becomes a program in what container engines make for an ordinary
-// user without capabilities: another root directory with little in it, a /proc
-// that is hidden in part and cannot be written, and no way to more rights. In the
-// kind "profile" namespaces are refused as well, as by the default seccomp
-// profiles; in the kind "root" the user is root, without capabilities either.
+// becomeContained executes a program in a container like those that container engines
+// make for an ordinary user without capabilities: the root directory holds little, parts
+// of /proc are hidden and the rest is read-only, and the program cannot gain privileges.
+// In the kind "profile" the program may not make namespaces either, as with the default
+// seccomp profiles. In the kind "root" the user is root, but without capabilities.
 func becomeContained(base, kind string, argv []string) error {
 	runtime.LockOSThread()
 	root := filepath.Join(base, "root")
@@ -42,7 +42,7 @@ func becomeContained(base, kind string, argv []string) error {
 		step("exec", unix.Exec(argv[0], argv, os.Environ())))
 }
 
-// bind mounts what is at a path at another one, to be read or to be written.
+// bind makes a bind mount, read-only or writable.
 func bind(from, to string, flags uintptr) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("%s: %w", to, err)
@@ -127,9 +127,10 @@ func containerRights(kind string) error {
 	return err
 }
 
-// containerAttacks are the core of what is tried elsewhere. The kernel allows no
-// other /proc than the container's, in which the server is process 1; it can be
-// seen, but not touched. To send signals, process 1 is the sandbox's own.
+// containerAttacks are the most important of the attempts. The kernel allows no new /proc
+// in the container, so the sandbox shows that of the container, in which the server is
+// process 1. The attacker can see the server but not affect it: for signals, process 1 is
+// the sandbox's own.
 var containerAttacks = append(slices.DeleteFunc(
 	slices.Concat(fileAttacks, processAttacks, nestedAttacks, networkAttacks),
 	func(a attempt) bool {
@@ -158,14 +159,14 @@ func newContained(t *testing.T, kind string) *machine {
 	return m
 }
 
-// TestContainer has a server in a container without privileges, where user
-// namespaces are allowed, and where they are not.
+// TestContainer runs a server in a container without privileges, with and without user
+// namespaces.
 func TestContainer(t *testing.T) {
 	t.Run("allowed", func(t *testing.T) {
 		t.Parallel()
 		m := newContained(t, "unconfined")
-		if m.info.Sandbox.Means != "userNamespace" {
-			t.Fatalf("%+v", m.info.Sandbox)
+		if m.conn.Info.Sandbox.Means != "userNamespace" {
+			t.Fatalf("%+v", m.conn.Info.Sandbox)
 		}
 		before := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git"))
 		for _, tty := range []bool{false, true} {
@@ -190,8 +191,8 @@ func TestContainer(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			m := newContained(t, kind)
-			if m.info.Sandbox.Means != "none" || !strings.Contains(m.info.Sandbox.Reason, why) {
-				t.Fatalf("%+v, want %q", m.info.Sandbox, why)
+			if m.conn.Info.Sandbox.Means != "none" || !strings.Contains(m.conn.Info.Sandbox.Reason, why) {
+				t.Fatalf("%+v, want %q", m.conn.Info.Sandbox, why)
 			}
 			m.refusesEverything()
 		})

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices calls f with every device that there is.
+// devices calls f with every device of the machine.
 func devices(f func(path string) error) error {
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		if err := f("/dev/" + name); err != nil {
@@ -19,8 +19,8 @@ func devices(f func(path string) error) error {
 	return nil
 }
 
-// deviceAttacks are tried with /dev/null as standard input. They leave everything
-// as it is, should they succeed. EPERM is for users who own no device.
+// deviceAttacks are attempts with /dev/null as standard input. They change nothing even if
+// they succeed. A user who does not own a device gets EPERM.
 var deviceAttacks = []attempt{
 	{"0 write /dev/null", "allowed", func(*attacker) error { return os.WriteFile("/dev/null", []byte("x"), 0) }},
 	{"0 read /dev/zero", "allowed", func(*attacker) error {
@@ -58,7 +58,7 @@ var deviceAttacks = []attempt{
 	}},
 }
 
-// TestDevices has the machine's devices, which can be used, but not changed
+// TestDevices checks that a command can use the machine's devices but not change them
 // (row 50).
 func TestDevices(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {

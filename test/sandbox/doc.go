@@ -1,5 +1,5 @@
-// Package sandbox attacks the sandbox of the server: programs in it try whatever
-// they should not be able to do, as root and as an ordinary user, by every means
-// of confinement that the machine has. Attempts have the number of the kind of
-// attack before their name, and other tests in a comment: "row 26".
+// Package sandbox attacks the sandbox of the server. Programs in the sandbox try what
+// they must not be able to do, as root and as an ordinary user, with every means of
+// confinement that the machine has. The name of an attempt begins with the number of the
+// kind of attack; other tests have the number in a comment, such as "row 26".
 package sandbox

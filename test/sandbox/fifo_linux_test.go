@@ -10,7 +10,7 @@ import (
 
 func init() { attacks["fifo"] = fifoAttacks }
 
-// openFIFO opens a FIFO that somebody reads, or waits for no reader.
+// openFIFO opens a FIFO without waiting for the other end.
 func openFIFO(path string, flags int) error {
 	return made(unix.Open(path, flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))
 }
@@ -47,7 +47,7 @@ var fifoAttacks = []attempt{
 	}},
 }
 
-// landlockVersion is that of the kernel; 0: it has none.
+// landlockVersion returns the version of Landlock in the kernel, or 0 if it has none.
 func landlockVersion() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -56,8 +56,8 @@ func landlockVersion() int {
 	return int(abi)
 }
 
-// TestFIFOs has that what is confined writes to nobody through a FIFO outside of
-// what it may write (row 50).
+// TestFIFOs checks that a command cannot write to a FIFO outside of the directories that
+// it may write (row 50).
 func TestFIFOs(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		if landlockVersion() < 2 {

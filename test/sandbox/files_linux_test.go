@@ -7,13 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"execserver/protocol"
 )
 
-// wants checks the code of the error of a call; 0: it must work.
-func (m *machine) wants(code int, text, method string, params object) {
+// wants checks the error code of a call. With code 0 the call must succeed.
+func (m *machine) wants(code protocol.Code, text, method string, params object) {
 	m.t.Helper()
 	err := m.call(method, params, nil)
-	failed, _ := errors.AsType[*failure](err)
+	failed, _ := errors.AsType[*protocol.Error](err)
 	switch {
 	case failed == nil && code != 0:
 		m.t.Errorf("%s %v works, want %d", method, params["path"], code)
@@ -22,7 +24,7 @@ func (m *machine) wants(code int, text, method string, params object) {
 	}
 }
 
-// TestFiles has the methods about files in a sandbox (rows 40 to 42).
+// TestFiles calls the methods about files with a sandbox (rows 40 to 42).
 func TestFiles(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		const readOnly, hello = "Read-only file system (os error 30)", "aGVsbG8="
@@ -33,7 +35,7 @@ func TestFiles(t *testing.T) {
 		m.must(os.Symlink(".git", filepath.Join(m.ws, "git")))
 		before := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git"))
 		t.Run("changes", func(t *testing.T) { // row 40
-			edit := func(code int, text, method, path string, more object) {
+			edit := func(code protocol.Code, text, method, path string, more object) {
 				params := object{"path": path, "sandbox": sandbox}
 				for name, value := range more {
 					params[name] = value
@@ -53,7 +55,7 @@ func TestFiles(t *testing.T) {
 			edit(-32603, "", "fs/remove", out("dir"), recursive)
 			edit(-32603, "", "fs/remove", ws(".git"), recursive)
 			edit(0, "", "fs/remove", out("none"), object{"force": true})
-			copied := func(code int, from, to string) {
+			copied := func(code protocol.Code, from, to string) {
 				m.wants(code, "", "fs/copy", object{"sourcePath": from, "destinationPath": to, "recursive": true, "sandbox": sandbox})
 			}
 			copied(0, out("file"), ws("copy"))
@@ -62,7 +64,7 @@ func TestFiles(t *testing.T) {
 			copied(-32603, ws("file"), ws(".git/copy"))
 		})
 		t.Run("handles", func(t *testing.T) { // row 42
-			open := func(code int, path string) {
+			open := func(code protocol.Code, path string) {
 				m.wants(code, "", "fs/open", object{"handleId": "h", "path": path, "mode": "replace", "sandbox": sandbox})
 			}
 			open(-32603, out("file"))

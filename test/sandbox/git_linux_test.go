@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestGitIndirections has what a .git leads git to besides itself: submodules,
-// worktrees, and the directory that a worktree shares with its repository.
+// TestGitIndirections protects the directories that a .git refers to: those of submodules
+// and worktrees, and the one that a worktree shares with its repository.
 func TestGitIndirections(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		const busy = "busy"

@@ -38,8 +38,8 @@ func again(path string) error {
 	return read(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// deniedAttacks are tried where everything may be read but the directory outside
-// and *.env, of which there are dir/secret.env and, outside, file.
+// deniedAttacks are attempts in a sandbox that may read everything except the directory
+// outside and the files *.env.
 var deniedAttacks = []attempt{
 	{"0 read what is beside", "allowed", func(a *attacker) error { return read(a.in("dir/../file")) }},
 	{"36 read a file", "EACCES", func(a *attacker) error { return read(a.out("file")) }},
@@ -92,7 +92,7 @@ var deniedAttacks = []attempt{
 	{"36 missing: make below", "EACCES EROFS", func(a *attacker) error { return create(a.in("hidden/deep")) }},
 }
 
-// TestDenied has what a policy denies (row 36).
+// TestDenied checks that a command cannot read files that a policy denies (row 36).
 func TestDenied(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		m.write(filepath.Join(m.ws, "dir/secret.env"), "secret")
@@ -119,8 +119,8 @@ func TestDenied(t *testing.T) {
 	})
 }
 
-// hiddenAttacks are tried where nothing may be read but the workspace and what
-// programs need to run.
+// hiddenAttacks are attempts in a sandbox that may read only the workspace and the files
+// that programs need to run.
 var hiddenAttacks = []attempt{
 	{"0 read the workspace", "allowed", func(a *attacker) error { return read(a.in("file")) }},
 	{"0 read what programs need", "allowed", func(*attacker) error { return read("/bin/sh") }},
@@ -151,7 +151,7 @@ var hiddenAttacks = []attempt{
 	{"37 create at the top", "EROFS", func(*attacker) error { return create("/new") }},
 }
 
-// only checks that a directory holds nothing but one name.
+// only checks that a directory has no entry besides name.
 func only(dir, name string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -163,13 +163,14 @@ func only(dir, name string) error {
 	return nil
 }
 
-// TestHidden has what a policy does not let be read (row 37).
+// TestHidden checks that a command cannot read files that a policy does not allow
+// (row 37).
 func TestHidden(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		self, err := os.ReadFile("/proc/self/exe")
 		m.must(err)
 		program := filepath.Join(m.ws, "attacker")
-		m.executable(program, self, 0o755)
+		m.executable(program, self)
 		m.write(filepath.Join(m.base, ".profile"), "secret")
 		m.mkdir(filepath.Join(m.base, "bin"))
 		for _, network := range []string{"restricted", "enabled"} {
@@ -179,5 +180,46 @@ func TestHidden(t *testing.T) {
 			}
 		}
 		m.clean(m.ws)
+	})
+}
+
+// TestMovedParents checks that a command cannot move a directory that holds a protected
+// file, which would unprotect the file for the next command.
+func TestMovedParents(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		m.mkdir(filepath.Join(m.ws, "config/secrets"))
+		m.write(filepath.Join(m.ws, "config/secrets/key"), "secret")
+		m.mkdir(filepath.Join(m.ws, "group/project/.git"))
+		sandbox := m.workspaceWrite(project("config/secrets", "deny"), project("group/project", "write"))
+		m.says(sandbox,
+			[2]string{"mv config moved", "busy"}, [2]string{"mv group moved", "busy"},
+			[2]string{"cat moved/secrets/key", "No such file"}, [2]string{"cat config/secrets/key", "Permission denied"},
+			[2]string{"touch moved/project/.git/x", "No such file"}, [2]string{"touch group/project/.git/x", "Read-only file system"},
+			[2]string{"touch config/x group/x group/project/x", "done"})
+	})
+}
+
+// TestLockedDirectory uses a policy that denies a file in a directory without
+// permissions.
+func TestLockedDirectory(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		if m.user.uid == 0 && m.means == "bubblewrap" {
+			t.Skip("the superuser makes a mount in there that cannot be checked inside, which is refused")
+		}
+		m.mkdir(filepath.Join(m.ws, "locked/a/b"))
+		m.must(unix.Chmod(filepath.Join(m.ws, "locked"), 0))
+		m.says(m.workspaceWrite(project("locked/a/b", "deny")), [2]string{"touch x", "done"})
+	})
+}
+
+// TestDeniedInProc checks that a policy can deny files in /proc, although the sandbox has
+// its own /proc.
+func TestDeniedInProc(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		m.says(m.workspaceWrite(at("/proc/cpuinfo", "deny"), at("/proc/sys", "deny")),
+			[2]string{"cat /proc/cpuinfo", "Permission denied"}, [2]string{"ls /proc/sys", "Permission denied"}, [2]string{"cat /proc/version", "Linux"})
+		m.says(m.policy("restricted", special("minimal", "read"), special("project_roots", "write"), at("/proc", "deny"), at("/dev/shm", "deny")),
+			[2]string{"ls /proc", "Permission denied"}, [2]string{"ls /dev/shm", "Permission denied"})
+		m.says(m.workspaceWrite(at("/proc", "deny")), [2]string{"ls /proc", "Permission denied"})
 	})
 }

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeInotify takes all instances of inotify that it gets, until its input ends.
+// takeInotify opens as many inotify instances as it can, and keeps them until its input
+// ends.
 func takeInotify() {
 	n := 0
 	for {
@@ -24,8 +25,8 @@ func takeInotify() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// TestInotifyTaken has a command take all instances of inotify that it gets. The
-// server still watches.
+// TestInotifyTaken runs a command that opens as many inotify instances as it can. The
+// server can still watch files.
 func TestInotifyTaken(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
 	if err != nil {
@@ -40,7 +41,7 @@ func TestInotifyTaken(t *testing.T) {
 	}
 	everyUser(t, func(t *testing.T, m *machine) {
 		m.start()
-		if m.info.Sandbox.Means != "userNamespace" {
+		if m.conn.Info.Sandbox.Means != "userNamespace" {
 			t.Skip("there are no user namespaces")
 		}
 		p, id, err := m.begin(command{argv: []string{m.program, "watch"}, sandbox: m.workspaceWrite()})

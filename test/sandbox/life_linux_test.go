@@ -9,9 +9,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
-// alive reports whether a process runs whose command line has a text.
+// alive reports whether a process with text in its command line is running.
 func alive(t *testing.T, text string) bool {
 	t.Helper()
 	list, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -28,14 +30,14 @@ func alive(t *testing.T, text string) bool {
 
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(timeout); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(what)
 		}
 	}
 }
 
-// TestLife has how what is confined ends (rows 33, 34, 45, 46 and 48).
+// TestLife checks how confined processes end (rows 33, 34, 45, 46 and 48).
 func TestLife(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		// A number that only this test's processes have in their command line.
@@ -171,10 +173,15 @@ func TestLife(t *testing.T) {
 			m.must(m.call("process/write", object{"processId": id, "writeId": "1", "chunk": []byte("sleep 100 & jobs; fg\n")}, nil))
 			m.awaitOutput(p, "Running")
 			eventually(t, "the shell has no jobs", func() bool { return strings.Contains(m.written(p), "sleep 100\n") })
-			tries := 0
-			eventually(t, "Ctrl-Z stops nothing", func() bool { // until the job has the terminal
-				tries++
-				m.must(m.call("process/write", object{"processId": id, "writeId": fmt.Sprint("z", tries), "chunk": "Gg=="}, nil))
+			// Ctrl-Z does nothing until the job has the terminal, and takes away what was written
+			// to the terminal and has not been read yet: also what the shell says of the one
+			// before. So the shell is asked, and has time to answer.
+			begun, tries := time.Time{}, 0
+			eventually(t, "Ctrl-Z stops nothing", func() bool {
+				if time.Since(begun) > time.Second {
+					begun, tries = time.Now(), tries+1
+					m.must(m.call("process/write", object{"processId": id, "writeId": fmt.Sprint("z", tries), "chunk": []byte("\x1ajobs\n")}, nil))
+				}
 				return strings.Contains(m.written(p), "Stopped")
 			})
 			m.must(m.call("process/write", object{"processId": id, "writeId": "3", "chunk": []byte("kill %1; exit 6\n")}, nil))
@@ -230,7 +237,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// hog is what the program does that takes much memory: half a GiB, once.
+// hog is a program that uses half a GiB of memory once.
 func hog() {
 	room := make([]byte, 512<<20)
 	for i := range room {
@@ -244,11 +251,11 @@ func hog() {
 	}
 }
 
-// hogs keeps the machine from being short of memory.
+// hogs limits the number of hogs at a time, because of the machine's memory.
 var hogs sync.Mutex
 
-// TestFloods has a server that answers while what it confines forks and writes
-// as fast as it can, and takes memory (row 35).
+// TestFloods checks that the server answers while a confined command forks, writes and
+// uses memory as fast as it can (row 35).
 func TestFloods(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		for name, c := range map[string]command{

@@ -8,17 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
 	"execserver/server"
 	"execserver/transport"
 )
 
-// TestMain makes the test's own program a server and what attacks it as well: it
-// can be run by any user, and needs no build.
+// TestMain makes the test program also the server and the attacker. Every user can run a
+// copy of it, and it needs no build.
 func TestMain(m *testing.M) {
+	server.RunHelper()
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "serve":
@@ -38,6 +37,11 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		case "connect":
 			connectAll(os.Args[2], os.Args[3:])
+			return
+		case "mount-later":
+			if err := mountLater(sandbox.Means(os.Args[2]), os.Args[3], os.Args[4]); err != nil {
+				fmt.Println(err)
+			}
 			return
 		case "bomb":
 			bomb()
@@ -69,10 +73,10 @@ func TestMain(m *testing.M) {
 	}
 	testkit.DefaultSignals()
 	// The threads that start children live as long as the program.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("execserver/process.runSpawns"))
+	testkit.VerifyMain(m)
 }
 
-// serve serves stdio with one means of confinement.
+// serve serves standard input and output with one means of confinement.
 func serve(means, bubblewrap, state string) {
 	base := filepath.Dir(state)
 	opts := &sandbox.Options{
@@ -99,7 +103,7 @@ func serve(means, bubblewrap, state string) {
 		}
 	}
 	engine := sandbox.New(opts)
-	srv := server.New(&server.Options{Sandbox: engine})
+	srv := server.New(&server.Options{Internal: server.Internal{Sandbox: engine}})
 	err := srv.ServeOnly(transport.NewLines("stdio", os.Stdin, os.Stdout, os.Stdin.Close, 1<<30))
 	engine.Close()
 	fmt.Fprintln(os.Stderr, err)

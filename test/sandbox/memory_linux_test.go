@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestOwnMemory reads what /proc tells, in sandboxes, of whoever opens a file:
-// neither the server nor the helper that serves such requests gives its own away.
+// TestOwnMemory reads the files of /proc that show the process which opens them. With a
+// sandbox, such a request reveals neither the server nor its file helper.
 func TestOwnMemory(t *testing.T) {
 	everyUser(t, func(t *testing.T, m *machine) {
 		m.env = []string{"SECRET=hunter2"}

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// foreigner is a user who is neither the server's nor the superuser.
+// foreigner is neither the server's user nor root.
 const foreigner = 61235
 
-// TestForeignNames has another user put things in the place of protected names,
-// in a directory that everybody may write. They keep nothing from being started.
+// TestForeignNames lets another user create protected names in a directory that everybody
+// may write. The server still starts commands.
 func TestForeignNames(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only the superuser can be several users")
@@ -58,7 +58,9 @@ func TestForeignNames(t *testing.T) {
 		m.must(os.WriteFile(in(".git"), []byte("gitdir: link/meta\n"), 0o644))
 		own(".git")
 		works("a locked directory, a FIFO, and a .git that leads over a link")
+		m.must(os.Remove(in(".git"))) // root may be kept from writing it (fs.protected_regular)
 		m.must(os.WriteFile(in(".git"), []byte("gitdir: "+m.ws+"/dir\n"), 0o644))
+		own(".git")
 		m.says(sandboxes[0], [2]string{"touch " + m.ws + "/dir/x", "done"})
 		if _, err := os.Lstat(in(".codex")); err != nil {
 			t.Error("another user's directory is removed: ", err)
@@ -74,7 +76,8 @@ func (m *machine) shared() string {
 	return shared
 }
 
-// TestForeignLocks has another user lock what the server makes for missing names.
+// TestForeignLocks lets another user lock the directories that the server makes for
+// missing names.
 func TestForeignLocks(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		shared := m.shared()
@@ -99,7 +102,7 @@ func TestForeignLocks(t *testing.T) {
 	})
 }
 
-// TestForeignFlips has another user make and remove names as fast as he can.
+// TestForeignFlips lets another user create and remove names as fast as possible.
 func TestForeignFlips(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only the superuser can be several users")
@@ -121,13 +124,33 @@ func TestForeignFlips(t *testing.T) {
 			_, err := os.Lstat(filepath.Join(shared, ".git"))
 			return err == nil
 		})
-		for range 100 {
+		for range 40 {
 			p, _, err := m.begin(command{argv: []string{"/bin/sh", "-c", "touch x && echo done"}, sandbox: m.workspaceWrite(at(shared, "write"))})
 			if err != nil {
 				t.Fatal(err)
 			}
 			m.await(p)
 			m.contains("a command", m.written(p), "done")
+		}
+	})
+}
+
+// TestEmptyDirectoryStays checks that the server does not remove an empty directory that
+// looks like one of its own.
+func TestEmptyDirectoryStays(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		for _, name := range []string{"empty", "void"} {
+			m.mkdir(filepath.Join(m.outside, name))
+			m.must(unix.Chmod(filepath.Join(m.outside, name), 0o555))
+		}
+		m.says(m.workspaceWrite(at(filepath.Join(m.outside, "empty"), "deny")), [2]string{"touch x", "done"})
+		m.says(m.policy("restricted", special("minimal", "read"), special("project_roots", "write"),
+			at(filepath.Join(m.outside, "void"), "read")), [2]string{"touch x", "done"})
+		for _, name := range []string{"empty", "void"} {
+			var st unix.Stat_t
+			if err := unix.Lstat(filepath.Join(m.outside, name), &st); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	})
 }

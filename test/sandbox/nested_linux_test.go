@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// In a user namespace of its own a program has every capability, over its own
-// copy of the mounts. None of them can be taken away singly. But all can be, at
-// once, by leaving them for another root directory; and what no mount of the
-// namespace is on can be renamed and removed, through a descriptor that is kept.
-// So there must not be one.
+// In its own user namespace a program has every capability over its copy of the mounts. It
+// cannot remove a single mount, but it can leave all of them at once for another root
+// directory. If it still had a descriptor of a directory, it could rename and remove
+// everything there that is no mount point of the namespace. A program must therefore not
+// be able to keep such a descriptor.
 var nestedAttacks = []attempt{
 	{"27 user namespace by clone", "EPERM", func(a *attacker) error {
 		return nested("true", a, unix.CLONE_NEWUSER)
@@ -44,7 +44,7 @@ var nestedAttacks = []attempt{
 	}},
 }
 
-// nested does something in namespaces of its own.
+// nested makes an attempt in new namespaces.
 func nested(what string, a *attacker, flags uintptr) error {
 	cmd := exec.Command("/proc/self/exe", "nested", what, a.ws)
 	cmd.Stderr = os.Stderr
@@ -54,8 +54,7 @@ func nested(what string, a *attacker, flags uintptr) error {
 	return cmd.Run()
 }
 
-// inNested is what the program does that nested starts. It fails unless it gets
-// at what it should not.
+// inNested is the program that nested starts. It succeeds if the attack does.
 func inNested(what, ws string) {
 	runtime.LockOSThread()
 	dir := ws + "/dir"
@@ -74,8 +73,8 @@ func inNested(what, ws string) {
 	}
 }
 
-// leaveAndRename makes a directory the root that holds nothing, and renames .git
-// through the descriptor of the directory that it is in.
+// leaveAndRename makes an empty directory the root and renames .git through a descriptor
+// of its parent directory.
 func leaveAndRename(ws string) error {
 	root, err := unix.Open(ws, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -6,10 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/protocol"
 )
 
-// says checks the outcome of shell commands, each of which is tried in a
-// sandbox: what it writes last must contain something.
+// says runs shell commands in a sandbox and checks that the output of each contains a
+// text.
 func (m *machine) says(sandbox any, tries ...[2]string) {
 	m.t.Helper()
 	for _, try := range tries {
@@ -27,11 +31,11 @@ func (m *machine) contains(what, got, want string) {
 	}
 }
 
-// refuses checks that a command is not started, and why.
-func (m *machine) refuses(sandbox any, code int, text string) {
+// refuses checks that the server refuses to start a command, and its reason.
+func (m *machine) refuses(sandbox any, code protocol.Code, text string) {
 	m.t.Helper()
 	_, _, err := m.begin(command{argv: []string{"/bin/sh", "-c", "touch ran"}, sandbox: sandbox})
-	failed, ok := errors.AsType[*failure](err)
+	failed, ok := errors.AsType[*protocol.Error](err)
 	if !ok || failed.Code != code || !strings.Contains(failed.Message, text) {
 		m.t.Errorf("%v, want %d and %q", err, code, text)
 	}
@@ -46,7 +50,7 @@ func (m *machine) write(path, text string) {
 	m.own(path)
 }
 
-// TestPolicies has what policies say about files (rows 12, 13, 36 to 38 and 47).
+// TestPolicies checks the rules of policies for files (rows 12, 13, 36 to 38 and 47).
 func TestPolicies(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		const denied = "Permission denied"
@@ -151,8 +155,8 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-// TestDeniedOutside has an entry that denies something beside the workspace, by a
-// path that leads out of it. It is not left out.
+// TestDeniedOutside uses an entry that denies a file outside of the workspace, by a path
+// that leads out of it. The server enforces the entry.
 func TestDeniedOutside(t *testing.T) {
 	everyUser(t, func(t *testing.T, m *machine) {
 		m.start()
@@ -161,4 +165,36 @@ func TestDeniedOutside(t *testing.T) {
 		}
 		m.says(m.workspaceWrite(project("../outside", "write")), [2]string{"touch " + m.outside + "/x", readOnly})
 	})
+}
+
+// TestSharedLinks uses entries whose paths follow the same symbolic link, as those below
+// /bin do on most machines.
+func TestSharedLinks(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		m.must(unix.Symlink(m.outside, filepath.Join(m.base, "alias")))
+		sandbox := m.policy("restricted", special("minimal", "read"), special("project_roots", "write"),
+			at("/bin/sh", "read"), at(filepath.Join(m.base, "alias"), "read"), at(filepath.Join(m.base, "alias/file"), "read"))
+		m.says(sandbox, [2]string{"cat " + filepath.Join(m.base, "alias/file"), "old"})
+	})
+}
+
+// TestFileAsWorkspace uses a client's default policy with a file as the workspace.
+func TestFileAsWorkspace(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		file := filepath.Join(m.ws, "file")
+		sandbox := m.workspaceWrite()
+		sandbox["workspaceRoots"] = []string{uri(file)}
+		m.says(sandbox, [2]string{"echo new >file && cat file", "new"}, [2]string{"touch dir/x", "Read-only file system"})
+	})
+}
+
+// TestRequireMoreThanNothing sends policies that allow everything to a server that
+// requires a sandbox.
+func TestRequireMoreThanNothing(t *testing.T) {
+	m := newMachine(t, user{}, "require")
+	m.refuses(m.policy("enabled", special("root", "write")), -32602, "this server starts nothing that may write everywhere; request a sandbox")
+	m.refuses(m.policy("restricted", special("root", "write")), -32602, "this server starts nothing that may write everywhere; request a sandbox")
+	m.refuses(object{"permissions": object{"type": "external", "network": "restricted"}, "windowsSandboxLevel": "disabled"}, -32602, "this server starts nothing that may write everywhere; request a sandbox")
+	m.refuses(m.policy("enabled", special("root", "write"), at(m.ws, "write")), -32602, "this server starts nothing that may write everywhere; request a sandbox")
+	m.says(m.policy("enabled", special("root", "write"), at(m.outside, "deny")), [2]string{"ls " + m.outside, "Permission denied"})
 }

@@ -1,6 +1,6 @@
 package sandbox_test
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
 func special(kind, access string) object {
@@ -22,7 +22,7 @@ func glob(pattern string) object {
 	return object{"path": object{"type": "glob_pattern", "pattern": pattern}, "access": "deny"}
 }
 
-// policy is a sandbox with these entries, in which the workspace is the root.
+// policy returns a sandbox with these entries and the workspace as its root.
 func (m *machine) policy(network string, entries ...object) object {
 	return object{
 		"permissions": object{
@@ -33,7 +33,7 @@ func (m *machine) policy(network string, entries ...object) object {
 	}
 }
 
-// workspaceWrite is what a client sends by default.
+// workspaceWrite returns a client's default sandbox.
 func (m *machine) workspaceWrite(more ...object) object {
 	return m.policy("restricted", append([]object{
 		special("root", "read"), special("project_roots", "write"), special("slash_tmp", "write"), special("tmpdir", "write"),

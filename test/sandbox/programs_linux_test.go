@@ -14,10 +14,12 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
 )
 
-// The foreign programs make an Internet socket and exit with 0 if they have got
-// one, and with 1 if not. The code of the first two is the same in 32 and 64 bits.
+// The foreign programs try to make an Internet socket, and exit with 0 if they succeed and
+// with 1 otherwise. The code of the first two is the same in 32 and 64 bits.
 var (
 	bySocket = []byte{
 		0xb8, 0x67, 1, 0, 0, // mov eax, 359 (socket of i386)
@@ -54,7 +56,7 @@ var (
 	}
 )
 
-// static is an executable file of nothing but code.
+// static returns an executable file that holds only code.
 func static(bits int, code []byte) []byte {
 	const address = 0x400000
 	order, long := binary.LittleEndian, bits == 64
@@ -87,7 +89,7 @@ func static(bits int, code []byte) []byte {
 	return append(word(b, 4096), code...)
 }
 
-// TestForeignPrograms has calls of other architectures, which end the program
+// TestForeignPrograms checks that a system call of another architecture ends the program
 // (row 26).
 func TestForeignPrograms(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
@@ -100,7 +102,7 @@ func TestForeignPrograms(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				file := filepath.Join(m.ws, strings.ReplaceAll(name, " ", "-"))
-				m.executable(file, program, 0o755)
+				m.executable(file, program)
 				// Without a sandbox it does what it is made for.
 				control := exec.Command(file).Run()
 				exit, _ := errors.AsType[*exec.ExitError](control)
@@ -125,17 +127,14 @@ func TestForeignPrograms(t *testing.T) {
 	})
 }
 
-// executable makes a program.
-func (m *machine) executable(path string, text []byte, mode os.FileMode) {
+// executable makes a program that the machine's user owns.
+func (m *machine) executable(path string, text []byte) {
 	m.t.Helper()
-	// A child that is just being made would hold it open for writing.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	m.must(os.WriteFile(path, text, mode))
+	testkit.WriteProgram(m.t, path, text)
 	m.own(path)
 }
 
-// identity is what a program says of itself that may have gained something.
+// identity prints the user and the capabilities of the program.
 func identity() {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -143,8 +142,8 @@ func identity() {
 	fmt.Println("user", os.Geteuid(), "capabilities", data[0].Permitted|data[0].Effective, data[1].Permitted, err)
 }
 
-// TestSetUserID has programs that give whoever executes them another user or a
-// capability (row 32).
+// TestSetUserID executes set-user-ID programs and programs with file capabilities
+// (row 32).
 func TestSetUserID(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a program of another user")
@@ -161,10 +160,10 @@ func TestSetUserID(t *testing.T) {
 			other = 61234
 		}
 		setUser, capable := filepath.Join(m.base, "set-user"), filepath.Join(m.base, "capable")
-		m.executable(setUser, self, 0o755)
+		m.executable(setUser, self)
 		m.must(os.Chown(setUser, other, other))
 		m.must(os.Chmod(setUser, 0o755|os.ModeSetuid))
-		m.executable(capable, self, 0o755)
+		m.executable(capable, self)
 		// VFS_CAP_REVISION_2, effective; NET_RAW may be had and inherited.
 		attribute := binary.LittleEndian.AppendUint32(nil, 0x02000001)
 		attribute = append(binary.LittleEndian.AppendUint32(attribute, 1<<unix.CAP_NET_RAW), make([]byte, 12)...)
@@ -195,8 +194,9 @@ func TestSetUserID(t *testing.T) {
 	})
 }
 
-// TestDescriptors has a server that was started with more descriptors than it
-// knows of, among them the root directory (row 31). Every machine has such.
+// TestDescriptors checks that a command inherits none of the descriptors that the server
+// inherited, such as one of the root directory (row 31). Every machine in these tests has
+// such descriptors.
 func TestDescriptors(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		var all []*running

@@ -14,20 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"execserver/internal/sandbox"
+	"execserver/internal/testkit"
 	"execserver/protocol"
 )
 
-func init() {
-	if len(os.Args) == 5 && os.Args[1] == "mount-later" {
-		if err := mountLater(sandbox.Means(os.Args[2]), os.Args[3], os.Args[4]); err != nil {
-			fmt.Println(err)
-		}
-		os.Exit(0)
-	}
-}
-
-// mountLater mounts something outside while a command runs that may only write in
-// ws, on a machine that shares its mounts, as most do.
+// mountLater mounts a file system in outside while a command runs that may write only in
+// ws. Like most machines, this one has shared mounts.
 func mountLater(means sandbox.Means, ws, outside string) error {
 	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return err
@@ -51,7 +43,7 @@ func mountLater(means sandbox.Means, ws, outside string) error {
 		Started: func(*os.Process) {
 			go func() {
 				defer close(mounted)
-				for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				for deadline := time.Now().Add(testkit.Patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 					if _, err := os.Lstat(filepath.Join(ws, "ready")); err == nil {
 						break
 					}
@@ -71,8 +63,8 @@ func mountLater(means sandbox.Means, ws, outside string) error {
 	return mountErr
 }
 
-// TestLaterMounts has what somebody mounts outside of what may be written while a
-// command runs: it cannot be written either.
+// TestLaterMounts checks that a running command cannot write to a file system that is
+// mounted later outside of its writable directories.
 func TestLaterMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only the superuser mounts")

@@ -10,10 +10,12 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"execserver/protocol"
 )
 
-// rounds is how many writes race with a link. EXEC_SERVER_TEST_ROUNDS makes it a
-// number that takes longer than a test should.
+// rounds returns the number of writes that race with a link. EXEC_SERVER_TEST_ROUNDS
+// raises it.
 func rounds(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("EXEC_SERVER_TEST_ROUNDS"))
 	if err != nil {
@@ -23,8 +25,8 @@ func rounds(t *testing.T) int {
 	return n
 }
 
-// TestFlippedLinks has files written through a link that what is confined makes
-// lead in and out in turn (row 39). They come into being inside, or not at all.
+// TestFlippedLinks writes files through a link that a confined command points inside and
+// outside in turn (row 39). The server makes the files inside or not at all.
 func TestFlippedLinks(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		before := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git"))
@@ -46,7 +48,7 @@ func TestFlippedLinks(t *testing.T) {
 			writers.Go(func() {
 				for range todo {
 					err := m.call("fs/writeFile", object{"path": path, "dataBase64": "aGVsbG8=", "sandbox": m.workspaceWrite()}, nil)
-					failed, _ := errors.AsType[*failure](err)
+					failed, _ := errors.AsType[*protocol.Error](err)
 					switch {
 					case failed == nil:
 						inside.Add(1)
@@ -79,8 +81,8 @@ func TestFlippedLinks(t *testing.T) {
 	})
 }
 
-// TestMovedDirectories has commands started while another one moves directories, each
-// with a file that a pattern denies, from behind where the search is to before it.
+// TestMovedDirectories starts commands while another one moves directories, each with a
+// file that a pattern denies, to places that the server has already searched.
 func TestMovedDirectories(t *testing.T) {
 	everyUser(t, func(t *testing.T, m *machine) {
 		m.start()

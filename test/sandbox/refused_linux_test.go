@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNoMeans has servers without any means of confinement, and with programs in
-// the place of bubblewrap that do not confine (row 44).
+// TestNoMeans runs servers without any means of confinement, and with a program instead of
+// bubblewrap that does not confine (row 44).
 func TestNoMeans(t *testing.T) {
 	for name, script := range map[string]string{
 		"missing": "",
@@ -30,16 +30,51 @@ func TestNoMeans(t *testing.T) {
 				m.must(os.WriteFile(m.bubblewrap, []byte(script), 0o755))
 			}
 			m.start()
-			if m.info.Sandbox.Means != "none" || m.info.Sandbox.Reason == "" {
-				t.Fatalf("%+v", m.info.Sandbox)
+			if m.conn.Info.Sandbox.Means != "none" || m.conn.Info.Sandbox.Reason == "" {
+				t.Fatalf("%+v", m.conn.Info.Sandbox)
 			}
 			m.refusesEverything()
 		})
 	}
 }
 
-// withoutNamespaces becomes a program that may not make user namespaces: in one of
-// its own, whose limit is none.
+// TestBubblewrapFails has a bubblewrap that fails to make a sandbox, which may be because
+// something that it mounts has gone meanwhile: once, and ever after.
+func TestBubblewrapFails(t *testing.T) {
+	bwrap := bubblewrapOf()
+	if bwrap == "" {
+		t.Skip("there is no bubblewrap; EXEC_SERVER_TEST_BWRAP names one")
+	}
+	m := prepareMachine(t, user{}, "bubblewrap")
+	m.bubblewrap = filepath.Join(m.base, "bwrap")
+	m.must(os.Remove(m.bubblewrap))
+	m.executable(m.bubblewrap, []byte(`#!/bin/sh
+PATH=/usr/bin:/bin
+cd "${0%/bwrap}"
+if [ -e always ] || rm once 2>/dev/null; then
+	echo "bwrap: Can't mount x on /newroot/x: No such file or directory" >&2
+	exit 1
+fi
+exec `+bwrap+` "$@"
+`))
+	m.start()
+	m.must(os.WriteFile(filepath.Join(m.base, "once"), nil, 0o644))
+	m.says(m.workspaceWrite(), [2]string{"echo here", "here"})
+	if _, err := os.Stat(filepath.Join(m.base, "once")); err == nil {
+		t.Error("bubblewrap has not failed")
+	}
+	m.must(os.WriteFile(filepath.Join(m.base, "always"), nil, 0o644))
+	for _, tty := range []bool{false, true} {
+		_, _, err := m.begin(command{argv: []string{"/bin/true"}, sandbox: m.workspaceWrite(), tty: tty})
+		const want = `bubblewrap has ended before it started the launcher: "bwrap: Can't mount x on /newroot/x: No such file or directory"`
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("terminal %v: %v", tty, err)
+		}
+	}
+}
+
+// withoutNamespaces executes a program that may not make user namespaces. The program runs
+// in a user namespace with a limit of 0.
 func withoutNamespaces(argv []string) error {
 	runtime.LockOSThread()
 	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
@@ -51,8 +86,8 @@ func withoutNamespaces(argv []string) error {
 	return unix.Exec(argv[0], argv, os.Environ())
 }
 
-// TestNoNamespaces has servers that the kernel does not let make user namespaces,
-// nor bubblewrap (row 44).
+// TestNoNamespaces runs servers on a kernel that allows no user namespaces, neither to
+// them nor to bubblewrap (row 44).
 func TestNoNamespaces(t *testing.T) {
 	for _, means := range []string{"userNamespace", "bubblewrap", "userNamespace,namespaces,bubblewrap"} {
 		t.Run(means, func(t *testing.T) {
@@ -79,7 +114,7 @@ func TestNoNamespaces(t *testing.T) {
 				m.inside.Credential = nil
 			}
 			m.start()
-			if got := m.info.Sandbox; got.Means != "none" || !strings.Contains(got.Reason, "the kernel allows no more user namespaces") && means != "bubblewrap" {
+			if got := m.conn.Info.Sandbox; got.Means != "none" || !strings.Contains(got.Reason, "the kernel allows no more user namespaces") && means != "bubblewrap" {
 				t.Fatalf("%+v", got)
 			}
 			m.refusesEverything()
@@ -87,16 +122,16 @@ func TestNoNamespaces(t *testing.T) {
 	}
 }
 
-// refusesEverything checks that nothing is done that asks for a sandbox, that the
-// error says in one sentence why and what to do, and that the rest works.
+// refusesEverything checks that the server refuses every request with a sandbox, that the
+// error says in one sentence why and what to do, and that other requests work.
 func (m *machine) refusesEverything() {
 	m.t.Helper()
 	for _, text := range []string{"sandbox intent cannot be enforced on this executor: ", "; allow user namespaces to this program ("} {
 		m.refuses(m.workspaceWrite(), -32602, text)
 		m.wants(-32603, text, "fs/writeFile", object{"path": uri(m.ws + "/x"), "dataBase64": "", "sandbox": m.workspaceWrite()})
 	}
-	if strings.ContainsAny(m.info.Sandbox.Reason, "\n") || strings.Contains(m.info.Sandbox.Reason, ". ") {
-		m.t.Errorf("%q is more than a sentence", m.info.Sandbox.Reason)
+	if strings.ContainsAny(m.conn.Info.Sandbox.Reason, "\n") || strings.Contains(m.conn.Info.Sandbox.Reason, ". ") {
+		m.t.Errorf("%q is more than a sentence", m.conn.Info.Sandbox.Reason)
 	}
 	if _, err := os.Lstat(m.ws + "/x"); err == nil {
 		m.t.Error("the file is written")
@@ -111,7 +146,7 @@ func (m *machine) refusesEverything() {
 	}
 }
 
-// TestNetworkAlone has policies that leave files alone.
+// TestNetworkAlone uses policies that restrict only the network.
 func TestNetworkAlone(t *testing.T) {
 	m := prepareMachine(t, user{}, "bubblewrap")
 	m.start()
@@ -129,8 +164,8 @@ func TestNetworkAlone(t *testing.T) {
 
 func TestRequire(t *testing.T) {
 	m := newMachine(t, user{}, "require")
-	m.refuses(nil, -32602, "--sandbox=require")
-	m.refuses(object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}, -32602, "--sandbox=require")
+	m.refuses(nil, -32602, "this server starts nothing that may write everywhere; request a sandbox that restricts writes")
+	m.refuses(object{"permissions": object{"type": "disabled"}, "windowsSandboxLevel": "disabled"}, -32602, "this server starts nothing that may write everywhere; request a sandbox that restricts writes")
 	m.says(m.workspaceWrite(), [2]string{"touch x", "done"})
 }
 
@@ -138,7 +173,7 @@ func init() {
 	attacks["landlock"] = landlockAttacks
 }
 
-// landlockAttacks are on what has no namespace of its own there.
+// landlockAttacks are attempts on resources for which this mode has no namespace.
 var landlockAttacks = []attempt{
 	{"53 limits of the server", "EPERM", func(a *attacker) error {
 		return unix.Prlimit(a.serverPid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
@@ -154,15 +189,15 @@ var landlockAttacks = []attempt{
 	{"53 another terminal", "EACCES", func(a *attacker) error { return write(a.in("terminal")) }},
 }
 
-// TestLandlock has the mode in which nothing but Landlock confines files.
+// TestLandlock tests the mode in which Landlock alone confines files.
 func TestLandlock(t *testing.T) {
 	for _, u := range users() {
 		t.Run(u.name, func(t *testing.T) {
 			m := newMachine(t, u, "landlock")
 			readOnly := m.policy("restricted", special("root", "read"))
 			m.says(readOnly, [2]string{"touch x", "Permission denied"}, [2]string{"cat file", "old"}, [2]string{"echo >/dev/null", "done"})
-			m.refuses(m.workspaceWrite(), -32602, "--sandbox=landlock")
-			m.refuses(m.policy("restricted", special("root", "read"), at(m.outside, "deny")), -32602, "--sandbox=landlock")
+			m.refuses(m.workspaceWrite(), -32602, "this server confines files by Landlock alone")
+			m.refuses(m.policy("restricted", special("root", "read"), at(m.outside, "deny")), -32602, "this server confines files by Landlock alone")
 			const refused = "cannot keep one with a network from the sockets of other programs"
 			m.refuses(m.policy("enabled", special("root", "read")), -32602, refused)
 			m.refuses(m.policy("enabled", special("minimal", "read"), at(m.base, "read")), -32602, refused)
@@ -177,6 +212,15 @@ func TestLandlock(t *testing.T) {
 			m.must(os.Symlink(name, filepath.Join(m.ws, "terminal")))
 			for _, tty := range []bool{false, true} {
 				m.attack(t, "landlock", m.program, readOnly, tty, 0)
+			}
+			// Landlock does not restrict these changes; the server does.
+			before := m.snapshot(m.ws)
+			for _, change := range []object{{"mode": 0o600}, {"modifiedAtMs": 1000}, {"size": 0}} {
+				change["path"], change["sandbox"] = uri(filepath.Join(m.ws, "file")), readOnly
+				m.wants(-32603, "Read-only file system (os error 30)", "fs/setMetadata", change)
+			}
+			if after := m.snapshot(m.ws); after != before {
+				t.Errorf("the workspace has changed to %s", after)
 			}
 			p := m.run(command{tty: true, argv: []string{"/bin/sh", "-c", "echo own >$(tty)"}, sandbox: readOnly})
 			m.contains("the command's terminal", m.written(p), "own")

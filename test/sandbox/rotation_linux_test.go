@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestReplacedSecrets has secrets replaced while a command runs, in the ways of
-// editors, of Kubernetes and of programs that remove a file first. What is there
-// then is as secret as before, also for a command that starts meanwhile.
+// TestReplacedSecrets replaces secrets while a command runs, as editors, Kubernetes and
+// programs that remove a file first do. No command can read the new secrets, not even one
+// that starts meanwhile.
 func TestReplacedSecrets(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		path := func(name string) string { return filepath.Join(m.base, name) }
@@ -62,8 +62,8 @@ func TestReplacedSecrets(t *testing.T) {
 	})
 }
 
-// TestSharedDirectoryOfSecrets has directories of secrets that commands need for
-// something else: the secrets are hidden and nothing else.
+// TestSharedDirectoryOfSecrets puts secrets into directories that commands need. The
+// server hides the secrets and nothing else.
 func TestSharedDirectoryOfSecrets(t *testing.T) {
 	everyUser(t, func(t *testing.T, m *machine) {
 		path := func(name string) string { return filepath.Join(m.base, name) }

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestSecrets has files by which a server knows who may do everything, one of them
-// where a command may write, and the server's notes: policies change nothing about
-// them (row 49).
+// TestSecrets checks that commands can neither read nor write the files with the server's
+// credentials, nor its state, whatever a policy allows (row 49). One of the files is in a
+// writable directory.
 func TestSecrets(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		const denied = "Permission denied"
@@ -69,8 +69,8 @@ func TestTrusted(t *testing.T) {
 	})
 }
 
-// TestSecretsInFullView has requests to read the same files, and what the kernel
-// tells of the machine, in sandboxes that let everything be read.
+// TestSecretsInFullView reads the same files, and the kernel's information about the
+// machine, with sandboxes that may read everything.
 func TestSecretsInFullView(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		token, key := filepath.Join(m.base, "token"), filepath.Join(m.ws, "deep/key")

@@ -10,7 +10,7 @@ import (
 
 func init() { attacks["setID"] = setIDAttacks }
 
-// made closes what a call has made, and makes an error of one that is not there.
+// made closes the descriptor that a call returned, and returns the call's error.
 func made(fd int, err error) error {
 	if err == nil {
 		unix.Close(fd)
@@ -18,7 +18,7 @@ func made(fd int, err error) error {
 	return err
 }
 
-// setIDAttacks plant programs that run as who has planted them.
+// setIDAttacks try to make programs that run as the server's user.
 var setIDAttacks = []attempt{
 	{"49 chmod", "EPERM", func(a *attacker) error { return unix.Chmod(a.in("file"), 0o4755) }},
 	{"49 chmod of the group", "EPERM", func(a *attacker) error { return unix.Chmod(a.in("file"), 0o2755) }},
@@ -50,8 +50,8 @@ var setIDAttacks = []attempt{
 	}},
 }
 
-// TestSetID has that nothing confined leaves a program behind that runs with the
-// rights of the server's user (row 49).
+// TestSetID checks that a confined command cannot leave a set-user-ID or set-group-ID
+// program of the server's user behind (row 49).
 func TestSetID(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		m.must(os.Chmod(m.ws, 0o755))

@@ -10,17 +10,21 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"execserver/protocol"
 )
 
-// terabyte is the size of the huge file, of which there is nothing on disk.
+// terabyte is the size of the huge file, which is sparse.
 const terabyte = 1 << 40
 
-// Ends of what calls about special files answer.
+// Ends of the errors of calls about special files.
 const (
 	works   = ""
 	notFile = "is not a file"
 	nobody  = "No such device or address (os error 6)"
 	full    = "No space left on device (os error 28)"
+	noLink  = "Invalid argument (os error 22)"
+	device  = ")" // EROFS, or EPERM for another user
 	exists  = "File exists (os error 17)"
 	notDir  = "Not a directory (os error 20)"
 	noCopy  = "only supports regular files, directories, and symlinks"
@@ -30,8 +34,8 @@ const (
 // special files by name, in the order of what is wanted of them.
 var specialFiles = []string{"fifo", "held", "zero", "full", "huge"}
 
-// specialCalls are what may be asked about them, and what comes of it for each.
-// The first five only look.
+// specialCalls are the requests and the outcome for each special file. The first six only
+// read.
 var specialCalls = []struct {
 	method string
 	more   object
@@ -42,16 +46,21 @@ var specialCalls = []struct {
 	{"fs/readDirectory", nil, []string{notDir, notDir, notDir, notDir, notDir}},
 	{"fs/readFile", nil, []string{notFile, notFile, notFile, notFile, large}},
 	{"fs/open", object{"handleId": "r"}, []string{notFile, notFile, notFile, notFile, works}},
+	{"fs/readLink", nil, []string{noLink, works, works, works, noLink}},
 	{"fs/copy", object{"copy": "from"}, []string{noCopy, noCopy, noCopy, noCopy, works}},
 	{"fs/createDirectory", object{"recursive": true}, []string{exists, exists, exists, exists, exists}},
 	{"fs/open", object{"handleId": "w", "mode": "replace"}, []string{nobody, notFile, notFile, notFile, works}},
+	{"fs/open", object{"handleId": "u", "mode": "update"}, []string{nobody, notFile, notFile, notFile, works}},
+	{"fs/setMetadata", object{"size": terabyte}, []string{notFile, notFile, notFile, notFile, works}},
+	{"fs/setMetadata", object{"mode": 0o666, "modifiedAtMs": 1000}, []string{works, works, device, device, works}},
+	{"fs/symlink", object{"target": "x"}, []string{exists, exists, exists, exists, exists}},
 	{"fs/copy", object{"copy": "to"}, []string{notFile, notFile, works, full, works}},
 	{"fs/writeFile", object{"dataBase64": "aGVsbG8="}, []string{notFile, notFile, works, full, works}},
 	{"fs/remove", object{"recursive": true}, []string{works, works, works, works, works}},
 }
 
-// TestSpecialFiles has FIFOs, devices and a huge file as what methods about files
-// are about: none makes the server wait or grow (row 43).
+// TestSpecialFiles calls the methods about files with FIFOs, devices and a huge file. None
+// of the calls makes the server wait or grow (row 43).
 func TestSpecialFiles(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
 		at := func(name string) string { return filepath.Join(m.ws, name) }
@@ -71,12 +80,12 @@ func TestSpecialFiles(t *testing.T) {
 		}
 		before := m.memory()
 		minimal := m.policy("restricted", special("minimal", "read"), special("project_roots", "write"))
-		m.special(minimal, 5)
+		m.special(minimal, 6)
 		block := object{"handleId": "r", "offset": terabyte - 1<<20, "len": 1 << 20}
 		m.must(m.call("fs/readBlock", block, nil))
 		m.must(m.call("fs/close", object{"handleId": "r"}, nil))
 		m.special(m.workspaceWrite(), len(specialCalls))
-		for _, id := range []string{"r", "w"} {
+		for _, id := range []string{"r", "w", "u"} {
 			m.must(m.call("fs/close", object{"handleId": id}, nil))
 		}
 		var st syscall.Stat_t
@@ -108,7 +117,7 @@ func (m *machine) special(sandbox object, calls int) {
 				maps.Copy(params, c.more)
 			}
 			got := ""
-			if failed, ok := errors.AsType[*failure](m.call(c.method, params, nil)); ok {
+			if failed, ok := errors.AsType[*protocol.Error](m.call(c.method, params, nil)); ok {
 				got = failed.Message
 			}
 			if !strings.HasSuffix(got, c.want[i]) || (got == "") != (c.want[i] == "") {

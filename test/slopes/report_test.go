@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// measures are what must not grow, and by how much it may differ between the
-// second and the last tenth: by a part, and by an amount.
+// measures are the values that must not grow. Each may differ by a fraction and by an
+// amount between the second and the last tenth of the run.
 var measures = []struct {
 	name   string
 	of     func(sample) float64
@@ -25,12 +25,11 @@ var measures = []struct {
 	{"start, ms", func(s sample) float64 { return s.start }, 1, 10},
 }
 
-// steady is after how many commands the server has grown to its size: it remembers
-// closed processes for a while, and what it needs for the busiest moment.
+// steady is the number of commands after which the server has its full size: it keeps
+// closed processes for a while, and the memory that it needed at the busiest moment.
 const steady = 10_000
 
-// report compares the tenths, writes the table, and draws it where SLOPES_OUT
-// says.
+// report compares the tenths, prints the table, and draws plots in SLOPES_OUT.
 func (r *run) report(title string) {
 	n := len(r.samples)
 	if n < 20 {
@@ -69,7 +68,7 @@ func (r *run) report(title string) {
 	}
 }
 
-// plot draws each measure over the number of commands, from zero up.
+// plot draws each measure over the number of commands.
 func (r *run) plot(title string) string {
 	const width, height, left, gap = 760.0, 110.0, 60.0, 40.0
 	var b strings.Builder

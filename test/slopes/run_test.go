@@ -4,7 +4,6 @@ package slopes
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -18,19 +17,17 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/ownership"
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/process"
 	"execserver/protocol"
 	"execserver/server"
-	"execserver/session"
 )
 
 const (
 	atOnce    = 8  // commands at the same time
 	samples   = 50 // of a run
 	remembers = 256
-	patience  = time.Minute
 )
 
 // kinds are the kinds of commands.
@@ -65,7 +62,7 @@ type run struct {
 	every   int
 }
 
-// sample is what there is at one moment.
+// sample holds the measures at one moment.
 type sample struct {
 	commands    int
 	descriptors int
@@ -75,32 +72,33 @@ type sample struct {
 	start       float64 // ms, the median since the sample before
 }
 
-func newRun(t *testing.T, o *process.Ownership, groups string) *run {
-	srv := server.New(&server.Options{Session: session.Options{
-		Ownership: o, DetachedTTL: time.Second, MaxClosed: remembers,
-	}})
+func newRun(t *testing.T, o *ownership.Ownership, groups string) *run {
+	srv := server.New(&server.Options{
+		Auth: server.Unauthenticated, Internal: server.Internal{Ownership: o},
+		Session: server.SessionOptions{DetachedTTL: time.Second, MaxClosed: remembers},
+	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go srv.ServeWebSocket(l)
-	t.Cleanup(func() { testkit.Shutdown(t, srv, patience) })
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
 	return &run{t: t, url: "ws://" + l.Addr().String(), groups: groups, begun: time.Now()}
 }
 
-// all runs commands in sessions of some each. A run of one session has all in it.
+// all runs commands, with perSession of them in each session.
 func (r *run) all(commands, perSession int) {
 	r.every = max(1, commands/samples)
 	var next atomic.Int64
 	take := func() (n int, ok bool) { n = int(next.Add(1)); return n, n <= commands }
 	if perSession == commands {
-		c := r.dial()
-		defer c.Drop()
+		s := r.open()
+		defer r.close(s)
 		var wg sync.WaitGroup
 		for range atOnce {
 			wg.Go(func() {
 				for n, ok := take(); ok && !r.t.Failed(); n, ok = take() {
-					r.command(c, n)
+					r.command(s, n)
 				}
 			})
 		}
@@ -111,133 +109,68 @@ func (r *run) all(commands, perSession int) {
 	for range atOnce {
 		wg.Go(func() {
 			for more := true; more && !r.t.Failed(); {
-				c := r.dial()
+				s := r.open()
 				for range perSession {
 					n, ok := take()
 					if more = ok; !more {
 						break
 					}
-					r.command(c, n)
+					r.command(s, n)
 				}
-				c.Drop()
+				r.close(s)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// client is one connection, and the commands that run over it.
-type client struct {
-	*testclient.Conn
-	mu      sync.Mutex
-	running map[string]*command
-}
-
-type command struct {
-	last   uint64
-	code   int
-	closed chan error
-}
-
-func (r *run) dial() *client {
-	c := &client{running: make(map[string]*command)}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	ready := make(chan struct{})
-	conn, err := testclient.Dial(ctx, r.url, testclient.Options{
-		Asks: protocol.ClientCapabilities{ProcessAck: true},
-		Notify: func(method string, params json.RawMessage) {
-			<-ready
-			c.take(method, params)
-		},
-	})
-	if err != nil {
+func (r *run) open() *testclient.Session {
+	s := &testclient.Session{URL: r.url, Patience: testkit.Patience}
+	if err := testclient.Open(context.Background(), s); err != nil {
 		r.t.Error(err)
 		runtime.Goexit()
 	}
-	c.Conn = conn
-	close(ready)
-	return c
+	return s
 }
 
-// take takes an event, and acknowledges what it was the last of.
-func (c *client) take(method string, params json.RawMessage) {
-	var e struct {
-		ProcessID string
-		Seq       uint64
-		ExitCode  int
+// close closes a session, which must not have lost its connection.
+func (r *run) close(s *testclient.Session) {
+	if n, err := s.Resumes(), s.Err(); n > 0 || err != nil {
+		r.t.Errorf("a session has lost its connection %d times: %v", n, err)
 	}
-	if method == protocol.NotificationOutput {
-		output, err := protocol.DecodeOutput(params)
-		if err != nil {
-			return
-		}
-		e.ProcessID, e.Seq = output.ProcessID, output.Seq
-	} else if json.Unmarshal(params, &e) != nil {
-		return
-	}
-	c.mu.Lock()
-	p := c.running[e.ProcessID]
-	c.mu.Unlock()
-	if p == nil || e.Seq == 0 {
-		return
-	}
-	var err error
-	if e.Seq != p.last+1 {
-		err = fmt.Errorf("event %d follows event %d", e.Seq, p.last)
-	}
-	p.last = e.Seq
-	_ = c.Notify(protocol.MethodAck, protocol.Ack{ProcessID: e.ProcessID, Seq: e.Seq})
-	switch {
-	case method == protocol.NotificationExited:
-		p.code = e.ExitCode
-	case method == protocol.NotificationClosed, err != nil:
-		select {
-		case p.closed <- err:
-		default:
-		}
-	}
+	s.Close()
 }
 
 // command runs one command to its end.
-func (r *run) command(c *client, n int) {
+func (r *run) command(s *testclient.Session, n int) {
 	kind := kinds[n%len(kinds)]
-	id := strconv.Itoa(n)
-	p := &command{closed: make(chan error, 1)}
-	c.mu.Lock()
-	c.running[id] = p
-	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	p := &testclient.Process{ID: strconv.Itoa(n)}
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	begun := time.Now()
-	err := c.Call(ctx, protocol.MethodStart, protocol.Start{
-		ProcessID: id, Argv: []string{"/bin/sh", "-c", kind.script}, Cwd: protocol.URIPath("/"),
+	err := s.Start(ctx, p, protocol.StartParams{
+		Argv: []string{"/bin/sh", "-c", kind.script}, Cwd: protocol.URIPath("/"),
 		Env: map[string]string{"PATH": os.Getenv("PATH")}, TTY: kind.tty,
-	}, nil)
+	})
 	took := time.Since(begun)
 	if err == nil && kind.terminate {
-		err = c.Call(ctx, protocol.MethodTerminate, protocol.Terminate{ProcessID: id}, nil)
+		err = s.Call(ctx, protocol.MethodTerminate, protocol.TerminateParams{ProcessID: p.ID}, nil)
 	}
+	code := 0
 	if err == nil {
-		select {
-		case err = <-p.closed:
-		case <-ctx.Done():
-			err = fmt.Errorf("it is not closed after %v", patience)
-		}
+		code, err = p.Wait(ctx)
 	}
-	if err == nil && p.code != kind.code {
-		err = fmt.Errorf("it exits with %d, want %d", p.code, kind.code)
+	if err == nil && code != kind.code {
+		err = fmt.Errorf("it exits with %d, want %d", code, kind.code)
 	}
 	if err != nil {
 		r.t.Errorf("command %d (%s): %v", n, kind.name, err)
 	}
-	c.mu.Lock()
-	delete(c.running, id)
-	c.mu.Unlock()
+	s.Forget(p)
 	r.ended(took)
 }
 
-// ended notes a command, and takes a sample now and then.
+// ended counts a command, and now and then adds a sample.
 func (r *run) ended(start time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -250,8 +183,7 @@ func (r *run) ended(start time.Duration) {
 		commands: r.done, goroutines: runtime.NumGoroutine(), groups: countGroups(r.groups),
 		start: float64(r.starts[len(r.starts)/2].Microseconds()) / 1000,
 	}
-	entries, _ := os.ReadDir("/proc/self/fd")
-	s.descriptors = len(entries)
+	s.descriptors = testkit.Descriptors(r.t)
 	runtime.GC()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
@@ -273,7 +205,7 @@ func countGroups(path string) (n int) {
 	return n
 }
 
-// rss is how much memory of this program is in use, in MiB.
+// rss returns the resident memory of this program in MiB.
 func rss() float64 {
 	text, _ := os.ReadFile("/proc/self/statm")
 	if fields := strings.Fields(string(text)); len(fields) > 1 {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package slopes runs many short commands of mixed kinds and looks whether
-// anything grows with their number: descriptors, control groups, goroutines,
-// memory, the time that a start takes.
+// Package slopes runs many short commands of mixed kinds and checks that nothing grows
+// with their number: descriptors, control groups, goroutines, memory, the time of a
+// start.
 //
 //	make slopes
 //	SLOPES_COMMANDS=10000 go test -v ./test/slopes
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSlopes runs TestOwner in programs of its own, by all means of a server.
+// TestSlopes runs TestOwner in one program for each means of a server.
 func TestSlopes(t *testing.T) { owning.Each(t, "TestOwner") }
 
 func TestOwner(t *testing.T) {

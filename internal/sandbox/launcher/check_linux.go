@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkMounts looks whether what somebody else has mounted is what the plan was
-// made for.
+// checkMounts checks that the mounts made by another program are those of the plan.
 func (s *Spec) checkMounts() *failure {
 	for _, m := range s.Mounts {
 		if m.Kind == MountHidden || m.Kind == MountHollow || m.Optional {
@@ -16,7 +15,7 @@ func (s *Spec) checkMounts() *failure {
 		}
 		fd, err := unix.Open(m.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return &failure{"look at " + m.Path, err}
+			return &failure{"look at " + m.Path, moved(err)}
 		}
 		err = m.check(fd)
 		var fs unix.Statfs_t

@@ -1,17 +1,21 @@
 package launcher
 
-import "golang.org/x/sys/unix"
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
 
 // deviceNames are the devices of every sandbox.
 var deviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// deviceAttributes let a device be read and written as ever: the kernel heeds
-// MOUNT_ATTR_RDONLY for the mode, owner and times of its node alone, which are
-// those of the machine.
+// deviceAttributes let a command read and write a device as usual. For a device, the
+// kernel applies MOUNT_ATTR_RDONLY only to the mode, owner and times of its node, which
+// belongs to the machine.
 const deviceAttributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 
-// protectDevices makes the nodes that somebody else has mounted read-only. An
-// ordinary user owns none of them, and may have no right to mount either.
+// protectDevices makes the nodes that another program has mounted read-only. An ordinary
+// user owns none of them, and may not have the right to mount either.
 func protectDevices() *failure {
 	if unix.Geteuid() != 0 {
 		return nil
@@ -26,8 +30,8 @@ func protectDevices() *failure {
 	return nil
 }
 
-// reopenDevices opens the devices among the streams of the command again, by their
-// names inside. The server has opened them where their nodes can be changed.
+// reopenDevices opens the devices among the command's streams again, by their names
+// inside. The server opened them where their nodes can be changed.
 func (s *Spec) reopenDevices() *failure {
 	if s.Base == BaseNone && !s.Check {
 		return nil
@@ -61,4 +65,79 @@ func reopen(fd int, path string) error {
 	}
 	defer unix.Close(again)
 	return unix.Dup3(again, fd, 0)
+}
+
+// cloneTerminal copies the mount of the terminal on standard input, so that it has a name
+// in the new /dev. Without the copy, only the name is missing.
+func cloneTerminal() tree {
+	name := terminalName()
+	if name == "" {
+		return -1
+	}
+	t, err := clone(name, deviceAttributes)
+	if err != nil {
+		return -1
+	}
+	return t
+}
+
+// terminalName returns the path of the terminal on standard input, or "".
+func terminalName() string {
+	var b [64]byte
+	n, err := unix.Readlink("/proc/self/fd/0", b[:])
+	if err != nil || !strings.HasPrefix(string(b[:n]), "/dev/pts/") {
+		return ""
+	}
+	return string(b[:n])
+}
+
+// makeDevices creates a /dev with harmless devices.
+func (v *view) makeDevices() *failure {
+	const dev = newRoot + "/dev"
+	const flags = unix.MS_NOSUID | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", dev, "tmpfs", flags, "mode=0755"); err != nil {
+		return &failure{"make /dev", err}
+	}
+	for name, t := range v.devices {
+		err := makeFile(unix.AT_FDCWD, dev+"/"+name, 0o666)
+		if err == nil {
+			err = t.attachAt(dev + "/" + name)
+		}
+		if err != nil {
+			return &failure{"make /dev/" + name, err}
+		}
+	}
+	for _, link := range [][2]string{
+		{"/proc/self/fd", "fd"},
+		{"/proc/self/fd/0", "stdin"},
+		{"/proc/self/fd/1", "stdout"},
+		{"/proc/self/fd/2", "stderr"},
+		{"pts/ptmx", "ptmx"},
+	} {
+		if err := unix.Symlink(link[0], dev+"/"+link[1]); err != nil {
+			return &failure{"make /dev/" + link[1], err}
+		}
+	}
+	for _, m := range []struct{ name, kind, options string }{
+		{"pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"},
+		{"shm", "tmpfs", "mode=1777"},
+	} {
+		err := unix.Mkdir(dev+"/"+m.name, 0o755)
+		if err == nil {
+			err = unix.Mount(m.kind, dev+"/"+m.name, m.kind, flags, m.options)
+		}
+		if err != nil {
+			return &failure{"make /dev/" + m.name, err}
+		}
+	}
+	if v.console >= 0 {
+		err := makeFile(unix.AT_FDCWD, dev+"/console", 0o600)
+		if err == nil {
+			err = v.console.attachAt(dev + "/console")
+		}
+		if err != nil {
+			return &failure{"make /dev/console", err}
+		}
+	}
+	return nil
 }

@@ -1,10 +1,9 @@
-// Package launcher is this program as what stands between a server and a
-// confined command: it is started in new namespaces, makes its view of the files,
-// gives up every right, and starts the command or becomes it.
+// Package launcher runs this program between a server and a confined command. It starts
+// in new namespaces, builds its view of the files, gives up every right, and starts the
+// command or executes it in its own place.
 //
-// The program becomes one when its only argument is [Argument]. A launcher must
-// be quick and small. So it is this package's init function, which never
-// returns, and the package imports little (see package keeper). It takes nothing
-// from its environment, which is empty: what to do comes through [SpecFD], and
-// what came of it goes through [ControlFD].
+// The program becomes a launcher in [Run], at the top of its main function, when its only
+// argument is [Argument] and a server has handed it the two descriptors. A launcher must
+// be quick and small, so the package imports little. Its environment is empty: it reads
+// its work from [SpecFD] and reports through [ControlFD].
 package launcher

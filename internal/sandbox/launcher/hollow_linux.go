@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeHollow makes what is put on a hollow directory.
+// makeHollow creates the mount for a hollow directory.
 func (v *view) makeHollow() (tree, error) {
 	dir := scratch + "/hollow" + strconv.Itoa(len(v.hollows))
 	if err := unix.Mkdir(dir, 0o755); err != nil {
@@ -25,8 +25,8 @@ func (v *view) makeHollow() (tree, error) {
 	return t, nil
 }
 
-// inHollow reports whether a path is in a hollow directory, where its mount point
-// has to be made.
+// inHollow reports whether a path is in a hollow directory, where its mount point must be
+// created.
 func (s *Spec) inHollow(path string) bool {
 	for _, m := range s.Mounts {
 		if m.Kind == MountHollow && strings.HasPrefix(path, m.Path+"/") {

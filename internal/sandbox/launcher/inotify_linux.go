@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitInotify leaves the command half of what a user may have of inotify, so that
-// it does not take what others need to watch files. The limits of a namespace of users
-// count in there alone. Where they cannot be written, as in a container, there are none.
+// limitInotify leaves the command half of a user's inotify instances and watches, so that
+// others can still watch files. The limits of a user namespace hold only in it. Where
+// they cannot be written, as in a container, there are none.
 func (s *Spec) limitInotify() {
 	if !s.OwnUsers {
-		return // the limits would be the machine's
+		return // the limits would apply to the whole machine
 	}
 	for _, name := range []string{"instances", "watches"} {
 		var text [32]byte

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// landlockABI is the version of Landlock that the kernel has; 0: none.
+// landlockABI returns the kernel's version of Landlock, or 0.
 func landlockABI() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -16,7 +16,7 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// Versions of Landlock that brought something.
+// Versions of Landlock that added features.
 const (
 	abiRefer    = 2
 	abiTruncate = 3
@@ -32,15 +32,15 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_REFER |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	// onFiles is what a rule about a file may grant.
+	// The rights that a rule about a file may grant.
 	landlockOnFiles = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
 		unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 )
 
-// landlock adds what the kernel has of Landlock: no signals to and no abstract
-// sockets of others, and no TCP where the network is restricted. Where nothing
-// else confines files it does, though it cannot protect anything in a directory
-// that may be written; otherwise it adds to the mounts what they do not cover.
+// landlock applies what the kernel supports of Landlock: no signals to other processes,
+// no abstract sockets of others, and no TCP if the network is restricted. If nothing else
+// confines files, Landlock does, but it cannot protect anything in a writable directory.
+// Otherwise it covers what the mounts do not.
 func (s *Spec) landlock() *failure {
 	abi := landlockABI()
 	if s.LandlockOnly && abi < abiTruncate {
@@ -102,14 +102,14 @@ func (s *Spec) landlock() *failure {
 	return nil
 }
 
-// landlockOpen is what the mounts leave open: a FIFO can be written although its
-// mount can only be read. What is renamed and linked is up to the mounts; but any
-// rules about files refuse it between directories unless they allow it.
+// landlockOpen covers what the mounts leave open: a program can write to a FIFO on a
+// read-only mount. The mounts decide about renaming and linking, but any rules about
+// files refuse them between directories unless they allow REFER.
 const landlockOpen = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REFER
 
-// allowOpening allows to open for writing what may be written.
+// allowOpening allows opening writable paths for writing.
 func (s *Spec) allowOpening(rules int) *failure {
-	paths := []string{"/dev", "/proc"} // which are the sandbox's own
+	paths := []string{"/dev", "/proc"} // both are the sandbox's own
 	if s.Base == BaseWritable {
 		paths = []string{"/"}
 	}
@@ -126,7 +126,7 @@ func (s *Spec) allowOpening(rules int) *failure {
 			return &failure{"allow to write " + path, err}
 		}
 	}
-	// The terminal is the machine's, and is found by the names of descriptors alone.
+	// The terminal is the machine's, and only its descriptor leads to it.
 	for fd := range 3 {
 		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err != nil {
 			continue
@@ -157,7 +157,7 @@ func landlockAllow(rules int, path string, access uint64) error {
 	return landlockAllowAt(rules, fd, access)
 }
 
-// landlockAllowAt allows something about what a descriptor leads to.
+// landlockAllowAt allows access to the file of a descriptor.
 func landlockAllowAt(rules, fd int, access uint64) error {
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH,

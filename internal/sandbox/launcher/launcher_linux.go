@@ -3,8 +3,9 @@ package launcher
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
+	"slices"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -13,21 +14,64 @@ import (
 	"execserver/internal/seccomp"
 )
 
-func init() {
-	if len(os.Args) == 2 && os.Args[1] == Argument {
+// installed says that the program has called Run.
+var installed bool
+
+// Installed reports whether the program has called Run, without which it cannot start
+// itself as a launcher.
+func Installed() bool { return installed }
+
+// Run makes this program a launcher or a probe if a server has started it as one, and
+// does not return then. Otherwise it returns at once.
+func Run() {
+	installed = true
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == Argument:
+		runtime.LockOSThread()
 		launch()
+	case len(os.Args) == 4 && os.Args[1] == ProbeArgument:
+		Require()
+		runProbe(os.Args[2], os.Args[3])
+	case len(os.Args) == 3 && os.Args[1] == LandlockArgument:
+		Require()
+		runLandlockProbe(os.Args[2])
 	}
 }
 
-// exitFailed is the code of a launcher whose command was not started. Launchers
-// end by syscall.Exit: there is nothing to be done before, and with the race
-// detector they would wait a second.
+// Require ends this program unless a launcher has started it as a helper. The launcher
+// leaves a helper the Spec, which names the helper and its arguments. Arguments,
+// environment and standard streams alone therefore make no helper. Require closes the
+// Spec.
+func Require() {
+	spec, err := readSpec()
+	if err == nil && spec.Helper && slices.Equal(spec.Argv, os.Args) {
+		_ = unix.Close(SpecFD)
+		return
+	}
+	refuse()
+}
+
+// refuse ends a program that somebody has called with the arguments of a helper.
+func refuse() {
+	_, _ = os.Stderr.WriteString("Error: only a server that starts itself in a sandbox may call " + os.Args[1] + "\n")
+	syscall.Exit(exitFailed)
+}
+
+// exitFailed is the exit code of a launcher whose command did not start. Launchers end
+// with syscall.Exit: they have nothing to clean up, and with the race detector they would
+// wait a second.
 const exitFailed = 125
 
-// launch is all that a launcher does. It runs on the first thread, as init does,
-// which is the one that is confined and starts the command.
+// launch does all the work of a launcher. The caller has locked it to its thread, which is
+// confined and starts the command.
 func launch() {
+	if !isSocket(ControlFD) {
+		refuse()
+	}
 	spec, err := readSpec()
+	if err == nil {
+		err = spec.keepDescriptors()
+	}
 	if err != nil {
 		fail(StageConfine, "read what to do", err)
 	}
@@ -52,7 +96,7 @@ func launch() {
 	spec.startAndWait()
 }
 
-// enterDirectory goes where the command begins.
+// enterDirectory changes to the directory in which the command starts.
 func (s *Spec) enterDirectory() error {
 	if err := unix.Chdir(s.Dir); err != nil || s.DirDevice == 0 && s.DirInode == 0 {
 		return err
@@ -62,18 +106,33 @@ func (s *Spec) enterDirectory() error {
 		return err
 	}
 	if uint64(st.Dev) != s.DirDevice || st.Ino != s.DirInode {
-		return unix.ESTALE // it is another one by now
+		return unix.ESTALE // it is another directory by now
 	}
 	return nil
 }
 
-// readSpec takes the Spec, and keeps descriptors that are not for the command
-// from it.
-func readSpec() (*Spec, error) {
-	if err := descriptors.Close(ControlFD + 1); err != nil {
-		return nil, err
+// isSocket reports whether a descriptor is a socket of the kind that a server makes for
+// its launcher.
+func isSocket(fd int) bool {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	kind, kindErr := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == nil && kindErr == nil && domain == unix.AF_UNIX && kind == unix.SOCK_SEQPACKET
+}
+
+// keepDescriptors marks the launcher's descriptors close-on-exec. Only a helper gets the
+// Spec.
+func (s *Spec) keepDescriptors() error {
+	if err := descriptors.CloseOnExec(ControlFD); err != nil {
+		return err
 	}
-	unix.CloseOnExec(ControlFD)
+	if !s.Helper {
+		_ = unix.Close(SpecFD)
+	}
+	return nil
+}
+
+// readSpec reads the Spec.
+func readSpec() (*Spec, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(SpecFD, &st); err != nil {
 		return nil, err
@@ -89,11 +148,11 @@ func readSpec() (*Spec, error) {
 		}
 		got += n
 	}
-	_ = unix.Close(SpecFD)
 	return Parse(b)
 }
 
-// awaitServer waits for a word of the server, and ends when that lets go of the launcher.
+// awaitServer waits until the server sends Begin. It ends the launcher if the server
+// disconnects.
 func awaitServer() {
 	var b [1]byte
 	for {
@@ -107,13 +166,13 @@ func awaitServer() {
 	}
 }
 
-// failure is what was attempted, and why it failed; nil is success.
+// failure says what was attempted, and why it failed. nil is success.
 type failure struct {
 	what string
 	err  error
 }
 
-// stage is that of a failure to confine files.
+// stage returns the Stage of a failure to confine files.
 func (f *failure) stage() Stage {
 	if f.err == errMoved {
 		return StageMoved
@@ -121,7 +180,7 @@ func (f *failure) stage() Stage {
 	return StageConfine
 }
 
-// attempt makes a failure of an error.
+// attempt makes a failure from an error.
 func attempt(what string, err error) *failure {
 	if err == nil {
 		return nil
@@ -129,7 +188,7 @@ func attempt(what string, err error) *failure {
 	return &failure{what, err}
 }
 
-// fail reports why the command is not started, and ends the launcher.
+// fail reports why the command did not start, and ends the launcher.
 func fail(stage Stage, what string, err error) {
 	f := Failure{Stage: stage, What: what}
 	if errno, ok := err.(syscall.Errno); ok {
@@ -137,12 +196,12 @@ func fail(stage Stage, what string, err error) {
 	} else {
 		f.What += ": " + err.Error()
 	}
-	_ = send(f.append(nil)) // who does not listen sees the exit code
+	_ = send(f.append(nil)) // otherwise the server sees the exit code
 	syscall.Exit(exitFailed)
 }
 
-// send sends a report, with descriptors. It does not wait: there are three
-// reports at most.
+// send sends a report with descriptors. It does not block, because there are at most
+// three reports.
 func send(report []byte, fds ...int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -151,12 +210,11 @@ func send(report []byte, fds ...int) error {
 	return unix.Sendmsg(ControlFD, report, rights, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// giveUpRights leaves this thread, and what it starts, with nothing that could
-// undo the confinement. The other threads of the launcher lose their capabilities
-// and have the same filter, so that there is nothing to be gained by them. They are
-// outside of Landlock: each would be confined by rules of its own, and none could
-// pass signals on to the command. A program inside cannot use that, for nobody may
-// trace the launcher or write its memory.
+// giveUpRights leaves this thread, and what it starts, with nothing that could undo the
+// confinement. The other threads of the launcher lose their capabilities and get the same
+// filter, so taking one over gains nothing. They stay outside of Landlock: each would be
+// confined by rules of its own, and none could forward signals to the command. A program
+// inside cannot use them, because nobody may trace the launcher or write its memory.
 func (s *Spec) giveUpRights() *failure {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &failure{"renounce new privileges", err}
@@ -176,8 +234,8 @@ func (s *Spec) giveUpRights() *failure {
 		}
 	}
 	if !s.Become {
-		// As process 1 of its namespace, this one was started from outside: its
-		// own program and directories must not be a way there.
+		// As process 1 of its namespace, this process was started from outside. Its
+		// program and directories must not be a way there.
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 			return &failure{"protect the launcher", err}
 		}
@@ -202,7 +260,7 @@ func dropCapabilities() error {
 			return err
 		}
 	}
-	// Kernels before 4.3 know no ambient capabilities.
+	// Kernels before 4.3 have no ambient capabilities.
 	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
@@ -210,18 +268,22 @@ func dropCapabilities() error {
 	switch errno {
 	case 0:
 		return nil
-	case syscall.ENOTSUP: // in a build with cgo, as for the race detector
+	case syscall.ENOTSUP: // in a build with cgo, such as one with the race detector
 		return unix.Capset(&header, &none[0])
 	}
 	return errno
 }
 
-// startAndWait starts the command, and ends as it does.
+// startAndWait starts the command, and ends as the command does.
 func (s *Spec) startAndWait() {
 	pidfd := -1
+	files := []uintptr{0, 1, 2}
+	if s.Helper {
+		files = append(files, SpecFD)
+	}
 	pid, err := syscall.ForkExec(s.Program, s.Argv, &syscall.ProcAttr{
 		Env:   s.Env,
-		Files: []uintptr{0, 1, 2},
+		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: s.Session, Setctty: s.Terminal, PidFD: &pidfd},
 	})
 	if err != nil {
@@ -239,28 +301,27 @@ func (s *Spec) startAndWait() {
 		_ = unix.Close(pidfd)
 	}
 	for fd := range 3 {
-		_ = unix.Close(fd) // they end when the command's processes let go of them
+		_ = unix.Close(fd) // they end when the command's processes close them
 	}
 	go endWithServer()
 	go passSignals(signals, pid, s.Session)
-	time.AfterFunc(settled, forgetStart)
 	status := wait(pid)
 	report := binary.LittleEndian.AppendUint32([]byte{ReportEnded}, uint32(status))
-	_ = send(report) // who does not listen sees the exit code
+	_ = send(report) // otherwise the server sees the exit code
 	if status.Signaled() {
 		syscall.Exit(128 + int(status.Signal()))
 	}
 	syscall.Exit(status.ExitStatus())
 }
 
-// endWithServer ends the launcher when the server lets go of it.
+// endWithServer ends the launcher when the server disconnects.
 func endWithServer() {
 	for {
 		awaitServer()
 	}
 }
 
-// wait reaps whatever ends, until that is the command.
+// wait reaps children until the command has ended.
 func wait(command int) (status syscall.WaitStatus) {
 	for {
 		pid, err := syscall.Wait4(-1, &status, 0, nil)

@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the new root directory is put together before it becomes the root: on a
-// file system of its own, in memory, that goes with the old root. It covers
-// /proc, which every machine has and the launcher does not need.
+// The launcher builds the new root directory here before it becomes the root: on a file
+// system of its own, in memory, which goes with the old root. It covers /proc, which
+// every machine has and the launcher does not need.
 const (
 	scratch = "/proc"
 	newRoot = scratch + "/root"
-	void    = scratch + "/void"  // a directory that nobody may look into
+	void    = scratch + "/void"  // a directory that nobody may read
 	blank   = scratch + "/blank" // a file that nobody may open
 )
 
-// tree is a copy of mounts that is not attached anywhere yet.
+// tree is a copy of mounts that is not attached yet.
 type tree int
 
-// confineFiles makes the view of the files that the Spec wants.
+// confineFiles builds the view of the files that the Spec describes.
 func (s *Spec) confineFiles() *failure {
 	if s.Check {
 		return s.checkMounts()
@@ -31,7 +31,7 @@ func (s *Spec) confineFiles() *failure {
 	}
 	old := unix.Umask(0)
 	defer unix.Umask(old)
-	// Nor may those that somebody mounts later appear here: they could be written.
+	// Mounts that are made later outside must not appear here: they could be written.
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return &failure{"leave the mounts of the machine alone", err}
 	}
@@ -46,18 +46,18 @@ func (s *Spec) confineFiles() *failure {
 	return nil
 }
 
-// view is what is made of the files. Everything is copied before anything is
-// attached, so that what was looked at is what is used.
+// view is the launcher's view of the files. It copies everything before it attaches
+// anything, so that the mounts it checked are the mounts it uses.
 type view struct {
 	spec    *Spec
 	base    tree
-	trees   []tree // of spec.Mounts; -1: hidden, or left out
-	hollows []int  // descriptors of what is hollow, which can be written until all is in place
+	trees   []tree // of spec.Mounts; -1: hidden or left out
+	hollows []int  // descriptors of hollow directories, writable until everything is in place
 	devices map[string]tree
-	console tree // the command's terminal; -1: none
-	self    tree // this program; -1: it is not the command
-	sys     tree // -1: not needed
-	proc    tree // the machine's; -1: none
+	console tree // the command's terminal; -1 if none
+	self    tree // this program; -1 if it is not the command
+	sys     tree // -1 if not needed
+	proc    tree // the machine's; -1 if none
 	root    int  // the new root directory
 }
 
@@ -115,7 +115,7 @@ func (v *view) cloneAll() *failure {
 	return nil
 }
 
-// clone copies the mounts at a path and below it, with more attributes.
+// clone copies the mounts at a path and below it, and adds attributes.
 func clone(path string, attributes uint64) (tree, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path,
 		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
@@ -134,7 +134,7 @@ func setAttributes(fd int, attributes uint64, flags uint) error {
 
 var errMoved = errors.New("it is not what it was a moment ago")
 
-// moved is errMoved in place of an error that means it.
+// moved replaces an error that means errMoved with errMoved.
 func moved(err error) error {
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
 		return errMoved
@@ -158,8 +158,7 @@ func cloneChecked(m Mount) (tree, error) {
 	return t, nil
 }
 
-// check compares what a descriptor leads to with what the mount was decided
-// about.
+// check compares the file of a descriptor with the file for which the mount was planned.
 func (m Mount) check(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -169,30 +168,6 @@ func (m Mount) check(fd int) error {
 		return errMoved
 	}
 	return nil
-}
-
-// cloneTerminal copies the mount of the terminal that is standard input, so that
-// it has a name in the new /dev; without one, only its name is missing.
-func cloneTerminal() tree {
-	name := terminalName()
-	if name == "" {
-		return -1
-	}
-	t, err := clone(name, deviceAttributes)
-	if err != nil {
-		return -1
-	}
-	return t
-}
-
-// terminalName is the path of the terminal that is standard input; "": it has none.
-func terminalName() string {
-	var b [64]byte
-	n, err := unix.Readlink("/proc/self/fd/0", b[:])
-	if err != nil || !strings.HasPrefix(string(b[:n]), "/dev/pts/") {
-		return ""
-	}
-	return string(b[:n])
 }
 
 func (v *view) makeScratch() *failure {
@@ -215,7 +190,7 @@ func makeFile(dir int, name string, mode uint32) error {
 	return unix.Close(fd)
 }
 
-// attach puts a tree on what a descriptor leads to.
+// attach attaches a tree to the file of a descriptor.
 func (t tree) attach(target int) error {
 	err := unix.MoveMount(int(t), "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	_ = unix.Close(int(t))
@@ -270,57 +245,6 @@ func (v *view) makeLinks() *failure {
 	return nil
 }
 
-// makeDevices makes a /dev that holds what does no harm.
-func (v *view) makeDevices() *failure {
-	const dev = newRoot + "/dev"
-	const flags = unix.MS_NOSUID | unix.MS_NOEXEC
-	if err := unix.Mount("tmpfs", dev, "tmpfs", flags, "mode=0755"); err != nil {
-		return &failure{"make /dev", err}
-	}
-	for name, t := range v.devices {
-		err := makeFile(unix.AT_FDCWD, dev+"/"+name, 0o666)
-		if err == nil {
-			err = t.attachAt(dev + "/" + name)
-		}
-		if err != nil {
-			return &failure{"make /dev/" + name, err}
-		}
-	}
-	for _, link := range [][2]string{
-		{"/proc/self/fd", "fd"},
-		{"/proc/self/fd/0", "stdin"},
-		{"/proc/self/fd/1", "stdout"},
-		{"/proc/self/fd/2", "stderr"},
-		{"pts/ptmx", "ptmx"},
-	} {
-		if err := unix.Symlink(link[0], dev+"/"+link[1]); err != nil {
-			return &failure{"make /dev/" + link[1], err}
-		}
-	}
-	for _, m := range []struct{ name, kind, options string }{
-		{"pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"},
-		{"shm", "tmpfs", "mode=1777"},
-	} {
-		err := unix.Mkdir(dev+"/"+m.name, 0o755)
-		if err == nil {
-			err = unix.Mount(m.kind, dev+"/"+m.name, m.kind, flags, m.options)
-		}
-		if err != nil {
-			return &failure{"make /dev/" + m.name, err}
-		}
-	}
-	if v.console >= 0 {
-		err := makeFile(unix.AT_FDCWD, dev+"/console", 0o600)
-		if err == nil {
-			err = v.console.attachAt(dev + "/console")
-		}
-		if err != nil {
-			return &failure{"make /dev/console", err}
-		}
-	}
-	return nil
-}
-
 func (v *view) attachMounts() *failure {
 	if v.sys >= 0 {
 		if err := v.sys.attachAt(newRoot + "/sys"); err != nil {
@@ -336,7 +260,7 @@ func (v *view) attachMounts() *failure {
 		}
 		err := v.attachMount(m, v.trees[i])
 		if m.Optional && (m.Kind == MountReadOnly || err == unix.ENOENT) {
-			continue // what there was may have gone
+			continue // it may have disappeared
 		}
 		if err != nil {
 			return &failure{"mount " + m.Path, moved(err)}
@@ -348,8 +272,8 @@ func (v *view) attachMounts() *failure {
 	return nil
 }
 
-// hideInProc hides what is denied in the new /proc. What is not there any more is
-// hidden already.
+// hideInProc hides the denied files in the new /proc. Files that have disappeared need no
+// mount.
 func (v *view) hideInProc() *failure {
 	for _, m := range v.spec.Mounts {
 		if !m.InProc() {
@@ -362,24 +286,24 @@ func (v *view) hideInProc() *failure {
 	return nil
 }
 
-// known reports whether what a mount is put on must be what it was decided about. A
-// socket that may have gone is hidden whatever it is by now, and so are what is
-// hollow and what is in a new /proc.
+// known reports whether the mount point must be the file for which the mount was planned.
+// A socket that may have disappeared is hidden whatever is there by now. The same holds
+// for hollow directories and for files in a new /proc.
 func (m Mount) known() bool {
 	return m.Kind != MountHollow && (m.Kind != MountHidden || !m.Optional && !m.InProc())
 }
 
 func (v *view) attachMount(m Mount, t tree) error {
-	// What is in memory and ours is made as needed.
+	// The launcher creates mount points on its own file systems in memory.
 	create := strings.HasPrefix(m.Path, "/dev/") || v.spec.inHollow(m.Path) ||
-		v.spec.Base == BaseEmpty && m.Kind != MountHidden // which hides what a mount shows
+		v.spec.Base == BaseEmpty && m.Kind != MountHidden // a hidden path needs no mount point if nothing shows it
 	target, err := v.reachMount(m, create && !m.InProc())
 	if err != nil {
 		return err
 	}
 	defer unix.Close(target)
 	if m.Path == "/" {
-		return nil // the base is
+		return nil // it is the root directory itself
 	}
 	if !create && m.known() {
 		if err := m.check(target); err != nil {
@@ -400,8 +324,8 @@ func (v *view) attachMount(m Mount, t tree) error {
 	return t.attach(target)
 }
 
-// reachMount opens what a mount is put on. No link is followed on the way: one
-// that was put there since the plan was made would lead elsewhere.
+// reachMount opens the mount point of m. It follows no link on the way, because a link
+// created since the plan was made would lead elsewhere.
 func (v *view) reachMount(m Mount, create bool) (int, error) {
 	if m.Directory || !create {
 		return v.reach(m.Path, create)
@@ -441,16 +365,16 @@ func (v *view) reach(name string, create bool) (int, error) {
 	return unix.Openat2(v.root, name, &how)
 }
 
-// attachProc makes a /proc of the new process namespace, in which what concerns
-// the whole machine cannot be written.
+// attachProc mounts a /proc of the new process namespace, in which the files that concern
+// the whole machine are read-only.
 func (v *view) attachProc() *failure {
 	const proc = newRoot + "/proc"
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	err := unix.Mount("proc", proc, "proc", flags, "")
 	if err == unix.EPERM {
-		// In a container that hides parts of /proc the kernel allows no other.
-		// The processes in the machine's can be seen then, but not touched: they
-		// belong to another namespace of users.
+		// In a container that hides parts of /proc the kernel allows no new one. Then the
+		// command sees the processes in the machine's /proc, but cannot touch them,
+		// because they belong to another user namespace.
 		return attempt("mount /proc", v.proc.attachAt(proc))
 	}
 	if err != nil {
@@ -471,7 +395,7 @@ func (v *view) attachProc() *failure {
 	return nil
 }
 
-// finish makes the new root directory the root, and forgets the old one.
+// finish makes the new root directory the root, and drops the old one.
 func (v *view) finish() *failure {
 	readOnly := []string{newRoot + "/dev"}
 	if v.spec.Base == BaseEmpty {
@@ -484,8 +408,14 @@ func (v *view) finish() *failure {
 		}
 	}
 	for _, fd := range v.hollows {
-		if err := setAttributes(fd, unix.MOUNT_ATTR_RDONLY, 0); err != nil {
-			return &failure{"protect what is hollow", err}
+		err := setAttributes(fd, unix.MOUNT_ATTR_RDONLY, 0)
+		if err == unix.EINVAL {
+			// Somebody removed the directory, and the kernel unmounted what was on it.
+			// A new directory of that name would show its sockets.
+			err = errMoved
+		}
+		if err != nil {
+			return &failure{"protect a hollow directory", err}
 		}
 		_ = unix.Close(fd)
 	}

@@ -9,25 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProbeArgument makes this program try what it should not be able to do in a
-// confinement. A directory follows, in which ProbeRoot may be written, and the
-// ProcessNamespace outside. What should have failed goes to standard output.
+// ProbeArgument makes this program attempt what a confinement must deny. Two arguments
+// follow: a directory in which ProbeRoot is writable, and the ProcessNamespace outside.
+// The program writes what succeeded but must fail to standard output.
 const (
 	ProbeArgument = "@sandbox-probe"
 	ProbeRoot     = "root"
 )
 
-func init() {
-	if len(os.Args) == 4 && os.Args[1] == ProbeArgument {
-		if problem := probe(os.Args[2], os.Args[3]); problem != "" {
-			_, _ = os.Stdout.WriteString(problem)
-			syscall.Exit(1)
-		}
-		syscall.Exit(0)
+func runProbe(dir, outside string) {
+	if problem := probe(dir, outside); problem != "" {
+		_, _ = os.Stdout.WriteString(problem)
+		syscall.Exit(1)
 	}
+	syscall.Exit(0)
 }
 
-// probe returns what is wrong with the confinement that it runs in.
+// probe returns what is wrong with the confinement in which it runs.
 func probe(dir, outside string) string {
 	root := path.Join(dir, ProbeRoot)
 	create := func(name string) error {
@@ -73,8 +71,8 @@ func oneOf(err error, wanted []error) bool {
 	return false
 }
 
-// ProcessNamespace is a text that tells this program's from others. Numbers of
-// processes do not: they are small in a container, as they are in a sandbox.
+// ProcessNamespace returns a text that identifies this program's process namespace.
+// Process ids do not: they are small in a container as well as in a sandbox.
 func ProcessNamespace() (string, error) { return os.Readlink("/proc/self/ns/pid") }
 
 func seeOutside(outside string) error {
@@ -96,15 +94,12 @@ func openSocket() error {
 	return err
 }
 
-// LandlockArgument is ProbeArgument where Landlock alone confines files. Only a
-// directory follows, in which nothing may be written.
+// LandlockArgument is like ProbeArgument, for a confinement by Landlock alone. Only a
+// directory follows, in which nothing is writable.
 const LandlockArgument = "@sandbox-probe-landlock"
 
-func init() {
-	if len(os.Args) != 3 || os.Args[1] != LandlockArgument {
-		return
-	}
-	fd, err := unix.Open(path.Join(os.Args[2], "outside"), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+func runLandlockProbe(dir string) {
+	fd, err := unix.Open(path.Join(dir, "outside"), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err == nil {
 		_ = unix.Close(fd)
 	}

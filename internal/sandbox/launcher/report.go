@@ -5,18 +5,18 @@ import (
 	"syscall"
 )
 
-// Begin is what goes to the launcher through the control socket: its ids have been
+// Begin is the message to the launcher through the control socket that its ids have been
 // mapped.
 const Begin = 'B'
 
-// A report is what comes back, a packet each.
+// The kinds of reports of a launcher. Each report is one packet.
 const (
 	ReportFailed  = 'F' // Stage, errno, and what was attempted
 	ReportStarted = 'S' // with a pidfd of the command
 	ReportEnded   = 'E' // the command's wait status
 )
 
-// Stage says what failed.
+// Stage says which step failed.
 type Stage byte
 
 // The values of Stage.
@@ -24,14 +24,14 @@ const (
 	StageConfine Stage = iota + 1 // the confinement
 	StageDir                      // the working directory
 	StageExec                     // the program
-	StageMoved                    // the confinement: what it is about is not what it was when that was decided
+	StageMoved                    // the confinement: a file changed after the plan was made
 )
 
-// Failure is why a command was not started.
+// Failure says why a command did not start.
 type Failure struct {
 	Stage Stage
-	What  string        // was attempted
-	Errno syscall.Errno // 0: What says it all
+	What  string        // what was attempted
+	Errno syscall.Errno // 0 if What says everything
 }
 
 func (f *Failure) Error() string {

@@ -2,16 +2,16 @@ package launcher
 
 import "golang.org/x/sys/unix"
 
-// Self is the Program of a Spec that means this one.
+// Self is the Program of a Spec that stands for this program.
 const Self = "/proc/self/exe"
 
-// SelfInside is where it is in the new /dev.
+// SelfInside is the path of this program in the new /dev.
 const SelfInside = "/dev/.exec-server"
 
-// cloneSelf copies the mount of this program, to be read. A program is a way to
-// the mount that it was executed from, also for itself, by /proc/self/exe; and
-// that of the launcher is the machine's, where it may be written. -1 when there
-// is another program at its path by now.
+// cloneSelf copies the mount of this program, read-only. A program can reach the mount
+// from which it was executed by /proc/self/exe, and the mount of the launcher is the
+// machine's, where the program may be writable. It returns -1 if another program is at
+// its path by now.
 func cloneSelf() tree {
 	var b [unix.PathMax]byte
 	n, err := unix.Readlink(Self, b[:])
@@ -29,7 +29,7 @@ func cloneSelf() tree {
 	return t
 }
 
-// attachSelf makes the copy what is executed.
+// attachSelf attaches the copy at SelfInside.
 func (v *view) attachSelf() *failure {
 	if v.self < 0 {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// passed are the signals that mean the command when they are sent to the
-// launcher. To catch them is also what keeps them from ending it.
+// passed are the signals that the launcher forwards to the command. Catching them also
+// keeps them from ending the launcher.
 var passed = []os.Signal{
 	syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
@@ -18,8 +18,8 @@ func catchSignals() <-chan os.Signal {
 	return signals
 }
 
-// fromTerminal reports whether a terminal has sent a signal, to everybody in the
-// group. Standard input is closed by now, but the terminal goes on to be this one.
+// fromTerminal reports whether a terminal sent a signal, to every process in the group.
+// Standard input is closed by now, but the terminal stays the launcher's.
 func fromTerminal(number syscall.Signal) bool {
 	if number != syscall.SIGINT && number != syscall.SIGQUIT {
 		return false
@@ -32,9 +32,8 @@ func fromTerminal(number syscall.Signal) bool {
 	return true
 }
 
-// passSignals passes signals on to the command, or to its group when it has one
-// of its own. In the launcher's group, what a terminal sends has reached it
-// already.
+// passSignals forwards signals to the command, or to its group if it has one of its own.
+// In the launcher's group, a signal from the terminal has reached the command already.
 func passSignals(signals <-chan os.Signal, command int, group bool) {
 	for sig := range signals {
 		number := sig.(syscall.Signal)

@@ -9,92 +9,95 @@ import (
 // Argument makes this program a launcher.
 const Argument = "@sandbox-launcher"
 
-// The descriptors of a launcher besides the streams of its command: a file with
-// the Spec, and a socket. When the other end of the socket closes, the launcher
-// ends, and everything in its process namespace with it.
+// The descriptors of a launcher beside the streams of its command: a file with the Spec,
+// and a socket. When the other end of the socket closes, the launcher ends with
+// everything in its process namespace.
 const (
 	SpecFD    = 3
 	ControlFD = 4
 )
 
-// Base is what the root directory of the command is made of.
+// Base is the content of the command's root directory.
 type Base byte
 
 // The values of Base.
 const (
-	BaseNone     Base = iota // nothing is mounted: the caller's namespace is the command's
-	BaseReadOnly             // everything that there is, to be read
-	BaseWritable             // the same, to be written
-	BaseEmpty                // nothing but what is mounted there
+	BaseNone     Base = iota // nothing is mounted: the command uses the caller's mount namespace
+	BaseReadOnly             // everything, read-only
+	BaseWritable             // everything, writable
+	BaseEmpty                // only what is mounted there
 )
 
-// MountKind is what a Mount makes of its path.
+// MountKind says what a Mount does with its path.
 type MountKind byte
 
 // The values of MountKind.
 const (
 	MountReadOnly MountKind = iota + 1
 	MountWritable
-	MountHollow // a directory with nothing in it but other mounts and links
-	MountHidden // a directory without entries, or a file without content, that nobody may open
+	MountHollow // a directory that holds only other mounts and links
+	MountHidden // an empty directory or file that nobody may open
 )
 
-// Mount makes something of a path and everything below it. Device and Inode say
-// what was found there when it was decided about.
+// Mount changes a path and everything below it. Device and Inode identify the file for
+// which it was planned.
 type Mount struct {
 	Path          string
 	Kind          MountKind
 	Device, Inode uint64
 	Directory     bool
-	// Optional leaves the mount out when something else is there by now: it is
-	// somebody else's name, and he must not keep the command from being started.
-	Optional bool // of MountHidden and MountHollow: when nothing is there any more
+	// Optional leaves the mount out when another file is there by now: another user owns
+	// the name, and must not keep the command from starting. A MountHidden or MountHollow
+	// is left out when the file has disappeared.
+	Optional bool
 }
 
-// InProc reports whether a mount hides something in /proc, which is made anew.
+// InProc reports whether a mount hides something in /proc, which the launcher mounts
+// anew.
 func (m Mount) InProc() bool {
 	return m.Kind == MountHidden && (m.Path == "/proc" || strings.HasPrefix(m.Path, "/proc/"))
 }
 
-// Link is a symbolic link that is made in an empty base, or in a hollow directory.
+// Link is a symbolic link to create in an empty base or in a hollow directory.
 type Link struct{ Path, Target string }
 
 // Spec says what a launcher does. Its texts hold no NUL.
 type Spec struct {
 	Base   Base
-	Mounts []Mount // parents before what is in them
+	Mounts []Mount // parents before their content
 	Links  []Link
-	// Check has the mounts made by somebody else already, and looks whether they
-	// are what they should be.
+	// Check says that another program has made the mounts, and that the launcher checks
+	// them.
 	Check bool
 
-	OwnUsers bool // the launcher is in a namespace of users that is for the command alone
+	OwnUsers bool // the launcher is in a user namespace that only the command uses
 
 	RestrictNetwork bool
-	KeepRights      bool     // capabilities are not dropped: nothing but the network is confined
-	Landlock        []string // paths that may be written, when Landlock alone confines files
-	LandlockRead    []string // paths that may be read
+	KeepRights      bool     // keep capabilities: only the network is confined
+	Landlock        []string // writable paths, when Landlock alone confines files
+	LandlockRead    []string // readable paths
 	LandlockOnly    bool
 
-	// Become makes the launcher execute the command in its own place. Otherwise
-	// it stays as the command's parent, reaps orphans, and passes signals on.
+	// Become makes the launcher execute the command in its own place. Otherwise it stays
+	// the command's parent, reaps orphans, and forwards signals.
 	Become   bool
 	Session  bool // the command leads a session of its own
-	Terminal bool // whose terminal is its standard input
+	Terminal bool // its controlling terminal is its standard input
+	Helper   bool // the command is this program, which gets the Spec; see Require
 
-	Processes uint64 // limit of those of the user inside; 0: none
+	Processes uint64 // limit for the user inside; 0 means none
 
 	Program string
 	Argv    []string
 	Env     []string
 	Dir     string
-	// DirDevice and DirInode are what Dir must be; zeros: whatever it is.
+	// DirDevice and DirInode identify Dir; zeros accept any directory.
 	DirDevice, DirInode uint64
 }
 
 // Append appends the encoding of a Spec.
 func (s *Spec) Append(b []byte) []byte {
-	b = append(b, byte(s.Base), flags(s.Check, s.RestrictNetwork, s.KeepRights, s.LandlockOnly, s.Become, s.Session, s.Terminal, s.OwnUsers))
+	b = append(b, byte(s.Base), flags(s.Check, s.RestrictNetwork, s.KeepRights, s.LandlockOnly, s.Become, s.Session, s.Terminal, s.OwnUsers), flags(s.Helper))
 	b = binary.AppendUvarint(b, uint64(len(s.Mounts)))
 	for _, m := range s.Mounts {
 		b = append(b, byte(m.Kind), flags(m.Directory, m.Optional))
@@ -131,7 +134,7 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Parse decodes what Append has made.
+// Parse decodes the result of Append.
 func Parse(b []byte) (*Spec, error) {
 	d := decoder{rest: b}
 	s := &Spec{Base: Base(d.byte())}
@@ -139,6 +142,7 @@ func Parse(b []byte) (*Spec, error) {
 	for i, flag := range []*bool{&s.Check, &s.RestrictNetwork, &s.KeepRights, &s.LandlockOnly, &s.Become, &s.Session, &s.Terminal, &s.OwnUsers} {
 		*flag = bits&(1<<i) != 0
 	}
+	s.Helper = d.byte()&1 != 0
 	for range d.count() {
 		m := Mount{Kind: MountKind(d.byte())}
 		bits := d.byte()
@@ -162,7 +166,7 @@ func Parse(b []byte) (*Spec, error) {
 	return s, nil
 }
 
-// decoder reads from the front of rest and remembers whether that failed.
+// decoder reads from the front of rest, and remembers a failure.
 type decoder struct {
 	rest   []byte
 	failed bool
@@ -178,7 +182,7 @@ func (d *decoder) number() uint64 {
 	return v
 }
 
-// count is a number of things, each of which takes a byte at least.
+// count reads a number of things, each of which takes at least a byte.
 func (d *decoder) count() int {
 	n := d.number()
 	if n > uint64(len(d.rest)) {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package owning runs tests in programs that own what they start by the means of
-// a server. A program has one ownership, and its first thread reaps; what its
-// tests start must not be found by others.
+// Package owning runs tests in programs that own their processes as a server does, by
+// control groups or as a subreaper. A program has one ownership, and its first thread
+// reaps, so tests with other means need a program of their own.
 package owning
 
 import (
@@ -18,44 +18,54 @@ import (
 	"time"
 
 	"execserver/internal/cgroup"
+	"execserver/internal/ownership"
 	"execserver/internal/testkit"
-	"execserver/process"
 )
 
-// variable makes the test program one that owns by these means.
+// variable names the means in the environment of a program that Each starts.
 const variable = "EXEC_SERVER_TEST_MEANS"
 
 func init() {
 	if Means() != "" {
-		runtime.LockOSThread() // see process.ReapOrphans
+		runtime.LockOSThread() // see ownership.ReapOrphans
 	}
 }
 
-// Means are those of this program; "" in any other than those that Each starts.
-func Means() process.Means { return process.Means(os.Getenv(variable)) }
+// Means returns the means of this program, or "" if Each did not start it.
+func Means() ownership.Means { return ownership.Means(os.Getenv(variable)) }
 
-// Main runs the tests of a program that Each has started, and does not return. It
-// does nothing in any other. TestMain calls it when everything else is prepared.
+// Main runs the tests of a program that Each started, and does not return. In any other
+// program it does nothing. TestMain must call it last, just before it runs the tests.
 func Main(m testkit.Tests) {
 	if Means() == "" {
 		return
 	}
 	go func() { os.Exit(m.Run()) }()
-	panic(process.ReapOrphans(context.Background()))
+	panic(ownership.ReapOrphans(context.Background()))
 }
 
-// Each runs a test of the same package in programs of its own, one for each of the
-// means that a library has not. They die with this program.
-func Each(t *testing.T, test string) {
+// Each runs a test of the same package in one program for each of the means that an
+// embedded server does not have, one after the other. The programs die with this one.
+func Each(t *testing.T, test string) { each(t, test, false) }
+
+// Together is like Each, but the programs run at the same time: for tests that wait.
+func Together(t *testing.T, test string) { each(t, test, true) }
+
+func each(t *testing.T, test string, together bool) {
 	if Means() != "" {
 		t.Skip("this is the program that it starts")
 	}
-	for _, means := range []process.Means{process.MeansSubreaper, process.MeansCgroup} {
-		t.Run(string(means), func(t *testing.T) { run(t, test, means) })
+	for _, means := range []ownership.Means{ownership.MeansSubreaper, ownership.MeansCgroup} {
+		t.Run(string(means), func(t *testing.T) {
+			if together {
+				t.Parallel()
+			}
+			run(t, test, means)
+		})
 	}
 }
 
-func run(t *testing.T, test string, means process.Means) {
+func run(t *testing.T, test string, means ownership.Means) {
 	args := []string{"-test.run=^" + test + "$", "-test.timeout=" + patience(t).String()}
 	if testing.Verbose() {
 		args = append(args, "-test.v")
@@ -63,7 +73,7 @@ func run(t *testing.T, test string, means process.Means) {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), variable+"="+string(means))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if means == process.MeansCgroup {
+	if means == ownership.MeansCgroup {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, testkit.Cgroup(t)
 	}
 	var output bytes.Buffer
@@ -79,8 +89,8 @@ func run(t *testing.T, test string, means process.Means) {
 	}
 }
 
-// patience is for how long the program may run: less than this one, to tell where
-// it hangs. 0 is for as long as it likes.
+// patience returns the time limit of the program: less than that of this one, so that
+// the program can tell where it hangs. 0 means no limit.
 func patience(t *testing.T) time.Duration {
 	deadline, ok := t.Deadline()
 	if !ok {
@@ -89,14 +99,14 @@ func patience(t *testing.T) time.Duration {
 	return max(time.Second, time.Until(deadline)*9/10)
 }
 
-// New makes the ownership of this program by its means, for a test to which Main
-// leads, and returns the directory that holds the control groups; "" where there
-// are none. Both go with the test.
-func New(t testing.TB) (o *process.Ownership, groups string) {
+// New makes the ownership of this program, and returns it with the directory that holds
+// the control groups, or "" if the means has none. Both are removed when the test ends.
+// Only tests that Main runs may call New.
+func New(t testing.TB) (o *ownership.Ownership, groups string) {
 	t.Helper()
-	opts := &process.OwnershipOptions{Subreaper: true}
-	if Means() == process.MeansCgroup {
-		claimed, err := cgroup.Claim(process.CgroupControllers)
+	opts := &ownership.Options{Subreaper: true}
+	if Means() == ownership.MeansCgroup {
+		claimed, err := cgroup.Claim(ownership.CgroupControllers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +119,7 @@ func New(t testing.TB) (o *process.Ownership, groups string) {
 			}
 		})
 	}
-	o, err := process.NewOwnership(opts)
+	o, err := ownership.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,10 @@
-// Package peer is the client's end of the connections that transcripts are run
-// over: lines, and WebSocket in an implementation that is not ours.
+// Package peer implements the client's end of connections for transcripts: lines, and
+// WebSocket by an independent implementation.
 package peer
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -12,7 +13,7 @@ import (
 	"execserver/internal/transcript"
 )
 
-// lines is a client with one message to a line.
+// lines is a client that sends one message a line, and binary messages in frames.
 type lines struct {
 	r       *bufio.Reader
 	w       io.Writer
@@ -20,8 +21,8 @@ type lines struct {
 	closing func() error
 }
 
-// NewLines makes a client of two streams. end ends the one that it sends, closing
-// both; each is called once at most.
+// NewLines returns a client that reads r and writes w. End calls end, which must close w;
+// Drop calls closing, which must close both. Each is called once at most.
 func NewLines(r io.Reader, w io.Writer, end, closing func() error) transcript.Conn {
 	return &lines{bufio.NewReader(r), w, sync.OnceValue(end), sync.OnceValue(closing)}
 }
@@ -36,17 +37,29 @@ func DialUnix(path string) (transcript.Conn, error) {
 }
 
 func (p *lines) Send(frame transcript.Frame, message []byte) error {
-	if frame == transcript.Binary || frame == transcript.Fragmented {
+	switch frame {
+	case transcript.Fragmented:
 		return errors.ErrUnsupported
-	}
-	if frame == transcript.Whole {
+	case transcript.Whole:
 		message = append(message, '\n')
+	case transcript.Binary:
+		header := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
+		message = append(header, message...)
 	}
 	_, err := p.w.Write(message)
 	return err
 }
 
 func (p *lines) Receive() ([]byte, error) {
+	if first, err := p.r.Peek(1); err == nil && first[0] == 0 {
+		var header [5]byte
+		if _, err := io.ReadFull(p.r, header[:]); err != nil {
+			return nil, err
+		}
+		message := make([]byte, binary.BigEndian.Uint32(header[1:]))
+		_, err := io.ReadFull(p.r, message)
+		return message, err
+	}
 	line, err := p.r.ReadBytes('\n')
 	switch {
 	case err == nil:

@@ -18,19 +18,24 @@ import (
 
 // DialWebSocket connects to a ws:// or wss:// URL with headers of the caller's. The error is a
 // *transcript.RefusedError when the server answers with another status than 101.
-func DialWebSocket(url string, config *tls.Config, header http.Header) (transcript.Conn, error) {
+func DialWebSocket(ctx context.Context, url string, config *tls.Config, header http.Header) (transcript.Conn, error) {
+	return DialWebSocketBy(ctx, new(net.Dialer), url, config, header)
+}
+
+// DialWebSocketBy is DialWebSocket with a dialer of the caller's.
+func DialWebSocketBy(ctx context.Context, dialer *net.Dialer, url string, config *tls.Config, header http.Header) (transcript.Conn, error) {
 	peer := &webSocket{ended: make(chan error, 1)}
 	roundTripper := &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig:   config,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			conn, err := dialer.DialContext(ctx, network, address)
 			peer.valve = &valve{Conn: conn}
 			return peer.valve, err
 		},
 	}
 	options := &websocket.DialOptions{HTTPClient: &http.Client{Transport: roundTripper}, HTTPHeader: header}
-	conn, response, err := websocket.Dial(context.Background(), url, options)
+	conn, response, err := websocket.Dial(ctx, url, options)
 	if err != nil && response != nil {
 		text, _ := io.ReadAll(response.Body)
 		return nil, &transcript.RefusedError{Status: response.StatusCode, Text: string(text)}
@@ -43,12 +48,12 @@ func DialWebSocket(url string, config *tls.Config, header http.Header) (transcri
 	return peer, nil
 }
 
-// webSocket is a client of an independent implementation.
+// webSocket is a client that uses an independent implementation.
 type webSocket struct {
 	conn  *websocket.Conn
 	valve *valve
 
-	// ended gets what End was answered; the library keeps it from Receive.
+	// ended receives the server's answer to End, which the library hides from Receive.
 	ending atomic.Bool
 	ended  chan error
 }
@@ -82,8 +87,8 @@ func (p *webSocket) Receive() ([]byte, error) {
 	}
 	var closing websocket.CloseError
 	switch {
-	case err == nil && kind != websocket.MessageText:
-		return nil, errors.New("the server sent a binary message")
+	case err == nil && (kind == websocket.MessageBinary) != (len(message) > 0 && message[0] <= 1):
+		return nil, errors.New("the server sent JSON as a binary message, or the other way around")
 	case err == nil:
 		return message, nil
 	case errors.As(err, &closing):
@@ -114,7 +119,7 @@ func (p *webSocket) Drop() {
 // Mute implements transcript.Muter.
 func (p *webSocket) Mute(mute bool) { p.valve.shut(mute) }
 
-// valve is a connection that can be kept from bringing anything.
+// valve is a connection whose reads can be blocked.
 type valve struct {
 	net.Conn
 	mu      sync.Mutex
@@ -134,7 +139,7 @@ func (v *valve) shut(shut bool) {
 	}
 }
 
-// drop closes the connection; what it has brought while shut is not let through.
+// drop closes the connection, and discards the bytes that arrived while it was shut.
 func (v *valve) drop() {
 	v.mu.Lock()
 	v.dropped = true

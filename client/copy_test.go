@@ -1,0 +1,458 @@
+//go:build unix
+
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"execserver/client"
+	"execserver/internal/slowlink"
+	"execserver/internal/testkit"
+)
+
+// copyTree makes a directory with everything that a copy keeps.
+func copyTree(t *testing.T) string {
+	t.Helper()
+	dir := tree(t)
+	when := time.Unix(1234567890, 123456789)
+	err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "a/b/tool"), []byte("#!/bin/sh\n"), 0o755),
+		os.WriteFile(filepath.Join(dir, "a/large"), testkit.Pattern(1<<20+12345), 0o640),
+		os.Symlink("/nowhere/at all", filepath.Join(dir, "dangling")),
+		os.Chmod(filepath.Join(dir, "a/b/tool"), 0o755),
+		os.Chmod(filepath.Join(dir, "none"), 0o700),
+		os.WriteFile(filepath.Join(dir, "odd\xff name"), []byte("not UTF-8"), 0o600),
+	)
+	for _, name := range []string{"hello.txt", "a/large", "a/b/tool", "a/b", "."} {
+		err = errors.Join(err, os.Chtimes(filepath.Join(dir, name), when, when))
+	}
+	if err == nil {
+		err = os.Chmod(filepath.Join(dir, "a/b"), 0o555)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "a/b"), 0o755) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// described lists a tree: kinds, sizes and contents, and with all also modes, times and
+// links. Without all, links are left out.
+func described(t *testing.T, dir string, all bool) (list []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if !all && (info.Mode().Type() == fs.ModeSymlink || name == "link") {
+			return nil
+		}
+		line := fmt.Sprintf("%q %v", name, info.Mode().Type())
+		switch {
+		case info.Mode().IsRegular():
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			line += fmt.Sprintf(" %d %x", len(data), sha256.Sum256(data))
+		case info.Mode().Type() == fs.ModeSymlink:
+			text, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			line += " -> " + text
+		}
+		if all && info.Mode().Type() != fs.ModeSymlink {
+			line += fmt.Sprintf(" %v %v", info.Mode().Perm(), info.ModTime().UnixNano())
+		}
+		list = append(list, line)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func hasMetadata(env *client.Environment) bool { return env.Info().Capabilities["fsMetadata"] }
+
+// sameTrees compares two trees.
+func sameTrees(t *testing.T, got, want string, all bool) {
+	t.Helper()
+	is, should := described(t, got, all), described(t, want, all)
+	for _, line := range is {
+		if !slices.Contains(should, line) {
+			t.Errorf("the copy has %s", line)
+		}
+	}
+	for _, line := range should {
+		if !slices.Contains(is, line) {
+			t.Errorf("the copy lacks %s", line)
+		}
+	}
+}
+
+// watched are the options of a copy that records what happens.
+type watched struct {
+	client.CopyOptions
+	last     client.CopyProgress
+	problems []*fs.PathError
+}
+
+func watch() *watched {
+	w := new(watched)
+	w.Progress = func(p client.CopyProgress) { w.last = p }
+	w.Problem = func(p *fs.PathError) { w.problems = append(w.problems, p) }
+	return w
+}
+
+// onlyLinks reports whether every problem is about one of the links in a copyTree.
+// The released server also lists a name that is not UTF-8 as another one.
+func (w *watched) onlyLinks() bool {
+	return !slices.ContainsFunc(w.problems, func(p *fs.PathError) bool {
+		return !slices.Contains([]string{"link", "dirlink", "dangling", "odd\ufffd name"}, filepath.Base(p.Path))
+	})
+}
+
+func TestCopyTrees(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
+		source, all := copyTree(t), hasMetadata(env)
+		dir, back := t.TempDir(), t.TempDir()
+		in := watch()
+		if err := env.FS(dir).CopyIn(source, "copy", &in.CopyOptions); err != nil && (all || !in.onlyLinks()) {
+			t.Fatalf("CopyIn: %v", err)
+		}
+		sameTrees(t, filepath.Join(dir, "copy"), source, all)
+		if want := int64(1<<20 + 12345 + 500 + 6 + 4 + 4 + 10 + 9); !in.last.Complete || in.last.Bytes < want || in.last.Files < 8 {
+			t.Errorf("CopyIn told %+v at the end", in.last)
+		}
+		out := watch()
+		local := filepath.Join(back, "back")
+		if err := env.FS(source).CopyOut(".", local, &out.CopyOptions); err != nil && (all || !out.onlyLinks()) {
+			t.Fatalf("CopyOut: %v", err)
+		}
+		if p.codex {
+			_ = os.Remove(filepath.Join(source, "odd\xff name"))
+		}
+		sameTrees(t, local, source, all)
+		if !out.last.Complete || out.last.Bytes != in.last.Bytes && all {
+			t.Errorf("CopyOut told %+v at the end, CopyIn %+v", out.last, in.last)
+		}
+	})
+}
+
+// fill makes a directory of many small files.
+func fill(t *testing.T, dir string, n int) {
+	t.Helper()
+	for i := range n {
+		path := filepath.Join(dir, fmt.Sprintf("d%d", i%7), fmt.Sprintf("file%d", i))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, testkit.Pattern(int64(i)), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// directions are the two ways of a copy within this machine.
+var directions = map[string]func(env *client.Environment, from, to string, opts *client.CopyOptions) error{
+	"in": func(env *client.Environment, from, to string, opts *client.CopyOptions) error {
+		return env.FS(to).CopyIn(from, ".", opts)
+	},
+	"out": func(env *client.Environment, from, to string, opts *client.CopyOptions) error {
+		return env.FS(from).CopyOut(".", to, opts)
+	},
+}
+
+// bothWays runs a test with each direction.
+func bothWays(t *testing.T, run func(t *testing.T, copy func(env *client.Environment, from, to string, opts *client.CopyOptions) error)) {
+	for name, copy := range directions {
+		t.Run(name, func(t *testing.T) {
+			leavesNothing(t)
+			run(t, copy)
+		})
+	}
+}
+
+// TestCopyAgain checks that a copy does not repeat what is there.
+func TestCopyAgain(t *testing.T) {
+	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
+		env := openWebSocket(t, nil)
+		source, target := copyTree(t), filepath.Join(t.TempDir(), "copy")
+		w := watch()
+		if err := copy(env, source, target, &w.CopyOptions); err != nil {
+			t.Fatal(err)
+		}
+		all := w.last.Files
+		w = watch()
+		if err := copy(env, source, target, &w.CopyOptions); err != nil {
+			t.Fatal(err)
+		}
+		if w.last.Files != 0 || w.last.Bytes != 0 || w.last.Unchanged != all || w.last.TotalFiles != 0 || w.last.TotalBytes != 0 {
+			t.Errorf("the second copy told %+v, and the first copied %d files", w.last, all)
+		}
+		when := time.Unix(1234567890, 123456789)
+		err := errors.Join(
+			os.WriteFile(filepath.Join(source, "hello.txt"), []byte("HELLO\n"), 0o644), // of the same size
+			os.Chmod(filepath.Join(source, "pattern"), 0o600),
+			os.Remove(filepath.Join(source, "link")),
+			os.Symlink("elsewhere", filepath.Join(source, "link")),
+			os.Chtimes(filepath.Join(source, "."), when, when),
+			os.WriteFile(filepath.Join(target, "more"), nil, 0o644),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = watch()
+		if err := copy(env, source, target, &w.CopyOptions); err != nil {
+			t.Fatal(err)
+		}
+		if w.last.Files != 2 || w.last.Unchanged != all-2 {
+			t.Errorf("the third copy told %+v", w.last)
+		}
+		if err := os.Remove(filepath.Join(target, "more")); err != nil { // merged, not removed
+			t.Error(err)
+		}
+		_ = os.Chtimes(target, when, when)
+		sameTrees(t, target, source, true)
+	})
+}
+
+// TestCopyContinues checks that a large file continues where an ended copy stopped.
+func TestCopyContinues(t *testing.T) {
+	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
+		// The link is so slow that the copy ends in the middle, on a busy machine too.
+		slow, err := slowlink.Listen("127.0.0.1:0", strings.TrimPrefix(serveWebSocket(t, nil), "ws://"), slowlink.Options{BitsPerSecond: 8_000_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(slow.Close)
+		env, err := client.Dial(background(t), "ws://"+slow.Addr(), nil)
+		opened(t, env, err)
+		dir := t.TempDir()
+		source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
+		const size = 6 << 20
+		data := testkit.Pattern(size)
+		when := time.Now().Add(-time.Hour)
+		if err := errors.Join(os.WriteFile(source, data, 0o640), os.Chtimes(source, when, when)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		w := watch()
+		w.Progress = func(p client.CopyProgress) {
+			if p.Bytes > 0 {
+				cancel()
+			}
+		}
+		switch copyIn := strings.HasSuffix(t.Name(), "/in"); {
+		case copyIn:
+			err = env.FS(target).WithContext(ctx).CopyIn(source, ".", &w.CopyOptions)
+		default:
+			err = env.FS(source).WithContext(ctx).CopyOut(".", target, &w.CopyOptions)
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("the first copy: %v", err)
+		}
+		if _, err := os.Stat(target); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the target of an unfinished copy: %v", err)
+		}
+		_ = env.Close()
+		slow.Close()
+		closedHere(t, dir)
+		parts, _ := filepath.Glob(filepath.Join(dir, ".exec-server-*.part"))
+		if len(parts) != 1 {
+			t.Fatalf("an unfinished copy leaves %q", parts)
+		}
+		// Another version of the file, which nobody will continue.
+		old := regexp.MustCompile(`-[0-9a-f]+-[0-9a-f]+.part$`).ReplaceAllString(parts[0], "-0123456789ab-0123456789ab.part")
+		if err := os.WriteFile(old, []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w = watch()
+		if err := copy(openWebSocket(t, nil), source, target, &w.CopyOptions); err != nil {
+			t.Fatal(err)
+		}
+		if w.last.Files != 1 || w.last.Bytes < 1 || w.last.Bytes >= size || w.last.TotalBytes != w.last.Bytes {
+			t.Errorf("the second copy told %+v", w.last)
+		}
+		info, err := os.Stat(target)
+		got, readErr := os.ReadFile(target)
+		if err != nil || readErr != nil || !bytes.Equal(got, data) || info.Mode() != 0o640 || !info.ModTime().Equal(when.Truncate(1)) {
+			t.Errorf("the copy: %v, %v, %d bytes, equal %v", err, info, len(got), bytes.Equal(got, data))
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, ".exec-server-*")); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+	})
+}
+
+// closedHere waits until the server, which is in this program, has closed every file in a
+// directory: it may have received requests that it carries out after the copy has ended.
+func closedHere(t *testing.T, dir string) {
+	t.Helper()
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		open, _ := filepath.Glob("/proc/self/fd/*") // none on other systems
+		for _, fd := range open {
+			if name, _ := os.Readlink(fd); strings.HasPrefix(name, dir) {
+				return fmt.Errorf("%s is open", name)
+			}
+		}
+		return nil
+	})
+}
+
+// TestCopyOverCuts checks that a copy goes on when the connection breaks, again and again.
+func TestCopyOverCuts(t *testing.T) {
+	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
+		env, p := link(t, nil)
+		source, target := copyTree(t), filepath.Join(t.TempDir(), "copy")
+		fill(t, filepath.Join(source, "many"), 500)
+		if err := os.WriteFile(filepath.Join(source, "larger"), testkit.Pattern(3<<20), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		p.cutEvery(10_000, 12)
+		w := watch()
+		if err := copy(env, source, target, &w.CopyOptions); err != nil {
+			t.Fatal(err)
+		}
+		if p.cutCount() == 0 {
+			t.Error("the connection was never cut")
+		}
+		sameTrees(t, target, source, true)
+		if left, _ := filepath.Glob(filepath.Join(target, ".exec-server-*")); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+	})
+}
+
+// TestCopyProblems checks that a copy goes on after what cannot be copied, and tells it.
+func TestCopyProblems(t *testing.T) {
+	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
+		env := openWebSocket(t, nil)
+		source, target := tree(t), filepath.Join(t.TempDir(), "copy")
+		err := errors.Join(
+			syscall.Mkfifo(filepath.Join(source, "fifo"), 0o644),
+			os.MkdirAll(filepath.Join(target, "hello.txt"), 0o755), // a directory where a file should be
+			os.MkdirAll(filepath.Join(target, "link"), 0o755),      // and where a link should be
+			os.WriteFile(filepath.Join(target, "a"), nil, 0o644),   // a file where a directory should be
+			os.Symlink("/etc", filepath.Join(target, "none")),      // and a link
+			os.Symlink("/etc/passwd", filepath.Join(target, "empty")),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := watch()
+		err = copy(env, source, target, &w.CopyOptions)
+		failed, ok := errors.AsType[*client.CopyError](err)
+		if !ok || failed.Failed != 4 || len(failed.Problems) != 4 || w.last.Failed != 4 || w.last.LeftOut != 1 {
+			t.Fatalf("%v; told %+v, %v", err, w.last, w.problems)
+		}
+		var told []string
+		for _, p := range w.problems {
+			name, _ := filepath.Rel(source, p.Path)
+			if errors.Is(p, client.ErrSpecialFile) {
+				name += " special"
+			}
+			told = append(told, name)
+		}
+		slices.Sort(told)
+		if want := []string{"a", "fifo special", "hello.txt", "link", "none"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		if info, err := os.Lstat(filepath.Join(target, "empty")); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("a file in the place of a link: %v, %v", info, err)
+		}
+		if got, _ := os.ReadFile(filepath.Join(target, "pattern")); len(got) != 500 {
+			t.Errorf("the rest is not copied: %d bytes", len(got))
+		}
+		if entries, err := os.ReadDir("/etc/none"); err == nil {
+			t.Errorf("written through a link: %v", entries)
+		}
+	})
+}
+
+// TestCopyLeavesSpecialFiles checks that no copy puts a file or a link in the place of a
+// FIFO, and so of a device: cp file :/dev/full, by root, would break the machine.
+func TestCopyLeavesSpecialFiles(t *testing.T) {
+	env := openWebSocket(t, nil)
+	dir, target := t.TempDir(), t.TempDir()
+	large := testkit.Pattern(1<<20 + 1)
+	err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "small"), []byte("x"), 0o644),
+		os.WriteFile(filepath.Join(dir, "large"), large, 0o644),
+		os.Symlink("small", filepath.Join(dir, "link")))
+	for _, name := range []string{"small", "large", "link"} {
+		err = errors.Join(err, syscall.Mkfifo(filepath.Join(target, name), 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, client.ErrSpecialFile) {
+			t.Errorf("%s: %v", what, err)
+		}
+		for _, name := range []string{"small", "large", "link"} {
+			if info, err := os.Lstat(filepath.Join(target, name)); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+				t.Errorf("%s: there is %v, %v in place of the FIFO %s", what, info, err, name)
+			}
+		}
+	}
+	check("CopyIn", env.FS(target).CopyIn(dir, ".", nil))
+	check("CopyOut", env.FS(dir).CopyOut(".", target, nil))
+	check("CopyIn of a file", env.FS(target).CopyIn(filepath.Join(dir, "large"), "large", nil))
+	check("CopyOut of a file", env.FS(dir).CopyOut("small", filepath.Join(target, "small"), nil))
+	if entries, err := os.ReadDir(target); err != nil || len(entries) != 3 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestCopyRefused(t *testing.T) {
+	env := openWebSocket(t, nil)
+	dir := tree(t)
+	target := t.TempDir()
+	if err := env.FS(target).CopyIn(filepath.Join(dir, "nope"), "x", nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("CopyIn of nothing: %v", err)
+	}
+	if err := env.FS(target).CopyIn(dir, "no/such/place", nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("CopyIn to nowhere: %v", err)
+	}
+	if err := env.FS(dir).CopyOut("nope", filepath.Join(target, "x"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("CopyOut of nothing: %v", err)
+	}
+	if err := env.FS(dir).CopyOut(".", filepath.Join(target, "no/such/place"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("CopyOut to nowhere: %v", err)
+	}
+	if err := env.FS(dir).CopyOut("hello.txt", filepath.Join(target, "no/such/place"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("CopyOut of a file to nowhere: %v", err)
+	}
+	if err := env.FS("/").CopyOut("dev/null", filepath.Join(target, "x"), nil); !errors.Is(err, client.ErrSpecialFile) {
+		t.Errorf("CopyOut of a device: %v", err)
+	}
+	if err := env.FS(target).CopyIn("/dev/null", "x", nil); !errors.Is(err, client.ErrSpecialFile) {
+		t.Errorf("CopyIn of a device: %v", err)
+	}
+	if err := env.FS(target).CopyIn(filepath.Join(dir, "a"), "../x", nil); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("CopyIn to a name that is none: %v", err)
+	}
+	if entries, err := os.ReadDir(target); err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}

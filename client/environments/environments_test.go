@@ -1,0 +1,271 @@
+//go:build unix
+
+package environments_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"execserver/client"
+	"execserver/client/environments"
+	"execserver/internal/testkit"
+	"execserver/server"
+)
+
+// configure makes a Codex home with a file, unless it is empty.
+func configure(t testing.TB, file string) (home string) {
+	t.Helper()
+	home = t.TempDir()
+	t.Setenv("CODEX_HOME", home)
+	t.Setenv("CODEX_EXEC_SERVER_URL", "")
+	if file != "" {
+		if err := os.WriteFile(filepath.Join(home, "environments.toml"), []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return home
+}
+
+// badConfigs are files that the released client refuses, and what it says. FILE
+// stands for the path.
+var badConfigs = []struct{ file, want string }{
+	{`default = "box"`, "default environment `box` is not configured"},
+	{`default = ""`, "default environment id cannot be empty"},
+	{`default = " "`, "default environment id cannot be empty"},
+	{"default = \"LOCAL\"\n[[environments]]\nid=\"a\"\nurl=\"ws://x\"", "default environment `LOCAL` is not configured"},
+	{"default=\"local\"\ninclude_local=false", "default environment `local` is not configured"},
+	{`foo = "box"`, "failed to parse environment config `FILE`: unknown field `foo`, expected one of `default`, `include_local`, `environments`"},
+	{`include_local="x"`, "failed to parse environment config `FILE`: invalid type: string \"x\", expected a boolean\nin `include_local`"},
+	{`default=3`, "failed to parse environment config `FILE`: invalid type: integer `3`, expected a string\nin `default`"},
+	{`environments=3`, "failed to parse environment config `FILE`: invalid type: integer `3`, expected a sequence\nin `environments`"},
+	{`environments=[1]`, "failed to parse environment config `FILE`: invalid type: integer `1`, expected struct EnvironmentToml\nin `environments`"},
+	{entry(`url="ws://x"`), "failed to parse environment config `FILE`: missing field `id`\nin `environments`"},
+	{entry(`id="a"`, `url="ws://x"`, `foo=1`), "failed to parse environment config `FILE`: unknown field `foo`, expected one of `id`, `skills`, `url`, `auth_bearer_token`, `program`, `args`, `env`, `cwd`, `connect_timeout_sec`, `initialize_timeout_sec`\nin `environments`"},
+	{entry(`id=5`), "failed to parse environment config `FILE`: invalid type: integer `5`, expected a string\nin `environments.id`"},
+	{entry(`id="a"`, `url=1.5`), "failed to parse environment config `FILE`: invalid type: floating point `1.5`, expected a string\nin `environments.url`"},
+	{entry(`id="a"`, `url=true`), "failed to parse environment config `FILE`: invalid type: boolean `true`, expected a string\nin `environments.url`"},
+	{entry(`id="a"`, `url=[]`), "failed to parse environment config `FILE`: invalid type: sequence, expected a string\nin `environments.url`"},
+	{entry(`id="a"`, `url={}`), "failed to parse environment config `FILE`: invalid type: map, expected a string\nin `environments.url`"},
+	{entry(`id="a"`, `program="x"`, `args="x"`), "failed to parse environment config `FILE`: invalid type: string \"x\", expected a sequence\nin `environments.args`"},
+	{entry(`id="a"`, `program="x"`, `args=["x",1]`), "failed to parse environment config `FILE`: invalid type: integer `1`, expected a string\nin `environments.args`"},
+	{entry(`id="a"`, `program="p"`, `env={A=1}`), "failed to parse environment config `FILE`: invalid type: integer `1`, expected a string\nin `environments.env.A`"},
+	{entry(`id="a"`, `url="ws://x"`, `skills=1`), "failed to parse environment config `FILE`: invalid type: integer `1`, expected struct ScopedSkillsConfig\nin `environments.skills`"},
+	{entry(`id="a"`, `url="ws://x"`, `connect_timeout_sec=-1`), "failed to parse environment config `FILE`: cannot convert float seconds to Duration: value is negative\nin `environments.connect_timeout_sec`"},
+	{entry(`id="a"`, `url="ws://x"`, `initialize_timeout_sec=nan`), "failed to parse environment config `FILE`: cannot convert float seconds to Duration: value is either too big or NaN\nin `environments.initialize_timeout_sec`"},
+	{entry(`id="a"`, `url="ws://x"`, `initialize_timeout_sec=1e30`), "failed to parse environment config `FILE`: cannot convert float seconds to Duration: value is either too big or NaN\nin `environments.initialize_timeout_sec`"},
+	{entry(`id="a"`, `url="ws://x"`, `initialize_timeout_sec="x"`), "failed to parse environment config `FILE`: invalid type: string \"x\", expected f64\nin `environments.initialize_timeout_sec`"},
+	{entry(`id=""`, `url="ws://x"`), "environment id cannot be empty"},
+	{entry(`id=" a"`, `url="ws://x"`), "environment id ` a` must not contain surrounding whitespace"},
+	{entry(`id="a b"`, `url="ws://x"`), "environment id `a b` must contain only ASCII letters, numbers, '-' or '_'"},
+	{entry(`id="äö"`, `url="ws://x"`), "environment id `äö` must contain only ASCII letters, numbers, '-' or '_'"},
+	{entry(`id="local"`, `url="ws://x"`), "environment id `local` is reserved"},
+	{entry(`id="None"`, `url="ws://x"`), "environment id `None` is reserved"},
+	{entry(`id="`+strings.Repeat("a", 65)+`"`, `url="ws://x"`), "environment id `" + strings.Repeat("a", 65) + "` cannot be longer than 64 characters"},
+	{entry(`id="a"`, `url="ws://x"`) + entry(`id="a"`, `url="ws://y"`), "environment id `a` is duplicated"},
+	{entry(`id="a"`, `url="ws://x"`) + entry(`id="a"`, `url="y"`), "environment url `y` must use ws:// or wss://"},
+	{entry(`id="a"`), "environment `a` must set exactly one of url or program"},
+	{entry(`id="a"`, `url=""`, `program="x"`), "environment `a` must set exactly one of url or program"},
+	{entry(`id="a"`, `args=["x"]`), "environment `a` args, env, and cwd require program"},
+	{entry(`id="a"`, `url="ws://x"`, `args=[]`), "environment `a` args, env, and cwd require program"},
+	{entry(`id="a"`, `url="ws://x"`, `cwd="x"`), "environment `a` args, env, and cwd require program"},
+	{entry(`id="a"`, `url="ws://x"`, `env={}`), "environment `a` args, env, and cwd require program"},
+	{entry(`id="a"`, `program="p"`, `auth_bearer_token="x"`, `connect_timeout_sec=1`), "environment `a` auth_bearer_token requires url"},
+	{entry(`id="a"`, `program=""`, `connect_timeout_sec=3`), "environment `a` connect_timeout_sec requires url"},
+	{entry(`id="a"`, `program=" "`), "environment `a` program cannot be empty"},
+	{entry(`id="a"`, `url=" "`), "environment url cannot be empty"},
+	{entry(`id="a"`, `url="http://x"`), "environment url `http://x` must use ws:// or wss://"},
+	{entry(`id="a"`, `url="WS://x"`), "environment url `WS://x` must use ws:// or wss://"},
+	{entry(`id="a"`, `url="ws://"`), "environment url `ws://` is invalid: HTTP format error: empty string"},
+	{entry(`id="a"`, `url="ws://a b"`), "environment url `ws://a b` is invalid: HTTP format error: invalid uri character"},
+	{entry(`id="a"`, `url="ws:///path"`), "environment url `ws:///path` is invalid: HTTP format error: invalid format"},
+	{entry(`id="a"`, `url="ws://[::1"`), "environment url `ws://[::1` is invalid: HTTP format error: invalid authority"},
+	{entry(`id="a"`, `url="ws://127.0.0.1:1"`, `auth_bearer_token="a\nb"`), "invalid value for exec-server WebSocket header `authorization`"},
+	{"default=\"\"\n" + entry(`id="a b"`, `url="ws://x"`), "environment id `a b` must contain only ASCII letters, numbers, '-' or '_'"},
+}
+
+func entry(lines ...string) string {
+	return "[[environments]]\n" + strings.Join(lines, "\n") + "\n"
+}
+
+func TestBadConfiguration(t *testing.T) {
+	for _, test := range badConfigs {
+		home := configure(t, test.file)
+		want := "exec-server protocol error: " + strings.ReplaceAll(test.want, "FILE", filepath.Join(home, "environments.toml"))
+		_, err := environments.Open(t.Context(), "a", nil)
+		if !errors.As(err, new(*environments.ConfigError)) || err.Error() != want {
+			t.Errorf("%s:\n got %v\nwant %s", test.file, err, want)
+		}
+	}
+	home := configure(t, "[[environments]\n")
+	_, err := environments.Open(t.Context(), "a", nil)
+	if want := "exec-server protocol error: failed to parse environment config `" + home; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("no TOML: %v", err)
+	}
+	home = configure(t, "")
+	if err := os.Mkdir(filepath.Join(home, "environments.toml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = environments.Open(t.Context(), "a", nil)
+	if err == nil || !strings.HasSuffix(err.Error(), "environments.toml`: Is a directory (os error 21)") {
+		t.Errorf("a directory: %v", err)
+	}
+	t.Setenv("CODEX_HOME", "/no/such/home")
+	if _, err := environments.Open(t.Context(), "", nil); err == nil || err.Error() != `CODEX_HOME points to "/no/such/home", but that path does not exist` {
+		t.Errorf("no home: %v", err)
+	}
+}
+
+// The released client says the same.
+func TestBadConfigurationAsCodex(t *testing.T) {
+	program := testkit.Codex(t)
+	for _, test := range badConfigs {
+		home := configure(t, test.file)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+		command := exec.CommandContext(ctx, program, "exec", "--skip-git-repo-check", "hi")
+		command.Env = append(os.Environ(), "CODEX_HOME="+home)
+		out, _ := command.CombinedOutput()
+		cancel()
+		want := "Error: exec-server protocol error: " + strings.ReplaceAll(test.want, "FILE", filepath.Join(home, "environments.toml"))
+		if text := strings.ReplaceAll(string(out), "\n\n", "\n"); !strings.Contains(text, want+"\n") {
+			t.Errorf("%s:\n got %.500s\nwant %s", test.file, text, want)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	t.Setenv("EXEC_SERVER_TEST_MARK", "inherited")
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("correct horse battery"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	authenticator, err := server.NewAuthenticator(server.AuthConfig{TokenFile: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := serve(t, &server.Options{Auth: authenticator})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := "default = \"box\"\n" +
+		entry(`id = "box"`, fmt.Sprintf("url = %q", url), `auth_bearer_token = "correct horse battery"`, "connect_timeout_sec = 10", "initialize_timeout_sec = 9.5") +
+		entry(`id = "child"`, fmt.Sprintf("program = %q", self), `cwd = "work"`, fmt.Sprintf(`env = { %s = "1", EXEC_SERVER_TEST_A = "b" }`, serveVariable)) +
+		entry(`id = "wrong"`, fmt.Sprintf("url = %q", url)) +
+		entry(`id = "slow"`, fmt.Sprintf("url = %q", url), `auth_bearer_token = "correct horse battery"`, "connect_timeout_sec = 0")
+	home := configure(t, file)
+	if err := os.Mkdir(filepath.Join(home, "work"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	say := func(name, script string) string {
+		t.Helper()
+		env, err := environments.Open(t.Context(), name, nil)
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+			return ""
+		}
+		defer env.Close()
+		out, err := env.Command(t.Context(), "sh", "-c", script).Output()
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	for _, name := range []string{"", "box", "local"} {
+		if got := say(name, "echo hi"); got != "hi" {
+			t.Errorf("%q: %q", name, got)
+		}
+	}
+	work, err := filepath.EvalSymlinks(filepath.Join(home, "work"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := say("child", "echo $EXEC_SERVER_TEST_A $EXEC_SERVER_TEST_MARK; pwd"); got != "b inherited\n"+work {
+		t.Errorf("child: %q", got)
+	}
+	if _, err := environments.Open(t.Context(), "wrong", nil); !errors.As(err, new(*client.DialError)) {
+		t.Errorf("no token: %v", err)
+	}
+	if _, err := environments.Open(t.Context(), "slow", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("no time: %v", err)
+	}
+	if _, err := environments.Open(t.Context(), "nope", nil); err == nil || !strings.Contains(err.Error(), "; the environments are local, box, child, wrong and slow") {
+		t.Errorf("unknown: %v", err)
+	}
+	if _, err := environments.Open(t.Context(), "none", nil); !errors.Is(err, environments.ErrNone) {
+		t.Errorf("none: %v", err)
+	}
+}
+
+func TestOpenDefaults(t *testing.T) {
+	url := serve(t, &server.Options{Version: "remote"})
+	for _, test := range []struct {
+		file, variable, name string
+		want                 string // version, or the beginning of the error
+	}{
+		{"", "", "", "local"},
+		{"", "  ", "local", "local"},
+		{"", "", "remote", "environment `remote` is not configured in environments.toml or CODEX_EXEC_SERVER_URL; the only environment is local"},
+		{"", " " + url + " ", "", "remote"},
+		{"", url, "remote", "remote"},
+		{"", url, "local", "environment `local` is not configured in CODEX_EXEC_SERVER_URL; the only environment is remote"},
+		{"", " NONE ", "", environments.ErrNone.Error()},
+		{"include_local = true", url, "", "local"},
+		{"include_local = false", url, "", environments.ErrNone.Error()},
+		{"include_local = false", url, "local", "environment `local` is not configured"},
+		{"default = \" None \"", "", "", environments.ErrNone.Error()},
+		{entry(`id = "Local"`, fmt.Sprintf("url = %q", url)), "", "Local", "remote"},
+		{"default = \" a \"\n" + entry(`id = "a"`, fmt.Sprintf("url = %q", " "+url+" ")), "", "", "remote"},
+	} {
+		configure(t, test.file)
+		t.Setenv("CODEX_EXEC_SERVER_URL", test.variable)
+		var got string
+		env, err := environments.Open(t.Context(), test.name, nil)
+		switch {
+		case err != nil:
+			got = err.Error()
+		case env.Info().Version == "remote":
+			got = "remote"
+		default:
+			got = "local"
+		}
+		if env != nil {
+			_ = env.Close()
+		}
+		if !strings.HasPrefix(got, test.want) {
+			t.Errorf("%+v: %s", test, got)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	box := entry(`id = "box"`, `url = "ws://127.0.0.1:1"`)
+	for _, test := range []struct {
+		file, variable string
+		want           []string
+		byDefault      string
+	}{
+		{"", "", []string{"local"}, "local"},
+		{"", "ws://127.0.0.1:1", []string{"remote"}, "remote"},
+		{"", "none", nil, "none"},
+		{box, "", []string{"local", "box"}, "local"},
+		{"include_local = false\ndefault = \"box\"\n" + box, "", []string{"box"}, "box"},
+	} {
+		configure(t, test.file)
+		t.Setenv("CODEX_EXEC_SERVER_URL", test.variable)
+		names, byDefault, err := environments.Names()
+		if err != nil || !slices.Equal(names, test.want) || byDefault != test.byDefault {
+			t.Errorf("%+v: %q, %q, %v", test, names, byDefault, err)
+		}
+	}
+	configure(t, "default = 1")
+	if _, _, err := environments.Names(); err == nil {
+		t.Error("a bad configuration has names")
+	}
+}

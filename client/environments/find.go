@@ -1,0 +1,93 @@
+package environments
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"execserver/client"
+)
+
+// Entry says how the configuration reaches an environment, for programs that explain why
+// it does not.
+type Entry struct {
+	Name   string
+	Source string // the file or the variable that defines it
+	URL    string // of the server; "" if Command starts it, and for this machine
+	Token  string // for URL
+
+	// Command is the program that is the server, or leads to it; nil if there is a URL,
+	// and for this machine.
+	Command *exec.Cmd
+	// Options have the configured timeouts.
+	Options client.Options
+}
+
+// Find returns the environment of that name, without opening it. It reads the same
+// configuration as [Open], and returns the same errors.
+func Find(name string) (*Entry, error) {
+	c, err := loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	name, entry, err := c.choose(name)
+	if err != nil {
+		return nil, err
+	}
+	found := &Entry{Name: name, Source: c.source}
+	if entry == nil {
+		return found, nil
+	}
+	entry.configure(&found.Options)
+	found.Token, found.Options.Token = found.Options.Token, ""
+	if entry.url != nil {
+		found.URL = strings.TrimSpace(*entry.url)
+	} else {
+		found.Command = entry.command(c.home)
+	}
+	return found, nil
+}
+
+// choose returns the entry of a name, or nil for this machine. "" is the default.
+func (c *config) choose(name string) (string, *configEntry, error) {
+	if name == "" {
+		name = c.defaultName
+	}
+	switch {
+	case strings.EqualFold(name, noName):
+		return "", nil, ErrNone
+	case name == localName && c.local:
+		return name, nil, nil
+	}
+	entry, ok := c.find(name)
+	if !ok {
+		return "", nil, fmt.Errorf("environment `%s` is not configured in %s; %s", name, c.source, c.known())
+	}
+	return name, &entry, nil
+}
+
+// known says which names the configuration has.
+func (c *config) known() string {
+	names := c.names()
+	switch last := len(names) - 1; last {
+	case -1:
+		return "it has no environments"
+	case 0:
+		return "the only environment is " + names[0]
+	default:
+		return "the environments are " + strings.Join(names[:last], ", ") + " and " + names[last]
+	}
+}
+
+// configure sets the options that the entry has.
+func (e configEntry) configure(o *client.Options) {
+	if e.token != nil && *e.token != "" {
+		o.Token, o.TokenFile = *e.token, ""
+	}
+	if e.connectTimeout != nil {
+		o.ConnectTimeout = e.connectTimeout.duration()
+	}
+	if e.initializeTimeout != nil {
+		o.InitializeTimeout = e.initializeTimeout.duration()
+	}
+}

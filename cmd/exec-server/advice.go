@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"execserver/client"
+	"execserver/client/environments"
+)
+
+// advise returns an error in one line that says what to do about it, if that is known. A
+// server may have written the error; the line has nothing that controls a terminal.
+func advise(err error) string {
+	text := oneLine(err.Error())
+	if dial, ok := errors.AsType[*client.DialError](err); ok && lacksList(err) && isServerURL(dial.URL) {
+		return oneLine(dial.URL) + " does not tell what runs there, as the servers of Codex do not: it lacks " + capSessionList +
+			"; list the processes of the machine instead, with exec-server run and ps -ef, or " + adviceToServe
+	}
+	if advice := adviceFor(err); advice != "" {
+		text += "; " + advice
+	}
+	return text
+}
+
+func adviceFor(err error) string {
+	switch unsupported, _ := errors.AsType[*client.UnsupportedError](err); {
+	case unsupported == nil:
+	case unsupported.Capability == capSessionList:
+		return "name an exec-server that listens: one that was started for a single client has no other sessions"
+	case unsupported.Capability == "tcpOpen":
+		return adviceToServe
+	}
+	switch dial, dialing := errors.AsType[*client.DialError](err); {
+	case dialing:
+		return adviseDialing(dial)
+	case errors.Is(err, exec.ErrNotFound):
+		return "install it there, or give its path"
+	case errors.Is(err, environments.ErrNone):
+		return "set CODEX_EXEC_SERVER_URL, write environments.toml, or use --url"
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "choose another port here (0 picks a free one)"
+	case errors.As(err, new(*client.ExitMissingError)):
+		return "the command may go on there until the server ends the session"
+	}
+	return ""
+}
+
+// adviceToServe is for what the servers of Codex cannot do.
+const adviceToServe = "start this server there: exec-server serve"
+
+// lacksList reports whether a server has no list of what runs there.
+func lacksList(err error) bool {
+	unsupported, ok := errors.AsType[*client.UnsupportedError](err)
+	return ok && unsupported.Capability == capSessionList
+}
+
+// capSessionList is the capability of servers that list their sessions.
+const capSessionList = "sessionList"
+
+// adviseDialing says what to do when connecting failed, or returns "" if unknown.
+func adviseDialing(err *client.DialError) string {
+	called, calling := errors.AsType[*os.SyscallError](err)
+	switch {
+	case err.Status == 401 || err.Status == 403:
+		return "give the server's token with --token-file, or in environments.toml"
+	case err.Status == http.StatusBadRequest && strings.Contains(err.Error(), "HTTP request to an HTTPS server"):
+		return "use wss:// for a server with TLS" // what it says is what package net/http says
+	case err.Status != 0:
+		return "is this the URL of an exec-server?"
+	case calling && (errors.Is(called, syscall.ECONNREFUSED) || errors.Is(called, syscall.ENOENT)):
+		return "start a server there: exec-server serve --listen URL"
+	case calling && errors.Is(called, os.ErrPermission):
+		return "use the account that the server runs as"
+	case errors.As(err, new(*net.DNSError)):
+		return "check the name of the host"
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return "use ws:// for a server without TLS"
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return "name the certificate of its authority by SSL_CERT_FILE"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "check the address, and what is between"
+	}
+	return ""
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"execserver/client/environments"
+)
+
+// codexConfigOptions are the flags of codex-config.
+type codexConfigOptions struct {
+	id, tokenFile, program string
+}
+
+func newCodexConfigCommand() *cobra.Command {
+	var o codexConfigOptions
+	command := &cobra.Command{
+		Use:     "codex-config [flags] URL|DESTINATION",
+		Short:   "Print the entry of environments.toml for a server",
+		GroupID: groupSetUp,
+		Long: "codex-config prints what to append to Codex's environments.toml, which is in ~/.codex or in\n" +
+			"$CODEX_HOME, so that Codex and --on know a machine by a name: either a server that listens at a URL,\n" +
+			"or a DESTINATION of ssh, where ssh starts a server for each client. codex-config connects to nothing.",
+		Example: "  (umask 077; exec-server codex-config ws://10.0.0.7:8765 --token-file token >>~/.codex/environments.toml)\n" +
+			"  exec-server codex-config me@box.example --program /opt/bin/exec-server",
+		Args: func(command *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &usageError{errors.New("name a URL, such as ws://10.0.0.7:8765, or a destination of ssh, such as me@box.example"), command}
+			}
+			return noArgs(command, args[1:])
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			text, err := o.entry(args[0])
+			if err != nil {
+				return &usageError{err, command}
+			}
+			_, err = io.WriteString(command.OutOrStdout(), text)
+			return err
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.id, "id", "", "`NAME` of the machine: letters, digits, - and _; by default that of the host")
+	f.StringVar(&o.tokenFile, "token-file", "", "for a URL: copy the bearer token from this `FILE` into the entry")
+	f.StringVar(&o.program, "program", "exec-server", "for ssh: `PATH` of exec-server on the machine")
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// entry returns the text for environments.toml.
+func (o *codexConfigOptions) entry(destination string) (string, error) {
+	scheme, _, isURL := strings.Cut(destination, "://")
+	switch {
+	case strings.ContainsFunc(destination, func(r rune) bool { return r <= ' ' || r == 0x7F }), destination == "", destination[0] == '-':
+		return "", fmt.Errorf("%q is neither a URL nor a destination of ssh", destination)
+	case scheme == "unix" && isURL:
+		return "", errors.New("codex does not connect to unix sockets; have it start a server by ssh, or listen on ws://localhost:PORT")
+	case isURL && scheme != "ws" && scheme != "wss" && scheme != "ssh":
+		return "", fmt.Errorf("unsupported URL %q; expected ws://HOST:PORT, wss://HOST:PORT or ssh://HOST", destination)
+	}
+	host, err := hostOf(destination, isURL)
+	if err != nil {
+		return "", err
+	}
+	id := o.id
+	if id == "" {
+		id = idFrom(host)
+	}
+	if !environments.IsName(id) {
+		return "", invalidValue("id", id, "expected letters, digits, - and _, at most 64, and neither local nor none")
+	}
+	lines := []string{"[[environments]]", "id = " + quoteTOML(id)}
+	if !isURL || scheme == "ssh" {
+		if o.tokenFile != "" {
+			return "", errors.New("--token-file is for a URL; ssh has its own ways to authenticate")
+		}
+		args := []string{"-o", "BatchMode=yes", destination, quoteShell(o.program), "--listen", "stdio"}
+		for i, arg := range args {
+			args[i] = quoteTOML(arg)
+		}
+		lines = append(lines, `program = "ssh"`, "args = ["+strings.Join(args, ", ")+"]")
+		return strings.Join(lines, "\n") + "\n", nil
+	}
+	lines = append(lines, "url = "+quoteTOML(destination))
+	if o.tokenFile != "" {
+		token, err := os.ReadFile(o.tokenFile)
+		if err != nil {
+			return "", fmt.Errorf("read the bearer token: %w", err)
+		}
+		lines = append(lines, "auth_bearer_token = "+quoteTOML(strings.TrimSpace(string(token))))
+	}
+	return strings.Join(lines, "\n") + "\n", nil
+}
+
+// hostOf returns the host of a URL or of a destination of ssh.
+func hostOf(destination string, isURL bool) (string, error) {
+	if !isURL {
+		_, host, found := strings.Cut(destination, "@")
+		if !found {
+			host = destination
+		}
+		if name, port, found := strings.Cut(host, ":"); found && !strings.Contains(port, ":") { // more are an IPv6 address
+			return "", fmt.Errorf("%q is not a destination of ssh; say ws://%s for a server there, or ssh://%s:PORT for ssh", destination, host, strings.TrimSuffix(destination, host)+name)
+		}
+		return host, nil
+	}
+	u, err := url.Parse(destination)
+	if err != nil || u.Hostname() == "" {
+		return "", fmt.Errorf("%q has no host", destination)
+	}
+	return u.Hostname(), nil
+}
+
+// idFrom makes an id of a host: the first part of its name, or its whole address.
+func idFrom(host string) string {
+	if _, err := netip.ParseAddr(host); err != nil {
+		host, _, _ = strings.Cut(host, ".")
+	}
+	id := strings.Trim(strings.Map(func(r rune) rune {
+		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_') {
+			return r
+		}
+		return '-'
+	}, host), "-")
+	if !environments.IsName(id) {
+		return "box" // local, for example, has a meaning of its own
+	}
+	return id
+}
+
+// quoteTOML quotes a string without control characters.
+func quoteTOML(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+}
+
+// quoteShell quotes a word for the shell that ssh starts, if it needs that.
+func quoteShell(word string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+~$", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

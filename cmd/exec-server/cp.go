@@ -1,0 +1,391 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"execserver/client"
+	"execserver/client/environments"
+)
+
+// copyOptions are the flags of cp.
+type copyOptions struct {
+	where       where
+	quiet, json bool
+}
+
+func newCopyCommand() *cobra.Command {
+	var o copyOptions
+	command := &cobra.Command{
+		Use:        "cp [flags] SOURCE... TARGET",
+		Short:      "Copy files and directories to a machine or from it",
+		GroupID:    groupWork,
+		SuggestFor: []string{"copy", "scp", "rsync", "push", "pull"},
+		Long: "cp copies files, and directories with everything in them, to a machine or from it. NAME:PATH is a\n" +
+			"path of the environment of this name, and :PATH a path of the machine of --on or --url; a relative\n" +
+			"PATH begins in the directory in which the server was started. ./a:b is a file here.\n\n" +
+			"If TARGET is a directory, the copies go into it under their names. Permissions, times and links\n" +
+			"come along; owners do not. A file that is there already with the same size and time is left as it\n" +
+			"is, and a large file continues where an interrupted copy stopped: repeat the command to finish it.\n" +
+			"FIFOs, sockets and devices are left out. The exit code is 1 if something else was not copied.",
+		Example: "  exec-server cp -r src box:project/\n" +
+			"  exec-server cp --url ws://localhost:8765 :/var/log/app.log .",
+		ValidArgsFunction: o.completePlaces,
+		Args: func(command *cobra.Command, args []string) error {
+			switch len(args) {
+			case 0:
+				return &usageError{errors.New("name what to copy, and where to"), command}
+			case 1:
+				return &usageError{fmt.Errorf("name where to copy %q to", args[0]), command}
+			}
+			return needPaths(command, args)
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := o.where.check(command); err != nil {
+				return err
+			}
+			task, err := o.task(args)
+			if err != nil {
+				return &usageError{err, command}
+			}
+			return task.where.do("cp", func(ctx context.Context, env *client.Environment) error {
+				return o.run(ctx, env, task)
+			})
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.BoolP("recursive", "r", false, "for the habit: directories are always copied with everything in them")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print errors only, also on a terminal")
+	f.BoolVar(&o.json, "json", false, "print a JSON object that says what was copied")
+	o.where.addFlags(f)
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// copyTask is what cp has to do.
+type copyTask struct {
+	where   where
+	in      bool // to the machine
+	sources []string
+	target  string
+}
+
+// place is an argument of cp.
+type place struct {
+	far  bool
+	name string // of the machine, if it has one
+	path string
+}
+
+// placeOf understands an argument. A colon after a slash belongs to a path, and one after
+// a single letter on Windows to a drive.
+func placeOf(arg string) place {
+	name, path, ok := strings.Cut(arg, ":")
+	switch {
+	case !ok, strings.ContainsAny(name, `/\`), name != "" && !environments.IsName(name),
+		runtime.GOOS == "windows" && len(name) == 1:
+		return place{path: arg}
+	}
+	return place{far: true, name: name, path: path}
+}
+
+// task understands the arguments.
+func (o *copyOptions) task(args []string) (*copyTask, error) {
+	last := placeOf(args[len(args)-1])
+	t := &copyTask{where: o.where, in: last.far, target: last.path}
+	names := map[string]bool{}
+	if last.far {
+		names[last.name] = true
+	}
+	for _, arg := range args[:len(args)-1] {
+		source := placeOf(arg)
+		switch {
+		case source.far && last.far:
+			return nil, fmt.Errorf("%q and %q are both on another machine; copy from one of them to this machine first", arg, args[len(args)-1])
+		case !source.far && !last.far:
+			return nil, fmt.Errorf("%q and %q are both on this machine; begin one of them with NAME: or a colon", arg, args[len(args)-1])
+		case source.far:
+			names[source.name] = true
+		}
+		t.sources = append(t.sources, source.path)
+	}
+	if len(names) > 1 {
+		return nil, errors.New("the sources are on several machines; copy from one after the other")
+	}
+	for name := range names {
+		switch {
+		case name == "":
+		case o.where.on != "" || o.where.url != "":
+			return nil, fmt.Errorf("%s: names a machine, and so does --on or --url; leave one of them out", name)
+		default:
+			t.where.on = name
+		}
+	}
+	return t, nil
+}
+
+// run copies.
+func (o *copyOptions) run(ctx context.Context, env *client.Environment, t *copyTask) error {
+	r := &copyRun{env: env, files: env.FS(t.target).WithContext(ctx), task: t, report: copyReport{Problems: []copyProblem{}}, began: time.Now()}
+	if !o.quiet && !o.json {
+		r.meter = newMeter(os.Stderr)
+	}
+	into, err := r.intoDirectory(ctx)
+	if err != nil {
+		return err
+	}
+	err = each(ctx, env, t.sources, func(source string) error {
+		err := r.copy(ctx, source, into)
+		r.add()
+		switch {
+		case errors.As(err, new(*client.CopyError)):
+			r.failed = true
+			return nil // told already
+		case err != nil:
+			r.report.Failed++
+			r.note(source, err)
+		}
+		return withRoom(err)
+	})
+	r.meter.finish(&r.report, time.Since(r.began))
+	if r.unfinished(ctx) {
+		fmt.Fprintln(os.Stderr, "the copy is not complete; repeat the command to continue it")
+	}
+	r.report.Seconds = time.Since(r.began).Seconds()
+	if o.json {
+		err = errors.Join(err, printJSON(os.Stdout, &r.report))
+	}
+	if err == nil && r.failed {
+		err = exitCode(1)
+	}
+	return err
+}
+
+// copyReport is what --json prints.
+type copyReport struct {
+	Files     int64         `json:"files"`
+	Bytes     int64         `json:"bytes"`
+	Unchanged int64         `json:"unchanged"`
+	LeftOut   int64         `json:"leftOut"`
+	Failed    int64         `json:"failed"`
+	Seconds   float64       `json:"seconds"`
+	Problems  []copyProblem `json:"problems"` // the first of them
+}
+
+type copyProblem struct {
+	Path    string `json:"path"`
+	Message string `json:"message"`
+}
+
+const maxCopyProblems = 1000
+
+// copyRun is a cp in progress.
+type copyRun struct {
+	env    *client.Environment
+	files  *client.FS // at the target, if that is on the machine
+	task   *copyTask
+	began  time.Time
+	meter  *meter
+	report copyReport
+	now    client.CopyProgress // of the source in work
+	failed bool
+}
+
+// intoDirectory reports whether the target is a directory, into which the copies go.
+func (r *copyRun) intoDirectory(ctx context.Context) (bool, error) {
+	t := r.task
+	var info fs.FileInfo
+	var err error
+	if t.in {
+		info, err = r.files.Stat(".")
+	} else {
+		info, err = os.Stat(t.target)
+	}
+	switch {
+	case err == nil && info.IsDir():
+		return true, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return false, pathError("copy to", t.target, err)
+	case len(t.sources) > 1, err == nil && endsInSeparator(t.target):
+		return false, fmt.Errorf("cannot copy to %s: it is not a directory", printable(t.target))
+	case err != nil:
+		return false, r.needParent(ctx)
+	}
+	return false, nil
+}
+
+// needParent returns an error if the directory does not exist in which the target is to be
+// made. The error of the copy would seem to be about the source.
+func (r *copyRun) needParent(ctx context.Context) error {
+	target := strings.TrimRightFunc(r.task.target, isSeparator)
+	parent := target[:strings.LastIndexFunc(target, isSeparator)+1]
+	if parent == "" {
+		return nil
+	}
+	var err error
+	if r.task.in {
+		_, err = r.env.FS(parent).WithContext(ctx).Stat(".")
+	} else {
+		_, err = os.Stat(parent)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot copy to %s: there is no directory %s", printable(r.task.target), printable(parent))
+	}
+	return nil // the copy tells about anything else
+}
+
+// needDirectory returns an error if the target must become a directory, and the source is
+// none.
+func (r *copyRun) needDirectory(ctx context.Context, source string) error {
+	if !endsInSeparator(r.task.target) {
+		return nil
+	}
+	var info fs.FileInfo
+	var err error
+	if r.task.in {
+		info, err = os.Stat(source)
+	} else {
+		info, err = r.env.FS(source).WithContext(ctx).Stat(".")
+	}
+	if err == nil && !info.IsDir() {
+		return fmt.Errorf("cannot copy %s to %s: there is no such directory", printable(source), printable(r.task.target))
+	}
+	return nil // the copy tells about an error
+}
+
+// withRoom says what to do when a disk is full. The part of the file that has arrived stays.
+func withRoom(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w; make room there, and repeat the command to continue", err)
+	}
+	return err
+}
+
+func endsInSeparator(path string) bool { return path != "" && os.IsPathSeparator(path[len(path)-1]) }
+
+func isSeparator(c rune) bool { return c < utf8.RuneSelf && os.IsPathSeparator(byte(c)) }
+
+// copy copies one source.
+func (r *copyRun) copy(ctx context.Context, source string, into bool) error {
+	opts := &client.CopyOptions{Progress: r.progress}
+	target := r.task.target
+	if into {
+		name := filepath.Base(source)
+		if !r.task.in && r.env.Info().OS == "windows" {
+			name = source[strings.LastIndexAny(source, `/\:`)+1:]
+		}
+		if name != "." && name != ".." && name != "" && !os.IsPathSeparator(name[0]) { // else its content
+			target = inDirectory(target, name)
+		}
+	} else if err := r.needDirectory(ctx, source); err != nil {
+		return err
+	}
+	if r.task.where.on == onThisMachine {
+		if err := checkInside(source, target, r.env.Info().Dir, r.task.in); err != nil {
+			return err
+		}
+	}
+	opts.Problem = func(p *fs.PathError) {
+		err := pathError("copy", p.Path, p)
+		if p.Path == source {
+			err = copyError(source, target, p)
+		}
+		r.problem(p, err)
+	}
+	var err error
+	if r.task.in {
+		err = r.env.FS(target).WithContext(ctx).CopyIn(source, ".", opts)
+	} else {
+		err = r.env.FS(source).WithContext(ctx).CopyOut(".", target, opts)
+	}
+	if err == nil || errors.As(err, new(*client.CopyError)) {
+		return err
+	}
+	return copyError(source, target, err)
+}
+
+// copyError says what was to be copied, and where to: either end may be the one that is
+// denied or full.
+func copyError(source, target string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) { // the source: the directory of the target was looked for
+		return pathError("copy", source, err)
+	}
+	return pathError("copy "+printable(source)+" to", target, err)
+}
+
+// inDirectory returns the path of a name in a directory, which may be "" on another machine.
+func inDirectory(dir, name string) string {
+	if dir == "" || strings.HasSuffix(dir, "/") {
+		return dir + name
+	}
+	return dir + "/" + name
+}
+
+// checkInside refuses to copy a directory of this machine into itself, which has no end.
+func checkInside(source, target, dir string, in bool) error {
+	absolute := func(path string, far bool) string {
+		if far && !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		path, _ = filepath.Abs(path) // fails without a working directory: then nothing is relative to it
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return real
+		}
+		if real, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			return filepath.Join(real, filepath.Base(path))
+		}
+		return path
+	}
+	if rest, err := filepath.Rel(absolute(source, !in), absolute(target, in)); err == nil && filepath.IsLocal(rest) {
+		return fmt.Errorf("cannot copy %s into itself, to %s", printable(source), printable(target))
+	}
+	return nil
+}
+
+// unfinished reports whether the copy stopped early, so that another one continues it.
+func (r *copyRun) unfinished(ctx context.Context) bool { return ctx.Err() != nil || r.env.Err() != nil }
+
+func (r *copyRun) progress(p client.CopyProgress) {
+	r.now = p
+	r.meter.show(&r.report, p)
+}
+
+// problem tells a person about a problem, as err does.
+func (r *copyRun) problem(p *fs.PathError, err error) {
+	r.meter.clear()
+	if errors.Is(p, client.ErrSpecialFile) {
+		fmt.Fprintf(os.Stderr, "left out %s: %s\n", printable(p.Path), printable(p.Err.Error()))
+	} else {
+		fmt.Fprintf(os.Stderr, "Error: %s\n", advise(withRoom(err)))
+	}
+	r.note(p.Path, p.Err)
+}
+
+// note adds a problem to the report.
+func (r *copyRun) note(path string, err error) {
+	if len(r.report.Problems) < maxCopyProblems {
+		r.report.Problems = append(r.report.Problems, copyProblem{path, err.Error()})
+	}
+}
+
+// add counts the source that was in work.
+func (r *copyRun) add() {
+	r.report.Files += r.now.Files
+	r.report.Bytes += r.now.Bytes
+	r.report.Unchanged += r.now.Unchanged
+	r.report.LeftOut += r.now.LeftOut
+	r.report.Failed += r.now.Failed
+	r.now = client.CopyProgress{}
+}

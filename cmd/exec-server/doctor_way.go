@@ -1,0 +1,414 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"execserver/client"
+	"execserver/client/environments"
+	"execserver/internal/errno"
+	"execserver/protocol"
+	"execserver/transport"
+)
+
+// doctorTimeout bounds each step of the way to a server.
+const doctorTimeout = 10 * time.Second
+
+// way is the way to a server.
+type way struct {
+	url     string
+	command *exec.Cmd // the program that leads there instead
+	opts    client.Options
+
+	u     *url.URL // of url, unless that is a unix socket
+	proxy *url.URL // nil without one
+}
+
+// examineName finds out what names the machine. It returns nil if nothing does.
+func (d *doctor) examineName(w *where) *way {
+	opts := client.Options{Name: "exec-server-doctor", TokenFile: w.tokenFile, RecoveryTimeout: -1, ConnectTimeout: doctorTimeout}
+	switch {
+	case w.url != "":
+		d.ok("name", "--url names the server at %s", withoutSecrets(w.url))
+		return &way{url: w.url, opts: opts}
+	case w.on == onThisMachine:
+		d.ok("name", "--on local is this machine, without a server")
+		return &way{opts: opts}
+	}
+	if w.on == "" {
+		if err := needDefault(); err != nil {
+			d.find("name", problem, adviceFor(err), "%s", err)
+			return nil
+		}
+	}
+	entry, err := environments.Find(w.on)
+	if err != nil {
+		mend := "correct the name, or add an entry: exec-server codex-config prints one"
+		if errors.As(err, new(*environments.ConfigError)) {
+			mend = "correct the file; Codex refuses it, too"
+		} else if advice := adviceFor(err); advice != "" {
+			mend = advice
+		}
+		d.find("name", problem, mend, "%s", err)
+		return nil
+	}
+	found := &way{url: entry.URL, command: entry.Command, opts: opts}
+	if entry.Options.ConnectTimeout > 0 {
+		found.opts.ConnectTimeout = entry.Options.ConnectTimeout
+	}
+	found.opts.InitializeTimeout = entry.Options.InitializeTimeout
+	found.opts.Token = entry.Token
+	switch {
+	case found.url != "":
+		d.ok("name", "%s names the server at %s as %s", entry.Source, withoutSecrets(found.url), entry.Name)
+	case found.command != nil:
+		d.ok("name", "%s names the program %s as %s", entry.Source, strings.Join(found.command.Args, " "), entry.Name)
+	default:
+		d.ok("name", "%s is this machine, without a server", entry.Name)
+	}
+	d.examineFile(entry)
+	return found
+}
+
+// withoutSecrets returns a URL without the parts that may be secret.
+func withoutSecrets(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "an invalid URL"
+	}
+	u.User, u.RawQuery = nil, ""
+	return u.String()
+}
+
+// examineFile checks who else can read and write the configuration.
+func (d *doctor) examineFile(entry *environments.Entry) {
+	info, err := os.Stat(entry.Source)
+	if err != nil || runtime.GOOS == "windows" { // it is a variable
+		return
+	}
+	switch mode := info.Mode().Perm(); {
+	case mode&0o022 != 0:
+		d.find("file", problem, "chmod go-w "+entry.Source,
+			"others can write %s, and so choose what you connect to or start", entry.Source)
+	case mode&0o044 != 0 && entry.Token != "":
+		d.find("file", warning, "chmod 600 "+entry.Source, "others can read %s, which has a token", entry.Source)
+	}
+}
+
+// examineWay checks the way to a URL up to the handshake.
+func (d *doctor) examineWay(w *way) bool {
+	if path, ok := strings.CutPrefix(w.url, "unix://"); ok {
+		return d.examineSocket(path)
+	}
+	u, err := url.Parse(w.url)
+	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Hostname() == "" {
+		d.find("name", problem, "use ws://HOST:PORT, wss://HOST:PORT or unix:///PATH", "%s is no URL of a server", withoutSecrets(w.url))
+		return false
+	}
+	w.u = u
+	request := &http.Request{URL: &url.URL{Scheme: "http" + strings.TrimPrefix(u.Scheme, "ws"), Host: u.Host}}
+	if w.proxy, err = http.ProxyFromEnvironment(request); err != nil {
+		d.find("proxy", problem, "correct HTTP_PROXY or HTTPS_PROXY", "the proxy of the environment cannot be used: %s", err)
+		return false
+	}
+	host, port := u.Hostname(), portOf(u)
+	if w.proxy != nil {
+		d.ok("proxy", "connections to %s go through the proxy %s", u.Host, w.proxy.Host)
+		host, port = w.proxy.Hostname(), portOf(w.proxy)
+	}
+	addresses := d.examineHost(host)
+	if addresses == nil {
+		return false
+	}
+	conn := d.examineTCP(addresses, port, w)
+	if conn == nil {
+		return false
+	}
+	defer conn.Close()
+	if u.Scheme == "wss" && w.proxy == nil && !d.examineTLS(conn, u.Hostname()) {
+		return false
+	}
+	if ip := net.ParseIP(addresses[0]); u.Scheme == "ws" && (w.opts.Token != "" || w.opts.TokenFile != "") && !ip.IsLoopback() {
+		d.find("tls", warning, "use wss://, or a tunnel of SSH", "everybody on the way can read the token and the rest, because ws:// has no TLS")
+	}
+	return d.examineToken(w)
+}
+
+// portOf returns the port of a URL, or that of its scheme.
+func portOf(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "wss" || u.Scheme == "https":
+		return "443"
+	case strings.HasPrefix(u.Scheme, "socks"):
+		return "1080"
+	}
+	return "80"
+}
+
+// examineSocket checks a unix socket.
+func (d *doctor) examineSocket(path string) bool {
+	conn, err := net.DialTimeout("unix", path, doctorTimeout)
+	if err == nil {
+		_ = conn.Close()
+		d.ok("socket", "%s accepts connections", path)
+		return true
+	}
+	mend := ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		mend = "start a server there: exec-server serve --listen unix://" + path
+	case errors.Is(err, syscall.ECONNREFUSED):
+		mend = "its server is gone; start one: exec-server serve --listen unix://" + path
+	case errors.Is(err, fs.ErrPermission):
+		mend = "use the account that the server runs as, or start it with --allow-uid"
+	}
+	d.find("socket", problem, mend, "cannot connect to %s: %s", path, errno.Text(err))
+	return false
+}
+
+// examineHost resolves a name. It returns nil if that fails.
+func (d *doctor) examineHost(host string) []string {
+	if net.ParseIP(host) != nil {
+		return []string{host}
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, doctorTimeout)
+	defer cancel()
+	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err == nil {
+		d.ok("host", "%s is %s", host, strings.Join(addresses, ", "))
+		return addresses
+	}
+	mend := "check the name server of this machine"
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		mend = "check the name, or add it to /etc/hosts"
+	}
+	d.find("host", problem, mend, "the name %s cannot be resolved: %s", host, err)
+	return nil
+}
+
+// examineTCP connects to the first address that accepts. It returns nil if none does.
+func (d *doctor) examineTCP(addresses []string, port string, w *way) net.Conn {
+	var failed error
+	for _, address := range addresses {
+		ctx, cancel := context.WithTimeout(d.ctx, w.opts.ConnectTimeout/time.Duration(len(addresses)))
+		began := time.Now()
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(address, port))
+		cancel()
+		if err == nil {
+			d.ok("tcp", "%s accepts connections, after %s", conn.RemoteAddr(), time.Since(began).Round(100*time.Microsecond))
+			return conn
+		}
+		failed = err
+	}
+	text, mend := errno.Text(failed), "check the address, and the routes and firewalls on the way"
+	switch {
+	case w.proxy != nil:
+		mend = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+	case errors.Is(failed, syscall.ECONNREFUSED):
+		mend = "start a server there: exec-server serve --listen ws://IP:" + port + ", with authentication beyond loopback"
+	case errors.Is(failed, context.DeadlineExceeded) || errors.Is(failed, os.ErrDeadlineExceeded):
+		text = "no answer"
+	}
+	d.find("tcp", problem, mend, "cannot connect to %s: %s", net.JoinHostPort(strings.Join(addresses, " or "), port), text)
+	return nil
+}
+
+// soon is how long before its end a certificate is worth a warning.
+const soon = 14 * 24 * time.Hour
+
+// examineTLS makes the handshake of TLS, as the client does.
+func (d *doctor) examineTLS(conn net.Conn, host string) bool {
+	ctx, cancel := context.WithTimeout(d.ctx, doctorTimeout)
+	defer cancel()
+	secure := tls.Client(conn, &tls.Config{ServerName: host})
+	err := secure.HandshakeContext(ctx)
+	if err == nil {
+		state := secure.ConnectionState()
+		left := time.Until(state.PeerCertificates[0].NotAfter)
+		if left < soon {
+			d.find("tls", warning, "renew it", "the server's certificate expires in %s", shortDuration(left))
+		} else {
+			d.ok("tls", "%s, with a certificate that is valid for %s", tls.VersionName(state.Version), shortDuration(left))
+		}
+		return true
+	}
+	mend := ""
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, new(tls.RecordHeaderError)):
+		d.find("tls", problem, "use ws:// for it, or start it with --tls-cert and --tls-key", "the server speaks without TLS")
+		return false
+	case errors.As(err, &unknown):
+		mend = "if it is the right one, name the certificate of its authority by SSL_CERT_FILE"
+	case errors.As(err, &name):
+		mend = "use a name that the certificate has, or a certificate for this one"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		mend = "renew the certificate of the server; if it is valid, set the clock of this machine"
+	case errors.Is(err, context.DeadlineExceeded):
+		mend = "check whether it is a server with TLS"
+	}
+	d.find("tls", problem, mend, "the handshake of TLS failed: %s", strings.TrimPrefix(err.Error(), "tls: "))
+	return false
+}
+
+// examineToken checks the token on this side.
+func (d *doctor) examineToken(w *way) bool {
+	path := w.opts.TokenFile
+	if path == "" {
+		return true
+	}
+	text, err := os.ReadFile(path)
+	switch {
+	case err != nil:
+		d.find("token", problem, "correct --token-file", "cannot read %s: %s", path, errno.Text(err))
+		return false
+	case strings.TrimSpace(string(text)) == "":
+		d.find("token", problem, "write the server's token into it", "%s is empty", path)
+		return false
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+		d.find("token", warning, "chmod 600 "+path, "others can read %s", path)
+	}
+	return true
+}
+
+// examineHandshake connects as every subcommand does. It returns nil if that fails.
+func (d *doctor) examineHandshake(w *way) *client.Environment {
+	began := time.Now()
+	env, err := client.Dial(d.ctx, w.url, &w.opts)
+	if err != nil {
+		d.refused(w, err)
+		return nil
+	}
+	took := time.Since(began).Round(100 * time.Microsecond)
+	switch {
+	case w.u == nil: // a unix socket has no token
+	case w.opts.Token != "" || w.opts.TokenFile != "":
+		d.ok("token", "the server accepts it")
+	default:
+		d.ok("token", "the server demands none")
+	}
+	d.ok("handshake", "an exec-server answers, after %s", took)
+	return env
+}
+
+// refused explains why there is no connection.
+func (d *doctor) refused(w *way, err error) {
+	dial, _ := errors.AsType[*client.DialError](err)
+	if dial != nil {
+		err = dial.Err
+	}
+	text := err.Error()
+	said := text
+	if answer, ok := errors.AsType[*transport.RefusedError](err); ok {
+		said = answer.Text
+	}
+	switch {
+	case dial != nil && dial.Status == 401 && w.opts.Token == "" && w.opts.TokenFile == "":
+		d.find("token", problem, "give the server's token with --token-file, or in environments.toml", "the server demands one: %s", said)
+	case dial != nil && dial.Status == 401 && (strings.Contains(said, "expired") || strings.Contains(said, "not valid yet")):
+		d.find("token", problem, "get a new one; if it is new, compare the clocks", "the server refuses it: %s", said)
+	case dial != nil && dial.Status == 401:
+		d.find("token", problem, "compare it with the one that the server was given", "the server refuses it: %s", said)
+	case strings.Contains(text, "certificate required"):
+		d.find("token", problem, "connect with a program that has one", "the server demands a client certificate")
+	case dial != nil && dial.Status == 403:
+		d.find("handshake", problem, "use the name or the account that the server's operator allows", "the server refuses this client: %s", said)
+	case dial != nil && dial.Status == 407:
+		d.find("proxy", problem, "give them in HTTP_PROXY or HTTPS_PROXY", "the proxy demands a user and a password")
+	case strings.Contains(said, "HTTP request to an HTTPS server") || strings.Contains(text, `malformed HTTP response "\x15\x03`):
+		d.find("handshake", problem, "use wss:// for it", "the server speaks TLS")
+	case strings.Contains(text, `malformed HTTP response "SSH-`):
+		d.find("handshake", problem, `use an entry with program = "ssh"; exec-server codex-config USER@HOST prints one`, "this is a server for SSH")
+	case dial != nil && dial.Status >= 500:
+		d.find("handshake", problem, "look at the log of the server, or of the proxy before it", "%s", text)
+	case dial != nil && dial.Status != 0, strings.Contains(text, "malformed HTTP response"):
+		d.find("handshake", problem, "check the port and the path of the URL", "this is no exec-server: %s", text)
+	case errors.Is(err, context.DeadlineExceeded):
+		d.find("handshake", problem, "check whether an exec-server is at this address, and look at its log", "no answer: %s", text)
+	case errors.As(err, new(*protocol.Error)):
+		d.find("handshake", problem, "look at the log of the server", "the server refuses a session: %s", text)
+	default:
+		d.find("handshake", problem, "check whether an exec-server is at this address, and look at its log", "%s", text)
+	}
+}
+
+// sshMend says what to do about what ssh says before it ends with the code 255.
+var sshMend = []struct{ says, mend string }{
+	{"Could not resolve hostname", "check the name, or give it an entry in ~/.ssh/config"},
+	{"Connection refused", "start the SSH server there, or correct the port"},
+	{"timed out", "check the address, and the routes and firewalls on the way"},
+	{"Host key verification failed", "connect once by hand, and compare the key: ssh asks for it"},
+	{"REMOTE HOST IDENTIFICATION HAS CHANGED", "find out why; if it is right, ssh-keygen -R HOST"},
+	{"Permission denied", "give ssh a key that works without a question, in the agent or by -i"},
+}
+
+// examineProgram starts the program that leads to a server, and makes the handshake. It
+// returns nil if that fails.
+func (d *doctor) examineProgram(w *way) *client.Environment {
+	name := w.command.Args[0]
+	if w.command.Err != nil {
+		d.find("program", problem, "install it, or give its path", "%s is not found: %s", name, w.command.Err)
+		return nil
+	}
+	said := new(lastLines)
+	w.command.Stderr = said
+	began := time.Now()
+	env, err := client.Launch(d.ctx, w.command, &w.opts)
+	if err == nil {
+		d.ok("program", "%s starts", w.command.Path)
+		if text := said.text(); text != "" {
+			d.find("stderr", warning, "if it is not meant to, silence it", "it says: %s", text)
+		}
+		d.ok("handshake", "an exec-server answers, after %s", time.Since(began).Round(100*time.Microsecond))
+		return env
+	}
+	state := w.command.ProcessState
+	if state == nil {
+		d.find("program", problem, "check its permissions, and the cwd of the entry", "%s does not start: %s", w.command.Path, errno.Text(err))
+		return nil
+	}
+	d.ok("program", "%s starts", w.command.Path)
+	text := said.text()
+	if text != "" {
+		d.find("stderr", warning, "", "it says: %s", text)
+	}
+	mend := "run it by hand: " + strings.Join(w.command.Args, " ")
+	switch code := state.ExitCode(); {
+	case code == 255:
+		for _, known := range sshMend {
+			if strings.Contains(text, known.says) {
+				mend = known.mend
+				break
+			}
+		}
+		d.find("handshake", problem, mend, "the program ended with the code 255, as ssh does when it cannot connect")
+	case code == 127, code == 126:
+		d.find("handshake", problem, "install exec-server there, in the PATH of a shell that is no login shell, or give its path in the entry",
+			"exec-server is not found there, or cannot be executed (code %d)", code)
+	case errors.Is(err, context.DeadlineExceeded):
+		d.find("handshake", problem, "check whether it starts an exec-server with --listen stdio; "+mend, "the program does not answer: %s", err)
+	case code >= 0:
+		d.find("handshake", problem, mend, "the program ended with the code %d before it answered", code)
+	default:
+		d.find("handshake", problem, mend, "%s", fmt.Sprint(err))
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+//go:build unix
+
+package main
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"unicode"
+)
+
+// evil is text of a server that wants to control the terminal: it sets the title and
+// clears the screen, in both forms of the control characters.
+const evil = "\x1b]0;owned\x07\x1b[2J\r\u009b2J\x7f\u202etxt"
+
+// evilServer listens where its url says, and answers each request with evil text wherever
+// there may be text.
+func evilServer(t *testing.T, refusesAll bool) (url string) {
+	var watched atomic.Bool // a second fs/watch fails, so that watch ends
+	return fakeServer(t, func(m fakeRequest) (messages []object, last bool) {
+		result := evilAnswers[m.Method]
+		if id := m.Params.ObserveSessionID; id != nil { // initialize must confirm it
+			result = maps.Clone(result)
+			result["sessionId"] = *id
+		}
+		if result == nil || refusesAll || m.Method == "fs/watch" && watched.Swap(true) {
+			return []object{{"id": m.ID, "error": object{"code": -32603, "message": evil}}}, false
+		}
+		messages = []object{{"id": m.ID, "result": result}}
+		if m.Method != "fs/watch" {
+			return messages, false
+		}
+		event := object{"cursor": 1, "kind": evil, "path": "file:///evil%1b%5b2J"}
+		return append(messages, object{"method": "fs/changed", "params": object{
+			"watchId": m.Params.WatchID, "events": []any{event},
+		}}), true
+	})
+}
+
+var evilAnswers = map[string]object{
+	"initialize": {"sessionId": "own" + evil, "environmentInfo": object{
+		"shell": object{"name": evil, "path": evil}, "cwd": "file:///" + "x%1b%5b2J", "platformOs": "linux" + evil,
+		"executorVersion": evil, "sandbox": object{"mode": "auto", "means": "none", "reason": evil},
+		"sessionLifetime": object{"detachedMs": uint64(1) << 63, "silentMs": uint64(1) << 63, "maxKeepMs": uint64(1) << 63},
+		"capabilities": object{
+			evil: true, "processAck": true, "processList": true, "processSnapshot": true, "sessionList": true, "sessionKeep": true,
+			"sessionControl": true, "sessionObserve": true, "sessionResume": true, "fsMetadata": true, "fsWatch": true, "fsWatchMissing": true,
+		},
+	}},
+	"session/list": {"sessions": []object{
+		{
+			"sessionId": evil, "name": evil, "clientName": evil, "principal": evil, "state": evil, "createdAtMs": -1 << 62,
+			"endsAtMs": 1 << 62, "keepMs": uint64(1) << 63, "observers": 1, "processes": 1, "running": 1,
+		},
+		{"sessionId": "plain", "name": "$(touch owned)", "clientName": "exec-server-run", "own": true, "state": "attached", "processes": 1},
+	}},
+	"process/list": {"processes": []object{
+		{
+			"sessionId": evil, "processId": evil, "pid": 1, "argv": []string{evil, evil}, "cwd": "file:///" + "x%1b%5b2J", "state": evil,
+			"startedAtMs": 1 << 62, "nextSeq": 5,
+		},
+		{
+			"sessionId": evil, "processId": "signaled" + evil, "pid": 1, "argv": []string{evil, evil}, "cwd": "file:///" + "x%1b%5b2J",
+			"state": "exited", "exitCode": 1, "signal": evil,
+		},
+		{"sessionId": "plain", "processId": "p", "pid": 1, "argv": []string{}, "cwd": "file:///", "state": "running"},
+	}},
+	"fs/getMetadata": {
+		"isDirectory": true, "isFile": false, "isSymlink": false, "size": 0, "createdAtMs": 0, "modifiedAtMs": 0,
+		"kind": "directory", "mode": 0o755,
+	},
+	"fs/readDirectory": {"entries": []object{
+		{
+			"fileName": evil, "isDirectory": false, "isFile": false, "kind": "symlink", "mode": 0o777, "size": 1,
+			"modifiedAtMs": 1 << 62, "target": evil,
+		},
+	}},
+	"fs/watch": {"cursor": 0},
+}
+
+// TestServersCannotControlTheTerminal lets servers put control characters into everything
+// that this program prints of them.
+func TestServersCannotControlTheTerminal(t *testing.T) {
+	for _, refusesAll := range []bool{false, true} {
+		url := evilServer(t, refusesAll)
+		for _, line := range []string{
+			"ps", "ps -a --json", "sessions", "sessions --json", "sessions --end own", "info", "info --json",
+			"logs plain", "logs " + evil[:1], "kill plain", "kill " + evil, "ls -l", "ls -l --json", "cat file",
+			"cp :/ " + filepath.Join(t.TempDir(), "copy"), "doctor", "doctor --json", "attach plain", "attach --read-only plain", "attach exec",
+			"run -- true", "run -d -- true", "forward 0:1", "watch", "watch --json", "__complete logs ", "__complete ls ",
+		} {
+			if strings.HasPrefix(line, "watch") && refusesAll || strings.HasPrefix(line, "forward") && !refusesAll {
+				continue
+			}
+			words := strings.Split(line, " ")
+			command := exec.Command("exec-server", words[0])
+			if words[0] == "__complete" {
+				command.Args = append(command.Args, words[1])
+				words = words[1:]
+			}
+			command.Args = append(append(command.Args, "--url", url), words[1:]...)
+			command.Env = append(os.Environ(), "CODEX_HOME="+t.TempDir())
+			out, err := command.CombinedOutput()
+			if testing.Verbose() {
+				t.Logf("%s: %v: %s", line, err, out)
+			}
+			if i := strings.IndexFunc(string(out), func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }); i >= 0 {
+				t.Errorf("%q prints control characters: %q", line, out)
+			}
+		}
+	}
+}
+
+// TestComeBackQuotesNames lets a server name a session like a command: the line that a
+// person copies must not run it.
+func TestComeBackQuotesNames(t *testing.T) {
+	got := (&where{url: "unix:///s"}).comeBack("--read-only", "$(touch owned)\x1b[2J")
+	if want := `exec-server attach --url unix:///s --read-only '$(touch owned)\x1b[2J'`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"execserver/client"
+)
+
+func newInfoCommand() *cobra.Command {
+	var w where
+	var json bool
+	command := &cobra.Command{
+		Use:        "info [flags]",
+		Short:      "Describe a server and its machine",
+		GroupID:    groupSetUp,
+		SuggestFor: []string{"status", "about"},
+		Long: "info prints what a server says about itself and its machine: its version, the system, the shell,\n" +
+			"where it was started, and what it can do (PROTOCOL.md, \"Environment\").",
+		Example: "  exec-server info --on box\n" +
+			"  exec-server info --on box --json",
+		Args: noArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := w.check(command); err != nil {
+				return err
+			}
+			return w.do("info", func(_ context.Context, env *client.Environment) error {
+				info := *env.Info()
+				if w.on == onThisMachine {
+					info.Version = buildVersion()
+				}
+				if json {
+					return printJSON(command.OutOrStdout(), infoJSON(&info))
+				}
+				return printInfo(command.OutOrStdout(), &info)
+			})
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.BoolVar(&json, "json", false, "print one JSON document")
+	w.addFlags(f)
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// machineJSON is the output of info --json. The names are those of environmentInfo, with
+// paths of the machine instead of URIs.
+type machineJSON struct {
+	ExecutorVersion string          `json:"executorVersion,omitempty"`
+	PlatformOS      string          `json:"platformOs,omitempty"`
+	Shell           *shellJSON      `json:"shell,omitempty"`
+	Cwd             string          `json:"cwd,omitempty"`
+	UserHomeDir     string          `json:"userHomeDir,omitempty"`
+	TempDir         string          `json:"tempDir,omitempty"`
+	SessionLifetime *lifetimeJSON   `json:"sessionLifetime,omitempty"`
+	Capabilities    map[string]bool `json:"capabilities"`
+}
+
+type lifetimeJSON struct {
+	DetachedMs int64 `json:"detachedMs"`
+	SilentMs   int64 `json:"silentMs"`
+	MaxKeepMs  int64 `json:"maxKeepMs"`
+}
+
+type shellJSON struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+}
+
+func infoJSON(info *client.Info) machineJSON {
+	j := machineJSON{
+		ExecutorVersion: info.Version, PlatformOS: info.OS, Cwd: info.Dir, UserHomeDir: info.HomeDir, TempDir: info.TempDir,
+		Capabilities: info.Capabilities,
+	}
+	if l := info.SessionLifetime; l != nil {
+		j.SessionLifetime = &lifetimeJSON{l.Detached.Milliseconds(), l.Silent.Milliseconds(), l.MaxKeep.Milliseconds()}
+	}
+	if info.Shell != "" {
+		j.Shell = &shellJSON{info.Shell, info.ShellPath}
+	}
+	return j
+}
+
+// lifetime says how long the server keeps a session without a connection.
+func lifetime(l *client.SessionLifetime) string {
+	if l == nil {
+		return ""
+	}
+	text := "kept for " + spell(l.Detached) + " without a connection, " + spell(l.Silent) + " after a silence"
+	if l.MaxKeep > 0 {
+		text += ", up to " + spell(l.MaxKeep) + " if asked to"
+	}
+	return text
+}
+
+// printInfo prints what is known. A released server does not say everything.
+func printInfo(out io.Writer, info *client.Info) error {
+	shell := info.Shell
+	if info.ShellPath != "" {
+		shell += " (" + info.ShellPath + ")"
+	}
+	var can []string
+	for _, name := range slices.Sorted(maps.Keys(info.Capabilities)) {
+		if info.Capabilities[name] {
+			can = append(can, printable(name))
+		}
+	}
+	var rows [][]string
+	for _, row := range [][]string{
+		{"version", info.Version},
+		{"system", info.OS},
+		{"shell", shell},
+		{"directory", info.Dir},
+		{"home", info.HomeDir},
+		{"temporary", info.TempDir},
+		{"sessions", lifetime(info.SessionLifetime)},
+	} {
+		if row[1] != "" {
+			rows = append(rows, []string{row[0], printable(row[1])})
+		}
+	}
+	title := "can"
+	for _, line := range wrap(can, 68) {
+		rows = append(rows, []string{title, line})
+		title = ""
+	}
+	return printTable(out, rows)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// flagsOf returns the names of the flags of a command and of its subcommands.
+func flagsOf(command *cobra.Command) (names []string) {
+	command.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	for _, sub := range command.Commands() {
+		names = append(names, flagsOf(sub)...)
+	}
+	return names
+}
+
+func importsTesting(i *ast.ImportSpec) bool { return i.Path.Value == `"testing"` }
+
+// TestLibrariesNameNoFlag reads the string literals of every package that other programs
+// can use, by themselves or through one of those. Such programs have other flags, or
+// none, so no error may name one of this command's.
+func TestLibrariesNameNoFlag(t *testing.T) {
+	named := regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
+	flags := flagsOf(newCommand())
+	root := filepath.Join("..", "..")
+	checked := 0
+	for _, dir := range []string{"client", "internal", "protocol", "server", "transport"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			files := gotoken.NewFileSet()
+			file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(file.Imports, importsTesting) {
+				return nil // a kit of tests, which may start the command
+			}
+			checked++
+			ast.Inspect(file, func(n ast.Node) bool {
+				if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == gotoken.STRING {
+					for _, found := range named.FindAllStringSubmatch(literal.Value, -1) {
+						if slices.Contains(flags, found[1]) || strings.HasSuffix(found[1], "-") {
+							t.Errorf("%s names a flag of the command: %s", files.Position(literal.Pos()), literal.Value)
+						}
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if checked < 100 {
+		t.Errorf("only %d files", checked)
+	}
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// linkNotice tells a person in lines that the link to the server is down, where no command
+// has the whole terminal.
+type linkNotice struct {
+	out     io.Writer
+	weather *weather
+	told    bool
+}
+
+// clock returns a channel that tells when to look at the link again, or nil.
+func (n *linkNotice) clock() <-chan time.Time {
+	if n == nil || n.told {
+		return nil
+	}
+	link := n.weather.get()
+	if !link.down {
+		return nil
+	}
+	return time.After(time.Until(link.since.Add(linkPatience)))
+}
+
+// look tells what has changed. A short break is not worth a line.
+func (n *linkNotice) look() {
+	if n == nil {
+		return
+	}
+	now, link := time.Now(), n.weather.get()
+	switch {
+	case link.down && !n.told && now.Sub(link.since) >= linkPatience:
+		n.told = true
+		_, _ = fmt.Fprintf(n.out, "no link to %s since %s; trying again for another %s\n",
+			printable(link.server), link.since.Format(time.TimeOnly), remaining(link.until.Sub(now)))
+	case !link.down && n.told:
+		n.told = false
+		_, _ = fmt.Fprintf(n.out, "the link to %s is back\n", printable(link.server))
+	}
+}

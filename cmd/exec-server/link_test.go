@@ -1,0 +1,199 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"execserver/internal/testkit"
+)
+
+// brokenLink is a way to a server that can break.
+type brokenLink struct {
+	net.Listener
+	url    string
+	server string
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	down  bool
+	conns []net.Conn
+}
+
+func newBrokenLink(t *testing.T, p *program) *brokenLink {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &brokenLink{Listener: listener, url: "ws://" + listener.Addr().String(), server: p.address()}
+	l.wg.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			l.wg.Go(func() { l.join(near) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		l.set(true)
+		l.wg.Wait()
+	})
+	return l
+}
+
+// set breaks the link, or mends it.
+func (l *brokenLink) set(down bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = down
+	for _, conn := range l.conns {
+		_ = conn.Close()
+	}
+	l.conns = nil
+}
+
+func (l *brokenLink) join(near net.Conn) {
+	defer near.Close()
+	far, err := net.Dial("tcp", l.server)
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	l.mu.Lock()
+	if l.down {
+		l.mu.Unlock()
+		return
+	}
+	l.conns = append(l.conns, near, far)
+	l.mu.Unlock()
+	l.wg.Go(func() {
+		_, _ = io.Copy(near, far)
+		_ = near.Close()
+	})
+	_, _ = io.Copy(far, near)
+}
+
+// linked is a command that works over a link that can break.
+type linked struct {
+	*program
+	t    *testing.T
+	link *brokenLink
+	dir  string // in which the command of run runs
+}
+
+// newLinked starts a subcommand over a link. Its standard input is empty.
+func newLinked(t *testing.T, serve []string, command string, args ...string) *linked {
+	t.Helper()
+	dir := t.TempDir()
+	server, err := startServer(dir, nil, append([]string{"--listen", "ws://127.0.0.1:0"}, serve...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.kill)
+	link := newBrokenLink(t, server)
+	p, err := launch(exec.Command("exec-server", append([]string{command, "--url", link.url}, args...)...), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go p.stdout.collect()
+	t.Cleanup(p.kill)
+	return &linked{p, t, link, dir}
+}
+
+func (l *linked) prints(s *stream, pattern string) {
+	l.t.Helper()
+	if err := s.await(testkit.Patience, regexp.MustCompile(pattern).MatchString); err != nil {
+		l.t.Fatalf("%q is not printed: %v; stdout: %s; stderr: %s", pattern, err, l.stdout.text(), l.stderr.text())
+	}
+}
+
+// ends expects the program to end with an exit code, after attempts to connect.
+func (l *linked) ends(want int) {
+	l.t.Helper()
+	code, err := l.wait(testkit.Patience)
+	if err != nil || code != want {
+		l.t.Errorf("exit code %d, %v, want %d; stderr: %s", code, err, want, l.stderr.text())
+	}
+}
+
+// TestRunOverBrokenLink checks that run tries for as long as the server keeps the session,
+// and tells a person what it waits for.
+func TestRunOverBrokenLink(t *testing.T) {
+	l := newLinked(t, nil, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
+	l.prints(l.stdout, `one\n`)
+	l.link.set(true)
+	// The server keeps the session for 30 minutes if it cannot know why the link broke.
+	l.prints(l.stderr, `\Ano link to 127\.0\.0\.1:\d+ since \d\d:\d\d:\d\d; trying again for another (31|30)m\n\z`)
+	if err := os.WriteFile(filepath.Join(l.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.link.set(false)
+	l.ends(7)
+	if out := l.stdout.all(); out != "one\ntwo\n" {
+		t.Errorf("the output: %q", out)
+	}
+	l.prints(l.stderr, `\n(the link to 127\.0\.0\.1:\d+ is back\n)?\z`) // unless run has ended before it could say so
+}
+
+// TestRunInterruptedWithoutLink checks that a person can end run while there is no link, and
+// learns how to come back.
+func TestRunInterruptedWithoutLink(t *testing.T) {
+	l := newLinked(t, nil, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
+	l.prints(l.stdout, `one\n`)
+	l.link.set(true)
+	l.prints(l.stderr, `\Ano link to`)
+	testkit.WaitFor(t, testkit.Patience, func() error { // run does not wait for the server when they repeat
+		select {
+		case <-l.ended:
+			return nil
+		default:
+			return errors.Join(errors.New("run goes on"), l.signal(syscall.SIGINT))
+		}
+	})
+	l.ends(130)
+	found := regexp.MustCompile(`\nError: the server has not taken the signal \([a-z]+\); .*\ncome back with: exec-server (attach --url \S+ \S+)\n\z`).FindStringSubmatch(l.stderr.all())
+	if found == nil {
+		t.Fatalf("stderr: %s", l.stderr.text())
+	}
+	l.link.set(false)
+	if err := os.WriteFile(filepath.Join(l.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("exec-server", strings.Fields(found[1])...).Output()
+	if got := fmt.Sprintf("%s%v", out, err); got != "one\ntwo\nexit status 7" {
+		t.Errorf("attach: %s", got)
+	}
+}
+
+// TestRunAfterTheSession checks that run gives up at once if the server has ended the
+// session meanwhile.
+func TestRunAfterTheSession(t *testing.T) {
+	ttl := []string{"--detached-session-ttl", "1ms", "--silent-session-ttl", "1ms"}
+	l := newLinked(t, ttl, "run", "--", "sh", "-c", "echo $$; exec sleep 3600")
+	l.prints(l.stdout, `\d\n`)
+	pid, err := strconv.Atoi(strings.TrimSpace(l.stdout.text()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.link.set(true)
+	l.prints(l.stderr, `\Ano link to .* for another \d+m?\d*s?\n`)
+	testkit.Gone(t, pid) // with the session, which run must not resume before it ends
+	l.link.set(false)
+	l.ends(exitFailed)
+	l.prints(l.stderr, `\nError: the server has ended the session, and the command with it\n\z`)
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"execserver/client"
+	"execserver/protocol"
+)
+
+// listOptions are the flags of ls.
+type listOptions struct {
+	where           where
+	long, all, json bool
+}
+
+func newListCommand() *cobra.Command {
+	var o listOptions
+	command := &cobra.Command{
+		Use:        "ls [flags] [PATH...]",
+		Short:      "List files and directories",
+		GroupID:    groupWork,
+		SuggestFor: []string{"list", "dir"},
+		Long: "ls lists directories, or the files that are named. Without a PATH it lists the directory in which\n" +
+			"the server was started, and relative paths begin there. On a terminal it prints columns, otherwise\n" +
+			"one name a line. The exit code is 1 if something could not be listed.",
+		Example: "  exec-server ls --on box -l /var/log\n" +
+			"  exec-server ls --on box --json src",
+		ValidArgsFunction: o.where.completePaths,
+		Args:              needPaths,
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := o.where.check(command); err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				args = []string{"."}
+			}
+			return o.where.do("ls", func(ctx context.Context, env *client.Environment) error {
+				return o.run(ctx, env, command.OutOrStdout(), args)
+			})
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.BoolVarP(&o.long, "long", "l", false, "print the mode, the size and the time of the last change too")
+	f.BoolVarP(&o.all, "all", "a", false, "list names that begin with a dot too")
+	f.BoolVar(&o.json, "json", false, "print a JSON array with one object for each file, with all that is known about it")
+	o.where.addFlags(f)
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// listing is what one PATH names: a directory's entries, or one file.
+type listing struct {
+	path  string // as the user gave it
+	isDir bool
+	files []listedFile
+}
+
+// listedFile is one file of a listing.
+type listedFile struct {
+	name, path string
+	info       fs.FileInfo // nil unless more than the name is printed
+}
+
+// run lists paths.
+func (o *listOptions) run(ctx context.Context, env *client.Environment, out io.Writer, paths []string) error {
+	documents := []listedJSON{}
+	var before *listing // what was printed before
+	err := each(ctx, env, paths, func(path string) error {
+		l, listError := o.look(ctx, env, path)
+		var err error
+		switch {
+		case l == nil:
+		case o.json:
+			for _, file := range l.files {
+				documents = append(documents, jsonOf(file))
+			}
+		default:
+			if before != nil && (before.isDir || l.isDir) {
+				_, err = fmt.Fprintln(out)
+			}
+			if l.isDir && len(paths) > 1 {
+				_, err = fmt.Fprintf(out, "%s:\n", printable(path))
+			}
+			before = l
+			err = errors.Join(err, o.print(out, l))
+		}
+		return errors.Join(err, listError)
+	})
+	if o.json && ctx.Err() == nil && env.Err() == nil {
+		err = errors.Join(printJSON(out, documents), err)
+	}
+	return err
+}
+
+// look reads what a path names. It may return a part of a directory with an error.
+func (o *listOptions) look(ctx context.Context, env *client.Environment, name string) (*listing, error) {
+	files := env.FS(name).WithContext(ctx)
+	info, err := files.Stat(".")
+	if errors.Is(err, fs.ErrNotExist) {
+		if link, linkError := files.Lstat("."); linkError == nil {
+			info, err = link, nil // it leads nowhere
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, meantOn(name, pathError("list", name, err))
+	}
+	if err != nil {
+		return nil, pathError("list", name, err)
+	}
+	l := &listing{path: name, isDir: info.IsDir()}
+	if !l.isDir {
+		l.files = []listedFile{{name, name, info}}
+		return l, nil
+	}
+	entries, err := files.ReadDir(".")
+	for _, entry := range entries {
+		if !o.all && strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		file := listedFile{name: entry.Name(), path: path.Join(name, entry.Name())}
+		if o.long || o.json {
+			info, infoError := entry.Info()
+			if errors.Is(infoError, fs.ErrNotExist) {
+				continue // it was removed meanwhile
+			}
+			if infoError != nil {
+				return l, pathError("look at", file.path, infoError)
+			}
+			file.info = info
+		}
+		l.files = append(l.files, file)
+	}
+	if err != nil {
+		err = pathError("list", name, err)
+	}
+	return l, err
+}
+
+func (o *listOptions) print(out io.Writer, l *listing) error {
+	if o.long {
+		var rows [][]string
+		for _, file := range l.files {
+			name := printable(file.name)
+			if target := targetOf(file.info); target != "" {
+				name += " -> " + printable(target)
+			}
+			rows = append(rows, []string{
+				modeOf(file.info), strconv.FormatInt(file.info.Size(), 10), file.info.ModTime().Format(time.DateTime), name,
+			})
+		}
+		return printTable(out, rows, 1)
+	}
+	width, terminal := onTerminal(out)
+	var names []string
+	for _, file := range l.files {
+		if terminal {
+			names = append(names, printable(file.name))
+		} else {
+			names = append(names, file.name) // a program reads it
+		}
+	}
+	if terminal {
+		return printColumns(out, names, width)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(out, strings.Join(names, "\n"))
+	return err
+}
+
+// pathError says what was tried with a path. It replaces the path of package fs, which is
+// not the one that the user gave.
+func pathError(what, name string, err error) error {
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		err = failed.Err
+	}
+	return fmt.Errorf("cannot %s %s: %w", what, printable(name), err)
+}
+
+// kindOf names the kind of a file as the protocol does.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode.IsRegular():
+		return "file"
+	case mode.IsDir():
+		return "directory"
+	case mode&fs.ModeSymlink != 0:
+		return "symlink"
+	case mode&fs.ModeNamedPipe != 0:
+		return "fifo"
+	case mode&fs.ModeSocket != 0:
+		return "socket"
+	case mode&fs.ModeCharDevice != 0:
+		return "charDevice"
+	case mode&fs.ModeDevice != 0:
+		return "blockDevice"
+	}
+	return "other"
+}
+
+// detailsOf returns what the server says about a file beyond the released protocol, or nil
+// if it says nothing more. The client then makes up the mode.
+func detailsOf(info fs.FileInfo) *protocol.FileDetails {
+	meta, _ := info.Sys().(protocol.FileMetadata)
+	return meta.FileDetails
+}
+
+// modeOf returns the mode of a file as ls prints it: -rwxr-xr-x.
+func modeOf(info fs.FileInfo) string {
+	kind := map[string]string{
+		"file": "-", "directory": "d", "symlink": "l", "fifo": "p", "socket": "s", "charDevice": "c", "blockDevice": "b", "other": "?",
+	}[kindOf(info.Mode())]
+	if detailsOf(info) == nil {
+		return kind + "?????????"
+	}
+	bits := []byte(info.Mode().Perm().String()[1:])
+	for _, special := range []struct {
+		mode       fs.FileMode
+		at         int
+		with, sole byte // with the permission to execute, and without it
+	}{{fs.ModeSetuid, 2, 's', 'S'}, {fs.ModeSetgid, 5, 's', 'S'}, {fs.ModeSticky, 8, 't', 'T'}} {
+		switch {
+		case info.Mode()&special.mode == 0:
+		case bits[special.at] == 'x':
+			bits[special.at] = special.with
+		default:
+			bits[special.at] = special.sole
+		}
+	}
+	return kind + string(bits)
+}
+
+// targetOf returns the text of a link, or "".
+func targetOf(info fs.FileInfo) string {
+	if d := detailsOf(info); d != nil && d.Kind == protocol.KindSymlink {
+		return d.Text()
+	}
+	return ""
+}
+
+// listedJSON is a file in the output of ls --json. The names are those of the protocol.
+type listedJSON struct {
+	Path         string             `json:"path"`
+	FileName     string             `json:"fileName"`
+	Kind         string             `json:"kind"`
+	Mode         *protocol.FileMode `json:"mode,omitempty"` // absent if the server does not say; so are the next ones
+	UID          *uint32            `json:"uid,omitempty"`
+	GID          *uint32            `json:"gid,omitempty"`
+	Size         int64              `json:"size"`
+	ModifiedAtMs int64              `json:"modifiedAtMs"`
+	ModifiedNs   uint32             `json:"modifiedNs,omitempty"`
+	Target       string             `json:"target,omitempty"`
+}
+
+func jsonOf(file listedFile) listedJSON {
+	j := listedJSON{
+		Path: file.path, FileName: path.Base(file.name), Kind: kindOf(file.info.Mode()),
+		Size: file.info.Size(), ModifiedAtMs: file.info.ModTime().UnixMilli(), Target: targetOf(file.info),
+	}
+	if d := detailsOf(file.info); d != nil {
+		j.Mode, j.UID, j.GID, j.ModifiedNs = &d.Mode, d.UID, d.GID, d.ModifiedNs
+	}
+	return j
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"execserver/client"
+	"execserver/protocol"
+)
+
+// keeping says how a session is kept that this program leaves at the server.
+type keeping struct {
+	time time.Duration
+	name string // "": the server's, or one made from the command's
+}
+
+// defaultKeep is how long a session is kept.
+const defaultKeep = 8 * time.Hour
+
+// addFlags adds --keep and --name. when says when they count.
+func (k *keeping) addFlags(f *pflag.FlagSet, when string) {
+	f.DurationVar(&k.time, "keep", defaultKeep, when+": keep the command and its output for this `TIME` without a client")
+	f.StringVar(&k.name, "name", "", when+": the `NAME` of the session (default: that of the program)")
+}
+
+// checkSessionName refuses the value of --name that no server accepts.
+func checkSessionName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("--name is empty; give it a value, or leave it out")
+	case !protocol.IsSessionName(name):
+		return invalidValue("name", name, fmt.Sprintf("expected at most %d of the characters A-Z a-z 0-9 . _ @ -", protocol.MaxSessionName))
+	}
+	return nil
+}
+
+// keepTimeout bounds the wait for a server that is asked to keep a session.
+const keepTimeout = 5 * time.Second
+
+// keepNames bounds how many names are tried.
+const keepNames = 100
+
+// keep makes the server keep the session, under the name that the person gave, or one that
+// is like the program's.
+func (k *keeping) keep(ctx context.Context, env *client.Environment, program string) (granted time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	if k.name != "" {
+		return env.Keep(ctx, k.lease(k.name))
+	}
+	base := sessionName(program)
+	for i := range keepNames {
+		name := base
+		if i > 0 {
+			name += "-" + strconv.Itoa(i+1)
+		}
+		granted, err = env.Keep(ctx, k.lease(name))
+		if refused, ok := errors.AsType[*protocol.Error](err); !ok || refused.Code != protocol.CodeInvalidRequest {
+			k.name = name
+			return granted, err
+		}
+	}
+	return 0, err
+}
+
+// lease is for a command that nobody reads: it must go on.
+func (k *keeping) lease(name string) client.Lease {
+	return client.Lease{Name: name, For: k.time, EvictOutput: true}
+}
+
+// sessionName makes a name of a session from that of a program.
+func sessionName(program string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("._@-", r):
+			return r
+		}
+		return -1
+	}, path.Base(strings.ReplaceAll(program, `\`, "/")))
+	if name == "" {
+		return "command"
+	}
+	return name[:min(len(name), protocol.MaxSessionName-len("-100"))]
+}
+
+// keepable returns why a session cannot be left at the server, or nil.
+func keepable(env *client.Environment) error {
+	switch kept := env.Info().SessionLifetime; {
+	case kept == nil:
+		return errors.New("this server keeps no session without a connection; " + adviceToServe)
+	case kept.MaxKeep == 0 || !env.Info().Capabilities["sessionKeep"]:
+		return errors.New("this server keeps sessions only for " + kept.Detached.String())
+	}
+	return nil
+}
+
+// comeBack returns the command line that attaches to a session, with these arguments.
+func (w *where) comeBack(args ...string) string {
+	words := []string{"exec-server", "attach"}
+	for _, flag := range []struct{ name, value string }{{"--on", w.on}, {"--url", w.url}, {"--token-file", w.tokenFile}} {
+		if flag.value != "" {
+			words = append(words, flag.name, shellWord(flag.value))
+		}
+	}
+	for _, arg := range args {
+		words = append(words, shellWord(printable(arg))) // a server may have named the session
+	}
+	return strings.Join(words, " ")
+}
+
+// shellWord quotes a word for a shell if it needs to be.
+func shellWord(word string) string {
+	plain := func(r rune) bool {
+		return r > 127 || strings.ContainsRune("'\"\\ \t\n$`|&;<>()*?[]#~!{}", r)
+	}
+	if !strings.ContainsFunc(word, plain) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// leaveRunning starts the command and leaves it at the server. The session is kept before
+// the command starts, so that nothing starts that cannot be kept.
+func (o *runOptions) leaveRunning(ctx context.Context, r *runner, c *client.Cmd) error {
+	if err := keepable(r.env); err != nil {
+		return fmt.Errorf("cannot leave the command running: %w", err)
+	}
+	if o.tty {
+		o.onTerminal(c)
+	}
+	if o.interact || o.tty {
+		if _, err := c.StdinPipe(); err != nil {
+			return err
+		}
+	}
+	granted, err := o.keeping.keep(ctx, r.env, c.Path)
+	if err != nil {
+		return fmt.Errorf("cannot leave the command running: %w", err)
+	}
+	if err := c.Start(); err != nil {
+		// A session with nothing in it. ctx may have ended.
+		ctx, cancel := context.WithTimeout(context.Background(), keepTimeout)
+		defer cancel()
+		_, _ = r.env.Keep(ctx, client.Lease{})
+		return err
+	}
+	detachCtx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	if err := r.env.Detach(detachCtx); err != nil {
+		return err
+	}
+	fmt.Println(o.keeping.name)
+	fmt.Fprintf(os.Stderr, "kept for %s\ncome back with: %s\n", spell(granted), o.where.comeBack(o.keeping.name))
+	return nil
+}
+
+// detach leaves the session at the server because the person wants to come back.
+func (r *runner) detach() error {
+	if err := keepable(r.env); err != nil {
+		return err
+	}
+	session := r.env.Session()
+	text := ""
+	if r.weather.get().down {
+		text = fmt.Sprintf("detached without the server's knowledge; it keeps the command for %s after it has noticed", spell(r.env.Info().SessionLifetime.Detached))
+	} else {
+		granted, err := r.keeping.keep(context.Background(), r.env, r.program)
+		if err != nil {
+			return err
+		}
+		if r.keeping.name != "" {
+			session = r.keeping.name
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), keepTimeout)
+		defer cancel()
+		if err := r.env.Detach(ctx); err != nil {
+			return err
+		}
+		text = "detached; kept for " + spell(granted)
+	}
+	r.left, r.parting = true, text+"\ncome back with: "+r.where.comeBack(session)
+	return nil
+}
+
+// spell spells a duration without zeros at its end: 8h, 1m30s.
+func spell(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

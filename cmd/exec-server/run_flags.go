@@ -1,0 +1,167 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"execserver/client"
+)
+
+// runOptions are the flags of run.
+type runOptions struct {
+	where where
+
+	tty        bool
+	interact   bool
+	escapeChar string
+
+	detach  bool
+	keeping keeping
+
+	variables []string
+	directory string
+	timeout   time.Duration
+
+	sandbox    string
+	allowWrite []string
+	network    bool
+
+	memory, maxOutput bytesFlag
+	cpus              float64
+	pids              int64
+
+	escape int // of escapeChar
+}
+
+func (o *runOptions) addFlags(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.SetInterspersed(false) // what follows the command is the command's
+	o.where.addFlags(f)
+	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
+	addEscapeFlag(f, &o.escapeChar)
+	f.StringArrayVarP(&o.variables, "env", "e", nil, "set an environment variable of the command: `KEY=VALUE`, or KEY for its value here; may be repeated")
+	f.StringVarP(&o.directory, "workdir", "w", "", "run the command in this `DIR` of the machine")
+	f.DurationVar(&o.timeout, "timeout", 0, "end the command after this `TIME`, such as 90s or 10m")
+	f.BoolVarP(&o.detach, "detach", "d", false, "start the command, print the name of its session, and leave it running for 'attach'")
+	f.BoolVarP(&o.interact, "interactive", "i", false, "with -d: keep the command's standard input open")
+	o.keeping.addFlags(f, "with -d, or when you detach")
+	f.StringVar(&o.sandbox, "sandbox", "", "confine the command by this `MODE`: read-only, or workspace-write to let it write its directory, /tmp and TMPDIR")
+	f.StringArrayVar(&o.allowWrite, "allow-write", nil, "with --sandbox: let the command write this `DIR`; may be repeated")
+	f.BoolVar(&o.network, "network", false, "with --sandbox: let the command use the network")
+	f.Var(&o.memory, "memory", "bound the memory of the command, to `SIZE`, such as 512m or 2g")
+	f.Float64Var(&o.cpus, "cpus", 0, "bound the processors of the command to this `NUMBER`, such as 0.5")
+	f.Int64Var(&o.pids, "pids", 0, "bound the processes and threads of the command to this `NUMBER`")
+	f.Var(&o.maxOutput, "max-output", "kill the command when it has written this `SIZE`, such as 100m")
+	f.BoolP("help", "h", false, "print this text")
+}
+
+// check refuses flags that contradict each other.
+func (o *runOptions) check(command *cobra.Command) (err error) {
+	if err := o.where.check(command); err != nil {
+		return err
+	}
+	set := command.Flags().Changed
+	o.escape, err = parseEscape(o.escapeChar)
+	switch {
+	case err != nil:
+		return &usageError{fmt.Errorf("--escape-char: %w", err), command}
+	case o.where == (where{}):
+		o.where.on = onThisMachine
+	}
+	switch {
+	case o.detach && o.where.on == onThisMachine:
+		err = errors.New("-d needs a server that keeps the command running; name one with --on or --url")
+	case o.interact && !o.detach:
+		err = errors.New("-i is for -d; without it the command has this program's standard input anyway")
+	case (set("keep") || set("name")) && !o.detach && !o.tty:
+		err = errors.New("--keep and --name are for -d and -t")
+	case o.keeping.time <= 0:
+		err = errors.New("--keep must be greater than 0")
+	case set("name"):
+		err = checkSessionName(o.keeping.name)
+	}
+	switch {
+	case err != nil:
+	case set("workdir") && o.directory == "":
+		err = errors.New("--workdir is empty; give it a value, or leave it out")
+	case o.timeout < 0 || o.cpus < 0 || o.pids < 0:
+		err = errors.New("a limit cannot be negative")
+	case o.sandbox == "" && (len(o.allowWrite) > 0 || o.network):
+		err = errors.New("--allow-write and --network are for --sandbox")
+	case set("sandbox") && o.sandbox != "read-only" && o.sandbox != "workspace-write":
+		err = invalidValue("sandbox", o.sandbox, "expected read-only or workspace-write")
+	default:
+		err = o.setVariables()
+	}
+	if err != nil {
+		return &usageError{err, command}
+	}
+	return nil
+}
+
+// configure sets up the command, except its input and output.
+func (o *runOptions) configure(c *client.Cmd) {
+	c.Dir = o.directory
+	c.Limits = client.Limits{
+		Timeout: o.timeout, MaxOutputBytes: int64(o.maxOutput), MemoryBytes: int64(o.memory), Pids: o.pids, CPUs: o.cpus,
+	}
+	if o.sandbox != "" {
+		c.Sandbox = &client.Sandbox{Workspace: o.sandbox == "workspace-write", Write: o.allowWrite, Network: o.network}
+	}
+	if len(o.variables) == 0 {
+		return
+	}
+	c.EnvPolicy = client.InheritAll()
+	if path.IsAbs(o.directory) {
+		c.Env = append(c.Env, "PWD="+o.directory)
+	}
+	c.Env = append(c.Env, o.variables...)
+}
+
+// setVariables gives the variables without a value those of this program.
+func (o *runOptions) setVariables() error {
+	for i, variable := range o.variables {
+		name, _, given := strings.Cut(variable, "=")
+		value, here := os.LookupEnv(name)
+		switch {
+		case name == "":
+			return fmt.Errorf("-e %q has no name; give KEY=VALUE", variable)
+		case given:
+		case here:
+			o.variables[i] = name + "=" + value
+		default:
+			return fmt.Errorf("-e %s: there is no such variable here; give KEY=VALUE", name)
+		}
+	}
+	return nil
+}
+
+// bytesFlag is a flag with a number of bytes.
+type bytesFlag int64
+
+func (b *bytesFlag) String() string { return strconv.FormatInt(int64(*b), 10) }
+
+func (b *bytesFlag) Type() string { return "size" }
+
+func (b *bytesFlag) Set(text string) error {
+	units := map[byte]int64{'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40}
+	number, unit := strings.ToLower(text), int64(1)
+	if number != "" && units[number[len(number)-1]] != 0 {
+		number, unit = number[:len(number)-1], units[number[len(number)-1]]
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/unit {
+		return errors.New("expected a number of bytes, or one with k, m, g or t")
+	}
+	*b = bytesFlag(n * unit)
+	return nil
+}

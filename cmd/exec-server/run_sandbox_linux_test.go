@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRunInSandbox checks that the flags about sandboxes let a command write where they
+// say, and nowhere else, and that a sandbox that cannot be enforced is an error.
+func TestRunInSandbox(t *testing.T) {
+	p := newServer(t, "--listen", "ws://127.0.0.1:0")
+	refused := newServer(t, "--listen", "ws://127.0.0.1:0", "--sandbox", "off")
+	root, err := os.MkdirTemp("/var/tmp", "run-sandbox-") // the sandbox may write to /tmp
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	for _, name := range []string{"work", "other"} {
+		if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := `for d in work other; do touch ` + root + `/$d/file 2>/dev/null && echo $d; done; rm -f ` + root + `/*/file; ls / >/dev/null && echo read`
+	for _, test := range []struct {
+		flags []string
+		want  string
+	}{
+		{nil, "work other read"},
+		{[]string{"--sandbox", "read-only"}, "read"},
+		{[]string{"--sandbox", "workspace-write"}, "work read"},
+		{[]string{"--sandbox", "read-only", "--allow-write", root + "/other"}, "other read"},
+		{[]string{"--sandbox", "workspace-write", "--allow-write", root + "/other", "--network"}, "work other read"},
+	} {
+		args := append([]string{"run", "--url", p.url, "-w", root + "/work"}, test.flags...)
+		out, err := exec.Command("exec-server", append(args, "--", "sh", "-c", script)...).CombinedOutput()
+		if strings.Contains(string(out), "cannot be enforced") {
+			t.Skipf("there are no sandboxes here: %s", out)
+		}
+		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != test.want {
+			t.Errorf("%v: %v, %q, want %q", test.flags, err, got, test.want)
+		}
+	}
+	out, err := exec.Command("exec-server", "run", "--url", refused.url, "--sandbox", "read-only", "--", "echo", "bare").CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitNotAllowed || strings.Contains(string(out), "bare\n") {
+		t.Errorf("a sandbox that is off: %v, %s", err, out)
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"execserver/client"
+)
+
+// connect connects a command with this program's standard input and output.
+func (o *runOptions) connect(r *runner, c *client.Cmd) (err error) {
+	if o.tty {
+		o.onTerminal(c)
+		return o.connectTerminal(r, c)
+	}
+	c.Stdout = &outlet{os.Stdout, r.cancel}
+	c.Stderr = &outlet{os.Stderr, r.cancel}
+	switch {
+	case isNull(os.Stdin):
+	case r.env.Info().Capabilities["processCloseStdin"]:
+		c.Stdin = os.Stdin
+	case term.IsTerminal(int(os.Stdin.Fd())):
+		r.endless, err = c.StdinPipe()
+	default:
+		err = errors.New("this server cannot tell the command where its input ends; add </dev/null, use -t, or update the server")
+	}
+	return err
+}
+
+// isNull reports whether f is closed or the null device, so that there is no input.
+func isNull(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return true
+	}
+	null, err := os.Stat(os.DevNull)
+	return err == nil && os.SameFile(info, null)
+}
+
+// onTerminal makes a command run on a terminal like this program's.
+func (o *runOptions) onTerminal(c *client.Cmd) {
+	c.TTY = new(terminalSize(int(os.Stdin.Fd())))
+	if c.EnvPolicy == nil {
+		c.EnvPolicy = client.InheritAll()
+		if path.IsAbs(o.directory) {
+			c.Env = append(c.Env, "PWD="+o.directory)
+		}
+	}
+	if name := os.Getenv("TERM"); name != "" {
+		c.Env = append([]string{"TERM=" + name}, c.Env...) // which -e may replace
+	}
+}
+
+// connectTerminal connects this program's terminal with that of a command.
+func (o *runOptions) connectTerminal(r *runner, c *client.Cmd) error {
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		c.Stdin = os.Stdin
+		c.Stdout = &outlet{os.Stdout, r.cancel}
+		return nil
+	}
+	if _, err := c.StdinPipe(); err != nil { // the typist writes to the process itself
+		return err
+	}
+	r.takeTerminal(o.escape)
+	c.Stdout = r.screen
+	return nil
+}
+
+// takeTerminal prepares the use of this program's terminal, on which a person is typing.
+func (r *runner) takeTerminal(escape int) {
+	r.screen = &screen{
+		out: &outlet{os.Stdout, r.cancel}, size: outputSize, dumb: dumbTerminal(),
+		written: make(chan struct{}, 1), gate: make(chan struct{}),
+	}
+	r.console = newConsole(r.screen)
+	r.typist = &typist{screen: r.screen, escapes: escapes{char: escape}, weather: r.weather}
+}
+
+// outputSize returns the size of the terminal to which the output goes, if it goes to one.
+func outputSize() (rows, cols int) {
+	size := terminalSize(int(os.Stdout.Fd()))
+	return int(size.Rows), int(size.Cols)
+}
+
+// dumbTerminal reports whether the terminal knows no escape sequences.
+func dumbTerminal() bool {
+	name := os.Getenv("TERM")
+	return name == "" || name == "dumb" || strings.HasPrefix(name, "vt52")
+}
+
+// errBrokenPipe is the cause when run ends a command because nobody reads its output any
+// more.
+var errBrokenPipe = errors.New("broken pipe")
+
+// outlet is a destination of output.
+type outlet struct {
+	file   *os.File
+	cancel context.CancelCauseFunc
+}
+
+// Write implements io.Writer.
+func (o *outlet) Write(b []byte) (int, error) {
+	n, err := o.file.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		o.cancel(errBrokenPipe)
+	}
+	return n, err
+}

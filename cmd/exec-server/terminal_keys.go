@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// noEscape is the escape character of a terminal that has none.
+const noEscape = -1
+
+// escapes finds the commands of the person among the keys: the escape character at the
+// start of a line, and a second key, as in ssh. It finds none in a text that the terminal
+// marks as pasted: the person did not type it.
+type escapes struct {
+	char    int  // the escape character, or noEscape
+	middle  bool // of a line
+	pending bool // the escape character has come, and its second key has not
+	paste   paste
+}
+
+// The second keys of commands.
+const (
+	keyLeave   = '.'
+	keyDetach  = 'd'
+	keyHelp    = '?'
+	keySuspend = 26 // ^Z
+)
+
+// next returns the keys before the first command, the second key of that command, and
+// the keys after it. Without a command key is 0.
+func (e *escapes) next(b []byte) (keys []byte, key byte, rest []byte) {
+	for i, c := range b {
+		e.paste.follow(c)
+		switch {
+		case e.pending:
+			e.pending = false
+			switch {
+			case c == keyLeave, c == keyDetach, c == keyHelp, c == keySuspend:
+				e.middle = false
+				return keys, c, b[i+1:]
+			case int(c) != e.char:
+				keys = append(keys, byte(e.char))
+			}
+			keys = append(keys, c)
+			e.middle = !endsLine(c)
+		case int(c) == e.char && !e.middle && !e.paste.on:
+			e.pending = true
+		default:
+			keys = append(keys, c)
+			e.middle = !endsLine(c)
+		}
+	}
+	return keys, 0, nil
+}
+
+// restart makes the next key the first of a line, unless it belongs to a pasted text.
+func (e *escapes) restart() { e.middle, e.pending = false, false }
+
+// paste finds the text that a terminal marks as pasted, if the program has asked for it.
+type paste struct {
+	on   bool // between the marks
+	mark int  // bytes of the next mark that have come
+}
+
+// The marks around a text that is pasted.
+const (
+	pasteBegins = "\x1b[200~"
+	pasteEnds   = "\x1b[201~"
+)
+
+func (p *paste) follow(c byte) {
+	mark := pasteBegins
+	if p.on {
+		mark = pasteEnds
+	}
+	switch {
+	case c == mark[p.mark]:
+		p.mark++
+	case c == esc:
+		p.mark = 1
+	default:
+		p.mark = 0
+	}
+	if p.mark == len(mark) {
+		p.on, p.mark = !p.on, 0
+	}
+}
+
+func endsLine(c byte) bool { return c == '\r' || c == '\n' }
+
+// parseEscape parses the value of --escape-char as ssh does: a character, ^ and a letter,
+// or none.
+func parseEscape(text string) (int, error) {
+	switch {
+	case text == "none":
+		return noEscape, nil
+	case len(text) == 1 && text[0] < 128:
+		return int(text[0]), nil
+	case len(text) == 2 && text[0] == '^' && text[1] >= '?' && text[1] < 128:
+		return int(text[1]) & 31, nil
+	}
+	return 0, fmt.Errorf("%q is no escape character; give one character, ^ and a letter, or none", text)
+}
+
+// escapeName spells an escape character for people.
+func escapeName(char int) string {
+	if char < ' ' {
+		return "^" + string(rune(char+'@'))
+	}
+	return string(rune(char))
+}
+
+// addEscapeFlag adds --escape-char.
+func addEscapeFlag(f *pflag.FlagSet, char *string) {
+	f.StringVar(char, "escape-char", "~", "on a terminal: what begins a command to this program at the start of a line: a `CHARACTER`, ^ and a letter, or none; with ? it lists the commands")
+}
+
+// escapeHelp lists the commands, for a terminal in raw mode.
+func escapeHelp(char int, attached, observing bool) string {
+	c := escapeName(char)
+	text := "\r\nAt the start of a line:\r\n"
+	switch {
+	case observing:
+		text += " " + c + ".   leave, as ^C does\r\n"
+	case attached:
+		text += " " + c + ".   leave; the command goes on\r\n"
+	default:
+		text += " " + c + ".   leave, and end the command\r\n"
+	}
+	if !observing {
+		text += " " + c + "d   detach: the command goes on, and 'exec-server attach' finds it\r\n"
+	}
+	return text +
+		" " + c + "^Z  suspend this program\r\n" +
+		" " + c + "?   print this text\r\n" +
+		" " + c + c + "   type " + c + "\r\n"
+}

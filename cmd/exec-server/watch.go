@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"execserver/client"
+)
+
+func newWatchCommand() *cobra.Command {
+	var w where
+	var asJSON bool
+	command := &cobra.Command{
+		Use:     "watch [flags] [DIRECTORY]",
+		Short:   "Print what changes in a directory",
+		GroupID: groupWork,
+		Long: "watch prints the changes in a directory and everything below it, one a line, until it is\n" +
+			"interrupted: created, modified or removed, and the path. After overflow, changes below the path may\n" +
+			"be missing. Without a DIRECTORY it watches the one in which the server was started. watch goes on\n" +
+			"when the connection breaks, and then prints what changed meanwhile.",
+		Example: "  exec-server watch --on box src\n" +
+			"  exec-server watch --on box --json src | while read -r change; do make; done",
+		ValidArgsFunction: w.completePaths,
+		Args: func(command *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return noArgs(command, args[1:])
+			}
+			return needPaths(command, args)
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := w.check(command); err != nil {
+				return err
+			}
+			dir := "."
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			return w.do("watch", func(ctx context.Context, env *client.Environment) error {
+				return watchDirectory(ctx, env, dir, command.OutOrStdout(), asJSON)
+			})
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.BoolVar(&asJSON, "json", false, "print a JSON object a line, the first of the kind \"began\"")
+	w.addFlags(f)
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// changeJSON is a change in the output of watch --json. The names are those of the
+// protocol.
+type changeJSON struct {
+	Kind      client.FileEventKind `json:"kind"`
+	Path      string               `json:"path,omitempty"`
+	Unwatched []string             `json:"unwatched,omitempty"`
+}
+
+func watchDirectory(ctx context.Context, env *client.Environment, dir string, out io.Writer, asJSON bool) error {
+	for event, err := range env.FS(dir).WithContext(ctx).Watch(".") {
+		if errors.Is(err, errors.ErrUnsupported) {
+			return fmt.Errorf("%w; run a command that watches there instead, such as inotifywait", pathError("watch", dir, err))
+		} else if errors.Is(err, fs.ErrNotExist) {
+			return meantOn(dir, pathError("watch", dir, err))
+		} else if err != nil {
+			return pathError("watch", dir, err)
+		}
+		change := changeJSON{Kind: event.Kind}
+		if event.Name != "" {
+			change.Path = path.Join(dir, event.Name)
+		}
+		for _, name := range event.Unwatched {
+			change.Unwatched = append(change.Unwatched, path.Join(dir, name))
+		}
+		if err := change.print(out, asJSON); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c changeJSON) print(out io.Writer, asJSON bool) error {
+	if asJSON {
+		return encodeJSON(out, c, "")
+	}
+	if c.Kind == client.WatchBegan {
+		return nil
+	}
+	paths := c.Unwatched
+	if c.Path != "" {
+		paths = []string{c.Path}
+	}
+	_, err := fmt.Fprintf(out, "%-8s  %s\n", printable(string(c.Kind)), printable(strings.Join(paths, " ")))
+	return err
+}

@@ -1,0 +1,4 @@
+package cgroup
+
+// Path returns the group's directory.
+func (g *Group) Path() string { return g.path }

@@ -1,0 +1,126 @@
+package filesystem
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+)
+
+// maxMissing bounds both the paths of one watch and the directories above them.
+const maxMissing = 64
+
+// MissingWatch notifies a peer when missing files may have come into existence. It has
+// one slot: each watch replaces the previous one and notifies once. A false alarm is
+// harmless and a missed change is not. So when in doubt, it refuses the watch or
+// notifies.
+type MissingWatch struct {
+	notify func(id uint64)
+
+	mu     sync.Mutex // guards the fields below
+	last   uint64     // highest id claimed
+	slot   *missingSlot
+	closed bool
+}
+
+// NewMissingWatch returns a watch that calls notify when the paths of the watch with that
+// id may have changed. It calls notify from a goroutine of its own. Notify must not wait
+// for Arm or Close.
+func NewMissingWatch(notify func(id uint64)) *MissingWatch {
+	return &MissingWatch{notify: notify}
+}
+
+// Claim announces a call of Arm with this id and reports whether the id is valid: ids
+// must grow, and Claim ignores one that does not. Claim does not block, so a caller that
+// keeps calls in order can claim first and arm later.
+func (w *MissingWatch) Claim(id uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || id <= w.last {
+		return false
+	}
+	w.last = id
+	return true
+}
+
+// Arm watches paths that must all be missing and, if present is not empty, one that must
+// stay as it is, under the id claimed last. It ends the previous watch. It reports false
+// if a path exists, has a link or a file on its way, or if there is too much to watch;
+// the previous watch ends all the same.
+//
+// If Arm reports true, the watch calls notify only after begin: the peer must receive the
+// answer first.
+func (w *MissingWatch) Arm(ctx context.Context, id uint64, missing []string, present string) (begin func(), watching bool) {
+	w.mu.Lock()
+	if w.closed || id != w.last {
+		w.mu.Unlock()
+		return nil, false
+	}
+	old := w.slot
+	w.slot = nil
+	w.mu.Unlock()
+	old.stop()
+
+	slot := newMissingSlot(ctx, missing, present, func() { w.notify(id) })
+	if slot == nil {
+		return nil, false
+	}
+	w.mu.Lock()
+	if w.closed || id != w.last { // replaced by a later call
+		w.mu.Unlock()
+		slot.stop()
+		return nil, false
+	}
+	w.slot = slot
+	w.mu.Unlock()
+	return slot.begin, true
+}
+
+// Close ends the watch. When it returns, notify is not running, and nothing will call it
+// any more.
+func (w *MissingWatch) Close() {
+	w.mu.Lock()
+	old := w.slot
+	w.slot, w.closed = nil, true
+	w.mu.Unlock()
+	old.stop()
+}
+
+// watchPlan says what to watch, as far as the paths alone determine it.
+type watchPlan struct {
+	directories map[string]bool // every directory above a path, existing or not
+	missing     []string
+	present     string
+}
+
+// planWatch reports false if there is nothing to watch, or too much.
+func planWatch(missing []string, present string) (watchPlan, bool) {
+	plan := watchPlan{directories: map[string]bool{}}
+	if len(missing) == 0 || len(missing) > maxMissing {
+		return plan, false
+	}
+	add := func(path string) (string, bool) {
+		if checkPath(path) != nil {
+			return "", false
+		}
+		path = filepath.Clean(path)
+		for dir := filepath.Dir(path); !plan.directories[dir]; dir = filepath.Dir(dir) {
+			plan.directories[dir] = true
+		}
+		return path, len(plan.directories) <= maxMissing
+	}
+	for _, path := range missing {
+		path, ok := add(path)
+		if !ok {
+			return plan, false
+		}
+		plan.missing = append(plan.missing, path)
+	}
+	if present != "" {
+		path, ok := add(present)
+		if !ok {
+			return plan, false
+		}
+		plan.present = path
+	}
+	return plan, true
+}

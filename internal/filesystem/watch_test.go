@@ -1,0 +1,224 @@
+package filesystem_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"execserver/internal/filesystem"
+	"execserver/internal/testkit"
+)
+
+// watcher collects events until all expected ones have come.
+type watcher struct {
+	*filesystem.Watcher
+	t      *testing.T
+	root   string
+	cursor uint64
+}
+
+func newWatcher(t *testing.T, root string, options filesystem.WatchOptions) *watcher {
+	t.Helper()
+	if options.Debounce == 0 {
+		options.Debounce = 10 * time.Millisecond
+	}
+	w, err := filesystem.NewWatcher(context.Background(), root, options)
+	ok(t, "watch", err)
+	t.Cleanup(w.Close)
+	return &watcher{Watcher: w, t: t, root: root}
+}
+
+func (w *watcher) describe(e filesystem.Event) string {
+	if e.Kind == filesystem.Overflow {
+		var names []string
+		for _, path := range e.Unwatched {
+			name, _ := filepath.Rel(w.root, path)
+			names = append(names, filepath.ToSlash(name))
+		}
+		slices.Sort(names)
+		return "overflow " + strings.Join(names, ",")
+	}
+	name, _ := filepath.Rel(w.root, e.Path)
+	return e.Kind.String() + " " + filepath.ToSlash(name)
+}
+
+// want waits until every wanted event has come, and checks the numbering.
+func (w *watcher) want(wanted ...string) []string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
+	var all []string
+	for {
+		missing := slices.DeleteFunc(slices.Clone(wanted), func(s string) bool { return slices.Contains(all, s) })
+		if len(missing) == 0 {
+			return all
+		}
+		events, err := w.Events(ctx, w.cursor)
+		if err != nil {
+			w.t.Fatalf("%v; missing %q, got %q", err, missing, all)
+		}
+		for _, e := range events {
+			if e.Cursor != w.cursor+1 {
+				w.t.Fatalf("cursor %d after %d", e.Cursor, w.cursor)
+			}
+			w.cursor = e.Cursor
+			all = append(all, w.describe(e))
+		}
+	}
+}
+
+func TestWatcher(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "old", "f"), "")
+	w := newWatcher(t, dir, filesystem.WatchOptions{})
+
+	put(t, filepath.Join(dir, "old", "f"), "changed")
+	w.want("modified old/f")
+	put(t, filepath.Join(dir, "old", "g"), "")
+	w.want("created old/g")
+	ok(t, "remove", os.Remove(filepath.Join(dir, "old", "f")))
+	w.want("removed old/f")
+
+	// The watcher also watches new directories, with everything in them.
+	put(t, filepath.Join(dir, "a", "b", "c", "f"), "")
+	w.want("created a", "created a/b", "created a/b/c", "created a/b/c/f")
+	put(t, filepath.Join(dir, "a", "b", "c", "f"), "changed")
+	w.want("modified a/b/c/f")
+	ok(t, "remove", os.RemoveAll(filepath.Join(dir, "a")))
+	w.want("removed a")
+	put(t, filepath.Join(dir, "a", "b", "new"), "")
+	w.want("created a/b/new")
+}
+
+func TestWatcherDebounces(t *testing.T) {
+	dir := t.TempDir()
+	w := newWatcher(t, dir, filesystem.WatchOptions{Debounce: time.Second})
+	put(t, filepath.Join(dir, "passing"), "")
+	ok(t, "remove", os.Remove(filepath.Join(dir, "passing")))
+	for i := range 100 {
+		put(t, filepath.Join(dir, "f"), fmt.Sprint(i))
+	}
+	got := w.want("created f")
+	put(t, filepath.Join(dir, "last"), "")
+	got = append(got, w.want("created last")...)
+	if slices.Contains(got, "created passing") || len(got) > 5 {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWatcherCursors(t *testing.T) {
+	dir := t.TempDir()
+	w := newWatcher(t, dir, filesystem.WatchOptions{History: 5})
+	for i := range 8 {
+		mkdir(t, filepath.Join(dir, fmt.Sprint(i)))
+		w.want(fmt.Sprint("created ", i))
+	}
+	// A reader continues after a pause.
+	ctx := context.Background()
+	for after := range uint64(12) {
+		events, err := w.Events(ctxDone(ctx), after)
+		if after == w.Cursor() {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("after %d: %v, %v", after, events, err)
+			}
+			continue
+		}
+		ok(t, "events", err)
+		switch first := events[0]; {
+		case after < 3 || after > 8:
+			if first.Kind != filesystem.Overflow || len(first.Unwatched) != 1 || first.Unwatched[0] != dir {
+				t.Errorf("after %d: %+v", after, first)
+			}
+		case first.Cursor != after+1 || first.Kind != filesystem.Created:
+			t.Errorf("after %d: %+v", after, first)
+		}
+		for i := 1; i < len(events); i++ {
+			if events[i].Cursor != events[i-1].Cursor+1 {
+				t.Errorf("after %d: cursors jump: %+v", after, events)
+			}
+		}
+		if last := events[len(events)-1]; last.Cursor != w.Cursor() {
+			t.Errorf("after %d: last is %+v", after, last)
+		}
+	}
+}
+
+func ctxDone(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+func TestWatcherSaysWhatItCannotWatch(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b", "c"} {
+		mkdir(t, filepath.Join(dir, name))
+	}
+	w := newWatcher(t, dir, filesystem.WatchOptions{MaxDirectories: 3})
+	got := w.want()
+	events, err := w.Events(context.Background(), 0)
+	if err != nil || events[0].Kind != filesystem.Overflow || len(events[0].Unwatched) != 1 {
+		t.Fatalf("%q, %+v, %v", got, events, err)
+	}
+	mkdir(t, filepath.Join(dir, "d"))
+	w.want("created d", "overflow d")
+}
+
+func TestWatcherTooManyChanges(t *testing.T) {
+	dir := t.TempDir()
+	w := newWatcher(t, dir, filesystem.WatchOptions{History: 10, Debounce: 100 * time.Millisecond})
+	for i := range 30 {
+		put(t, filepath.Join(dir, fmt.Sprint(i)), "")
+	}
+	// The events may come in several portions; in the end the first are gone.
+	deadline := time.Now().Add(testkit.Patience)
+	for {
+		events, err := w.Events(context.Background(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if events[0].Kind == filesystem.Overflow {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no overflow: %+v", events)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestWatcherClose(t *testing.T) {
+	w := newWatcher(t, t.TempDir(), filesystem.WatchOptions{})
+	done := make(chan error)
+	go func() {
+		_, err := w.Events(context.Background(), 0)
+		done <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	w.Close()
+	w.Close()
+	if err := <-done; !errors.Is(err, filesystem.ErrWatcherClosed) {
+		t.Errorf("waiting reader: %v", err)
+	}
+	if _, err := w.Events(context.Background(), 0); !errors.Is(err, filesystem.ErrWatcherClosed) {
+		t.Errorf("late reader: %v", err)
+	}
+}
+
+func TestWatcherNeedsADirectory(t *testing.T) {
+	dir := t.TempDir()
+	_, err := filesystem.NewWatcher(context.Background(), put(t, filepath.Join(dir, "f"), ""), filesystem.WatchOptions{})
+	if kind, _ := filesystem.Classify(err); err == nil || kind != filesystem.Other {
+		t.Errorf("file: %v", err)
+	}
+	_, err = filesystem.NewWatcher(context.Background(), filepath.Join(dir, "none"), filesystem.WatchOptions{})
+	if kind, _ := filesystem.Classify(err); kind != filesystem.NotFound {
+		t.Errorf("missing: %v", err)
+	}
+}

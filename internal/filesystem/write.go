@@ -1,0 +1,192 @@
+package filesystem
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// WriteOptions are the options of WriteFile.
+type WriteOptions struct {
+	Links Links
+
+	// Mode, if not nil, is the file's new permission bits, whatever the umask. Otherwise
+	// an existing file keeps its own, and a new one gets 0666 minus the umask.
+	Mode *fs.FileMode
+
+	// Modified, if not nil, is the file's new time of modification.
+	Modified *time.Time
+
+	// ExpectedSHA256, if not empty, is the hex hash that the old content must have. If
+	// the file has another hash or is missing, nothing is written and the error is a
+	// *ChangedError. Writers that use this option do not overtake each other.
+	ExpectedSHA256 string
+
+	// Durable waits until the content is on disk.
+	Durable bool
+
+	// InPlace, if not nil, is called before the first byte of a file is written in place;
+	// the function that it returns is called after the last. In between, the end of the
+	// context does not stop the write.
+	InPlace func() (done func())
+}
+
+// ChangedError says that a file does not have the content that the writer expected.
+type ChangedError struct {
+	Want string // hash of the expected content
+	Got  string // hash of the current content; "" if there is no file
+}
+
+func (e *ChangedError) Error() string {
+	if e.Got == "" {
+		return "file has changed: it does not exist, expected sha256 " + e.Want
+	}
+	return "file has changed: sha256 is " + e.Got + ", expected " + e.Want
+}
+
+// WriteError says that writing failed half way, and what became of the old file.
+type WriteError struct {
+	Path      string
+	Err       error
+	Unchanged bool // the old content is still there, whole
+	Partial   bool // the file holds a part of the new content
+}
+
+func (e *WriteError) Error() string { return "write " + e.Path + ": " + e.Err.Error() + e.outcome() }
+func (e *WriteError) Unwrap() error { return e.Err }
+
+func (e *WriteError) outcome() string {
+	switch {
+	case e.Unchanged:
+		return "; the file keeps its old content"
+	case e.Partial:
+		return "; the file is partly written"
+	}
+	return ""
+}
+
+// WriteFile makes data the content of a file, and creates the file if necessary. It
+// writes through a link; a dangling link creates its target.
+//
+// On Linux the content changes at once or not at all: WriteFile writes it beside the file
+// and renames it over the file, with the owner, mode and extended attributes of the old
+// file. Where a rename would change more than the content, it reserves room if the file
+// system can, and writes in place: if the file has other names (hard links), is a mount
+// point, belongs to a user for whom the server cannot create files, or lies in a
+// directory where it may not create files. On other systems it always writes in place.
+//
+// A write in place does not leave a torn file when the context ends: after the first byte
+// it continues, for at most ten minutes.
+//
+// WriteFile writes to character devices and refuses any other special file.
+func WriteFile(ctx context.Context, path string, data []byte, options WriteOptions) error {
+	return writeContent(ctx, path, content{
+		size: int64(len(data)),
+		writeTo: func(ctx context.Context, f *os.File) (int64, error) {
+			return writeBlocks(ctx, f, data)
+		},
+	}, options)
+}
+
+// content is the new content of a file. writeTo writes it to the start of a file that is
+// as long as the content or longer, and returns the length of the content. It may be
+// called again with another file, and then starts over.
+type content struct {
+	size    int64 // 0 if unknown
+	writeTo func(ctx context.Context, f *os.File) (int64, error)
+}
+
+func writeContent(ctx context.Context, path string, c content, options WriteOptions) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	options.ExpectedSHA256 = strings.ToLower(options.ExpectedSHA256)
+	if want := options.ExpectedSHA256; want != "" {
+		if raw, err := hex.DecodeString(want); err != nil || len(raw) != sha256.Size {
+			return &Refusal{fmt.Sprintf("expected sha256 must be %d hex digits", 2*sha256.Size)}
+		}
+	}
+	return replaceContent(ctx, path, c, options)
+}
+
+// writeBlocks writes data in a few large pieces and checks the context in between.
+func writeBlocks(ctx context.Context, f *os.File, data []byte) (int64, error) {
+	var total int64
+	for len(data) > 0 {
+		if ctx.Err() != nil {
+			return total, context.Cause(ctx)
+		}
+		n, err := f.Write(data[:min(len(data), copyBlock)])
+		total += int64(n)
+		if err != nil {
+			return total, cause(err)
+		}
+		data = data[n:]
+	}
+	return total, nil
+}
+
+// syncFile waits until the content of a file or directory is on disk. It ignores EINVAL,
+// which files return that are never on disk.
+func syncFile(f *os.File) error {
+	if err := fsync(f); err != nil && !errors.Is(err, syscall.EINVAL) {
+		return cause(err)
+	}
+	return nil
+}
+
+// Tests replace fsync, because they cannot see whether content is on disk.
+var fsync = (*os.File).Sync
+
+// copyBlock is how many bytes are written between two checks of the context.
+const copyBlock = 8 << 20
+
+// hashSlice is how many bytes are hashed before other goroutines get the processor. The
+// scheduler alone would let them wait for 10 ms for each goroutine that hashes.
+const hashSlice = 256 << 10
+
+// checkExpected compares the hash of the content of f with the expected one.
+func checkExpected(ctx context.Context, f io.Reader, want string) error {
+	h := sha256.New()
+	for buf := make([]byte, hashSlice); ; runtime.Gosched() {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		n, err := f.Read(buf)
+		h.Write(buf[:n])
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return cause(err)
+		}
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != want {
+		return &ChangedError{Want: want, Got: got}
+	}
+	return nil
+}
+
+// ModeBits returns the permissions of a mode, and the three bits above them, in Unix
+// numbers.
+func ModeBits(mode fs.FileMode) uint32 {
+	bits := uint32(mode.Perm())
+	for _, b := range []struct {
+		mode fs.FileMode
+		bit  uint32
+	}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}} {
+		if mode&b.mode != 0 {
+			bits |= b.bit
+		}
+	}
+	return bits
+}

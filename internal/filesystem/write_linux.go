@@ -1,0 +1,374 @@
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/sys"
+)
+
+// replaceContent chooses how a file gets its content. WriteFile documents the rules.
+func replaceContent(ctx context.Context, path string, c content, options WriteOptions) error {
+	p, err := locate(path, options.Links)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	w := &writer{path: path, content: c, options: options}
+	// Try again if the file appears or disappears in between.
+	for attempt := 0; ; attempt++ {
+		err = w.write(ctx, p)
+		if !errors.Is(err, errAgain) {
+			return err
+		}
+		if attempt == 10 {
+			return pathError("write", path, unix.EBUSY)
+		}
+	}
+}
+
+// errAgain says that the file changed meanwhile in a way that matters.
+var errAgain = errors.New("file changed meanwhile")
+
+type writer struct {
+	path    string
+	content content
+	options WriteOptions
+}
+
+// follow returns the flag of stat for the requested treatment of links.
+func (w *writer) follow() int {
+	if w.options.Links == NoFollow {
+		return unix.AT_SYMLINK_NOFOLLOW
+	}
+	return 0
+}
+
+func (w *writer) write(ctx context.Context, p place) error {
+	st, err := p.stat(w.follow())
+	if err != nil && err != unix.ENOENT {
+		return w.failed("open", err)
+	}
+	existing := err == nil
+	if existing {
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
+		case unix.S_IFCHR:
+			return w.writeDevice(ctx, p)
+		case unix.S_IFLNK:
+			return w.failed("open", unix.ELOOP)
+		case unix.S_IFDIR:
+			return w.failed("open", unix.EISDIR)
+		case unix.S_IFSOCK:
+			return w.failed("open", unix.ENXIO)
+		default:
+			return refuseNotFile(w.path, w.options.Links)
+		}
+	}
+	target, err := resolveLast(p, w.options.Links)
+	if err != nil {
+		if !existing {
+			return w.failed("open", err)
+		}
+		target = place{dir: -1} // the link cannot be read as a path; write through it
+	}
+	defer target.close()
+
+	if w.options.ExpectedSHA256 != "" {
+		unlock, err := w.awaitTurn(ctx, target)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	if !existing {
+		return w.create(ctx, target)
+	}
+	return w.rewrite(ctx, p, target)
+}
+
+// nameKey and fileKey are the keys of turns.
+type nameKey struct {
+	dev, ino uint64 // of the directory
+	name     string
+}
+
+type fileKey struct{ dev, ino uint64 }
+
+// awaitTurn waits for the turn of the name that is written.
+func (w *writer) awaitTurn(ctx context.Context, target place) (unlock func(), err error) {
+	var dir unix.Stat_t
+	if target.dir >= 0 {
+		if err := sys.Fstat(target.dir, &dir); err != nil {
+			return nil, w.failed("stat", err)
+		}
+	}
+	return expecting.lock(ctx, nameKey{uint64(dir.Dev), dir.Ino, target.name})
+}
+
+// create creates a missing file, which appears complete or not at all.
+func (w *writer) create(ctx context.Context, target place) error {
+	if want := w.options.ExpectedSHA256; want != "" {
+		return &ChangedError{Want: want}
+	}
+	tmp, err := newTemporary(target.dir, 0o666)
+	if err != nil {
+		return w.failed("open", err)
+	}
+	defer tmp.discard()
+	if err := w.fill(ctx, tmp.f); err != nil {
+		return &WriteError{Path: w.path, Err: err}
+	}
+	switch err := tmp.publish(target, false); err {
+	case nil:
+		return w.sync(target)
+	case unix.EEXIST:
+		return errAgain
+	case unix.EPERM, unix.EINVAL, unix.ENOSYS, unix.EOPNOTSUPP, unix.EXDEV, unix.EMLINK:
+		return w.createPlainly(ctx, target) // the file system supports neither links nor rename flags
+	default:
+		return w.failed("write", err)
+	}
+}
+
+func (w *writer) createPlainly(ctx context.Context, target place) error {
+	fd, err := target.open(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, 0o666)
+	if err == unix.EEXIST {
+		return errAgain
+	}
+	if err != nil {
+		return w.failed("open", err)
+	}
+	f := plainFile(fd, w.path)
+	defer f.Close()
+	ctx, end, err := w.options.beginInPlace(ctx)
+	if err == nil {
+		defer end()
+		err = w.fill(ctx, f)
+	}
+	if err != nil {
+		sys.Unlinkat(target.dir, target.name, 0)
+		return &WriteError{Path: w.path, Err: err}
+	}
+	return w.sync(target)
+}
+
+// rewrite gives new content to an existing file.
+func (w *writer) rewrite(ctx context.Context, p, target place) error {
+	flags := unix.O_WRONLY
+	if w.options.Links == NoFollow {
+		flags |= unix.O_NOFOLLOW
+	}
+	// Opening the file for writing also checks the permission.
+	fd, err := p.open(flags, 0)
+	if err == unix.ENOENT {
+		return errAgain
+	}
+	if err != nil {
+		return w.failed("open", err)
+	}
+	old := plainFile(fd, w.path)
+	defer old.Close()
+	var st unix.Stat_t
+	if err := sys.Fstat(fd, &st); err != nil {
+		return w.failed("stat", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errAgain
+	}
+	if want := w.options.ExpectedSHA256; want != "" {
+		unlock, err := expecting.lock(ctx, fileKey{uint64(st.Dev), st.Ino})
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		// The previous holder of the turn may have replaced or written this file.
+		now, err := p.stat(w.follow())
+		if err == unix.ENOENT || err == nil && (now.Dev != st.Dev || now.Ino != st.Ino) {
+			return errAgain
+		}
+		if err != nil {
+			return w.failed("stat", err)
+		}
+		st = now
+		if err := w.verify(ctx, fd, want); err != nil {
+			return err
+		}
+	}
+	if st.Nlink == 1 && target.is(st) {
+		done, err := w.swap(ctx, old, st, target)
+		if done {
+			return err
+		}
+	}
+	return w.overwrite(ctx, old, st)
+}
+
+// swap writes the content beside the file and renames it over the file. It reports false
+// if that would change more than the content.
+func (w *writer) swap(ctx context.Context, old *os.File, st unix.Stat_t, target place) (bool, error) {
+	tmp, err := newTemporary(target.dir, 0o600)
+	if err != nil {
+		if slices.Contains([]error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EIO}, err) {
+			return true, &WriteError{Path: w.path, Err: err, Unchanged: true}
+		}
+		return false, nil
+	}
+	defer tmp.discard()
+	if keepAttributes(tmp.f, old, st) != nil {
+		return false, nil
+	}
+	if err := w.fill(ctx, tmp.f); err != nil {
+		return true, &WriteError{Path: w.path, Err: err, Unchanged: true}
+	}
+	if w.options.ExpectedSHA256 != "" && !target.unchanged(st) {
+		return true, errAgain
+	}
+	switch err := tmp.publish(target, true); err {
+	case nil:
+		return true, w.sync(target)
+	case unix.ENOSPC, unix.EDQUOT, unix.EIO:
+		return true, &WriteError{Path: w.path, Err: err, Unchanged: true}
+	default:
+		return false, nil // a mount point, a sticky directory, ...
+	}
+}
+
+// overwrite writes in place. It reserves room first, so that it notices a full disk while
+// the old content is still whole.
+func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) error {
+	fd := int(old.Fd())
+	if w.content.size > 0 {
+		_, err := retry(func() (int, error) {
+			return 0, sys.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, w.content.size)
+		})
+		switch err {
+		case unix.ENOSPC, unix.EDQUOT, unix.EFBIG:
+			w.giveBack(fd, st)
+			return &WriteError{Path: w.path, Err: err, Unchanged: true}
+		}
+	}
+	ctx, end, err := w.options.beginInPlace(ctx)
+	if err != nil {
+		w.giveBack(fd, st)
+		return err
+	}
+	defer end()
+	n, err := w.content.writeTo(ctx, old)
+	if err == nil && n < max(st.Size, w.content.size) {
+		err = sys.Ftruncate(fd, n)
+	}
+	if err != nil {
+		return &WriteError{Path: w.path, Err: cause(err), Unchanged: n == 0, Partial: n > 0}
+	}
+	return w.failed("finish", w.finish(old))
+}
+
+// giveBack frees what a failed reservation may have left beyond the end.
+func (w *writer) giveBack(fd int, before unix.Stat_t) {
+	var st unix.Stat_t
+	if sys.Fstat(fd, &st) == nil && st.Blocks != before.Blocks {
+		sys.Ftruncate(fd, before.Size)
+	}
+}
+
+// fill writes the content and the mode of a temporary file.
+func (w *writer) fill(ctx context.Context, f *os.File) error {
+	if _, err := w.content.writeTo(ctx, f); err != nil {
+		return err
+	}
+	return w.finish(f)
+}
+
+// setID are the bits of a mode with which a program runs as its owner or group.
+const setID = unix.S_ISUID | unix.S_ISGID
+
+// finish sets the mode, except setID bits that the kernel refuses, and the time, and waits
+// for the disk if requested.
+func (w *writer) finish(f *os.File) error {
+	if w.options.Mode != nil {
+		mode := ModeBits(*w.options.Mode)
+		err := sys.Fchmod(int(f.Fd()), mode)
+		if err == unix.EPERM && mode&setID != 0 { // as in a sandbox
+			err = sys.Fchmod(int(f.Fd()), mode&^setID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if w.options.Modified != nil {
+		if !haveProc() {
+			return unix.ENOSYS
+		}
+		if err := (place{dir: unix.AT_FDCWD, name: fdPath(int(f.Fd()))}).chtimes(*w.options.Modified); err != nil {
+			return err
+		}
+	}
+	if w.options.Durable {
+		return syncFile(f)
+	}
+	return nil
+}
+
+// sync makes a change of a directory durable.
+func (w *writer) sync(target place) error {
+	if !w.options.Durable {
+		return nil
+	}
+	fd, err := place{dir: target.dir, name: "."}.open(unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return w.failed("sync", err)
+	}
+	dir := plainFile(fd, "directory")
+	defer dir.Close()
+	return w.failed("sync", syncFile(dir))
+}
+
+func (w *writer) writeDevice(ctx context.Context, p place) error {
+	if want := w.options.ExpectedSHA256; want != "" || w.options.Links == NoFollow {
+		return &Refusal{textNotRegular}
+	}
+	fd, err := p.open(unix.O_WRONLY, 0)
+	if err != nil {
+		return w.failed("open", err)
+	}
+	f := sys.NewFile(uintptr(fd), w.path) // non-blocking, so the deadline below works
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return errAgain
+	}
+	defer context.AfterFunc(ctx, func() { f.SetWriteDeadline(time.Unix(1, 0)) })()
+	if _, err := w.content.writeTo(ctx, f); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return w.failed("write", err)
+	}
+	return nil
+}
+
+func (w *writer) verify(ctx context.Context, fd int, want string) error {
+	// Open the same file again for reading, by its number, because its name may be
+	// another file's by now.
+	if !haveProc() {
+		return w.failed("open", unix.ENOSYS)
+	}
+	rd, err := sys.Open(fdPath(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return w.failed("open", err)
+	}
+	f := plainFile(rd, w.path)
+	defer f.Close()
+	err = checkExpected(ctx, f, want)
+	if _, changed := errors.AsType[*ChangedError](err); changed {
+		return err
+	}
+	return w.failed("read", err)
+}
+
+func (w *writer) failed(op string, err error) error { return pathError(op, w.path, err) }

@@ -1,0 +1,304 @@
+package filesystem_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/filesystem"
+)
+
+func write(path, data string) error {
+	return filesystem.WriteFile(context.Background(), path, []byte(data), filesystem.WriteOptions{})
+}
+
+// TestWriteIsAtomic checks that a reader sees the old content or the new, never a
+// mixture.
+func TestWriteIsAtomic(t *testing.T) {
+	file := put(t, t.TempDir()+"/f", strings.Repeat("a", 100_000))
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !stop.Load() {
+			data, err := os.ReadFile(file)
+			if err != nil || len(data) != 100_000 || strings.Count(string(data), string(data[:1])) != len(data) {
+				t.Errorf("read %d bytes, %v", len(data), err)
+				return
+			}
+		}
+	}()
+	for i := range 200 {
+		ok(t, "write", write(file, strings.Repeat(string(rune('a'+i%26)), 100_000)))
+	}
+	stop.Store(true)
+	<-done
+}
+
+func TestWriteKeepsWhatTheFileIs(t *testing.T) {
+	dir := t.TempDir()
+	file := put(t, dir+"/f", "old")
+	ok(t, "setxattr", unix.Setxattr(file, "user.test", []byte("value"), 0))
+	if os.Geteuid() == 0 {
+		ok(t, "chown", os.Chown(file, 1234, 5678))
+	}
+	ok(t, "chmod", unix.Chmod(file, 0o4751))
+	before := stat(t, file)
+	ok(t, "write", write(file, "new"))
+	after := stat(t, file)
+	if after.Ino == before.Ino {
+		t.Error("written in place, which is not atomic")
+	}
+	if os.Geteuid() != 0 {
+		before.Mode &^= unix.S_ISUID
+	}
+	if after.Mode != before.Mode || after.Uid != before.Uid || after.Gid != before.Gid {
+		t.Errorf("mode %o owner %d:%d, want %o %d:%d", after.Mode, after.Uid, after.Gid, before.Mode, before.Uid, before.Gid)
+	}
+	value := make([]byte, 10)
+	if n, err := unix.Getxattr(file, "user.test", value); err != nil || string(value[:n]) != "value" {
+		t.Errorf("attribute: %q, %v", value[:max(n, 0)], err)
+	}
+
+	mode := fs.FileMode(0o640) | fs.ModeSetgid
+	for _, path := range []string{file, dir + "/new"} {
+		ok(t, "write", filesystem.WriteFile(context.Background(), path, nil, filesystem.WriteOptions{Mode: &mode}))
+		if got := stat(t, path).Mode & 0o7777; got != 0o2640 {
+			t.Errorf("%s: mode %o", path, got)
+		}
+	}
+	mask := unix.Umask(0o027)
+	err := write(dir+"/masked", "")
+	unix.Umask(mask)
+	ok(t, "write", err)
+	if got := stat(t, dir+"/masked").Mode & 0o7777; got != 0o640 {
+		t.Errorf("new file: mode %o", got)
+	}
+	leftovers(t, dir, "f", "masked", "new")
+}
+
+// TestWriteInPlace checks that WriteFile writes in place where a rename would change more
+// than the content.
+func TestWriteInPlace(t *testing.T) {
+	check := func(t *testing.T, file string) {
+		t.Helper()
+		for _, data := range []string{"something much longer than before", "short", ""} {
+			before := stat(t, file)
+			ok(t, "write", write(file, data))
+			if got := content(t, file); got != data {
+				t.Errorf("holds %q, want %q", got, data)
+			}
+			if after := stat(t, file); after.Ino != before.Ino || after.Nlink != before.Nlink || after.Uid != before.Uid || after.Mode != before.Mode {
+				t.Errorf("not the same file any more: %+v, was %+v", after, before)
+			}
+		}
+	}
+	t.Run("hard links", func(t *testing.T) {
+		dir := t.TempDir()
+		file := put(t, dir+"/f", "old")
+		ok(t, "link", os.Link(file, dir+"/g"))
+		check(t, file)
+		leftovers(t, dir, "f", "g")
+	})
+	t.Run("mount point", func(t *testing.T) {
+		dir := t.TempDir()
+		file := put(t, dir+"/f", "below")
+		mount(t, put(t, t.TempDir()+"/g", "old"), file, "", unix.MS_BIND, "")
+		check(t, file)
+		leftovers(t, dir, "f")
+	})
+	t.Run("directory not writable", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root")
+		}
+		dir := sharedDir(t)
+		file := put(t, dir+"/f", "old")
+		ok(t, "chmod", os.Chmod(file, 0o666))
+		asNobody(t, func() { check(t, file) })
+		leftovers(t, dir, "f")
+	})
+	t.Run("owner that cannot be kept", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root")
+		}
+		dir := sharedDir(t)
+		ok(t, "chmod", os.Chmod(dir, 0o777))
+		file := put(t, dir+"/f", "old")
+		ok(t, "chmod", os.Chmod(file, 0o666))
+		asNobody(t, func() { check(t, file) })
+		leftovers(t, dir, "f")
+	})
+	t.Run("sticky directory", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root")
+		}
+		dir := sharedDir(t)
+		ok(t, "chmod", unix.Chmod(dir, 0o1777))
+		file := put(t, dir+"/f", "old")
+		ok(t, "chmod", os.Chmod(file, 0o666))
+		asNobody(t, func() { check(t, file) })
+		leftovers(t, dir, "f")
+	})
+	t.Run("link that is no path", func(t *testing.T) {
+		f, err := os.Create(t.TempDir() + "/f")
+		ok(t, "create", err)
+		defer f.Close()
+		ok(t, "remove", os.Remove(f.Name()))
+		link := symlink(t, "/proc/self/fd/"+itoa(int(f.Fd())), t.TempDir()+"/stdout")
+		ok(t, "write", write(link, "to a file without a name"))
+		data := make([]byte, 100)
+		if n, _ := f.ReadAt(data, 0); string(data[:n]) != "to a file without a name" {
+			t.Errorf("holds %q", data[:n])
+		}
+	})
+}
+
+func itoa(n int) string {
+	if n < 10 {
+		return string(rune('0' + n))
+	}
+	return itoa(n/10) + itoa(n%10)
+}
+
+func TestFullDisk(t *testing.T) {
+	ctx := context.Background()
+	dir := mountTmpfs(t, "size=64k")
+	big := make([]byte, 200_000)
+	const full = "No space left on device (os error 28)"
+
+	file := put(t, dir+"/f", "precious")
+	err := filesystem.WriteFile(ctx, file, big, filesystem.WriteOptions{})
+	wantError(t, "write", err, filesystem.Other, full+"; the file keeps its old content")
+	if e, is := errors.AsType[*filesystem.WriteError](err); !is || !e.Unchanged || e.Partial {
+		t.Errorf("error = %#v", err)
+	}
+	ok(t, "link", os.Link(file, dir+"/g"))
+	err = filesystem.WriteFile(ctx, file, big, filesystem.WriteOptions{})
+	wantError(t, "write in place", err, filesystem.Other, full+"; the file keeps its old content")
+	if got := content(t, file); got != "precious" {
+		t.Errorf("file holds %d bytes", len(got))
+	}
+	source := put(t, t.TempDir()+"/big", string(big))
+	err = filesystem.Copy(ctx, source, file, filesystem.CopyOptions{})
+	wantError(t, "copy", err, filesystem.Other, full+"; the file keeps its old content")
+	wantError(t, "new file", filesystem.WriteFile(ctx, dir+"/h", big, filesystem.WriteOptions{}), filesystem.Other, full)
+	leftovers(t, dir, "f", "g")
+	if got := content(t, file); got != "precious" {
+		t.Errorf("file holds %d bytes", len(got))
+	}
+	// The failed write has released its room.
+	ok(t, "write", filesystem.WriteFile(ctx, file, big[:40_000], filesystem.WriteOptions{}))
+}
+
+func TestCancelledWriteLeavesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	file := put(t, dir+"/f", "old")
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(time.Millisecond, cancel)
+	var err error
+	for err == nil {
+		err = filesystem.WriteFile(ctx, file, make([]byte, 64<<20), filesystem.WriteOptions{})
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if got := len(content(t, file)); got != 3 && got != 64<<20 {
+		t.Errorf("file holds %d bytes", got)
+	}
+	leftovers(t, dir, "f")
+}
+
+func TestWriteWithoutPermission(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	// The directory allows replacing a read-only file, but that would be wrong.
+	dir := sharedDir(t)
+	ok(t, "chmod", os.Chmod(dir, 0o777))
+	file := put(t, dir+"/f", "old")
+	asNobody(t, func() {
+		wantError(t, "write", write(file, "new"), filesystem.InvalidInput, "Permission denied (os error 13)")
+	})
+	ok(t, "chmod", os.Chmod(dir, 0o755))
+	asNobody(t, func() {
+		wantError(t, "create", write(dir+"/g", "new"), filesystem.InvalidInput, "Permission denied (os error 13)")
+	})
+	leftovers(t, dir, "f")
+}
+
+func TestWritePseudoFile(t *testing.T) {
+	const name = "/proc/self/comm"
+	old := content(t, name)
+	defer write(name, strings.TrimSpace(old))
+	ok(t, "write", write(name, "renamed"))
+	if got := content(t, name); got != "renamed\n" {
+		t.Errorf("holds %q", got)
+	}
+}
+
+// TestWriteOnOtherFileSystems imitates file systems that support neither files without
+// names nor the flags of rename.
+func TestWriteOnOtherFileSystems(t *testing.T) {
+	for _, kind := range []string{"tmpfs", "ramfs"} {
+		t.Run(kind, func(t *testing.T) {
+			dir := mkdir(t, t.TempDir()+"/mnt")
+			mount(t, kind, dir, kind, 0, "")
+			for _, data := range []string{"new", "replaced"} {
+				ok(t, "write", write(dir+"/f", data))
+				if got := content(t, dir+"/f"); got != data {
+					t.Errorf("holds %q", got)
+				}
+			}
+			leftovers(t, dir, "f")
+		})
+	}
+	for name, cripple := range map[string]func(*testing.T){
+		"without O_TMPFILE":                 filesystem.NamedTemporaries,
+		"without links and flags of rename": filesystem.PoorFileSystem,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cripple(t)
+			dir := t.TempDir()
+			for _, data := range []string{"new", "replaced"} {
+				ok(t, "write", write(dir+"/f", data))
+				if got := content(t, dir+"/f"); got != data {
+					t.Errorf("holds %q", got)
+				}
+			}
+			if stat(t, dir+"/f").Mode&0o777 != 0o644 {
+				t.Errorf("mode %o", stat(t, dir+"/f").Mode)
+			}
+			err := filesystem.WriteFile(ctxDone(context.Background()), dir+"/g", []byte("x"), filesystem.WriteOptions{})
+			if err == nil {
+				t.Error("written although the context had ended")
+			}
+			full := mountTmpfs(t, "size=64k")
+			err = filesystem.WriteFile(context.Background(), full+"/f", make([]byte, 200_000), filesystem.WriteOptions{})
+			wantError(t, "full disk", err, filesystem.Other, "No space left on device (os error 28)")
+			leftovers(t, full)
+			leftovers(t, dir, "f")
+		})
+	}
+	t.Run("overlay", func(t *testing.T) {
+		base := t.TempDir()
+		mount(t, "tmpfs", base, "tmpfs", 0, "")
+		for _, name := range []string{"upper", "work", "mnt"} {
+			mkdir(t, base+"/"+name)
+		}
+		put(t, base+"/lower/f", "lower")
+		mount(t, "overlay", base+"/mnt", "overlay", 0, "lowerdir="+base+"/lower,upperdir="+base+"/upper,workdir="+base+"/work")
+		ok(t, "write", write(base+"/mnt/f", "upper"))
+		ok(t, "write", write(base+"/mnt/g", "new"))
+		if f, g := content(t, base+"/mnt/f"), content(t, base+"/mnt/g"); f != "upper" || g != "new" {
+			t.Errorf("holds %q, %q", f, g)
+		}
+		leftovers(t, base+"/mnt", "f", "g")
+	})
+}

@@ -1,0 +1,166 @@
+package httprequest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"execserver/internal/httprequest"
+	"execserver/internal/testkit"
+)
+
+func client(t *testing.T) *httprequest.Client {
+	t.Helper()
+	c, err := httprequest.NewClient(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func clearProxies(t *testing.T) {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"} {
+		t.Setenv(name, "")
+		t.Setenv(strings.ToLower(name), "")
+	}
+}
+
+// TestProxyEnvironment sends requests to three targets. The letters say which of them
+// used the proxy: the target's address (a), localhost (l), and a name that only a proxy
+// can know (n).
+func TestProxyEnvironment(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(299) }))
+	defer proxy.Close()
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer target.Close()
+	_, port, _ := net.SplitHostPort(target.Listener.Addr().String())
+	_, proxyPort, _ := net.SplitHostPort(proxy.Listener.Addr().String())
+	for _, test := range []struct{ env, want string }{
+		{"", ""},
+		{"HTTP_PROXY=PROXY", "aln"},
+		{"http_proxy=PROXY", "aln"},
+		{"ALL_PROXY=PROXY", "aln"},
+		{"all_proxy=PROXY", "aln"},
+		{"HTTPS_PROXY=PROXY", ""},
+		{"HTTP_PROXY=127.0.0.1:" + proxyPort, "aln"},
+		{"HTTP_PROXY=PROXY ALL_PROXY=http://127.0.0.1:1", "aln"},
+		{"HTTP_PROXY=PROXY http_proxy=http://127.0.0.1:1", "aln"},
+		{"HTTP_PROXY=PROXY REQUEST_METHOD=GET", ""},
+		{"http_proxy=PROXY REQUEST_METHOD=GET", "aln"},
+		{"HTTP_PROXY=PROXY NO_PROXY=*", ""},
+		{"HTTP_PROXY=PROXY no_proxy=*", ""},
+		{"HTTP_PROXY=PROXY NO_PROXY=127.0.0.1", "ln"},
+		{"HTTP_PROXY=PROXY NO_PROXY=127.0.0.0/8", "ln"},
+		{"HTTP_PROXY=PROXY NO_PROXY=127.0.0.1:" + port, "ln"},
+		{"HTTP_PROXY=PROXY NO_PROXY=127.0.0.1:1", "aln"},
+		{"HTTP_PROXY=PROXY NO_PROXY=::1,10.0.0.0/8,[::1]:80", "aln"},
+		{"HTTP_PROXY=PROXY NO_PROXY=localhost", "an"},
+		{"HTTP_PROXY=PROXY NO_PROXY=LocalHost:" + port, "an"},
+		{"HTTP_PROXY=PROXY NO_PROXY=host", "aln"},
+		{"HTTP_PROXY=PROXY NO_PROXY=invalid", "al"},
+		{"HTTP_PROXY=PROXY NO_PROXY=.invalid", "al"},
+		{"HTTP_PROXY=PROXY NO_PROXY=*.invalid", "al"},
+		{"HTTP_PROXY=PROXY NO_PROXY=x.invalid:80,,", "al"},
+		{"HTTP_PROXY=PROXY NO_PROXY=lid,foo.invalid,.", "aln"},
+	} {
+		t.Run(test.env, func(t *testing.T) {
+			clearProxies(t)
+			for assignment := range strings.FieldsSeq(test.env) {
+				name, value, _ := strings.Cut(assignment, "=")
+				t.Setenv(name, strings.Replace(value, "PROXY", proxy.URL, 1))
+			}
+			c := client(t)
+			got := ""
+			for i, url := range []string{target.URL, "http://localhost:" + port, "http://x.invalid/"} {
+				response, err := c.Do(t.Context(), &httprequest.Request{Method: "GET", URL: url})
+				switch {
+				case err == nil:
+					if response.Status == 299 {
+						got += "aln"[i : i+1]
+					}
+					_ = response.Body.Close()
+				case !strings.Contains(url, "invalid"):
+					t.Errorf("%s: %v", url, err)
+				}
+			}
+			if got != test.want {
+				t.Errorf("through the proxy went %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestProxyUnusable checks that an unusable proxy is an error without the password in the
+// setting.
+func TestProxyUnusable(t *testing.T) {
+	clearProxies(t)
+	for value, want := range map[string]string{
+		"ftp://u:secret@h": `HTTP_PROXY names a proxy of the scheme "ftp"; http, https, socks5 and socks5h are known`,
+		"://secret":        "the value of HTTP_PROXY is not the URL of a proxy",
+		"http://h:secret":  "the value of HTTP_PROXY is not the URL of a proxy",
+		"http://":          "the value of HTTP_PROXY is not the URL of a proxy",
+	} {
+		t.Setenv("HTTP_PROXY", value)
+		_, err := client(t).Do(t.Context(), &httprequest.Request{Method: "GET", URL: "http://127.0.0.1:1/"})
+		if send, ok := errors.AsType[*httprequest.SendError](err); !ok || send.Err.Error() != want {
+			t.Errorf("%s: %v, want %s", value, err, want)
+		}
+	}
+}
+
+// TestConnectionLimit connects to a server that never completes its handshake: net/http
+// keeps connecting although no request waits any more.
+func TestConnectionLimit(t *testing.T) {
+	clearProxies(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				_, _ = io.Copy(io.Discard, conn) // until the client closes it
+				_ = conn.Close()
+			})
+		}
+	})
+	c := client(t)
+	want := fmt.Sprintf("connect to %s: 1024 network connections are open already, the limit", l.Addr())
+	gave := errors.New("no patience")
+	for deadline := time.Now().Add(testkit.Patience); ; {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Millisecond, gave)
+		_, err := c.Do(ctx, &httprequest.Request{Method: "GET", URL: "https://" + l.Addr().String()})
+		cancel()
+		if err == nil || time.Now().After(deadline) {
+			t.Fatalf("the last error is %v", err)
+		}
+		if !errors.Is(err, gave) {
+			if !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+			break
+		}
+	}
+	// Close ends them all.
+	c.Close()
+	_ = l.Close()
+	wg.Wait()
+	_, err = c.Do(t.Context(), &httprequest.Request{Method: "GET", URL: "https://" + l.Addr().String()})
+	if err == nil || strings.Contains(err.Error(), "limit") {
+		t.Errorf("afterwards: %v", err)
+	}
+}

@@ -1,0 +1,9 @@
+package httprequest_test
+
+import (
+	"testing"
+
+	"execserver/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.VerifyMain(m) }

@@ -1,0 +1,192 @@
+package ownership
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/procfs"
+	"execserver/internal/sys"
+)
+
+// origin is where a process comes from. The zero value means elsewhere.
+type origin struct {
+	owner      *Owner // nil: not known
+	tree       *Tree  // nil: not known
+	descendant bool   // of this program
+	orphan     bool   // this program has adopted it or an ancestor of it
+	released   bool   // of a closed process whose descendants are kept
+}
+
+// scan is one pass over all processes of the system. It reads the state of each process
+// just before it visits it: first of orphans, then of the youngest, which may soon end.
+type scan struct {
+	o       *Ownership
+	self    int
+	stats   map[int]procfs.Stat
+	origins map[int]origin
+	orphans map[int]bool // children that this program has not started itself
+	visited int
+	unseen  error // why it could not see all processes
+}
+
+// scanSlice is how many processes a scan visits before it yields the processor.
+const scanSlice = 32
+
+// scan calls f for every process that runs, except for this one. The error says that
+// it has not seen all of them.
+func (o *Ownership) scan(f func(origin, procfs.Stat)) error {
+	s := newScan(o)
+	for pid := range s.orphans {
+		s.visit(pid, f)
+	}
+	pids, err := procfs.Pids()
+	if err != nil {
+		o.log.Error("cannot list the processes of the system", "error", err)
+		return err
+	}
+	if o.programID == 0 {
+		// Without marks there is only ancestry, which killing destroys.
+		for _, pid := range pids {
+			s.stat(pid)
+		}
+	}
+	for _, pid := range slices.Backward(pids) {
+		if !s.orphans[pid] {
+			s.visit(pid, f)
+		}
+	}
+	return s.unseen
+}
+
+func (s *scan) visit(pid int, f func(origin, procfs.Stat)) {
+	if s.visited++; s.visited%scanSlice == 0 {
+		runtime.Gosched()
+	}
+	if st, ok := s.stat(pid); ok && !st.Ended() && pid != s.self {
+		f(s.origin(pid), st)
+	}
+}
+
+func newScan(o *Ownership) *scan {
+	s := &scan{o: o, self: os.Getpid(), stats: make(map[int]procfs.Stat), origins: make(map[int]origin)}
+	if o.subreaper {
+		s.orphans = adopted(s.self)
+	}
+	return s
+}
+
+// adopted lists the orphans that have become children of this program. The kernel
+// makes them children of the first thread, which starts none itself; see ReapOrphans.
+func adopted(self int) map[int]bool {
+	path := "/proc/self/task/" + strconv.Itoa(self) + "/children"
+	text, err := sys.ReadFile(path)
+	if err != nil {
+		return nil // some kernels do not have the file
+	}
+	orphans := make(map[int]bool)
+	for _, word := range strings.Fields(string(text)) {
+		if pid, err := strconv.Atoi(word); err == nil {
+			orphans[pid] = true
+		}
+	}
+	return orphans
+}
+
+func (s *scan) stat(pid int) (procfs.Stat, bool) {
+	st, ok := s.stats[pid]
+	if ok {
+		return st, st.Pid != 0
+	}
+	st, err := procfs.ReadStat(pid)
+	if err != nil {
+		st = procfs.Stat{}
+		if short(err) {
+			s.unseen = err
+		}
+	}
+	s.stats[pid] = st
+	return st, err == nil
+}
+
+// short reports whether a call failed for want of descriptors or memory. Such a
+// failure says nothing about the process that the call was about.
+func short(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINTR)
+}
+
+// origin finds out where a process comes from: it is a leader, or its parent has an
+// origin, or it has a mark, or it is in the session of a leader.
+func (s *scan) origin(pid int) origin {
+	if from, ok := s.origins[pid]; ok {
+		return from
+	}
+	s.origins[pid] = origin{} // numbers that change hands could make a circle
+	var from origin
+	if st, ok := s.stat(pid); ok {
+		from = s.find(st)
+	}
+	s.origins[pid] = from
+	return from
+}
+
+func (s *scan) find(st procfs.Stat) origin {
+	if t := s.o.leader(st.Pid); t != nil {
+		return origin{owner: t.owner, tree: t, descendant: true}
+	}
+	from := origin{descendant: st.Parent == s.self, orphan: st.Parent == s.self && s.orphans[st.Pid]}
+	if st.Pid == 1 || st.Pid == s.self {
+		return origin{}
+	}
+	if st.Parent > 1 && st.Parent != s.self {
+		parent := s.origin(st.Parent)
+		if parent.owner != nil || parent.released {
+			return parent
+		}
+		from.descendant, from.orphan = parent.descendant, parent.orphan
+	}
+	if from.descendant || !s.o.subreaper {
+		s.fromMark(&from, st)
+	}
+	return from
+}
+
+// fromMark finds the origin of an orphan by its mark or its session.
+func (s *scan) fromMark(from *origin, st procfs.Stat) {
+	o := s.o
+	owner, number, kept, marked := o.readMark(st.Pid)
+	_, leaderAlive := s.stat(st.Session)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if marked {
+		if from.owner = o.owners[owner]; from.owner != nil {
+			if from.tree = from.owner.running[number]; from.tree == nil {
+				from.tree = from.owner.remains[number]
+			}
+		}
+		if kept && from.tree == nil {
+			*from = origin{descendant: from.descendant, orphan: from.orphan, released: true}
+		}
+		return
+	}
+	// The number of a session belongs to it as long as it has members. When the
+	// leader has been reaped and there is such a process, it is another's.
+	if t := o.sessions[st.Session]; t != nil && !(t.reaped && leaderAlive) {
+		from.owner, from.tree = t.owner, t
+	}
+}
+
+// leader returns the tree that a process leads.
+func (o *Ownership) leader(pid int) *Tree {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t := o.sessions[pid]; t != nil && !t.reaped {
+		return t
+	}
+	return nil
+}

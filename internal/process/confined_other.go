@@ -1,0 +1,11 @@
+//go:build !linux
+
+package process
+
+import "syscall"
+
+// confined has no fields: there are no sandboxes here.
+type confined struct{}
+
+// ended returns the program's status, which is its leader's.
+func (*confined) ended(status syscall.WaitStatus) syscall.WaitStatus { return status }

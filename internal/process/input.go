@@ -1,0 +1,280 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"execserver/internal/sys"
+	"execserver/protocol"
+)
+
+// maxQueuedInput is how many bytes wait for a child that does not read; a write
+// that finds less than its size free waits, unless the queue is empty.
+const maxQueuedInput = 8 << 20
+
+// queuedCost is what a queued write counts besides its bytes, so that many small
+// ones do not cost many times the limit.
+const queuedCost = 64
+
+// rememberedWrites is how many of the latest writeIds are remembered.
+const rememberedWrites = 4096
+
+// input writes a child's stdin. The caller writes what the pipe accepts at once. The rest
+// is queued for a goroutine that exists while there is a queue.
+type input struct {
+	file *os.File
+	own  bool // file is a pipe of its own, not the terminal
+
+	mu      sync.Mutex
+	room    chan struct{} // closed when the queue shrinks; nil when nobody waits
+	queue   []queued
+	cost    int  // of queue
+	writing bool // the goroutine exists
+	ending  bool // no more is accepted; the input is closed when the queue is empty
+	closed  bool // the child reads no more input
+	seen    map[string]bool
+	order   []string // of seen, a ring once it is full
+	oldest  int
+}
+
+// queued is one operation on the input: write data, or set the size of the terminal, or,
+// if both are nil, close the input.
+type queued struct {
+	data []byte
+	size *protocol.TerminalSize
+}
+
+func (q queued) cost() int { return len(q.data) + queuedCost }
+
+func newInput(file *os.File, own bool) *input {
+	return &input{file: file, own: own}
+}
+
+// hasRoomLocked reports whether a write of n bytes need not wait.
+func (in *input) hasRoomLocked(n int) bool {
+	return in.closed || in.ending || in.cost == 0 || in.cost+n+queuedCost <= maxQueuedInput
+}
+
+func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wait func(func())) (protocol.WriteStatus, bool) {
+	in.mu.Lock()
+	if !in.hasRoomLocked(len(data)) && !in.repeatedLocked(writeID) {
+		in.mu.Unlock()
+		if wait == nil {
+			return "", true
+		}
+		cancelled := false
+		wait(func() { cancelled = !in.waitRoom(len(data), cancel) })
+		if cancelled {
+			return "", true
+		}
+		in.mu.Lock()
+	}
+	defer in.mu.Unlock()
+	switch {
+	case in.repeatedLocked(writeID):
+		return protocol.WriteAccepted, false
+	case in.closed, in.ending:
+		return protocol.WriteStdinClosed, false
+	}
+	if !in.writing && len(data) > 0 {
+		n := in.writeNowLocked(data)
+		if in.closed && n == 0 {
+			return protocol.WriteStdinClosed, false
+		}
+		// The write is accepted even if the child ends after a part of it, or before it
+		// reads the queue.
+		data = data[n:]
+	}
+	if len(data) > 0 && !in.closed {
+		in.enqueueLocked(queued{data: append([]byte(nil), data...)})
+	}
+	in.rememberLocked(writeID)
+	return protocol.WriteAccepted, false
+}
+
+// writeNowLocked writes what the pipe accepts without blocking, and returns how much that
+// was.
+func (in *input) writeNowLocked(data []byte) int {
+	n, err := writeAvailable(in.file, data)
+	if err != nil {
+		in.closeLocked()
+	}
+	return n
+}
+
+// waitRoom waits until there is room for n bytes; false means that cancel was closed first.
+func (in *input) waitRoom(n int, cancel <-chan struct{}) bool {
+	for {
+		in.mu.Lock()
+		if in.hasRoomLocked(n) {
+			in.mu.Unlock()
+			return true
+		}
+		if in.room == nil {
+			in.room = make(chan struct{})
+		}
+		room := in.room
+		in.mu.Unlock()
+		select {
+		case <-room:
+		case <-cancel:
+			return false
+		}
+	}
+}
+
+func (in *input) enqueueLocked(q queued) {
+	in.queue = append(in.queue, q)
+	in.cost += q.cost()
+	if !in.writing {
+		in.writing = true
+		go in.drain()
+	}
+}
+
+// end closes the input once everything queued before has been written.
+func (in *input) end() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case in.closed, in.ending:
+	case len(in.queue) == 0:
+		in.closeLocked()
+	default:
+		in.ending = true
+		in.enqueueLocked(queued{})
+	}
+}
+
+// ended reports whether writes are refused.
+func (in *input) ended() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.closed || in.ending
+}
+
+// resize gives the terminal a size once everything queued before has been
+// written.
+func (in *input) resize(size protocol.TerminalSize) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	last := len(in.queue) - 1
+	switch {
+	case in.closed:
+		return nil // nobody is there to see it
+	case last < 0:
+		return resize(in.file, size)
+	case last > 0 && in.queue[last].size != nil: // the first may be at work
+		in.queue[last].size = &size
+	default:
+		in.enqueueLocked(queued{size: &size})
+	}
+	return nil
+}
+
+// drain works the queue off, blocking while the child does not read; close of
+// the file unblocks it.
+func (in *input) drain() {
+	for {
+		in.mu.Lock()
+		if len(in.queue) == 0 || in.closed {
+			in.writing = false
+			in.mu.Unlock()
+			return
+		}
+		next := in.queue[0]
+		in.mu.Unlock()
+		done := in.do(next)
+		in.mu.Lock()
+		if !done {
+			in.closeLocked()
+		} else if !in.closed {
+			in.queue[0] = queued{}
+			in.queue = in.queue[1:]
+			in.cost -= next.cost()
+			in.signalLocked()
+		}
+		in.mu.Unlock()
+	}
+}
+
+// do is false when the input is to be closed.
+func (in *input) do(q queued) bool {
+	switch {
+	case q.size != nil:
+		// That the terminal refuses a size is no reason to stop writing.
+		_ = resize(in.file, *q.size)
+		return true
+	case q.data != nil:
+		return in.writeAll(q.data)
+	}
+	return false
+}
+
+// writeAll writes data, no matter for how long it blocks, and reports whether the child
+// reads more. That the kernel has no memory for a pipe's next page is no reason to end the
+// child's input.
+func (in *input) writeAll(data []byte) bool {
+	for {
+		n, err := sys.WriteTo(in.file, data)
+		if !errors.Is(err, syscall.ENOMEM) {
+			return err == nil
+		}
+		data = data[n:]
+		time.Sleep(memoryPause)
+	}
+}
+
+// memoryPause is between two attempts to write while the kernel is short of
+// memory.
+const memoryPause = 10 * time.Millisecond
+
+func (in *input) signalLocked() {
+	if in.room != nil {
+		close(in.room)
+		in.room = nil
+	}
+}
+
+// close closes the input and drops the queue, which nobody would read.
+func (in *input) close() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closeLocked()
+}
+
+func (in *input) closeLocked() {
+	if in.closed {
+		return
+	}
+	in.closed = true
+	in.queue, in.cost = nil, 0
+	in.signalLocked()
+	if in.own {
+		_ = in.file.Close()
+	}
+}
+
+func (in *input) repeatedLocked(writeID *string) bool {
+	return writeID != nil && in.seen[*writeID]
+}
+
+func (in *input) rememberLocked(writeID *string) {
+	if writeID == nil {
+		return
+	}
+	if in.seen == nil {
+		in.seen = make(map[string]bool)
+	}
+	in.seen[*writeID] = true
+	if len(in.order) < rememberedWrites {
+		in.order = append(in.order, *writeID)
+		return
+	}
+	delete(in.seen, in.order[in.oldest])
+	in.order[in.oldest] = *writeID
+	in.oldest = (in.oldest + 1) % rememberedWrites
+}

@@ -1,0 +1,42 @@
+package process_test
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"execserver/internal/testkit"
+)
+
+// TestReapsStrays: with CLONE_PARENT, a command makes children of the server that nobody
+// has started. When they end, they must not stay zombies until the server ends, and the
+// status of everything that somebody waits for must stay where it is.
+func TestReapsStrays(t *testing.T) {
+	other := exec.Command("/bin/sh", "-c", "exit 7")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	spec := child("strays", "20")
+	spec.PipeStdin = true
+	p := start(t, spec, nil)
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if p.Log.Last() == 0 {
+			return errors.New("no output yet")
+		}
+		if zombies := testkit.Zombies(t); len(zombies) > 1 { // other is one
+			return fmt.Errorf("%d zombies:\n%s", len(zombies), strings.Join(zombies, ""))
+		}
+		return nil
+	})
+	if err := p.CloseStdin(); err != nil {
+		t.Fatal(err)
+	}
+	if s := follow(t, p); s.Exit.ExitCode != 0 || !strings.Contains(s.All, "started 20 <nil>") {
+		t.Errorf("exit code %d, output %q", s.Exit.ExitCode, s.All)
+	}
+	if _ = other.Wait(); other.ProcessState.ExitCode() != 7 {
+		t.Errorf("a command that the server did not start: %v", other.ProcessState)
+	}
+}

@@ -1,0 +1,451 @@
+// Package rpc runs one JSON-RPC connection. It matches answers to calls in both
+// directions, keeps requests in order where that matters, bounds what waits, and owns the
+// two goroutines that read and write. It knows no method names.
+//
+// Start at [Conn.Run], the reader, and [Conn.writeLoop], the writer. A [Handler] serves
+// requests, and a [Source] supplies events.
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"execserver/internal/squeeze"
+	"execserver/protocol"
+	"execserver/transport"
+)
+
+// Handler serves the peer's messages. Client and server have one for each connection. The
+// reader calls its methods one at a time, in order of arrival, and they must not block: long
+// work belongs to [Request.Go] or into a lane.
+type Handler interface {
+	// Request serves a request. It, or something that it starts, must call
+	// [Request.Reply] or [Request.Fail] exactly once. Params are valid until then.
+	Request(*Request)
+
+	// Notification serves a notification. An error is a protocol violation: it ends the
+	// connection with the error's text. Params are valid until Notification returns. data
+	// is that of a binary message, which the handler may keep, or nil.
+	Notification(method string, params json.RawMessage, data []byte) error
+}
+
+// Source supplies events to a connection whenever its writer is free. So nothing is
+// encoded before it can be sent, and output that waits can still be combined into larger
+// chunks. Call [Conn.Wake] when there is a new event. The Outbox of a session is a Source,
+// and so are the streamed bodies of HTTP responses.
+type Source interface {
+	// AppendEvent appends the next event to frame. ok is false if there is none. sent is
+	// the number of bytes of events sent before this frame; afterwards it grows by the
+	// frame's length. Replies that precede the event are sent before it. Only the writer
+	// calls AppendEvent.
+	AppendEvent(frame []byte, sent uint64) (result []byte, ok bool)
+
+	// Acknowledged says that the peer has received everything up to the offset. It must
+	// not block.
+	Acknowledged(offset uint64)
+}
+
+// Options of a Conn. The zero value means the defaults.
+type Options struct {
+	Log *slog.Logger // nil: discard
+
+	// MaxOutboundBytes bounds the reserved replies that wait for the peer to read, and
+	// also all others. At the bound no more large replies are made, and no more requests
+	// are read. Default 4 MiB.
+	MaxOutboundBytes int64
+
+	// MaxPendingBytes and MaxPendingRequests bound the unanswered requests. At the bound
+	// the reader pauses. Defaults 64 MiB and 65,536.
+	MaxPendingBytes    int64
+	MaxPendingRequests int
+
+	// MaxMessageBytes bounds a received message that was compressed, in its plain form.
+	// Default transport.DefaultMaxMessageBytes.
+	MaxMessageBytes int64
+
+	// Hold, if not nil, is called by the reader before every message. calling reports
+	// whether this side's calls wait for their answers. Hold returns nil if the reader
+	// may read. Otherwise the reader calls it again when the channel is closed or a call
+	// begins. Hold must not block.
+	Hold func(calling bool) (room <-chan struct{})
+
+	// Patience is how long a request keeps its place in the pool, and its reservation,
+	// while others wait for one. Default 1 s.
+	Patience time.Duration
+
+	// PingInterval is the time between two pings, by default 15 s. ProbeTimeout is how
+	// long Probe waits for a sign of life, by default 1 s.
+	PingInterval time.Duration
+	ProbeTimeout time.Duration
+
+	// FinishTimeout is how long the requests before the end of the peer's input may take,
+	// and the peer may take to read the answers. With 0, and on a transport that is not a
+	// transport.HalfCloser, the end of input ends the connection at once.
+	FinishTimeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxOutboundBytes <= 0 {
+		o.MaxOutboundBytes = 4 << 20
+	}
+	if o.MaxMessageBytes <= 0 {
+		o.MaxMessageBytes = transport.DefaultMaxMessageBytes
+	}
+	if o.MaxPendingBytes <= 0 {
+		o.MaxPendingBytes = 64 << 20
+	}
+	if o.MaxPendingRequests <= 0 {
+		o.MaxPendingRequests = 65536
+	}
+	if o.Patience <= 0 {
+		o.Patience = time.Second
+	}
+	if o.PingInterval <= 0 {
+		o.PingInterval = 15 * time.Second
+	}
+	if o.ProbeTimeout <= 0 {
+		o.ProbeTimeout = time.Second
+	}
+	return o
+}
+
+// Conn is one connection. Any goroutine may call any method except Run.
+type Conn struct {
+	stream   transport.Conn
+	pinger   transport.Pinger // nil if the transport has no pings
+	finishes bool             // the peer may end its input and continue to read
+	handler  Handler
+	opts     Options
+	log      *slog.Logger
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	closed sync.Once
+	ended  chan struct{} // closed when the stream is closed
+
+	waits      context.Context // of requests that wait for an event
+	endWaits   context.CancelFunc
+	inputEnded atomic.Bool // the peer will send nothing more
+	farewell   atomic.Bool // see Farewell
+
+	// goMu guards gone, and keeps goroutines from being added to wg during Wait.
+	goMu sync.Mutex
+	gone bool
+	wg   sync.WaitGroup // every goroutine of this connection except that of Run
+
+	lanes Lanes // order the requests that need an order
+	pool  pool
+	heavy pool
+	out   outbound
+	texts [][]byte // of the writer: what goes out together
+	work  admission
+
+	acceptsBinary bool // of the reader; see AcceptBinary
+	sendsBinary   atomic.Bool
+
+	acceptsCompressed bool // of the reader; see AcceptCompressed
+	sendsCompressed   atomic.Bool
+	squeezer          squeeze.Squeezer
+
+	sent  atomic.Uint64 // bytes of events handed to the stream
+	life  heartbeat
+	calls pendingCalls
+}
+
+// New returns a connection over a stream. It reads and writes nothing before Run.
+func New(stream transport.Conn, handler Handler, opts *Options) *Conn {
+	c := &Conn{stream: stream, handler: handler, ended: make(chan struct{})}
+	if opts != nil {
+		c.opts = *opts
+	}
+	c.opts = c.opts.withDefaults()
+	c.log = c.opts.Log
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.waits, c.endWaits = context.WithCancel(c.ctx)
+	c.pool = pool{conn: c, size: poolSize, maxOverdue: maxOverdue, patience: c.opts.Patience}
+	c.heavy = pool{conn: c, size: heavyPoolSize, maxOverdue: heavyMaxOverdue, patience: c.opts.Patience}
+	c.out.init(c.opts.MaxOutboundBytes, c.opts.Patience)
+	c.work.init(c.opts.MaxPendingBytes, c.opts.MaxPendingRequests)
+	c.calls.init()
+	if pinger, ok := stream.(transport.Pinger); ok {
+		c.pinger = pinger
+		pinger.OnPong(c.pong)
+	}
+	_, halfCloses := stream.(transport.HalfCloser)
+	c.finishes = halfCloses && c.opts.FinishTimeout > 0
+	return c
+}
+
+// flushTimeout is how long Close waits for the peer to read what is queued.
+const flushTimeout = time.Second
+
+// ErrPeerClosed is the cause when the peer closed the connection in order.
+var ErrPeerClosed = errors.New("peer closed the connection")
+
+// Run reads until the connection ends and returns why: ErrPeerClosed, the error given to
+// Close, or what failed. It cancels the context of requests that are still being served;
+// Wait waits for them.
+//
+// Where a peer may end its input and continue to read, Run then finishes the requests
+// that came before the end; see [Options.FinishTimeout].
+func (c *Conn) Run() error {
+	c.start(c.writeLoop)
+	if c.pinger != nil {
+		c.start(c.heartbeatLoop)
+	}
+	err := c.readLoop()
+	if peer, ok := errors.AsType[*transport.PeerClosedError](err); ok {
+		c.farewell.Store(peer.Reason.Code == transport.CodeNormal)
+	}
+	if errors.Is(err, io.EOF) {
+		err = ErrPeerClosed
+		if c.finishes {
+			c.farewell.Store(c.finish())
+		}
+	}
+	c.Close(goingAway, err) // a peer that reads it may come back, because it said no farewell
+	c.calls.fail(context.Cause(c.ctx))
+	return context.Cause(c.ctx)
+}
+
+// drain finishes the requests that came before the end of input, and reports whether it
+// sent the peer all answers. Requests that wait for an event stop waiting. All others,
+// and the peer's reading, have FinishTimeout.
+func (c *Conn) finish() (complete bool) {
+	c.inputEnded.Store(true)
+	c.endWaits()
+	timeout := time.NewTimer(c.opts.FinishTimeout)
+	defer timeout.Stop()
+	for _, idle := range []func() <-chan struct{}{c.work.idle, c.out.idle} {
+		select {
+		case <-idle():
+		case <-timeout.C:
+			c.log.Warn("abandoned requests before the end of input", "timeout", c.opts.FinishTimeout)
+			return false
+		case <-c.ctx.Done():
+			return false
+		}
+	}
+	return !c.out.abandoned()
+}
+
+// Farewell reports whether the peer ended the connection in order: by a close frame with
+// the code 1000, or, where it may end its input and continue to read, by the end of its
+// input, with every request answered and every answer written. The result is final once
+// Context is cancelled.
+func (c *Conn) Farewell() bool { return c.farewell.Load() }
+
+// Wait waits until every goroutine of the connection has ended. Run must have returned.
+func (c *Conn) Wait() {
+	c.lanes.WaitIdle()
+	c.goMu.Lock()
+	c.gone = true
+	c.goMu.Unlock()
+	c.wg.Wait()
+}
+
+// start runs f on a goroutine that Wait waits for, unless the connection has ended.
+func (c *Conn) start(f func()) {
+	c.goMu.Lock()
+	defer c.goMu.Unlock()
+	if !c.gone {
+		c.wg.Go(f)
+	}
+}
+
+// Context returns a context that is cancelled when the connection ends. Its cause says
+// why.
+func (c *Conn) Context() context.Context { return c.ctx }
+
+// Close sends what is queued, for which the peer has a second, and ends the connection.
+// The peer receives reason if the transport can carry it; cause becomes the cause of the
+// context. Only the first call has an effect.
+func (c *Conn) Close(reason transport.Reason, cause error) {
+	c.closed.Do(func() {
+		c.cancel(cause) // and with it waits
+		c.out.finish()
+		c.work.release()
+		c.start(func() {
+			select {
+			case <-c.out.done:
+			case <-time.After(flushTimeout):
+			}
+			_ = c.stream.Close(reason)
+			close(c.ended)
+		})
+	})
+}
+
+// Closed returns a channel that is closed when the stream is closed. By then everything
+// was sent to the peer, or never will be. The reader may still be in a Read that cannot
+// be interrupted.
+func (c *Conn) Closed() <-chan struct{} { return c.ended }
+
+// readLoop reads and dispatches messages until the stream fails.
+func (c *Conn) readLoop() error {
+	for {
+		c.work.admit()
+		c.out.admit()
+		c.hold()
+		buf := buffers.get()
+		c.life.listen()
+		msg, err := c.stream.Read(buf.b)
+		c.life.listen()
+		var tooLarge *transport.TooLargeError
+		switch {
+		case errors.As(err, &tooLarge):
+			buffers.put(buf)
+			c.life.hear()
+			c.refuse(tooLarge)
+		case err != nil:
+			buffers.put(buf)
+			return err
+		default:
+			c.life.hear()
+			buf.b = msg
+			if err := c.dispatch(buf); err != nil {
+				c.violate(err)
+			}
+		}
+	}
+}
+
+// hold waits while Options.Hold demands it.
+func (c *Conn) hold() {
+	for c.opts.Hold != nil && c.ctx.Err() == nil {
+		calling, called := c.calls.pending()
+		room := c.opts.Hold(calling)
+		if room == nil {
+			return
+		}
+		select {
+		case <-room:
+		case <-called:
+		case <-c.ctx.Done():
+		}
+	}
+}
+
+// dispatch serves one message. It passes the buffer on or releases it.
+func (c *Conn) dispatch(buf *buffer) error {
+	buf, err := c.expand(buf)
+	if err != nil {
+		buffers.put(buf)
+		return err
+	}
+	m, binary, err := c.parse(buf.b)
+	if err != nil {
+		defer buffers.put(buf)
+		if binary {
+			return fmt.Errorf("failed to parse a binary %s: %w", c.stream.Name(), err)
+		}
+		text := fmt.Sprintf("failed to parse %s: %s", c.stream.Name(), err)
+		c.fail(protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "%s", text))
+		return nil
+	}
+	if c.ctx.Err() != nil {
+		buffers.put(buf)
+		return nil
+	}
+	switch m.Kind {
+	case protocol.Request:
+		r := &Request{ID: m.ID, Method: m.Method, Params: m.Params, Data: m.Data, conn: c, buf: buf, size: int64(len(buf.b))}
+		c.work.add(r.size)
+		r.guard(func() { c.handler.Request(r) })
+	case protocol.Notification:
+		defer buffers.put(buf)
+		return c.notify(m.Method, m.Params, keepData(m.Data, buf))
+	default:
+		defer buffers.put(buf)
+		m.Data = keepData(m.Data, buf)
+		if !c.calls.answer(m) {
+			c.log.Warn("ignored a reply without a request", "id", m.ID.String())
+		}
+	}
+	return nil
+}
+
+// refuse answers a message above the limit.
+func (c *Conn) refuse(tooLarge *transport.TooLargeError) {
+	c.log.Warn("message refused", "error", tooLarge)
+	id, answer := protocol.GuessID(tooLarge.Prefix)
+	if answer {
+		c.calls.refuse(id, tooLarge)
+		return
+	}
+	c.fail(id, protocol.Errorf(protocol.CodeInvalidRequest, "%s", tooLarge))
+}
+
+// notify lets the handler serve a notification. A panic ends only that.
+func (c *Conn) notify(method string, params json.RawMessage, data []byte) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.logPanic("a notification", method, v)
+		}
+	}()
+	return c.handler.Notification(method, params, data)
+}
+
+// violate ends the connection because the peer violated the protocol.
+func (c *Conn) violate(err error) {
+	c.log.Warn("protocol violation", "error", err)
+	c.fail(protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
+	c.Close(transport.Reason{Code: transport.CodeProtocolError, Text: err.Error()}, err)
+}
+
+// fail queues an error reply.
+func (c *Conn) fail(id protocol.ID, e *protocol.Error) {
+	c.out.put(protocol.AppendErrorResponse(nil, id, e), nil)
+}
+
+// Notify queues a notification.
+func (c *Conn) Notify(method string, params any) error {
+	msg, err := c.encode(params, func(b []byte, params any) ([]byte, error) {
+		return protocol.AppendNotification(b, method, params)
+	})
+	if err != nil {
+		return err
+	}
+	if !c.out.put(msg, nil) {
+		return c.whyGone()
+	}
+	return nil
+}
+
+// whyGone returns why the connection sends no more messages.
+func (c *Conn) whyGone() error {
+	if err := context.Cause(c.ctx); err != nil {
+		return err
+	}
+	return ErrPeerClosed // it does not read any more
+}
+
+// Publish queues a notification of about size bytes once there is room for it, as
+// [Request.Reserve] does for a reply. It fails when the connection ends.
+func (c *Conn) Publish(method string, params any, size int) error {
+	reserved, err := c.out.room.reserve(int64(size))
+	if err != nil {
+		return err
+	}
+	msg, err := c.encode(params, func(b []byte, params any) ([]byte, error) {
+		return protocol.AppendNotification(b, method, params)
+	})
+	if err != nil {
+		c.out.room.giveBack(reserved)
+		return err
+	}
+	if !c.out.put(msg, reserved) {
+		return c.whyGone()
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package rpc_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"execserver/internal/rpc"
+	"execserver/transport"
+)
+
+// serveLines serves one end of a stream of lines, which the other end may close
+// in its own direction only.
+func serveLines(t *testing.T, h rpc.Handler, timeout time.Duration) (c *running, in io.WriteCloser, out net.Conn) {
+	theirs, in := io.Pipe()
+	out, ours := net.Pipe()
+	stop := func() error { return errors.Join(theirs.Close(), ours.Close()) }
+	c = serveOn(t, transport.NewLines("lines", theirs, ours, stop, 0), h, &rpc.Options{FinishTimeout: timeout})
+	t.Cleanup(func() { _, _ = in.Close(), out.Close() })
+	return c, in, out
+}
+
+// TestDrain ends the input while requests are under way.
+func TestDrain(t *testing.T) {
+	const timeout = 10 * time.Second
+	slow := handler{"slow": func(r *rpc.Request) {
+		r.Go(func() {
+			select {
+			case <-time.After(time.Second):
+				r.Reply("done")
+			case <-r.Context().Done():
+				r.Drop()
+			}
+		})
+	}, "wait": func(r *rpc.Request) {
+		r.Go(func() {
+			<-r.WaitContext().Done()
+			r.Reply("waited")
+		})
+	}, "for ever": func(r *rpc.Request) {
+		r.Go(func() {
+			<-r.Context().Done()
+			r.Drop()
+		})
+	}}
+	for _, test := range []struct {
+		name, method string
+		reads        bool // the peer reads its answers
+		leaves       bool // the peer closes its other direction, too
+		farewell     bool
+		end          time.Duration // the time that it takes
+	}{
+		{"answered", "slow", true, false, true, time.Second},
+		{"a wait", "wait", true, false, true, 0},
+		{"a request without end", "for ever", true, false, false, timeout},
+		{"a peer that does not read", "slow", false, false, false, timeout},
+		{"a peer that has gone", "slow", false, true, false, time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, in, out := serveLines(t, slow, timeout)
+				begin := time.Now()
+				if _, err := fmt.Fprintf(in, `{"id":1,"method":%q}`, test.method); err != nil {
+					t.Fatal(err)
+				}
+				_ = in.Close()
+				if test.leaves {
+					_ = out.Close()
+				}
+				answers := 0
+				if test.reads {
+					for lines := bufio.NewScanner(out); lines.Scan(); {
+						answers++
+					}
+				}
+				<-c.Context().Done()
+				if took := time.Since(begin); took != test.end {
+					t.Errorf("the end took %v, want %v", took, test.end)
+				}
+				if err := c.wait(t); !errors.Is(err, rpc.ErrPeerClosed) {
+					t.Errorf("ended by %v", err)
+				}
+				if c.Farewell() != test.farewell || (answers == 1) != test.farewell {
+					t.Errorf("farewell %v, %d answers", c.Farewell(), answers)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,274 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"execserver/protocol"
+)
+
+// Request is one request of the peer until it is answered.
+type Request struct {
+	ID     protocol.ID
+	Method string
+	Params json.RawMessage // nil when absent; valid until the reply
+	Data   []byte          // of a binary message, else nil; valid until the reply
+
+	conn     *Conn
+	buf      *buffer
+	size     int64 // of the message
+	reserved *reservation
+	waiting  atomic.Bool // in Reserve
+	answered atomic.Bool
+}
+
+// Context returns a context that is cancelled when the connection ends.
+func (r *Request) Context() context.Context { return r.conn.ctx }
+
+// WaitContext returns the context of a request that waits for an event. It is cancelled
+// when the connection ends, and when the peer's input has ended: the request then answers
+// with what there is.
+func (r *Request) WaitContext() context.Context { return r.conn.waits }
+
+// Go serves the rest of the request on a new goroutine.
+func (r *Request) Go(f func()) {
+	r.conn.start(func() { r.guard(f) })
+}
+
+// Pool serves the rest of the request as soon as one of a bounded number of goroutines is
+// free. A request that takes longer than [Options.Patience], outside of Reserve, loses
+// its place.
+func (r *Request) Pool(f func()) { r.pool(&r.conn.pool, f) }
+
+// HeavyPool is like Pool, for requests that need much memory: fewer run at the same time.
+func (r *Request) HeavyPool(f func()) { r.pool(&r.conn.heavy, f) }
+
+func (r *Request) pool(p *pool, f func()) {
+	p.submit(&task{patient: &r.waiting, run: func() {
+		if r.conn.ctx.Err() != nil {
+			r.Drop()
+			return
+		}
+		r.guard(f)
+	}})
+}
+
+// Reserve waits until the connection has room for a reply of about n bytes, and the
+// request may use n bytes of memory. Reservations are granted in order of arrival.
+// Reserve first releases a reservation that the request holds already, so no request
+// waits while it holds one. It fails when the connection ends.
+func (r *Request) Reserve(n int) error {
+	if r.reserved != nil {
+		r.conn.out.room.giveBack(r.reserved)
+		r.reserved = nil
+	}
+	r.waiting.Store(true)
+	defer r.waiting.Store(false)
+	reserved, err := r.conn.out.room.reserve(int64(n))
+	r.reserved = reserved
+	return err
+}
+
+// Grow changes the request's reservation to n bytes if that needs no waiting, and reports
+// whether it did. If not, the request must drop what it has made, and reserve again.
+func (r *Request) Grow(n int) bool { return r.conn.out.room.grow(r.reserved, int64(n)) }
+
+// Encoded is an encoded answer to a request, begun by [Request.Begin].
+type Encoded []byte
+
+// Begin starts an answer with room for a result of n bytes. The caller appends the result
+// as JSON and passes the answer to Reply.
+func (r *Request) Begin(n int) Encoded { return protocol.BeginResponse(r.ID, n) }
+
+// BeginBinary is like Begin, for a result that is {} with data. The caller appends the
+// data as it is. ok is false if the peer does not accept binary messages.
+func (r *Request) BeginBinary(n int) (answer Encoded, ok bool) {
+	if !r.conn.SendsBinary() {
+		return nil, false
+	}
+	var space [512]byte
+	head := append(protocol.AppendResult(space[:0], r.ID), `{}}`...)
+	return protocol.AppendBinary(make([]byte, 0, n+len(head)+8), head, nil), true
+}
+
+// Reply answers the request. A result that is a protocol.Appender encodes itself. An
+// Encoded result is encoded already, and the connection owns its memory from then on.
+func (r *Request) Reply(result any) {
+	var msg []byte
+	var err error
+	if encoded, ok := result.(Encoded); ok {
+		if protocol.IsBinary(encoded) {
+			msg = r.conn.squeeze(nil, encoded)
+		} else {
+			msg = append(encoded, '}')
+		}
+	} else {
+		msg, err = r.conn.encode(result, func(b []byte, result any) ([]byte, error) {
+			return protocol.AppendResponse(b, r.ID, result)
+		})
+	}
+	if err == nil && len(msg) > protocol.MaxAnswerBytes {
+		err = protocol.Errorf(protocol.CodeInvalidRequest,
+			"the answer to %s is %d bytes long, the limit is %d; ask for less", r.Method, len(msg), protocol.MaxAnswerBytes)
+	}
+	if err != nil {
+		r.Fail(err)
+		return
+	}
+	r.send(msg)
+}
+
+// Fail answers the request with an error. It sends the *protocol.Error inside err
+// unchanged.
+func (r *Request) Fail(err error) {
+	r.send(protocol.AppendErrorResponse(nil, r.ID, protocol.AsError(err)))
+}
+
+func (r *Request) send(msg []byte) {
+	if r.answered.Swap(true) {
+		r.conn.log.Error("request answered twice", "method", r.Method, "id", r.ID.String())
+		return
+	}
+	r.conn.out.put(msg, r.reserved)
+	r.release() // last: a connection without requests has queued every answer
+}
+
+// Drop ends a request without an answer, because its connection is gone.
+func (r *Request) Drop() {
+	if !r.answered.Swap(true) {
+		if r.reserved != nil {
+			r.conn.out.room.giveBack(r.reserved)
+		}
+		r.release()
+	}
+}
+
+func (r *Request) release() {
+	r.conn.work.done(r.size)
+	r.Params, r.Data = nil, nil
+	buffers.put(r.buf)
+}
+
+var panics atomic.Uint64
+
+// guard turns a panic of a handler into an internal error of this request.
+func (r *Request) guard(f func()) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		incident := r.conn.logPanic("a request", r.Method, v)
+		if !r.answered.Load() {
+			r.Fail(protocol.Errorf(protocol.CodeInternal,
+				"internal error while serving %s (incident %d, see the server's log)", r.Method, incident))
+		}
+	}()
+	f()
+}
+
+// logPanic logs a panic of a handler under a number that the peer may see.
+func (c *Conn) logPanic(what, method string, v any) (incident uint64) {
+	incident = panics.Add(1)
+	c.log.Error("panic while serving "+what, "method", method, "incident", incident,
+		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	return incident
+}
+
+// admission bounds the unanswered requests.
+type admission struct {
+	maxBytes int64
+	maxCount int
+
+	mu       sync.Mutex
+	changed  sync.Cond
+	bytes    int64
+	count    int
+	released bool
+	quiet    chan struct{} // closed when count is 0; created on demand
+}
+
+func (a *admission) init(maxBytes int64, maxCount int) {
+	a.maxBytes, a.maxCount = maxBytes, maxCount
+	a.changed.L = &a.mu
+}
+
+// admit waits until the reader may read another request.
+func (a *admission) admit() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for !a.released && (a.bytes > a.maxBytes || a.count > a.maxCount) {
+		a.changed.Wait()
+	}
+}
+
+func (a *admission) add(bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bytes += bytes
+	a.count++
+}
+
+func (a *admission) done(bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bytes -= bytes
+	a.count--
+	if a.count == 0 && a.quiet != nil {
+		close(a.quiet)
+		a.quiet = nil
+	}
+	a.changed.Signal()
+}
+
+// idle returns a channel that is closed when every request is answered. The reader must
+// have stopped.
+func (a *admission) idle() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	quiet := make(chan struct{})
+	if a.count == 0 {
+		close(quiet)
+		return quiet
+	}
+	a.quiet = quiet
+	return quiet
+}
+
+// release lets the reader pass from now on.
+func (a *admission) release() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.released = true
+	a.changed.Signal()
+}
+
+// buffer holds one message.
+type buffer struct{ b []byte }
+
+// keepBytes is the size of the largest buffer that is kept for any message: of a binary one
+// with 64 KiB of data.
+const keepBytes = 72 << 10
+
+// buffers recycles the memory of messages.
+var buffers bufferPool
+
+type bufferPool struct{ pool sync.Pool }
+
+func (p *bufferPool) get() *buffer {
+	if b, ok := p.pool.Get().(*buffer); ok {
+		return b
+	}
+	return new(buffer)
+}
+
+func (p *bufferPool) put(b *buffer) {
+	if cap(b.b) > keepBytes {
+		b.b = nil
+	}
+	p.pool.Put(b)
+}

@@ -1,0 +1,6 @@
+package seccomp
+
+// Supported reports whether there is a filter for this architecture.
+const Supported = true
+
+var host = amd64

@@ -1,6 +1,0 @@
-package seccomp
-
-// Supported says whether there is a filter for this architecture.
-const Supported = true
-
-var native = amd64

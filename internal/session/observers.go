@@ -1,0 +1,146 @@
+package session
+
+import (
+	"execserver/internal/share"
+	"execserver/protocol"
+)
+
+// DefaultMaxObservers is how many connections may observe one session by default.
+const DefaultMaxObservers = 16
+
+// Observe attaches peer to a session as an observer. The observer receives all events
+// from now on at its own pace, and delays nobody. The error has the code InvalidRequest
+// if there is no such session or it has too many observers. others says that the peer may
+// observe sessions of other principals (see Viewer).
+func (s *Sessions) Observe(id string, peer Peer, others bool) (*Session, *Outbox, error) {
+	session, _ := s.lookup(id)
+	if session == nil || !(Viewer{peer.Credentials().Principal, others}).sees(session) {
+		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
+	}
+	session.mu.Lock()
+	defer session.mu.Unlock()
+	if session.ended {
+		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
+	}
+	if err := session.checkObserverLocked(peer.Credentials().Principal); err != nil {
+		return nil, nil, err
+	}
+	o := newOutbox(session, peer)
+	o.resumed, o.drops = true, true
+	for _, e := range session.entries {
+		if e.proc != nil && e.announced {
+			o.viewLocked(e).at = e.proc.Log.Tail()
+		}
+	}
+	if session.observers == nil {
+		session.observers = make(map[*Outbox]bool)
+	}
+	session.observers[o] = true
+	session.log.Info("session observed", "observers", len(session.observers))
+	return session, o, nil
+}
+
+// checkObserverLocked refuses one more observer when the session has as many as it may.
+// Observers of another principal than the session's must leave room for the session's own,
+// which would otherwise be unable to take the session over.
+func (s *Session) checkObserverLocked(principal string) error {
+	refusal := share.Error{Limit: s.opts.MaxObservers}
+	for o := range s.observers {
+		if o.peer.Credentials().Principal == principal {
+			refusal.Own++
+		} else {
+			refusal.Others++
+		}
+	}
+	if principal != s.Principal {
+		refusal.Share = int(share.Of(int64(refusal.Limit), int64(refusal.Others)))
+	}
+	switch n := len(s.observers); {
+	case n >= refusal.Limit:
+		return protocol.Errorf(protocol.CodeInvalidRequest, "session %s has %d observers, the limit is %d", s.ID, n, refusal.Limit)
+	case refusal.Greedy():
+		return protocol.Errorf(protocol.CodeInvalidRequest, "session %s has %d observers of this principal, its share of %d is %d",
+			s.ID, refusal.Own, refusal.Limit, refusal.Share)
+	}
+	return nil
+}
+
+// TakeOver makes the observer of out the owner of its session, as if it had resumed it:
+// it receives again what the previous owner had not acknowledged, and the previous
+// owner's connection ends. The error has the code InvalidRequest if out is not the outbox
+// of an observer.
+func (s *Sessions) TakeOver(out *Outbox) error {
+	former, err := s.takeOver(out)
+	if former != nil {
+		former.peer.TakenOver(out.session.ID, true)
+	}
+	return err
+}
+
+func (s *Sessions) takeOver(out *Outbox) (former *Outbox, err error) {
+	session, by := out.session, out.peer.Credentials()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session.mu.Lock()
+	defer session.mu.Unlock()
+	switch {
+	case by.revoked():
+		return nil, errRevoked
+	case session.ended:
+		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "session %s has ended", session.ID)
+	case out.ownsLocked():
+		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "session %s is this connection's own already", session.ID)
+	case !out.attachedLocked():
+		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "session %s is not observed by this connection any more", session.ID)
+	case session.by.Principal != by.Principal || session.by.Rights != by.Rights:
+		return nil, protocol.Errorf(protocol.CodeInvalidRequest,
+			"session %s belongs to other credentials, which may allow more or less than those of this connection", session.ID)
+	}
+	session.by = by
+	s.stopDetachmentLocked(session)
+	delete(session.observers, out)
+	former = session.out
+	session.ownLocked(out)
+	for _, e := range session.entries {
+		if e.proc == nil {
+			continue
+		}
+		// An observer may be behind the previous owner, or ahead of what that one has
+		// acknowledged.
+		v := out.viewLocked(e)
+		e.proc.Log.Rewind(v.at)
+		v.at = e.proc.Log.Acked()
+		if e.announced {
+			out.queueLocked(e)
+		}
+	}
+	session.log.Info("session taken over by an observer", "attached", former != nil)
+	return former, nil
+}
+
+// forgetObserver removes an observer and reports whether out was one.
+func (s *Session) forgetObserver(out *Outbox) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	observed := s.observers[out]
+	delete(s.observers, out)
+	return observed
+}
+
+// owned reports whether out is the owner's outbox.
+func (s *Session) owned(out *Outbox) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out == out
+}
+
+// dismissSlowLocked ends the connections of observers with more pending notifications
+// than the session may have processes: their queues would grow without bound.
+func (s *Session) dismissSlowLocked() {
+	for o := range s.observers {
+		if len(o.queue) > s.opts.MaxProcesses+2*s.opts.MaxClosed {
+			delete(s.observers, o)
+			o.peer.Left("the observer does not take what it is sent")
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package share_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"execserver/internal/share"
+	"execserver/internal/testkit"
+)
+
+// Who has its share waits, and others do not wait for it. Of those who may have a place the
+// first to come gets the next one.
+func TestPlaces(t *testing.T) {
+	const limit, most = 8, 6
+	places := share.NewPlaces(limit)
+	take := func(principal string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+		defer cancel()
+		if err := places.Take(ctx, principal); err != nil {
+			t.Fatalf("%s: %v", principal, err)
+		}
+	}
+	for range most {
+		take("greedy")
+	}
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var given sync.WaitGroup
+	for range limit {
+		given.Go(func() {
+			if err := places.Take(ctx, "greedy"); !errors.Is(err, enough) {
+				t.Errorf("beyond the share: %v", err)
+			}
+		})
+	}
+	take("modest")
+	if refusal := places.Check("greedy"); refusal == nil || !refusal.Greedy() {
+		t.Errorf("the greedy one is told %v", refusal)
+	}
+	cancel(enough)
+	given.Wait()
+	places.Give("modest")
+	for range most {
+		places.Give("greedy")
+	}
+	for range limit {
+		take(share.Everybody)
+	}
+}
+
+// Places come back, however those who wait for them give up.
+func TestPlacesComeBack(t *testing.T) {
+	const limit, waiters = 4, 200
+	places := share.NewPlaces(limit)
+	var wg sync.WaitGroup
+	for i := range waiters {
+		wg.Go(func() {
+			who := fmt.Sprint(i % 3)
+			ctx, cancel := context.WithCancel(t.Context())
+			if i%2 == 0 {
+				wg.Go(cancel)
+			}
+			defer cancel()
+			if places.Take(ctx, who) == nil {
+				places.Give(who)
+			}
+		})
+	}
+	wg.Wait()
+	for range limit {
+		if refusal := places.Check(share.Everybody); refusal != nil {
+			t.Fatalf("not everything has come back: %v", refusal)
+		}
+		if err := places.Take(t.Context(), share.Everybody); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+// Package squeeze compresses binary messages with zstd, each by itself (PROTOCOL.md,
+// "Compressed messages"). All connections share its encoders and decoders, which exist only
+// once a message was compressed, or a compressed one has arrived.
+package squeeze
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// The formats of binary messages.
+const (
+	plain      = 0
+	compressed = 1
+)
+
+// MaxBytes bounds a message that is compressed, before and after: a few bytes on the wire
+// may stand for that much memory.
+const MaxBytes = 2 << 20
+
+// maxCompressed bounds a compressed message. zstd adds a few bytes to each block of noise,
+// so a longer one consists of empty blocks, which cost a decoder seconds.
+const maxCompressed = MaxBytes + 32<<10
+
+// minBytes is the size below which compression is not worth its time.
+const minBytes = 1 << 10
+
+// atOnce is how many messages are compressed at the same time, and decompressed.
+const atOnce = 2
+
+var encoder = sync.OnceValue(func() *zstd.Encoder {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(atOnce),
+		zstd.WithWindowSize(MaxBytes), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
+	if err != nil {
+		panic("squeeze: " + err.Error()) // the options are constant
+	}
+	return e
+})
+
+var decoder = sync.OnceValue(func() *zstd.Decoder {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(atOnce), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxMemory(MaxBytes), zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		panic("squeeze: " + err.Error()) // the options are constant
+	}
+	return d
+})
+
+// Is reports whether a binary message is compressed.
+func Is(msg []byte) bool { return len(msg) > 0 && msg[0] == compressed }
+
+// Expand appends to dst the plain binary message that a compressed one stands for. It
+// refuses one of more than limit bytes, and any of more than MaxBytes.
+func Expand(dst, msg []byte, limit int64) ([]byte, error) {
+	if len(msg) > maxCompressed {
+		return nil, fmt.Errorf("a compressed message has %d bytes, the limit is %d bytes", len(msg), maxCompressed)
+	}
+	var header zstd.Header
+	if err := header.Decode(msg[1:]); err != nil {
+		return nil, fmt.Errorf("a compressed message is not zstd: %w", err)
+	}
+	if !header.HasFCS || header.Skippable {
+		return nil, errors.New("a compressed message does not say how long it is")
+	}
+	size := header.FrameContentSize
+	if bound := uint64(min(limit-1, MaxBytes)); size > bound {
+		return nil, fmt.Errorf("a compressed message of %d bytes exceeds the limit of %d bytes", size, bound)
+	}
+	if cap(dst)-len(dst) < int(size)+1 {
+		dst = append(make([]byte, 0, len(dst)+int(size)+1), dst...)
+	}
+	from := len(dst)
+	dst = append(dst, plain)
+	dst, err := decoder().DecodeAll(msg[1:], dst[:from+1:from+1+int(size)])
+	if err != nil {
+		return nil, fmt.Errorf("a compressed message cannot be decoded: %w", err)
+	}
+	return dst, nil
+}
+
+// A Squeezer compresses the messages of one connection as long as that pays. The zero value
+// is ready. Its methods may be called concurrently.
+type Squeezer struct {
+	mu    sync.Mutex
+	skips int // messages to leave alone
+	pause int // the last number of them
+}
+
+// maxPause is how many messages are left alone at most before another attempt.
+const maxPause = 64
+
+// Append appends to dst the compressed form of a plain binary message. ok is false if that
+// is not worth it; then the message stays as it is.
+func (s *Squeezer) Append(dst, msg []byte) (_ []byte, ok bool) {
+	if len(msg) < minBytes || len(msg) > MaxBytes || msg[0] != plain || !s.attempt() {
+		return nil, false
+	}
+	dst = encoder().EncodeAll(msg[1:], append(dst, compressed))
+	ok = len(dst) <= len(msg)-len(msg)/8
+	s.learn(ok)
+	return dst, ok
+}
+
+// attempt reports whether to compress the next message.
+func (s *Squeezer) attempt() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.skips > 0 {
+		s.skips--
+		return false
+	}
+	return true
+}
+
+// learn records whether an attempt has paid. After one that has not, more and more messages
+// are left alone.
+func (s *Squeezer) learn(paid bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if paid {
+		s.skips, s.pause = 0, 0
+		return
+	}
+	s.pause = min(max(1, 2*s.pause), maxPause)
+	s.skips = s.pause
+}

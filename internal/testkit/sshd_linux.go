@@ -1,0 +1,100 @@
+package testkit
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// SSHD is an sshd on loopback that knows one key. It has its own configuration and host key.
+type SSHD struct {
+	Address string
+	dir     string
+}
+
+// StartSSHD starts an sshd, whose files are in dir, and ends it with the test. It skips the
+// test where there is no ssh or sshd does not serve.
+func StartSSHD(t testing.TB, dir string) *SSHD {
+	t.Helper()
+	sshd, err := exec.LookPath("sshd") // it insists on an absolute path
+	for _, name := range []string{"ssh", "ssh-keygen"} {
+		if _, lookErr := exec.LookPath(name); err == nil {
+			err = lookErr
+		}
+	}
+	if err != nil {
+		t.Skipf("install openssh-server and openssh-client: %v", err)
+	}
+	for _, name := range []string{"host", "key"} {
+		path := filepath.Join(dir, name)
+		if text, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &SSHD{Address: l.Addr().String(), dir: dir}
+	_ = l.Close()
+	_, port, _ := net.SplitHostPort(s.Address)
+	config := filepath.Join(dir, "sshd_config")
+	text := fmt.Sprintf("ListenAddress 127.0.0.1\nPort %s\nHostKey %s/host\nAuthorizedKeysFile %s/key.pub\nStrictModes no\nUsePAM no\nPidFile none\n"+
+		"PermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n", port, dir, dir)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	server := exec.Command(sshd, "-D", "-e", "-f", config)
+	server.Stderr = &said
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		err := s.Command(port, "true").Run()
+		if err == nil {
+			return s
+		}
+		if time.Now().After(deadline) {
+			_ = server.Process.Kill()
+			_ = server.Wait()
+			t.Skipf("sshd does not serve here: %v: %s", err, said.Bytes())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// Port returns the port on which sshd listens.
+func (s *SSHD) Port() string {
+	_, port, _ := net.SplitHostPort(s.Address)
+	return port
+}
+
+// Flags returns the flags with which ssh and scp reach sshd through a port of 127.0.0.1.
+func (s *SSHD) Flags(port string) []string {
+	me, _ := user.Current() // otherwise ssh finds out itself
+	flags := []string{
+		"-F", "/dev/null", "-i", filepath.Join(s.dir, "key"), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes",
+		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "Port=" + port,
+	}
+	if me != nil {
+		flags = append(flags, "-o", "User="+me.Username)
+	}
+	return flags
+}
+
+// Command returns an ssh that runs words of a shell, through a port of 127.0.0.1.
+func (s *SSHD) Command(port string, words ...string) *exec.Cmd {
+	return exec.Command("ssh", append(append(s.Flags(port), "127.0.0.1"), words...)...)
+}

@@ -1,0 +1,167 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"execserver/internal/base64"
+)
+
+// A binary message (PROTOCOL.md, "Binary messages") carries the data of one member as it
+// is: a byte for the format, the length of the JSON message without that member, that
+// message, and the data.
+
+// formatPlain begins a binary message. JSON never begins with this byte.
+const formatPlain = 0
+
+// IsBinary reports whether a message is binary.
+func IsBinary(msg []byte) bool { return len(msg) > 0 && msg[0] <= formatPlain }
+
+// Bulk is a value with one member of data, which is base64 in JSON.
+type Bulk interface {
+	Appender
+	// split returns the value without the member, and the data. ok is false if the data is
+	// encoded already.
+	split() (head Appender, data []byte, ok bool)
+}
+
+// Split splits params or a result for a binary message. ok is false if v has no data.
+func Split(v any) (head Appender, data []byte, ok bool) {
+	b, ok := v.(Bulk)
+	if !ok {
+		return nil, nil, false
+	}
+	return b.split()
+}
+
+// AppendBinary appends a binary message. head is its JSON without the member of data. The
+// caller may append more data.
+func AppendBinary(b, head, data []byte) []byte {
+	b = append(b, formatPlain)
+	b = binary.AppendUvarint(b, uint64(len(head)))
+	b = append(b, head...)
+	return append(b, data...)
+}
+
+// AppendBinaryOutput appends the notification process/output as a binary message.
+func AppendBinaryOutput(b []byte, processID string, c Chunk) []byte {
+	var space [256]byte
+	head := appendOutputHead(space[:0], processID, c)
+	return AppendBinary(b, append(head, `}}`...), c.Data)
+}
+
+// ParseBinary parses a binary message. Its Data points into msg, as Params and Result do.
+// The error is always a *SyntaxError.
+func ParseBinary(msg []byte) (Message, error) {
+	head, data, err := splitBinary(msg)
+	if err != nil {
+		return Message{}, err
+	}
+	m, err := ParseMessage(head)
+	if err != nil {
+		return Message{}, err
+	}
+	if m.Kind == ErrorResponse {
+		return Message{}, &SyntaxError{"an error has no member for the data of a binary message"}
+	}
+	m.Data = data
+	return m, nil
+}
+
+// splitBinary returns the JSON and the data of a binary message. The data is not nil.
+func splitBinary(msg []byte) (head, data []byte, err error) {
+	if !IsBinary(msg) {
+		return nil, nil, &SyntaxError{"the message is not binary"}
+	}
+	length, n := binary.Uvarint(msg[1:])
+	rest := msg[1+max(n, 0):]
+	switch {
+	case n <= 0:
+		return nil, nil, &SyntaxError{"a binary message does not have the length of its JSON"}
+	case length > uint64(len(rest)):
+		return nil, nil, &SyntaxError{fmt.Sprintf("a binary message of %d bytes has no %d bytes of JSON", len(msg), length)}
+	}
+	return rest[:length:length], rest[length:], nil
+}
+
+// guessHead returns what the beginning of a binary message has of its JSON.
+func guessHead(prefix []byte) []byte {
+	length, n := binary.Uvarint(prefix[1:])
+	if n <= 0 {
+		return nil
+	}
+	head := prefix[1+n:]
+	return head[:min(uint64(len(head)), length)]
+}
+
+// DecodeResult decodes the result of a message that may be binary: data is its
+// Message.Data. The result's field of data then points into it.
+func DecodeResult(raw json.RawMessage, data []byte, result any) error {
+	err := json.Unmarshal(raw, result)
+	if err == nil && data != nil {
+		err = join(result, data)
+	}
+	return err
+}
+
+// join sets the member of data. v points to a Bulk.
+func join(v any, data []byte) error {
+	b, ok := v.(interface{ join(data []byte) })
+	if !ok {
+		return fmt.Errorf("a binary message has data, and %s has no member for it", wireName(reflect.TypeOf(v).Elem()))
+	}
+	b.join(data)
+	return nil
+}
+
+// WithData returns the params or the result of a binary message as JSON, with its data in
+// the member of this name.
+func WithData(head json.RawMessage, name string, data []byte) json.RawMessage {
+	b := make([]byte, 0, len(head)+len(name)+base64.EncodedLen(len(data))+8)
+	head = head[:bytes.LastIndexByte(head, '}')]
+	b = append(b, head...)
+	if head = bytes.TrimSpace(head); len(head) > 1 {
+		b = append(b, ',')
+	}
+	b = append(b, '"')
+	b = append(b, name...)
+	b = append(b, `":"`...)
+	b = base64.AppendEncode(b, data)
+	return append(b, `"}`...)
+}
+
+// The values with data.
+
+func (p WriteParams) split() (Appender, []byte, bool) { return headOf(p.appendHead), p.Chunk, true }
+func (p *WriteParams) join(data []byte)               { p.Chunk = data }
+
+func (p WriteBlockParams) split() (Appender, []byte, bool) {
+	return headOf(p.appendHead), p.Chunk, true
+}
+func (p *WriteBlockParams) join(data []byte) { p.Chunk = data }
+
+func (p WriteFileParams) split() (Appender, []byte, bool) {
+	return headOf(p.appendHead), p.Data, p.DataBase64 == nil
+}
+func (p *WriteFileParams) join(data []byte) { p.Data = data }
+
+func (r ReadFileResult) split() (Appender, []byte, bool) {
+	return headOf(func(b []byte) []byte { return append(b, '{') }), r.Data, true
+}
+func (r *ReadFileResult) join(data []byte) { r.Data = data }
+
+func (r ReadBlockResult) split() (Appender, []byte, bool) {
+	return headOf(func(b []byte) []byte { return r.appendEOF(append(b, '{')) }), r.Chunk, true
+}
+func (r *ReadBlockResult) join(data []byte) { r.Chunk = data }
+
+func (o *Output) join(data []byte) { o.Data = data }
+
+// headOf appends an object without its last brace.
+type headOf func(b []byte) []byte
+
+// AppendJSON implements Appender.
+func (f headOf) AppendJSON(b []byte) []byte { return append(f(b), '}') }
