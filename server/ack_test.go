@@ -166,7 +166,14 @@ func TestPollingWithinTheTotal(t *testing.T) {
 	const size, total = 1_000_005, 200_000
 	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedTotalBytes: total}})
 	c := dial(t, url, testclient.Options{})
-	startChild(t, c, "p", "flood", strconv.Itoa(size))
+	argv, env := testkit.Child("flood", strconv.Itoa(size))
+	call(t, c, protocol.MethodStart, protocol.StartParams{
+		ProcessID: "p", Argv: append([]string{"/bin/sh", "-c", `read go; exec "$@"`, "sh"}, argv...), Env: env,
+		Cwd: protocol.OSPath("/"), PipeStdin: true,
+	}, nil)
+	// Before its first read, nothing tells this client from one that reads the events.
+	call(t, c, protocol.MethodRead, object{"processId": "p", "waitMs": 0}, nil)
+	call(t, c, protocol.MethodWrite, object{"processId": "p", "chunk": "Z28K"}, nil)
 	for got, after, read := 0, uint64(0), time.Now(); ; {
 		var result struct {
 			Chunks []struct {
