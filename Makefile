@@ -14,7 +14,7 @@ COUNT ?= 1
 TIMEOUT ?= 20m
 ROUNDS ?= 5
 PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
-CODEX_PACKAGES ?= ./test/codex ./client
+CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk

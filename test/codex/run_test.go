@@ -136,30 +136,9 @@ include_local = false
 [[environments]]
 id = "box"
 `+environments)
-	r.write(t, "codex/config.toml", fmt.Sprintf(clientConfig, r.model.URL()))
+	r.write(t, "codex/config.toml", r.model.CodexConfig())
 	return r
 }
-
-// clientConfig has the client ask nobody but the mock. With that model it offers the plain
-// tools, and without plugins it does not call home.
-const clientConfig = `model = "gpt-5.5"
-model_provider = "mock"
-check_for_update_on_startup = false
-
-[model_providers.mock]
-name = "mock"
-base_url = %q
-wire_api = "responses"
-requires_openai_auth = false
-request_max_retries = 0
-stream_max_retries = 0
-
-[analytics]
-enabled = false
-
-[features]
-plugins = false
-`
 
 // stdioEnvironment is the part of environments.toml that has the client start a server.
 func stdioEnvironment(t testing.TB, command []string) string {
