@@ -67,6 +67,10 @@ type Options struct {
 	// them. The caller must close it after Shutdown.
 	Sandbox *Sandbox
 
+	// NoDirectoryHint says what to do, in the error for a process whose working directory does
+	// not exist. It is for people who see the errors of the server alone; "" says nothing.
+	NoDirectoryHint string
+
 	// Session has the limits of sessions, and of what they keep for clients that return.
 	Session SessionOptions
 

@@ -16,6 +16,7 @@ import (
 	"execserver/internal/process"
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
+	"execserver/internal/workspace"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -52,6 +53,9 @@ type options struct {
 	sandboxSockets      []string
 	auditLog            string
 	auditRequired       bool
+	workspaceTexts      []string
+	workspaces          []workspace.Workspace
+	private             string // see keeper.Info
 	logLevel, logFormat string
 }
 
@@ -127,6 +131,8 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.BoolVar(&o.keepDescendants, "allow-keep-descendants", false, "let clients start processes whose background processes outlive the session and the server")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", process.DefaultDrainTimeout, "`time` after the exit of a process for which descendants that hold its output can delay its closing; 0 waits until they let go")
 
+	f.StringArrayVar(&o.workspaceTexts, "workspace", nil, "make the directory `PATH`, or with PATH=DIRECTORY show the directory at PATH, for clients that name the directories of their own machine; may be repeated")
+
 	f.StringVar(&o.sandbox, "sandbox", "auto", "sandbox `mode`: auto enforces the sandbox that a client requests, or refuses the request; require also refuses commands without a sandbox; "+
 		"off refuses every request for a sandbox, on a machine that is a sandbox itself; landlock uses Landlock alone and refuses what needs more")
 
@@ -192,6 +198,10 @@ func (o *options) complete(f *pflag.FlagSet) error {
 			return invalidValue("sandbox-socket", path, "expected an absolute path")
 		}
 	}
+	var err error
+	if o.workspaces, err = parseWorkspaces(o.workspaceTexts); err != nil {
+		return err
+	}
 	if o.drainTimeout < 0 {
 		return invalidValue("drain-timeout", o.drainTimeout.String(), "must not be negative")
 	}
@@ -215,7 +225,7 @@ func (o *options) complete(f *pflag.FlagSet) error {
 	case o.tlsKey != "" && o.tlsCert == "":
 		return errors.New("--tls-key needs --tls-cert")
 	}
-	_, err := o.newLog(io.Discard)
+	_, err = o.newLog(io.Discard)
 	return err
 }
 

@@ -41,6 +41,9 @@ func serve(o options) error {
 	if err != nil {
 		return err
 	}
+	if err := o.showWorkspaces(log); err != nil {
+		return err
+	}
 	if o.wantsKeeper() {
 		err := o.keep()
 		if o.keeper == "on" {
@@ -113,6 +116,8 @@ func (o *options) serve(log *slog.Logger) error {
 		AllowPreparedExec: o.allowPrepared,
 
 		AllowKeepDescendants: o.keepDescendants,
+
+		NoDirectoryHint: adviceToMakeDirectory,
 
 		Internal: server.Internal{Ownership: ownership, Sandbox: engine},
 		Session: server.SessionOptions{
