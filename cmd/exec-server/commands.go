@@ -55,7 +55,7 @@ func newCommand() *cobra.Command {
 		&cobra.Group{ID: groupSetUp, Title: "Set up:"},
 	)
 	command.AddCommand(
-		newServeCommand(), newSandboxCommand(), newAuditCommand(),
+		newServeCommand(), newConfigCommand(), newSandboxCommand(), newAuditCommand(),
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
 		newWatchCommand(), newForwardCommand(),
 		newProcessesCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),

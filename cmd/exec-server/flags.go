@@ -23,6 +23,7 @@ import (
 
 // options are the flags of the server.
 type options struct {
+	config              string
 	listen              string
 	insecureNoAuth      bool
 	doors               doors
@@ -85,6 +86,9 @@ func newServeCommand() *cobra.Command {
 
 // run serves as the flags of command say.
 func (o *options) run(command *cobra.Command) error {
+	if err := o.configure(command.Flags()); err != nil {
+		return err
+	}
 	if err := o.complete(command.Flags()); err != nil {
 		return &usageError{err, command}
 	}
@@ -93,6 +97,7 @@ func (o *options) run(command *cobra.Command) error {
 
 func (o *options) define(f *pflag.FlagSet) {
 	f.SortFlags = false
+	f.StringVar(&o.config, configName, "", "read settings by the names of these flags from this TOML `file`; a flag of the command line counts instead of the file's")
 	f.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; IP may be localhost; port 0 picks a free port")
 	f.BoolVar(&o.insecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: everybody who can connect can run commands")
 	o.doors.define(f)
@@ -146,7 +151,7 @@ func (o *options) define(f *pflag.FlagSet) {
 
 // complete checks what the flag library cannot.
 func (o *options) complete(f *pflag.FlagSet) error {
-	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "ws-jwks-file", "ws-issuer", "ws-audience", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log"} {
+	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "ws-jwks-file", "ws-issuer", "ws-audience", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log", configName} {
 		// An unset variable in a script must not open the server.
 		if flag := f.Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return fmt.Errorf("--%s needs a value", name)

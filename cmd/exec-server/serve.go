@@ -17,6 +17,7 @@ import (
 	"execserver/internal/auth"
 	"execserver/internal/pipe"
 	"execserver/internal/sandbox"
+	"execserver/internal/trusted"
 	"execserver/internal/unixsocket"
 	"execserver/server"
 	"execserver/transport"
@@ -63,26 +64,7 @@ func (o *options) serve(log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if where.kind == listenUnix && o.auth.mode != "" {
-		return errors.New("websocket authentication does not apply to a unix socket, which only its owner can open")
-	}
-	if where.kind != listenWebSocket && o.tlsCert != "" {
-		return fmt.Errorf("--tls-cert and --tls-key require a WebSocket listener, not %s", where.kind)
-	}
-	if where.kind != listenUnix && o.peers.Others() {
-		return fmt.Errorf("--allow-uid and --allow-gid require a unix socket, not %s", where.kind)
-	}
-	if o.peers.Others() && !auth.PeersKnown {
-		return fmt.Errorf("--allow-uid and --allow-gid: %w", auth.ErrPeersUnknown)
-	}
-	authenticator, err := o.auth.authenticator(where)
-	if err != nil {
-		return err
-	}
-	if err := where.checkOpen(authenticator != server.Unauthenticated, o.insecureNoAuth); err != nil {
-		return err
-	}
-	certificate, err := o.loadTLS(authenticator)
+	authenticator, certificate, err := o.prepare(where)
 	if err != nil {
 		return err
 	}
@@ -173,6 +155,32 @@ func (o *options) serve(log *slog.Logger) error {
 	return err
 }
 
+// prepare checks that the flags go together, and reads the files that decide who may
+// connect.
+func (o *options) prepare(where listenAddress) (*server.Authenticator, *trusted.Value[*tls.Certificate], error) {
+	if where.kind == listenUnix && o.auth.mode != "" {
+		return nil, nil, errors.New("websocket authentication does not apply to a unix socket, which only its owner can open")
+	}
+	if where.kind != listenWebSocket && o.tlsCert != "" {
+		return nil, nil, fmt.Errorf("--tls-cert and --tls-key require a WebSocket listener, not %s", where.kind)
+	}
+	if where.kind != listenUnix && o.peers.Others() {
+		return nil, nil, fmt.Errorf("--allow-uid and --allow-gid require a unix socket, not %s", where.kind)
+	}
+	if o.peers.Others() && !auth.PeersKnown {
+		return nil, nil, fmt.Errorf("--allow-uid and --allow-gid: %w", auth.ErrPeersUnknown)
+	}
+	authenticator, err := o.auth.authenticator(where)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := where.checkOpen(authenticator != server.Unauthenticated, o.insecureNoAuth); err != nil {
+		return nil, nil, err
+	}
+	certificate, err := o.loadTLS(authenticator)
+	return authenticator, certificate, err
+}
+
 // finishWrites waits for files that are being written in place, which would otherwise
 // stay torn. Another signal ends the wait.
 func finishWrites(srv *server.Server, log *slog.Logger) {
@@ -214,7 +222,7 @@ func rotated(log string) (files []string) {
 // trusted returns the other files that decide who may connect.
 func (o *options) trusted(authenticator *server.Authenticator) []string {
 	_, public := authenticator.Files()
-	return given(public, o.tlsCert)
+	return given(public, o.tlsCert, o.config)
 }
 
 // given appends the files whose names are not empty.
