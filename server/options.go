@@ -9,6 +9,7 @@ import (
 	"execserver/internal/ownership"
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
+	"execserver/transport"
 )
 
 // Options of a Server. The zero value means the defaults. The Server copies the Options,
@@ -125,6 +126,10 @@ type SessionOptions struct {
 type Internal struct {
 	Ownership *ownership.Ownership // finds the descendants of processes; nil uses process groups
 	Sandbox   *sandbox.Engine      // instead of Options.Sandbox
+
+	// Relay serves the connections of listeners instead of the server, which only decides
+	// who may connect. It ends the connection before it returns.
+	Relay func(transport.Conn) error
 }
 
 // sessionOptions returns the options of the server's sessions.
