@@ -57,6 +57,7 @@ func newCommand() *cobra.Command {
 	command.AddCommand(
 		newServeCommand(), newConfigCommand(), newSandboxCommand(), newAuditCommand(),
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
+		newPushCommand(), newPullCommand(),
 		newWatchCommand(), newForwardCommand(), newConnectCommand(),
 		newProcessesCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),

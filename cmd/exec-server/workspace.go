@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 
 	"execserver/internal/workspace"
 )
@@ -46,26 +44,10 @@ func (o *options) showWorkspaces(log *slog.Logger) error {
 		}
 		mounting = err // Mount's says only that this is not root
 	}
-	state, err := stateDir()
-	if err != nil {
-		return err
-	}
-	if err := workspace.Link(hidden, state); err != nil {
+	if err := workspace.Link(hidden); err != nil {
 		return fmt.Errorf("%w; nor can it be mounted: %w; "+
 			"run the server as root, or use the same path on both machines", err, mounting)
 	}
 	log.Info("workspaces are links, because they cannot be mounted", "reason", mounting)
 	return nil
-}
-
-// stateDir returns the directory for what this program remembers for its user.
-func stateDir() (string, error) {
-	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "exec-server"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("find the directory for state: %w", err)
-	}
-	return filepath.Join(home, ".local", "state", "exec-server"), nil
 }

@@ -7,12 +7,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"execserver/internal/statefile"
 )
 
 // Link makes the path of each workspace a symbolic link to its directory. It replaces a
-// link that it made before, which it knows from a file in the directory state, and nothing
+// link that it made before, which it knows from a file (see package statefile), and nothing
 // else.
-func Link(list []Workspace, state string) error {
+func Link(list []Workspace) error {
+	state, err := statefile.Dir()
+	if err != nil {
+		return err
+	}
 	for _, w := range list {
 		if err := w.link(filepath.Join(state, "workspace-links.json")); err != nil {
 			return fmt.Errorf("make %s a link to %s: %w", w.Path, w.Source, err)
@@ -70,17 +76,5 @@ func writeLinks(record string, made map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(record), 0o700); err != nil {
-		return err
-	}
-	file, err := os.CreateTemp(filepath.Dir(record), ".workspace-links-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // it fails after the rename
-	_, err = file.Write(append(text, '\n'))
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), record)
+	return statefile.Replace(record, append(text, '\n'))
 }
