@@ -55,7 +55,7 @@ func newCommand() *cobra.Command {
 		&cobra.Group{ID: groupSetUp, Title: "Set up:"},
 	)
 	command.AddCommand(
-		newServeCommand(), newConfigCommand(), newSandboxCommand(), newAuditCommand(),
+		newServeCommand(), newDrainCommand(), newConfigCommand(), newSandboxCommand(), newAuditCommand(),
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
 		newPushCommand(), newPullCommand(),
 		newWatchCommand(), newForwardCommand(), newConnectCommand(),

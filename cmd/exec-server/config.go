@@ -140,7 +140,11 @@ func checkConfig(path string) (faults []error) {
 	if err == nil {
 		where, err = parseListen(o.listen, o.tlsCert != "")
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case where.kind == listenInherited: // the sockets would tell more
+		err = o.auth.check()
+	default:
 		_, _, err = o.prepare(where)
 	}
 	if err != nil {

@@ -98,7 +98,7 @@ func (o *options) run(command *cobra.Command) error {
 func (o *options) define(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&o.config, configName, "", "read settings by the names of these flags from this TOML `file`; a flag of the command line counts instead of the file's")
-	f.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; IP may be localhost; port 0 picks a free port")
+	f.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; IP may be localhost; port 0 picks a free port; systemd takes the sockets of a socket unit")
 	f.BoolVar(&o.insecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: everybody who can connect can run commands")
 	o.doors.define(f)
 	f.StringVar(&o.tlsCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -52,15 +53,19 @@ func serve(o options) error {
 		}
 		log.Warn("the server has no keeper: if it is killed, its processes may keep running", "error", err)
 	}
+	sockets, supervisor := handedOver()
 	if err := inheritNothing(); err != nil {
 		return fmt.Errorf("keep the descriptors that the server was started with from its processes: %w", err)
 	}
-	return o.serve(log)
+	return o.serve(log, sockets, supervisor)
 }
 
-// serve runs the server in this process.
-func (o *options) serve(log *slog.Logger) error {
+// serve runs the server in this process. sockets are those that it inherited to listen on.
+func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) error {
 	where, err := parseListen(o.listen, o.tlsCert != "")
+	if err == nil && where.kind == listenInherited {
+		where, err = inheritedAddress(sockets)
+	}
 	if err != nil {
 		return err
 	}
@@ -118,12 +123,13 @@ func (o *options) serve(log *slog.Logger) error {
 	o.doors.apply(options)
 	srv := server.New(options)
 
-	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signals, hangups, drains := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(signals, ending()...)
+	notifyDrain(drains)
 	signal.Notify(hangups, syscall.SIGHUP)
 	ignoreBrokenPipes()
-	catchIgnored()               // the other ignored signals
-	ended := make(chan error, 3) // two listeners and standard input
+	catchIgnored()                                            // the other ignored signals
+	ended := make(chan error, 1+max(2, len(where.inherited))) // listeners and standard input
 	if err := start(srv, log, where, *o, ended); err != nil {
 		return err
 	}
@@ -136,14 +142,12 @@ func (o *options) serve(log *slog.Logger) error {
 	}
 	reloading, stop := context.WithCancel(context.Background())
 	defer stop()
-	go reload(reloading, log, srv, audited, hangups, map[string]refresher{
+	go reload(reloading, log, srv, audited, hangups, supervisor, map[string]refresher{
 		"credentials": authenticator, "TLS certificate": certificate,
 	})
-	select {
-	case received := <-signals:
-		log.Info("shutting down", "signal", received.String())
-	case err = <-ended:
-	}
+	supervisor.say("READY=1")
+	err = untilEnd(srv, log, supervisor, signals, drains, ended)
+	supervisor.say("STOPPING=1")
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	if timeout := srv.Shutdown(ctx); timeout != nil {
@@ -153,6 +157,28 @@ func (o *options) serve(log *slog.Logger) error {
 	engine.Close()
 	ownership.KillAll(killTimeout)
 	return err
+}
+
+// untilEnd waits until a signal or the end of the last session ends a server, or it ends
+// by itself.
+func untilEnd(srv *server.Server, log *slog.Logger, supervisor supervisor, signals, drains <-chan os.Signal, ended <-chan error) error {
+	var drained <-chan struct{}
+	for {
+		select {
+		case received := <-signals:
+			log.Info("shutting down", "signal", received.String())
+			return nil
+		case <-drains:
+			log.Warn("draining: there will be no new sessions, and the server ends with its last one")
+			supervisor.say("STATUS=draining: no new sessions")
+			drained = srv.Drain()
+		case <-drained:
+			log.Info("shutting down", "reason", "the last session has ended")
+			return nil
+		case err := <-ended:
+			return err
+		}
+	}
 }
 
 // prepare checks that the flags go together, and reads the files that decide who may
@@ -254,12 +280,18 @@ func start(srv *server.Server, log *slog.Logger, where listenAddress, o options,
 		if o.peers.Others() {
 			listen = unixsocket.ListenForAll
 		}
-		listener, err := listen(where.address)
-		if err != nil {
-			return err
+		listeners := where.inherited
+		if listeners == nil {
+			listener, err := listen(where.address)
+			if err != nil {
+				return err
+			}
+			listeners = []net.Listener{listener}
 		}
 		banner(log, "unix://"+where.address)
-		go func() { ended <- srv.ServeUnix(listener) }()
+		for _, listener := range listeners {
+			go func() { ended <- srv.ServeUnix(listener) }()
+		}
 		return nil
 	}
 	listeners, shown, err := where.open()
