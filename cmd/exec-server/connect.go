@@ -25,6 +25,8 @@ type connecting struct {
 	listen    string
 	serve     []string
 
+	workspaces connectWorkspaces
+
 	name  string   // of what leads there, in the person's words
 	words []string // of the command that leads there
 	typed bool     // it is any command, whose standard input is a shell
@@ -79,9 +81,12 @@ func newConnectCommand() *cobra.Command {
 			"The program for another kind of machine is a file exec-server-OS-ARCH, as \"make release\" makes them:\n" +
 			"in $EXEC_SERVER_RELEASE, next to this program, in ../lib/exec-server beside its directory, or in\n" +
 			"~/.local/share/exec-server.\n\n" +
+			"Codex names the directory in which it was started. With --workspace that directory exists there, and\n" +
+			"with --push it has the files of this machine; \"exec-server pull\" brings changes back.\n\n" +
 			"With --listen, connect serves clients that cannot start a program. Each gets a server of its own.",
 		Example: "  exec-server connect ssh box </dev/null        # copies it there, and tries it\n" +
 			"  exec-server connect ssh -p 2222 me@box.example\n" +
+			"  exec-server connect --workspace ~/project=~/project --push=git ssh box\n" +
 			"  exec-server connect kubectl web-0 -n shop -c app\n" +
 			"  exec-server connect --listen ws://127.0.0.1:8765 ssh box\n" +
 			"  exec-server connect -- ssh box sudo -u builder sh",
@@ -98,6 +103,7 @@ func newConnectCommand() *cobra.Command {
 	f.StringVar(&c.remoteDir, "remote-dir", "", "keep the program in this `DIR` of the other machine, an absolute path or one below ~/; by default in the user's cache directory")
 	f.StringVar(&c.release, "release", "", "look in this `DIR` first for the programs for other kinds of machines")
 	f.StringArrayVar(&c.serve, "serve-flag", nil, "start the server with this `FLAG` of exec-server serve, such as --serve-flag=--sandbox=require; may be repeated")
+	c.workspaces.define(f)
 	f.BoolP("help", "h", false, "print this text")
 	return command
 }
@@ -123,6 +129,11 @@ func (c *connecting) parse(command *cobra.Command, args []string) error {
 	if c.remoteDir != "" && c.remoteDir[0] != '/' && !strings.HasPrefix(c.remoteDir, "~/") {
 		return &usageError{invalidValue("remote-dir", c.remoteDir, "expected an absolute path, or one that begins with ~/"), command}
 	}
+	serve, err := c.workspaces.complete(command.Flags())
+	if err != nil {
+		return &usageError{err, command}
+	}
+	c.serve = append(c.serve, serve...)
 	if len(args) == 0 {
 		return invalid("say what leads to the machine: %s", wayNames)
 	}
@@ -149,10 +160,12 @@ func (c *connecting) run(command *cobra.Command) error {
 	ignoreBrokenPipes()
 	ctx, stop := untilSignal()
 	defer stop()
-	var err error
-	if c.listen != "" {
+	err := c.pushWorkspaces(ctx)
+	switch {
+	case err != nil:
+	case c.listen != "":
 		err = c.serveClients(ctx)
-	} else {
+	default:
 		err = c.pass(ctx, command.InOrStdin(), command.OutOrStdout())
 	}
 	if s, signaled := errors.AsType[signalError](context.Cause(ctx)); signaled {

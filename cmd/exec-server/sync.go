@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/workspace"
 )
 
 // syncOptions are the flags of push and pull.
@@ -83,6 +81,9 @@ func (o *syncOptions) command(push bool, command *cobra.Command) *cobra.Command 
 		if len(args) > 0 {
 			dir = args[0]
 		}
+		if err := os.Setenv(noPushVariable, "1"); err != nil {
+			return err
+		}
 		return o.where.do(command.Name(), func(ctx context.Context, env *client.Environment) error {
 			r.env = env
 			var err error
@@ -143,29 +144,4 @@ func syncDirs(text string, info *client.Info) (local, there string, err error) {
 		there = path.Join(info.HomeDir, there[1:])
 	}
 	return local, there, nil
-}
-
-// pushWorkspaces copies workspaces to the machine of a server that a command starts on its
-// standard streams, each to the same path. files is filesAll or filesGit. It tells on
-// standard error what it does. Conflicts stay as they are, and are no error.
-func pushWorkspaces(ctx context.Context, command *exec.Cmd, list []workspace.Workspace, files string) error {
-	command.Stderr = os.Stderr
-	env, err := client.Launch(ctx, command, &client.Options{Name: "exec-server-push"})
-	if err != nil {
-		return err
-	}
-	defer leave(env)
-	for _, w := range list {
-		r := &syncRun{env: env, push: true, local: w.Path, there: w.Path, files: files, out: os.Stderr, quiet: true}
-		err := r.run(ctx)
-		switch code, ok := errors.AsType[exitCode](err); {
-		case ok && code == exitConflicts:
-			fmt.Fprintln(os.Stderr, "exec-server push and exec-server pull decide conflicts, with --mine or --theirs")
-		case ok:
-			return fmt.Errorf("not all of %s was pushed", w.Path)
-		case err != nil:
-			return fmt.Errorf("push %s: %w", w.Path, err)
-		}
-	}
-	return nil
 }

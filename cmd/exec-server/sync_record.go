@@ -23,6 +23,7 @@ type syncRecord struct {
 	Local   string               `json:"local"`
 	There   string               `json:"there"`
 	Machine string               `json:"machine"` // see machineID
+	Created int64                `json:"created"` // when There was made, in Unix milliseconds; 0 if unknown
 	Choice  string               `json:"choice"`  // filesAll or filesGit
 	Files   map[string]fileState `json:"files"`
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"execserver/client"
+	"execserver/protocol"
 )
 
 // syncRun is a push or a pull in progress.
@@ -92,16 +93,20 @@ func (r *syncRun) compare(ctx context.Context) (*syncPlan, error) {
 	if r.files != "" {
 		r.record.Choice = r.files
 	}
-	if r.filter, err = newSyncFilter(ctx, r.record.Choice, r.local, r.record.Files); err != nil {
-		return nil, err
-	}
 	files := r.env.FS(r.there).WithContext(ctx)
-	switch info, err := files.Stat("."); {
+	info, err := files.Stat(".")
+	switch {
 	case errors.Is(err, fs.ErrNotExist) && r.push:
 	case err != nil:
 		return nil, pathError("read", r.there, err)
 	case !info.IsDir():
 		return nil, fmt.Errorf("%s is not a directory on the machine", printable(r.there))
+	}
+	if err != nil || created(info) != r.record.Created { // another directory, which has lost nothing
+		clear(r.record.Files)
+	}
+	if r.filter, err = newSyncFilter(ctx, r.record.Choice, r.local, r.record.Files); err != nil {
+		return nil, err
 	}
 	r.here, r.far = localSide(r.root), farSide(files)
 	r.here.modes = runtime.GOOS != "windows" && r.env.Info().OS != "windows"
@@ -111,6 +116,9 @@ func (r *syncRun) compare(ctx context.Context) (*syncPlan, error) {
 	}
 	if err := r.far.read(ctx, r.filter.there()); err != nil && !(r.push && errors.Is(err, fs.ErrNotExist)) {
 		return nil, err
+	}
+	if len(r.here.files) == 0 || len(r.far.files) == 0 { // rather a new directory than one without its files
+		clear(r.record.Files)
 	}
 	from, to := r.sides()
 	return newSyncPlan(ctx, r.record.Files, from, to, r.decide)
@@ -258,7 +266,18 @@ func (r *syncRun) remember(ctx context.Context, plan *syncPlan) error {
 		plan.base[name] = state
 	}
 	r.record.Files = plan.base
+	info, err := r.env.FS(r.there).WithContext(ctx).Stat(".")
+	if err != nil {
+		return err
+	}
+	r.record.Created = created(info)
 	return r.record.save()
+}
+
+// created returns when a file of the other machine was made, in Unix milliseconds, or 0.
+func created(info fs.FileInfo) int64 {
+	meta, _ := info.Sys().(protocol.FileMetadata)
+	return meta.CreatedAtMs
 }
 
 // result says how it ended.
