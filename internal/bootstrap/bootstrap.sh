@@ -49,7 +49,7 @@ es_upload() (
 	# replaces the program by an equal one in one step.
 	es_new=$es_dir/.new-$es_nonce
 	trap 'rm -rf "$es_new"' EXIT
-	trap 'exit 1' HUP INT TERM
+	trap 'exit 1' HUP INT PIPE TERM # nobody may be there any more to read why
 	es_text=$(mkdir "$es_new" 2>&1) || es_fail store "$(es_line "$es_text")"
 	es_file=$es_new/exec-server
 
