@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,9 +99,13 @@ func newRun(t testing.TB, c client, s scenario) *run {
 	}
 
 	command, ours := serverCommand(t, c)
+	listening := func(url string) []string { return append(slices.Clone(command), "--listen", url) }
+	if s.connect != nil {
+		listening = s.connect(t, r, command[0])
+	}
 	environments := ""
 	if c.stdio {
-		environments = stdioEnvironment(t, append(command, "--listen", "stdio"))
+		environments = stdioEnvironment(t, listening("stdio"))
 	} else {
 		if len(s.flags) > 0 && !ours {
 			t.Skipf("%s may not know %s", command[0], strings.Join(s.flags, " "))
@@ -111,7 +116,7 @@ func newRun(t testing.TB, c client, s scenario) *run {
 			r.writeTokens(t)
 			scheme = "wss"
 		}
-		command = append(append(command, "--listen", scheme+"://127.0.0.1:0"), s.flags...)
+		command = append(listening(scheme+"://127.0.0.1:0"), s.flags...)
 		if r.far = s.far && farPossible(); r.far {
 			self, err := os.Executable()
 			if err != nil {
