@@ -13,11 +13,12 @@ BENCHTIME ?= 1s
 COUNT ?= 1
 TIMEOUT ?= 20m
 ROUNDS ?= 5
+RELEASE_PLATFORMS := $(or $(PLATFORMS),linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64)
 PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk
+.PHONY: help build run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk release test-release install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -36,6 +37,15 @@ race: ## the same with the race detector, which needs a C compiler (SKIP leaves 
 
 test-embedding: ## build and run the programs of the module in examples/embedding
 	cd examples/embedding && $(GO) vet ./... && $(GO) test ./...
+
+release: ## build dist/: archives, packages, checksums for RELEASE_PLATFORMS (PLATFORMS chooses others)
+	$(GO) run ./scripts/release -version '$(VERSION)' -platforms '$(RELEASE_PLATFORMS)'
+
+test-release: ## build a release for this machine twice, compare the bytes, and install it
+	scripts/test-release
+
+install: ## build and install below PREFIX (default: /usr/local for root, ~/.local for others)
+	scripts/install.sh $(if $(PREFIX),--prefix '$(PREFIX)')
 
 test-module-path: ## give a copy of the tree another module path, and build it
 	scripts/test-module-path

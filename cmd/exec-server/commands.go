@@ -62,6 +62,7 @@ func newCommand() *cobra.Command {
 		newProcessesCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
+	command.AddCommand(buildCommands()...)
 	command.SetHelpCommand(newHelpCommand())
 	command.InitDefaultHelpCmd()
 	for _, sub := range command.Commands() {
