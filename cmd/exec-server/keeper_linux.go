@@ -48,6 +48,10 @@ func (o *options) keep() error {
 	return fmt.Errorf("become the keeper of the server: %w", keeper.Start(info))
 }
 
+// shownByKeeper reports whether the keeper has started this program where it sees the
+// workspaces.
+func shownByKeeper() bool { return isKept && keptBy.Private != "" }
+
 // newInfo prepares what the keeper and the server share. lock is the descriptor of the
 // claimed control groups, or -1.
 func (o *options) newInfo() (info keeper.Info, lock int, err error) {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"execserver/internal/workspace"
 )
@@ -22,6 +24,9 @@ func parseWorkspaces(texts []string) (list []workspace.Workspace, err error) {
 // showWorkspaces makes the directories of --workspace. It may execute this program again,
 // or leave it to the keeper to start a server that sees them.
 func (o *options) showWorkspaces(log *slog.Logger) error {
+	if shownByKeeper() {
+		return nil
+	}
 	hidden, err := workspace.Prepare(o.workspaces)
 	if err != nil {
 		return fmt.Errorf("%w; to use another directory of this machine for it: --workspace PATH=DIRECTORY", err)
@@ -35,7 +40,7 @@ func (o *options) showWorkspaces(log *slog.Logger) error {
 		}
 	}
 	mounting := workspace.Mount(hidden) // does not return if it succeeds
-	if o.wantsKeeper() {
+	if errors.Is(mounting, os.ErrPermission) && o.wantsKeeper() {
 		private, err := workspace.TryUserNamespace(hidden)
 		if err == nil {
 			log.Warn("workspaces are shown in a user namespace: sudo and other programs that change the user do not work there")

@@ -58,7 +58,13 @@ func again() error {
 // in a user namespace. environment then makes a program do so that calls Run in such a
 // namespace, such as a server with a keeper: see keeper.Info.
 func TryUserNamespace(list []Workspace) (environment string, err error) {
-	text, err := json.Marshal(list)
+	plain := make([]Workspace, len(list))
+	for i, w := range list { // in the namespace, nobody can tell root's links from those of others
+		if plain[i], err = w.real(); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal(plain)
 	if err != nil {
 		return "", err
 	}
@@ -78,7 +84,7 @@ func TryUserNamespace(list []Workspace) (environment string, err error) {
 	timer := time.AfterFunc(tryTimeout, func() { _ = cmd.Process.Kill() }) // Wait tells
 	err = cmd.Wait()
 	timer.Stop()
-	switch text := strings.TrimSpace(trouble.String()); {
+	switch text := strings.TrimPrefix(strings.TrimSpace(trouble.String()), "Error: "); {
 	case err != nil && text != "":
 		return "", errors.New(text)
 	case err != nil:
@@ -153,8 +159,12 @@ func mountAll(list []Workspace) error {
 		}
 	}
 	for _, w := range list {
-		if !w.leads() {
-			return fmt.Errorf("show %s under %s: it is mounted, but something else is there", w.Source, w.Path)
+		shown, err := w.leads()
+		if err == nil && !shown {
+			err = errors.New("it is mounted, but something else is there")
+		}
+		if err != nil {
+			return fmt.Errorf("show %s under %s: %w", w.Source, w.Path, err)
 		}
 	}
 	return os.Chdir(dir) // a mount may cover it

@@ -58,26 +58,41 @@ func Prepare(list []Workspace) (hidden []Workspace, err error) {
 		if _, err := makeAll(w.Source); err != nil {
 			return nil, fmt.Errorf("make the workspace %s: %w", w.Source, err)
 		}
-		if !w.leads() {
+		shown, err := w.leads()
+		if err != nil {
+			return nil, fmt.Errorf("look at the workspace %s: %w", w.Path, err)
+		}
+		if !shown {
 			hidden = append(hidden, w)
 		}
 	}
 	return hidden, nil
 }
 
-// leads reports whether the path of the workspace leads to its directory. A link of
-// somebody else does not count, because it may lead elsewhere later.
-func (w Workspace) leads() bool {
+// leads reports whether the path of the workspace leads to its directory.
+func (w Workspace) leads() (bool, error) {
 	real, rest, err := resolve(w.Path)
 	if err != nil || len(rest) > 0 {
-		return false
+		return false, err
 	}
 	at, err := os.Stat(real)
 	if err != nil {
-		return false
+		return false, err
 	}
 	source, err := os.Stat(w.Source)
-	return err == nil && os.SameFile(at, source)
+	return err == nil && os.SameFile(at, source), err
+}
+
+// real returns the workspace by paths without links.
+func (w Workspace) real() (Workspace, error) {
+	for _, path := range []*string{&w.Path, &w.Source} {
+		real, rest, err := resolve(*path)
+		if err != nil {
+			return w, err
+		}
+		*path = filepath.Join(append([]string{real}, rest...)...)
+	}
+	return w, nil
 }
 
 // makeAll makes a directory and those above it that are missing. It returns its path
