@@ -18,7 +18,7 @@ PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk measure-connect release test-release install
+.PHONY: help build run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk measure-connect release test-release install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -132,6 +132,9 @@ measure-bulk: ## a gigabyte out of commands, and in and out, beside ssh, $(ROUND
 
 measure-connect: ## the start of connect over ssh beside ssh HOST true, in turns, on a quiet machine
 	EXEC_SERVER_MEASURE_CONNECT=$${EXEC_SERVER_MEASURE_CONNECT:-51} $(GO) test -count=1 -v -run TestStart -timeout 20m ./test/connect
+
+picture: build ## record docs/picture.svg, the picture of the README, in a real run (root on Linux with tmux and sshd)
+	codex=$$(scripts/install-codex 0.169.0) && $(GO) run ./internal/picture/record bin/exec-server "$${codex%/codex}" docs/picture.svg
 
 soak: ## the suite 20 times with the race detector
 	$(MAKE) race COUNT=20 TIMEOUT=90m

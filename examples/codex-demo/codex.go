@@ -29,13 +29,13 @@ func (d *demo) codexOnce(ctx context.Context, prompt string) error {
 	}
 	requests := d.model.Requests()
 	if len(requests) == 0 {
-		return errors.New("Codex has asked the model for nothing")
+		return errors.New("the model was asked for nothing")
 	}
 	last := requests[len(requests)-1]
 	_, turn := lastPrompt(last)
 	result, ok := last.Output(commandID(turn))
 	if !ok {
-		return errors.New("Codex has not run the command")
+		return errors.New("the model was told nothing about the command")
 	}
 	_, output, _ := strings.Cut(result.Text(), "\nOutput:\n")
 	fmt.Fprintf(d.out, "\nCodex ran here, on %s. This is what its command has printed on %s:\n%s", here, d.hostname, output)

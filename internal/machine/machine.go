@@ -14,8 +14,8 @@ var ErrUnsupported = errors.New("this system allows no other machine")
 type Machine struct {
 	Name  string            // its host name
 	Root  string            // an empty directory here, to build its root in
-	Files map[string]string // content by absolute path
-	Links map[string]string // files of this machine by the absolute path where they appear
+	Files map[string]string // content by absolute path; only the user there can read it
+	Links map[string]string // files and directories of this machine by the absolute path where they appear
 	Dir   string            // where the program starts; it is made
 	Argv  []string          // the program, with its absolute path there
 	Env   []string

@@ -126,9 +126,6 @@ func (m Machine) build() error {
 		}
 	}
 	for path, file := range m.Links {
-		if err := m.write(path, ""); err != nil {
-			return err
-		}
 		if err := m.bind(file, path); err != nil {
 			return err
 		}
@@ -165,24 +162,29 @@ func (m Machine) share(name string) error {
 
 // bind shows a file or a directory of this machine at a path of the other one.
 func (m Machine) bind(here, path string) error {
-	there := filepath.Join(m.Root, path)
-	if info, err := os.Stat(here); err != nil {
+	info, err := os.Stat(here)
+	if err != nil {
 		return err
-	} else if info.IsDir() {
-		if err := os.MkdirAll(there, 0o755); err != nil {
-			return err
-		}
+	}
+	there := filepath.Join(m.Root, path)
+	if info.IsDir() {
+		err = os.MkdirAll(there, 0o755)
+	} else {
+		err = m.write(path, "")
+	}
+	if err != nil {
+		return err
 	}
 	return mount(here, there, "", unix.MS_BIND|unix.MS_REC)
 }
 
-// write makes a file of the machine. A program may be a script, so it is executable.
+// write makes a file of the machine.
 func (m Machine) write(path, content string) error {
 	path = filepath.Join(m.Root, path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(content), 0o755)
+	return os.WriteFile(path, []byte(content), 0o600)
 }
 
 func mount(source, target, kind string, flags uintptr) error {
