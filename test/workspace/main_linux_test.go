@@ -149,6 +149,15 @@ type result struct {
 	stdout, stderr string
 }
 
+// as makes a command run as the user, in the home directory.
+func (m *machine) as(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Dir = m.home
+	if m.uid != os.Geteuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(m.uid), Gid: uint32(m.uid)}}
+	}
+	return cmd
+}
+
 // run runs the program as the user, in its home directory.
 func (m *machine) run(args ...string) result {
 	m.t.Helper()
@@ -157,12 +166,8 @@ func (m *machine) run(args ...string) result {
 
 func (m *machine) feed(input string, args ...string) result {
 	m.t.Helper()
-	cmd := exec.Command(program, args...)
-	cmd.Dir = m.home
+	cmd := m.as(exec.Command(program, args...))
 	cmd.Env = []string{"HOME=" + m.home, "CODEX_HOME=" + m.home + "/.codex", "PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
-	if m.uid != os.Geteuid() {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(m.uid), Gid: uint32(m.uid)}}
-	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
 	err := cmd.Run()
