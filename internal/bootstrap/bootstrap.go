@@ -128,18 +128,22 @@ func (s *Session) start() error {
 	return nil
 }
 
-// loader returns a command for any shell, also csh and fish, that has sh read a script from
-// standard input. The script ends with the nonce, so that half of one does nothing. read
-// consumes no byte too many, so what follows the script is left for it.
+// loader returns a command for any shell, also csh and fish, that has sh read scripts from
+// standard input. Each ends with the nonce, so that half of one does nothing. read consumes
+// no byte too many, so what follows a script is left for it.
 func loader(nonce string) string {
 	return fmt.Sprintf(`exec sh -c 'echo "exec-server %[1]s ready";es_text=;es_line=$(printf "\012x");es_end=${es_line%%x};`+
-		`while IFS= read -r es_line;do case $es_line in %[1]s)eval "$es_text";exit;;esac;es_text=$es_text$es_line$es_end;done'`, nonce)
+		`while IFS= read -r es_line;do case $es_line in %[1]s)eval "$es_text";es_text=;;*)es_text=$es_text$es_line$es_end;esac;done'`, nonce)
 }
 
-//go:embed bootstrap.sh
-var body string
+var (
+	//go:embed bootstrap.sh
+	bootstrapScript string
+	//go:embed upload.sh
+	uploadScript string
+)
 
-// script returns what the loader reads.
+// script returns bootstrap.sh with what it needs to know.
 func (s *Session) script(opts *Options) (string, error) {
 	have, err := opts.Programs.words()
 	if err != nil {
@@ -151,17 +155,29 @@ func (s *Session) script(opts *Options) (string, error) {
 	} {
 		fmt.Fprintf(&b, "%s=%s\n", variable[0], quote(variable[1]))
 	}
-	for line := range strings.Lines(body) {
-		if line = strings.TrimLeft(line, "\t\n"); !strings.HasPrefix(line, "#") {
-			b.WriteString(line) // read takes its time for each byte
-		}
-	}
-	b.WriteString(`exec "$es_program"`)
+	b.WriteString(`es_exec() { exec "$es_program"`)
 	for _, arg := range opts.Args {
 		b.WriteString(" " + quote(arg))
 	}
-	fmt.Fprintf(&b, "\n%s\n", s.nonce)
+	b.WriteString("; }\n" + compact(bootstrapScript))
 	return b.String(), nil
+}
+
+// run has the other machine run a script.
+func (s *Session) run(script string) error {
+	_, err := io.WriteString(s.stdin, script+s.nonce+"\n")
+	return err
+}
+
+// compact returns a script without comments and indents.
+func compact(script string) string {
+	var b strings.Builder
+	for line := range strings.Lines(script) {
+		if line = strings.TrimLeft(line, "\t\n"); !strings.HasPrefix(line, "#") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // quote quotes a word for sh.
@@ -184,21 +200,17 @@ func (s *Session) bootstrap(loader string, opts *Options) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(s.stdin, script); err != nil {
+	if err := s.run(script); err != nil {
 		return err
 	}
-	for {
-		words, err := s.answer("ready", "need", "start")
-		if err != nil {
-			return err
-		}
-		switch words[0] {
-		case "start":
-			return nil
-		case "need":
-			return s.upload(words[1:], opts)
-		}
+	words, err := s.answer("ready", "need", "start")
+	if err == nil && words[0] == "ready" {
+		words, err = s.answer("need", "start")
 	}
+	if err != nil || words[0] == "start" {
+		return err
+	}
+	return s.upload(strings.Join(words[1:], " "), opts)
 }
 
 // answer returns the words of the next line that the script has written, which begins with

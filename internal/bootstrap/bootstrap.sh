@@ -5,8 +5,10 @@
 #	es_have     a word for each program that can be sent: SYSTEM/MACHINE=DIGEST
 #	es_version  what such a program must say about itself
 #
-# and lines after it replace this shell by the program es_program. Names begin with es_
-# because a variable that is exported already would reach the program changed.
+# and define es_exec, which replaces this shell by the program es_program. If that is
+# missing, the shell continues with upload.sh, which is sent only then: read takes its time
+# for each byte. Names begin with es_ because a variable that is exported already would
+# reach the program changed.
 
 es_say() { printf '%s\n' "exec-server $es_nonce $*"; }
 
@@ -16,102 +18,28 @@ es_fail() {
 	exit 1
 }
 
-# es_line TEXT: TEXT in one line.
-es_line() (
-	set -f
-	# Words, on purpose.
-	printf '%s ' $1
-)
-
-# es_safe DIR: ends this shell unless DIR is a directory in which this user alone can write.
-es_safe() {
+# es_mine DIR: ends this shell unless DIR is a directory of this user.
+es_mine() {
 	[ -h "$1" ] && es_fail unsafe "$1 is a symbolic link"
 	[ -d "$1" ] || es_fail unsafe "$1 is no directory"
 	[ -O "$1" ] 2>/dev/null
 	[ $? = 1 ] && es_fail unsafe "$1 belongs to another user"
-	case $(LC_ALL=C ls -ld "$1") in
-	?????w* | ????????w*) es_fail unsafe "other users can write in $1" ;;
-	esac
 	:
 }
 
-# es_upload: receives the program and puts it where it belongs.
-es_upload() (
-	umask 077
-	es_missing=
-	for es_tool in chmod head ls mkdir mv rm wc; do
-		command -v "$es_tool" >/dev/null || es_missing="$es_missing $es_tool"
-	done
-	[ -z "$es_missing" ] || es_fail tools "${es_missing# }"
-	es_text=$(mkdir -p "$es_dir" 2>&1) || es_fail store "$(es_line "$es_text")"
-	es_safe "$es_dir"
-	# Nobody else has this nonce, so two uploads at once do not meet before mv, which
-	# replaces the program by an equal one in one step.
-	es_new=$es_dir/.new-$es_nonce
-	trap 'rm -rf "$es_new"' EXIT
-	trap 'exit 1' HUP INT PIPE TERM # nobody may be there any more to read why
-	es_text=$(mkdir "$es_new" 2>&1) || es_fail store "$(es_line "$es_text")"
-	es_file=$es_new/exec-server
-
-	if command -v gunzip >/dev/null; then
-		es_say need gzip "$es_machine"
-	else
-		es_say need raw "$es_machine"
-	fi
-	IFS=' ' read -r es_format es_sent es_size || exit 1
-	if [ "$es_format" = gzip ]; then
-		es_text=$({ head -c "$es_sent" | gunzip -c >"$es_file"; } 2>&1)
-	else
-		es_text=$({ head -c "$es_sent" >"$es_file"; } 2>&1)
-	fi
-	if ! [ "$(wc -c <"$es_file")" -eq "$es_size" ] 2>/dev/null; then
-		es_fail store "$(es_line "${es_text:-only a part of the program arrived}")"
-	fi
-	es_sum=
-	if command -v sha256sum >/dev/null; then
-		es_sum=$(sha256sum <"$es_file")
-	elif command -v shasum >/dev/null; then
-		es_sum=$(shasum -a 256 <"$es_file")
-	fi
-	[ -z "$es_sum" ] || [ "${es_sum%% *}" = "$es_digest" ] || es_fail corrupt "its digest is ${es_sum%% *}"
-
-	chmod 700 "$es_file" || es_fail store "chmod $es_file"
-	[ -x "$es_file" ] || es_fail noexec "$es_dir"
-	# A shell takes a program for another kind of machine for a script. In an empty
-	# directory and without a PATH it finds nothing to do harm with.
-	es_text=$(cd "$es_new" && LC_ALL=C PATH=/nonexistent ./exec-server version 2>&1 </dev/null)
-	case "$? $es_text" in
-	"0 exec-server $es_version") ;;
-	"0 exec-server "*) es_fail version "$(es_line "$es_text")" ;;
-	126*ermission\ denied*) es_fail noexec "$es_dir" ;;
-	*) es_fail exec "$(es_line "$es_text")" ;;
+# es_safe DIR: ends this shell unless this user alone can write in DIR.
+es_safe() {
+	es_mine "$1"
+	case $(LC_ALL=C ls -ld "$1") in
+	?????w* | ????????w*) es_fail unsafe "other users can write in $1" ;;
 	esac
-	# The program must be on the disk before its name says that it is whole.
-	sync "$es_file" 2>/dev/null
-	es_text=$(mkdir -p "${es_program%/*}" 2>&1) || es_fail store "$(es_line "$es_text")"
-	es_safe "${es_program%/*}"
-	es_text=$(mv -f "$es_file" "$es_program" 2>&1) || es_fail store "$(es_line "$es_text")"
-	es_prune 2>/dev/null
-	:
-)
+}
 
-# es_prune: removes programs that were not started for 30 days and do not run, and what
-# uploads left that broke off.
-es_prune() {
-	find "$es_dir"/.new-* -prune -mtime +1 -exec rm -rf {} +
-	find "$es_dir"/*/used -mtime +30 | while IFS= read -r es_used; do
-		es_old=${es_used%/used}
-		es_name=${es_old##*/}
-		case $es_name in
-		*[!0-9a-f]* | "$es_digest") continue ;;
-		esac
-		[ "${#es_name}" = 64 ] && [ ! -h "$es_old" ] || continue
-		for es_running in /proc/[0-9]*/exe; do
-			[ "$es_running" -ef "$es_old/exec-server" ] && continue 2
-		done
-		rm -f "$es_old/exec-server" "$es_used"
-		rmdir "$es_old"
-	done
+es_start() {
+	# Its time says when the program was started last.
+	echo 2>/dev/null >"${es_program%/*}/used"
+	es_say start
+	es_exec
 }
 
 if [ -z "$es_dir" ]; then
@@ -139,11 +67,9 @@ done
 es_program=$es_dir/$es_digest/exec-server
 if [ -s "$es_program" ] && [ -x "$es_program" ]; then
 	es_safe "$es_dir"
-	es_safe "${es_program%/*}"
+	# Nobody else can have changed anything in it.
+	es_mine "${es_program%/*}"
 	[ ! -h "$es_program" ] || es_fail unsafe "$es_program is a symbolic link"
-else
-	es_upload || exit 1
+	es_start
 fi
-# Its time says when the program was started last.
-echo 2>/dev/null >"${es_program%/*}/used"
-es_say start
+es_say need "$es_machine"

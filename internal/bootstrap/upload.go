@@ -13,13 +13,9 @@ import (
 // step is how many bytes are sent between two reports of progress.
 const step = 64 << 10
 
-// upload sends the program for a machine, and waits until it starts. words are the format
-// and the machine as uname -sm names it.
-func (s *Session) upload(words []string, opts *Options) error {
-	if len(words) < 3 {
-		return &Error{Kind: Noise, Text: shorten(strings.Join(words, " "))}
-	}
-	format, machine := words[0], strings.Join(words[1:], " ")
+// upload sends the program for a machine, which is named as uname -sm does, and waits until
+// it starts.
+func (s *Session) upload(machine string, opts *Options) error {
 	program, ok := opts.Programs.of(machine)
 	if !ok {
 		return &Error{Kind: Machine, Text: shorten(machine)}
@@ -27,6 +23,14 @@ func (s *Session) upload(words []string, opts *Options) error {
 	if err := program.check(); err != nil {
 		return err
 	}
+	if err := s.run(compact(uploadScript)); err != nil {
+		return err
+	}
+	words, err := s.answer("send")
+	if err != nil {
+		return err
+	}
+	format := strings.Join(words[1:], " ")
 	payload, size, err := program.pack(format == "gzip")
 	if err != nil {
 		return fmt.Errorf("read %s: %w", program.Path, err)
