@@ -83,6 +83,7 @@ func newCodexRemoveCommand() *cobra.Command {
 			}
 			return f.finish(command.ErrOrStderr(), dryRun)
 		},
+		ValidArgsFunction: completeNames,
 	}
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "print the difference, and write nothing")
 	command.Flags().BoolP("help", "h", false, "print this text")
@@ -132,6 +133,9 @@ func (o *codexAddOptions) run(command *cobra.Command, args []string) error {
 	}
 	if err := f.finish(command.ErrOrStderr(), o.dryRun); err != nil || o.dryRun {
 		return err
+	}
+	if os.Getenv("CODEX_EXEC_SERVER_URL") != "" {
+		fmt.Fprintln(command.ErrOrStderr(), "warning: Codex ignores CODEX_EXEC_SERVER_URL, because there is this file")
 	}
 	if version := oldCodex(command.Context()); version != "" {
 		fmt.Fprintf(command.ErrOrStderr(), "warning: the codex in PATH is %s, which ignores environments.toml; install %s or newer\n", version, firstCodex)

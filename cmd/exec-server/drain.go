@@ -76,7 +76,10 @@ func (o *drainOptions) drain(ctx context.Context, log io.Writer) error {
 		}
 	}
 	server, err := openServer(pid)
-	if err != nil {
+	switch {
+	case err != nil && o.pid == 0: // such as systemd, which has made the socket
+		return fmt.Errorf("drain the process %d, which listens there: %w; name the server with --pid", pid, err)
+	case err != nil:
 		return fmt.Errorf("drain the process %d: %w", pid, err)
 	}
 	defer server.close()

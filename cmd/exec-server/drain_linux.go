@@ -71,7 +71,10 @@ func checkServer(pid int) error {
 	if len(line) == 0 {
 		return errors.New("it does not show its command line")
 	}
-	command, _, err := newCommand().Find(line[1:])
+	command, args, err := newCommand().Find(line[1:])
+	if err == nil {
+		err = command.ParseFlags(args)
+	}
 	if err != nil || command.HasParent() && command.Name() != "serve" {
 		return fmt.Errorf("it is an exec-server, but serves nobody: %s", strings.Join(line, " "))
 	}
