@@ -121,10 +121,11 @@ func (c *config) names() (names []string) {
 
 // loadConfig reads the file or, if there is none, the variable.
 func loadConfig() (*config, error) {
-	path, err := File()
+	home, err := codexHome()
 	if err != nil {
 		return nil, err
 	}
+	path := filepath.Join(home, "environments.toml")
 	text, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -136,7 +137,7 @@ func loadConfig() (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.home = filepath.Dir(path)
+	c.home = home
 	return c, nil
 }
 

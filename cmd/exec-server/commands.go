@@ -55,14 +55,12 @@ func newCommand() *cobra.Command {
 		&cobra.Group{ID: groupSetUp, Title: "Set up:"},
 	)
 	command.AddCommand(
-		newServeCommand(), newDrainCommand(), newConfigCommand(), newSandboxCommand(), newAuditCommand(),
+		newServeCommand(), newSandboxCommand(), newAuditCommand(),
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
-		newPushCommand(), newPullCommand(),
-		newWatchCommand(), newForwardCommand(), newConnectCommand(),
+		newWatchCommand(), newForwardCommand(),
 		newProcessesCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
-	command.AddCommand(buildCommands()...)
 	command.SetHelpCommand(newHelpCommand())
 	command.InitDefaultHelpCmd()
 	for _, sub := range command.Commands() {

@@ -19,11 +19,10 @@ const (
 	listenStdio listenKind = iota
 	listenWebSocket
 	listenUnix
-	listenInherited // one of the two above, as the sockets will show
 )
 
 func (k listenKind) String() string {
-	return [...]string{"stdio", "a WebSocket", "a unix socket", "a socket of systemd"}[k]
+	return [...]string{"stdio", "a WebSocket", "a unix socket"}[k]
 }
 
 // listenAddress is a parsed --listen.
@@ -31,8 +30,7 @@ type listenAddress struct {
 	kind      listenKind
 	address   string // IP:PORT, or the path of the socket
 	ip        netip.Addr
-	localhost bool           // listen on loopback, with each version of IP that the machine has
-	inherited []net.Listener // listen on these instead
+	localhost bool // listen on loopback, with each version of IP that the machine has
 }
 
 // parseListen parses --listen (PROTOCOL.md, "Listening").
@@ -41,8 +39,6 @@ func parseListen(url string, tls bool) (listenAddress, error) {
 	switch {
 	case url == "stdio", url == "stdio://":
 		return listenAddress{kind: listenStdio}, nil
-	case url == "systemd":
-		return listenAddress{kind: listenInherited}, nil
 	case isURL && scheme == "ws", isURL && scheme == "wss" && tls:
 		if port, ok := portOfLocalhost(rest); ok {
 			loopback := netip.MustParseAddr("127.0.0.1")
@@ -73,9 +69,6 @@ func portOfLocalhost(address string) (port uint16, ok bool) {
 
 // open listens on a TCP port. shown is the address for clients.
 func (l listenAddress) open() (listeners []net.Listener, shown string, err error) {
-	if l.inherited != nil {
-		return l.inherited, l.address, nil
-	}
 	if l.localhost {
 		return l.openLocalhost()
 	}
@@ -162,15 +155,8 @@ func (l listenAddress) checkOpen(authenticated, insecure bool) error {
 // sockets returns the paths of the server's own sockets. A command that reached one could
 // do everything.
 func (l listenAddress) sockets() []string {
-	if l.kind != listenUnix {
-		return nil
-	}
-	if l.inherited == nil {
+	if l.kind == listenUnix {
 		return []string{l.address}
 	}
-	var paths []string
-	for _, listener := range l.inherited {
-		paths = append(paths, listener.Addr().String())
-	}
-	return paths
+	return nil
 }

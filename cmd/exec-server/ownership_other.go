@@ -15,8 +15,6 @@ func runFirstThread() { select {} }
 
 func (o *options) wantsKeeper() bool { return o.keeper == "on" }
 
-func shownByKeeper() bool { return false }
-
 func (o *options) keep() error { return errors.New("--keeper=on needs Linux") }
 
 func becomeHelper() {}

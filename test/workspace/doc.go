@@ -1,3 +1,0 @@
-// Package workspace tests how the program shows directories under the paths that clients
-// name, as root and as an ordinary user, and how it pushes and pulls what is in them.
-package workspace
