@@ -17,7 +17,7 @@ PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk
+.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -53,6 +53,9 @@ fmt: ## format the code
 
 fuzz: ## run every fuzz target for $(FUZZTIME)
 	FUZZTIME=$(FUZZTIME) GO=$(GO) scripts/fuzz
+
+corpus: ## record programs, and how tmux shows them, for the tests of internal/screen (as root)
+	scripts/screen-corpus
 
 bench: build ## measure the server (BENCHFLAGS=-help tells what can be chosen)
 	$(GO) run ./bench $(BENCHFLAGS) 'bin/exec-server --listen ws://127.0.0.1:0'
