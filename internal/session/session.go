@@ -32,6 +32,7 @@ type Session struct {
 	share  string         // under which package share counts it
 	budget *output.Budget // of its principal
 	pools  *pools
+	counts *counts // of the Sessions
 	opts   Options
 	log    *slog.Logger
 	owner  *ownership.Owner // of the processes and their background processes
@@ -115,6 +116,7 @@ func (s *Session) startProcess(e *entry, spec process.Spec) error {
 		DrainTimeout:  s.opts.DrainTimeout,
 	})
 	if err == nil {
+		s.counts.started.Add(1)
 		err = s.adopt(e, proc, spec)
 	}
 	if err == nil {

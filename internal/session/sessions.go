@@ -121,6 +121,7 @@ type Sessions struct {
 	creates  uint64 // number of sessions ever created
 	detaches uint64 // number of detachments
 	closed   bool
+	counts   counts
 	ending   sync.WaitGroup // sessions whose processes are ending
 }
 
@@ -163,6 +164,7 @@ func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "session refused: %s", refusal.Of("has", "sessions"))
 	}
 	session := newSession(newID(), by, s.opts, s.pools)
+	session.counts = &s.counts
 	s.creates++
 	session.order = s.creates
 	s.byID[session.ID] = session
@@ -203,6 +205,7 @@ func (s *Sessions) Resume(id string, peer Peer) (*Session, *Outbox, error) {
 		return nil, nil, attached
 	}
 	session.by = by
+	s.counts.resumed.Add(1)
 	s.stopDetachmentLocked(session)
 	return session, session.attachLocked(peer, true), nil
 }
@@ -241,7 +244,7 @@ func (s *Sessions) Leave(session *Session, out *Outbox, how Departure) {
 	switch {
 	case session.forgetObserver(out):
 	case how == Final:
-		if session.owned(out) {
+		if session.Owned(out) {
 			s.End(session, "its connection ended")
 		}
 	case how == Silent:
@@ -341,6 +344,7 @@ func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason st
 	kill := session.end(cause, reason)
 	if s.byID[session.ID] == session {
 		delete(s.byID, session.ID)
+		s.counts.ended.Add(1)
 		s.count.Give(session.share)
 		if session.keep > 0 {
 			s.kept.Give(session.share)
