@@ -130,6 +130,7 @@ const (
 	capControl           = "sessionControl"
 	capList              = "processList"
 	capSessions          = "sessionList"
+	capUsage             = "processUsage"
 	capObserve           = "sessionObserve"
 	capSnapshot          = "processSnapshot"
 	capTCPOpen           = "tcpOpen"

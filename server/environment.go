@@ -7,6 +7,7 @@ import (
 
 	"execserver/internal/filesystem"
 	"execserver/internal/loginshell"
+	"execserver/internal/ownership"
 	"execserver/internal/process"
 	"execserver/internal/rpc"
 	"execserver/internal/sandbox"
@@ -91,6 +92,7 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		ProcessSignals:           process.Signals,
 		ProcessSnapshot:          true,
 		ProcessTerminateGraceful: process.Signals,
+		ProcessUsage:             ownership.UsageKnown,
 		ProcessWait:              true,
 		SessionObserve:           c.resumable, // otherwise nobody else can connect
 		SessionControl:           c.resumable,

@@ -54,6 +54,7 @@ var methods = map[string]func(*connection, *rpc.Request){
 	protocol.MethodWait:     method("exec", (*connection).wait),
 	protocol.MethodSnapshot: method("exec", (*connection).snapshot),
 	protocol.MethodList:     method("exec", (*connection).listProcesses),
+	protocol.MethodUsage:    method("exec", (*connection).usage),
 	protocol.MethodTakeOver: method("session", (*connection).takeOver),
 	protocol.MethodKeep:     method("session", (*connection).keep),
 	protocol.MethodSessions: method("session", (*connection).listSessions),

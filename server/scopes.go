@@ -37,6 +37,7 @@ var needs = map[string]auth.Scope{
 	protocol.MethodWait:           auth.Exec | auth.Observe,
 	protocol.MethodSnapshot:       auth.Exec | auth.Observe,
 	protocol.MethodList:           auth.Exec | auth.Observe,
+	protocol.MethodUsage:          auth.Exec | auth.Observe,
 	protocol.MethodSessions:       auth.Exec | auth.Observe,
 
 	protocol.MethodGetMetadata:     auth.ReadFiles,
