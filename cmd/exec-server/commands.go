@@ -58,7 +58,7 @@ func newCommand() *cobra.Command {
 		newServeCommand(), newSandboxCommand(), newAuditCommand(),
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
 		newWatchCommand(), newForwardCommand(),
-		newProcessesCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
+		newProcessesCommand(), newTopCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
 	command.SetHelpCommand(newHelpCommand())
