@@ -133,6 +133,7 @@ const (
 	capUsage             = "processUsage"
 	capObserve           = "sessionObserve"
 	capSnapshot          = "processSnapshot"
+	capScreen            = "processScreen"
 	capTCPOpen           = "tcpOpen"
 )
 

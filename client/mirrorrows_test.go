@@ -258,6 +258,14 @@ var mirrorCommands = map[string]row{
 		s, err := c.Process.Snapshot(u, 0)
 		return errors.Join(c.Wait(), err, check(err != nil || s.Stdout != nil, "%+v", s))
 	}},
+	"Process.Screen": {needs: "processScreen", use: func(u *using) error {
+		c := u.child("exit", "0")
+		if err := c.Start(); err != nil {
+			return err
+		}
+		_, err := c.Process.Screen(u, nil)
+		return errors.Join(c.Wait(), check(err != nil, "the screen of a process without a terminal"), check(errors.Is(err, protocol.ErrInvalidRequest), "%v", err))
+	}},
 	"Process.Signal": {needs: "processSignals", use: func(u *using) error {
 		return ended(u, func(c *client.Cmd) error { return c.Signal(u, syscall.SIGTERM) })
 	}},

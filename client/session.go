@@ -151,6 +151,7 @@ var observable = map[string]bool{
 	protocol.MethodReadBackground:    true,
 	protocol.MethodWait:              true,
 	protocol.MethodSnapshot:          true,
+	protocol.MethodScreen:            true,
 	protocol.MethodList:              true,
 	protocol.MethodUsage:             true,
 	protocol.MethodTakeOver:          true,

@@ -83,6 +83,7 @@ type Capabilities struct {
 	ProcessPreparedExec      bool `json:"processPreparedExec,omitempty"`
 	ProcessReadBackground    bool `json:"processReadBackground,omitempty"`
 	ProcessResize            bool `json:"processResize,omitempty"`
+	ProcessScreen            bool `json:"processScreen,omitempty"`
 	ProcessSignals           bool `json:"processSignals,omitempty"`
 	ProcessSnapshot          bool `json:"processSnapshot,omitempty"`
 	ProcessTerminateGraceful bool `json:"processTerminateGraceful,omitempty"`

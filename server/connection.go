@@ -93,12 +93,16 @@ func newConnection(s *Server, stream transport.Conn, principal *auth.Principal, 
 	return c
 }
 
+func unknownMethod(r *rpc.Request) error {
+	return protocol.Errorf(protocol.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method)
+}
+
 // Request implements rpc.Handler.
 func (c *connection) Request(r *rpc.Request) {
 	serve, ok := methods[r.Method]
 	c.server.counters.request(r.Method)
 	if !ok {
-		r.Fail(protocol.Errorf(protocol.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method))
+		r.Fail(unknownMethod(r))
 		return
 	}
 	if c.phase == phaseReady {

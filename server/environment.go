@@ -11,6 +11,7 @@ import (
 	"execserver/internal/process"
 	"execserver/internal/rpc"
 	"execserver/internal/sandbox"
+	"execserver/internal/session"
 	"execserver/protocol"
 )
 
@@ -89,6 +90,7 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		ProcessPreparedExec:      c.server.opts.AllowPreparedExec,
 		ProcessReadBackground:    true,
 		ProcessResize:            process.Terminals,
+		ProcessScreen:            process.Terminals && session.Screens,
 		ProcessSignals:           process.Signals,
 		ProcessSnapshot:          true,
 		ProcessTerminateGraceful: process.Signals,

@@ -53,6 +53,7 @@ var methods = map[string]func(*connection, *rpc.Request){
 	protocol.MethodResize:   method("exec", (*connection).resize),
 	protocol.MethodWait:     method("exec", (*connection).wait),
 	protocol.MethodSnapshot: method("exec", (*connection).snapshot),
+	protocol.MethodScreen:   method("exec", (*connection).screen),
 	protocol.MethodList:     method("exec", (*connection).listProcesses),
 	protocol.MethodUsage:    method("exec", (*connection).usage),
 	protocol.MethodTakeOver: method("session", (*connection).takeOver),

@@ -16,7 +16,7 @@ import "unicode/utf8"
 const (
 	MaxRows  = 500
 	MaxCols  = 1000
-	MaxCells = 1 << 17
+	MaxCells = 1 << 16
 )
 
 // Fits reports whether a screen may have this size. Zero stands for the default.

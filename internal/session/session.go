@@ -71,6 +71,7 @@ type entry struct {
 	spawned   chan struct{}    // closed when it has started or failed
 	failure   error            // why it failed; set before spawned is closed
 	proc      *process.Process // nil while it is being spawned
+	picture   picture          // its screen
 	cancelled bool             // terminated while it was being spawned
 	announced bool             // its start has been answered
 	wantsAck  bool             // it waits for room, and has not been announced
@@ -422,11 +423,16 @@ func (s *Session) wait() {
 		release(p)
 	}
 	s.budget.Leave()
+	var entries []*entry
 	s.mu.Lock()
 	for _, e := range s.entries {
 		s.giveProcessLocked(e)
+		entries = append(entries, e)
 	}
 	s.mu.Unlock()
+	for _, e := range entries {
+		e.picture.drop()
+	}
 	s.unwatchAll()
 }
 

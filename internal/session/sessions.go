@@ -142,7 +142,10 @@ func New(opts *Options) *Sessions {
 	}
 	s.opts = s.opts.withDefaults()
 	s.count, s.kept = share.NewPool(s.opts.MaxSessions), share.NewPool(s.opts.maxKept())
-	s.pools = &pools{share.NewPool(s.opts.SharedProcesses), share.NewPool(s.opts.SharedWatches)}
+	s.pools = &pools{
+		processes: share.NewPool(s.opts.SharedProcesses), watches: share.NewPool(s.opts.SharedWatches),
+		screens: share.NewPool(maxScreenUnits), drawing: share.NewPlaces(1),
+	}
 	return s
 }
 
