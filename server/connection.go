@@ -93,7 +93,7 @@ func newConnection(s *Server, stream transport.Conn, principal *auth.Principal, 
 	return c
 }
 
-func unknownMethod(r *rpc.Request) error {
+func notImplemented(r *rpc.Request) error {
 	return protocol.Errorf(protocol.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method)
 }
 
@@ -102,7 +102,7 @@ func (c *connection) Request(r *rpc.Request) {
 	serve, ok := methods[r.Method]
 	c.server.counters.request(r.Method)
 	if !ok {
-		r.Fail(unknownMethod(r))
+		r.Fail(notImplemented(r))
 		return
 	}
 	if c.phase == phaseReady {

@@ -8,4 +8,4 @@ import (
 )
 
 // screen refuses process/screen, which this program does not have.
-func (c *connection) screen(r *rpc.Request, _ protocol.ScreenParams) { r.Fail(unknownMethod(r)) }
+func (c *connection) screen(r *rpc.Request, _ protocol.ScreenParams) { r.Fail(notImplemented(r)) }
