@@ -130,10 +130,8 @@ const (
 	capControl           = "sessionControl"
 	capList              = "processList"
 	capSessions          = "sessionList"
-	capUsage             = "processUsage"
 	capObserve           = "sessionObserve"
 	capSnapshot          = "processSnapshot"
-	capScreen            = "processScreen"
 	capTCPOpen           = "tcpOpen"
 )
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"log/slog"
-	"net/http"
 	"time"
 
 	"execserver/internal/filesystem"
@@ -59,10 +58,6 @@ type Options struct {
 	// AllowKeepDescendants lets clients start processes whose background processes
 	// outlive the session and the server.
 	AllowKeepDescendants bool
-
-	// Metrics, if not nil, makes the handler of "/metrics" for the listeners of WebSocket
-	// clients. Only clients that may observe the sessions of others reach it.
-	Metrics func(*Server) http.Handler
 
 	// Audit records what clients do; nil records nothing. The caller must close it after
 	// Shutdown.
@@ -141,6 +136,8 @@ func (s *Server) sessionOptions() *session.Options {
 	if o.RetainedTotalBytes > 0 {
 		opts.Budget = output.NewBudget(o.RetainedTotalBytes)
 	}
-	opts.Exited = s.exited
+	if s.audit != nil {
+		opts.Exited = s.auditExit
+	}
 	return opts
 }

@@ -58,7 +58,7 @@ func newCommand() *cobra.Command {
 		newServeCommand(), newSandboxCommand(), newAuditCommand(),
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
 		newWatchCommand(), newForwardCommand(),
-		newProcessesCommand(), newTopCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
+		newProcessesCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
 	command.SetHelpCommand(newHelpCommand())

@@ -79,10 +79,6 @@ func (o *options) serve(log *slog.Logger) error {
 	if err := where.checkOpen(authenticator != server.Unauthenticated, o.insecureNoAuth); err != nil {
 		return err
 	}
-	metrics, err := o.metrics.openMetrics(o, where, authenticator)
-	if err != nil {
-		return err
-	}
 	certificate, err := o.loadTLS(authenticator)
 	if err != nil {
 		return err
@@ -133,7 +129,6 @@ func (o *options) serve(log *slog.Logger) error {
 		},
 	}
 	o.doors.apply(options)
-	o.metrics.apply(options)
 	srv := server.New(options)
 
 	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
@@ -141,11 +136,10 @@ func (o *options) serve(log *slog.Logger) error {
 	signal.Notify(hangups, syscall.SIGHUP)
 	ignoreBrokenPipes()
 	catchIgnored()               // the other ignored signals
-	ended := make(chan error, 5) // two listeners, two for metrics, and standard input
+	ended := make(chan error, 3) // two listeners and standard input
 	if err := start(srv, log, where, *o, ended); err != nil {
 		return err
 	}
-	metrics.serve(srv, ended)
 	if o.exitOnStdinClose && where.kind != listenStdio {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
