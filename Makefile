@@ -13,11 +13,12 @@ BENCHTIME ?= 1s
 COUNT ?= 1
 TIMEOUT ?= 20m
 ROUNDS ?= 5
+RELEASE_PLATFORMS := $(or $(PLATFORMS),linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64)
 PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
-CODEX_PACKAGES ?= ./test/codex ./client
+CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build run test race lint fmt fuzz bench bench-codex bench-commands microbench cover test-codex soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk
+.PHONY: help build run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk measure-connect release test-release install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -37,6 +38,15 @@ race: ## the same with the race detector, which needs a C compiler (SKIP leaves 
 test-embedding: ## build and run the programs of the module in examples/embedding
 	cd examples/embedding && $(GO) vet ./... && $(GO) test ./...
 
+release: ## build dist/: archives, packages, checksums for RELEASE_PLATFORMS (PLATFORMS chooses others)
+	$(GO) run ./scripts/release -version '$(VERSION)' -platforms '$(RELEASE_PLATFORMS)'
+
+test-release: ## build a release for this machine twice, compare the bytes, and install it
+	scripts/test-release
+
+install: ## build and install below PREFIX (default: /usr/local for root, ~/.local for others)
+	scripts/install.sh $(if $(PREFIX),--prefix '$(PREFIX)')
+
 test-module-path: ## give a copy of the tree another module path, and build it
 	scripts/test-module-path
 
@@ -47,6 +57,9 @@ lint: ## formatting, vet on every platform (PLATFORMS), staticcheck
 		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet $(PACKAGES) || exit 1; \
 	done
 	$(TOOL) staticcheck $(PACKAGES)
+
+docs: ## rewrite docs/configuration.md when a flag of serve has changed
+	$(GO) test -count=1 -run TestConfigurationReference ./cmd/exec-server -update
 
 fmt: ## format the code
 	$(TOOL) gofumpt -w .
@@ -116,6 +129,12 @@ measure-copies: ## cp, keys and seq beside rsync, scp and ssh, over a link of 20
 
 measure-bulk: ## a gigabyte out of commands, and in and out, beside ssh, $(ROUNDS) times, on a quiet machine
 	EXEC_SERVER_MEASURE_BULK=$(ROUNDS) $(GO) test -count=1 -v -timeout 60m ./test/bulk
+
+measure-connect: ## the start of connect over ssh beside ssh HOST true, in turns, on a quiet machine
+	EXEC_SERVER_MEASURE_CONNECT=$${EXEC_SERVER_MEASURE_CONNECT:-51} $(GO) test -count=1 -v -run TestStart -timeout 20m ./test/connect
+
+picture: build ## record docs/picture.svg, the picture of the README, in a real run (root on Linux with tmux and sshd)
+	codex=$$(scripts/install-codex 0.169.0) && $(GO) run ./internal/picture/record bin/exec-server "$${codex%/codex}" docs/picture.svg
 
 soak: ## the suite 20 times with the race detector
 	$(MAKE) race COUNT=20 TIMEOUT=90m

@@ -23,6 +23,11 @@ type CopyOptions struct {
 	// as it is called where it is read. It matches ErrSpecialFile for what cannot be
 	// copied, which is no failure.
 	Problem func(*fs.PathError)
+
+	// Only, if not nil, chooses what is copied of a directory. name is relative to it, with
+	// slashes. The copy has nothing of a directory for which Only returns false. Only may be
+	// called concurrently, also with the other functions.
+	Only func(name string, directory bool) bool
 }
 
 // CopyProgress says how far a copy is. Links count as files, and directories do not count.
@@ -186,6 +191,12 @@ func (c *copying) copied(name string, n int64) {
 // moved counts bytes of a file in work.
 func (c *copying) moved(name string, n int64) {
 	c.count(func(p *CopyProgress) { p.Bytes += n; p.Name = name })
+}
+
+// wants reports whether the caller wants something copied. name is local, and relative to
+// the root of the copy.
+func (c *copying) wants(name string, directory bool) bool {
+	return c.opts.Only == nil || c.opts.Only(filepath.ToSlash(name), directory)
 }
 
 // leftOut tells that something cannot be copied.

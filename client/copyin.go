@@ -260,6 +260,7 @@ func (c *copyIn) scanEntries(d *inDir, f func(fs.FileInfo) bool) error {
 			case isNotExist(err): // removed meanwhile
 			case err != nil:
 				c.failed(c.path(d, name), err)
+			case !c.wants(filepath.Join(d.name, name), info.IsDir()):
 			case !f(info):
 				return nil
 			}

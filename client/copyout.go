@@ -262,6 +262,9 @@ func (c *copyOut) pass(f outFile) bool {
 	if f.entry == nil {
 		return c.ctx.Err() == nil
 	}
+	if !c.wants(f.local(), f.entry.kind == protocol.KindDirectory) {
+		return true
+	}
 	switch f.entry.kind {
 	case protocol.KindDirectory:
 		c.wait(&outDir{parent: f.dir, name: f.local(), far: f.far, entry: f.entry, depth: f.dir.depth + 1})

@@ -86,7 +86,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// serve logs how the connection ends.
-	_ = s.serve(conn, principal, true)
+	_ = s.serveAdmitted(conn, principal)
 }
 
 func refuse(w http.ResponseWriter, status int, text string) {
@@ -155,7 +155,15 @@ func (s *Server) serveUnix(conn net.Conn) {
 		return
 	}
 	// serve logs how the connection ends.
-	_ = s.serve(stream, principal, true)
+	_ = s.serveAdmitted(stream, principal)
+}
+
+// serveAdmitted serves a connection of a listener, whose client may connect.
+func (s *Server) serveAdmitted(conn transport.Conn, principal *auth.Principal) error {
+	if s.opts.Internal.Relay != nil {
+		return s.opts.Internal.Relay(conn)
+	}
+	return s.serve(conn, principal, true)
 }
 
 func (s *Server) serveError(err error) error {

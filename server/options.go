@@ -9,6 +9,7 @@ import (
 	"execserver/internal/ownership"
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
+	"execserver/transport"
 )
 
 // Options of a Server. The zero value means the defaults. The Server copies the Options,
@@ -67,6 +68,10 @@ type Options struct {
 	// them. The caller must close it after Shutdown.
 	Sandbox *Sandbox
 
+	// NoDirectoryHint says what to do, in the error for a process whose working directory does
+	// not exist. It is for people who see the errors of the server alone; "" says nothing.
+	NoDirectoryHint string
+
 	// Session has the limits of sessions, and of what they keep for clients that return.
 	Session SessionOptions
 
@@ -121,6 +126,10 @@ type SessionOptions struct {
 type Internal struct {
 	Ownership *ownership.Ownership // finds the descendants of processes; nil uses process groups
 	Sandbox   *sandbox.Engine      // instead of Options.Sandbox
+
+	// Relay serves the connections of listeners instead of the server, which only decides
+	// who may connect. It ends the connection before it returns.
+	Relay func(transport.Conn) error
 }
 
 // sessionOptions returns the options of the server's sessions.

@@ -232,6 +232,11 @@ func (s *Server) closing() bool {
 	return s.shutdown
 }
 
+// Drain makes the server refuse new sessions. Clients can still resume the sessions that
+// there are. The channel is closed when none is left, and the caller can then call
+// Shutdown without breaking anything.
+func (s *Server) Drain() (drained <-chan struct{}) { return s.sessions.Drain() }
+
 // Shutdown ends everything: the listeners of ServeWebSocket and ServeUnix, then all
 // processes, then the connections, whose clients learn that the server shuts down. It
 // returns when all are gone, or with the context's cause. End an http.Server of your own

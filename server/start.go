@@ -85,6 +85,7 @@ func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, erro
 		Argv:      p.Argv,
 		Arg0:      p.Arg0,
 		Dir:       dir,
+		NoDirHint: s.opts.NoDirectoryHint,
 		Env:       p.Env,
 		TTY:       p.TTY,
 		PipeStdin: p.PipeStdin,

@@ -121,11 +121,10 @@ func (c *config) names() (names []string) {
 
 // loadConfig reads the file or, if there is none, the variable.
 func loadConfig() (*config, error) {
-	home, err := codexHome()
+	path, err := File()
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(home, "environments.toml")
 	text, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -137,7 +136,7 @@ func loadConfig() (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.home = home
+	c.home = filepath.Dir(path)
 	return c, nil
 }
 

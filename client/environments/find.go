@@ -3,6 +3,7 @@ package environments
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"execserver/client"
@@ -21,6 +22,9 @@ type Entry struct {
 	Command *exec.Cmd
 	// Options have the configured timeouts.
 	Options client.Options
+
+	// LocalToo says that the configuration also lets Codex use this machine.
+	LocalToo bool
 }
 
 // Find returns the environment of that name, without opening it. It reads the same
@@ -34,7 +38,7 @@ func Find(name string) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &Entry{Name: name, Source: c.source}
+	found := &Entry{Name: name, Source: c.source, LocalToo: c.local}
 	if entry == nil {
 		return found, nil
 	}
@@ -90,4 +94,18 @@ func (e configEntry) configure(o *client.Options) {
 	if e.initializeTimeout != nil {
 		o.InitializeTimeout = e.initializeTimeout.duration()
 	}
+}
+
+// File returns the path of environments.toml, where there may be no file. The error says
+// why there can be none.
+func File() (string, error) {
+	home, err := codexHome()
+	return filepath.Join(home, "environments.toml"), err
+}
+
+// Check returns the error that [Open] would return for the content of environments.toml.
+// path is for the error alone.
+func Check(path string, text []byte) error {
+	_, err := parseConfig(path, text)
+	return err
 }

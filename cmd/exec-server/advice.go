@@ -89,3 +89,7 @@ func adviseDialing(err *client.DialError) string {
 	}
 	return ""
 }
+
+// adviceToMakeDirectory is for clients that name the directories of their own machine, as
+// Codex does. Their users see it in the error of the server.
+const adviceToMakeDirectory = "the directory is not on this machine: have the server make it with --workspace PATH, or show another one there with --workspace PATH=DIRECTORY"

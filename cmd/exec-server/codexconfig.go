@@ -24,11 +24,12 @@ func newCodexConfigCommand() *cobra.Command {
 	var o codexConfigOptions
 	command := &cobra.Command{
 		Use:     "codex-config [flags] URL|DESTINATION",
-		Short:   "Print the entry of environments.toml for a server",
+		Short:   "Make Codex know a machine, or print the entry for it",
 		GroupID: groupSetUp,
 		Long: "codex-config prints what to append to Codex's environments.toml, which is in ~/.codex or in\n" +
 			"$CODEX_HOME, so that Codex and --on know a machine by a name: either a server that listens at a URL,\n" +
-			"or a DESTINATION of ssh, where ssh starts a server for each client. codex-config connects to nothing.",
+			"or a DESTINATION of ssh, where ssh starts a server for each client. codex-config connects to nothing.\n" +
+			"\"codex-config add\" writes an entry into the file.",
 		Example: "  (umask 077; exec-server codex-config ws://10.0.0.7:8765 --token-file token >>~/.codex/environments.toml)\n" +
 			"  exec-server codex-config me@box.example --program /opt/bin/exec-server",
 		Args: func(command *cobra.Command, args []string) error {
@@ -52,19 +53,15 @@ func newCodexConfigCommand() *cobra.Command {
 	f.StringVar(&o.tokenFile, "token-file", "", "for a URL: copy the bearer token from this `FILE` into the entry")
 	f.StringVar(&o.program, "program", "exec-server", "for ssh: `PATH` of exec-server on the machine")
 	f.BoolP("help", "h", false, "print this text")
+	command.AddCommand(newCodexAddCommand(), newCodexRemoveCommand())
 	return command
 }
 
 // entry returns the text for environments.toml.
 func (o *codexConfigOptions) entry(destination string) (string, error) {
 	scheme, _, isURL := strings.Cut(destination, "://")
-	switch {
-	case strings.ContainsFunc(destination, func(r rune) bool { return r <= ' ' || r == 0x7F }), destination == "", destination[0] == '-':
-		return "", fmt.Errorf("%q is neither a URL nor a destination of ssh", destination)
-	case scheme == "unix" && isURL:
-		return "", errors.New("codex does not connect to unix sockets; have it start a server by ssh, or listen on ws://localhost:PORT")
-	case isURL && scheme != "ws" && scheme != "wss" && scheme != "ssh":
-		return "", fmt.Errorf("unsupported URL %q; expected ws://HOST:PORT, wss://HOST:PORT or ssh://HOST", destination)
+	if err := checkDestination(destination); err != nil {
+		return "", err
 	}
 	host, err := hostOf(destination, isURL)
 	if err != nil {
@@ -77,19 +74,14 @@ func (o *codexConfigOptions) entry(destination string) (string, error) {
 	if !environments.IsName(id) {
 		return "", invalidValue("id", id, "expected letters, digits, - and _, at most 64, and neither local nor none")
 	}
-	lines := []string{"[[environments]]", "id = " + quoteTOML(id)}
 	if !isURL || scheme == "ssh" {
 		if o.tokenFile != "" {
 			return "", errors.New("--token-file is for a URL; ssh has its own ways to authenticate")
 		}
 		args := []string{"-o", "BatchMode=yes", destination, quoteShell(o.program), "--listen", "stdio"}
-		for i, arg := range args {
-			args[i] = quoteTOML(arg)
-		}
-		lines = append(lines, `program = "ssh"`, "args = ["+strings.Join(args, ", ")+"]")
-		return strings.Join(lines, "\n") + "\n", nil
+		return programEntry(id, append([]string{"ssh"}, args...)), nil
 	}
-	lines = append(lines, "url = "+quoteTOML(destination))
+	lines := []string{"[[environments]]", "id = " + quoteTOML(id), "url = " + quoteTOML(destination)}
 	if o.tokenFile != "" {
 		token, err := os.ReadFile(o.tokenFile)
 		if err != nil {
@@ -98,6 +90,22 @@ func (o *codexConfigOptions) entry(destination string) (string, error) {
 		lines = append(lines, "auth_bearer_token = "+quoteTOML(strings.TrimSpace(string(token))))
 	}
 	return strings.Join(lines, "\n") + "\n", nil
+}
+
+// checkDestination refuses what is neither a URL of a server, that Codex can use, nor a
+// destination of ssh.
+func checkDestination(destination string) error {
+	scheme, _, isURL := strings.Cut(destination, "://")
+	switch {
+	case strings.ContainsFunc(destination, func(r rune) bool { return r <= ' ' || r == 0x7F }), destination == "", destination[0] == '-':
+		return fmt.Errorf("%q is neither a URL nor a destination of ssh", destination)
+	case scheme == "unix" && isURL:
+		return errors.New("codex does not connect to unix sockets; have it start a server by ssh, or listen on ws://localhost:PORT")
+	case isURL && scheme != "ws" && scheme != "wss" && scheme != "ssh":
+		return fmt.Errorf("unsupported URL %q; expected ws://HOST:PORT, wss://HOST:PORT or ssh://HOST", destination)
+	}
+	_, err := hostOf(destination, isURL)
+	return err
 }
 
 // hostOf returns the host of a URL or of a destination of ssh.
@@ -136,9 +144,23 @@ func idFrom(host string) string {
 	return id
 }
 
-// quoteTOML quotes a string without control characters.
+// quoteTOML quotes a string.
 func quoteTOML(text string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7F:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
 }
 
 // quoteShell quotes a word for the shell that ssh starts, if it needs that.

@@ -55,12 +55,14 @@ func newCommand() *cobra.Command {
 		&cobra.Group{ID: groupSetUp, Title: "Set up:"},
 	)
 	command.AddCommand(
-		newServeCommand(), newSandboxCommand(), newAuditCommand(),
+		newServeCommand(), newDrainCommand(), newConfigCommand(), newSandboxCommand(), newAuditCommand(),
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
-		newWatchCommand(), newForwardCommand(),
+		newPushCommand(), newPullCommand(),
+		newWatchCommand(), newForwardCommand(), newConnectCommand(),
 		newProcessesCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
+	command.AddCommand(buildCommands()...)
 	command.SetHelpCommand(newHelpCommand())
 	command.InitDefaultHelpCmd()
 	for _, sub := range command.Commands() {

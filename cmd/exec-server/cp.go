@@ -31,7 +31,7 @@ func newCopyCommand() *cobra.Command {
 		Use:        "cp [flags] SOURCE... TARGET",
 		Short:      "Copy files and directories to a machine or from it",
 		GroupID:    groupWork,
-		SuggestFor: []string{"copy", "scp", "rsync", "push", "pull"},
+		SuggestFor: []string{"copy", "scp", "rsync"},
 		Long: "cp copies files, and directories with everything in them, to a machine or from it. NAME:PATH is a\n" +
 			"path of the environment of this name, and :PATH a path of the machine of --on or --url; a relative\n" +
 			"PATH begins in the directory in which the server was started. ./a:b is a file here.\n\n" +

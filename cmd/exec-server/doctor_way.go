@@ -80,6 +80,7 @@ func (d *doctor) examineName(w *where) *way {
 		d.ok("name", "%s is this machine, without a server", entry.Name)
 	}
 	d.examineFile(entry)
+	d.examineCodex(entry)
 	return found
 }
 
@@ -105,6 +106,23 @@ func (d *doctor) examineFile(entry *environments.Entry) {
 			"others can write %s, and so choose what you connect to or start", entry.Source)
 	case mode&0o044 != 0 && entry.Token != "":
 		d.find("file", warning, "chmod 600 "+entry.Source, "others can read %s, which has a token", entry.Source)
+	}
+}
+
+// examineCodex checks what Codex makes of the entry.
+func (d *doctor) examineCodex(entry *environments.Entry) {
+	if entry.URL == "" && entry.Command == nil {
+		return // this machine is meant
+	}
+	if path, err := environments.File(); err != nil || entry.Source != path {
+		return // it is a variable
+	}
+	if entry.LocalToo {
+		d.find("fallback", warning, "write include_local = false above the first [[environments]], as \"exec-server codex-config add\" does",
+			"when Codex has no link to %s, it may run commands on this machine instead", entry.Name)
+	}
+	if version := oldCodex(d.ctx); version != "" {
+		d.find("codex", warning, "install Codex "+firstCodex+" or newer", "the codex in PATH is %s, which ignores %s", version, entry.Source)
 	}
 }
 

@@ -16,12 +16,14 @@ import (
 	"execserver/internal/process"
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
+	"execserver/internal/workspace"
 	"execserver/server"
 	"execserver/transport"
 )
 
 // options are the flags of the server.
 type options struct {
+	config              string
 	listen              string
 	insecureNoAuth      bool
 	doors               doors
@@ -52,6 +54,9 @@ type options struct {
 	sandboxSockets      []string
 	auditLog            string
 	auditRequired       bool
+	workspaceTexts      []string
+	workspaces          []workspace.Workspace
+	private             string // see keeper.Info
 	logLevel, logFormat string
 }
 
@@ -81,6 +86,9 @@ func newServeCommand() *cobra.Command {
 
 // run serves as the flags of command say.
 func (o *options) run(command *cobra.Command) error {
+	if err := o.configure(command.Flags()); err != nil {
+		return err
+	}
 	if err := o.complete(command.Flags()); err != nil {
 		return &usageError{err, command}
 	}
@@ -89,7 +97,8 @@ func (o *options) run(command *cobra.Command) error {
 
 func (o *options) define(f *pflag.FlagSet) {
 	f.SortFlags = false
-	f.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; IP may be localhost; port 0 picks a free port")
+	f.StringVar(&o.config, configName, "", "read settings by the names of these flags from this TOML `file`; a flag of the command line counts instead of the file's")
+	f.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; IP may be localhost; port 0 picks a free port; systemd takes the sockets of a socket unit")
 	f.BoolVar(&o.insecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: everybody who can connect can run commands")
 	o.doors.define(f)
 	f.StringVar(&o.tlsCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")
@@ -127,6 +136,8 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.BoolVar(&o.keepDescendants, "allow-keep-descendants", false, "let clients start processes whose background processes outlive the session and the server")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", process.DefaultDrainTimeout, "`time` after the exit of a process for which descendants that hold its output can delay its closing; 0 waits until they let go")
 
+	f.StringArrayVar(&o.workspaceTexts, "workspace", nil, "make the directory `PATH`, or with PATH=DIRECTORY show the directory at PATH, for clients that name the directories of their own machine; may be repeated")
+
 	f.StringVar(&o.sandbox, "sandbox", "auto", "sandbox `mode`: auto enforces the sandbox that a client requests, or refuses the request; require also refuses commands without a sandbox; "+
 		"off refuses every request for a sandbox, on a machine that is a sandbox itself; landlock uses Landlock alone and refuses what needs more")
 
@@ -140,7 +151,7 @@ func (o *options) define(f *pflag.FlagSet) {
 
 // complete checks what the flag library cannot.
 func (o *options) complete(f *pflag.FlagSet) error {
-	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "ws-jwks-file", "ws-issuer", "ws-audience", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log"} {
+	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "ws-jwks-file", "ws-issuer", "ws-audience", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log", configName} {
 		// An unset variable in a script must not open the server.
 		if flag := f.Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return fmt.Errorf("--%s needs a value", name)
@@ -192,6 +203,10 @@ func (o *options) complete(f *pflag.FlagSet) error {
 			return invalidValue("sandbox-socket", path, "expected an absolute path")
 		}
 	}
+	var err error
+	if o.workspaces, err = parseWorkspaces(o.workspaceTexts); err != nil {
+		return err
+	}
 	if o.drainTimeout < 0 {
 		return invalidValue("drain-timeout", o.drainTimeout.String(), "must not be negative")
 	}
@@ -215,7 +230,7 @@ func (o *options) complete(f *pflag.FlagSet) error {
 	case o.tlsKey != "" && o.tlsCert == "":
 		return errors.New("--tls-key needs --tls-cert")
 	}
-	_, err := o.newLog(io.Discard)
+	_, err = o.newLog(io.Discard)
 	return err
 }
 

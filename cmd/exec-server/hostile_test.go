@@ -90,7 +90,7 @@ func TestServersCannotControlTheTerminal(t *testing.T) {
 		for _, line := range []string{
 			"ps", "ps -a --json", "sessions", "sessions --json", "sessions --end own", "info", "info --json",
 			"logs plain", "logs " + evil[:1], "kill plain", "kill " + evil, "ls -l", "ls -l --json", "cat file",
-			"cp :/ " + filepath.Join(t.TempDir(), "copy"), "doctor", "doctor --json", "attach plain", "attach --read-only plain", "attach exec",
+			"cp :/ " + filepath.Join(t.TempDir(), "copy"), "pull -n " + t.TempDir() + "=/", "push -n " + t.TempDir() + "=/", "doctor", "doctor --json", "attach plain", "attach --read-only plain", "attach exec",
 			"run -- true", "run -d -- true", "forward 0:1", "watch", "watch --json", "__complete logs ", "__complete ls ",
 		} {
 			if strings.HasPrefix(line, "watch") && refusesAll || strings.HasPrefix(line, "forward") && !refusesAll {
@@ -111,6 +111,34 @@ func TestServersCannotControlTheTerminal(t *testing.T) {
 			if i := strings.IndexFunc(string(out), func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }); i >= 0 {
 				t.Errorf("%q prints control characters: %q", line, out)
 			}
+		}
+	}
+}
+
+// TestPullRefusesNames lets a server list files whose names lead out of the directory.
+func TestPullRefusesNames(t *testing.T) {
+	for _, name := range []string{"..", ".", "", "../evil", "/evil", "a/b", "a\x00"} {
+		url := fakeServer(t, func(m fakeRequest) ([]object, bool) {
+			result := evilAnswers[m.Method]
+			if m.Method == "fs/readDirectory" {
+				result = object{"entries": []object{
+					{"fileName": name, "isDirectory": false, "isFile": true, "kind": "file", "mode": 0o644, "size": 1, "modifiedAtMs": 1},
+				}}
+			}
+			if result == nil {
+				return []object{{"id": m.ID, "error": object{"code": -32603, "message": "no"}}}, false
+			}
+			return []object{{"id": m.ID, "result": result}}, false
+		})
+		around := t.TempDir()
+		command := exec.Command("exec-server", "pull", "--url", url, filepath.Join(around, "dir")+"=/")
+		command.Env = append(os.Environ(), "XDG_STATE_HOME="+t.TempDir())
+		out, err := command.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "cannot have the name") {
+			t.Errorf("pull of %q: %v: %s", name, err, out)
+		}
+		if entries, err := os.ReadDir(around); err != nil || len(entries) > 1 {
+			t.Errorf("pull of %q made %v, %v", name, entries, err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"execserver/internal/keeper"
 	"execserver/internal/ownership"
+	"execserver/internal/workspace"
 	"execserver/server"
 )
 
@@ -47,10 +48,14 @@ func (o *options) keep() error {
 	return fmt.Errorf("become the keeper of the server: %w", keeper.Start(info))
 }
 
+// shownByKeeper reports whether the keeper has started this program where it sees the
+// workspaces.
+func shownByKeeper() bool { return isKept && keptBy.Private != "" }
+
 // newInfo prepares what the keeper and the server share. lock is the descriptor of the
 // claimed control groups, or -1.
 func (o *options) newInfo() (info keeper.Info, lock int, err error) {
-	info.ProgramID = ownership.NewProgramID()
+	info.ProgramID, info.Private = ownership.NewProgramID(), o.private
 	lock = -1
 	claimed, reason, err := o.claimCgroups()
 	if claimed != nil {
@@ -65,6 +70,10 @@ func (o *options) newInfo() (info keeper.Info, lock int, err error) {
 func becomeHelper() {
 	if err := keeper.Run(); err != nil {
 		fmt.Fprintf(os.Stderr, "Error: start the server: %s; try --keeper=off\n", err)
+		os.Exit(1)
+	}
+	if err := workspace.Run(); err != nil {
+		fmt.Fprintf(os.Stderr, "Error: %s\n", err)
 		os.Exit(1)
 	}
 	server.RunHelper()

@@ -19,10 +19,11 @@ const (
 	listenStdio listenKind = iota
 	listenWebSocket
 	listenUnix
+	listenInherited // one of the two above, as the sockets will show
 )
 
 func (k listenKind) String() string {
-	return [...]string{"stdio", "a WebSocket", "a unix socket"}[k]
+	return [...]string{"stdio", "a WebSocket", "a unix socket", "a socket of systemd"}[k]
 }
 
 // listenAddress is a parsed --listen.
@@ -30,7 +31,8 @@ type listenAddress struct {
 	kind      listenKind
 	address   string // IP:PORT, or the path of the socket
 	ip        netip.Addr
-	localhost bool // listen on loopback, with each version of IP that the machine has
+	localhost bool           // listen on loopback, with each version of IP that the machine has
+	inherited []net.Listener // listen on these instead
 }
 
 // parseListen parses --listen (PROTOCOL.md, "Listening").
@@ -39,6 +41,8 @@ func parseListen(url string, tls bool) (listenAddress, error) {
 	switch {
 	case url == "stdio", url == "stdio://":
 		return listenAddress{kind: listenStdio}, nil
+	case url == "systemd":
+		return listenAddress{kind: listenInherited}, nil
 	case isURL && scheme == "ws", isURL && scheme == "wss" && tls:
 		if port, ok := portOfLocalhost(rest); ok {
 			loopback := netip.MustParseAddr("127.0.0.1")
@@ -69,6 +73,9 @@ func portOfLocalhost(address string) (port uint16, ok bool) {
 
 // open listens on a TCP port. shown is the address for clients.
 func (l listenAddress) open() (listeners []net.Listener, shown string, err error) {
+	if l.inherited != nil {
+		return l.inherited, l.address, nil
+	}
 	if l.localhost {
 		return l.openLocalhost()
 	}
@@ -155,8 +162,15 @@ func (l listenAddress) checkOpen(authenticated, insecure bool) error {
 // sockets returns the paths of the server's own sockets. A command that reached one could
 // do everything.
 func (l listenAddress) sockets() []string {
-	if l.kind == listenUnix {
+	if l.kind != listenUnix {
+		return nil
+	}
+	if l.inherited == nil {
 		return []string{l.address}
 	}
-	return nil
+	var paths []string
+	for _, listener := range l.inherited {
+		paths = append(paths, listener.Addr().String())
+	}
+	return paths
 }

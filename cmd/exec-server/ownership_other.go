@@ -15,6 +15,8 @@ func runFirstThread() { select {} }
 
 func (o *options) wantsKeeper() bool { return o.keeper == "on" }
 
+func shownByKeeper() bool { return false }
+
 func (o *options) keep() error { return errors.New("--keeper=on needs Linux") }
 
 func becomeHelper() {}

@@ -30,7 +30,7 @@ func (o *options) openAudit(log *slog.Logger) (*server.AuditLog, error) {
 
 // reload refreshes the values made from files when the files change, until ctx ends.
 // After an error a value stays as it was.
-func reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *server.AuditLog, hangups <-chan os.Signal, of map[string]refresher) {
+func reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *server.AuditLog, hangups <-chan os.Signal, supervisor supervisor, of map[string]refresher) {
 	ticker := time.NewTicker(reloadInterval)
 	defer ticker.Stop()
 	for {
@@ -41,6 +41,7 @@ func reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *
 		case <-ticker.C:
 		case <-hangups:
 			atOnce = true
+			supervisor.reloading()
 			log.Info("checking for changed files", "signal", "hangup")
 			if err := audited.Reopen(); err != nil {
 				log.Error("cannot start a new audit log; the old file is still used", "error", err)
@@ -58,6 +59,9 @@ func reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *
 				log.Warn("read the " + what + " again")
 				srv.Recheck()
 			}
+		}
+		if atOnce {
+			supervisor.say("READY=1")
 		}
 		ticker.Reset(reloadInterval) // two checks never follow each other at once
 	}

@@ -36,7 +36,7 @@ func TestReload(t *testing.T) {
 	ended, hangups, files := make(chan struct{}), make(chan os.Signal, 1), make(asked, 1)
 	go func() {
 		defer close(ended)
-		reload(ctx, slog.New(slog.DiscardHandler), nil, nil, hangups, map[string]refresher{"credentials": files})
+		reload(ctx, slog.New(slog.DiscardHandler), nil, nil, hangups, "", map[string]refresher{"credentials": files})
 	}()
 	defer func() {
 		stop()

@@ -165,7 +165,7 @@ func scriptTalk(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 var signals = map[string]syscall.Signal{
-	"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "PIPE": syscall.SIGPIPE,
+	"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "USR2": syscall.SIGUSR2, "PIPE": syscall.SIGPIPE,
 }
 
 func scriptEnd(ts *testscript.TestScript, neg bool, args []string) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"execserver/internal/auth"
 	"execserver/internal/pipe"
 	"execserver/internal/sandbox"
+	"execserver/internal/trusted"
 	"execserver/internal/unixsocket"
 	"execserver/server"
 	"execserver/transport"
@@ -41,6 +43,9 @@ func serve(o options) error {
 	if err != nil {
 		return err
 	}
+	if err := o.showWorkspaces(log); err != nil {
+		return err
+	}
 	if o.wantsKeeper() {
 		err := o.keep()
 		if o.keeper == "on" {
@@ -48,38 +53,23 @@ func serve(o options) error {
 		}
 		log.Warn("the server has no keeper: if it is killed, its processes may keep running", "error", err)
 	}
+	sockets, supervisor := handedOver()
 	if err := inheritNothing(); err != nil {
 		return fmt.Errorf("keep the descriptors that the server was started with from its processes: %w", err)
 	}
-	return o.serve(log)
+	return o.serve(log, sockets, supervisor)
 }
 
-// serve runs the server in this process.
-func (o *options) serve(log *slog.Logger) error {
+// serve runs the server in this process. sockets are those that it inherited to listen on.
+func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) error {
 	where, err := parseListen(o.listen, o.tlsCert != "")
+	if err == nil && where.kind == listenInherited {
+		where, err = inheritedAddress(sockets)
+	}
 	if err != nil {
 		return err
 	}
-	if where.kind == listenUnix && o.auth.mode != "" {
-		return errors.New("websocket authentication does not apply to a unix socket, which only its owner can open")
-	}
-	if where.kind != listenWebSocket && o.tlsCert != "" {
-		return fmt.Errorf("--tls-cert and --tls-key require a WebSocket listener, not %s", where.kind)
-	}
-	if where.kind != listenUnix && o.peers.Others() {
-		return fmt.Errorf("--allow-uid and --allow-gid require a unix socket, not %s", where.kind)
-	}
-	if o.peers.Others() && !auth.PeersKnown {
-		return fmt.Errorf("--allow-uid and --allow-gid: %w", auth.ErrPeersUnknown)
-	}
-	authenticator, err := o.auth.authenticator(where)
-	if err != nil {
-		return err
-	}
-	if err := where.checkOpen(authenticator != server.Unauthenticated, o.insecureNoAuth); err != nil {
-		return err
-	}
-	certificate, err := o.loadTLS(authenticator)
+	authenticator, certificate, err := o.prepare(where)
 	if err != nil {
 		return err
 	}
@@ -114,6 +104,8 @@ func (o *options) serve(log *slog.Logger) error {
 
 		AllowKeepDescendants: o.keepDescendants,
 
+		NoDirectoryHint: adviceToMakeDirectory,
+
 		Internal: server.Internal{Ownership: ownership, Sandbox: engine},
 		Session: server.SessionOptions{
 			DrainTimeout:       o.drainTimeout,
@@ -131,12 +123,13 @@ func (o *options) serve(log *slog.Logger) error {
 	o.doors.apply(options)
 	srv := server.New(options)
 
-	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signals, hangups, drains := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(signals, ending()...)
+	notifyDrain(drains)
 	signal.Notify(hangups, syscall.SIGHUP)
 	ignoreBrokenPipes()
-	catchIgnored()               // the other ignored signals
-	ended := make(chan error, 3) // two listeners and standard input
+	catchIgnored()                                            // the other ignored signals
+	ended := make(chan error, 1+max(2, len(where.inherited))) // listeners and standard input
 	if err := start(srv, log, where, *o, ended); err != nil {
 		return err
 	}
@@ -149,14 +142,12 @@ func (o *options) serve(log *slog.Logger) error {
 	}
 	reloading, stop := context.WithCancel(context.Background())
 	defer stop()
-	go reload(reloading, log, srv, audited, hangups, map[string]refresher{
+	go reload(reloading, log, srv, audited, hangups, supervisor, map[string]refresher{
 		"credentials": authenticator, "TLS certificate": certificate,
 	})
-	select {
-	case received := <-signals:
-		log.Info("shutting down", "signal", received.String())
-	case err = <-ended:
-	}
+	supervisor.say("READY=1")
+	err = untilEnd(srv, log, supervisor, signals, drains, ended)
+	supervisor.say("STOPPING=1")
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	if timeout := srv.Shutdown(ctx); timeout != nil {
@@ -166,6 +157,54 @@ func (o *options) serve(log *slog.Logger) error {
 	engine.Close()
 	ownership.KillAll(killTimeout)
 	return err
+}
+
+// untilEnd waits until a signal or the end of the last session ends a server, or it ends
+// by itself.
+func untilEnd(srv *server.Server, log *slog.Logger, supervisor supervisor, signals, drains <-chan os.Signal, ended <-chan error) error {
+	var drained <-chan struct{}
+	for {
+		select {
+		case received := <-signals:
+			log.Info("shutting down", "signal", received.String())
+			return nil
+		case <-drains:
+			log.Warn("draining: there will be no new sessions, and the server ends with its last one")
+			supervisor.say("STATUS=draining: no new sessions")
+			drained = srv.Drain()
+		case <-drained:
+			log.Info("shutting down", "reason", "the last session has ended")
+			return nil
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+// prepare checks that the flags go together, and reads the files that decide who may
+// connect.
+func (o *options) prepare(where listenAddress) (*server.Authenticator, *trusted.Value[*tls.Certificate], error) {
+	if where.kind == listenUnix && o.auth.mode != "" {
+		return nil, nil, errors.New("websocket authentication does not apply to a unix socket, which only its owner can open")
+	}
+	if where.kind != listenWebSocket && o.tlsCert != "" {
+		return nil, nil, fmt.Errorf("--tls-cert and --tls-key require a WebSocket listener, not %s", where.kind)
+	}
+	if where.kind != listenUnix && o.peers.Others() {
+		return nil, nil, fmt.Errorf("--allow-uid and --allow-gid require a unix socket, not %s", where.kind)
+	}
+	if o.peers.Others() && !auth.PeersKnown {
+		return nil, nil, fmt.Errorf("--allow-uid and --allow-gid: %w", auth.ErrPeersUnknown)
+	}
+	authenticator, err := o.auth.authenticator(where)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := where.checkOpen(authenticator != server.Unauthenticated, o.insecureNoAuth); err != nil {
+		return nil, nil, err
+	}
+	certificate, err := o.loadTLS(authenticator)
+	return authenticator, certificate, err
 }
 
 // finishWrites waits for files that are being written in place, which would otherwise
@@ -209,7 +248,7 @@ func rotated(log string) (files []string) {
 // trusted returns the other files that decide who may connect.
 func (o *options) trusted(authenticator *server.Authenticator) []string {
 	_, public := authenticator.Files()
-	return given(public, o.tlsCert)
+	return given(public, o.tlsCert, o.config)
 }
 
 // given appends the files whose names are not empty.
@@ -241,12 +280,18 @@ func start(srv *server.Server, log *slog.Logger, where listenAddress, o options,
 		if o.peers.Others() {
 			listen = unixsocket.ListenForAll
 		}
-		listener, err := listen(where.address)
-		if err != nil {
-			return err
+		listeners := where.inherited
+		if listeners == nil {
+			listener, err := listen(where.address)
+			if err != nil {
+				return err
+			}
+			listeners = []net.Listener{listener}
 		}
 		banner(log, "unix://"+where.address)
-		go func() { ended <- srv.ServeUnix(listener) }()
+		for _, listener := range listeners {
+			go func() { ended <- srv.ServeUnix(listener) }()
+		}
 		return nil
 	}
 	listeners, shown, err := where.open()

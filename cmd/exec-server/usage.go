@@ -97,7 +97,7 @@ func needPaths(command *cobra.Command, args []string) error {
 // flagError converts an error of the flag library to a usageError.
 func flagError(command *cobra.Command, err error) error {
 	// Flags after a word that is no command would be flags of the unknown command.
-	if words := command.Flags().Args(); command.HasSubCommands() && len(words) > 0 {
+	if words := command.Flags().Args(); command.HasSubCommands() && len(words) > 0 && command.ValidateArgs(words) != nil {
 		return unknownCommand(command, words[0])
 	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
@@ -106,8 +106,15 @@ func flagError(command *cobra.Command, err error) error {
 	return &usageError{err, command}
 }
 
+// invalidValueError says that the value of a flag is invalid.
+type invalidValueError struct{ flag, value, problem string }
+
+func (e *invalidValueError) Error() string {
+	return fmt.Sprintf("invalid value %q for --%s: %s", e.value, e.flag, e.problem)
+}
+
 func invalidValue(flag, value, problem string) error {
-	return fmt.Errorf("invalid value %q for --%s: %s", value, flag, problem)
+	return &invalidValueError{flag, value, problem}
 }
 
 // expected says what is wrong with a value of the wrong type.

@@ -16,6 +16,7 @@ type Info struct {
 	ProgramID uint64             // see ownership.Options
 	Cgroups   string             // the claimed directory, or empty
 	Reason    string             // why none was claimed
+	Private   string             // see Start
 	Status    syscall.WaitStatus // of the server, once it has ended
 }
 
@@ -30,7 +31,7 @@ const (
 
 func (i Info) String() string {
 	return strings.Join([]string{
-		strconv.Itoa(i.Keeper), strconv.FormatUint(i.ProgramID, 10), strconv.Itoa(int(i.Status)), i.Cgroups, i.Reason,
+		strconv.Itoa(i.Keeper), strconv.FormatUint(i.ProgramID, 10), strconv.Itoa(int(i.Status)), i.Cgroups, i.Private, i.Reason,
 	}, "\n")
 }
 
@@ -48,6 +49,10 @@ func (i Info) handOver(variable string) (entry string, fd int, err error) {
 	return variable + "=" + strconv.Itoa(fd), fd, nil
 }
 
+// maxInfo is more than an Info has. Its longest part, Private, is also bounded by what the
+// kernel accepts as one variable.
+const maxInfo = 256 << 10
+
 // receive reads the Info that a variable announces. It removes the variable from the
 // environment and closes the descriptor, because they are not for children. isKeeper
 // reports whether the Info was meant for this process.
@@ -57,10 +62,10 @@ func receive(variable string, isKeeper func(pid int) bool) (i Info, ok bool) {
 	if err != nil || fd <= 2 {
 		return Info{}, false
 	}
-	b := make([]byte, 4096) // more than an Info has
+	b := make([]byte, maxInfo)
 	n, err := unix.Pread(fd, b, 0)
-	fields := strings.SplitN(string(b[:max(n, 0)]), "\n", 5)
-	if err != nil || len(fields) != 5 {
+	fields := strings.SplitN(string(b[:max(n, 0)]), "\n", 6)
+	if err != nil || len(fields) != 6 {
 		return Info{}, false
 	}
 	var errs [3]error
@@ -68,7 +73,7 @@ func receive(variable string, isKeeper func(pid int) bool) (i Info, ok bool) {
 	i.Keeper, errs[0] = strconv.Atoi(fields[0])
 	i.ProgramID, errs[1] = strconv.ParseUint(fields[1], 10, 64)
 	status, errs[2] = strconv.Atoi(fields[2])
-	i.Status, i.Cgroups, i.Reason = syscall.WaitStatus(status), fields[3], fields[4]
+	i.Status, i.Cgroups, i.Private, i.Reason = syscall.WaitStatus(status), fields[3], fields[4], fields[5]
 	if errs != [3]error{} || !isKeeper(i.Keeper) {
 		return Info{}, false
 	}

@@ -26,9 +26,11 @@ func Run() error {
 
 // Start turns this program into a keeper, which starts the program again as the server,
 // with the same arguments, environment and descriptors. It returns only if that fails.
+// If info.Private is not empty, the server starts in a user namespace and a mount namespace
+// of its own, with the capability to mount, and info.Private is added to its environment.
 func Start(info Info) error {
 	info.Keeper = os.Getpid()
-	self, err := program()
+	self, err := Program()
 	if err != nil {
 		return err
 	}
@@ -45,9 +47,9 @@ func execute(self, variable string, info Info) error {
 	return &os.PathError{Op: "execute", Path: self, Err: err}
 }
 
-// program returns the path of this program, or a name for it that works even after its
+// Program returns the path of this program, or a name for it that works even after its
 // file was replaced.
-func program() (string, error) {
+func Program() (string, error) {
 	const link = "/proc/self/exe"
 	running, err := os.Stat(link)
 	if err != nil {
@@ -74,7 +76,7 @@ var forwarded = []os.Signal{
 func keep(info Info) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
-	self, err := program()
+	self, err := Program()
 	if err == nil {
 		err = becomeSubreaper()
 	}
@@ -112,7 +114,7 @@ func startServer(self string, info Info) (pid int, err error) {
 		return 0, err
 	}
 	defer unix.Close(fd)
-	return syscall.ForkExec(self, os.Args, &syscall.ProcAttr{
+	attr := &syscall.ProcAttr{
 		Env:   append(os.Environ(), entry),
 		Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{
@@ -121,7 +123,21 @@ func startServer(self string, info Info) (pid int, err error) {
 			// signal that kills the keeper's group must not kill both.
 			Setpgid: !onTerminal(),
 		},
-	})
+	}
+	if info.Private != "" {
+		attr.Env = append(attr.Env, info.Private)
+		UserNamespace(attr.Sys)
+	}
+	return syscall.ForkExec(self, os.Args, attr)
+}
+
+// UserNamespace adds to the attributes of a process a user namespace, in which the ids are
+// the same, and a mount namespace in which it may mount.
+func UserNamespace(attr *syscall.SysProcAttr) {
+	attr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
+	attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 }
 
 func onTerminal() bool {

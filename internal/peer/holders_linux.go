@@ -33,6 +33,17 @@ type Holders struct {
 // spells it. ok is false if no process that this program may examine holds it: the socket
 // may be closed, on its way to another process, or held by a process of another user.
 func (h *Holders) Namespace(inode uint64) (namespace string, ok bool) {
+	_, namespace, ok = h.find(inode)
+	return namespace, ok
+}
+
+// PID returns the id of a process that holds a socket. ok is as for Namespace.
+func (h *Holders) PID(inode uint64) (pid int, ok bool) {
+	pid, _, ok = h.find(inode)
+	return pid, ok
+}
+
+func (h *Holders) find(inode uint64) (pid int, namespace string, ok bool) {
 	search := search{wanted: "socket:[" + strconv.FormatUint(inode, 10) + "]"}
 	h.mu.Lock()
 	recent := slices.Clone(h.recent)
@@ -40,12 +51,12 @@ func (h *Holders) Namespace(inode uint64) (namespace string, ok bool) {
 	for _, pid := range slices.Backward(recent) {
 		if namespace, ok = search.in(pid); ok {
 			h.remember(pid)
-			return namespace, true
+			return pid, namespace, true
 		}
 	}
 	pids, err := procfs.Pids()
 	if err != nil {
-		return "", false
+		return 0, "", false
 	}
 	own := os.Getpid()
 	for _, pid := range youngestFirst(pids) { // a process that connects is often young
@@ -54,10 +65,10 @@ func (h *Holders) Namespace(inode uint64) (namespace string, ok bool) {
 		}
 		if namespace, ok = search.in(pid); ok {
 			h.remember(pid)
-			return namespace, true
+			return pid, namespace, true
 		}
 	}
-	return "", false
+	return 0, "", false
 }
 
 // youngestFirst orders processes, given in the order of their ids, by age. The kernel

@@ -18,12 +18,16 @@ type Error struct {
 	Program string // as asked for
 	Reason  string // in a few words, with the names that matter
 	Err     error  // a syscall.Errno, or nil
+	Hint    string // what to do, or ""
 }
 
 func (e *Error) Error() string {
 	text := fmt.Sprintf("cannot start %q: %s", e.Program, e.Reason)
 	if e.Err != nil {
 		text += ": " + errno.Text(e.Err)
+	}
+	if e.Hint != "" {
+		text += "; " + e.Hint
 	}
 	return text
 }
@@ -68,6 +72,9 @@ func prepare(spec Spec) (command, error) {
 	}
 	info, err := sys.Stat(spec.Dir)
 	switch {
+	case errors.Is(err, syscall.ENOENT):
+		reason := fmt.Sprintf("working directory %q", spec.Dir)
+		return command{}, &Error{Program: program, Reason: reason, Err: syscall.ENOENT, Hint: spec.NoDirHint}
 	case err != nil:
 		return refuse(errnoOf(err), "working directory %q", spec.Dir)
 	case !info.IsDir():

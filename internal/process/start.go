@@ -22,6 +22,7 @@ type Spec struct {
 	Arg0      *string           // what the program sees as argv[0]; nil: Argv[0]
 	Dir       string            // absolute
 	DirFile   *os.File          // Dir, opened: on Linux the process begins there, wherever Dir leads by then; nil: where it leads
+	NoDirHint string            // what to do if Dir does not exist, for the error
 	Env       map[string]string // the whole environment
 	TTY       bool              // a terminal instead of pipes
 	PipeStdin bool              // without TTY: a pipe instead of /dev/null

@@ -121,6 +121,7 @@ type Sessions struct {
 	creates  uint64 // number of sessions ever created
 	detaches uint64 // number of detachments
 	closed   bool
+	drained  chan struct{}  // nil until Drain; closed when there is no session any more
 	ending   sync.WaitGroup // sessions whose processes are ending
 }
 
@@ -149,12 +150,15 @@ func New(opts *Options) *Sessions {
 // session.
 func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 	by := peer.Credentials()
-	for s.makeRoom(by.Share) {
+	for !s.draining() && s.makeRoom(by.Share) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	switch {
+	case s.closed:
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "server is shutting down")
+	case s.drained != nil:
+		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "the server is draining: it takes no new sessions, and ends with its last one")
 	}
 	if by.revoked() {
 		return nil, nil, errRevoked
@@ -345,6 +349,9 @@ func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason st
 		if session.keep > 0 {
 			s.kept.Give(session.share)
 		}
+		if s.drained != nil && len(s.byID) == 0 {
+			close(s.drained) // no session follows
+		}
 	}
 	if kill != nil { // others must not wait for it
 		s.ending.Go(func() {
@@ -359,6 +366,25 @@ func (s *Sessions) stopDetachmentLocked(session *Session) {
 		d.timer.Stop()
 		delete(s.detached, session)
 	}
+}
+
+// Drain refuses new sessions from now on. The channel is closed when no session is left.
+func (s *Sessions) Drain() (drained <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drained == nil {
+		s.drained = make(chan struct{})
+		if len(s.byID) == 0 {
+			close(s.drained)
+		}
+	}
+	return s.drained
+}
+
+func (s *Sessions) draining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.drained != nil
 }
 
 // Close ends all sessions and refuses new ones. Wait waits for their processes.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -16,11 +17,13 @@ import (
 type SSHD struct {
 	Address string
 	dir     string
+	user    string // empty: the user of the test
 }
 
-// StartSSHD starts an sshd, whose files are in dir, and ends it with the test. It skips the
-// test where there is no ssh or sshd does not serve.
-func StartSSHD(t testing.TB, dir string) *SSHD {
+// StartSSHD starts an sshd, whose files are in dir, and ends it with the test. more are
+// further lines of its configuration. It skips the test where there is no ssh or sshd does
+// not serve.
+func StartSSHD(t testing.TB, dir string, more ...string) *SSHD {
 	t.Helper()
 	sshd, err := exec.LookPath("sshd") // it insists on an absolute path
 	for _, name := range []string{"ssh", "ssh-keygen"} {
@@ -46,9 +49,12 @@ func StartSSHD(t testing.TB, dir string) *SSHD {
 	_, port, _ := net.SplitHostPort(s.Address)
 	config := filepath.Join(dir, "sshd_config")
 	text := fmt.Sprintf("ListenAddress 127.0.0.1\nPort %s\nHostKey %s/host\nAuthorizedKeysFile %s/key.pub\nStrictModes no\nUsePAM no\nPidFile none\n"+
-		"PermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n", port, dir, dir)
+		"PermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n", port, dir, dir) + strings.Join(more, "\n") + "\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		_ = os.MkdirAll("/run/sshd", 0o755) // it insists on it; the init script usually makes it
 	}
 	var said bytes.Buffer
 	server := exec.Command(sshd, "-D", "-e", "-f", config)
@@ -81,15 +87,25 @@ func (s *SSHD) Port() string {
 	return port
 }
 
+// As returns the same sshd for logging in as another user.
+func (s *SSHD) As(user string) *SSHD {
+	other := *s
+	other.user = user
+	return &other
+}
+
 // Flags returns the flags with which ssh and scp reach sshd through a port of 127.0.0.1.
 func (s *SSHD) Flags(port string) []string {
-	me, _ := user.Current() // otherwise ssh finds out itself
 	flags := []string{
 		"-F", "/dev/null", "-i", filepath.Join(s.dir, "key"), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes",
 		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "Port=" + port,
 	}
-	if me != nil {
-		flags = append(flags, "-o", "User="+me.Username)
+	name := s.user
+	if me, err := user.Current(); name == "" && err == nil { // otherwise ssh finds out itself
+		name = me.Username
+	}
+	if name != "" {
+		flags = append(flags, "-o", "User="+name)
 	}
 	return flags
 }

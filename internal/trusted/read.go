@@ -30,6 +30,13 @@ const maxBytes = 1 << 20
 // errNotRegular is the error for something that replaced a regular file.
 var errNotRegular = errors.New("it is not a regular file; others are read only when this program starts")
 
+// Read returns the content of a file. It refuses a file that other users can change, a
+// secret file that they can read, and a file that belongs to another user except root.
+func Read(path string, kind Kind) ([]byte, error) {
+	content, _, err := read(path, kind)
+	return content, err
+}
+
 // readAgain is like read, for a file that was regular or missing before. It does not open
 // a device, because that may have an effect, nor a pipe, because its content may be old.
 func readAgain(path string, kind Kind) ([]byte, error) {
@@ -47,9 +54,7 @@ func readAgain(path string, kind Kind) ([]byte, error) {
 	return content, err
 }
 
-// read returns the content of a file, and whether the file can be read again. It refuses
-// a file that other users can change, a secret file that they can read, and a file that
-// belongs to another user except root.
+// read is Read, and says whether the file can be read again.
 func read(path string, kind Kind) (content []byte, again bool, err error) {
 	// Without O_NONBLOCK, opening a FIFO without a writer would block.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)

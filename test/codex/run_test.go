@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,9 +99,13 @@ func newRun(t testing.TB, c client, s scenario) *run {
 	}
 
 	command, ours := serverCommand(t, c)
+	listening := func(url string) []string { return append(slices.Clone(command), "--listen", url) }
+	if s.connect != nil {
+		listening = s.connect(t, r, command[0])
+	}
 	environments := ""
 	if c.stdio {
-		environments = stdioEnvironment(t, append(command, "--listen", "stdio"))
+		environments = stdioEnvironment(t, listening("stdio"))
 	} else {
 		if len(s.flags) > 0 && !ours {
 			t.Skipf("%s may not know %s", command[0], strings.Join(s.flags, " "))
@@ -111,7 +116,7 @@ func newRun(t testing.TB, c client, s scenario) *run {
 			r.writeTokens(t)
 			scheme = "wss"
 		}
-		command = append(append(command, "--listen", scheme+"://127.0.0.1:0"), s.flags...)
+		command = append(listening(scheme+"://127.0.0.1:0"), s.flags...)
 		if r.far = s.far && farPossible(); r.far {
 			self, err := os.Executable()
 			if err != nil {
@@ -136,30 +141,9 @@ include_local = false
 [[environments]]
 id = "box"
 `+environments)
-	r.write(t, "codex/config.toml", fmt.Sprintf(clientConfig, r.model.URL()))
+	r.write(t, "codex/config.toml", r.model.CodexConfig())
 	return r
 }
-
-// clientConfig has the client ask nobody but the mock. With that model it offers the plain
-// tools, and without plugins it does not call home.
-const clientConfig = `model = "gpt-5.5"
-model_provider = "mock"
-check_for_update_on_startup = false
-
-[model_providers.mock]
-name = "mock"
-base_url = %q
-wire_api = "responses"
-requires_openai_auth = false
-request_max_retries = 0
-stream_max_retries = 0
-
-[analytics]
-enabled = false
-
-[features]
-plugins = false
-`
 
 // stdioEnvironment is the part of environments.toml that has the client start a server.
 func stdioEnvironment(t testing.TB, command []string) string {

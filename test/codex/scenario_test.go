@@ -38,6 +38,11 @@ type scenario struct {
 	// are in its work folder.
 	secure bool
 
+	// connect leads a client to a server by other means than starting it here. The function
+	// that it returns makes the command that does so for a client that dials a URL, or that
+	// starts the command itself if url is stdio.
+	connect func(t testing.TB, r *run, program string) func(url string) []string
+
 	// linked puts a link between client and server, for meanwhile to cut.
 	linked bool
 

@@ -34,8 +34,6 @@ func TestTerminalProgram(t *testing.T) {
 			return []responses.Item{shellWith("tree", `"$HELPER" tree up daemon`, object{"yield_time_ms": 1000})}
 		},
 	})
-	// Or the program first asks whether a newer model is wanted.
-	r.write(t, "codex/config.toml", fmt.Sprintf(clientConfig, r.model.URL())+modelAsked)
 	screen := r.startScreen(t)
 	screen.await(t, "permissions:")
 	screen.press(t, "Do as you are told.")
@@ -51,12 +49,6 @@ func TestTerminalProgram(t *testing.T) {
 	screen.press(t, "Enter")
 	waitFor(t, testkit.Patience, func() error { return noneOf(r.commands(t)) })
 }
-
-// modelAsked is the part of config.toml that tells that the user was asked already.
-const modelAsked = `
-[notice.model_migrations]
-"gpt-5.5" = "gpt-6-sol"
-`
 
 // A screen is a terminal of tmux in which the client runs.
 type screen struct{ socket string }

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"execserver/client/environments"
+)
+
+// codexAddOptions are the flags of codex-config add.
+type codexAddOptions struct {
+	ssh, url, tokenFile        string
+	byDefault, replace, dryRun bool
+}
+
+func newCodexAddCommand() *cobra.Command {
+	var o codexAddOptions
+	command := &cobra.Command{
+		Use:   "add NAME {--ssh HOST | --url URL | -- PROGRAM [ARG...]}",
+		Short: "Make Codex and --on know a machine",
+		Long: "add writes an entry into Codex's environments.toml, which is in ~/.codex or in $CODEX_HOME. With --ssh,\n" +
+			"\"exec-server connect ssh\" leads to the machine; with --url, a server listens there; PROGRAM speaks the\n" +
+			"protocol on its standard input and output. Everything else in the file stays as it is, a backup goes to\n" +
+			"environments.toml.bak, and the difference to standard error. add asks nothing and connects to nothing; it\n" +
+			"prints the command with which you try the machine.\n\n" +
+			"add sets include_local = false: otherwise Codex can work on this machine as well, and runs commands here\n" +
+			"when it has no link to the other one. Without include_local Codex needs a default, so the first machine\n" +
+			"becomes that.",
+		Example: "  exec-server codex-config add box --ssh me@box.example\n" +
+			"  exec-server codex-config add box --url wss://box.example:8765 --token-file token --replace\n" +
+			"  exec-server codex-config add build --default -- exec-server connect docker build",
+		RunE: func(command *cobra.Command, args []string) error { return o.run(command, args) },
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.ssh, "ssh", "", "reach the machine with ssh, by this `HOST`: one of ~/.ssh/config, USER@HOST or ssh://USER@HOST:PORT")
+	f.StringVar(&o.url, "url", "", "reach the server at this `URL`: ws://HOST:PORT or wss://HOST:PORT")
+	f.StringVar(&o.tokenFile, "token-file", "", "copy the bearer token for --url from this `FILE` into the entry")
+	f.BoolVar(&o.byDefault, "default", false, "make it the machine that Codex and exec-server use if none is named")
+	f.BoolVar(&o.replace, "replace", false, "replace the entry of this name, if there is one")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the difference, and write nothing")
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+func newCodexRemoveCommand() *cobra.Command {
+	var dryRun bool
+	command := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Make Codex and --on forget a machine",
+		Long: "remove removes an entry from Codex's environments.toml. Everything else in the file stays as it is, a\n" +
+			"backup goes to environments.toml.bak, and the difference to standard error. If the machine was the\n" +
+			"default, Codex has none afterwards.",
+		Example: "  exec-server codex-config remove box",
+		RunE: func(command *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return &usageError{errors.New("name one environment"), command}
+			}
+			f, err := readCodexFile()
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(f.ids(), args[0]) {
+				return fmt.Errorf("there is no environment %q in %s%s", args[0], f.path, known(f.ids()))
+			}
+			if err := f.remove(args[0]); err != nil {
+				return fmt.Errorf("change %s: %w", f.path, err)
+			}
+			if f.want["default"] == args[0] {
+				f.unset("default")
+			}
+			return f.finish(command.ErrOrStderr(), dryRun)
+		},
+		ValidArgsFunction: completeNames,
+	}
+	command.Flags().BoolVar(&dryRun, "dry-run", false, "print the difference, and write nothing")
+	command.Flags().BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// known lists names after an error about one.
+func known(ids []string) string {
+	if len(ids) == 0 {
+		return ""
+	}
+	return "; there are " + strings.Join(ids, ", ")
+}
+
+func (o *codexAddOptions) run(command *cobra.Command, args []string) error {
+	dash := command.ArgsLenAtDash()
+	var program []string
+	if dash >= 0 {
+		args, program = args[:dash], args[dash:]
+	}
+	if len(args) != 1 || !environments.IsName(args[0]) {
+		return &usageError{errors.New("name the environment: letters, digits, - and _, at most 64, and neither local nor none"), command}
+	}
+	name := args[0]
+	entry, err := o.entry(name, program)
+	if err != nil {
+		return &usageError{err, command}
+	}
+	f, err := readCodexFile()
+	if err != nil {
+		return err
+	}
+	if slices.Contains(f.ids(), name) && !o.replace {
+		return fmt.Errorf("%s has an environment %q already; --replace replaces it", f.path, name)
+	}
+	if err := f.put(name, entry); err != nil {
+		return fmt.Errorf("change %s: %w", f.path, err)
+	}
+	if f.want["include_local"] != false {
+		f.set("include_local", "false", false, "Or Codex would run commands on this machine when it cannot reach the other one.")
+	}
+	if byDefault, ok := f.want["default"].(string); o.byDefault || !ok {
+		f.set("default", quoteTOML(name), name, "")
+	} else if strings.TrimSpace(byDefault) == "local" {
+		return fmt.Errorf("the default in %s is this machine, on which Codex would go on to run commands; "+
+			"--default makes %s the default", f.path, name)
+	}
+	if err := f.finish(command.ErrOrStderr(), o.dryRun); err != nil || o.dryRun {
+		return err
+	}
+	if os.Getenv("CODEX_EXEC_SERVER_URL") != "" {
+		fmt.Fprintln(command.ErrOrStderr(), "warning: Codex ignores CODEX_EXEC_SERVER_URL, because there is this file")
+	}
+	if version := oldCodex(command.Context()); version != "" {
+		fmt.Fprintf(command.ErrOrStderr(), "warning: the codex in PATH is %s, which ignores environments.toml; install %s or newer\n", version, firstCodex)
+	}
+	fmt.Fprintln(command.ErrOrStderr(), "try it with:")
+	_, err = fmt.Fprintf(command.OutOrStdout(), "exec-server run --on %s -- hostname\n", name)
+	return err
+}
+
+// entry returns the text of the entry.
+func (o *codexAddOptions) entry(name string, program []string) (string, error) {
+	ways := 0
+	for _, given := range []bool{o.ssh != "", o.url != "", len(program) > 0} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return "", errors.New("say how to reach the machine, in one way: --ssh HOST, --url URL, or -- and a program")
+	case o.url == "" && o.tokenFile != "":
+		return "", errors.New("--token-file is for --url")
+	case o.url != "":
+		if scheme, _, _ := strings.Cut(o.url, "://"); scheme != "ws" && scheme != "wss" && scheme != "unix" {
+			return "", invalidValue("url", withoutSecrets(o.url), "expected ws://HOST:PORT or wss://HOST:PORT")
+		}
+		return (&codexConfigOptions{id: name, tokenFile: o.tokenFile}).entry(o.url)
+	case o.ssh != "":
+		if isServerURL(o.ssh) {
+			return "", fmt.Errorf("%q is the URL of a server; use --url", withoutSecrets(o.ssh))
+		}
+		if err := checkDestination(o.ssh); err != nil {
+			return "", err
+		}
+		self, err := nameOfThisProgram()
+		if err != nil {
+			return "", err
+		}
+		program = []string{self, "connect", "ssh", o.ssh}
+	}
+	return programEntry(name, program), nil
+}
+
+// programEntry returns the text of an entry with a program.
+func programEntry(id string, program []string) string {
+	args := make([]string, len(program)-1)
+	for i, arg := range program[1:] {
+		args[i] = quoteTOML(arg)
+	}
+	text := "[[environments]]\nid = " + quoteTOML(id) + "\nprogram = " + quoteTOML(program[0]) + "\n"
+	if len(args) > 0 {
+		text += "args = [" + strings.Join(args, ", ") + "]\n"
+	}
+	return text
+}
+
+// nameOfThisProgram returns the name by which PATH finds this program, or else its path.
+func nameOfThisProgram() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find the path of this program: %w", err)
+	}
+	const name = "exec-server"
+	found, err := exec.LookPath(name)
+	if err != nil {
+		return self, nil
+	}
+	there, err1 := os.Stat(found)
+	here, err2 := os.Stat(self)
+	if err1 == nil && err2 == nil && os.SameFile(there, here) {
+		return name, nil
+	}
+	return self, nil
+}
+
+// tokens are the lines of a difference that have one.
+var tokens = regexp.MustCompile(`(?m)^([-+ ]\s*"?auth_bearer_token"?\s*=).*$`)
+
+// finish shows the difference, and writes the file.
+func (f *codexFile) finish(log io.Writer, dryRun bool) error {
+	text, err := f.text()
+	if err != nil {
+		return err
+	}
+	shown := tokens.ReplaceAllString(string(diff.Diff(f.path, f.old, f.path, text)), "$1 (not shown)")
+	_, shown, _ = strings.Cut(shown, "\n") // the first line names diff
+	if shown == "" {
+		fmt.Fprintf(log, "%s says this already\n", printable(f.path))
+		return nil
+	}
+	fmt.Fprint(log, printableLines(shown))
+	if dryRun {
+		return nil
+	}
+	backup, err := f.write(text)
+	if err != nil {
+		return err
+	}
+	if backup != "" {
+		fmt.Fprintf(log, "the old file is %s\n", printable(backup))
+	}
+	return nil
+}
+
+// firstCodex is the first version of Codex that reads environments.toml.
+const firstCodex = "0.131.0"
+
+// codexTimeout bounds how long codex may take to tell its version.
+const codexTimeout = 10 * time.Second
+
+// oldCodex returns the version of the codex in PATH if that is too old for
+// environments.toml. Otherwise, or if it does not tell, oldCodex returns "".
+func oldCodex(ctx context.Context) string {
+	path, err := exec.LookPath("codex")
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, codexTimeout)
+	defer cancel()
+	command := exec.CommandContext(ctx, path, "--version")
+	command.WaitDelay = time.Second // for what it may have started
+	out, err := command.Output()
+	found := regexp.MustCompile(`\b(\d{1,4})\.(\d{1,4})\.\d{1,4}\b`).FindSubmatch(out)
+	if err != nil || found == nil {
+		return ""
+	}
+	major, _ := strconv.Atoi(string(found[1]))
+	minor, _ := strconv.Atoi(string(found[2]))
+	if major > 0 || minor >= 131 {
+		return ""
+	}
+	return string(found[0])
+}

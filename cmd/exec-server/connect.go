@@ -1,0 +1,289 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"execserver/internal/bootstrap"
+)
+
+// connecting has the flags of connect.
+type connecting struct {
+	remoteDir string
+	release   string
+	listen    string
+	serve     []string
+
+	workspaces connectWorkspaces
+
+	name  string   // of what leads there, in the person's words
+	words []string // of the command that leads there
+	typed bool     // it is any command, whose standard input is a shell
+}
+
+// route is a kind of command that leads to a machine.
+type route struct {
+	machine string // what a person has to name
+	lead    func(args []string) []string
+}
+
+// routes are by the first word after connect. All take a command of a shell as one more
+// argument.
+var routes = map[string]route{
+	"ssh":    {"HOST", leadBySSH},
+	"docker": {"CONTAINER", func(args []string) []string { return slices.Concat([]string{"docker", "exec", "-i"}, args, shell) }},
+	"podman": {"CONTAINER", func(args []string) []string { return slices.Concat([]string{"podman", "exec", "-i"}, args, shell) }},
+	"kubectl": {"POD", func(args []string) []string {
+		return slices.Concat([]string{"kubectl", "exec", "-i"}, args, []string{"--"}, shell)
+	}},
+}
+
+// shell takes the place of the login shell that ssh starts.
+var shell = []string{"sh", "-c"}
+
+func leadBySSH(args []string) []string {
+	words := []string{"ssh", "-T"}
+	// ssh would ask at the terminal, which belongs to the client. People who want that can
+	// say so.
+	if !slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(strings.ToLower(arg), "batchmode") }) {
+		words = append(words, "-o", "BatchMode=yes")
+	}
+	return append(words, args...)
+}
+
+const wayNames = "ssh, docker, podman, kubectl, or -- and a command"
+
+func newConnectCommand() *cobra.Command {
+	var c connecting
+	command := &cobra.Command{
+		Use:     "connect [flags] ssh|docker|podman|kubectl ARGUMENT... | -- COMMAND...",
+		Short:   "Start a server on another machine, and copy it there first if it is missing",
+		GroupID: groupWork,
+		Long: "connect starts a server on another machine and passes its standard input and output on, so that it\n" +
+			"can be the program of an entry in environments.toml. Nothing has to be installed there. connect looks\n" +
+			"below ~/.cache/exec-server on that machine for this program, by its digest. If it is missing, connect\n" +
+			"copies it there over the same connection. What was not started for 30 days is removed then.\n\n" +
+			"  ssh [OPTION]... HOST                 leads there by ssh, which asks nothing (BatchMode=yes)\n" +
+			"  docker [OPTION]... CONTAINER         by docker exec; podman is the same\n" +
+			"  kubectl POD [-n NAMESPACE] [-c NAME] by kubectl exec\n" +
+			"  -- COMMAND...                        by any command whose input and output are a shell there\n\n" +
+			"The program for another kind of machine is a file exec-server-OS-ARCH, as \"make release\" makes them:\n" +
+			"in $EXEC_SERVER_RELEASE, next to this program, in ../lib/exec-server beside its directory, or in\n" +
+			"~/.local/share/exec-server.\n\n" +
+			"Codex names the directory in which it was started. With --workspace that directory exists there, and\n" +
+			"with --push it has the files of this machine; \"exec-server pull\" brings changes back.\n\n" +
+			"With --listen, connect serves clients that cannot start a program. Each gets a server of its own.",
+		Example: "  exec-server connect ssh box </dev/null        # copies it there, and tries it\n" +
+			"  exec-server connect ssh -p 2222 me@box.example\n" +
+			"  exec-server connect --workspace ~/project=~/project --push=git ssh box\n" +
+			"  exec-server connect kubectl web-0 -n shop -c app\n" +
+			"  exec-server connect --listen ws://127.0.0.1:8765 ssh box\n" +
+			"  exec-server connect -- ssh box sudo -u builder sh",
+		ValidArgsFunction: completeWays,
+		Args:              c.parse,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return c.run(command)
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.SetInterspersed(false) // the words after the way are its own
+	f.StringVar(&c.listen, "listen", "", "serve clients at this `URL` of this machine, ws://127.0.0.1:PORT or unix:///PATH, instead of standard input")
+	f.StringVar(&c.remoteDir, "remote-dir", "", "keep the program in this `DIR` of the other machine, an absolute path or one below ~/; by default in the user's cache directory")
+	f.StringVar(&c.release, "release", "", "look in this `DIR` first for the programs for other kinds of machines")
+	f.StringArrayVar(&c.serve, "serve-flag", nil, "start the server with this `FLAG` of exec-server serve, such as --serve-flag=--sandbox=require; may be repeated")
+	c.workspaces.define(f)
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+func completeWays(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []cobra.Completion{"ssh", "docker", "podman", "kubectl"}, cobra.ShellCompDirectiveNoFileComp
+}
+
+// parse takes the words after the flags.
+func (c *connecting) parse(command *cobra.Command, args []string) error {
+	invalid := func(format string, values ...any) error {
+		return &usageError{fmt.Errorf(format, values...), command}
+	}
+	for _, name := range []string{"listen", "remote-dir", "release"} {
+		// An unset variable in a script must not mean the default.
+		if flag := command.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+			return invalid("--%s is empty; give it a value, or leave it out", name)
+		}
+	}
+	if c.remoteDir != "" && c.remoteDir[0] != '/' && !strings.HasPrefix(c.remoteDir, "~/") {
+		return &usageError{invalidValue("remote-dir", c.remoteDir, "expected an absolute path, or one that begins with ~/"), command}
+	}
+	serve, err := c.workspaces.complete(command.Flags())
+	if err != nil {
+		return &usageError{err, command}
+	}
+	c.serve = append(c.serve, serve...)
+	if len(args) == 0 {
+		return invalid("say what leads to the machine: %s", wayNames)
+	}
+	c.name = strings.Join(args, " ")
+	if c.typed = command.ArgsLenAtDash() == 0; c.typed {
+		c.words = args
+		return nil
+	}
+	by, known := routes[args[0]]
+	switch {
+	case !known:
+		return invalid("unknown way %q; expected %s", args[0], wayNames)
+	case len(args) == 1:
+		return invalid("name the machine, as in: connect %s %s", args[0], by.machine)
+	case slices.Contains(args, ""):
+		return invalid("an argument of %s is empty; name it, or leave it out", args[0])
+	}
+	c.words = by.lead(args[1:])
+	return nil
+}
+
+// run starts the server, and passes on what clients and it say to each other.
+func (c *connecting) run(command *cobra.Command) error {
+	ignoreBrokenPipes()
+	ctx, stop := untilSignal()
+	defer stop()
+	err := c.pushWorkspaces(ctx)
+	switch {
+	case err != nil:
+	case c.listen != "":
+		err = c.serveClients(ctx)
+	default:
+		err = c.pass(ctx, command.InOrStdin(), command.OutOrStdout())
+	}
+	if s, signaled := errors.AsType[signalError](context.Cause(ctx)); signaled {
+		return exitCode(exitSignal + int(s.signal))
+	}
+	return err
+}
+
+// start starts the server on the other machine.
+func (c *connecting) start(ctx context.Context) (*bootstrap.Session, error) {
+	programs, err := bootstrap.Find(c.releases()...)
+	if err != nil {
+		return nil, err
+	}
+	way := exec.Command(c.words[0], c.words[1:]...)
+	way.Stderr = stderrOfOthers()
+	upload := &uploadNotice{to: c.name}
+	session, err := bootstrap.Start(ctx, way, &bootstrap.Options{
+		Programs: programs, Version: buildVersion(), Dir: c.remoteDir, Typed: c.typed, Progress: upload.show,
+		Args: append([]string{"serve", "--listen", "stdio"}, c.serve...),
+	})
+	upload.clear()
+	if err != nil && ctx.Err() == nil {
+		err = c.explain(err)
+	}
+	return session, err
+}
+
+// releases are the directories that may have programs for other kinds of machines.
+func (c *connecting) releases() (directories []string) {
+	directories = given(directories, c.release, os.Getenv("EXEC_SERVER_RELEASE"))
+	if self, err := os.Executable(); err == nil {
+		if real, err := filepath.EvalSymlinks(self); err == nil {
+			self = real
+		}
+		beside := filepath.Dir(self)
+		directories = append(directories, beside, filepath.Join(beside, "..", "lib", "exec-server"))
+	}
+	return append(directories, ownRelease())
+}
+
+// ownRelease is the user's directory for programs for other kinds of machines.
+func ownRelease() string {
+	home, _ := os.UserHomeDir() // without one, the path leads nowhere
+	return filepath.Join(cmp.Or(os.Getenv("XDG_DATA_HOME"), filepath.Join(home, ".local", "share")), "exec-server")
+}
+
+// pass connects standard input and output with the server until either side ends.
+func (c *connecting) pass(ctx context.Context, in io.Reader, out io.Writer) error {
+	session, err := c.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, session.End)()
+	go func() { // ends with the program
+		_, _ = copyBytes(session, in)
+		_ = session.CloseWrite()
+	}()
+	_, err = copyBytes(out, session)
+	session.End()
+	if errors.Is(err, syscall.EPIPE) {
+		return exitCode(exitSignal + int(syscall.SIGPIPE))
+	}
+	return exitCode(ended(session.Wait()))
+}
+
+// ended returns the exit code for that of another program.
+func ended(code int) int {
+	if code < 0 { // a signal
+		return 1
+	}
+	return code
+}
+
+// copyBytes copies in pieces as large as the pipes hold.
+func copyBytes(to io.Writer, from io.Reader) (int64, error) {
+	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 256<<10))
+}
+
+// explain says what to do about an error of Start.
+func (c *connecting) explain(err error) error {
+	failed, failing := errors.AsType[*bootstrap.Error](err)
+	text := fmt.Sprintf("connect by %s: %s", c.name, err)
+	switch ends, ending := errors.AsType[*bootstrap.EndedError](err); {
+	case ending:
+		return &runFailure{text, max(1, ended(ends.Code))}
+	case errors.Is(err, exec.ErrNotFound):
+		return &runFailure{text + "; install it, or give its path after --", exitNotFound}
+	case failing:
+		return errors.New(text + c.advise(failed))
+	}
+	return errors.New(text)
+}
+
+func (c *connecting) advise(err *bootstrap.Error) string {
+	switch err.Kind {
+	case bootstrap.NoHome, bootstrap.Unsafe, bootstrap.NoExec:
+		return "; --remote-dir DIR keeps it in another directory, which nobody else can write"
+	case bootstrap.Store:
+		return "; make room for it, or keep it elsewhere with --remote-dir DIR"
+	case bootstrap.Corrupt:
+		return "; try again"
+	case bootstrap.Tools:
+		return "; install them there"
+	case bootstrap.Noise:
+		return "; its start files must not write to standard output when nobody is at a terminal"
+	case bootstrap.Machine:
+		if kind, ok := bootstrap.KindOf(err.Text); ok {
+			return "; make one: " + makeProgram(kind.OS, kind.Arch)
+		}
+	case bootstrap.Version, bootstrap.Mistaken:
+		return "; make it again with \"make release\""
+	}
+	return ""
+}
+
+// makeProgram returns the command that makes a program where connect finds it.
+func makeProgram(system, arch string) string {
+	path := filepath.Join(ownRelease(), "exec-server-"+system+"-"+arch)
+	return fmt.Sprintf("GOOS=%s GOARCH=%s CGO_ENABLED=0 go build -o %s ./cmd/exec-server", system, arch, quoteShell(path))
+}

@@ -1,0 +1,172 @@
+package bootstrap
+
+import (
+	"crypto/sha256"
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// Kind is a kind of machine, in the words of Go.
+type Kind struct{ OS, Arch string }
+
+// String returns OS-ARCH, as in the names of programs.
+func (k Kind) String() string { return k.OS + "-" + k.Arch }
+
+// systems and machines have the words of uname -s and uname -m.
+var (
+	systems = map[string]string{
+		"Linux": "linux", "Darwin": "darwin", "FreeBSD": "freebsd", "NetBSD": "netbsd", "OpenBSD": "openbsd",
+	}
+	machines = map[string]string{
+		"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64",
+		"i386": "386", "i486": "386", "i586": "386", "i686": "386",
+		"armv5tel": "arm", "armv6l": "arm", "armv7l": "arm", "armv8l": "arm",
+		"riscv64": "riscv64", "ppc64le": "ppc64le", "s390x": "s390x", "loongarch64": "loong64",
+	}
+)
+
+// KindOf returns the kind of a machine from what uname -sm says.
+func KindOf(machine string) (Kind, bool) {
+	system, machine, _ := strings.Cut(machine, " ")
+	kind := Kind{systems[system], machines[machine]}
+	return kind, kind.OS != "" && kind.Arch != ""
+}
+
+// Program is a program that can be sent.
+type Program struct {
+	Kind Kind
+	Path string
+	self bool
+}
+
+// file is the path to open. The running program can be read also when a newer one has
+// taken its place.
+func (p Program) file() string {
+	if p.self && runtime.GOOS == "linux" {
+		return "/proc/self/exe"
+	}
+	return p.Path
+}
+
+// Programs are programs by the kind of machine that they are for.
+type Programs map[Kind]Program
+
+// Find returns the programs named exec-server-OS-ARCH in the first of the directories that
+// has one for the kind of machine, and this program itself for its own kind.
+func Find(directories ...string) (Programs, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	own := Kind{runtime.GOOS, runtime.GOARCH}
+	found := Programs{own: {own, self, true}}
+	for _, directory := range directories {
+		for _, system := range systems {
+			for _, arch := range machines {
+				kind := Kind{system, arch}
+				path := filepath.Join(directory, "exec-server-"+kind.String())
+				if _, known := found[kind]; known {
+					continue
+				}
+				if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+					found[kind] = Program{Kind: kind, Path: path}
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+// of returns the program for a machine, by what uname -sm says.
+func (p Programs) of(machine string) (Program, bool) {
+	kind, _ := KindOf(machine)
+	program, ok := p[kind]
+	return program, ok
+}
+
+// words returns SYSTEM/MACHINE=DIGEST for each program and each name of its machine.
+func (p Programs) words() (string, error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var words []string
+	var failed error
+	for kind, program := range p {
+		wg.Go(func() {
+			digest, err := program.digest()
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = err
+				return
+			}
+			for system, name := range systems {
+				for machine, arch := range machines {
+					if kind.OS == name && kind.Arch == arch {
+						words = append(words, system+"/"+machine+"="+digest)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return strings.Join(words, " "), failed
+}
+
+// digest returns the SHA-256 of a program, in hex.
+func (p Program) digest() (string, error) {
+	file, err := os.Open(p.file())
+	if err != nil {
+		return "", fmt.Errorf("open the program for %s: %w", p.Kind, err)
+	}
+	defer file.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return "", fmt.Errorf("read the program for %s: %w", p.Kind, err)
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// check looks whether the file is what its name says.
+func (p Program) check() error {
+	info, err := buildinfo.ReadFile(p.file())
+	if err != nil {
+		return &Error{Kind: Mistaken, Text: fmt.Sprintf("%s is no program that Go has built: %s", p.Path, err)}
+	}
+	var is Kind
+	for _, setting := range info.Settings {
+		switch setting.Key {
+		case "GOOS":
+			is.OS = setting.Value
+		case "GOARCH":
+			is.Arch = setting.Value
+		}
+	}
+	if is != p.Kind {
+		return &Error{Kind: Mistaken, Text: fmt.Sprintf("%s is a program for %s", p.Path, is)}
+	}
+	return nil
+}
+
+// static reports whether a program runs without a dynamic linker of its system, as far as
+// that can be seen.
+func (p Program) static() bool {
+	file, err := elf.Open(p.file())
+	if err != nil {
+		return true
+	}
+	defer file.Close()
+	for _, part := range file.Progs {
+		if part.Type == elf.PT_INTERP {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,241 @@
+package workspace
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/keeper"
+)
+
+// Environment variables for Run. The first has the workspaces to mount, as JSON; with the
+// second the program ends once they are mounted. Both can only make the program mount
+// something in a namespace of its own.
+const (
+	variable    = "EXEC_SERVER_WORKSPACES"
+	tryVariable = "EXEC_SERVER_WORKSPACES_TRY"
+)
+
+// tryTimeout bounds an attempt, which usually takes some milliseconds.
+const tryTimeout = 10 * time.Second
+
+// Mount shows the workspaces by bind mounts in a mount namespace of its own, and executes
+// this program again there, with the same arguments and process id. It returns only if
+// that fails, as it does without the capability to mount; then nothing has changed.
+func Mount(list []Workspace) error {
+	failed := make(chan error)
+	go func() { // ends with its thread, which is in another namespace
+		runtime.LockOSThread()
+		err := mountAll(list)
+		if err == nil {
+			err = again()
+		}
+		failed <- err
+	}()
+	return <-failed
+}
+
+// again executes this program again, in the namespaces of the thread.
+func again() error {
+	self, err := keeper.Program()
+	if err != nil {
+		return err
+	}
+	return &os.PathError{Op: "execute", Path: self, Err: syscall.Exec(self, os.Args, os.Environ())}
+}
+
+// TryUserNamespace tries whether this program's user can show the workspaces by bind mounts
+// in a user namespace. environment then makes a program do so that calls Run in such a
+// namespace, such as a server with a keeper: see keeper.Info.
+func TryUserNamespace(list []Workspace) (environment string, err error) {
+	plain := make([]Workspace, len(list))
+	for i, w := range list { // in the namespace, nobody can tell root's links from those of others
+		if plain[i], err = w.real(); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal(plain)
+	if err != nil {
+		return "", err
+	}
+	self, err := keeper.Program()
+	if err != nil {
+		return "", err
+	}
+	environment = variable + "=" + string(text)
+	var trouble strings.Builder
+	cmd := exec.Command(self)
+	cmd.Env, cmd.Stderr = append(os.Environ(), environment, tryVariable+"=1"), &trouble
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	keeper.UserNamespace(cmd.SysProcAttr)
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("the kernel refuses a user namespace: %w", err)
+	}
+	timer := time.AfterFunc(tryTimeout, func() { _ = cmd.Process.Kill() }) // Wait tells
+	err = cmd.Wait()
+	timer.Stop()
+	switch text := strings.TrimPrefix(strings.TrimSpace(trouble.String()), "Error: "); {
+	case err != nil && text != "":
+		return "", errors.New(text)
+	case err != nil:
+		return "", err
+	}
+	return environment, nil
+}
+
+// Run mounts the workspaces that the environment names, if it names any, in a mount
+// namespace of its own, gives up all capabilities, and executes this program again. Call it
+// at the top of the main function. The error says why that is impossible.
+func Run() error {
+	text, ok := os.LookupEnv(variable)
+	if !ok {
+		return nil
+	}
+	_, try := os.LookupEnv(tryVariable)
+	_ = os.Unsetenv(variable) // the names are well-formed
+	_ = os.Unsetenv(tryVariable)
+	var list []Workspace
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return fmt.Errorf("understand %s: %w", variable, err)
+	}
+	runtime.LockOSThread()
+	if err := mountAll(list); err != nil {
+		return err
+	}
+	if try {
+		os.Exit(0)
+	}
+	if err := dropCapabilities(); err != nil {
+		return err
+	}
+	return again()
+}
+
+// dropCapabilities takes the capabilities from this thread, so that they do not survive the
+// next execution.
+func dropCapabilities() error {
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return os.NewSyscallError("give up ambient capabilities", err)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	return os.NewSyscallError("give up capabilities", unix.Capset(&header, &none[0]))
+}
+
+// mountAll moves the thread into a mount namespace of its own and shows the workspaces
+// there. What is mounted outside later appears in the namespace too.
+func mountAll(list []Workspace) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("make a mount namespace", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return os.NewSyscallError("keep mounts in the namespace", err)
+	}
+	var covers []string
+	for _, w := range list {
+		covered, err := w.mount()
+		if err != nil {
+			return fmt.Errorf("show %s under %s: %w", w.Source, w.Path, err)
+		}
+		covers = append(covers, covered...)
+	}
+	for _, path := range covers {
+		if err := seal(path); err != nil {
+			return fmt.Errorf("show the workspaces: %w", err)
+		}
+	}
+	for _, w := range list {
+		shown, err := w.leads()
+		if err == nil && !shown {
+			err = errors.New("it is mounted, but something else is there")
+		}
+		if err != nil {
+			return fmt.Errorf("show %s under %s: %w", w.Source, w.Path, err)
+		}
+	}
+	return os.Chdir(dir) // a mount may cover it
+}
+
+// mount shows the workspace. It returns the directories that it had to cover for that.
+func (w Workspace) mount() (covers []string, err error) {
+	point, err := makeAll(w.Path)
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		real, _, err := resolve(w.Path)
+		if err != nil {
+			return nil, err
+		}
+		if err := cover(real); err != nil {
+			return nil, fmt.Errorf("make a directory in %s: %w", real, err)
+		}
+		covers = append(covers, real)
+		point, err = makeAll(w.Path)
+		if err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	source, err := openReal(w.Source)
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	target, err := openDir(point)
+	if err != nil {
+		return nil, err
+	}
+	defer target.Close()
+	return covers, bind(source, target)
+}
+
+// openReal opens a directory, following no links but those that resolve accepts.
+func openReal(path string) (*os.File, error) {
+	real, rest, err := resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	return openDir(filepath.Join(append([]string{real}, rest...)...))
+}
+
+// openDir opens a directory by a path that has no links; if one is there now, it fails.
+func openDir(path string) (*os.File, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	root, names := split(path)
+	fd, err := unix.Open(root, flags, 0)
+	for _, name := range names {
+		if err != nil {
+			break
+		}
+		dir := fd
+		fd, err = unix.Openat(dir, name, flags, 0)
+		_ = unix.Close(dir)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// bind mounts what one descriptor leads to over what another one does.
+func bind(source, target *os.File) error {
+	name := func(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+	err := unix.Mount(name(source), name(target), "", unix.MS_BIND|unix.MS_REC, "")
+	if err != nil {
+		return &os.PathError{Op: "mount on", Path: target.Name(), Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Workspace is a directory as clients name it, and the one that it is here. Both paths are
+// absolute and clean; they are the same if nothing has to be shown elsewhere.
+type Workspace struct{ Path, Source string }
+
+// Parse understands PATH or PATH=SOURCE. SOURCE may begin with ~/, the home directory of
+// this program's user, and is relative to the working directory otherwise.
+func Parse(text string) (Workspace, error) {
+	path, source, mapped := strings.Cut(text, "=")
+	if !filepath.IsAbs(path) {
+		return Workspace{}, errors.New("expected an absolute path")
+	}
+	w := Workspace{Path: filepath.Clean(path)}
+	w.Source = w.Path
+	if !mapped {
+		return w, nil
+	}
+	if source == "" {
+		return Workspace{}, errors.New("expected a path after the =")
+	}
+	if source == "~" || strings.HasPrefix(source, "~/") {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return Workspace{}, err
+		}
+		source = filepath.Join(home, source[1:])
+	}
+	var err error
+	if w.Source, err = filepath.Abs(source); err != nil {
+		return Workspace{}, err
+	}
+	if w.Path != w.Source && (within(w.Path, w.Source) || within(w.Source, w.Path)) {
+		return Workspace{}, errors.New("one of the directories contains the other")
+	}
+	return w, nil
+}
+
+// within reports whether a path is in a directory, or the directory.
+func within(path, dir string) bool {
+	rest, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rest)
+}
+
+// Prepare makes the directories of the workspaces, and returns the workspaces whose path
+// does not lead to their directory yet.
+func Prepare(list []Workspace) (hidden []Workspace, err error) {
+	for _, w := range list {
+		if _, err := makeAll(w.Source); err != nil {
+			return nil, fmt.Errorf("make the workspace %s: %w", w.Source, err)
+		}
+		shown, err := w.leads()
+		if err != nil {
+			return nil, fmt.Errorf("look at the workspace %s: %w", w.Path, err)
+		}
+		if !shown {
+			hidden = append(hidden, w)
+		}
+	}
+	return hidden, nil
+}
+
+// leads reports whether the path of the workspace leads to its directory.
+func (w Workspace) leads() (bool, error) {
+	real, rest, err := resolve(w.Path)
+	if err != nil || len(rest) > 0 {
+		return false, err
+	}
+	at, err := os.Stat(real)
+	if err != nil {
+		return false, err
+	}
+	source, err := os.Stat(w.Source)
+	return err == nil && os.SameFile(at, source), err
+}
+
+// real returns the workspace by paths without links.
+func (w Workspace) real() (Workspace, error) {
+	for _, path := range []*string{&w.Path, &w.Source} {
+		real, rest, err := resolve(*path)
+		if err != nil {
+			return w, err
+		}
+		*path = filepath.Join(append([]string{real}, rest...)...)
+	}
+	return w, nil
+}
+
+// makeAll makes a directory and those above it that are missing. It returns its path
+// without links.
+func makeAll(path string) (string, error) {
+	real, rest, err := resolve(path)
+	for err == nil && len(rest) > 0 {
+		real = filepath.Join(real, rest[0])
+		if err = os.Mkdir(real, 0o777); errors.Is(err, fs.ErrExist) {
+			err = nil // meanwhile; the next step of the caller does not follow links
+		}
+		rest = rest[1:]
+	}
+	return real, err
+}
+
+// maxLinks bounds the links in a path.
+const maxLinks = 40
+
+// resolve follows the links in an absolute path, as far as it exists: real has no links,
+// and rest are the names below it that do not exist. Links of other users than this
+// program's and root are an error, because they may have planted them.
+func resolve(path string) (real string, rest []string, err error) {
+	real, rest = split(path)
+	for links := 0; len(rest) > 0; {
+		next := filepath.Join(real, rest[0]) // rest has no "..", because the paths are clean
+		info, err := os.Lstat(next)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return real, rest, nil
+		case err != nil:
+			return "", nil, err
+		case info.IsDir():
+			real, rest = next, rest[1:]
+			continue
+		case info.Mode().Type() != fs.ModeSymlink:
+			return "", nil, fmt.Errorf("%s is not a directory", next)
+		}
+		if links++; links > maxLinks {
+			return "", nil, fmt.Errorf("%s: too many links", path)
+		}
+		if uid, ok := strangerOf(info); ok {
+			return "", nil, fmt.Errorf("%s is a link of the user %d, who could lead it elsewhere", next, uid)
+		}
+		text, err := os.Readlink(next)
+		if err != nil {
+			return "", nil, err
+		}
+		if !filepath.IsAbs(text) {
+			text = filepath.Join(real, text)
+		}
+		real, rest = split(filepath.Join(append([]string{text}, rest[1:]...)...))
+	}
+	return real, nil, nil
+}
+
+// split returns the root of an absolute path, and the names below it.
+func split(path string) (root string, names []string) {
+	path = filepath.Clean(path)
+	root = filepath.VolumeName(path) + string(filepath.Separator)
+	if path = strings.TrimPrefix(path, root); path == "" {
+		return root, nil
+	}
+	return root, strings.Split(path, string(filepath.Separator))
+}
+
+// Hides reports whether a mount on the path of the workspace hides something there.
+func (w Workspace) Hides() bool {
+	dir, err := os.Open(w.Path)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(1)
+	return len(names) > 0
+}

@@ -1,0 +1,176 @@
+package connect
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"execserver/client"
+	"execserver/internal/slowlink"
+	"execserver/internal/testkit"
+)
+
+// hello connects, runs a command there, and returns what connect wrote to standard error.
+func hello(t *testing.T, connect *exec.Cmd) (said string) {
+	t.Helper()
+	var stderr bytes.Buffer
+	connect.Stderr = &stderr
+	ctx, stop := context.WithTimeout(t.Context(), testkit.Patience)
+	defer stop()
+	env, err := client.Launch(ctx, connect, &client.Options{InitializeTimeout: testkit.Patience})
+	if err != nil {
+		t.Fatalf("connect: %v\n%s", err, stderr.Bytes())
+	}
+	out, err := env.Command(ctx, "/bin/sh", "-c", "echo hello from $HOME").Output()
+	if err != nil || !strings.HasPrefix(string(out), "hello from /") {
+		t.Errorf("the command printed %q: %v", out, err)
+	}
+	if err := env.Close(); err != nil {
+		t.Error(err)
+	}
+	return stderr.String()
+}
+
+const copying = "copying exec-server for linux-"
+
+// TestConnect connects to each account twice. The second time there is nothing to copy.
+func TestConnect(t *testing.T) {
+	b := newBox(t)
+	for _, name := range []string{"bare", "plain", "csh", "fish", "noisy"} {
+		t.Run(name, func(t *testing.T) {
+			if said := hello(t, b.connect(t, name)); strings.Count(said, copying) != 1 {
+				t.Errorf("the first time, connect said %q", said)
+			}
+			found := programs(b.cache(name))
+			if len(found) != 1 {
+				t.Fatalf("there are %q", found)
+			}
+			if info, err := os.Stat(found[0]); err != nil || info.Mode().Perm() != 0o700 {
+				t.Errorf("the program has %v, %v", info.Mode(), err)
+			}
+			if said := hello(t, b.connect(t, name)); strings.Contains(said, copying) {
+				t.Errorf("the second time, connect said %q", said)
+			}
+			b.vanished(t, name)
+		})
+	}
+}
+
+// TestRemoteDir names another directory than the cache, which is relative to the home.
+func TestRemoteDir(t *testing.T) {
+	b := newBox(t)
+	hello(t, b.connect(t, "plain", "--remote-dir", "~/it's here"))
+	if found := programs(filepath.Join(site, "plain", "it's here")); len(found) != 1 {
+		t.Errorf("there are %q", found)
+	}
+	if found := programs(b.cache("plain")); len(found) != 0 {
+		t.Errorf("the cache has %q", found)
+	}
+}
+
+// TestTwoAtOnce has several clients connect to an account that has no program.
+func TestTwoAtOnce(t *testing.T) {
+	b := newBox(t)
+	var wg sync.WaitGroup
+	for range 3 {
+		connect := b.connect(t, "plain")
+		wg.Go(func() { hello(t, connect) })
+	}
+	wg.Wait()
+	if found := programs(b.cache("plain")); len(found) != 1 {
+		t.Errorf("the cache has %q", found)
+	}
+}
+
+// TestBrokenUpload cuts the link in the middle of the program.
+func TestBrokenUpload(t *testing.T) {
+	b := newBox(t)
+	link, err := slowlink.Listen("127.0.0.1:0", b.sshd.Address, slowlink.Options{BitsPerSecond: 20e6})
+	must(t, err)
+	defer link.Close()
+	_, port, _ := strings.Cut(link.Addr(), ":")
+	connect := b.connectThrough(t, port, "plain")
+	stdin, err := connect.StdinPipe() // stays open
+	must(t, err)
+	defer stdin.Close()
+	var said bytes.Buffer
+	connect.Stderr = &said
+	must(t, connect.Start())
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if up, _ := link.Bytes(); up < 1<<20 {
+			return errTooFew
+		}
+		return nil
+	})
+	link.Cut()
+	_ = connect.Wait()
+	if code := connect.ProcessState.ExitCode(); code != 255 || !strings.Contains(said.String(), "ended before it started a server") {
+		t.Errorf("connect ended with %d and said %q", code, said.String())
+	}
+	b.vanished(t, "plain")
+	if entries, _ := os.ReadDir(b.cache("plain")); len(entries) != 0 { // not even hidden ones
+		t.Errorf("the upload has left %v", entries)
+	}
+	if said := hello(t, b.connect(t, "plain")); !strings.Contains(said, copying) {
+		t.Errorf("the next connect said %q", said)
+	}
+}
+
+// TestOldPrograms looks which programs the next upload removes.
+func TestOldPrograms(t *testing.T) {
+	b := newBox(t)
+	old := time.Now().Add(-40 * 24 * time.Hour)
+	user := b.accounts["plain"]
+	made := func(name string, used time.Time) string {
+		dir := filepath.Join(b.cache("plain"), name)
+		must(t, os.MkdirAll(dir, 0o700))
+		content, err := os.ReadFile("/bin/sleep")
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, "exec-server"), content, 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, "used"), nil, 0o600))
+		must(t, os.Chtimes(filepath.Join(dir, "used"), used, used))
+		for _, path := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir)), filepath.Join(dir, "used"), filepath.Join(dir, "exec-server")} {
+			must(t, os.Chown(path, user.uid, user.uid))
+		}
+		return dir
+	}
+	unused := made(strings.Repeat("a", 64), old)
+	recent := made(strings.Repeat("b", 64), time.Now())
+	running := made(strings.Repeat("c", 64), old)
+	other := made("documents", old)
+	broken := filepath.Join(b.cache("plain"), ".new-broken")
+	must(t, os.Mkdir(broken, 0o700))
+	must(t, os.Chown(broken, user.uid, user.uid))
+	must(t, os.Chtimes(broken, old, old))
+	sleep := b.sshd.As("plain").Command(b.sshd.Port(), filepath.Join(running, "exec-server"), "600")
+	must(t, sleep.Start())
+	defer func() {
+		_ = sleep.Process.Kill()
+		_ = sleep.Wait()
+	}()
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		found, _ := filepath.Glob("/proc/[0-9]*/exe")
+		for _, exe := range found {
+			if to, _ := os.Readlink(exe); to == filepath.Join(running, "exec-server") {
+				pid, _ := strconv.Atoi(strings.Split(exe, "/")[2])
+				t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+				return nil
+			}
+		}
+		return errTooFew
+	})
+	hello(t, b.connect(t, "plain"))
+	for dir, kept := range map[string]bool{unused: false, broken: false, recent: true, running: true, other: true} {
+		if _, err := os.Stat(dir); (err == nil) != kept {
+			t.Errorf("%s: %v, want it kept: %v", dir, err, kept)
+		}
+	}
+}
