@@ -21,6 +21,7 @@ func TestMain(m *testing.M) {
 	testkit.DefaultSignals()
 	dir, err := makeProgram()
 	if err != nil {
+		_ = os.RemoveAll(dir)
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
