@@ -10,7 +10,7 @@ import (
 )
 
 // pages are the documents whose command lines TestPages looks at, besides those that are run.
-var pages = []string{"docs/codex.md"}
+var pages = []string{"docs/codex.md", "docs/agents.md"}
 
 // blocks returns the content of the blocks of a kind, such as "sh".
 func blocks(text, kind string) (found []string) {
