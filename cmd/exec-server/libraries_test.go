@@ -44,8 +44,8 @@ func TestLibrariesNameNoFlag(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if slices.ContainsFunc(file.Imports, importsTesting) {
-				return nil // a kit of tests, which may start the command
+			if slices.ContainsFunc(file.Imports, importsTesting) || file.Name.Name == "main" {
+				return nil // a kit of tests, or a program of its own, which may start the command
 			}
 			checked++
 			ast.Inspect(file, func(n ast.Node) bool {
