@@ -81,11 +81,12 @@ func (c *connection) control(r *rpc.Request, sessionID *string, processID string
 
 // endSession serves session/end.
 func (c *connection) endSession(r *rpc.Request, p protocol.EndSessionParams) {
-	owner, err := c.server.sessions.EndControlled(p.SessionID, c.Credentials(), c.viewer())
+	owner, answered, err := c.server.sessions.EndControlled(p.SessionID, c.Credentials(), c.viewer())
 	if err != nil {
 		r.Fail(err)
 		return
 	}
+	defer answered()
 	e := c.event("session ended")
 	e.Session = p.SessionID
 	c.server.audit.Record(e)

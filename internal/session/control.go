@@ -33,19 +33,28 @@ func (s *Sessions) controlledLocked(id string, by Credentials, v Viewer) (*Sessi
 }
 
 // EndControlled serves session/end: it ends a session that the client may control. The
-// caller must then end the connection of owner, unless that is nil.
-func (s *Sessions) EndControlled(id string, by Credentials, v Viewer) (owner Peer, err error) {
+// caller must then end the connection of owner, unless that is nil. A drain does not finish
+// until the caller has called answered, after it has told the client.
+func (s *Sessions) EndControlled(id string, by Credentials, v Viewer) (owner Peer, answered func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	session, err := s.controlledLocked(id, by, v)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	session.mu.Lock()
 	if session.out != nil {
 		owner = session.out.peer
 	}
 	session.mu.Unlock()
+	s.answers++
 	s.endLocked(session, protocol.EndedBySessionExpired, EndedByRequest)
-	return owner, nil
+	return owner, s.answered, nil
+}
+
+func (s *Sessions) answered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers--
+	s.finishDrainLocked()
 }

@@ -121,7 +121,8 @@ type Sessions struct {
 	creates  uint64 // number of sessions ever created
 	detaches uint64 // number of detachments
 	closed   bool
-	drained  chan struct{}  // nil until Drain; closed when there is no session any more
+	drained  chan struct{}  // nil until Drain; closed by finishDrainLocked
+	answers  int            // that clients of EndControlled still wait for
 	ending   sync.WaitGroup // sessions whose processes are ending
 }
 
@@ -349,9 +350,7 @@ func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason st
 		if session.keep > 0 {
 			s.kept.Give(session.share)
 		}
-		if s.drained != nil && len(s.byID) == 0 {
-			close(s.drained) // no session follows
-		}
+		s.finishDrainLocked()
 	}
 	if kill != nil { // others must not wait for it
 		s.ending.Go(func() {
@@ -368,17 +367,24 @@ func (s *Sessions) stopDetachmentLocked(session *Session) {
 	}
 }
 
-// Drain refuses new sessions from now on. The channel is closed when no session is left.
+// Drain refuses new sessions from now on. The channel is closed when no session is left,
+// and whoever has ended one with EndControlled knows that.
 func (s *Sessions) Drain() (drained <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drained == nil {
 		s.drained = make(chan struct{})
-		if len(s.byID) == 0 {
-			close(s.drained)
-		}
+		s.finishDrainLocked()
 	}
 	return s.drained
+}
+
+// finishDrainLocked ends a drain once nothing is left. No session follows, so it does that
+// only once.
+func (s *Sessions) finishDrainLocked() {
+	if s.drained != nil && len(s.byID) == 0 && s.answers == 0 {
+		close(s.drained)
+	}
 }
 
 func (s *Sessions) draining() bool {
