@@ -98,7 +98,12 @@ func newRun(t testing.TB, c client, s scenario) *run {
 		}
 	}
 
+	r.write(t, "codex/config.toml", r.model.CodexConfig())
 	command, ours := serverCommand(t, c)
+	if s.configure != nil {
+		s.configure(t, r, command[0])
+		return r
+	}
 	listening := func(url string) []string { return append(slices.Clone(command), "--listen", url) }
 	if s.connect != nil {
 		listening = s.connect(t, r, command[0])
@@ -141,7 +146,6 @@ include_local = false
 [[environments]]
 id = "box"
 `+environments)
-	r.write(t, "codex/config.toml", r.model.CodexConfig())
 	return r
 }
 
@@ -163,7 +167,7 @@ func stdioEnvironment(t testing.TB, command []string) string {
 // env is the environment of both client and server.
 func (r *run) env() []string {
 	return []string{
-		"PATH=" + os.Getenv("PATH"),
+		"PATH=" + filepath.Join(r.root, "bin") + ":" + os.Getenv("PATH"),
 		"LANG=C.UTF-8",
 		"HOME=" + filepath.Join(r.root, "home"),
 		"TMPDIR=" + filepath.Join(r.root, "tmp"),

@@ -43,6 +43,9 @@ type scenario struct {
 	// starts the command itself if url is stdio.
 	connect func(t testing.TB, r *run, program string) func(url string) []string
 
+	// configure makes the client know a server, in the place of the run.
+	configure func(t testing.TB, r *run, program string)
+
 	// linked puts a link between client and server, for meanwhile to cut.
 	linked bool
 
