@@ -176,15 +176,11 @@ func (c *connecting) run(command *cobra.Command) error {
 
 // start starts the server on the other machine.
 func (c *connecting) start(ctx context.Context) (*bootstrap.Session, error) {
-	programs, err := bootstrap.Find(c.releases()...)
-	if err != nil {
-		return nil, err
-	}
 	way := exec.Command(c.words[0], c.words[1:]...)
 	way.Stderr = stderrOfOthers()
 	upload := &uploadNotice{to: c.name}
 	session, err := bootstrap.Start(ctx, way, &bootstrap.Options{
-		Programs: programs, Version: buildVersion(), Dir: c.remoteDir, Typed: c.typed, Progress: upload.show,
+		Releases: c.releases(), Version: buildVersion(), Dir: c.remoteDir, Typed: c.typed, Progress: upload.show,
 		Args: append([]string{"serve", "--listen", "stdio"}, c.serve...),
 	})
 	upload.clear()

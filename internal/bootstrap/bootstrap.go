@@ -2,7 +2,7 @@
 // input and output lead to a POSIX shell there, such as ssh, and copies it there first if it
 // is missing. Nothing but sh has to be on that machine, and the tools of every system.
 //
-// [Start] is the whole of it; [Find] finds the programs for other kinds of machines.
+// [Start] is the whole of it.
 package bootstrap
 
 import (
@@ -23,10 +23,11 @@ import (
 	"execserver/internal/pipe"
 )
 
-// Options say what to start, and where. All but Progress and Dir must be set.
+// Options say what to start, and where. Version and Args must be set.
 type Options struct {
-	// Programs are those that can be sent, by kind of machine.
-	Programs Programs
+	// Releases are directories that may have programs for other kinds of machines, named
+	// exec-server-OS-ARCH. The first that has one for a kind of machine counts.
+	Releases []string
 
 	// Version is what such a program must say about itself.
 	Version string
@@ -144,8 +145,8 @@ var (
 )
 
 // script returns bootstrap.sh with what it needs to know.
-func (s *Session) script(opts *Options) (string, error) {
-	have, err := opts.Programs.words()
+func (s *Session) script(programs programs, opts *Options) (string, error) {
+	have, err := programs.words()
 	if err != nil {
 		return "", err
 	}
@@ -196,7 +197,11 @@ func (s *Session) bootstrap(loader string, opts *Options) error {
 			return err
 		}
 	}
-	script, err := s.script(opts) // while the command connects
+	programs, err := find(opts.Releases) // while the command connects
+	if err != nil {
+		return err
+	}
+	script, err := s.script(programs, opts)
 	if err != nil {
 		return err
 	}
@@ -210,7 +215,7 @@ func (s *Session) bootstrap(loader string, opts *Options) error {
 	if err != nil || words[0] == "start" {
 		return err
 	}
-	return s.upload(strings.Join(words[1:], " "), opts)
+	return s.upload(programs, strings.Join(words[1:], " "), opts)
 }
 
 // answer returns the words of the next line that the script has written, which begins with

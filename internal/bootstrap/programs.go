@@ -56,18 +56,18 @@ func (p Program) file() string {
 	return p.Path
 }
 
-// Programs are programs by the kind of machine that they are for.
-type Programs map[Kind]Program
+// programs are programs by the kind of machine that they are for.
+type programs map[Kind]Program
 
-// Find returns the programs named exec-server-OS-ARCH in the first of the directories that
+// find returns the programs named exec-server-OS-ARCH in the first of the directories that
 // has one for the kind of machine, and this program itself for its own kind.
-func Find(directories ...string) (Programs, error) {
+func find(directories []string) (programs, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	own := Kind{runtime.GOOS, runtime.GOARCH}
-	found := Programs{own: {own, self, true}}
+	found := programs{own: {own, self, true}}
 	for _, directory := range directories {
 		for _, system := range systems {
 			for _, arch := range machines {
@@ -86,14 +86,14 @@ func Find(directories ...string) (Programs, error) {
 }
 
 // of returns the program for a machine, by what uname -sm says.
-func (p Programs) of(machine string) (Program, bool) {
+func (p programs) of(machine string) (Program, bool) {
 	kind, _ := KindOf(machine)
 	program, ok := p[kind]
 	return program, ok
 }
 
 // words returns SYSTEM/MACHINE=DIGEST for each program and each name of its machine.
-func (p Programs) words() (string, error) {
+func (p programs) words() (string, error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var words []string

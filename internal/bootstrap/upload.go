@@ -15,8 +15,8 @@ const step = 64 << 10
 
 // upload sends the program for a machine, which is named as uname -sm does, and waits until
 // it starts.
-func (s *Session) upload(machine string, opts *Options) error {
-	program, ok := opts.Programs.of(machine)
+func (s *Session) upload(programs programs, machine string, opts *Options) error {
+	program, ok := programs.of(machine)
 	if !ok {
 		return &Error{Kind: Machine, Text: shorten(machine)}
 	}
