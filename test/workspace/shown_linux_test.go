@@ -7,6 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
 )
 
 // mounts returns what is mounted outside of any namespace of a server.
@@ -206,5 +210,47 @@ func TestInvalidWorkspaces(t *testing.T) {
 		"/srv=/srv/ab": "one of the directories contains the other",
 	} {
 		m.fails(2, says, "serve", "--listen", "stdio", "--workspace", flag)
+	}
+}
+
+// TestSharedMounts shows a directory on a machine that shares its mounts, as those with
+// systemd do: the workspace stays in the server's namespace, and what is mounted outside
+// later appears there.
+func TestSharedMounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can share mounts")
+	}
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	m := newMachine(t, 0)
+	source, top := m.dir("source"), testkit.Mount(t, "tmpfs", "tmpfs", "mode=755")
+	if err := unix.Mount("", top, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	path, late := top+"/project", top+"/late"
+	for _, dir := range []string{path, late} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	needMounts(m, path, source)
+	before := mounts(t)
+	ended := make(chan result, 1)
+	go func() {
+		ended <- m.run("run", "--on", "box", "-w", path, "--", "sh", "-c",
+			"echo begun >begun; n=0; until test -s ../late/file || test $n -gt 300; do sleep 0.1; n=$((n+1)); done; cat ../late/file")
+	}()
+	testkit.WaitFor(t, testkit.Patience, func() error { _, err := os.Stat(source + "/begun"); return err })
+	if now := mounts(t); now != before {
+		t.Errorf("the mounts outside of the server were\n%s\nand are\n%s", before, now)
+	}
+	if err := unix.Mount("tmpfs", late, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(late, unix.MNT_DETACH) }()
+	m.write(late+"/file", "mounted later")
+	if r := <-ended; r.code != 0 || r.stdout != "mounted later" {
+		t.Errorf("the process saw of the later mount: %+v", r)
 	}
 }
