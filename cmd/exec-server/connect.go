@@ -220,12 +220,17 @@ func (c *connecting) pass(ctx context.Context, in io.Reader, out io.Writer) erro
 		_, _ = copyBytes(session, in)
 		_ = session.CloseWrite()
 	}()
-	_, err = copyBytes(out, session)
+	said, err := copyBytes(out, session)
 	session.End()
 	if errors.Is(err, syscall.EPIPE) {
 		return exitCode(exitSignal + int(syscall.SIGPIPE))
 	}
-	return exitCode(ended(session.Wait()))
+	code := ended(session.Wait())
+	if said == 0 && code >= exitNotAllowed && ctx.Err() == nil {
+		return &runFailure{fmt.Sprintf("connect by %s: the command started a server, and ended with the exit code %d before that answered; "+
+			"if the program below %s there is damaged, remove it", c.name, code, cmp.Or(c.remoteDir, "~/.cache/exec-server")), code}
+	}
+	return exitCode(code)
 }
 
 // ended returns the exit code for that of another program.
@@ -261,7 +266,7 @@ func (c *connecting) advise(err *bootstrap.Error) string {
 	case bootstrap.NoHome, bootstrap.Unsafe, bootstrap.NoExec:
 		return "; --remote-dir DIR keeps it in another directory, which nobody else can write"
 	case bootstrap.Store:
-		return "; make room for it, or keep it elsewhere with --remote-dir DIR"
+		return "; make room for it and let this user write there, or keep it elsewhere with --remote-dir DIR"
 	case bootstrap.Corrupt:
 		return "; try again"
 	case bootstrap.Tools:
@@ -272,6 +277,7 @@ func (c *connecting) advise(err *bootstrap.Error) string {
 		if kind, ok := bootstrap.KindOf(err.Text); ok {
 			return "; make one: " + makeProgram(kind.OS, kind.Arch)
 		}
+		return "; connect knows no such machine, so build it there, and start it with exec-server serve --listen stdio"
 	case bootstrap.Version, bootstrap.Mistaken:
 		return "; make it again with \"make release\""
 	}

@@ -57,7 +57,8 @@ type Session struct {
 	stdout  *os.File
 	output  *bufio.Reader
 	nonce   string
-	noise   int // bytes of lines that are not ours
+	noise   int    // bytes of lines that are not ours
+	said    string // the last of these lines
 	gone    chan struct{}
 	err     error // how the command ended; set before gone is closed
 	end     func()
@@ -225,6 +226,7 @@ func (s *Session) answer(wanted ...string) ([]string, error) {
 	for {
 		line, err := s.output.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			s.hear(string(line))
 			return nil, err
 		}
 		before, text, ours := strings.Cut(strings.TrimRight(string(line), "\r\n"), marker)
@@ -233,6 +235,7 @@ func (s *Session) answer(wanted ...string) ([]string, error) {
 		}
 		if !ours {
 			s.noise++
+			s.hear(before)
 			continue
 		}
 		words := strings.Fields(text)
@@ -244,6 +247,13 @@ func (s *Session) answer(wanted ...string) ([]string, error) {
 			return words, nil
 		}
 		return nil, &Error{Kind: Noise, Text: shorten(text)}
+	}
+}
+
+// hear remembers a line that is not ours, which may say why the command ends.
+func (s *Session) hear(line string) {
+	if line = strings.TrimSpace(line); line != "" {
+		s.said = shorten(line)
 	}
 }
 
@@ -286,5 +296,5 @@ func (s *Session) explain(err error) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !isBrokenPipe(err) {
 		return err
 	}
-	return &EndedError{Code: s.Wait(), Err: s.err}
+	return &EndedError{Code: s.Wait(), Err: s.err, Said: s.said}
 }

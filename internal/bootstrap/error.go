@@ -66,14 +66,19 @@ func (e *Error) Error() string {
 type EndedError struct {
 	Code int // its exit code; negative after a signal
 	Err  error
+	Said string // its last line of output, which may be anything
 }
 
 // Error implements error.
 func (e *EndedError) Error() string {
-	if e.Err == nil {
-		return "the command ended before it started a server"
+	text := "the command ended before it started a server"
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
 	}
-	return "the command ended before it started a server: " + e.Err.Error()
+	if e.Said != "" {
+		text += "; it said: " + e.Said
+	}
+	return text
 }
 
 // Unwrap returns how the command ended.

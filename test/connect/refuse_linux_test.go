@@ -91,6 +91,18 @@ func TestRefusals(t *testing.T) {
 		fails(t, connect, 1, "exec-server-linux-arm64 is a program for linux-amd64", "make release")
 		none(t, "liar")
 	})
+	t.Run("damaged program", func(t *testing.T) {
+		hello(t, b.connect(t, "plain"))
+		b.vanished(t, "plain")
+		cache := b.cache("plain")
+		must(t, os.Truncate(programs(cache)[0], 100_000))
+		connect := b.connect(t, "plain")
+		stdin, err := connect.StdinPipe() // stays open
+		must(t, err)
+		defer stdin.Close()
+		fails(t, connect, 255, "ended with the exit code 255 before that answered")
+		must(t, os.RemoveAll(cache))
+	})
 	t.Run("unsafe directory", func(t *testing.T) {
 		uid := b.accounts["plain"].uid
 		cache := b.cache("plain")
@@ -122,6 +134,7 @@ func TestWaysThatFail(t *testing.T) {
 	fails(t, connect, 255, "the command ended before it started a server")
 	fails(t, local(t, "connect", "ssh", "-F", "/dev/null", "-p", "1", "127.0.0.1"), 255, "ended before it started a server")
 	fails(t, local(t, "connect", "--", "sh", "-c", "exit 9"), 9, "sh -c exit 9: the command ended")
+	fails(t, local(t, "connect", "--", "sh", "-c", "echo; echo closed for '\033[1mrepairs'; exit 9"), 9, `exit status 9; it said: closed for \x1b[1mrepairs`)
 	fails(t, local(t, "connect", "--", "yes"), 1, "says something else than expected")
 	fails(t, local(t, "connect", "--", "no-such-program"), 127, "no-such-program", "install it")
 }
