@@ -32,12 +32,15 @@ es_upload() (
 	fi
 	IFS=' ' read -r es_format es_sent es_size || exit 1
 	if [ "$es_format" = gzip ]; then
-		es_text=$({ head -c "$es_sent" | gunzip -c >"$es_file"; } 2>&1)
+		es_text=$({ head -c "$es_sent" | LC_ALL=C gunzip -c >"$es_file"; } 2>&1)
 	else
 		es_text=$({ head -c "$es_sent" >"$es_file"; } 2>&1)
 	fi
 	if ! [ "$(wc -c <"$es_file")" -eq "$es_size" ] 2>/dev/null; then
-		es_fail store "$(es_line "${es_text:-only a part of the program arrived}")"
+		case $es_text in
+		'' | *unexpected\ end* | *short\ read*) es_fail corrupt "only a part of it arrived" ;;
+		esac
+		es_fail store "$(es_line "$es_text")"
 	fi
 	es_sum=
 	if command -v sha256sum >/dev/null; then

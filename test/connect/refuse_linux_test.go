@@ -135,6 +135,9 @@ func TestWaysThatFail(t *testing.T) {
 	fails(t, local(t, "connect", "ssh", "-F", "/dev/null", "-p", "1", "127.0.0.1"), 255, "ended before it started a server")
 	fails(t, local(t, "connect", "--", "sh", "-c", "exit 9"), 9, "sh -c exit 9: the command ended")
 	fails(t, local(t, "connect", "--", "sh", "-c", "echo; echo closed for '\033[1mrepairs'; exit 9"), 9, `exit status 9; it said: closed for \x1b[1mrepairs`)
+	for _, name := range []string{"sh", "busybox sh"} { // loses the end of what it gets
+		fails(t, local(t, "connect", "--", "sh", "-c", "dd bs=4k count=100 2>/dev/null | "+name), 1, "only a part of it arrived; try again")
+	}
 	fails(t, local(t, "connect", "--", "yes"), 1, "says something else than expected")
 	fails(t, local(t, "connect", "--", "no-such-program"), 127, "no-such-program", "install it")
 }
