@@ -112,8 +112,9 @@ func makeAll(path string) (string, error) {
 // maxLinks bounds the links in a path.
 const maxLinks = 40
 
-// resolve follows the links in an absolute path, as far as it exists: real has no links,
-// and rest are the names below it that do not exist. Links of other users than this
+// resolve follows the links in an absolute path, as far as it exists for this user: real
+// has no links, and rest are the names below it that do not exist, or that are in a
+// directory closed to this user. Links of other users than this
 // program's and root are an error, because they may have planted them.
 func resolve(path string) (real string, rest []string, err error) {
 	real, rest = split(path)
@@ -121,7 +122,7 @@ func resolve(path string) (real string, rest []string, err error) {
 		next := filepath.Join(real, rest[0]) // rest has no "..", because the paths are clean
 		info, err := os.Lstat(next)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 			return real, rest, nil
 		case err != nil:
 			return "", nil, err

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -79,6 +80,29 @@ func TestShown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestClosedParent shows a directory under a path in another user's home directory.
+func TestClosedParent(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can close a directory to another user")
+	}
+	m := newMachine(t, ordinary)
+	source, home := m.dir("source"), newMachine(t, 0).home
+	m.write(source+"/file", "content")
+	path := home + "/somebody/project"
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Chmod(home, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	needMounts(m, path, source)
+	if out := m.must("run", "--on", "box", "-w", path, "--", "sh", "-c", "ls ../..; cat file"); out != "somebody\ncontent" {
+		t.Errorf("a process sees %q", out)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
+		t.Errorf("the home directory outside of the server has %v, %v", entries, err)
+	}
+	m.box("--workspace", path)
+	m.fails(125, "permission denied", "run", "--on", "box", "--", "true")
 }
 
 // TestLinksAbove shows a directory under a path, and from one, with links that root or the
