@@ -166,8 +166,17 @@ func (s *Session) script(programs programs, opts *Options) (string, error) {
 }
 
 // run has the other machine run a script.
-func (s *Session) run(script string) error {
-	_, err := io.WriteString(s.stdin, script+s.nonce+"\n")
+func (s *Session) run(script string) error { return s.tell(script + s.nonce + "\n") }
+
+// tell writes to the command. If that has ended, tell hears its last words.
+func (s *Session) tell(text string) error {
+	_, err := io.WriteString(s.stdin, text)
+	if err != nil && isBrokenPipe(err) {
+		_ = s.stdout.SetReadDeadline(time.Now().Add(stopTimeout)) // it may only have closed its input
+		for unread := error(nil); unread == nil; {
+			_, unread = s.answer("ready")
+		}
+	}
 	return err
 }
 
@@ -190,7 +199,7 @@ func quote(word string) string {
 // bootstrap talks to the script until it has become the program.
 func (s *Session) bootstrap(loader string, opts *Options) error {
 	if opts.Typed {
-		if _, err := io.WriteString(s.stdin, loader+"\n"); err != nil {
+		if err := s.tell(loader + "\n"); err != nil {
 			return err
 		}
 		// The shell may read more than this line, and loses it.
