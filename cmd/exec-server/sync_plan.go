@@ -13,6 +13,7 @@ const (
 	syncCopy     syncStep = iota // it is new or changed where it comes from
 	syncDelete                   // it is gone there
 	syncConflict                 // it has changed on both sides
+	syncWithheld                 // it has changed, but it is not for the other side to decide
 )
 
 // syncPlan says what is to be done to make one side like the other. The base has the files

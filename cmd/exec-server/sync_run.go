@@ -121,7 +121,11 @@ func (r *syncRun) compare(ctx context.Context) (*syncPlan, error) {
 		clear(r.record.Files)
 	}
 	from, to := r.sides()
-	return newSyncPlan(ctx, r.record.Files, from, to, r.decide)
+	plan, err := newSyncPlan(ctx, r.record.Files, from, to, r.decide)
+	if err == nil && !r.push { // what works there must not run programs here
+		plan.withhold(runsByGit)
+	}
+	return plan, err
 }
 
 func (r *syncRun) sides() (from, to *side) {
@@ -150,6 +154,9 @@ func (r *syncRun) show(plan *syncPlan) {
 				line("keep", name, "  (removed "+from.name+"; --delete removes it "+to.name+", too)")
 			}
 		}
+	}
+	for _, name := range plan.names(syncWithheld) {
+		line("withheld", name, "  (git would run here what it says; look at it, and copy it with cp)")
 	}
 	for _, name := range plan.names(syncConflict) {
 		_, here := r.here.files[name]
@@ -294,6 +301,9 @@ func (r *syncRun) result(plan *syncPlan) error {
 			what = "removed"
 		}
 		parts = append(parts, fmt.Sprintf("%s %s", grouped(int64(n)), what))
+	}
+	if n := count(syncWithheld); n > 0 {
+		parts = append(parts, grouped(int64(n))+" withheld")
 	}
 	if n := count(syncConflict); n > 0 {
 		parts = append(parts, fmt.Sprintf("%s in conflict, left as they are", grouped(int64(n))))

@@ -221,6 +221,48 @@ func TestGit(t *testing.T) {
 	m.wants(p.here+"/build/other", "")
 }
 
+// TestWithheld keeps the other machine from having git run programs here.
+func TestWithheld(t *testing.T) {
+	m := newMachine(t, os.Geteuid())
+	p := newPair(t, m)
+	m.dir("here/.git")
+	m.write(p.here+"/.git/HEAD", "ref: refs/heads/main")
+	m.write(p.here+"/.git/config", "mine")
+	p.sync(0, "push")
+	for _, dir := range []string{".git/hooks", ".git/refs", ".git/modules", ".git/rebase-merge", ".GIT", "a", "a/.git ", "b"} {
+		m.dir("there/" + dir)
+	}
+	withheld := []string{
+		".GIT/config", ".git/config", ".git/config.worktree", ".git/hooks/pre-commit", ".git/modules/config",
+		".git/rebase-merge/git-rebase-todo", "a/.git /config", "b/.git",
+	}
+	for _, name := range append([]string{".git/HEAD", ".git/hooks/x.sample", ".git/refs/made", "b/.gitignore"}, withheld...) {
+		p.change(p.there+"/"+name, "theirs: "+name)
+	}
+	for _, flags := range [][]string{nil, {"--theirs", "--delete"}} {
+		var lines []string
+		for _, line := range p.sync(0, "pull", flags...) {
+			if name, ok := strings.CutPrefix(line, "withheld "); ok {
+				lines = append(lines, strings.TrimSuffix(name, " (git would run here what it says; look at it, and copy it with cp)"))
+			}
+		}
+		p.prints(lines, withheld...)
+	}
+	m.wants(p.here+"/.git/config", "mine")
+	m.wants(p.here+"/.git/HEAD", "theirs: .git/HEAD")
+	m.wants(p.here+"/.git/refs/made", "theirs: .git/refs/made")
+	m.wants(p.here+"/b/.gitignore", "theirs: b/.gitignore")
+	for _, name := range withheld {
+		if name != ".git/config" {
+			m.wants(p.here+"/"+name, "")
+		}
+	}
+	// What was changed here goes there, as before.
+	p.change(p.here+"/.git/config", "mine, again")
+	p.sync(0, "push", "--mine")
+	m.wants(p.there+"/.git/config", "mine, again")
+}
+
 // TestConnect shows and pushes a workspace before the client has its connection.
 func TestConnect(t *testing.T) {
 	forUsers(t, func(t *testing.T, m *machine) {
