@@ -123,7 +123,7 @@ func (r *syncRun) compare(ctx context.Context) (*syncPlan, error) {
 	from, to := r.sides()
 	plan, err := newSyncPlan(ctx, r.record.Files, from, to, r.decide)
 	if err == nil && !r.push { // what works there must not run programs here
-		plan.withhold(runsByGit)
+		plan.withhold(runsHere)
 	}
 	return plan, err
 }
@@ -156,7 +156,7 @@ func (r *syncRun) show(plan *syncPlan) {
 		}
 	}
 	for _, name := range plan.names(syncWithheld) {
-		line("withheld", name, "  (git would run here what it says; look at it, and copy it with cp)")
+		line("withheld", name, "  (git or Codex would run here what it says; look at it, and copy it with cp)")
 	}
 	for _, name := range plan.names(syncConflict) {
 		_, here := r.here.files[name]

@@ -221,7 +221,7 @@ func TestGit(t *testing.T) {
 	m.wants(p.here+"/build/other", "")
 }
 
-// TestWithheld keeps the other machine from having git run programs here.
+// TestWithheld keeps the other machine from having git or Codex run programs here.
 func TestWithheld(t *testing.T) {
 	m := newMachine(t, os.Geteuid())
 	p := newPair(t, m)
@@ -229,12 +229,12 @@ func TestWithheld(t *testing.T) {
 	m.write(p.here+"/.git/HEAD", "ref: refs/heads/main")
 	m.write(p.here+"/.git/config", "mine")
 	p.sync(0, "push")
-	for _, dir := range []string{".git/hooks", ".git/refs", ".git/modules", ".git/rebase-merge", ".GIT", "a", "a/.git ", "b"} {
+	for _, dir := range []string{".git/hooks", ".git/refs", ".git/modules", ".git/rebase-merge", ".GIT", "a", "a/.git ", "b", "b/.codex"} {
 		m.dir("there/" + dir)
 	}
 	withheld := []string{
 		".GIT/config", ".git/config", ".git/config.worktree", ".git/hooks/pre-commit", ".git/modules/config",
-		".git/rebase-merge/git-rebase-todo", "a/.git /config", "b/.git",
+		".git/rebase-merge/git-rebase-todo", "a/.git /config", "b/.codex/config.toml", "b/.git",
 	}
 	for _, name := range append([]string{".git/HEAD", ".git/hooks/x.sample", ".git/refs/made", "b/.gitignore"}, withheld...) {
 		p.change(p.there+"/"+name, "theirs: "+name)
@@ -243,7 +243,7 @@ func TestWithheld(t *testing.T) {
 		var lines []string
 		for _, line := range p.sync(0, "pull", flags...) {
 			if name, ok := strings.CutPrefix(line, "withheld "); ok {
-				lines = append(lines, strings.TrimSuffix(name, " (git would run here what it says; look at it, and copy it with cp)"))
+				lines = append(lines, strings.TrimSuffix(name, " (git or Codex would run here what it says; look at it, and copy it with cp)"))
 			}
 		}
 		p.prints(lines, withheld...)

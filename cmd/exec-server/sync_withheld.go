@@ -13,12 +13,16 @@ var plainOfGit = []string{
 	"description", "index", "info", "logs", "objects", "packed-refs", "refs", "shallow",
 }
 
-// runsByGit reports whether a file could have git run programs, because it is in a
-// repository, or is one: a file or a link .git leads to a repository elsewhere.
-func runsByGit(name string) bool {
+// runsHere reports whether a file could have git or Codex run programs, because it is in a
+// repository, or is one (a file or a link .git leads to a repository elsewhere), or because
+// it is among what Codex reads in a project: servers to start, hooks, skills.
+func runsHere(name string) bool {
 	parts := strings.Split(name, "/")
 	for i, part := range parts {
-		if !isGit(part) {
+		if isNamed(part, ".codex") || isNamed(part, ".agents") {
+			return true
+		}
+		if !isNamed(part, ".git") && !isNamed(part, "git~1") {
 			continue
 		}
 		in := parts[i+1:]
@@ -30,10 +34,10 @@ func runsByGit(name string) bool {
 	return false
 }
 
-// isGit reports whether some file system takes a name for .git: without regard to case,
-// as macOS does without characters that are not visible, and as Windows does with dots,
-// spaces or a stream at the end, and with the short name of old.
-func isGit(name string) bool {
+// isNamed reports whether some file system takes a name for another: without regard to
+// case, as macOS does without characters that are not visible, and as Windows does with
+// dots, spaces or a stream at the end.
+func isNamed(name, other string) bool {
 	visible := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
@@ -43,7 +47,7 @@ func isGit(name string) bool {
 	}, name)
 	visible, _, _ = strings.Cut(visible, ":")
 	visible = strings.TrimRight(visible, ". ")
-	return strings.EqualFold(visible, ".git") || strings.EqualFold(visible, "git~1")
+	return strings.EqualFold(visible, other)
 }
 
 // withhold leaves files as they are whose content the other side must not decide.
