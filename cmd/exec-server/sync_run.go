@@ -29,6 +29,7 @@ type syncRun struct {
 	quiet  bool
 	out    io.Writer // lists the files
 	failed bool
+	copied int64 // files
 
 	record *syncRecord
 	root   *os.Root
@@ -212,6 +213,7 @@ func (r *syncRun) copy(ctx context.Context, plan *syncPlan) error {
 		err = files.CopyOut(".", r.local, opts)
 	}
 	m.clear()
+	r.copied = report.Files
 	if errors.As(err, new(*client.CopyError)) {
 		return nil // told already
 	}
@@ -295,6 +297,9 @@ func (r *syncRun) result(plan *syncPlan) error {
 		verb = "would be " + verb
 	}
 	parts := []string{countFiles(int64(count(syncCopy))) + " " + verb}
+	if r.failed {
+		parts[0] = grouped(r.copied) + " of " + parts[0]
+	}
 	if n := count(syncDelete); n > 0 {
 		what := "kept that are gone " + map[bool]string{true: "here", false: "there"}[r.push]
 		if r.remove {

@@ -192,6 +192,20 @@ func TestOutside(t *testing.T) {
 	m.wants(outside+"/evil", "")
 }
 
+// TestFailed counts what was copied when something could not be.
+func TestFailed(t *testing.T) {
+	m := newMachine(t, os.Geteuid())
+	p := newPair(t, m)
+	m.write(p.there+"/good", "good")
+	m.dir("there/taken")
+	m.write(p.there+"/taken/file", "file")
+	if err := os.Symlink("elsewhere", p.here+"/taken"); err != nil {
+		t.Fatal(err)
+	}
+	m.fails(1, "1 of 2 files pulled", "pull", "--on", "box", p.here)
+	m.wants(p.here+"/good", "good")
+}
+
 // TestGit leaves out what git ignores, on both sides.
 func TestGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
