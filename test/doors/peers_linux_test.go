@@ -286,9 +286,13 @@ func TestConfinedUnixPeer(t *testing.T) {
 				t.Fatal("the attack does not end")
 			}
 			expectFile(t, file, false)
-			if log := d.log.String(); !strings.Contains(log, confinedText) && !strings.HasPrefix(attacker.Output.String(), "no connection") {
-				t.Errorf("%s\n%s", log, attacker.Output.String())
-			}
+			testkit.WaitFor(t, testkit.Patience, func() error { // the log may arrive later
+				said := attacker.Output.String()
+				if log := d.log.String(); !strings.Contains(log, confinedText) && !strings.HasPrefix(said, "no connection") {
+					return fmt.Errorf("%s\n%s", log, said)
+				}
+				return nil
+			})
 		})
 	}
 }
