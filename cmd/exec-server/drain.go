@@ -30,7 +30,7 @@ func newDrainCommand() *cobra.Command {
 			"to theirs, and the server ends with the last of them. drain waits for that, and lists the sessions that\n" +
 			"are left if it can ask the server. If drain is interrupted, the server goes on draining. SIGUSR2 to the\n" +
 			"server does the same, without waiting.",
-		Example: "  exec-server drain --url unix:///run/exec-server/socket --timeout 10m && systemctl start exec-server\n" +
+		Example: "  exec-server drain --url ws://localhost:8765 --timeout 10m\n" +
 			"  exec-server drain --pid \"$(systemctl show -P MainPID exec-server)\"",
 		Args: noArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
