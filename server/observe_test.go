@@ -239,10 +239,11 @@ func TestObserversComeAndGo(t *testing.T) {
 		})
 	}
 	for i := range processes {
-		id := strconv.Itoa(i)
-		owner.waitClosed(t, id)
-		if owner.bytes[id] != size {
-			t.Errorf("the owner got %d bytes of %d", owner.bytes[id], size)
+		owner.waitClosed(t, strconv.Itoa(i))
+	}
+	for id, n := range owner.bytes { // nothing writes there any more
+		if n != size {
+			t.Errorf("the owner got %d bytes of %d from %s", n, size, id)
 		}
 	}
 	wg.Wait()
