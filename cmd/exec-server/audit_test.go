@@ -170,7 +170,7 @@ func TestAuditedRedirects(t *testing.T) {
 		origins = slices.Insert(origins, 0, server.URL)
 	}
 	log := filepath.Join(t.TempDir(), "audit")
-	p := newServer(t, "--audit-log", log)
+	p := newServer(t, "--audit-log", log, "--audit-required") // so that an answer comes after the event is written
 	c := as(t, p, "", nil)
 	c.handshake("")
 	c.call("http/request", object{"method": "POST", "url": target, "requestId": "1", "redirectPolicy": "follow"}, nil)

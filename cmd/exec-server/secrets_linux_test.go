@@ -102,6 +102,7 @@ func TestRotatedAuditLog(t *testing.T) {
 			t.Errorf("%s of another file fails", script)
 		}
 	}
+	logged(t, p, "directory of its own")
 	if n := strings.Count(p.stderr.text(), "directory of its own"); n != 1 {
 		t.Errorf("the log tells %d times of the directory: %s", n, p.stderr.text())
 	}
