@@ -75,10 +75,10 @@ func (p *Process) addQueuedLocked(n int) {
 }
 
 // recountLocked updates what the process counts in the intake, and fills if there is room
-// again. The rest of an ended process does not count, because no more follows.
+// again. The rest of an ended process does not count, because little follows.
 func (p *Process) recountLocked() {
 	counted := p.queued
-	if p.env.acks || p.ending || p.overLocked() {
+	if p.env.acks || p.flowsLocked() || p.overLocked() {
 		counted = 0
 	}
 	if counted != p.counted {
@@ -89,6 +89,24 @@ func (p *Process) recountLocked() {
 		p.behind = false
 		p.fillLocked()
 	}
+}
+
+// flowsLocked reports whether the client reads the rest of the output without waiting for
+// readers, because the process has ended or is being killed. Output that a Writer receives
+// can still be waited for while it is being killed.
+func (p *Process) flowsLocked() bool {
+	return p.ending || p.killing && !p.env.acks && p.hasPipe()
+}
+
+// hasPipe reports whether output goes to a pipe, which the caller may not read. That is
+// settled before the process starts.
+func (p *Process) hasPipe() bool {
+	for _, q := range p.queue {
+		if q != nil && q.pipe {
+			return true
+		}
+	}
+	return false
 }
 
 // fullLocked reports whether output must be dropped and read again when there is room.

@@ -48,6 +48,7 @@ type Process struct {
 	replay  replay
 	exit    *Exit
 	exitSeq uint64 // number of Exited; 0 if it is unknown
+	killing bool   // the server was asked to kill the process, and has not refused
 	ending  bool   // the process was killed or has exited, and exit is not known yet
 	closed  bool
 	failure error         // set once, never after closed
@@ -414,11 +415,27 @@ func (p *Process) Terminate(ctx context.Context, grace time.Duration) error {
 	if grace > 0 && !p.env.has(capTerminateGraceful) {
 		return &UnsupportedError{"terminate gracefully", capTerminateGraceful}
 	}
-	err := p.env.link.terminate(ctx, p.ID, grace)
-	if err == nil && grace <= 0 {
-		p.noteEnding()
+	if grace > 0 {
+		return p.env.link.terminate(ctx, p.ID, grace)
 	}
-	return err
+	p.setKilling(true)
+	err := p.env.link.terminate(ctx, p.ID, 0)
+	if err != nil {
+		p.setKilling(false)
+		return err
+	}
+	p.noteEnding()
+	return nil
+}
+
+// setKilling records whether the server was asked to kill the process. From then on the
+// client reads on although nobody empties the process's pipes: a server that does not
+// support acknowledgements sends its answer behind the output.
+func (p *Process) setKilling(killing bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killing = killing
+	p.recountLocked()
 }
 
 // noteEnding records that the process was killed or has exited, although Exited has not

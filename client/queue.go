@@ -25,14 +25,14 @@ func newQueue(p *Process) *queue {
 }
 
 func (q *queue) pushLocked(e Event) {
-	if q.pipe && q.p.ending && q.p.queued > maxQueuedAcked {
+	if q.pipe && q.p.flowsLocked() && q.p.queued > maxQueuedAcked {
 		q.abandonLocked()
 	}
 	if q.gone {
 		q.p.consumedLocked(len(e.Data), 0)
 		return
 	}
-	if q.p.ending && q.p.queued > 2*maxQueuedAcked {
+	if q.p.flowsLocked() && q.p.queued > 2*maxQueuedAcked {
 		q.p.failLocked(errFlood) // it no longer waits for readers
 		return
 	}

@@ -149,7 +149,7 @@ const askPause = 250 * time.Millisecond
 // awaitExit waits until the end of the process is known, or will stay unknown.
 func (c *Cmd) awaitExit() {
 	var ask <-chan time.Time
-	if c.hasPipe() {
+	if c.p.hasPipe() {
 		ticker := time.NewTicker(askPause)
 		defer ticker.Stop()
 		ask = ticker.C
@@ -164,15 +164,6 @@ func (c *Cmd) awaitExit() {
 			last = c.p.unstick(last)
 		}
 	}
-}
-
-func (c *Cmd) hasPipe() bool {
-	for _, q := range c.p.queue {
-		if q != nil && q.pipe {
-			return true
-		}
-	}
-	return false
 }
 
 // awaitCopies waits for the copying to end, until WaitDelay is over. stopped is the result

@@ -44,6 +44,8 @@ type waitCase struct {
 	delay  time.Duration
 	writer bool // Stdout is set, instead of a pipe that is not read on
 	want   string
+
+	pid int // of the process, once it runs
 }
 
 var waitCases = []waitCase{
@@ -59,14 +61,14 @@ var waitCases = []waitCase{
 	{name: "disobeys", script: "trap '' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, want: "SIGKILL"},
 	{name: "disobeys, unread", script: "trap '' INT; echo $$; yes", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, want: "SIGKILL"},
 	{name: "disobeys, writer", script: "trap '' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, writer: true, want: "SIGKILL"},
-	{name: "ends meanwhile", script: "echo $$; sleep .3", end: "context", cancel: "nothing", want: "context"},
-	{name: "ends meanwhile, done", script: "echo $$; sleep .3", end: "context", cancel: "done", want: ""},
-	{name: "ends meanwhile, broken", script: "echo $$; sleep .3", end: "context", cancel: "broken", want: "broken"},
-	{name: "fails meanwhile, broken", script: "echo $$; sleep .3; exit 3", end: "context", cancel: "broken", want: "exit 3"},
-	{name: "held", script: "echo $$; sleep 1 & exit 0", delay: 100 * time.Millisecond, writer: true, want: "ErrWaitDelay"},
+	{name: "ends meanwhile", script: "trap 'exit 0' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "nothing", want: "context"},
+	{name: "ends meanwhile, done", script: "trap 'exit 0' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "done", want: ""},
+	{name: "ends meanwhile, broken", script: "trap 'exit 0' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "broken", want: "broken"},
+	{name: "fails meanwhile, broken", script: "trap 'exit 3' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "broken", want: "exit 3"},
+	{name: "held", script: "echo $$; sleep 3 & exit 0", delay: 100 * time.Millisecond, writer: true, want: "ErrWaitDelay"},
 	{name: "held, fails", script: "echo $$; sleep 1 & exit 3", delay: 100 * time.Millisecond, writer: true, want: "exit 3"},
 	{name: "held, context", script: "echo $$; sleep 1 & exec sleep 3600", end: "context", delay: 100 * time.Millisecond, writer: true, want: "SIGKILL"},
-	{name: "held, ends meanwhile", script: "echo $$; (sleep 1) & sleep .1", end: "context", cancel: "nothing", delay: 600 * time.Millisecond, writer: true, want: "context"},
+	{name: "held, ends meanwhile", script: "trap 'exit 0' USR1; (sleep 1) & echo $$; while :; do sleep .01; done", end: "context", cancel: "nothing", delay: 600 * time.Millisecond, writer: true, want: "context"},
 }
 
 // Wait says what os/exec says, as soon.
@@ -80,7 +82,7 @@ func TestWaitIsThatOfOSExec(t *testing.T) {
 				c := exec.CommandContext(ctx, "sh", "-c", test.script)
 				c.WaitDelay = test.delay
 				if test.cancel != "" {
-					c.Cancel = canceller(test.cancel, func() error { return c.Process.Signal(os.Interrupt) })
+					c.Cancel = test.canceller(func() error { return c.Process.Signal(os.Interrupt) })
 				}
 				test.check(t, c, func(w io.Writer) { c.Stdout = w }, end)
 			})
@@ -94,7 +96,7 @@ func TestWaitIsThatOfOSExec(t *testing.T) {
 				c := env.Command(ctx, "sh", "-c", test.script)
 				c.WaitDelay = test.delay
 				if test.cancel != "" {
-					c.Cancel = canceller(test.cancel, func() error { return c.Signal(context.Background(), os.Interrupt) })
+					c.Cancel = test.canceller(func() error { return c.Signal(context.Background(), os.Interrupt) })
 				}
 				test.check(t, c, func(w io.Writer) { c.Stdout = w }, end)
 			})
@@ -102,12 +104,17 @@ func TestWaitIsThatOfOSExec(t *testing.T) {
 	})
 }
 
-// canceller makes a Cancel.
-func canceller(how string, interrupt func() error) func() error {
+// canceller makes a Cancel. If that does not interrupt the process, SIGUSR1 is what makes
+// it end meanwhile.
+func (w *waitCase) canceller(interrupt func() error) func() error {
 	return func() error {
-		switch how {
-		case "interrupt":
+		if w.cancel == "interrupt" {
 			return interrupt()
+		}
+		if err := syscall.Kill(w.pid, syscall.SIGUSR1); err != nil {
+			return err
+		}
+		switch w.cancel {
 		case "done":
 			return os.ErrProcessDone
 		case "broken":
@@ -139,6 +146,7 @@ func (w *waitCase) check(t *testing.T, c waiting, setStdout func(io.Writer), can
 	lines := bufio.NewReaderSize(stdout, 16)
 	line, err := lines.ReadString('\n')
 	pid, _ := strconv.Atoi(strings.TrimSpace(line))
+	w.pid = pid
 	if err != nil || pid == 0 {
 		t.Fatalf("the process says %q: %v", line, err)
 	}
@@ -208,6 +216,50 @@ func ending(err error) string {
 		return err.Error()
 	}
 	return ""
+}
+
+// A server that does not support acknowledgements sends its answer to a kill behind much
+// output that nobody reads. Wait still ends.
+func TestKillBehindUnreadOutput(t *testing.T) {
+	leavesNothing(t)
+	f := newFake(t, func(c *fakeConn) {
+		if !c.shake() {
+			return
+		}
+		id, ok := c.start()
+		c.output(id, 1, "ready\n")
+		kill, ok2 := c.expect("process/terminate")
+		if !ok || !ok2 {
+			return
+		}
+		much := strings.Repeat("x", 1<<20)
+		for seq := range uint64(96) {
+			c.output(id, 2+seq, much)
+		}
+		c.reply(kill, object{"running": true})
+		c.exited(id, 98, 137)
+		c.closed(id, 99)
+		c.drain()
+	})
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	cmd := f.dial(nil).Command(ctx, "flood")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatalf("the process says %q: %v", line, err)
+	}
+	cancel(errEnough)
+	testkit.Within(t, "Wait", func() {
+		if got := ending(cmd.Wait()); got != "SIGKILL" {
+			t.Errorf("Wait says %q, not SIGKILL", got)
+		}
+	})
 }
 
 // What was written before the end can be read after it, however it came.

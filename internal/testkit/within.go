@@ -1,6 +1,8 @@
 package testkit
 
 import (
+	"os"
+	"runtime/pprof"
 	"testing"
 	"time"
 )
@@ -21,6 +23,9 @@ func Within(t testing.TB, what string, f func()) {
 	select {
 	case <-done:
 	case <-time.After(Patience):
+		// The test's cleanups run before the panic ends the program, and with them end
+		// the goroutines that would tell the cause.
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
 		panic(what + " takes too long")
 	}
 }
