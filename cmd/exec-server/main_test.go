@@ -200,11 +200,16 @@ func (p *program) exits(t *testing.T, want int) {
 	}
 }
 
-// kill kills the program and releases everything that the test has of it.
+// kill kills the program and releases everything that the test has of it. The process that
+// serves may be a child of the killed one. It ends in order, and has stderr until then.
 func (p *program) kill() {
 	_ = p.command.Process.Kill()
 	<-p.ended
 	_ = p.stdin.Close()
+	select {
+	case <-p.stderr.end:
+	case <-time.After(promptly):
+	}
 	_ = p.stdout.file.Close()
 	_ = p.stderr.file.Close()
 }
