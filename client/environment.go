@@ -130,8 +130,10 @@ const (
 	capControl           = "sessionControl"
 	capList              = "processList"
 	capSessions          = "sessionList"
+	capUsage             = "processUsage"
 	capObserve           = "sessionObserve"
 	capSnapshot          = "processSnapshot"
+	capScreen            = "processScreen"
 	capTCPOpen           = "tcpOpen"
 )
 

@@ -69,6 +69,24 @@ var mirrorCommands = map[string]row{
 		found := slices.ContainsFunc(list, func(p client.ProcessInfo) bool { return p.ID == c.ID && p.Session == u.env.Session() })
 		return errors.Join(listErr, c.Terminate(u, 0), killed(c), check(found || listErr != nil, "%+v", list))
 	}},
+	"Environment.Usage": {needs: "processUsage", use: func(u *using) error {
+		c, err := u.idle()
+		if err != nil {
+			return err
+		}
+		list, listErr := u.env.Usage(u)
+		found := slices.ContainsFunc(list, func(p client.ProcessUsage) bool { return p.ID == c.ID && p.Processes == 1 })
+		return errors.Join(listErr, c.Terminate(u, 0), killed(c), check(found || listErr != nil, "%+v", list))
+	}},
+	"Environment.AllUsage": {needs: "processUsage", use: func(u *using) error {
+		c, err := u.idle()
+		if err != nil {
+			return err
+		}
+		list, listErr := u.env.AllUsage(u)
+		found := slices.ContainsFunc(list, func(p client.ProcessUsage) bool { return p.ID == c.ID && p.Processes == 1 })
+		return errors.Join(listErr, c.Terminate(u, 0), killed(c), check(found || listErr != nil, "%+v", list))
+	}},
 	"Environment.Sessions": {needs: "sessionList", use: func(u *using) error {
 		list, err := u.env.Sessions(u)
 		if err != nil {
@@ -239,6 +257,14 @@ var mirrorCommands = map[string]row{
 		}
 		s, err := c.Process.Snapshot(u, 0)
 		return errors.Join(c.Wait(), err, check(err != nil || s.Stdout != nil, "%+v", s))
+	}},
+	"Process.Screen": {needs: "processScreen", use: func(u *using) error {
+		c := u.child("exit", "0")
+		if err := c.Start(); err != nil {
+			return err
+		}
+		_, err := c.Process.Screen(u, nil)
+		return errors.Join(c.Wait(), check(err != nil, "the screen of a process without a terminal"), check(errors.Is(err, protocol.ErrInvalidRequest), "%v", err))
 	}},
 	"Process.Signal": {needs: "processSignals", use: func(u *using) error {
 		return ended(u, func(c *client.Cmd) error { return c.Signal(u, syscall.SIGTERM) })

@@ -2,6 +2,7 @@ package server
 
 import (
 	"log/slog"
+	"net/http"
 	"time"
 
 	"execserver/internal/filesystem"
@@ -59,6 +60,10 @@ type Options struct {
 	// AllowKeepDescendants lets clients start processes whose background processes
 	// outlive the session and the server.
 	AllowKeepDescendants bool
+
+	// Metrics, if not nil, makes the handler of "/metrics" for the listeners of WebSocket
+	// clients. Only clients that may observe the sessions of others reach it.
+	Metrics func(*Server) http.Handler
 
 	// Audit records what clients do; nil records nothing. The caller must close it after
 	// Shutdown.
@@ -145,8 +150,6 @@ func (s *Server) sessionOptions() *session.Options {
 	if o.RetainedTotalBytes > 0 {
 		opts.Budget = output.NewBudget(o.RetainedTotalBytes)
 	}
-	if s.audit != nil {
-		opts.Exited = s.auditExit
-	}
+	opts.Exited = s.exited
 	return opts
 }

@@ -36,7 +36,9 @@ var needs = map[string]auth.Scope{
 	protocol.MethodReadBackground: auth.Exec | auth.Observe,
 	protocol.MethodWait:           auth.Exec | auth.Observe,
 	protocol.MethodSnapshot:       auth.Exec | auth.Observe,
+	protocol.MethodScreen:         auth.Exec | auth.Observe,
 	protocol.MethodList:           auth.Exec | auth.Observe,
+	protocol.MethodUsage:          auth.Exec | auth.Observe,
 	protocol.MethodSessions:       auth.Exec | auth.Observe,
 
 	protocol.MethodGetMetadata:     auth.ReadFiles,

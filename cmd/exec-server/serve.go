@@ -73,6 +73,10 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 	if err != nil {
 		return err
 	}
+	metrics, err := o.metrics.openMetrics(o, where, authenticator)
+	if err != nil {
+		return err
+	}
 	ownership, err := own(o, log)
 	if err != nil {
 		return err
@@ -121,6 +125,7 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 		},
 	}
 	o.doors.apply(options)
+	o.metrics.apply(options)
 	srv := server.New(options)
 
 	signals, hangups, drains := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)
@@ -129,10 +134,11 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 	signal.Notify(hangups, syscall.SIGHUP)
 	ignoreBrokenPipes()
 	catchIgnored()                                            // the other ignored signals
-	ended := make(chan error, 1+max(2, len(where.inherited))) // listeners and standard input
+	ended := make(chan error, 3+max(2, len(where.inherited))) // listeners, two for metrics, and standard input
 	if err := start(srv, log, where, *o, ended); err != nil {
 		return err
 	}
+	metrics.serve(srv, ended)
 	if o.exitOnStdinClose && where.kind != listenStdio {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)

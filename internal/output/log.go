@@ -227,6 +227,7 @@ func (l *Log) append(stream string, data []byte, in *segment) {
 	switch {
 	case l.aborted:
 		l.droppedBytes += uint64(len(data))
+		l.budget.pool.counts.dropped.Add(uint64(len(data)))
 		l.mu.Unlock()
 		return
 	case l.closedSeq > 0:
@@ -258,6 +259,7 @@ func (l *Log) append(stream string, data []byte, in *segment) {
 	}
 	l.cost += cost
 	l.total += uint64(len(data))
+	l.budget.pool.counts.bytes.Add(uint64(len(data)))
 	l.streamLocked(stream).total += uint64(len(data))
 	for (l.cost > l.limit || l.lossy && l.budget.full()) && l.evictOldestLocked() {
 	}

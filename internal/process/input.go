@@ -28,6 +28,8 @@ type input struct {
 	file *os.File
 	own  bool // file is a pipe of its own, not the terminal
 
+	sized func(protocol.TerminalSize) // called before the terminal gets a size
+
 	mu      sync.Mutex
 	room    chan struct{} // closed when the queue shrinks; nil when nobody waits
 	queue   []queued
@@ -50,7 +52,7 @@ type queued struct {
 func (q queued) cost() int { return len(q.data) + queuedCost }
 
 func newInput(file *os.File, own bool) *input {
-	return &input{file: file, own: own}
+	return &input{file: file, own: own, sized: func(protocol.TerminalSize) {}}
 }
 
 // hasRoomLocked reports whether a write of n bytes need not wait.
@@ -166,7 +168,7 @@ func (in *input) resize(size protocol.TerminalSize) error {
 	case in.closed:
 		return nil // nobody is there to see it
 	case last < 0:
-		return resize(in.file, size)
+		return in.setSize(size)
 	case last > 0 && in.queue[last].size != nil: // the first may be at work
 		in.queue[last].size = &size
 	default:
@@ -206,12 +208,18 @@ func (in *input) do(q queued) bool {
 	switch {
 	case q.size != nil:
 		// That the terminal refuses a size is no reason to stop writing.
-		_ = resize(in.file, *q.size)
+		_ = in.setSize(*q.size)
 		return true
 	case q.data != nil:
 		return in.writeAll(q.data)
 	}
 	return false
+}
+
+// setSize gives the terminal a size. What the program draws then comes after sized.
+func (in *input) setSize(size protocol.TerminalSize) error {
+	in.sized(size)
+	return resize(in.file, size)
 }
 
 // writeAll writes data, no matter for how long it blocks, and reports whether the child

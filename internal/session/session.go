@@ -32,6 +32,7 @@ type Session struct {
 	share  string         // under which package share counts it
 	budget *output.Budget // of its principal
 	pools  *pools
+	counts *counts // of the Sessions
 	opts   Options
 	log    *slog.Logger
 	owner  *ownership.Owner // of the processes and their background processes
@@ -70,6 +71,7 @@ type entry struct {
 	spawned   chan struct{}    // closed when it has started or failed
 	failure   error            // why it failed; set before spawned is closed
 	proc      *process.Process // nil while it is being spawned
+	picture   picture          // its screen
 	cancelled bool             // terminated while it was being spawned
 	announced bool             // its start has been answered
 	wantsAck  bool             // it waits for room, and has not been announced
@@ -115,6 +117,7 @@ func (s *Session) startProcess(e *entry, spec process.Spec) error {
 		DrainTimeout:  s.opts.DrainTimeout,
 	})
 	if err == nil {
+		s.counts.started.Add(1)
 		err = s.adopt(e, proc, spec)
 	}
 	if err == nil {
@@ -420,11 +423,16 @@ func (s *Session) wait() {
 		release(p)
 	}
 	s.budget.Leave()
+	var entries []*entry
 	s.mu.Lock()
 	for _, e := range s.entries {
 		s.giveProcessLocked(e)
+		entries = append(entries, e)
 	}
 	s.mu.Unlock()
+	for _, e := range entries {
+		e.picture.drop()
+	}
 	s.unwatchAll()
 }
 
