@@ -59,7 +59,7 @@ func newCommand() *cobra.Command {
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
 		newPushCommand(), newPullCommand(),
 		newWatchCommand(), newForwardCommand(), newConnectCommand(),
-		newProcessesCommand(), newTopCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
+		newProcessesCommand(), newTopCommand(), newLogsCommand(), newScreenCommand(), newKillCommand(), newSessionsCommand(),
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
 	command.AddCommand(buildCommands()...)

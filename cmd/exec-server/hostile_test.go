@@ -47,7 +47,7 @@ var evilAnswers = map[string]object{
 		"executorVersion": evil, "sandbox": object{"mode": "auto", "means": "none", "reason": evil},
 		"sessionLifetime": object{"detachedMs": uint64(1) << 63, "silentMs": uint64(1) << 63, "maxKeepMs": uint64(1) << 63},
 		"capabilities": object{
-			evil: true, "processAck": true, "processList": true, "processSnapshot": true, "sessionList": true, "sessionKeep": true,
+			evil: true, "processAck": true, "processList": true, "processSnapshot": true, "processScreen": true, "sessionList": true, "sessionKeep": true,
 			"sessionControl": true, "sessionObserve": true, "sessionResume": true, "fsMetadata": true, "fsWatch": true, "fsWatchMissing": true,
 		},
 	}},
@@ -79,7 +79,12 @@ var evilAnswers = map[string]object{
 			"modifiedAtMs": 1 << 62, "target": evil,
 		},
 	}},
-	"fs/watch": {"cursor": 0},
+	"fs/watch":     {"cursor": 0},
+	"process/read": {"chunks": []any{}, "nextSeq": 1, "exited": false, "closed": false},
+	"process/screen": {
+		"running": true, "nextSeq": 1, "size": object{"rows": 1, "cols": 9}, "rows": []string{evil}, "styledRows": []string{evil + "\x1b[31;2J"},
+		"cursor": object{"row": 1 << 30, "col": -1, "visible": true}, "title": evil, "omittedBytes": 7,
+	},
 }
 
 // TestServersCannotControlTheTerminal lets servers put control characters into everything
@@ -89,7 +94,7 @@ func TestServersCannotControlTheTerminal(t *testing.T) {
 		url := evilServer(t, refusesAll)
 		for _, line := range []string{
 			"ps", "ps -a --json", "sessions", "sessions --json", "sessions --end own", "info", "info --json",
-			"logs plain", "logs " + evil[:1], "kill plain", "kill " + evil, "ls -l", "ls -l --json", "cat file",
+			"logs plain", "logs " + evil[:1], "screen plain", "screen --color plain", "screen --json plain", "kill plain", "kill " + evil, "ls -l", "ls -l --json", "cat file",
 			"cp :/ " + filepath.Join(t.TempDir(), "copy"), "pull -n " + t.TempDir() + "=/", "push -n " + t.TempDir() + "=/", "doctor", "doctor --json", "attach plain", "attach --read-only plain", "attach exec",
 			"run -- true", "run -d -- true", "forward 0:1", "watch", "watch --json", "__complete logs ", "__complete ls ",
 		} {
