@@ -131,6 +131,7 @@ type SessionOptions struct {
 type Internal struct {
 	Ownership *ownership.Ownership // finds the descendants of processes; nil uses process groups
 	Sandbox   *sandbox.Engine      // instead of Options.Sandbox
+	Recorder  Recorder             // records processes; nil records nothing
 
 	// Relay serves the connections of listeners instead of the server, which only decides
 	// who may connect. It ends the connection before it returns.
@@ -146,6 +147,7 @@ func (s *Server) sessionOptions() *session.Options {
 		MaxSessions: o.MaxSessions, MaxProcesses: o.MaxProcesses, MaxClosed: o.MaxClosed, MaxObservers: o.MaxObservers,
 		SharedProcesses: quarterOfDescriptors() / 2, SharedWatches: filesystem.MaxWatchers(),
 		RetainedBytes: o.RetainedBytes, EvictDetached: o.EvictDetached, DrainTimeout: o.DrainTimeout,
+		Recorder: s.opts.Internal.Recorder,
 	}
 	if o.RetainedTotalBytes > 0 {
 		opts.Budget = output.NewBudget(o.RetainedTotalBytes)

@@ -62,6 +62,7 @@ func newCommand() *cobra.Command {
 		newProcessesCommand(), newTopCommand(), newLogsCommand(), newScreenCommand(), newKillCommand(), newSessionsCommand(),
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
+	command.AddCommand(recordingCommands()...)
 	command.AddCommand(buildCommands()...)
 	command.SetHelpCommand(newHelpCommand())
 	command.InitDefaultHelpCmd()

@@ -87,6 +87,11 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 		return err
 	}
 	defer audited.Close()
+	recorder, endRecordings, err := o.record.open(log)
+	if err != nil {
+		return err
+	}
+	defer endRecordings()
 	engine := sandbox.New(&sandbox.Options{
 		Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Sockets: o.sandboxSockets,
 		Secrets: func() []string { return o.secrets(authenticator) }, Trusted: func() []string { return o.trusted(authenticator) },
@@ -110,7 +115,7 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 
 		NoDirectoryHint: adviceToMakeDirectory,
 
-		Internal: server.Internal{Ownership: ownership, Sandbox: engine},
+		Internal: server.Internal{Ownership: ownership, Sandbox: engine, Recorder: recorder},
 		Session: server.SessionOptions{
 			DrainTimeout:       o.drainTimeout,
 			DetachedTTL:        o.detachedTTL,
@@ -228,7 +233,7 @@ func finishWrites(srv *server.Server, log *slog.Logger) {
 // secrets returns the files that only the server may read.
 func (o *options) secrets(authenticator *server.Authenticator) []string {
 	secret, _ := authenticator.Files()
-	return append(given(secret, o.tlsKey, o.auditLog), rotated(o.auditLog)...)
+	return append(given(secret, o.tlsKey, o.auditLog, o.record.dir), rotated(o.auditLog)...)
 }
 
 // maxRotated bounds the number of older audit logs that sandboxes hide, because a command

@@ -27,6 +27,7 @@ const rememberedWrites = 4096
 type input struct {
 	file *os.File
 	own  bool // file is a pipe of its own, not the terminal
+	tap  Tap  // nil: nobody; set before the first write
 
 	sized func(protocol.TerminalSize) // called before the terminal gets a size
 
@@ -81,6 +82,7 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 	case in.closed, in.ending:
 		return protocol.WriteStdinClosed, false
 	}
+	all := data
 	if !in.writing && len(data) > 0 {
 		n := in.writeNowLocked(data)
 		if in.closed && n == 0 {
@@ -89,6 +91,9 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 		// The write is accepted even if the child ends after a part of it, or before it
 		// reads the queue.
 		data = data[n:]
+	}
+	if len(all) > 0 && in.tap != nil {
+		in.tap.Wrote(all)
 	}
 	if len(data) > 0 && !in.closed {
 		in.enqueueLocked(queued{data: append([]byte(nil), data...)})
@@ -216,9 +221,13 @@ func (in *input) do(q queued) bool {
 	return false
 }
 
-// setSize gives the terminal a size. What the program draws then comes after sized.
+// setSize gives the terminal a size. What the program draws then comes after sized, and
+// after what the tap hears.
 func (in *input) setSize(size protocol.TerminalSize) error {
 	in.sized(size)
+	if in.tap != nil {
+		in.tap.Resized(size)
+	}
 	return resize(in.file, size)
 }
 

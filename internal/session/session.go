@@ -77,6 +77,7 @@ type entry struct {
 	wantsAck  bool             // it waits for room, and has not been announced
 	closedAt  time.Time        // zero if not closed
 	counted   bool             // among the live processes of its principal
+	recording Recording        // nil if it is not recorded; set before proc
 }
 
 func newSession(id string, by Credentials, opts Options, pools *pools) *Session {
@@ -118,6 +119,7 @@ func (s *Session) startProcess(e *entry, spec process.Spec) error {
 	})
 	if err == nil {
 		s.counts.started.Add(1)
+		s.record(e, proc, spec)
 		err = s.adopt(e, proc, spec)
 	}
 	if err == nil {
@@ -416,15 +418,14 @@ func (s *Session) processesLocked() []*process.Process {
 // memory of its processes. It also ends the watches, which may take time.
 func (s *Session) wait() {
 	s.owner.Wait()
-	s.mu.Lock()
-	procs := s.processesLocked()
-	s.mu.Unlock()
-	for _, p := range procs {
-		release(p)
+	entries := s.started()
+	awaitRecordings(entries)
+	for _, e := range entries {
+		release(e.proc)
 	}
 	s.budget.Leave()
-	var entries []*entry
 	s.mu.Lock()
+	entries = entries[:0]
 	for _, e := range s.entries {
 		s.giveProcessLocked(e)
 		entries = append(entries, e)

@@ -46,6 +46,8 @@ type Options struct {
 	// Exited, if not nil, is called when a process of a session has ended. It must not
 	// block.
 	Exited func(session *Session, processID string, exit protocol.ExitRecord)
+	// Recorder records the processes; nil records nothing.
+	Recorder Recorder
 
 	// Ownership tracks descendants of processes; nil uses process groups.
 	Ownership *ownership.Ownership

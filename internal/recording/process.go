@@ -1,0 +1,178 @@
+package recording
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"execserver/internal/output"
+	"execserver/internal/session"
+	"execserver/protocol"
+)
+
+// maxSideBytes bounds the input that waits to be written. More is not recorded.
+const maxSideBytes = 1 << 20
+
+// flushBytes is how much of a recording is written at once.
+const flushBytes = 64 << 10
+
+// recording records one process. A goroutine of its own reads the process's log as an
+// observer does, so that the process waits for nothing.
+type recording struct {
+	recorder *Recorder
+	about    session.Recorded
+	id       string
+	source   *output.Log
+	done     chan struct{}
+
+	mu        sync.Mutex
+	sides     []side
+	sideBytes int
+	lost      int    // bytes of input that were not recorded
+	wake      func() // ends a wait for output
+	stopped   bool   // nothing more is recorded
+
+	counted int64 // of the file, in Recorder.total; guarded by Recorder.mu
+
+	// Only the goroutine uses these.
+	encoder
+	file *os.File
+	size int64 // of file
+}
+
+// side is an event that is not of the log.
+type side struct {
+	at    time.Time
+	after uint64 // number of the log's event before it
+	code  byte
+	data  string
+}
+
+// Done implements session.Recording.
+func (r *recording) Done() <-chan struct{} { return r.done }
+
+// Wrote implements process.Tap.
+func (r *recording) Wrote(data []byte) {
+	if r.recorder.opts.Input {
+		r.note(codeInput, string(data))
+	}
+}
+
+// Resized implements process.Tap.
+func (r *recording) Resized(size protocol.TerminalSize) {
+	r.note(codeResize, fmt.Sprintf("%dx%d", size.Cols, size.Rows))
+}
+
+func (r *recording) note(code byte, data string) {
+	s := side{time.Now(), r.source.Tail().Seq, code, data}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.stopped:
+	case r.sideBytes+len(data)+64 > maxSideBytes:
+		r.lost += len(data)
+	default:
+		r.sides = append(r.sides, s)
+		r.sideBytes += len(data) + 64
+		r.wake()
+	}
+}
+
+// takeSides returns the events that wait, and keeps the number of lost bytes with them.
+func (r *recording) takeSides() []side {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sides := r.sides
+	if r.lost > 0 {
+		sides = append(sides, side{time.Now(), r.source.Tail().Seq, codeMarker, fmt.Sprintf("%d bytes of input are missing here", r.lost)})
+	}
+	r.sides, r.sideBytes, r.lost = nil, 0, 0
+	return sides
+}
+
+// run records a process, and ends with it, when the recording is full, or soon after ctx.
+func (r *recording) run(ctx context.Context) {
+	defer close(r.done)
+	err := r.recorder.create(r)
+	if err != nil {
+		r.recorder.opts.Log.Error("cannot record a process", "sessionId", r.about.Session, "processId", r.about.Process, "error", err)
+	} else {
+		r.follow(ctx)
+	}
+	r.mu.Lock()
+	r.stopped, r.sides = true, nil
+	r.mu.Unlock()
+	r.recorder.finish(r, err == nil)
+}
+
+// follow writes what happens to the process.
+func (r *recording) follow(ctx context.Context) {
+	var at output.Position
+	var sides []side
+	for closed := false; !closed; {
+		event, ok := r.source.Borrow(at.Seq)
+		next := at.Seq + 1
+		if ok {
+			next = event.Seq
+		}
+		sides = append(sides, r.takeSides()...) // later than Borrow: they may belong before the event
+		for len(sides) > 0 && sides[0].after < next {
+			r.event(sides[0].at, sides[0].code, sides[0].data)
+			sides = sides[1:]
+		}
+		if ok {
+			now := time.Now()
+			if missing := event.Offset - at.Offset; missing > 0 {
+				r.missing(now, missing)
+			}
+			r.log(now, event)
+			r.source.Return(event)
+			at = output.Position{Seq: event.Seq, Offset: event.Offset + uint64(len(event.Output.Data))}
+			closed = event.Kind == output.Closed
+		}
+		if len(r.lines) >= flushBytes || !ok || closed {
+			if !r.flush() || ctx.Err() != nil {
+				return
+			}
+		}
+		if !ok {
+			r.await(ctx, at.Seq)
+		}
+	}
+}
+
+// await waits for the next event.
+func (r *recording) await(ctx context.Context, seq uint64) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.mu.Lock()
+	r.wake = cancel
+	waiting := len(r.sides) > 0
+	r.mu.Unlock()
+	if !waiting {
+		r.source.Wait(ctx, seq)
+	}
+}
+
+// flush writes whole lines to the file, and reports whether the recording goes on.
+func (r *recording) flush() bool {
+	if len(r.lines) == 0 {
+		return true
+	}
+	why := r.recorder.reserve(r, int64(len(r.lines)))
+	if why != "" {
+		r.lines = appendEvent(r.lines[:0], 0, codeMarker, "the recording stops here: "+why)
+	}
+	n, err := r.file.Write(r.lines)
+	if r.lines = r.lines[:0]; err != nil {
+		r.recorder.opts.Log.Error("cannot record a process any more", "recording", r.id, "error", err)
+		if n > 0 {
+			_ = r.file.Truncate(r.size) // or the last line is torn, which readers know
+		}
+		return false
+	}
+	r.size += int64(n)
+	return why == ""
+}

@@ -1,0 +1,8 @@
+package server
+
+import "execserver/internal/session"
+
+// Recorder records processes.
+type Recorder interface {
+	session.Recorder
+}
