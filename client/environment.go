@@ -135,6 +135,7 @@ const (
 	capSnapshot          = "processSnapshot"
 	capScreen            = "processScreen"
 	capTCPOpen           = "tcpOpen"
+	capRecordings        = "recordings"
 )
 
 // Environment is a place with commands and files, at the other end of a connection to a

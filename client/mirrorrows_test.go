@@ -29,6 +29,11 @@ func joined(a, b map[string]row) map[string]row {
 	return both
 }
 
+func readRecording(u *using) error {
+	_, err := io.ReadAll(u.env.Recording(u, "unknown"))
+	return err
+}
+
 var mirrorCommands = map[string]row{
 	"Environment.Command": {use: func(u *using) error { return u.child("exit", "0").Run() }},
 	"Environment.FS": {use: func(u *using) error {
@@ -94,6 +99,12 @@ var mirrorCommands = map[string]row{
 		}
 		return check(slices.ContainsFunc(list, func(s client.SessionInfo) bool { return s.ID == u.env.Session() }), "%+v", list)
 	}},
+	"Environment.Recordings": {needs: "recordings", use: func(u *using) error {
+		_, err := u.env.Recordings(u)
+		return err
+	}},
+	"Environment.Recording": {needs: "recordings", use: readRecording},
+	"io.Reader.Read":        {needs: "recordings", use: readRecording},
 	"Environment.Attach": {use: func(u *using) error {
 		c, err := u.idle()
 		if err != nil {

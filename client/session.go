@@ -156,6 +156,8 @@ var observable = map[string]bool{
 	protocol.MethodUsage:             true,
 	protocol.MethodTakeOver:          true,
 	protocol.MethodSessions:          true,
+	protocol.MethodRecordings:        true,
+	protocol.MethodReadRecording:     true,
 }
 
 // listable are the methods that a client without a session may call.
@@ -165,6 +167,8 @@ var listable = map[string]bool{
 	protocol.MethodList:              true,
 	protocol.MethodUsage:             true,
 	protocol.MethodSessions:          true,
+	protocol.MethodRecordings:        true,
+	protocol.MethodReadRecording:     true,
 	protocol.MethodSignal:            true, // in another session
 	protocol.MethodTerminate:         true, // the same
 	protocol.MethodEndSession:        true,

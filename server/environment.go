@@ -96,6 +96,7 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		ProcessTerminateGraceful: process.Signals,
 		ProcessUsage:             ownership.UsageKnown,
 		ProcessWait:              true,
+		Recordings:               c.server.opts.Internal.Recorder != nil,
 		SessionObserve:           c.resumable, // otherwise nobody else can connect
 		SessionControl:           c.resumable,
 		SessionKeep:              c.keeps() == nil,

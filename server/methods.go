@@ -62,6 +62,9 @@ var methods = map[string]func(*connection, *rpc.Request){
 
 	protocol.MethodEndSession: method("session", (*connection).endSession),
 
+	protocol.MethodRecordings:    method("recording", (*connection).listRecordings),
+	protocol.MethodReadRecording: method("recording", (*connection).readRecording),
+
 	protocol.MethodHTTPRequest: method("http", (*connection).httpRequest),
 	protocol.MethodTCPOpen:     method("tcp", (*connection).tcpOpen),
 }

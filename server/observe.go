@@ -23,6 +23,8 @@ var observable = map[string]bool{
 	protocol.MethodList:              true,
 	protocol.MethodUsage:             true,
 	protocol.MethodSessions:          true,
+	protocol.MethodRecordings:        true,
+	protocol.MethodReadRecording:     true,
 	protocol.MethodTakeOver:          true,
 }
 
@@ -35,6 +37,8 @@ var sessionless = map[string]bool{
 	protocol.MethodSessions:          true,
 	protocol.MethodList:              true, // of all sessions
 	protocol.MethodUsage:             true, // the same
+	protocol.MethodRecordings:        true,
+	protocol.MethodReadRecording:     true,
 	protocol.MethodSignal:            true, // in a session that the request names
 	protocol.MethodTerminate:         true, // the same
 	protocol.MethodEndSession:        true,

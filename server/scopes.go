@@ -40,6 +40,8 @@ var needs = map[string]auth.Scope{
 	protocol.MethodList:           auth.Exec | auth.Observe,
 	protocol.MethodUsage:          auth.Exec | auth.Observe,
 	protocol.MethodSessions:       auth.Exec | auth.Observe,
+	protocol.MethodRecordings:     auth.Exec | auth.Observe, // see RecordingViewer
+	protocol.MethodReadRecording:  auth.Exec | auth.Observe, // the same
 
 	protocol.MethodGetMetadata:     auth.ReadFiles,
 	protocol.MethodReadFile:        auth.ReadFiles,

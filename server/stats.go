@@ -52,6 +52,7 @@ type Stats struct {
 	FileOperations int               // under way now
 	Forwards       int               // forwarded connections now
 	AuditLost      uint64            // events that could not be written to the audit log
+	Recordings     RecordingCounts
 }
 
 // Ending is a way in which a program ended.
@@ -187,6 +188,9 @@ func (s *Server) Stats() Stats {
 		AuditLost: s.audit.Lost(),
 	}
 	stats.addOutput(of.Output)
+	if recorder := s.opts.Internal.Recorder; recorder != nil {
+		stats.Recordings = recorder.Counts()
+	}
 	stats.Starts, stats.StartTime, stats.StartsWithin = c.starts.Read()
 	exited := uint64(0)
 	for n := range maps.Values(stats.Endings) {

@@ -122,4 +122,20 @@ var all = []*metric{
 		func(s *server.Stats) float64 { return float64(s.Forwards) }),
 	counter("exec_server_audit_lost_events_total", "Events that could not be written to the audit log.",
 		func(s *server.Stats) float64 { return float64(s.AuditLost) }),
+
+	labeled(prometheus.GaugeValue, "exec_server_recordings", "Recordings of processes, by whether they are being written.",
+		[]string{"state"}, func(s *server.Stats, add func(float64, ...string)) {
+			add(float64(s.Recordings.Live), "live")
+			add(float64(s.Recordings.Kept), "kept")
+		}),
+	gauge("exec_server_recordings_bytes", "Size of all recordings; small ones count more than their size.",
+		func(s *server.Stats) float64 { return float64(s.Recordings.Bytes) }),
+	labeled(prometheus.CounterValue, "exec_server_recordings_stopped_total", "Recordings that ended before their process, by reason.",
+		[]string{"reason"}, func(s *server.Stats, add func(float64, ...string)) {
+			for _, reason := range server.RecordingStops {
+				add(float64(s.Recordings.Stopped[reason]), reason)
+			}
+		}),
+	counter("exec_server_recordings_missing_bytes_total", "Output that was evicted before the disk took it into a recording.",
+		func(s *server.Stats) float64 { return float64(s.Recordings.Missing) }),
 }

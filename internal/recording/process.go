@@ -18,6 +18,9 @@ const maxSideBytes = 1 << 20
 // flushBytes is how much of a recording is written at once.
 const flushBytes = 64 << 10
 
+// idleBytes is the memory for lines that a recording keeps while nothing happens.
+const idleBytes = 4 << 10
+
 // recording records one process. A goroutine of its own reads the process's log as an
 // observer does, so that the process waits for nothing.
 type recording struct {
@@ -45,7 +48,7 @@ type recording struct {
 // side is an event that is not of the log.
 type side struct {
 	at    time.Time
-	after uint64 // number of the log's event before it
+	after uint64 // bytes of output before it
 	code  byte
 	data  string
 }
@@ -66,7 +69,7 @@ func (r *recording) Resized(size protocol.TerminalSize) {
 }
 
 func (r *recording) note(code byte, data string) {
-	s := side{time.Now(), r.source.Tail().Seq, code, data}
+	s := side{time.Now(), r.source.Tail().Offset, code, data}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -86,25 +89,25 @@ func (r *recording) takeSides() []side {
 	defer r.mu.Unlock()
 	sides := r.sides
 	if r.lost > 0 {
-		sides = append(sides, side{time.Now(), r.source.Tail().Seq, codeMarker, fmt.Sprintf("%d bytes of input are missing here", r.lost)})
+		sides = append(sides, side{time.Now(), r.source.Tail().Offset, codeMarker, fmt.Sprintf("%d bytes of input are missing here", r.lost)})
 	}
 	r.sides, r.sideBytes, r.lost = nil, 0, 0
 	return sides
 }
 
-// run records a process, and ends with it, when the recording is full, or soon after ctx.
+// run records a process, and ends with it, when the recording must stop, or soon after ctx.
 func (r *recording) run(ctx context.Context) {
 	defer close(r.done)
 	err := r.recorder.create(r)
 	if err != nil {
-		r.recorder.opts.Log.Error("cannot record a process", "sessionId", r.about.Session, "processId", r.about.Process, "error", err)
+		r.recorder.stopped(r, reason(err), err)
 	} else {
 		r.follow(ctx)
 	}
 	r.mu.Lock()
 	r.stopped, r.sides = true, nil
 	r.mu.Unlock()
-	r.recorder.finish(r, err == nil)
+	r.recorder.finish(r)
 }
 
 // follow writes what happens to the process.
@@ -112,22 +115,18 @@ func (r *recording) follow(ctx context.Context) {
 	var at output.Position
 	var sides []side
 	for closed := false; !closed; {
-		event, ok := r.source.Borrow(at.Seq)
-		next := at.Seq + 1
+		event, ok := r.source.Peek(at)
+		until := at.Offset
 		if ok {
-			next = event.Seq
+			until = event.Offset
 		}
-		sides = append(sides, r.takeSides()...) // later than Borrow: they may belong before the event
-		for len(sides) > 0 && sides[0].after < next {
+		sides = append(sides, r.takeSides()...) // later than Peek: they may belong before the event
+		for len(sides) > 0 && sides[0].after <= until {
 			r.event(sides[0].at, sides[0].code, sides[0].data)
 			sides = sides[1:]
 		}
 		if ok {
-			now := time.Now()
-			if missing := event.Offset - at.Offset; missing > 0 {
-				r.missing(now, missing)
-			}
-			r.log(now, event)
+			r.add(event, event.Offset-at.Offset)
 			r.source.Return(event)
 			at = output.Position{Seq: event.Seq, Offset: event.Offset + uint64(len(event.Output.Data))}
 			closed = event.Kind == output.Closed
@@ -138,13 +137,31 @@ func (r *recording) follow(ctx context.Context) {
 			}
 		}
 		if !ok {
-			r.await(ctx, at.Seq)
+			r.await(ctx, at)
 		}
 	}
 }
 
-// await waits for the next event.
-func (r *recording) await(ctx context.Context, seq uint64) {
+// add appends an event of the log, before which output is missing.
+func (r *recording) add(event output.Event, missing uint64) {
+	now := time.Now()
+	if missing > 0 {
+		r.recorder.missing.Add(missing)
+		r.event(now, codeMarker, fmt.Sprintf("%d bytes of output are missing here", missing))
+	}
+	switch event.Kind {
+	case output.Output:
+		r.output(now, event.Output.Stream, event.Output.Data)
+	case output.Exited:
+		r.exit(now, event.Exit)
+	}
+}
+
+// await waits for the next event. Meanwhile the recording keeps little memory.
+func (r *recording) await(ctx context.Context, at output.Position) {
+	if cap(r.lines) > idleBytes {
+		r.lines = nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.mu.Lock()
@@ -152,7 +169,7 @@ func (r *recording) await(ctx context.Context, seq uint64) {
 	waiting := len(r.sides) > 0
 	r.mu.Unlock()
 	if !waiting {
-		r.source.Wait(ctx, seq)
+		r.source.Await(ctx, at)
 	}
 }
 
@@ -161,18 +178,22 @@ func (r *recording) flush() bool {
 	if len(r.lines) == 0 {
 		return true
 	}
-	why := r.recorder.reserve(r, int64(len(r.lines)))
-	if why != "" {
-		r.lines = appendEvent(r.lines[:0], 0, codeMarker, "the recording stops here: "+why)
+	full := r.recorder.reserve(r, int64(len(r.lines)))
+	if full != nil {
+		r.lines = appendEvent(r.lines[:0], 0, codeMarker, "the recording stops here: "+full.Error())
 	}
 	n, err := r.file.Write(r.lines)
-	if r.lines = r.lines[:0]; err != nil {
-		r.recorder.opts.Log.Error("cannot record a process any more", "recording", r.id, "error", err)
+	r.lines = r.lines[:0]
+	switch {
+	case err != nil:
+		r.recorder.stopped(r, stopError, err)
 		if n > 0 {
 			_ = r.file.Truncate(r.size) // or the last line is torn, which readers know
 		}
 		return false
+	case full != nil:
+		r.recorder.stopped(r, reason(full), full)
 	}
 	r.size += int64(n)
-	return why == ""
+	return full == nil
 }

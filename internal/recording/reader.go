@@ -55,7 +55,7 @@ type Reader struct {
 
 // NewReader reads the header of a recording. Without a whole one it returns ErrCut.
 func NewReader(r io.Reader) (*Reader, error) {
-	reader := &Reader{lines: bufio.NewReaderSize(r, 64<<10), stream: stdout}
+	reader := &Reader{lines: bufio.NewReaderSize(r, 8<<10), stream: stdout}
 	line, err := reader.line()
 	if errors.Is(err, io.EOF) {
 		return nil, ErrCut

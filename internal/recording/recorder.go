@@ -2,18 +2,16 @@ package recording
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"execserver/internal/count"
 	"execserver/internal/output"
 	"execserver/internal/session"
 )
@@ -31,8 +29,13 @@ const fileCost = 16 << 10
 // pruneInterval is the time between two looks for recordings that are too old.
 const pruneInterval = time.Minute
 
-// closeTimeout bounds how long Close waits for what ended processes have written.
+// closeTimeout bounds how long Close waits for what ended processes have written, and then
+// for a disk that does not answer.
 const closeTimeout = time.Second
+
+// tellInterval is the time between two lines of the log about recordings that stopped for
+// the same reason.
+const tellInterval = time.Hour
 
 // The ends of the names of files: of one that is being written, and of a whole one.
 const (
@@ -58,13 +61,25 @@ type Recorder struct {
 	cancel func()
 	wg     sync.WaitGroup // goroutines
 
+	stops   count.Table[stop]
+	missing atomic.Uint64 // bytes of output that were not recorded
+
 	mu     sync.Mutex
 	closed bool
 	whole  []wholeFile           // the oldest first
 	live   map[string]*recording // by id
 	total  int64                 // cost of all
-	told   time.Time             // when the log was last told that there is no room
+	told   map[stop]time.Time    // when the log was told last
 }
+
+// stop is why a recording ends before its process.
+type stop string
+
+const (
+	stopSize  stop = "size"  // it has reached its limit
+	stopTotal stop = "total" // all together have reached theirs
+	stopError stop = "error" // it could not be written
+)
 
 // wholeFile is a recording that nobody writes any more.
 type wholeFile struct {
@@ -79,7 +94,7 @@ func cost(size int64) int64 { return max(size, fileCost) }
 // server that was killed has left. The directory must belong to this user alone. The caller
 // must call Close.
 func Open(dir string, opts *Options) (*Recorder, error) {
-	r := &Recorder{live: make(map[string]*recording)}
+	r := &Recorder{live: make(map[string]*recording), told: make(map[stop]time.Time)}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -155,60 +170,6 @@ func (r *Recorder) open(dir string) (err error) {
 	return nil
 }
 
-// repair removes a torn line at the end of a recording.
-func (r *Recorder) repair(id string) error {
-	file, err := r.dir.OpenFile(id+liveEnd, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return errors.New("it is not a regular file")
-	}
-	end, block := info.Size(), make([]byte, 64<<10)
-	for end > 0 {
-		part := block[:min(end, int64(len(block)))]
-		if _, err := file.ReadAt(part, end-int64(len(part))); err != nil {
-			return err
-		}
-		if i := strings.LastIndexByte(string(part), '\n'); i >= 0 {
-			end += int64(i + 1 - len(part))
-			break
-		}
-		end -= int64(len(part))
-	}
-	if end == 0 { // not even a header
-		return r.dir.Remove(id + liveEnd)
-	}
-	if err := file.Truncate(end); err != nil {
-		return err
-	}
-	return r.dir.Rename(id+liveEnd, id+wholeEnd)
-}
-
-// isID reports whether a text can be the id of a recording: the time and 8 hexadecimal
-// digits, such as 20261123T231500.123Z-0a1b2c3d.
-func isID(id string) bool {
-	when, number, ok := strings.Cut(id, "-")
-	if _, err := time.Parse(timeFormat, when); !ok || err != nil {
-		return false
-	}
-	return len(number) == 8 && strings.Trim(number, "0123456789abcdef") == ""
-}
-
-const timeFormat = "20060102T150405.000Z"
-
-// newID returns an id. Those of later recordings follow in the alphabet.
-func newID(at time.Time) string {
-	var number [4]byte
-	_, _ = rand.Read(number[:]) // it cannot fail
-	return at.UTC().Format(timeFormat) + "-" + hex.EncodeToString(number[:])
-}
-
 // Record implements session.Recorder. The goroutine that it starts ends with the process's
 // log or with the Recorder.
 func (r *Recorder) Record(about session.Recorded, log *output.Log) session.Recording {
@@ -226,107 +187,6 @@ func (r *Recorder) Record(about session.Recorded, log *output.Log) session.Recor
 	return rec
 }
 
-// header returns the first line of a recording.
-func (r *Recorder) header(about session.Recorded) []byte {
-	h := Header{
-		Version: 3, Timestamp: about.Started.Unix(), Command: strings.Join(about.Argv, " "),
-		Term: Term{Cols: int(about.Size.Cols), Rows: int(about.Size.Rows), Type: about.Term},
-		ExecServer: &Source{
-			Principal: about.Principal, Session: about.Session, Process: about.Process,
-			Argv: about.Argv, Cut: about.ArgvTruncated, Dir: about.Dir, Pipes: !about.TTY, Input: r.opts.Input,
-		},
-	}
-	if !about.TTY {
-		h.Term = Term{Cols: 80, Rows: 24}
-	}
-	h.Term.Cols, h.Term.Rows = min(max(h.Term.Cols, 1), maxSide), min(max(h.Term.Rows, 1), maxSide)
-	return append(encode(h), '\n')
-}
-
-// create creates the file of a recording.
-func (r *Recorder) create(rec *recording) (err error) {
-	if !r.makeRoom(rec, fileCost) {
-		return fmt.Errorf("all recordings together may have %d bytes", r.opts.TotalBytes)
-	}
-	rec.file, err = r.dir.OpenFile(rec.id+liveEnd, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
-	rec.lines = r.header(rec.about)
-	return err
-}
-
-// reserve counts bytes that a recording is about to write. It returns why the recording
-// may not have them, or "".
-func (r *Recorder) reserve(rec *recording, n int64) (why string) {
-	switch size := rec.size + n; {
-	case size > r.opts.MaxBytes:
-		return fmt.Sprintf("it may have %d bytes", r.opts.MaxBytes)
-	case !r.makeRoom(rec, cost(size)):
-		return fmt.Sprintf("all recordings together may have %d bytes", r.opts.TotalBytes)
-	}
-	return ""
-}
-
-// makeRoom counts a recording at a cost, and removes older ones if need be. It reports
-// whether there is room.
-func (r *Recorder) makeRoom(rec *recording, cost int64) bool {
-	r.mu.Lock()
-	more := cost - rec.counted
-	old := r.pruneLocked(more)
-	room := r.total+more <= r.opts.TotalBytes
-	if room {
-		r.total += more
-		rec.counted = cost
-	}
-	tell := !room && time.Since(r.told) > time.Minute
-	if tell {
-		r.told = time.Now()
-	}
-	r.mu.Unlock()
-	r.remove(old)
-	if tell {
-		r.opts.Log.Warn("recordings stop, because all together have reached their limit", "limit", r.opts.TotalBytes)
-	}
-	return room
-}
-
-// finish makes a recording whole, if it has a file.
-func (r *Recorder) finish(rec *recording, begun bool) {
-	var err error
-	if begun {
-		_ = rec.file.Close() // what it could say, the writes have said
-		if err = r.dir.Rename(rec.id+liveEnd, rec.id+wholeEnd); err != nil {
-			r.opts.Log.Warn("a recording is gone", "recording", rec.id, "error", err)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.live, rec.id)
-	r.total -= rec.counted
-	if begun && err == nil {
-		r.total += cost(rec.size)
-		r.whole = append(r.whole, wholeFile{rec.id, rec.size, time.Now()})
-	}
-}
-
-// pruneLocked forgets recordings that are too old, and the oldest until there is room for
-// more bytes. The caller removes the files, without the lock.
-func (r *Recorder) pruneLocked(more int64) (old []wholeFile) {
-	oldest := time.Now().Add(-r.opts.MaxAge)
-	n := 0
-	for ; n < len(r.whole) && (r.whole[n].ended.Before(oldest) || r.total+more > r.opts.TotalBytes); n++ {
-		r.total -= cost(r.whole[n].size)
-	}
-	old, r.whole = r.whole[:n:n], r.whole[n:]
-	return old
-}
-
-func (r *Recorder) remove(old []wholeFile) {
-	for _, file := range old {
-		if err := r.dir.Remove(file.id + wholeEnd); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			r.opts.Log.Warn("cannot remove an old recording", "recording", file.id, "error", err)
-		}
-	}
-}
-
 // pruneOften removes old recordings until Close.
 func (r *Recorder) pruneOften() {
 	ticker := time.NewTicker(pruneInterval)
@@ -341,11 +201,23 @@ func (r *Recorder) pruneOften() {
 	}
 }
 
-func (r *Recorder) prune() {
+// stopped counts a recording that ends before its process, and tells the log about the
+// first one in a while. The process goes on.
+func (r *Recorder) stopped(rec *recording, why stop, err error) {
+	r.stops.Add(why)
+	if why == stopSize {
+		return // as the options say
+	}
 	r.mu.Lock()
-	old := r.pruneLocked(0)
+	tell := time.Since(r.told[why]) > tellInterval
+	if tell {
+		r.told[why] = time.Now()
+	}
 	r.mu.Unlock()
-	r.remove(old)
+	if tell {
+		r.opts.Log.Error("processes go on without being recorded; the metrics count further ones",
+			"sessionId", rec.about.Session, "processId", rec.about.Process, "error", err)
+	}
 }
 
 // Close ends the recordings. It waits a moment for those of processes that have ended. A
@@ -371,6 +243,15 @@ wait:
 		}
 	}
 	r.cancel()
-	r.wg.Wait()
-	r.release()
+	ended := make(chan struct{})
+	go func() { // ends when the disk answers
+		r.wg.Wait()
+		r.release()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(closeTimeout):
+		r.opts.Log.Error("the disk does not answer; the ends of recordings are lost", "directory", r.lock.Name())
+	}
 }

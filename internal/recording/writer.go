@@ -6,7 +6,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"execserver/internal/output"
 	"execserver/protocol"
 )
 
@@ -70,11 +69,6 @@ func (e *encoder) end(at time.Time) {
 	}
 }
 
-// missing says that output is not in the recording, because the log had evicted it.
-func (e *encoder) missing(at time.Time, bytes uint64) {
-	e.event(at, codeMarker, fmt.Sprintf("%d bytes of output are missing here", bytes))
-}
-
 // exit appends how the process has ended. The server may not know that.
 func (e *encoder) exit(at time.Time, exit protocol.ExitRecord) {
 	e.end(at)
@@ -102,14 +96,4 @@ func ending(exit protocol.ExitRecord) string {
 		how += " (" + string(exit.EndedBy) + ")"
 	}
 	return how
-}
-
-// log appends an event of the log.
-func (e *encoder) log(at time.Time, event output.Event) {
-	switch event.Kind {
-	case output.Output:
-		e.output(at, event.Output.Stream, event.Output.Data)
-	case output.Exited:
-		e.exit(at, event.Exit)
-	}
 }
