@@ -19,8 +19,8 @@ type RecordingInfo struct {
 	Own       bool   // the session belonged to the principal of this Environment
 	Principal string // whose it was, unless it is Own
 
-	Argv          []string
-	ArgvTruncated bool // Argv is only the beginning
+	Args          []string
+	ArgsTruncated bool // Args is only the beginning
 	Dir           string
 	TTY           bool      // otherwise the process had pipes
 	Input         bool      // what was written to the process is recorded, too
@@ -52,7 +52,7 @@ func (e *Environment) Recordings(ctx context.Context) ([]RecordingInfo, error) {
 		for _, l := range r.Recordings {
 			info := RecordingInfo{
 				ID: l.RecordingID, Session: l.SessionID, Process: l.ProcessID, Own: l.Own, Principal: l.Principal,
-				Argv: l.Argv, ArgvTruncated: l.ArgvTruncated, Dir: l.Cwd, TTY: l.TTY, Input: l.Input, Live: l.Live,
+				Args: l.Argv, ArgsTruncated: l.ArgvTruncated, Dir: l.Cwd, TTY: l.TTY, Input: l.Input, Live: l.Live,
 				Started: time.UnixMilli(l.StartedAtMs), Size: l.SizeBytes,
 			}
 			if !l.Live {

@@ -91,7 +91,7 @@ func TestRecordings(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := list[n-1]
-			if !first.Own || first.Argv[0] != "/bin/cat" || first.Input != input || first.Session != env.Session() || first.Ended.Before(first.Started) {
+			if !first.Own || first.Args[0] != "/bin/cat" || first.Input != input || first.Session != env.Session() || first.Ended.Before(first.Started) {
 				t.Errorf("the recording is %+v", first)
 			}
 			text, err := io.ReadAll(mine.Recording(testContext(t), first.ID))

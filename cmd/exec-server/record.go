@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"execserver/internal/recording"
@@ -73,6 +72,3 @@ func (r *recordFlags) open(log *slog.Logger) (_ server.Recorder, end func(), err
 	}
 	return recorder, recorder.Close, nil
 }
-
-// recordingCommands returns the subcommands about recordings.
-func recordingCommands() []*cobra.Command { return nil }
