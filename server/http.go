@@ -17,8 +17,9 @@ const maxHeaderBytes = 64 << 10
 
 // Handler returns the handler of the WebSocket endpoint "/", of the probes "/readyz" and
 // "/healthz", and of "/metrics" if Options.Metrics serves it (PROTOCOL.md, "HTTP
-// endpoints"). To serve them below another path, wrap it in http.StripPrefix. It checks Host, Origin, route, upgrade, authentication and peer in this
-// order, on which clients rely.
+// endpoints"). To serve them below another path, wrap it in http.StripPrefix. It checks
+// Host, Origin, route, upgrade, authentication and peer in this order, on which clients
+// rely.
 func (s *Server) Handler() http.Handler {
 	s.overHTTP.Store(true)
 	return s.handler(map[string]http.HandlerFunc{

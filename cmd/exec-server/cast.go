@@ -205,7 +205,6 @@ type castExport struct {
 	from            castSource
 	svg, text, cast bool
 	at              time.Duration
-	output          string
 }
 
 func newCastExportCommand() *cobra.Command {

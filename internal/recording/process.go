@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -180,7 +181,7 @@ func (r *recording) flush() bool {
 	}
 	full := r.recorder.reserve(r, int64(len(r.lines)))
 	if full != nil {
-		r.lines = appendEvent(r.lines[:0], 0, codeMarker, "the recording stops here: "+full.Error())
+		r.lines = appendEvent(r.fitting(), 0, codeMarker, "the recording stops here: "+full.Error())
 	}
 	n, err := r.file.Write(r.lines)
 	r.lines = r.lines[:0]
@@ -196,4 +197,17 @@ func (r *recording) flush() bool {
 	}
 	r.size += int64(n)
 	return full == nil
+}
+
+// fitting returns the lines for which there is room, and at least the header.
+func (r *recording) fitting() []byte {
+	room := min(max(0, r.recorder.opts.MaxBytes-r.size), int64(len(r.lines)))
+	lines := r.lines[:bytes.LastIndexByte(r.lines[:room], '\n')+1]
+	switch {
+	case len(lines) > 0 && r.recorder.reserve(r, int64(len(lines))) == nil:
+		return lines
+	case r.size == 0:
+		return r.lines[:bytes.IndexByte(r.lines, '\n')+1]
+	}
+	return r.lines[:0]
 }
