@@ -39,11 +39,6 @@ func (l *Log) evictOldestLocked() bool {
 	l.cost -= freed
 	l.budget.use(-freed)
 	l.droppedBytes += uint64(len(c.Data))
-	if counts := &l.budget.pool.counts; c.Seq <= l.acked.Seq {
-		counts.evicted.Add(uint64(len(c.Data)))
-	} else {
-		counts.dropped.Add(uint64(len(c.Data)))
-	}
 	l.leaveLocked(c.in)
 	*c = chunk{}
 	l.chunks = l.chunks[1:]
@@ -122,7 +117,7 @@ func (l *Log) ownRoom() bool {
 			l.mu.Unlock()
 			l.block()
 			l.mu.Lock()
-			defer l.unblockLocked()
+			defer func() { l.waiting-- }()
 			continue
 		}
 		l.offerLocked() // for the end of the grace time, which makes room as well
@@ -176,8 +171,6 @@ func (l *Log) makeRoomLocked() bool {
 func (l *Log) block() {
 	l.mu.Lock()
 	l.waiting++
-	l.budget.pool.counts.stalls.Add(1)
-	l.budget.pool.counts.stalled.Add(1)
 	l.mu.Unlock()
 	l.listener.Blocked()
 }
@@ -185,10 +178,5 @@ func (l *Log) block() {
 func (l *Log) unblock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unblockLocked()
-}
-
-func (l *Log) unblockLocked() {
 	l.waiting--
-	l.budget.pool.counts.stalled.Add(-1)
 }
