@@ -18,13 +18,16 @@ PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path slopes measure-copies measure-bulk measure-connect release test-release install
+.PHONY: help build core run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect release test-release install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 build: ## build bin/exec-server, static and stripped
 	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/exec-server ./cmd/exec-server
+
+core: ## build bin/exec-server-core, without the parts that can be left out
+	$(GO) build -tags core -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/exec-server-core ./cmd/exec-server
 
 run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
@@ -53,6 +56,7 @@ test-module-path: ## give a copy of the tree another module path, and build it
 lint: ## formatting, vet on every platform (PLATFORMS), staticcheck
 	@test -z "$$($(TOOL) gofumpt -l .)" || { echo "gofumpt would change:"; $(TOOL) gofumpt -l .; exit 1; }
 	$(GO) vet $(PACKAGES)
+	$(GO) vet -tags core ./cmd/exec-server
 	for platform in $(PLATFORMS); do \
 		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet $(PACKAGES) || exit 1; \
 	done
@@ -66,6 +70,9 @@ fmt: ## format the code
 
 fuzz: ## run every fuzz target for $(FUZZTIME)
 	FUZZTIME=$(FUZZTIME) GO=$(GO) scripts/fuzz
+
+corpus: ## record programs, and how tmux shows them, for the tests of internal/screen (as root)
+	scripts/screen-corpus
 
 bench: build ## measure the server (BENCHFLAGS=-help tells what can be chosen)
 	$(GO) run ./bench $(BENCHFLAGS) 'bin/exec-server --listen ws://127.0.0.1:0'

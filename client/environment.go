@@ -130,9 +130,12 @@ const (
 	capControl           = "sessionControl"
 	capList              = "processList"
 	capSessions          = "sessionList"
+	capUsage             = "processUsage"
 	capObserve           = "sessionObserve"
 	capSnapshot          = "processSnapshot"
+	capScreen            = "processScreen"
 	capTCPOpen           = "tcpOpen"
+	capRecordings        = "recordings"
 )
 
 // Environment is a place with commands and files, at the other end of a connection to a

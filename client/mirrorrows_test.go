@@ -29,6 +29,11 @@ func joined(a, b map[string]row) map[string]row {
 	return both
 }
 
+func readRecording(u *using) error {
+	_, err := io.ReadAll(u.env.Recording(u, "unknown"))
+	return err
+}
+
 var mirrorCommands = map[string]row{
 	"Environment.Command": {use: func(u *using) error { return u.child("exit", "0").Run() }},
 	"Environment.FS": {use: func(u *using) error {
@@ -69,6 +74,24 @@ var mirrorCommands = map[string]row{
 		found := slices.ContainsFunc(list, func(p client.ProcessInfo) bool { return p.ID == c.ID && p.Session == u.env.Session() })
 		return errors.Join(listErr, c.Terminate(u, 0), killed(c), check(found || listErr != nil, "%+v", list))
 	}},
+	"Environment.Usage": {needs: "processUsage", use: func(u *using) error {
+		c, err := u.idle()
+		if err != nil {
+			return err
+		}
+		list, listErr := u.env.Usage(u)
+		found := slices.ContainsFunc(list, func(p client.ProcessUsage) bool { return p.ID == c.ID && p.Processes == 1 })
+		return errors.Join(listErr, c.Terminate(u, 0), killed(c), check(found || listErr != nil, "%+v", list))
+	}},
+	"Environment.AllUsage": {needs: "processUsage", use: func(u *using) error {
+		c, err := u.idle()
+		if err != nil {
+			return err
+		}
+		list, listErr := u.env.AllUsage(u)
+		found := slices.ContainsFunc(list, func(p client.ProcessUsage) bool { return p.ID == c.ID && p.Processes == 1 })
+		return errors.Join(listErr, c.Terminate(u, 0), killed(c), check(found || listErr != nil, "%+v", list))
+	}},
 	"Environment.Sessions": {needs: "sessionList", use: func(u *using) error {
 		list, err := u.env.Sessions(u)
 		if err != nil {
@@ -76,6 +99,12 @@ var mirrorCommands = map[string]row{
 		}
 		return check(slices.ContainsFunc(list, func(s client.SessionInfo) bool { return s.ID == u.env.Session() }), "%+v", list)
 	}},
+	"Environment.Recordings": {needs: "recordings", use: func(u *using) error {
+		_, err := u.env.Recordings(u)
+		return err
+	}},
+	"Environment.Recording": {needs: "recordings", use: readRecording},
+	"io.Reader.Read":        {needs: "recordings", use: readRecording},
 	"Environment.Attach": {use: func(u *using) error {
 		c, err := u.idle()
 		if err != nil {
@@ -239,6 +268,14 @@ var mirrorCommands = map[string]row{
 		}
 		s, err := c.Process.Snapshot(u, 0)
 		return errors.Join(c.Wait(), err, check(err != nil || s.Stdout != nil, "%+v", s))
+	}},
+	"Process.Screen": {needs: "processScreen", use: func(u *using) error {
+		c := u.child("exit", "0")
+		if err := c.Start(); err != nil {
+			return err
+		}
+		_, err := c.Process.Screen(u, nil)
+		return errors.Join(c.Wait(), check(err != nil, "the screen of a process without a terminal"), check(errors.Is(err, protocol.ErrInvalidRequest), "%v", err))
 	}},
 	"Process.Signal": {needs: "processSignals", use: func(u *using) error {
 		return ended(u, func(c *client.Cmd) error { return c.Signal(u, syscall.SIGTERM) })

@@ -151,9 +151,13 @@ var observable = map[string]bool{
 	protocol.MethodReadBackground:    true,
 	protocol.MethodWait:              true,
 	protocol.MethodSnapshot:          true,
+	protocol.MethodScreen:            true,
 	protocol.MethodList:              true,
+	protocol.MethodUsage:             true,
 	protocol.MethodTakeOver:          true,
 	protocol.MethodSessions:          true,
+	protocol.MethodRecordings:        true,
+	protocol.MethodReadRecording:     true,
 }
 
 // listable are the methods that a client without a session may call.
@@ -161,7 +165,10 @@ var listable = map[string]bool{
 	protocol.MethodEnvironmentInfo:   true,
 	protocol.MethodEnvironmentStatus: true,
 	protocol.MethodList:              true,
+	protocol.MethodUsage:             true,
 	protocol.MethodSessions:          true,
+	protocol.MethodRecordings:        true,
+	protocol.MethodReadRecording:     true,
 	protocol.MethodSignal:            true, // in another session
 	protocol.MethodTerminate:         true, // the same
 	protocol.MethodEndSession:        true,

@@ -83,10 +83,13 @@ type Capabilities struct {
 	ProcessPreparedExec      bool `json:"processPreparedExec,omitempty"`
 	ProcessReadBackground    bool `json:"processReadBackground,omitempty"`
 	ProcessResize            bool `json:"processResize,omitempty"`
+	ProcessScreen            bool `json:"processScreen,omitempty"`
 	ProcessSignals           bool `json:"processSignals,omitempty"`
 	ProcessSnapshot          bool `json:"processSnapshot,omitempty"`
 	ProcessTerminateGraceful bool `json:"processTerminateGraceful,omitempty"`
+	ProcessUsage             bool `json:"processUsage,omitempty"` // not on every system
 	ProcessWait              bool `json:"processWait,omitempty"`
+	Recordings               bool `json:"recordings,omitempty"`     // recording/list and recording/read
 	SessionControl           bool `json:"sessionControl,omitempty"` // session/end, and sessionId in process/signal and process/terminate
 	SessionKeep              bool `json:"sessionKeep,omitempty"`    // session/keep
 	SessionList              bool `json:"sessionList,omitempty"`    // session/list, and all of process/list

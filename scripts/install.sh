@@ -59,23 +59,29 @@ machine() {
 }
 
 # put copies a file to its place below the prefix in one step, so that a program that runs
-# from there goes on, and notes it.
+# from there goes on.
 put() { # put SOURCE NAME
 	target=$prefix/$2
 	mkdir -p "$(dirname "$target")" || fail "cannot install to $prefix; choose another directory with --prefix"
 	rm -f "$target.new"
 	{ cp "$1" "$target.new" && mv -f "$target.new" "$target"; } ||
 		{ rm -f "$target.new"; fail "cannot install $target; choose another directory with --prefix"; }
-	echo "$2" >>"$scratch/files"
+}
+
+# listed refuses a list of files that leads out of the prefix.
+listed() {
+	while IFS= read -r name; do
+		case $name in
+		/* | *..*) fail "$prefix/$list is damaged: it names $name" ;;
+		esac
+	done <"$1"
 }
 
 # uninstall removes what the list of an installation names, and directories of its own.
 uninstall() {
 	[ -r "$prefix/$list" ] || fail "nothing to remove: there is no $prefix/$list"
+	listed "$prefix/$list"
 	while IFS= read -r name; do
-		case $name in
-		/* | *..*) fail "$prefix/$list is damaged: it names $name" ;;
-		esac
 		rm -f "$prefix/$name" || fail "cannot remove $prefix/$name"
 	done <"$prefix/$list"
 	rm -f "$prefix/$list"
@@ -132,6 +138,10 @@ if [ -z "$archive" ]; then
 	[ $# = 1 ] || fail "name one archive: there are $# for this machine in $here"
 fi
 [ -r "$archive" ] || fail "cannot read $archive"
+case $archive in
+*-"$machine".tar.gz) ;;
+*) fail "$archive is not for this machine: its name would end in -$machine.tar.gz" ;;
+esac
 check "$archive"
 
 mkdir "$scratch/tree"
@@ -140,28 +150,32 @@ tree=$(echo "$scratch"/tree/*)
 [ -f "$tree/bin/exec-server" ] || fail "$archive is no archive of exec-server for this system"
 version=$("$tree/bin/exec-server" version) || fail "the program in $archive does not run on this machine ($(uname -sm))"
 
-(cd "$tree" && find bin share -type f) >"$scratch/contents"
-while IFS= read -r name; do
-	put "$tree/$name" "$name"
-done <"$scratch/contents"
-for binary in "$(dirname "$archive")"/exec-server-*; do
-	case $(basename "$binary") in
-	"exec-server-$machine") ;; # is the one that is installed
-	exec-server-linux-amd64 | exec-server-linux-arm64 | exec-server-darwin-amd64 | exec-server-darwin-arm64)
-		check "$binary"
-		put "$binary" "lib/exec-server/$(basename "$binary")"
-		;;
-	esac
+(cd "$tree" && find bin share -type f) >"$scratch/files"
+others=$(dirname "$archive")
+for binary in exec-server-linux-amd64 exec-server-linux-arm64 exec-server-darwin-amd64 exec-server-darwin-arm64; do
+	[ "$binary" != "exec-server-$machine" ] && [ -f "$others/$binary" ] || continue
+	check "$others/$binary"
+	echo "lib/exec-server/$binary" >>"$scratch/files"
 done
-if [ -r "$prefix/$list" ]; then # what an earlier version had, and this one has not
-	while IFS= read -r name; do
-		case $name in
-		/* | *..*) fail "$prefix/$list is damaged: it names $name" ;;
-		esac
-		grep -qxF "$name" "$scratch/files" || rm -f "$prefix/$name"
-	done <"$prefix/$list"
+touch "$scratch/earlier"
+if [ -r "$prefix/$list" ]; then
+	cp "$prefix/$list" "$scratch/earlier"
+	listed "$scratch/earlier"
 fi
-cp "$scratch/files" "$prefix/$list" || fail "cannot write $prefix/$list"
+# The list names everything before anything is there, so that --uninstall also removes an
+# installation that failed half-way.
+sort -u "$scratch/earlier" "$scratch/files" >"$scratch/all"
+put "$scratch/all" "$list"
+while IFS= read -r name; do
+	case $name in
+	lib/exec-server/*) put "$others/${name##*/}" "$name" ;;
+	*) put "$tree/$name" "$name" ;;
+	esac
+done <"$scratch/files"
+while IFS= read -r name; do # what an earlier version had, and this one has not
+	grep -qxF "$name" "$scratch/files" || rm -f "$prefix/$name"
+done <"$scratch/earlier"
+put "$scratch/files" "$list"
 
 echo "Installed $version as $prefix/bin/exec-server, with man pages and completions below $prefix/share."
 [ ! -d "$prefix/lib/exec-server" ] || echo "Programs for other machines are in $prefix/lib/exec-server."

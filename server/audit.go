@@ -127,6 +127,12 @@ func (c *connection) auditForward(address string) error {
 	return c.commit(e)
 }
 
+// exited counts and records how a process ended.
+func (s *Server) exited(of *session.Session, id string, exit protocol.ExitRecord) {
+	s.counters.endings.Add(endingOf(exit))
+	s.auditExit(of, id, exit)
+}
+
 // auditExit records how a process ended.
 func (s *Server) auditExit(of *session.Session, id string, exit protocol.ExitRecord) {
 	s.audit.Record(audit.Event{

@@ -218,6 +218,7 @@ func (c *connection) confine(ctx context.Context, policy *protocol.Sandbox) (*sa
 		c.confined.Give(share.Everybody)
 		return nil, err
 	}
+	s.counters.confined.Add(ConfinedFiles)
 	confinement, err := s.sandbox.Confine(policy, sandbox.Context{TmpDir: os.Getenv("TMPDIR")})
 	if err != nil {
 		c.leavePlaces()

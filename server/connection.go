@@ -93,11 +93,16 @@ func newConnection(s *Server, stream transport.Conn, principal *auth.Principal, 
 	return c
 }
 
+func notImplemented(r *rpc.Request) error {
+	return protocol.Errorf(protocol.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method)
+}
+
 // Request implements rpc.Handler.
 func (c *connection) Request(r *rpc.Request) {
 	serve, ok := methods[r.Method]
+	c.server.counters.request(r.Method)
 	if !ok {
-		r.Fail(protocol.Errorf(protocol.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method))
+		r.Fail(notImplemented(r))
 		return
 	}
 	if c.phase == phaseReady {
@@ -115,6 +120,7 @@ func (c *connection) Request(r *rpc.Request) {
 
 // refused answers a request that the client's credentials do not allow.
 func (c *connection) refused(r *rpc.Request, err error) {
+	c.server.penalties.counts.Add(RefusedScope)
 	c.log.Warn("request refused", "method", r.Method, "reason", err)
 	e := c.event("refusal")
 	e.Method, e.Reason = r.Method, err.Error()
@@ -181,6 +187,7 @@ func (c *connection) initialize(r *rpc.Request) {
 	}
 	s, outbox, err := c.attach(p)
 	if err != nil {
+		c.server.penalties.counts.Add(refusalOf(p))
 		r.Fail(err)
 		return
 	}
@@ -247,6 +254,15 @@ func (c *connection) attach(p protocol.InitializeParams) (*session.Session, *ses
 		c.server.uncount(c)
 	}
 	return s, outbox, err
+}
+
+// refusalOf says why the server gave no session to a client that asked for it so.
+func refusalOf(p protocol.InitializeParams) RefusalReason {
+	named := p.ObserveSessionID != nil && *p.ObserveSessionID != protocol.NoSession
+	if named || p.ResumeSessionID != nil {
+		return RefusedSession
+	}
+	return RefusedLimit
 }
 
 // tooMany logs and returns the error for one connection too many.

@@ -7,9 +7,11 @@ import (
 
 	"execserver/internal/filesystem"
 	"execserver/internal/loginshell"
+	"execserver/internal/ownership"
 	"execserver/internal/process"
 	"execserver/internal/rpc"
 	"execserver/internal/sandbox"
+	"execserver/internal/session"
 	"execserver/protocol"
 )
 
@@ -88,10 +90,13 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		ProcessPreparedExec:      c.server.opts.AllowPreparedExec,
 		ProcessReadBackground:    true,
 		ProcessResize:            process.Terminals,
+		ProcessScreen:            process.Terminals && session.Screens,
 		ProcessSignals:           process.Signals,
 		ProcessSnapshot:          true,
 		ProcessTerminateGraceful: process.Signals,
+		ProcessUsage:             ownership.UsageKnown,
 		ProcessWait:              true,
+		Recordings:               c.server.opts.Internal.Recorder != nil,
 		SessionObserve:           c.resumable, // otherwise nobody else can connect
 		SessionControl:           c.resumable,
 		SessionKeep:              c.keeps() == nil,

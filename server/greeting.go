@@ -25,9 +25,13 @@ func (c *connection) awaitGreeting(stream transport.Conn) {
 	if limited, ok := stream.(transport.Limited); ok && c.resumable {
 		limited.LimitTotal(maxGreeting)
 		c.early = limited
-		c.greeting = time.AfterFunc(greetingTimeout, func() { c.end(errNoGreeting) })
+		c.greeting = time.AfterFunc(greetingTimeout, func() {
+			c.server.penalties.counts.Add(RefusedGreeting)
+			c.end(errNoGreeting)
+		})
 	}
 	if victim := c.server.queue(c); victim != nil {
+		c.server.penalties.counts.Add(RefusedGreeting)
 		victim.rpc.Close(transport.Reason{Code: transport.CodeTryAgainLater, Text: errCrowd.Error()}, errCrowd)
 	}
 }

@@ -15,78 +15,86 @@ import (
 // maxHeaderBytes bounds the header of a request.
 const maxHeaderBytes = 64 << 10
 
-// Handler returns the handler of the WebSocket endpoint "/" and of the readiness probes
-// "/readyz" and "/healthz" (PROTOCOL.md, "HTTP endpoints"). To serve them below another
-// path, wrap it in http.StripPrefix. It checks Host, Origin, route, upgrade, authentication and peer in this
-// order, on which clients rely.
+// Handler returns the handler of the WebSocket endpoint "/", of the probes "/readyz" and
+// "/healthz", and of "/metrics" if Options.Metrics serves it (PROTOCOL.md, "HTTP
+// endpoints"). To serve them below another path, wrap it in http.StripPrefix. It checks
+// Host, Origin, route, upgrade, authentication and peer in this order, on which clients
+// rely.
 func (s *Server) Handler() http.Handler {
 	s.overHTTP.Store(true)
+	return s.handler(map[string]http.HandlerFunc{
+		"/readyz": s.serveReadyz, "/healthz": s.serveHealthz, "/": s.serveUpgrade, "/metrics": s.metricsOn(s.opts.Metrics),
+	})
+}
+
+// handler returns a handler that makes the checks that every request needs, and serves
+// these paths. A nil function serves nothing.
+func (s *Server) handler(paths map[string]http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.startups.refused(r)
 		if err := s.checkHost(r); err != nil {
-			s.penalties.logRefusal(r.RemoteAddr, err.Error())
+			s.penalties.refusal(RefusedHost, r.RemoteAddr, err.Error())
 			refuse(w, http.StatusForbidden, err.Error())
 			return
 		}
 		if !s.checkOrigin(r) {
-			s.penalties.logRefusal(r.RemoteAddr, "the server does not allow its origin")
+			s.penalties.refusal(RefusedOrigin, r.RemoteAddr, "the server does not allow its origin")
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		switch r.URL.Path {
-		case "/readyz", "/healthz":
-			s.serveProbe(w, r)
-		case "/":
-			s.serveUpgrade(w, r)
-		default:
-			w.WriteHeader(http.StatusNotFound)
+		if serve := paths[r.URL.Path]; serve != nil {
+			serve(w, r)
+			return
 		}
+		w.WriteHeader(http.StatusNotFound)
 	})
-}
-
-func (s *Server) serveProbe(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET,HEAD")
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		return
-	}
-	w.WriteHeader(http.StatusOK)
 }
 
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	if status, text := transport.CheckUpgrade(r); status != 0 {
+		s.penalties.counts.Add(RefusedUpgrade)
 		refuse(w, status, text)
 		return
 	}
-	if s.admitsNobody {
-		s.penalties.logRefusal(r.RemoteAddr, errNoAuthenticator.Error())
-		refuse(w, http.StatusForbidden, errNoAuthenticator.Error())
-		return
-	}
-	principal, refusal := s.auth.Authenticate(r)
-	if refusal != nil {
-		s.penalties.logRefusal(r.RemoteAddr, refusal.Error())
-		s.startups.refused(r)
-		s.penalties.authFailed(r.Context(), sourceOf(r.RemoteAddr))
-		s.auditRefusal(r.RemoteAddr, refusal.Error())
-		refusal.ServeHTTP(w, r)
-		return
-	}
-	// This costs much more than checking a token, so only a client with a valid one may
-	// cause it.
-	if err := s.checkPeer(r); err != nil {
-		s.penalties.logRefusal(r.RemoteAddr, err.Error())
-		s.auditRefusal(r.RemoteAddr, err.Error())
-		refuse(w, http.StatusForbidden, err.Error())
+	principal := s.admit(w, r)
+	if principal == nil {
 		return
 	}
 	conn, err := transport.Upgrade(w, r, s.opts.MaxMessageBytes)
 	if err != nil {
-		s.penalties.logRefusal(r.RemoteAddr, err.Error())
+		s.penalties.refusal(RefusedUpgrade, r.RemoteAddr, err.Error())
 		return
 	}
 	// serve logs how the connection ends.
 	_ = s.serveAdmitted(conn, principal)
+}
+
+// admit authenticates a request. If the server does not admit its sender, it answers the
+// request and returns nil.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) *auth.Principal {
+	if s.admitsNobody {
+		s.penalties.refusal(RefusedCredentials, r.RemoteAddr, errNoAuthenticator.Error())
+		refuse(w, http.StatusForbidden, errNoAuthenticator.Error())
+		return nil
+	}
+	principal, refusal := s.auth.Authenticate(r)
+	if refusal != nil {
+		s.penalties.refusal(RefusedCredentials, r.RemoteAddr, refusal.Error())
+		s.startups.refused(r)
+		s.penalties.authFailed(r.Context(), sourceOf(r.RemoteAddr))
+		s.auditRefusal(r.RemoteAddr, refusal.Error())
+		refusal.ServeHTTP(w, r)
+		return nil
+	}
+	// This costs much more than checking a token, so only a client with a valid one may
+	// cause it.
+	if err := s.checkPeer(r); err != nil {
+		s.penalties.refusal(RefusedPeer, r.RemoteAddr, err.Error())
+		s.auditRefusal(r.RemoteAddr, err.Error())
+		refuse(w, http.StatusForbidden, err.Error())
+		return nil
+	}
+	return principal
 }
 
 func refuse(w http.ResponseWriter, status int, text string) {
@@ -102,13 +110,18 @@ func (s *Server) ServeWebSocket(l net.Listener) error {
 		_ = l.Close()
 		return errNoAuthenticator
 	}
+	return s.serveHTTP(l, s.Handler())
+}
+
+// serveHTTP serves l until Shutdown.
+func (s *Server) serveHTTP(l net.Listener, handler http.Handler) error {
 	if err := s.track(l); err != nil {
 		return err
 	}
 	defer s.untrack(l)
 	s.warnOfUsers(l)
 	httpServer := &http.Server{
-		Handler:        s.Handler(),
+		Handler:        handler,
 		ReadTimeout:    startupTimeout,
 		WriteTimeout:   startupTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
@@ -149,7 +162,7 @@ func (s *Server) serveUnix(conn net.Conn) {
 		if refused, ok := errors.AsType[*auth.PeerRefusedError](err); ok {
 			source = fmt.Sprintf("uid:%d", refused.UID)
 		}
-		s.penalties.logRefusal(source, err.Error())
+		s.penalties.refusal(RefusedPeer, source, err.Error())
 		s.auditRefusal(stream.Remote(), err.Error())
 		refuseStream(stream, err)
 		return

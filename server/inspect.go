@@ -3,6 +3,7 @@ package server
 import (
 	"time"
 
+	"execserver/internal/ownership"
 	"execserver/internal/rpc"
 	"execserver/protocol"
 )
@@ -39,6 +40,32 @@ func (c *connection) snapshot(r *rpc.Request, p protocol.SnapshotParams) {
 			}
 			r.Reply(result)
 		})
+	})
+}
+
+// usage serves process/usage. It may search all processes of the system.
+func (c *connection) usage(r *rpc.Request, p protocol.UsageParams) {
+	switch {
+	case !ownership.UsageKnown:
+		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "`%s` is refused: this system does not tell what processes use", r.Method))
+		return
+	case c.session == nil && !p.All:
+		r.Fail(c.noSession(r.Method + "` without `all"))
+		return
+	}
+	r.Pool(func() {
+		ask := c.session.Usage
+		if p.All {
+			ask = func(reserve func(int) error) (protocol.UsageResult, error) {
+				return c.server.sessions.Usage(c.viewer(), reserve)
+			}
+		}
+		result, err := ask(r.Reserve)
+		if err != nil {
+			r.Fail(err)
+			return
+		}
+		r.Reply(result)
 	})
 }
 

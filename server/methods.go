@@ -53,12 +53,17 @@ var methods = map[string]func(*connection, *rpc.Request){
 	protocol.MethodResize:   method("exec", (*connection).resize),
 	protocol.MethodWait:     method("exec", (*connection).wait),
 	protocol.MethodSnapshot: method("exec", (*connection).snapshot),
+	protocol.MethodScreen:   method("exec", (*connection).screen),
 	protocol.MethodList:     method("exec", (*connection).listProcesses),
+	protocol.MethodUsage:    method("exec", (*connection).usage),
 	protocol.MethodTakeOver: method("session", (*connection).takeOver),
 	protocol.MethodKeep:     method("session", (*connection).keep),
 	protocol.MethodSessions: method("session", (*connection).listSessions),
 
 	protocol.MethodEndSession: method("session", (*connection).endSession),
+
+	protocol.MethodRecordings:    method("recording", (*connection).listRecordings),
+	protocol.MethodReadRecording: method("recording", (*connection).readRecording),
 
 	protocol.MethodHTTPRequest: method("http", (*connection).httpRequest),
 	protocol.MethodTCPOpen:     method("tcp", (*connection).tcpOpen),

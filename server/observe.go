@@ -19,8 +19,12 @@ var observable = map[string]bool{
 	protocol.MethodReadBackground:    true,
 	protocol.MethodWait:              true,
 	protocol.MethodSnapshot:          true,
+	protocol.MethodScreen:            true,
 	protocol.MethodList:              true,
+	protocol.MethodUsage:             true,
 	protocol.MethodSessions:          true,
+	protocol.MethodRecordings:        true,
+	protocol.MethodReadRecording:     true,
 	protocol.MethodTakeOver:          true,
 }
 
@@ -32,6 +36,9 @@ var sessionless = map[string]bool{
 	protocol.MethodEnvironmentStatus: true,
 	protocol.MethodSessions:          true,
 	protocol.MethodList:              true, // of all sessions
+	protocol.MethodUsage:             true, // the same
+	protocol.MethodRecordings:        true,
+	protocol.MethodReadRecording:     true,
 	protocol.MethodSignal:            true, // in a session that the request names
 	protocol.MethodTerminate:         true, // the same
 	protocol.MethodEndSession:        true,

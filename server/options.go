@@ -2,6 +2,7 @@ package server
 
 import (
 	"log/slog"
+	"net/http"
 	"time"
 
 	"execserver/internal/filesystem"
@@ -59,6 +60,10 @@ type Options struct {
 	// AllowKeepDescendants lets clients start processes whose background processes
 	// outlive the session and the server.
 	AllowKeepDescendants bool
+
+	// Metrics, if not nil, makes the handler of "/metrics" for the listeners of WebSocket
+	// clients. Only clients that may observe the sessions of others reach it.
+	Metrics func(*Server) http.Handler
 
 	// Audit records what clients do; nil records nothing. The caller must close it after
 	// Shutdown.
@@ -126,6 +131,7 @@ type SessionOptions struct {
 type Internal struct {
 	Ownership *ownership.Ownership // finds the descendants of processes; nil uses process groups
 	Sandbox   *sandbox.Engine      // instead of Options.Sandbox
+	Recorder  Recorder             // records processes; nil records nothing
 
 	// Relay serves the connections of listeners instead of the server, which only decides
 	// who may connect. It ends the connection before it returns.
@@ -141,12 +147,11 @@ func (s *Server) sessionOptions() *session.Options {
 		MaxSessions: o.MaxSessions, MaxProcesses: o.MaxProcesses, MaxClosed: o.MaxClosed, MaxObservers: o.MaxObservers,
 		SharedProcesses: quarterOfDescriptors() / 2, SharedWatches: filesystem.MaxWatchers(),
 		RetainedBytes: o.RetainedBytes, EvictDetached: o.EvictDetached, DrainTimeout: o.DrainTimeout,
+		Recorder: s.opts.Internal.Recorder,
 	}
 	if o.RetainedTotalBytes > 0 {
 		opts.Budget = output.NewBudget(o.RetainedTotalBytes)
 	}
-	if s.audit != nil {
-		opts.Exited = s.auditExit
-	}
+	opts.Exited = s.exited
 	return opts
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"execserver/internal/count"
 )
 
 // Penalties are what failures cost an address, like PerSourcePenalties of sshd. Each
@@ -34,6 +36,8 @@ const refusalPause = time.Minute
 type penalties struct {
 	limits Penalties
 	log    *slog.Logger
+
+	counts count.Table[RefusalReason]
 
 	mu      sync.Mutex
 	until   map[string]time.Time
@@ -97,6 +101,12 @@ func (p *penalties) authFailed(ctx context.Context, source string) {
 	}
 }
 
+// refusal counts a refusal, and logs it.
+func (p *penalties) refusal(of RefusalReason, remote, text string) {
+	p.counts.Add(of)
+	p.logRefusal(remote, text)
+}
+
 // logRefusal logs a refusal: the first of an address at once, further ones together once
 // a minute.
 func (p *penalties) logRefusal(remote, reason string) {
@@ -135,7 +145,7 @@ func (l httpLog) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	failure, ofHandshake := strings.CutPrefix(text, "http: TLS handshake error from ")
 	if remote, reason, ok := strings.Cut(failure, ": "); ofHandshake && ok {
-		l.p.logRefusal(remote, "TLS handshake: "+reason)
+		l.p.refusal(RefusedTLS, remote, "TLS handshake: "+reason)
 	} else {
 		l.p.log.Warn(text)
 	}

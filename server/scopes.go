@@ -36,8 +36,12 @@ var needs = map[string]auth.Scope{
 	protocol.MethodReadBackground: auth.Exec | auth.Observe,
 	protocol.MethodWait:           auth.Exec | auth.Observe,
 	protocol.MethodSnapshot:       auth.Exec | auth.Observe,
+	protocol.MethodScreen:         auth.Exec | auth.Observe,
 	protocol.MethodList:           auth.Exec | auth.Observe,
+	protocol.MethodUsage:          auth.Exec | auth.Observe,
 	protocol.MethodSessions:       auth.Exec | auth.Observe,
+	protocol.MethodRecordings:     auth.Exec | auth.Observe, // see RecordingViewer
+	protocol.MethodReadRecording:  auth.Exec | auth.Observe, // the same
 
 	protocol.MethodGetMetadata:     auth.ReadFiles,
 	protocol.MethodReadFile:        auth.ReadFiles,

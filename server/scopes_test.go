@@ -53,7 +53,7 @@ var (
 		"session/keep", "session/end",
 	}
 	forObservers = []string{ // and for exec
-		"process/read", "process/readBackground", "process/wait", "process/snapshot", "process/list", "session/list",
+		"process/read", "process/readBackground", "process/wait", "process/snapshot", "process/screen", "process/usage", "process/list", "session/list", "recording/list", "recording/read",
 	}
 	forReaders = []string{
 		"fs/getMetadata", "fs/readFile", "fs/readDirectory", "fs/walk", "fs/canonicalize", "fs/join", "fs/parent", "fs/watch",

@@ -64,6 +64,7 @@ type Server struct {
 	confined       *share.Places // of helpers in sandboxes
 	overHTTP       atomic.Bool   // Handler was called
 	pools          pools
+	counters       counters
 
 	mu        sync.Mutex
 	conns     map[*connection]struct{}
@@ -125,6 +126,7 @@ func New(opts *Options) *Server {
 	s.penalties = newPenalties(s.opts.Penalties, s.opts.Log)
 	s.startups = newStartups(s.opts.Startups, s.penalties)
 	s.pools = newPools(&s.opts)
+	s.counters.begin()
 	s.log, s.ownership = s.opts.Log, s.opts.Internal.Ownership
 	if s.ownership == nil {
 		s.ownership = ownership.Default()
@@ -148,13 +150,16 @@ func (s *Server) ServeOnly(stream transport.Conn) error {
 
 func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumable bool) error {
 	c := newConnection(s, stream, principal, resumable)
+	s.counters.opened.Add(1)
 	if err := s.add(c); err != nil {
+		s.penalties.counts.Add(RefusedShutdown)
 		c.log.Warn("connection refused", "reason", err)
 		refuseStream(stream, err)
 		return err
 	}
 	defer s.remove(c)
 	if err := s.audit.Commit(c.event("connection opened")); err != nil {
+		s.penalties.counts.Add(RefusedAudit)
 		c.log.Warn("connection refused", "reason", err)
 		refuseStream(stream, err)
 		return err

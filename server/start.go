@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"execserver/internal/auth"
 	"execserver/internal/loginshell"
@@ -15,6 +16,7 @@ import (
 
 // start serves process/start.
 func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
+	begin := time.Now()
 	spec, err := c.server.spec(p, c.principal.Grant)
 	if err != nil {
 		c.startFailed(r, p, err)
@@ -38,6 +40,7 @@ func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
 			c.startFailed(r, p, err)
 			return
 		}
+		c.server.counters.starts.Add(time.Since(begin))
 		result := protocol.StartResult{ProcessID: p.ProcessID, SandboxType: protocol.SandboxNone}
 		if p.Sandbox != nil || c.principal.Grant.StartSandbox() != nil {
 			result.SandboxType = protocol.SandboxLinuxSeccomp
@@ -50,6 +53,7 @@ func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
 // startFailed answers a failed start.
 func (c *connection) startFailed(r *rpc.Request, p protocol.StartParams, err error) {
 	c.log.Info("process not started", "processId", p.ProcessID, "argv", fmt.Sprintf("%.1000q", p.Argv), "reason", err)
+	c.server.counters.failed.Add(failureOf(err))
 	e := c.event("not started")
 	e.Process, e.Reason = p.ProcessID, err.Error()
 	c.server.audit.Record(e)
@@ -147,6 +151,7 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.StartParams, g *aut
 		if !policy.Enforces() {
 			return nil, nil
 		}
+		s.counters.confined.Add(ConfinedProcess)
 		return engine.Confine(policy, context)
 	}
 	return nil

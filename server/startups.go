@@ -60,6 +60,7 @@ func (s *startups) begin(ctx context.Context, conn net.Conn) context.Context {
 	one := &startup{conn: conn, source: sourceOfConn(conn)}
 	dropped := s.makeRoom(conn)
 	if dropped != nil {
+		s.penalties.counts.Add(RefusedStartups)
 		abort(dropped)
 	}
 	if dropped != conn {
@@ -107,6 +108,7 @@ func (s *startups) expire(one *startup) {
 	pending := s.pending[one.conn] == one
 	s.mu.Unlock()
 	if pending {
+		s.penalties.counts.Add(RefusedStartups)
 		s.penalties.add(one.source, s.penalties.limits.GraceExceeded)
 		abort(one.conn)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/recording"
 	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
@@ -182,6 +183,13 @@ func serverOptions(t *testing.T, flags map[string]string) *server.Options {
 			o.Session.RetainedTotalBytes = int64(number())
 		case "detached-output":
 			o.Session.EvictDetached = value == "evict"
+		case "record":
+			recorder, err := recording.Open(filepath.Join(t.TempDir(), "recordings"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(recorder.Close)
+			o.Internal.Recorder = recorder
 		case "drain-timeout":
 			d, err := time.ParseDuration(value)
 			if err != nil {

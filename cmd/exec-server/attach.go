@@ -38,6 +38,7 @@ func newAttachCommand() *cobra.Command {
 		Long: "attach connects the terminal with a command that run -d started, that its person has left, or\n" +
 			"that somebody else is using. It shows the output that the server has kept, and then goes on.\n" +
 			"TARGET is the name or the id of a session, the id of a process, or SESSION/PROCESS.\n\n" +
+			"With --read-only on a terminal it begins with the screen of the command, if the server has all of it.\n" +
 			"Without --read-only the session becomes yours: whoever had it is told so, and gets their\n" +
 			"terminal back. The command goes on when you leave. The exit code is that of the command, or\n" +
 			"125 if attach fails.",
@@ -146,6 +147,9 @@ func (o *attachOptions) start(ctx context.Context, r *runner, target string, esc
 	}
 	if info.TTY && term.IsTerminal(int(os.Stdin.Fd())) {
 		r.takeTerminal(escape)
+		if o.readOnly && info.State == protocol.StateRunning {
+			r.lookAtScreen(ctx)
+		}
 		r.wait = func() error { return r.follow(ctx, info.NextSeq, r.screen, nil) }
 		return nil
 	}
@@ -199,15 +203,42 @@ func describe(ctx context.Context, env *client.Environment, id string) (info cli
 	return list[i], nil
 }
 
-// follow passes the output on, from the oldest that is retained, until the process has
-// closed. The events before next are a replay.
+// lookAtScreen asks the server for the screen, which is soon drawn, in place of all the output
+// that it retains. If the server has no screens, or output is missing, or the picture has no
+// place here, the output tells more.
+func (r *runner) lookAtScreen(ctx context.Context) {
+	rows, cols := r.screen.size()
+	shown, err := r.process.Screen(ctx, &client.ScreenOptions{Drawing: true})
+	if err == nil && shown.OmittedBytes == 0 && !r.screen.dumb && shown.Rows <= rows && shown.Cols <= cols {
+		r.shown = shown
+	}
+}
+
+// draw draws the screen that the process had. What this terminal showed moves up.
+func (r *runner) draw() error {
+	rows, _ := r.screen.size()
+	r.screen.insert(strings.Repeat("\r\n", rows))
+	_, err := r.screen.Write(r.shown.Drawing)
+	return err
+}
+
+// follow passes the output on, from the screen or else the oldest that is retained, until
+// the process has closed. The events before next are a replay.
 func (r *runner) follow(ctx context.Context, next uint64, stdout, stderr io.Writer) error {
 	replayed := sync.OnceFunc(func() { close(r.replayed) })
 	defer replayed()
 	if r.screen != nil {
 		r.screen.setFilter(next > 1)
 	}
-	for e, err := range r.process.EventsAfter(ctx, 0) {
+	after := uint64(0)
+	if r.shown != nil {
+		if err := r.draw(); err != nil {
+			return err
+		}
+		after = r.shown.NextSeq - 1
+		next = r.shown.NextSeq
+	}
+	for e, err := range r.process.EventsAfter(ctx, after) {
 		if gap, ok := errors.AsType[*client.GapError](err); ok {
 			r.tellGap(gap)
 			continue

@@ -59,9 +59,10 @@ func newCommand() *cobra.Command {
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
 		newPushCommand(), newPullCommand(),
 		newWatchCommand(), newForwardCommand(), newConnectCommand(),
-		newProcessesCommand(), newLogsCommand(), newKillCommand(), newSessionsCommand(),
+		newProcessesCommand(), newTopCommand(), newLogsCommand(), newScreenCommand(), newKillCommand(), newSessionsCommand(),
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
+	command.AddCommand(recordingCommands()...)
 	command.AddCommand(buildCommands()...)
 	command.SetHelpCommand(newHelpCommand())
 	command.InitDefaultHelpCmd()

@@ -54,10 +54,12 @@ type options struct {
 	sandboxSockets      []string
 	auditLog            string
 	auditRequired       bool
+	record              recordFlags
 	workspaceTexts      []string
 	workspaces          []workspace.Workspace
 	private             string // see keeper.Info
 	logLevel, logFormat string
+	metrics             metricsFlags
 }
 
 // newServeCommand returns the subcommand serve, which does what the program does without a
@@ -145,6 +147,8 @@ func (o *options) define(f *pflag.FlagSet) {
 
 	f.StringVar(&o.auditLog, "audit-log", "", "record what clients do in this `file`, one JSON object to a line, each with the hash of the line before")
 	f.BoolVar(&o.auditRequired, "audit-required", false, "refuse actions that cannot be recorded in the audit log")
+	o.metrics.define(f)
+	o.record.define(f)
 	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")
 }
@@ -191,6 +195,9 @@ func (o *options) complete(f *pflag.FlagSet) error {
 		}
 	}
 	if err := o.doors.complete(); err != nil {
+		return err
+	}
+	if err := o.record.complete(f); err != nil {
 		return err
 	}
 	switch sandbox.Mode(o.sandbox) {

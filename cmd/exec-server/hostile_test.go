@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"os/exec"
@@ -47,7 +48,7 @@ var evilAnswers = map[string]object{
 		"executorVersion": evil, "sandbox": object{"mode": "auto", "means": "none", "reason": evil},
 		"sessionLifetime": object{"detachedMs": uint64(1) << 63, "silentMs": uint64(1) << 63, "maxKeepMs": uint64(1) << 63},
 		"capabilities": object{
-			evil: true, "processAck": true, "processList": true, "processSnapshot": true, "sessionList": true, "sessionKeep": true,
+			evil: true, "processAck": true, "processList": true, "processSnapshot": true, "processScreen": true, "sessionList": true, "sessionKeep": true, "recordings": true,
 			"sessionControl": true, "sessionObserve": true, "sessionResume": true, "fsMetadata": true, "fsWatch": true, "fsWatchMissing": true,
 		},
 	}},
@@ -80,6 +81,29 @@ var evilAnswers = map[string]object{
 		},
 	}},
 	"fs/watch": {"cursor": 0},
+	"recording/list": {"recordings": []object{
+		{"recordingId": evil, "sessionId": evil, "processId": evil, "principal": evil, "argv": []string{evil}, "cwd": evil, "startedAtMs": 1 << 62, "endedAtMs": -1 << 62, "sizeBytes": -1},
+		{"recordingId": "pipes", "sessionId": "plain", "processId": "p", "argv": []string{evil}, "startedAtMs": 1, "live": true},
+	}},
+	"recording/read": {"eof": true, "chunk": evilCast()},
+	"process/read":   {"chunks": []any{}, "nextSeq": 1, "exited": false, "closed": false},
+	"process/screen": {
+		"running": true, "nextSeq": 1, "size": object{"rows": 1, "cols": 9}, "rows": []string{evil}, "styledRows": []string{evil + "\x1b[31;2J"},
+		"cursor": object{"row": 1 << 30, "col": -1, "visible": true}, "title": evil, "omittedBytes": 7,
+	},
+}
+
+// evilCast is a recording of pipes.
+func evilCast() []byte {
+	cast, _ := json.Marshal(object{ // texts and numbers can be encoded
+		"version": 3, "term": object{"rows": 5, "cols": 50}, "command": evil,
+		"execServer": object{"pipes": true, "argv": []string{evil}, "cwd": evil},
+	})
+	for _, code := range []string{"o", "i", "m", "s", "o", "x", "z"} {
+		line, _ := json.Marshal([]any{0, code, evil})
+		cast = append(append(cast, '\n'), line...)
+	}
+	return append(cast, "\n"+evil...)
 }
 
 // TestServersCannotControlTheTerminal lets servers put control characters into everything
@@ -89,16 +113,16 @@ func TestServersCannotControlTheTerminal(t *testing.T) {
 		url := evilServer(t, refusesAll)
 		for _, line := range []string{
 			"ps", "ps -a --json", "sessions", "sessions --json", "sessions --end own", "info", "info --json",
-			"logs plain", "logs " + evil[:1], "kill plain", "kill " + evil, "ls -l", "ls -l --json", "cat file",
+			"logs plain", "logs " + evil[:1], "screen plain", "screen --color plain", "screen --json plain", "kill plain", "kill " + evil, "ls -l", "ls -l --json", "cat file",
 			"cp :/ " + filepath.Join(t.TempDir(), "copy"), "pull -n " + t.TempDir() + "=/", "push -n " + t.TempDir() + "=/", "doctor", "doctor --json", "attach plain", "attach --read-only plain", "attach exec",
-			"run -- true", "run -d -- true", "forward 0:1", "watch", "watch --json", "__complete logs ", "__complete ls ",
+			"run -- true", "run -d -- true", "cast list", "cast list --json", "cast export --text pipes", "cast export --svg pipes", "cast export --text no", "replay pipes", "forward 0:1", "watch", "watch --json", "__complete logs ", "__complete ls ",
 		} {
 			if strings.HasPrefix(line, "watch") && refusesAll || strings.HasPrefix(line, "forward") && !refusesAll {
 				continue
 			}
 			words := strings.Split(line, " ")
 			command := exec.Command("exec-server", words[0])
-			if words[0] == "__complete" {
+			if words[0] == "__complete" || words[0] == "cast" {
 				command.Args = append(command.Args, words[1])
 				words = words[1:]
 			}

@@ -30,6 +30,7 @@ type runner struct {
 
 	attached bool               // the session is older than this program, and outlives it
 	session  client.SessionInfo // of an attached process
+	shown    *client.Screen     // what a watcher's terminal shows first; nil: all output
 	replayed chan struct{}      // closed when its output until the attachment has been passed on
 
 	// A person's terminal; nil if there is none.

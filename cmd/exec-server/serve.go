@@ -73,6 +73,10 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 	if err != nil {
 		return err
 	}
+	metrics, err := o.metrics.openMetrics(o, where, authenticator)
+	if err != nil {
+		return err
+	}
 	ownership, err := own(o, log)
 	if err != nil {
 		return err
@@ -83,6 +87,11 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 		return err
 	}
 	defer audited.Close()
+	recorder, endRecordings, err := o.record.open(log)
+	if err != nil {
+		return err
+	}
+	defer endRecordings()
 	engine := sandbox.New(&sandbox.Options{
 		Log: log, Mode: sandbox.Mode(o.sandbox), Hide: where.sockets(), Sockets: o.sandboxSockets,
 		Secrets: func() []string { return o.secrets(authenticator) }, Trusted: func() []string { return o.trusted(authenticator) },
@@ -106,7 +115,7 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 
 		NoDirectoryHint: adviceToMakeDirectory,
 
-		Internal: server.Internal{Ownership: ownership, Sandbox: engine},
+		Internal: server.Internal{Ownership: ownership, Sandbox: engine, Recorder: recorder},
 		Session: server.SessionOptions{
 			DrainTimeout:       o.drainTimeout,
 			DetachedTTL:        o.detachedTTL,
@@ -121,6 +130,7 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 		},
 	}
 	o.doors.apply(options)
+	o.metrics.apply(options)
 	srv := server.New(options)
 
 	signals, hangups, drains := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)
@@ -129,10 +139,11 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 	signal.Notify(hangups, syscall.SIGHUP)
 	ignoreBrokenPipes()
 	catchIgnored()                                            // the other ignored signals
-	ended := make(chan error, 1+max(2, len(where.inherited))) // listeners and standard input
+	ended := make(chan error, 3+max(2, len(where.inherited))) // listeners, two for metrics, and standard input
 	if err := start(srv, log, where, *o, ended); err != nil {
 		return err
 	}
+	metrics.serve(srv, ended)
 	if o.exitOnStdinClose && where.kind != listenStdio {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
@@ -222,7 +233,7 @@ func finishWrites(srv *server.Server, log *slog.Logger) {
 // secrets returns the files that only the server may read.
 func (o *options) secrets(authenticator *server.Authenticator) []string {
 	secret, _ := authenticator.Files()
-	return append(given(secret, o.tlsKey, o.auditLog), rotated(o.auditLog)...)
+	return append(given(secret, o.tlsKey, o.auditLog, o.record.dir), rotated(o.auditLog)...)
 }
 
 // maxRotated bounds the number of older audit logs that sandboxes hide, because a command

@@ -63,7 +63,8 @@ type Log struct {
 
 	mu       sync.Mutex
 	waiting  []waiting
-	lost     uint64
+	lost     uint64 // since the last event that was written
+	everLost uint64
 	closed   bool
 	more     chan struct{} // has one element when there is work
 	done     chan struct{}
@@ -120,6 +121,32 @@ func (l *Log) Commit(e Event) error {
 		return fmt.Errorf("refused, because it cannot be written to the audit log: %w", err)
 	}
 	return nil
+}
+
+// Lost returns how many events could not be written since the log was opened.
+func (l *Log) Lost() uint64 {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.everLost
+}
+
+// Ready returns why Commit would return an error now, or nil. If the last event could not
+// be written, it writes one, "checked", because nothing else shows that the log works
+// again.
+func (l *Log) Ready() error {
+	if l == nil || !l.required {
+		return nil
+	}
+	l.mu.Lock()
+	works := l.lost == 0 && !l.closed
+	l.mu.Unlock()
+	if works {
+		return nil
+	}
+	return l.Commit(Event{Event: "checked"})
 }
 
 // Refused is Record for a client that was not admitted. It writes only some of them, so
@@ -180,6 +207,7 @@ func (l *Log) add(w waiting) {
 	case len(l.waiting) >= maxWaiting:
 		refused = errors.New("too much waits to be written")
 		l.lost++
+		l.everLost++
 	default:
 		l.waiting = append(l.waiting, w)
 	}
@@ -249,6 +277,7 @@ func (l *Log) run() {
 		batch, lost, closed := l.waiting, l.lost, l.closed
 		l.waiting, l.lost = nil, 0
 		l.mu.Unlock()
+		ever := uint64(0)
 		for len(batch) > 0 {
 			n := 0
 			for n < len(batch) && !batch[n].reopen {
@@ -260,6 +289,7 @@ func (l *Log) run() {
 					lost = 0
 				} else {
 					lost += uint64(n)
+					ever += uint64(n)
 				}
 			} else {
 				batch[0].written <- l.reopen()
@@ -269,6 +299,7 @@ func (l *Log) run() {
 		}
 		l.mu.Lock()
 		l.lost += lost
+		l.everLost += ever
 		l.mu.Unlock()
 		if closed {
 			_ = l.file.Close()

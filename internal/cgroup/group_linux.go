@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -76,6 +77,13 @@ func (g *Group) Populated() (bool, error) {
 // OOMKills returns how many processes of the group the kernel has killed for lack of
 // memory. It fails without the memory controller.
 func (g *Group) OOMKills() (int, error) { return g.event("memory.events", "oom_kill") }
+
+// CPU returns the processor time that the group's processes have used, also those that
+// have ended.
+func (g *Group) CPU() (time.Duration, error) {
+	n, err := g.event("cpu.stat", "usage_usec")
+	return time.Duration(n) * time.Microsecond, err
+}
 
 // event reads one number from a file of lines with a name and a number.
 func (g *Group) event(file, name string) (int, error) {

@@ -36,6 +36,7 @@ type pool struct {
 	used    atomic.Int64
 	ages    atomic.Uint64
 	waiting atomic.Int64 // of all budgets
+	counts  poolCounts
 
 	mu      sync.Mutex
 	budgets map[string]*Budget // by principal, those that are in use
@@ -73,6 +74,31 @@ func (b *Budget) Leave() {
 
 // Used returns the bytes that all principals retain now.
 func (b *Budget) Used() int64 { return b.pool.used.Load() }
+
+// Counts are what all logs of a pool have seen and have. Bytes are those of output.
+type Counts struct {
+	Bytes   uint64 // ever numbered
+	Evicted uint64 // bytes evicted after their owner had acknowledged them
+	Dropped uint64 // bytes evicted or refused that no owner has acknowledged
+	Stalls  uint64 // how often a stream began to wait for room
+
+	Stalled         int   // streams that wait for room now
+	Retained, Limit int64 // bytes retained now, with a little for each chunk, and allowed
+}
+
+type poolCounts struct {
+	bytes, evicted, dropped, stalls atomic.Uint64
+	stalled                         atomic.Int64
+}
+
+// Counts returns what the pool has seen and has.
+func (b *Budget) Counts() Counts {
+	c := &b.pool.counts
+	return Counts{
+		Bytes: c.bytes.Load(), Evicted: c.evicted.Load(), Dropped: c.dropped.Load(), Stalls: c.stalls.Load(),
+		Stalled: int(c.stalled.Load()), Retained: b.pool.used.Load(), Limit: b.pool.limit,
+	}
+}
 
 // use counts n bytes more. If that makes room, it wakes the first of each budget that
 // waits for it.

@@ -18,6 +18,7 @@ package output
 
 import (
 	"bytes"
+	"context"
 	"sort"
 	"sync"
 	"time"
@@ -172,11 +173,50 @@ func (l *Log) Borrow(after uint64) (Event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, c := l.nextLocked(after)
+	if c != nil {
+		c.sealed = true
+	}
+	return e.borrowLocked(c), e.Kind != 0
+}
+
+// borrowLocked makes the event use the memory of its chunk, if it has one, until Return.
+func (e Event) borrowLocked(c *chunk) Event {
 	if c != nil && c.in != nil {
 		c.in.users++
 		e.in = c.in
 	}
-	return e, e.Kind != 0
+	return e
+}
+
+// Peek returns what follows a position, if there is something. Unlike with Borrow, a chunk
+// goes on growing, and Peek returns the rest of it later. So a reader that is no client
+// does not cut the output into more events. The caller must call Return when it has
+// finished with the event's data.
+func (l *Log) Peek(at Position) (Event, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, c := l.peekLocked(at)
+	return e.borrowLocked(c), e.Kind != 0
+}
+
+// Await waits until Peek has something to return, or ctx ends.
+func (l *Log) Await(ctx context.Context, at Position) {
+	l.await(ctx, func() bool {
+		e, _ := l.peekLocked(at)
+		return e.Kind != 0
+	})
+}
+
+func (l *Log) peekLocked(at Position) (Event, *chunk) {
+	if i := l.firstAfterLocked(at.Seq); i > 0 && l.chunks[i-1].Seq == at.Seq { // it may have grown since
+		c := &l.chunks[i-1]
+		if seen := at.Offset - c.offset; seen < uint64(len(c.Data)) {
+			e := Event{Kind: Output, Seq: c.Seq, Offset: at.Offset, Output: c.Chunk}
+			e.Output.Data = c.Data[seen:]
+			return e, c
+		}
+	}
+	return l.nextLocked(at.Seq)
 }
 
 // Return gives back an event that was borrowed. The caller may not use its data any
@@ -196,7 +236,6 @@ func (l *Log) nextLocked(after uint64) (Event, *chunk) {
 	hasExit := l.exitSeq > after
 	if i < len(l.chunks) && !(hasExit && l.exitSeq < l.chunks[i].Seq) {
 		c := &l.chunks[i]
-		c.sealed = true
 		return Event{Kind: Output, Seq: c.Seq, Offset: c.offset, Output: c.Chunk, Waiting: l.waiting > 0}, c
 	}
 	switch {
@@ -227,6 +266,7 @@ func (l *Log) append(stream string, data []byte, in *segment) {
 	switch {
 	case l.aborted:
 		l.droppedBytes += uint64(len(data))
+		l.budget.pool.counts.dropped.Add(uint64(len(data)))
 		l.mu.Unlock()
 		return
 	case l.closedSeq > 0:
@@ -258,6 +298,7 @@ func (l *Log) append(stream string, data []byte, in *segment) {
 	}
 	l.cost += cost
 	l.total += uint64(len(data))
+	l.budget.pool.counts.bytes.Add(uint64(len(data)))
 	l.streamLocked(stream).total += uint64(len(data))
 	for (l.cost > l.limit || l.lossy && l.budget.full()) && l.evictOldestLocked() {
 	}

@@ -39,6 +39,11 @@ func (l *Log) evictOldestLocked() bool {
 	l.cost -= freed
 	l.budget.use(-freed)
 	l.droppedBytes += uint64(len(c.Data))
+	if counts := &l.budget.pool.counts; c.Seq <= l.acked.Seq {
+		counts.evicted.Add(uint64(len(c.Data)))
+	} else {
+		counts.dropped.Add(uint64(len(c.Data)))
+	}
 	l.leaveLocked(c.in)
 	*c = chunk{}
 	l.chunks = l.chunks[1:]
@@ -117,7 +122,7 @@ func (l *Log) ownRoom() bool {
 			l.mu.Unlock()
 			l.block()
 			l.mu.Lock()
-			defer func() { l.waiting-- }()
+			defer l.unblockLocked()
 			continue
 		}
 		l.offerLocked() // for the end of the grace time, which makes room as well
@@ -171,6 +176,8 @@ func (l *Log) makeRoomLocked() bool {
 func (l *Log) block() {
 	l.mu.Lock()
 	l.waiting++
+	l.budget.pool.counts.stalls.Add(1)
+	l.budget.pool.counts.stalled.Add(1)
 	l.mu.Unlock()
 	l.listener.Blocked()
 }
@@ -178,5 +185,10 @@ func (l *Log) block() {
 func (l *Log) unblock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.unblockLocked()
+}
+
+func (l *Log) unblockLocked() {
 	l.waiting--
+	l.budget.pool.counts.stalled.Add(-1)
 }

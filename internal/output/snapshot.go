@@ -1,6 +1,7 @@
 package output
 
 import (
+	"bytes"
 	"math"
 
 	"execserver/protocol"
@@ -27,6 +28,13 @@ func (l *Log) Snapshot(maxBytes *uint64) *protocol.SnapshotResult {
 		}
 	}
 	return r
+}
+
+// Beginning copies the beginning of a stream that was evicted, as far as it is kept.
+func (l *Log) Beginning(stream string) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.streamLocked(stream).head)
 }
 
 // SnapshotSize estimates how many bytes a Snapshot has on the wire.

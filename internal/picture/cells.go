@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"execserver/internal/screen"
 )
 
 // A style is how a terminal shows a character. Colors are as in CSS; empty ones are the
@@ -22,7 +24,12 @@ type run struct {
 }
 
 // width is the number of columns.
-func (r run) width() int { return len([]rune(r.text)) }
+func (r run) width() (columns int) {
+	for _, c := range r.text {
+		columns += screen.Width(c)
+	}
+	return columns
+}
 
 // A reader passes through a text with escape sequences. Only those that set a style count;
 // no others reach the picture, nor does any control character.
@@ -31,10 +38,10 @@ type reader struct {
 	style style
 }
 
-// line reads up to the next line break, and keeps what fits into the columns. Every
-// character counts as one column wide.
+// line reads up to the next line break, and keeps what fits into the columns. A wide
+// character begins a run, so that what follows it is in its column in any font.
 func (r *reader) line(columns int) (runs []run) {
-	column := 0
+	column, wide := 0, false // wide: the character before is
 	for r.text != "" {
 		c, rest := cut(r.text)
 		switch {
@@ -44,13 +51,15 @@ func (r *reader) line(columns int) (runs []run) {
 		case c == '\x1b':
 			r.escape()
 			continue
-		case unicode.IsPrint(c) && !unicode.Is(unicode.Mn, c) && column < columns:
-			if n := len(runs); n > 0 && runs[n-1].style == r.style {
+		case unicode.IsPrint(c) && screen.Width(c) > 0 && column+screen.Width(c) <= columns:
+			n := len(runs)
+			if n > 0 && runs[n-1].style == r.style && screen.Width(c) == 1 && !wide {
 				runs[n-1].text += string(c)
 			} else {
 				runs = append(runs, run{column: column, text: string(c), style: r.style})
 			}
-			column++
+			column += screen.Width(c)
+			wide = screen.Width(c) == 2
 		}
 		r.text = rest
 	}

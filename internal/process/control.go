@@ -16,6 +16,22 @@ var ErrTerminal = errors.New("the input of a terminal does not close; " +
 // ErrNoTerminal says that a process has no terminal.
 var ErrNoTerminal = errors.New("the process is not on a terminal; start it with tty true")
 
+// Tap learns what passes to a process: the input that is accepted, and the sizes that its
+// terminal gets. Its methods must not block, and may not keep data.
+type Tap interface {
+	Wrote(data []byte)
+	Resized(size protocol.TerminalSize)
+}
+
+// SetTap makes tap listen to a process to which nobody has written yet.
+func (p *Process) SetTap(tap Tap) {
+	if p.stdin != nil {
+		p.stdin.mu.Lock()
+		defer p.stdin.mu.Unlock()
+		p.stdin.tap = tap
+	}
+}
+
 // CloseStdin closes the child's stdin after everything that was written before.
 // It does nothing when stdin is closed already or never was open. It returns
 // ErrTerminal for a process on a terminal.

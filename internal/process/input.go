@@ -27,6 +27,9 @@ const rememberedWrites = 4096
 type input struct {
 	file *os.File
 	own  bool // file is a pipe of its own, not the terminal
+	tap  Tap  // nil: nobody; set before the first write
+
+	sized func(protocol.TerminalSize) // called before the terminal gets a size
 
 	mu      sync.Mutex
 	room    chan struct{} // closed when the queue shrinks; nil when nobody waits
@@ -50,7 +53,7 @@ type queued struct {
 func (q queued) cost() int { return len(q.data) + queuedCost }
 
 func newInput(file *os.File, own bool) *input {
-	return &input{file: file, own: own}
+	return &input{file: file, own: own, sized: func(protocol.TerminalSize) {}}
 }
 
 // hasRoomLocked reports whether a write of n bytes need not wait.
@@ -79,6 +82,7 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 	case in.closed, in.ending:
 		return protocol.WriteStdinClosed, false
 	}
+	all := data
 	if !in.writing && len(data) > 0 {
 		n := in.writeNowLocked(data)
 		if in.closed && n == 0 {
@@ -87,6 +91,9 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 		// The write is accepted even if the child ends after a part of it, or before it
 		// reads the queue.
 		data = data[n:]
+	}
+	if len(all) > 0 && in.tap != nil {
+		in.tap.Wrote(all)
 	}
 	if len(data) > 0 && !in.closed {
 		in.enqueueLocked(queued{data: append([]byte(nil), data...)})
@@ -166,7 +173,7 @@ func (in *input) resize(size protocol.TerminalSize) error {
 	case in.closed:
 		return nil // nobody is there to see it
 	case last < 0:
-		return resize(in.file, size)
+		return in.setSize(size)
 	case last > 0 && in.queue[last].size != nil: // the first may be at work
 		in.queue[last].size = &size
 	default:
@@ -206,12 +213,22 @@ func (in *input) do(q queued) bool {
 	switch {
 	case q.size != nil:
 		// That the terminal refuses a size is no reason to stop writing.
-		_ = resize(in.file, *q.size)
+		_ = in.setSize(*q.size)
 		return true
 	case q.data != nil:
 		return in.writeAll(q.data)
 	}
 	return false
+}
+
+// setSize gives the terminal a size. What the program draws then comes after sized, and
+// after what the tap hears.
+func (in *input) setSize(size protocol.TerminalSize) error {
+	in.sized(size)
+	if in.tap != nil {
+		in.tap.Resized(size)
+	}
+	return resize(in.file, size)
 }
 
 // writeAll writes data, no matter for how long it blocks, and reports whether the child

@@ -40,6 +40,7 @@ type Process struct {
 	stdin   *input        // nil: no stdin to write to
 	streams []*stream
 	master  *os.File // of the terminal, else nil
+	sizes   sizes    // of the terminal
 
 	mu       sync.Mutex
 	pid      int

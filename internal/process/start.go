@@ -100,6 +100,7 @@ func Start(spec Spec, opts *Options) (_ *Process, err error) {
 	}()
 	p.denials = spec.Sandbox != nil
 	p.about = describe(spec)
+	p.sizes.add(0, spec.Size)
 	p.tree, err = p.opts.Owner.NewTree(p, ownership.TreeOptions{
 		Name: p.opts.Name,
 		Kept: spec.KeepDescendants,
@@ -176,6 +177,7 @@ func (p *Process) run(child *child) {
 	}()
 	if child.stdin != nil {
 		p.stdin = newInput(child.stdin, child.master == nil)
+		p.stdin.sized = p.sized
 	}
 	var limit *outputLimit
 	if most := p.limits.MaxOutputBytes; most > 0 {

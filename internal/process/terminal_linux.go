@@ -58,6 +58,18 @@ func setSize(fd int, s protocol.TerminalSize) error {
 	return os.NewSyscallError("set terminal size", err)
 }
 
+// sizeOf returns the size of a terminal.
+func sizeOf(master *os.File) (size protocol.TerminalSize, err error) {
+	err = control(master, func(fd int) error {
+		got, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+		if err == nil {
+			size = protocol.TerminalSize{Rows: got.Row, Cols: got.Col}
+		}
+		return os.NewSyscallError("read terminal size", err)
+	})
+	return size, err
+}
+
 // resize sets the size of a terminal. The kernel sends SIGWINCH to its foreground process
 // group.
 func resize(master *os.File, s protocol.TerminalSize) error {

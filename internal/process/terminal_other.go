@@ -21,4 +21,6 @@ func openTerminal(protocol.TerminalSize) (master, slave *os.File, err error) {
 
 func resize(*os.File, protocol.TerminalSize) error { return errNoTerminals }
 
+func sizeOf(*os.File) (protocol.TerminalSize, error) { return protocol.TerminalSize{}, errNoTerminals }
+
 func foreground(*os.File) (group int, err error) { return 0, errNoTerminals }

@@ -127,8 +127,8 @@ func (s *Session) forgetObserver(out *Outbox) bool {
 	return observed
 }
 
-// owned reports whether out is the owner's outbox.
-func (s *Session) owned(out *Outbox) bool {
+// Owned reports whether out is the owner's outbox.
+func (s *Session) Owned(out *Outbox) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.out == out

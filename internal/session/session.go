@@ -32,6 +32,7 @@ type Session struct {
 	share  string         // under which package share counts it
 	budget *output.Budget // of its principal
 	pools  *pools
+	counts *counts // of the Sessions
 	opts   Options
 	log    *slog.Logger
 	owner  *ownership.Owner // of the processes and their background processes
@@ -70,11 +71,13 @@ type entry struct {
 	spawned   chan struct{}    // closed when it has started or failed
 	failure   error            // why it failed; set before spawned is closed
 	proc      *process.Process // nil while it is being spawned
+	picture   picture          // its screen
 	cancelled bool             // terminated while it was being spawned
 	announced bool             // its start has been answered
 	wantsAck  bool             // it waits for room, and has not been announced
 	closedAt  time.Time        // zero if not closed
 	counted   bool             // among the live processes of its principal
+	recording Recording        // nil if it is not recorded; set before proc
 }
 
 func newSession(id string, by Credentials, opts Options, pools *pools) *Session {
@@ -115,6 +118,8 @@ func (s *Session) startProcess(e *entry, spec process.Spec) error {
 		DrainTimeout:  s.opts.DrainTimeout,
 	})
 	if err == nil {
+		s.counts.started.Add(1)
+		s.record(e, proc, spec)
 		err = s.adopt(e, proc, spec)
 	}
 	if err == nil {
@@ -413,18 +418,22 @@ func (s *Session) processesLocked() []*process.Process {
 // memory of its processes. It also ends the watches, which may take time.
 func (s *Session) wait() {
 	s.owner.Wait()
-	s.mu.Lock()
-	procs := s.processesLocked()
-	s.mu.Unlock()
-	for _, p := range procs {
-		release(p)
+	entries := s.started()
+	awaitRecordings(entries)
+	for _, e := range entries {
+		release(e.proc)
 	}
 	s.budget.Leave()
 	s.mu.Lock()
+	entries = entries[:0]
 	for _, e := range s.entries {
 		s.giveProcessLocked(e)
+		entries = append(entries, e)
 	}
 	s.mu.Unlock()
+	for _, e := range entries {
+		e.picture.drop()
+	}
 	s.unwatchAll()
 }
 

@@ -46,6 +46,8 @@ type Options struct {
 	// Exited, if not nil, is called when a process of a session has ended. It must not
 	// block.
 	Exited func(session *Session, processID string, exit protocol.ExitRecord)
+	// Recorder records the processes; nil records nothing.
+	Recorder Recorder
 
 	// Ownership tracks descendants of processes; nil uses process groups.
 	Ownership *ownership.Ownership
@@ -121,8 +123,9 @@ type Sessions struct {
 	creates  uint64 // number of sessions ever created
 	detaches uint64 // number of detachments
 	closed   bool
-	drained  chan struct{}  // nil until Drain; closed by finishDrainLocked
-	answers  int            // that clients of EndControlled still wait for
+	drained  chan struct{} // nil until Drain; closed by finishDrainLocked
+	answers  int           // that clients of EndControlled still wait for
+	counts   counts
 	ending   sync.WaitGroup // sessions whose processes are ending
 }
 
@@ -143,7 +146,10 @@ func New(opts *Options) *Sessions {
 	}
 	s.opts = s.opts.withDefaults()
 	s.count, s.kept = share.NewPool(s.opts.MaxSessions), share.NewPool(s.opts.maxKept())
-	s.pools = &pools{share.NewPool(s.opts.SharedProcesses), share.NewPool(s.opts.SharedWatches)}
+	s.pools = &pools{
+		processes: share.NewPool(s.opts.SharedProcesses), watches: share.NewPool(s.opts.SharedWatches),
+		screens: share.NewPool(maxScreenUnits), drawing: share.NewPlaces(1),
+	}
 	return s
 }
 
@@ -168,6 +174,7 @@ func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "session refused: %s", refusal.Of("has", "sessions"))
 	}
 	session := newSession(newID(), by, s.opts, s.pools)
+	session.counts = &s.counts
 	s.creates++
 	session.order = s.creates
 	s.byID[session.ID] = session
@@ -208,6 +215,7 @@ func (s *Sessions) Resume(id string, peer Peer) (*Session, *Outbox, error) {
 		return nil, nil, attached
 	}
 	session.by = by
+	s.counts.resumed.Add(1)
 	s.stopDetachmentLocked(session)
 	return session, session.attachLocked(peer, true), nil
 }
@@ -246,7 +254,7 @@ func (s *Sessions) Leave(session *Session, out *Outbox, how Departure) {
 	switch {
 	case session.forgetObserver(out):
 	case how == Final:
-		if session.owned(out) {
+		if session.Owned(out) {
 			s.End(session, "its connection ended")
 		}
 	case how == Silent:
@@ -346,6 +354,7 @@ func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason st
 	kill := session.end(cause, reason)
 	if s.byID[session.ID] == session {
 		delete(s.byID, session.ID)
+		s.counts.ended.Add(1)
 		s.count.Give(session.share)
 		if session.keep > 0 {
 			s.kept.Give(session.share)

@@ -8,7 +8,15 @@ import (
 // pools count what the sessions of the principals that have shares have together.
 type pools struct {
 	processes, watches *share.Pool
+	screens            *share.Pool   // units of memory for screens
+	drawing            *share.Places // who interprets output for a screen
 }
+
+// Screens that are kept count in units of screenUnit bytes.
+const (
+	screenUnit     = 256 << 10
+	maxScreenUnits = 256
+)
 
 // takeProcessLocked counts one more live process of the session.
 func (s *Session) takeProcessLocked(e *entry) error {

@@ -127,3 +127,10 @@ func (p *Pool) Give(principal string) {
 
 // most returns the largest share of a principal.
 func (p *Pool) most() int { return int(Of(int64(p.limit), 0)) }
+
+// Count returns how many things all principals have, as far as they count.
+func (p *Pool) Count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all
+}

@@ -18,14 +18,6 @@ func (r *release) tool(name string, args ...string) *exec.Cmd {
 	return exec.Command(r.goTool, append([]string{"tool", "-modfile=tools/go.mod", name}, args...)...)
 }
 
-// list writes the software bill of materials of a binary: CycloneDX, of the modules that it
-// was linked from. Without a serial number and a time it is the same each time.
-func (r *release) list(target, binary string) error {
-	_, err := output(r.tool("cyclonedx-gomod", "bin", "-json", "-std", "-noserial", "-notimestamp",
-		"-version", r.version, "-output", target, binary))
-	return err
-}
-
 // pack makes the packages of deploy/nfpm.yaml from the files of an archive.
 func (r *release) pack(p platform, files []file) error {
 	root := filepath.Join(r.scratch, p.String())

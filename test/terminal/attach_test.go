@@ -127,3 +127,37 @@ func TestWatchers(t *testing.T) {
 	watchers[1].isLocal()
 	watchers[0].isLocal()
 }
+
+// TestLateWatcher checks that a watcher of a program with the whole screen for itself sees the
+// screen as it is, without the output before it, and then goes on.
+func TestLateWatcher(t *testing.T) {
+	need(t, "vi")
+	owner, network := newShell(t, "--name work")
+	owner.write("~d") // to give the session a name
+	owner.await("detached")
+	attach := "exec-server attach --url " + network.url() + " work"
+	owner.isLocal()
+	owner.line(attach)
+	owner.prompt("far$")
+	owner.line("seq 1000 1400; vi -u NONE -N text")
+	owner.await("~\n~")
+	owner.write("itext")
+	owner.await("text\n~")
+
+	w := newScreen(t)
+	w.line("echo here be''fore; " + attach + " --read-only")
+	w.await("text\n~")
+	owner.write(" and more")
+	w.await("text and more\n~")
+	history, err := w.tmux("capture-pane", "-p", "-J", "-S", "-")
+	if err != nil || strings.Contains(history, "1234") || !strings.Contains(history, "here before") {
+		t.Errorf("the watcher's terminal has %q, %v", history, err)
+	}
+	w.press("C-c")
+	w.isLocal()
+	owner.press("Escape")
+	owner.input(":q!")
+	owner.prompt("far$")
+	owner.line("exit")
+	owner.isLocal()
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"execserver/client"
+)
+
+// screenOptions are the flags of screen.
+type screenOptions struct {
+	where        where
+	colors, json bool
+}
+
+func newScreenCommand() *cobra.Command {
+	var o screenOptions
+	command := &cobra.Command{
+		Use:        "screen [flags] TARGET",
+		Short:      "Print what the terminal of a process shows",
+		GroupID:    groupLook,
+		SuggestFor: []string{"capture", "show", "screenshot"},
+		Long: "screen prints what a person would see on the terminal of a process now, such as an editor or top,\n" +
+			"as text. The process and the program that started it notice nothing. TARGET is a PROCESS,\n" +
+			"SESSION/PROCESS, or a SESSION with one process that runs, as exec-server ps lists them; of ids the\n" +
+			"first four characters can be enough. With attach --read-only you see it live.",
+		Example: "  exec-server screen --on box build\n" +
+			"  exec-server screen --on box --json build | jq .cursor",
+		ValidArgsFunction: o.where.completeTargets,
+		Args: func(command *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &usageError{errors.New("name the process; exec-server ps lists them"), command}
+			}
+			return noArgs(command, args[1:])
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := o.where.check(command); err != nil {
+				return err
+			}
+			return o.where.look("screen", func(ctx context.Context, env *client.Environment) error {
+				return o.run(ctx, env, args[0], command.OutOrStdout())
+			})
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.BoolVar(&o.colors, "color", false, "print the colours and attributes, too")
+	f.BoolVar(&o.json, "json", false, "print JSON, with the size, the cursor and the title")
+	o.where.addFlags(f)
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// run prints the screen of a target. env only finds it; another connection observes its
+// session.
+func (o *screenOptions) run(ctx context.Context, env *client.Environment, target string, out io.Writer) error {
+	session, id, err := resolveProcess(ctx, env, target)
+	if err != nil {
+		return err
+	}
+	observer, err := o.where.open(ctx, &client.Options{Name: "exec-server-screen", Observe: session.ID})
+	if err != nil {
+		return err
+	}
+	defer leave(observer)
+	process, err := observer.Attach(ctx, id)
+	if err != nil {
+		return err
+	}
+	shown, err := process.Screen(ctx, &client.ScreenOptions{Styles: o.colors})
+	if err != nil {
+		return fmt.Errorf("cannot show the screen of %s: %w", printable(target), err)
+	}
+	return o.print(shown, out)
+}
+
+// screenJSON is a screen in the output of screen --json. The names are those of the
+// protocol.
+type screenJSON struct {
+	Size struct {
+		Rows int `json:"rows"`
+		Cols int `json:"cols"`
+	} `json:"size"`
+	Rows       []string `json:"rows"`
+	StyledRows []string `json:"styledRows,omitempty"`
+	Cursor     struct {
+		Row     int  `json:"row"`
+		Col     int  `json:"col"`
+		Visible bool `json:"visible"`
+	} `json:"cursor"`
+	Title        string `json:"title"`
+	Alternate    bool   `json:"alternate"`
+	NextSeq      uint64 `json:"nextSeq"`
+	OmittedBytes uint64 `json:"omittedBytes"`
+}
+
+// print prints a screen, without the empty rows at its end.
+func (o *screenOptions) print(shown *client.Screen, out io.Writer) error {
+	if o.json {
+		j := screenJSON{
+			Rows: shown.Text, StyledRows: shown.Styled, Title: shown.Title, Alternate: shown.Alternate,
+			NextSeq: shown.NextSeq, OmittedBytes: shown.OmittedBytes,
+		}
+		j.Size.Rows, j.Size.Cols = shown.Rows, shown.Cols
+		j.Cursor.Row, j.Cursor.Col, j.Cursor.Visible = shown.CursorRow, shown.CursorCol, shown.CursorVisible
+		return printJSON(out, j)
+	}
+	if shown.OmittedBytes > 0 {
+		fmt.Fprintf(os.Stderr, "Warning: parts of the screen may be wrong: it lacks %d bytes of output, which the server did not keep\n",
+			shown.OmittedBytes)
+	}
+	rows := slices.Clone(shown.Text)
+	if o.colors {
+		rows = slices.Clone(shown.Styled)
+	}
+	for len(rows) > 0 && rows[len(rows)-1] == "" {
+		rows = rows[:len(rows)-1]
+	}
+	var text strings.Builder
+	for _, row := range rows {
+		text.WriteString(safeRow(row) + "\n")
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+// styleSequence matches the only sequences that a row may have.
+var styleSequence = regexp.MustCompile("\x1b\\[[0-9;:]*m")
+
+// safeRow returns a row of a screen without anything that could do more to a terminal than
+// change how text looks. The columns stay where they are.
+func safeRow(row string) string {
+	var safe strings.Builder
+	last := 0
+	for _, found := range append(styleSequence.FindAllStringIndex(row, -1), []int{len(row), len(row)}) {
+		safe.WriteString(strings.Map(safeRune, row[last:found[0]]))
+		safe.WriteString(row[found[0]:found[1]])
+		last = found[1]
+	}
+	return safe.String()
+}
+
+// safeRune replaces a control character. Invisible characters go; those of private fonts,
+// with which prompts draw, stay.
+func safeRune(r rune) rune {
+	switch {
+	case unicode.IsPrint(r), unicode.Is(unicode.Co, r):
+		return r
+	case unicode.Is(unicode.Cf, r):
+		return -1
+	}
+	return unicode.ReplacementChar
+}

@@ -1,0 +1,213 @@
+package recording
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"execserver/internal/output"
+	"execserver/internal/session"
+	"execserver/protocol"
+)
+
+// maxSideBytes bounds the input that waits to be written. More is not recorded.
+const maxSideBytes = 1 << 20
+
+// flushBytes is how much of a recording is written at once.
+const flushBytes = 64 << 10
+
+// idleBytes is the memory for lines that a recording keeps while nothing happens.
+const idleBytes = 4 << 10
+
+// recording records one process. A goroutine of its own reads the process's log as an
+// observer does, so that the process waits for nothing.
+type recording struct {
+	recorder *Recorder
+	about    session.Recorded
+	id       string
+	source   *output.Log
+	done     chan struct{}
+
+	mu        sync.Mutex
+	sides     []side
+	sideBytes int
+	lost      int    // bytes of input that were not recorded
+	wake      func() // ends a wait for output
+	stopped   bool   // nothing more is recorded
+
+	counted int64 // of the file, in Recorder.total; guarded by Recorder.mu
+
+	// Only the goroutine uses these.
+	encoder
+	file *os.File
+	size int64 // of file
+}
+
+// side is an event that is not of the log.
+type side struct {
+	at    time.Time
+	after uint64 // bytes of output before it
+	code  byte
+	data  string
+}
+
+// Done implements session.Recording.
+func (r *recording) Done() <-chan struct{} { return r.done }
+
+// Wrote implements process.Tap.
+func (r *recording) Wrote(data []byte) {
+	if r.recorder.opts.Input {
+		r.note(codeInput, string(data))
+	}
+}
+
+// Resized implements process.Tap.
+func (r *recording) Resized(size protocol.TerminalSize) {
+	r.note(codeResize, fmt.Sprintf("%dx%d", size.Cols, size.Rows))
+}
+
+func (r *recording) note(code byte, data string) {
+	s := side{time.Now(), r.source.Tail().Offset, code, data}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.stopped:
+	case r.sideBytes+len(data)+64 > maxSideBytes:
+		r.lost += len(data)
+	default:
+		r.sides = append(r.sides, s)
+		r.sideBytes += len(data) + 64
+		r.wake()
+	}
+}
+
+// takeSides returns the events that wait, and keeps the number of lost bytes with them.
+func (r *recording) takeSides() []side {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sides := r.sides
+	if r.lost > 0 {
+		sides = append(sides, side{time.Now(), r.source.Tail().Offset, codeMarker, fmt.Sprintf("%d bytes of input are missing here", r.lost)})
+	}
+	r.sides, r.sideBytes, r.lost = nil, 0, 0
+	return sides
+}
+
+// run records a process, and ends with it, when the recording must stop, or soon after ctx.
+func (r *recording) run(ctx context.Context) {
+	defer close(r.done)
+	err := r.recorder.create(r)
+	if err != nil {
+		r.recorder.stopped(r, reason(err), err)
+	} else {
+		r.follow(ctx)
+	}
+	r.mu.Lock()
+	r.stopped, r.sides = true, nil
+	r.mu.Unlock()
+	r.recorder.finish(r)
+}
+
+// follow writes what happens to the process.
+func (r *recording) follow(ctx context.Context) {
+	var at output.Position
+	var sides []side
+	for closed := false; !closed; {
+		event, ok := r.source.Peek(at)
+		until := at.Offset
+		if ok {
+			until = event.Offset
+		}
+		sides = append(sides, r.takeSides()...) // later than Peek: they may belong before the event
+		for len(sides) > 0 && sides[0].after <= until {
+			r.event(sides[0].at, sides[0].code, sides[0].data)
+			sides = sides[1:]
+		}
+		if ok {
+			r.add(event, event.Offset-at.Offset)
+			r.source.Return(event)
+			at = output.Position{Seq: event.Seq, Offset: event.Offset + uint64(len(event.Output.Data))}
+			closed = event.Kind == output.Closed
+		}
+		if len(r.lines) >= flushBytes || !ok || closed {
+			if !r.flush() || ctx.Err() != nil {
+				return
+			}
+		}
+		if !ok {
+			r.await(ctx, at)
+		}
+	}
+}
+
+// add appends an event of the log, before which output is missing.
+func (r *recording) add(event output.Event, missing uint64) {
+	now := time.Now()
+	if missing > 0 {
+		r.recorder.missing.Add(missing)
+		r.event(now, codeMarker, fmt.Sprintf("%d bytes of output are missing here", missing))
+	}
+	switch event.Kind {
+	case output.Output:
+		r.output(now, event.Output.Stream, event.Output.Data)
+	case output.Exited:
+		r.exit(now, event.Exit)
+	}
+}
+
+// await waits for the next event. Meanwhile the recording keeps little memory.
+func (r *recording) await(ctx context.Context, at output.Position) {
+	if cap(r.lines) > idleBytes {
+		r.lines = nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.mu.Lock()
+	r.wake = cancel
+	waiting := len(r.sides) > 0
+	r.mu.Unlock()
+	if !waiting {
+		r.source.Await(ctx, at)
+	}
+}
+
+// flush writes whole lines to the file, and reports whether the recording goes on.
+func (r *recording) flush() bool {
+	if len(r.lines) == 0 {
+		return true
+	}
+	full := r.recorder.reserve(r, int64(len(r.lines)))
+	if full != nil {
+		r.lines = appendEvent(r.fitting(), 0, codeMarker, "the recording stops here: "+full.Error())
+	}
+	n, err := r.file.Write(r.lines)
+	r.lines = r.lines[:0]
+	switch {
+	case err != nil:
+		r.recorder.stopped(r, stopError, err)
+		if n > 0 {
+			_ = r.file.Truncate(r.size) // or the last line is torn, which readers know
+		}
+		return false
+	case full != nil:
+		r.recorder.stopped(r, reason(full), full)
+	}
+	r.size += int64(n)
+	return full == nil
+}
+
+// fitting returns the lines for which there is room, and at least the header.
+func (r *recording) fitting() []byte {
+	room := min(max(0, r.recorder.opts.MaxBytes-r.size), int64(len(r.lines)))
+	lines := r.lines[:bytes.LastIndexByte(r.lines[:room], '\n')+1]
+	switch {
+	case len(lines) > 0 && r.recorder.reserve(r, int64(len(lines))) == nil:
+		return lines
+	case r.size == 0:
+		return r.lines[:bytes.IndexByte(r.lines, '\n')+1]
+	}
+	return r.lines[:0]
+}

@@ -1,0 +1,257 @@
+package recording
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"execserver/internal/count"
+	"execserver/internal/output"
+	"execserver/internal/session"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxBytes   = 64 << 20
+	DefaultTotalBytes = 1 << 30
+	DefaultMaxAge     = 7 * 24 * time.Hour
+)
+
+// fileCost is what a file counts at least, so that many small ones are bounded, too.
+const fileCost = 16 << 10
+
+// pruneInterval is the time between two looks for recordings that are too old.
+const pruneInterval = time.Minute
+
+// closeTimeout bounds how long Close waits for what ended processes have written, and then
+// for a disk that does not answer.
+const closeTimeout = time.Second
+
+// tellInterval is the time between two lines of the log about recordings that stopped for
+// the same reason.
+const tellInterval = time.Hour
+
+// The ends of the names of files: of one that is being written, and of a whole one.
+const (
+	liveEnd  = ".cast.live"
+	wholeEnd = ".cast"
+)
+
+// Options of a Recorder. The zero value means the defaults.
+type Options struct {
+	Log        *slog.Logger  // nil discards
+	Input      bool          // record what is written to processes, which may have passwords
+	MaxBytes   int64         // of one recording, which stops there; default DefaultMaxBytes
+	TotalBytes int64         // of all; the oldest make room; default DefaultTotalBytes
+	MaxAge     time.Duration // since the end of a recording; default DefaultMaxAge
+}
+
+// Recorder records processes in a directory. All methods may be called concurrently.
+type Recorder struct {
+	dir    *os.Root
+	lock   *os.File // the directory
+	opts   Options
+	ctx    context.Context // ends the recordings
+	cancel func()
+	wg     sync.WaitGroup // goroutines
+
+	stops   count.Table[stop]
+	missing atomic.Uint64 // bytes of output that were not recorded
+
+	mu     sync.Mutex
+	closed bool
+	whole  []wholeFile           // the oldest first
+	live   map[string]*recording // by id
+	total  int64                 // cost of all
+	told   map[stop]time.Time    // when the log was told last
+}
+
+// stop is why a recording ends before its process.
+type stop string
+
+const (
+	stopSize  stop = "size"  // it has reached its limit
+	stopTotal stop = "total" // all together have reached theirs
+	stopError stop = "error" // it could not be written
+)
+
+// wholeFile is a recording that nobody writes any more.
+type wholeFile struct {
+	id    string
+	size  int64
+	ended time.Time
+}
+
+func cost(size int64) int64 { return max(size, fileCost) }
+
+// Open makes a Recorder. It creates the directory if it is missing, and makes whole what a
+// server that was killed has left. The directory must belong to this user alone. The caller
+// must call Close.
+func Open(dir string, opts *Options) (*Recorder, error) {
+	r := &Recorder{live: make(map[string]*recording), told: make(map[stop]time.Time)}
+	if opts != nil {
+		r.opts = *opts
+	}
+	if r.opts.Log == nil {
+		r.opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if r.opts.MaxBytes <= 0 {
+		r.opts.MaxBytes = DefaultMaxBytes
+	}
+	if r.opts.TotalBytes <= 0 {
+		r.opts.TotalBytes = DefaultTotalBytes
+	}
+	if r.opts.MaxAge <= 0 {
+		r.opts.MaxAge = DefaultMaxAge
+	}
+	if err := r.open(dir); err != nil {
+		r.release()
+		return nil, fmt.Errorf("cannot record in %s: %w", dir, err)
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.wg.Go(r.pruneOften)
+	return r, nil
+}
+
+func (r *Recorder) release() {
+	if r.lock != nil {
+		_ = r.lock.Close()
+	}
+	if r.dir != nil {
+		_ = r.dir.Close()
+	}
+}
+
+func (r *Recorder) open(dir string) (err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if r.dir, err = os.OpenRoot(dir); err != nil {
+		return err
+	}
+	if r.lock, err = r.dir.Open("."); err != nil {
+		return err
+	}
+	if err := claim(r.lock); err != nil {
+		return err
+	}
+	entries, err := r.lock.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if id, ok := strings.CutSuffix(name, liveEnd); ok && isID(id) {
+			if err := r.repair(id); err != nil {
+				r.opts.Log.Warn("cannot make a recording whole", "recording", id, "error", err)
+				continue
+			}
+			name = id + wholeEnd
+		}
+		id, ok := strings.CutSuffix(name, wholeEnd)
+		if !ok || !isID(id) {
+			continue
+		}
+		info, err := r.dir.Lstat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		r.whole = append(r.whole, wholeFile{id, info.Size(), info.ModTime()})
+		r.total += cost(info.Size())
+	}
+	slices.SortFunc(r.whole, func(a, b wholeFile) int { return a.ended.Compare(b.ended) })
+	r.prune()
+	return nil
+}
+
+// Record implements session.Recorder. The goroutine that it starts ends with the process's
+// log or with the Recorder.
+func (r *Recorder) Record(about session.Recorded, log *output.Log) session.Recording {
+	rec := &recording{
+		recorder: r, about: about, id: newID(about.Started), source: log, done: make(chan struct{}), wake: func() {},
+		encoder: encoder{pipes: !about.TTY, began: about.Started, stream: stdout, split: make(map[string][]byte)},
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	r.live[rec.id] = rec
+	r.wg.Go(func() { rec.run(r.ctx) })
+	return rec
+}
+
+// pruneOften removes old recordings until Close.
+func (r *Recorder) pruneOften() {
+	ticker := time.NewTicker(pruneInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			r.prune()
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// stopped counts a recording that ends before its process, and tells the log about the
+// first one in a while. The process goes on.
+func (r *Recorder) stopped(rec *recording, why stop, err error) {
+	r.stops.Add(why)
+	if why == stopSize {
+		return // as the options say
+	}
+	r.mu.Lock()
+	tell := time.Since(r.told[why]) > tellInterval
+	if tell {
+		r.told[why] = time.Now()
+	}
+	r.mu.Unlock()
+	if tell {
+		r.opts.Log.Error("processes go on without being recorded; the metrics count further ones",
+			"sessionId", rec.about.Session, "processId", rec.about.Process, "error", err)
+	}
+}
+
+// Close ends the recordings. It waits a moment for those of processes that have ended. A
+// nil Recorder does nothing.
+func (r *Recorder) Close() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	r.closed = true
+	live := make([]*recording, 0, len(r.live))
+	for _, rec := range r.live {
+		live = append(live, rec)
+	}
+	r.mu.Unlock()
+	timeout := time.After(closeTimeout)
+wait:
+	for _, rec := range live {
+		select {
+		case <-rec.done:
+		case <-timeout:
+			break wait
+		}
+	}
+	r.cancel()
+	ended := make(chan struct{})
+	go func() { // ends when the disk answers
+		r.wg.Wait()
+		r.release()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(closeTimeout):
+		r.opts.Log.Error("the disk does not answer; the ends of recordings are lost", "directory", r.lock.Name())
+	}
+}

@@ -1,0 +1,312 @@
+package recording_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"execserver/internal/process"
+	"execserver/internal/recording"
+	"execserver/internal/session"
+	"execserver/internal/testkit"
+	"execserver/protocol"
+)
+
+func TestMain(m *testing.M) { testkit.VerifyMain(m) }
+
+func open(t *testing.T, dir string, opts *recording.Options) *recording.Recorder {
+	t.Helper()
+	r, err := recording.Open(dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// start starts a recorded child.
+func start(t *testing.T, r *recording.Recorder, spec process.Spec) (*process.Process, session.Recording) {
+	t.Helper()
+	spec.Dir, spec.Env = "/", map[string]string{"PATH": os.Getenv("PATH"), "TERM": "xterm"}
+	p, err := process.Start(spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		p.Abandon()
+		<-p.Closed()
+		p.Release()
+		<-p.Over()
+	})
+	about := session.Recorded{Principal: "somebody", Session: "s", Process: "p", Description: p.Describe()}
+	if spec.TTY {
+		about.Size, about.Term = protocol.TerminalSize{Rows: 24, Cols: 80}, "xterm"
+	}
+	rec := r.Record(about, p.Log)
+	p.SetTap(rec)
+	return p, rec
+}
+
+// record records a child to its end.
+func record(t *testing.T, r *recording.Recorder, spec process.Spec) {
+	t.Helper()
+	_, rec := start(t, r, spec)
+	testkit.Within(t, "the recording", func() { <-rec.Done() })
+}
+
+func shell(script string) process.Spec { return process.Spec{Argv: []string{"/bin/sh", "-c", script}} }
+
+// files returns the names in a directory, sorted.
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// only returns the content of the only recording.
+func only(t *testing.T, dir string) []byte {
+	t.Helper()
+	names := files(t, dir)
+	if len(names) != 1 || !strings.HasSuffix(names[0], ".cast") {
+		t.Fatalf("the files are %q", names)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, names[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// read returns the events of a recording, and how it ends.
+func read(t *testing.T, content []byte) (events []recording.Event, end error) {
+	t.Helper()
+	r, err := recording.NewReader(bytes.NewReader(content))
+	for err == nil {
+		var e recording.Event
+		if e, err = r.Next(); err == nil {
+			events = append(events, e)
+		}
+	}
+	return events, err
+}
+
+// text joins what was written to a stream.
+func text(events []recording.Event, kind recording.EventKind, stream string) string {
+	var b strings.Builder
+	for _, e := range events {
+		if e.Kind == kind && e.Stream == stream {
+			b.WriteString(e.Text)
+		}
+	}
+	return b.String()
+}
+
+// TestPipes records pipes. Their streams come back with the bytes that were written, also
+// where a character was cut in two and where lines end in different ways.
+func TestPipes(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, filepath.Join(dir, "new"), nil)
+	record(t, r, shell(`printf 'a\r\nb\303'; echo oops >&2; sleep 0.1; printf '\251\n\n\r\033[1m\302'; exit 3`))
+	content := only(t, filepath.Join(dir, "new"))
+	events, err := read(t, content)
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("the recording ends with %v", err)
+	}
+	if got := text(events, recording.Output, "stdout"); got != "a\r\nbé\n\n\r\x1b[1m\ufffd" {
+		t.Errorf("stdout is %q", got)
+	}
+	if got := text(events, recording.Output, "stderr"); got != "oops\n" {
+		t.Errorf("stderr is %q", got)
+	}
+	if last := events[len(events)-1]; last.Kind != recording.Exit || last.Text != "3" || last.At < 100*time.Millisecond {
+		t.Errorf("the last event is %+v", last)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "new", files(t, filepath.Join(dir, "new"))[0])); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the mode of the file is %v, %v", info.Mode(), err)
+	}
+}
+
+// TestTerminal records a terminal with its size, how it changes, and input only if asked to.
+func TestTerminal(t *testing.T) {
+	for _, input := range []bool{false, true} {
+		t.Run(fmt.Sprint("input ", input), func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Chmod(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			r := open(t, dir, &recording.Options{Input: input})
+			spec := shell(`read line; stty size; kill -9 $$`)
+			spec.TTY = true
+			p, rec := start(t, r, spec)
+			if err := p.Resize(protocol.TerminalSize{Rows: 30, Cols: 100}); err != nil {
+				t.Fatal(err)
+			}
+			p.Write([]byte("secret\n"), nil, nil, nil)
+			testkit.Within(t, "the recording", func() { <-rec.Done() })
+			content := only(t, dir)
+			events, _ := read(t, content)
+			out := text(events, recording.Output, "")
+			if !strings.Contains(out, "30 100\r\n") {
+				t.Errorf("the output is %q", out)
+			}
+			resized := slices.IndexFunc(events, func(e recording.Event) bool { return e.Kind == recording.Resize })
+			if resized < 0 || events[resized].Rows != 30 || events[resized].Cols != 100 {
+				t.Errorf("the events are %+v", events)
+			}
+			if got := text(events, recording.Input, ""); got != "secret\n" && input || got != "" && !input {
+				t.Errorf("the input is %q", got)
+			}
+			if got := text(events, recording.Marker, ""); got != "killed by SIGKILL" {
+				t.Errorf("the marker is %q", got)
+			}
+			reader, err := recording.NewReader(bytes.NewReader(content))
+			if err != nil || reader.Header().Term != (recording.Term{Cols: 80, Rows: 24, Type: "xterm"}) || reader.Header().ExecServer.Principal != "somebody" {
+				t.Errorf("the header is %+v, %v", reader.Header(), err)
+			}
+		})
+	}
+}
+
+// TestCut cuts a recording at every byte. What was whole before is read, and nothing else.
+func TestCut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	r := open(t, dir, nil)
+	record(t, r, shell(`for i in 1 2 3 4 5; do echo "line $i é"; sleep 0.01; done`))
+	content := only(t, dir)
+	all, _ := read(t, content)
+	header := bytes.IndexByte(content, '\n') + 1
+	for n := range content {
+		events, err := read(t, content[:n])
+		whole := n >= header && content[n-1] == '\n'
+		if whole != errors.Is(err, io.EOF) || !whole && !errors.Is(err, recording.ErrCut) {
+			t.Fatalf("cut at %d of %d: %v", n, len(content), err)
+		}
+		lines := max(0, bytes.Count(content[:n], []byte("\n"))-1)
+		if len(events) != min(lines, len(all)) || !slices.Equal(events, all[:len(events)]) {
+			t.Fatalf("cut at %d: %d events of %d lines", n, len(events), lines)
+		}
+	}
+	// After a crash of the machine, the end of a file may be zeros.
+	if events, err := read(t, append(slices.Clone(content[:header]), make([]byte, 4096)...)); !errors.Is(err, recording.ErrCut) || len(events) != 0 {
+		t.Errorf("zeros: %v, %v", events, err)
+	}
+}
+
+// TestKilled leaves what a server that was killed leaves: the next one makes it whole, and
+// the players of others can read it.
+func TestKilled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	r := open(t, dir, nil)
+	if _, err := recording.Open(dir, nil); err == nil || !strings.Contains(err.Error(), "another server") {
+		t.Errorf("a second server records there, too: %v", err)
+	}
+	record(t, r, shell("echo 1; sleep 0.02; echo 2"))
+	r.Close()
+	content := only(t, dir)
+	name := strings.TrimSuffix(files(t, dir)[0], ".cast")
+	half := bytes.LastIndexByte(content[:len(content)-1], '\n')
+	for torn, want := range map[string]string{
+		string(content[:half+5]): string(content[:half+1]),
+		string(content):          string(content),
+		`{"version":3,`:          "",
+		"":                       "",
+	} {
+		for _, left := range files(t, dir) {
+			if err := os.Remove(filepath.Join(dir, left)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".cast.live"), []byte(torn), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		open(t, dir, nil).Close()
+		if want == "" {
+			if left := files(t, dir); len(left) != 0 {
+				t.Errorf("%q leaves %q", torn, left)
+			}
+		} else if got := only(t, dir); string(got) != want {
+			t.Errorf("%q becomes %q, want %q", torn, got, want)
+		}
+	}
+}
+
+// TestBounds floods: one recording stops at its limit, and says so, while the process goes
+// on; the oldest recordings make room for new ones; and old ones go by their age.
+func TestBounds(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	r := open(t, dir, &recording.Options{MaxBytes: 100_000, TotalBytes: 250_000})
+	for range 8 {
+		record(t, r, shell(`head -c 2000000 /dev/zero | tr '\0' x`))
+	}
+	names := files(t, dir)
+	if len(names) < 1 || len(names) == 8 { // a recording stops before a whole event that does not fit
+		t.Errorf("%d recordings", len(names))
+	}
+	total := 0
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += len(content)
+		events, err := read(t, content)
+		if !errors.Is(err, io.EOF) || text(events, recording.Marker, "") != "the recording stops here: it may have 100000 bytes" {
+			t.Errorf("%s ends with %v, %q", name, err, text(events, recording.Marker, ""))
+		}
+	}
+	if total > 250_000 {
+		t.Errorf("all have %d bytes", total)
+	}
+	r.Close()
+	for _, name := range names {
+		old := time.Now().Add(-time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, dir, &recording.Options{MaxAge: time.Minute})
+	if left := files(t, dir); len(left) != 0 {
+		t.Errorf("too old, and still there: %q", left)
+	}
+}
+
+// TestForeignDirectory refuses a directory that others can read.
+func TestForeignDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := recording.Open(dir, nil); err == nil || !strings.Contains(err.Error(), "chmod 700") {
+		t.Errorf("recordings that others can read: %v", err)
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	f.Add([]byte(`{"version":3,"term":{"cols":80,"rows":24},"execServer":{"pipes":true}}` + "\n" + `[1, "o", "x\r\n"]` + "\n" + `[0,"r","1x1"]` + "\n"))
+	f.Add([]byte(`{"version":2,"width":80,"height":24}` + "\n" + `[1e9, "s", "stderr"]` + "\n#\n[null]\n"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		r, err := recording.NewReader(bytes.NewReader(content))
+		last := time.Duration(0)
+		for err == nil {
+			var e recording.Event
+			if e, err = r.Next(); err == nil && e.At < last {
+				t.Errorf("time runs backwards to %v", e.At)
+			}
+			last = max(last, e.At)
+		}
+	})
+}

@@ -1,0 +1,243 @@
+package screen
+
+// escape does what an escape sequence asks for.
+func (s *Screen) escape(intermediates string, final byte) {
+	switch intermediates {
+	case "":
+	case "(", ")":
+		s.charsets[intermediates[0]-'('] = final
+		return
+	case "#":
+		if final == '8' {
+			s.alignmentTest()
+		}
+		return
+	default:
+		return
+	}
+	switch final {
+	case '7':
+		s.saved = s.cursor
+	case '8':
+		s.restore()
+	case '=':
+		s.modes |= keypad
+	case '>':
+		s.modes &^= keypad
+	case 'D':
+		s.lineFeed()
+	case 'E':
+		s.col = 0
+		s.lineFeed()
+	case 'H':
+		s.tabs[s.col] = true
+	case 'M':
+		s.reverseLineFeed()
+	case 'c':
+		s.title = ""
+		s.reset()
+	}
+}
+
+// restore brings back what DECSC saved.
+func (s *Screen) restore() {
+	s.cursor = s.saved
+	row := s.row
+	if s.origin {
+		row = min(max(row, s.top), s.bottom)
+	}
+	s.moveTo(row, s.col)
+}
+
+// alignmentTest fills the screen.
+func (s *Screen) alignmentTest() {
+	fill := blank
+	fill.char = 'E'
+	for _, l := range s.lines {
+		l.clear(fill)
+	}
+	s.top, s.bottom = 0, s.rows-1
+	s.moveTo(0, 0)
+}
+
+// control does what a control sequence asks for.
+func (s *Screen) control(final byte) {
+	p := &s.parser
+	private, between := p.private, string(p.intermediates)
+	p.toGround()
+	switch {
+	case private == 0 && between == "":
+		s.ordinaryControl(final)
+	case private == '?' && between == "":
+		s.privateControl(final)
+	case private == 0 && between == "!" && final == 'p':
+		s.softReset()
+	case private == 0 && between == " " && final == 'q':
+		if n := p.param(0, 0); n <= 6 {
+			s.shape = n
+		}
+	}
+}
+
+func (s *Screen) ordinaryControl(final byte) {
+	p := &s.parser
+	n := p.param(0, 1)
+	switch final {
+	case '@':
+		s.shiftCells(n)
+	case 'A':
+		s.moveRows(-n)
+	case 'B', 'e':
+		s.moveRows(n)
+	case 'C', 'a':
+		s.moveTo(s.row, s.col+n)
+	case 'D':
+		s.moveTo(s.row, s.col-n)
+	case 'E':
+		s.moveRows(n)
+		s.col = 0
+	case 'F':
+		s.moveRows(-n)
+		s.col = 0
+	case 'G', '`':
+		s.moveTo(s.row, n-1)
+	case 'H', 'f':
+		s.address(n-1, p.param(1, 1)-1)
+	case 'I':
+		s.tab(n)
+	case 'J':
+		s.eraseScreen(p.param(0, 0))
+	case 'K':
+		s.eraseLine(p.param(0, 0))
+	case 'L':
+		s.shiftLines(-n)
+	case 'M':
+		s.shiftLines(n)
+	case 'P':
+		s.shiftCells(-n)
+	case 'S':
+		s.scroll(s.top, n)
+	case 'T':
+		if len(p.params) < 2 { // with more it is about the mouse
+			s.scroll(s.top, -n)
+		}
+	case 'X':
+		if !s.wrapping {
+			s.lines[s.row].erase(s.col, min(s.col+n, s.cols), s.cols, s.erased())
+		}
+	case 'Z':
+		s.tab(-n)
+	case 'b':
+		s.repeat(n)
+	case 'd':
+		s.address(n-1, s.col)
+	case 'g':
+		s.clearTabs(p.param(0, 0))
+	case 'h', 'l':
+		s.setModes(ansiModes, final == 'h')
+	case 'm':
+		s.style.apply(p.params)
+	case 'r':
+		s.setRegion(n, p.param(1, s.rows))
+	case 's':
+		s.saved = s.cursor
+	case 'u':
+		s.restore()
+	}
+}
+
+// shiftCells inserts n blanks at the cursor, or deletes cells if n is negative.
+func (s *Screen) shiftCells(n int) {
+	if !s.wrapping {
+		s.lines[s.row].shift(s.col, n, s.cols, s.erased())
+	}
+}
+
+// shiftLines deletes n lines at the cursor, or inserts blank ones if n is negative.
+func (s *Screen) shiftLines(n int) {
+	if s.row >= s.top && s.row <= s.bottom {
+		s.scroll(s.row, n)
+		s.col, s.wrapping = 0, false
+	}
+}
+
+// repeat prints the last character again, up to the end of the line.
+func (s *Screen) repeat(n int) {
+	if s.last == 0 || s.wrapping {
+		return
+	}
+	charsets := s.charsets
+	s.charsets = [2]byte{'B', 'B'} // it has been translated already
+	w := width(s.last)
+	for n = min(n, (s.cols-s.col)/w); n > 0; n-- {
+		s.print(s.last, w)
+	}
+	s.charsets = charsets
+}
+
+// eraseLine erases the rest of the line, its beginning, or all of it. The rest is nothing
+// if the cursor is behind the last character.
+func (s *Screen) eraseLine(which int) {
+	from, to := s.col, s.cols
+	if s.wrapping {
+		from = s.cols
+	}
+	switch which {
+	case 0:
+	case 1:
+		from, to = 0, s.col+1
+	case 2:
+		from = 0
+	default:
+		return
+	}
+	s.lines[s.row].erase(from, to, s.cols, s.erased())
+}
+
+// eraseScreen is eraseLine for the screen.
+func (s *Screen) eraseScreen(which int) {
+	if which > 2 {
+		return
+	}
+	s.eraseLine(which)
+	for row, l := range s.lines {
+		if which == 2 || which == 0 && row > s.row || which == 1 && row < s.row {
+			l.clear(s.erased())
+		}
+	}
+}
+
+func (s *Screen) clearTabs(which int) {
+	switch which {
+	case 0:
+		s.tabs[s.col] = false
+	case 3:
+		clear(s.tabs)
+	}
+}
+
+// setRegion sets the rows that scroll, counted from 1.
+func (s *Screen) setRegion(top, bottom int) {
+	bottom = min(bottom, s.rows)
+	if top >= bottom {
+		return
+	}
+	s.top, s.bottom = top-1, bottom-1
+	s.address(0, 0)
+}
+
+// endString ends a string, which may be a title.
+func (s *Screen) endString() {
+	p := &s.parser
+	text := p.text
+	switch {
+	case p.state == ignored, len(text) > maxText:
+		return
+	case p.state == command:
+		if len(text) < 2 || text[0] != '0' && text[0] != '2' || text[1] != ';' {
+			return
+		}
+		text = text[2:]
+	}
+	s.title = printable(text)
+}

@@ -1,0 +1,35 @@
+package server_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDependencies lists the modules that a program gets when it embeds a server. What the
+// command adds, such as metrics, is not among them.
+func TestDependencies(t *testing.T) {
+	allowed := []string{
+		"execserver",
+		"github.com/BurntSushi/toml",    // the file of tokens
+		"github.com/fsnotify/fsnotify",  // fs/watch
+		"github.com/golang-jwt/jwt/v5",  // signed tokens
+		"github.com/klauspost/compress", // compressed messages
+		"github.com/segmentio/asm",      // base64
+		"golang.org/x/sys",              // system calls
+	}
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}} {{.ImportPath}}", "execserver/server").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		of, path, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if path != "" && !slices.Contains(allowed, of) {
+			t.Errorf("the server needs %s of %s", path, of)
+		}
+		if path == "execserver/internal/metrics" {
+			t.Errorf("the server needs %s", path)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+//go:build unix
+
+package terminal
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestReplay shows a recording, which a person stops, continues and skips. At its end the
+// last picture stays, and the terminal is as it was.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "test.cast")
+	if err := os.WriteFile(path, []byte(`{"version":3,"term":{"cols":40,"rows":5}}
+[0, "o", "\u001b[?1049h\u001b[?1000h\u001b[2J\u001b[H\u001b[5nfirst\u001b]0;evil\u0007"]
+[5, "o", "\r\nsecond"]
+[10000, "o", "\r\nthird"]
+[3, "x", "7"]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newScreen(t)
+	s.line("echo be''fore; exec-server replay --speed 5 " + path)
+	s.await("second")
+	s.await("q leave")
+	s.press("Space")
+	s.await("stopped")
+	s.press("Space")
+	s.await("5x")
+	s.press("+")
+	s.await("10x")
+	for range 10 {
+		s.press("-")
+	}
+	s.press("q")
+	s.prompt("local$")
+	s.shows("before")
+	s.isLocal()
+
+	s.clear()
+	s.line("exec-server replay --speed 100 --max-pause 5s " + path)
+	s.await("exited with 7 after 2h")
+	s.shows("third")
+	s.isLocal()
+}
