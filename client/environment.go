@@ -136,6 +136,7 @@ const (
 	capScreen            = "processScreen"
 	capTCPOpen           = "tcpOpen"
 	capRecordings        = "recordings"
+	capWebLink           = "webLink"
 )
 
 // Environment is a place with commands and files, at the other end of a connection to a

@@ -169,6 +169,7 @@ var listable = map[string]bool{
 	protocol.MethodSessions:          true,
 	protocol.MethodRecordings:        true,
 	protocol.MethodReadRecording:     true,
+	protocol.MethodWebLink:           true,
 	protocol.MethodSignal:            true, // in another session
 	protocol.MethodTerminate:         true, // the same
 	protocol.MethodEndSession:        true,

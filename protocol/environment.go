@@ -94,8 +94,10 @@ type Capabilities struct {
 	SessionKeep              bool `json:"sessionKeep,omitempty"`    // session/keep
 	SessionList              bool `json:"sessionList,omitempty"`    // session/list, and all of process/list
 	SessionObserve           bool `json:"sessionObserve,omitempty"`
+	SessionRead              bool `json:"sessionRead,omitempty"` // sessionId in process/read, process/snapshot and process/screen
 	StartID                  bool `json:"startId,omitempty"`
 	TCPOpen                  bool `json:"tcpOpen,omitempty"`
+	WebLink                  bool `json:"webLink,omitempty"` // web/link
 }
 
 // EnvironmentStatus is the answer to environment/status.

@@ -46,6 +46,8 @@ func (r *WaitResult) UnmarshalJSON(text []byte) error {
 type SnapshotParams struct {
 	ProcessID string  `json:"processId" wire:"identifier"`
 	MaxBytes  *uint64 `json:"maxBytes,omitempty"`
+
+	SessionID *string `json:"sessionId,omitempty" wire:"identifier"` // nil means that of the connection
 }
 
 // SnapshotResult is the answer to process/snapshot. A stream that the process

@@ -125,6 +125,8 @@ type ReadParams struct {
 	AfterSeq  *uint64 `json:"afterSeq,omitempty"`
 	MaxBytes  *uint64 `json:"maxBytes,omitempty"`
 	WaitMs    *uint64 `json:"waitMs,omitempty"`
+
+	SessionID *string `json:"sessionId,omitempty" wire:"identifier"` // nil means that of the connection
 }
 
 // Streams of a process, as named on the wire.

@@ -11,6 +11,8 @@ type ScreenParams struct {
 	ProcessID string `json:"processId" wire:"identifier"`
 	Styles    bool   `json:"styles,omitempty" wire:"absent=false"`  // asks for StyledRows
 	Drawing   bool   `json:"drawing,omitempty" wire:"absent=false"` // asks for Drawing
+
+	SessionID *string `json:"sessionId,omitempty" wire:"identifier"` // nil means that of the connection
 }
 
 // ScreenResult is the answer to process/screen.

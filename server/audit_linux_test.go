@@ -57,7 +57,9 @@ func TestAuditOfEveryMethod(t *testing.T) {
 		{"process/readBackground", "", params{"processId": "p"}},
 		{"process/wait", "", params{"processId": "p", "waitMs": 0}},
 		{"process/snapshot", "", params{"processId": "p"}},
+		{"process/screen", "", params{"processId": "t"}},
 		{"process/list", "", nil},
+		{"process/usage", "", nil},
 		{"process/signal", "signal", params{"processId": "p", "signal": "interrupt"}},
 		{"process/terminate", "signal", params{"processId": "p"}},
 

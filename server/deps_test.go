@@ -18,6 +18,7 @@ func TestDependencies(t *testing.T) {
 		"github.com/klauspost/compress", // compressed messages
 		"github.com/segmentio/asm",      // base64
 		"golang.org/x/sys",              // system calls
+		"golang.org/x/text",             // widths of characters on a screen
 	}
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}} {{.ImportPath}}", "execserver/server").Output()
 	if err != nil {
@@ -28,7 +29,7 @@ func TestDependencies(t *testing.T) {
 		if path != "" && !slices.Contains(allowed, of) {
 			t.Errorf("the server needs %s of %s", path, of)
 		}
-		if path == "execserver/internal/metrics" {
+		if path == "execserver/internal/metrics" || path == "execserver/internal/web" {
 			t.Errorf("the server needs %s", path)
 		}
 	}

@@ -101,8 +101,10 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		SessionControl:           c.resumable,
 		SessionKeep:              c.keeps() == nil,
 		SessionList:              c.resumable,
+		SessionRead:              c.resumable,
 		StartID:                  true,
 		TCPOpen:                  true,
+		WebLink:                  c.server.servesPage(),
 	}
 	return info
 }

@@ -16,20 +16,21 @@ import (
 const maxHeaderBytes = 64 << 10
 
 // Handler returns the handler of the WebSocket endpoint "/", of the probes "/readyz" and
-// "/healthz", and of "/metrics" if Options.Metrics serves it (PROTOCOL.md, "HTTP
-// endpoints"). To serve them below another path, wrap it in http.StripPrefix. It checks
+// "/healthz", of "/metrics" if Options.Metrics serves it, and of the page (PROTOCOL.md,
+// "HTTP endpoints"). To serve them below another path, wrap it in http.StripPrefix. It checks
 // Host, Origin, route, upgrade, authentication and peer in this order, on which clients
 // rely.
 func (s *Server) Handler() http.Handler {
 	s.overHTTP.Store(true)
 	return s.handler(map[string]http.HandlerFunc{
 		"/readyz": s.serveReadyz, "/healthz": s.serveHealthz, "/": s.serveUpgrade, "/metrics": s.metricsOn(s.opts.Metrics),
-	})
+	}, s.page())
 }
 
 // handler returns a handler that makes the checks that every request needs, and serves
-// these paths. A nil function serves nothing.
-func (s *Server) handler(paths map[string]http.HandlerFunc) http.Handler {
+// these paths. A nil function serves nothing. page are the paths that the page of this
+// server may request.
+func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.startups.refused(r)
 		if err := s.checkHost(r); err != nil {
@@ -37,13 +38,18 @@ func (s *Server) handler(paths map[string]http.HandlerFunc) http.Handler {
 			refuse(w, http.StatusForbidden, err.Error())
 			return
 		}
-		if !s.checkOrigin(r) {
+		ofPage := page[r.URL.Path]
+		if !s.checkOrigin(r) && (ofPage == nil || !fromOwnPage(r)) {
 			s.penalties.refusal(RefusedOrigin, r.RemoteAddr, "the server does not allow its origin")
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
 		if serve := paths[r.URL.Path]; serve != nil {
 			serve(w, r)
+			return
+		}
+		if ofPage != nil {
+			ofPage(w, r)
 			return
 		}
 		w.WriteHeader(http.StatusNotFound)
@@ -56,10 +62,13 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		refuse(w, status, text)
 		return
 	}
-	principal := s.admit(w, r)
-	if principal == nil {
-		return
+	if principal := s.admit(w, r); principal != nil {
+		s.upgrade(w, r, principal)
 	}
+}
+
+// upgrade serves the WebSocket connection of a principal, whose upgrade request is correct.
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, principal *auth.Principal) {
 	conn, err := transport.Upgrade(w, r, s.opts.MaxMessageBytes)
 	if err != nil {
 		s.penalties.refusal(RefusedUpgrade, r.RemoteAddr, err.Error())
@@ -79,22 +88,38 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) *auth.Principal {
 	}
 	principal, refusal := s.auth.Authenticate(r)
 	if refusal != nil {
-		s.penalties.refusal(RefusedCredentials, r.RemoteAddr, refusal.Error())
-		s.startups.refused(r)
-		s.penalties.authFailed(r.Context(), sourceOf(r.RemoteAddr))
-		s.auditRefusal(r.RemoteAddr, refusal.Error())
+		s.authFailed(r, refusal.Error())
 		refusal.ServeHTTP(w, r)
 		return nil
 	}
 	// This costs much more than checking a token, so only a client with a valid one may
 	// cause it.
-	if err := s.checkPeer(r); err != nil {
-		s.penalties.refusal(RefusedPeer, r.RemoteAddr, err.Error())
-		s.auditRefusal(r.RemoteAddr, err.Error())
-		refuse(w, http.StatusForbidden, err.Error())
+	if s.refusePeer(w, r) {
 		return nil
 	}
 	return principal
+}
+
+// authFailed counts and records that a request has wrong credentials, and waits as long as
+// its sender must.
+func (s *Server) authFailed(r *http.Request, reason string) {
+	s.penalties.refusal(RefusedCredentials, r.RemoteAddr, reason)
+	s.startups.refused(r)
+	s.penalties.authFailed(r.Context(), sourceOf(r.RemoteAddr))
+	s.auditRefusal(r.RemoteAddr, reason)
+}
+
+// refusePeer refuses a request of a process that may not connect, and reports whether it
+// did.
+func (s *Server) refusePeer(w http.ResponseWriter, r *http.Request) bool {
+	err := s.checkPeer(r)
+	if err == nil {
+		return false
+	}
+	s.penalties.refusal(RefusedPeer, r.RemoteAddr, err.Error())
+	s.auditRefusal(r.RemoteAddr, err.Error())
+	refuse(w, http.StatusForbidden, err.Error())
+	return true
 }
 
 func refuse(w http.ResponseWriter, status int, text string) {

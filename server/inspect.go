@@ -5,6 +5,7 @@ import (
 
 	"execserver/internal/ownership"
 	"execserver/internal/rpc"
+	"execserver/internal/session"
 	"execserver/protocol"
 )
 
@@ -31,9 +32,9 @@ func (c *connection) wait(r *rpc.Request, p protocol.WaitParams) {
 
 // snapshot serves process/snapshot.
 func (c *connection) snapshot(r *rpc.Request, p protocol.SnapshotParams) {
-	r.Queue(p.ProcessID, rpc.Urgent, func(*rpc.Lane) {
+	c.look(r, p.SessionID, p.ProcessID, func(of *session.Session) {
 		r.Go(func() {
-			result, err := c.session.Snapshot(p, r.Reserve)
+			result, err := of.Snapshot(p, r.Reserve)
 			if err != nil {
 				r.Fail(err)
 				return

@@ -65,6 +65,8 @@ var methods = map[string]func(*connection, *rpc.Request){
 	protocol.MethodRecordings:    method("recording", (*connection).listRecordings),
 	protocol.MethodReadRecording: method("recording", (*connection).readRecording),
 
+	protocol.MethodWebLink: method("page", (*connection).webLink),
+
 	protocol.MethodHTTPRequest: method("http", (*connection).httpRequest),
 	protocol.MethodTCPOpen:     method("tcp", (*connection).tcpOpen),
 }

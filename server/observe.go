@@ -39,6 +39,10 @@ var sessionless = map[string]bool{
 	protocol.MethodUsage:             true, // the same
 	protocol.MethodRecordings:        true,
 	protocol.MethodReadRecording:     true,
+	protocol.MethodWebLink:           true,
+	protocol.MethodRead:              true, // in a session that the request names
+	protocol.MethodSnapshot:          true, // the same
+	protocol.MethodScreen:            true, // the same
 	protocol.MethodSignal:            true, // in a session that the request names
 	protocol.MethodTerminate:         true, // the same
 	protocol.MethodEndSession:        true,

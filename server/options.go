@@ -132,6 +132,7 @@ type Internal struct {
 	Ownership *ownership.Ownership // finds the descendants of processes; nil uses process groups
 	Sandbox   *sandbox.Engine      // instead of Options.Sandbox
 	Recorder  Recorder             // records processes; nil records nothing
+	Page      Page                 // for browsers, beside the WebSocket endpoint; nil serves none
 
 	// Relay serves the connections of listeners instead of the server, which only decides
 	// who may connect. It ends the connection before it returns.

@@ -35,6 +35,16 @@ func (s *Server) checkHost(r *http.Request) error {
 		"a proxy on this machine serves", r.Host)
 }
 
+// fromOwnPage reports whether a request comes from a page of the same scheme, host and port.
+func fromOwnPage(r *http.Request) bool {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	origins := r.Header["Origin"]
+	return len(origins) == 1 && strings.EqualFold(origins[0], scheme+"://"+r.Host)
+}
+
 // checkOrigin refuses pages. Only browsers send an Origin, for a page that may be
 // anybody's.
 func (s *Server) checkOrigin(r *http.Request) bool {

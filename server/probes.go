@@ -104,5 +104,5 @@ func (s *Server) metricsOn(made func(*Server) http.Handler) http.HandlerFunc {
 func (s *Server) ServeMetrics(l net.Listener, metrics func(*Server) http.Handler) error {
 	return s.serveHTTP(l, s.handler(map[string]http.HandlerFunc{
 		"/readyz": s.serveReadyz, "/healthz": s.serveHealthz, "/metrics": s.metricsOn(metrics),
-	}))
+	}, nil))
 }

@@ -16,11 +16,11 @@ import (
 // read serves process/read. It waits only for its process.
 func (c *connection) read(r *rpc.Request, p protocol.ReadParams) {
 	observing := c.observing
-	r.Queue(p.ProcessID, rpc.Urgent, func(*rpc.Lane) {
+	c.look(r, p.SessionID, p.ProcessID, func(of *session.Session) {
 		r.Go(func() {
-			read := c.session.Read
-			if observing {
-				read = c.session.Peek
+			read := of.Read
+			if observing || of != c.session {
+				read = of.Peek
 			}
 			result, err := read(r.WaitContext(), p, milliseconds(p.WaitMs), r.Reserve)
 			if err != nil {

@@ -42,6 +42,7 @@ var needs = map[string]auth.Scope{
 	protocol.MethodSessions:       auth.Exec | auth.Observe,
 	protocol.MethodRecordings:     auth.Exec | auth.Observe, // see RecordingViewer
 	protocol.MethodReadRecording:  auth.Exec | auth.Observe, // the same
+	protocol.MethodWebLink:        auth.Enter,               // to do no more than with these credentials
 
 	protocol.MethodGetMetadata:     auth.ReadFiles,
 	protocol.MethodReadFile:        auth.ReadFiles,

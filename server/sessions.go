@@ -56,9 +56,27 @@ func (c *connection) listSessions(r *rpc.Request, _ protocol.NoParams) {
 	})
 }
 
-// control calls serve with the session that a request about a process names, in the
-// process's lane. Without a name that is the session of the connection.
+// control calls serve with the session that a request about a process names, if the client
+// may control it.
 func (c *connection) control(r *rpc.Request, sessionID *string, processID string, serve func(of *session.Session)) {
+	find := func(id string) (*session.Session, error) {
+		return c.server.sessions.Controlled(id, c.Credentials(), c.viewer())
+	}
+	c.inSession(r, sessionID, processID, find, serve)
+}
+
+// look calls serve with the session that a request about a process names, if the client may
+// observe it.
+func (c *connection) look(r *rpc.Request, sessionID *string, processID string, serve func(of *session.Session)) {
+	find := func(id string) (*session.Session, error) { return c.server.sessions.Observed(id, c.viewer()) }
+	c.inSession(r, sessionID, processID, find, serve)
+}
+
+// inSession calls serve with the session that a request about a process names, in the
+// process's lane. Without a name that is the session of the connection; others it finds.
+func (c *connection) inSession(r *rpc.Request, sessionID *string, processID string,
+	find func(id string) (*session.Session, error), serve func(of *session.Session),
+) {
 	own := c.session != nil && (sessionID == nil || *sessionID == c.session.ID)
 	switch {
 	case own:
@@ -69,7 +87,7 @@ func (c *connection) control(r *rpc.Request, sessionID *string, processID string
 		// A process of the connection's own session may have the same name: then the two
 		// share a lane, which delays neither.
 		r.Queue(*sessionID+" "+processID, rpc.Urgent, func(*rpc.Lane) {
-			of, err := c.server.sessions.Controlled(*sessionID, c.Credentials(), c.viewer())
+			of, err := find(*sessionID)
 			if err != nil {
 				r.Fail(err)
 				return

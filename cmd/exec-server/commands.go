@@ -60,9 +60,12 @@ func newCommand() *cobra.Command {
 		newPushCommand(), newPullCommand(),
 		newWatchCommand(), newForwardCommand(), newConnectCommand(),
 		newProcessesCommand(), newTopCommand(), newLogsCommand(), newScreenCommand(), newKillCommand(), newSessionsCommand(),
-		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
 	command.AddCommand(recordingCommands()...)
+	command.AddCommand(webCommands()...)
+	command.AddCommand(
+		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
+	)
 	command.AddCommand(buildCommands()...)
 	command.SetHelpCommand(newHelpCommand())
 	command.InitDefaultHelpCmd()

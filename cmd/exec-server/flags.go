@@ -60,6 +60,7 @@ type options struct {
 	private             string // see keeper.Info
 	logLevel, logFormat string
 	metrics             metricsFlags
+	web                 webFlags
 }
 
 // newServeCommand returns the subcommand serve, which does what the program does without a
@@ -148,6 +149,7 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.StringVar(&o.auditLog, "audit-log", "", "record what clients do in this `file`, one JSON object to a line, each with the hash of the line before")
 	f.BoolVar(&o.auditRequired, "audit-required", false, "refuse actions that cannot be recorded in the audit log")
 	o.metrics.define(f)
+	o.web.define(f)
 	o.record.define(f)
 	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")

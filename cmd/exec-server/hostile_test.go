@@ -86,7 +86,7 @@ var evilAnswers = map[string]object{
 		{"recordingId": "pipes", "sessionId": "plain", "processId": "p", "argv": []string{evil}, "startedAtMs": 1, "live": true},
 	}},
 	"recording/read": {"eof": true, "chunk": evilCast()},
-	"process/read":   {"chunks": []any{}, "nextSeq": 1, "exited": false, "closed": false},
+	"process/read":   {"chunks": []any{}, "nextSeq": 2, "exited": true, "exitCode": 0, "closed": true},
 	"process/screen": {
 		"running": true, "nextSeq": 1, "size": object{"rows": 1, "cols": 9}, "rows": []string{evil}, "styledRows": []string{evil + "\x1b[31;2J"},
 		"cursor": object{"row": 1 << 30, "col": -1, "visible": true}, "title": evil, "omittedBytes": 7,
@@ -115,7 +115,7 @@ func TestServersCannotControlTheTerminal(t *testing.T) {
 			"ps", "ps -a --json", "sessions", "sessions --json", "sessions --end own", "info", "info --json",
 			"logs plain", "logs " + evil[:1], "screen plain", "screen --color plain", "screen --json plain", "kill plain", "kill " + evil, "ls -l", "ls -l --json", "cat file",
 			"cp :/ " + filepath.Join(t.TempDir(), "copy"), "pull -n " + t.TempDir() + "=/", "push -n " + t.TempDir() + "=/", "doctor", "doctor --json", "attach plain", "attach --read-only plain", "attach exec",
-			"run -- true", "run -d -- true", "cast list", "cast list --json", "cast export --text pipes", "cast export --svg pipes", "cast export --text no", "replay pipes", "forward 0:1", "watch", "watch --json", "__complete logs ", "__complete ls ",
+			"run -- true", "run -d -- true", "cast list", "cast list --json", "cast export --text pipes", "cast export --svg pipes", "cast export --text no", "forward 0:1", "watch", "watch --json", "__complete logs ", "__complete ls ",
 		} {
 			if strings.HasPrefix(line, "watch") && refusesAll || strings.HasPrefix(line, "forward") && !refusesAll {
 				continue

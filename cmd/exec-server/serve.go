@@ -73,6 +73,9 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 	if err != nil {
 		return err
 	}
+	if err := o.web.check(where); err != nil {
+		return err
+	}
 	metrics, err := o.metrics.openMetrics(o, where, authenticator)
 	if err != nil {
 		return err
@@ -131,6 +134,7 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 	}
 	o.doors.apply(options)
 	o.metrics.apply(options)
+	o.web.apply(options)
 	srv := server.New(options)
 
 	signals, hangups, drains := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)

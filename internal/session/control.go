@@ -19,15 +19,30 @@ func (s *Sessions) controlledLocked(id string, by Credentials, v Viewer) (*Sessi
 	if by.revoked() {
 		return nil, errRevoked
 	}
-	session := s.byID[id]
-	if session == nil || !v.sees(session) {
-		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
+	session, err := s.observedLocked(id, v)
+	if err != nil {
+		return nil, err
 	}
 	session.mu.Lock()
 	defer session.mu.Unlock()
 	if session.by.Principal != by.Principal || session.by.Rights != by.Rights {
 		return nil, protocol.Errorf(protocol.CodeInvalidRequest,
 			"session %s belongs to other credentials, which may allow more or less than those of this connection", id)
+	}
+	return session, nil
+}
+
+// Observed returns the session, if the viewer may observe it.
+func (s *Sessions) Observed(id string, v Viewer) (*Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.observedLocked(id, v)
+}
+
+func (s *Sessions) observedLocked(id string, v Viewer) (*Session, error) {
+	session := s.byID[id]
+	if session == nil || !v.sees(session) {
+		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
 	}
 	return session, nil
 }

@@ -1,0 +1,210 @@
+// The page as a whole. It signs in, and then shows what runs, and recordings.
+
+import { arrange, button, element, setText } from "./dom.js";
+import { printable } from "./format.js";
+import { List } from "./list.js";
+import { Model } from "./model.js";
+import { Pane } from "./pane.js";
+import { Recordings } from "./recordings.js";
+import { signedIn, signInByLink, signInByToken, signOut } from "./signin.js";
+import { Takeovers } from "./takeover.js";
+import { isDark, paint } from "./terminal.js";
+import { Link } from "./wire.js";
+
+const chosen = localStorage.getItem("exec-server theme");
+if (chosen) document.documentElement.dataset.theme = chosen;
+
+begin();
+
+async function begin() {
+  let problem = "";
+  try {
+    await signInByLink();
+  } catch (error) {
+    problem = error.message;
+  }
+  if (signedIn() && !problem) new Page().begin();
+  else askToSignIn(problem);
+}
+
+// askToSignIn says how to get a link, and takes a token.
+function askToSignIn(problem) {
+  const input = element("input", { type: "password", id: "token", autocomplete: "off", required: true });
+  const note = element("p", { class: "note", role: "alert", text: problem });
+  const form = element("form", {}, element("label", { for: "token", text: "or paste a token:" }), input, element("button", { text: "Sign in" }));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    try {
+      await signInByToken(input.value);
+      location.reload();
+    } catch (error) {
+      setText(note, error.message || "The server does not accept this token.");
+      input.select();
+    }
+  });
+  document.body.replaceChildren(element("main", { class: "sign-in" },
+    element("h1", { text: "exec-server" }), note,
+    element("p", {}, "Open the link that ", element("code", { text: "exec-server web" }), " prints,"), form));
+}
+
+// Page is the page of somebody who has signed in.
+class Page {
+  panes = new Map(); // by key
+  #asking = null;
+
+  constructor() {
+    this.link = new Link();
+    this.model = new Model(this.link);
+    this.takeovers = new Takeovers(this.model);
+    this.close = (key) => this.closePane(key);
+    this.announce = (text) => setText(this.live, text);
+    this.confirm = (title, text, yes) => this.#confirm(title, text, yes);
+    this.readers = () => this.readersBox.checked;
+    this.list = new List(this.model, { open: (key) => this.toggle(key), isOpen: (key) => this.panes.has(key) });
+    this.recordings = new Recordings(this);
+    this.#build();
+  }
+
+  #build() {
+    this.machine = element("span", { class: "machine" });
+    this.connection = element("span", { class: "connection", role: "status" });
+    this.live = element("p", { class: "announced", role: "status" });
+    this.readersBox = element("input", { type: "checkbox", checked: localStorage.getItem("exec-server readers") === "true", onchange: () => this.#rememberReaders() });
+    this.tabs = ["Processes", "Recordings"].map((name) => button(name, () => this.#tab(name), { "aria-pressed": "false" }));
+    this.hint = element("p", { class: "hint empty", text: "Choose a process to see its terminal." });
+    this.grid = element("div", { class: "grid" });
+    this.work = element("div", { class: "work" }, this.list.element, element("main", {}, this.hint, this.grid));
+    document.body.replaceChildren(
+      element("header", { class: "top" },
+        element("h1", { text: "exec-server" }), this.machine, this.connection,
+        element("div", { class: "tabs", role: "group", "aria-label": "View" }, ...this.tabs),
+        element("div", { class: "settings" },
+          element("label", { title: "Terminals tell screen readers what they show" }, this.readersBox, " screen reader"),
+          button("Theme", () => this.#changeTheme(), { "aria-label": "Change between light and dark" }),
+          button("Sign out", () => this.#signOut()))),
+      this.live, this.work, this.recordings.element, this.#makeDialog());
+    this.#tab("Processes");
+    addEventListener("keydown", (event) => this.#key(event));
+    // A pane that is near the window has a terminal, and others have none.
+    this.observer = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) this.panes.get(target.dataset.key)?.setVisible(isIntersecting);
+    }, { rootMargin: "100px" });
+    this.model.addEventListener("change", () => {
+      for (const pane of this.panes.values()) pane.show();
+    });
+    this.model.addEventListener("problem", (event) => this.announce(event.detail));
+    this.takeovers.addEventListener("change", () => {
+      for (const pane of this.panes.values()) pane.show();
+    });
+    this.takeovers.addEventListener("lost", (event) => this.announce(event.detail));
+    this.link.addEventListener("state", () => this.#showConnection());
+  }
+
+  begin() {
+    this.#showConnection();
+    this.link.run();
+    this.model.run();
+  }
+
+  #showConnection() {
+    const { state, reason, machine } = this.link;
+    if (state === "signed out") {
+      askToSignIn(reason);
+      return;
+    }
+    this.connection.dataset.state = state;
+    setText(this.connection, state === "lost" ? "not connected: " + printable(reason) : state);
+    document.title = (state === "connected" ? "" : "⚠ ") + location.host + " – exec-server";
+    if (machine) setText(this.machine, location.host + " · " + printable(machine.platformOs) + " · " + printable(machine.executorVersion));
+  }
+
+  toggle(key) {
+    if (this.panes.has(key)) this.closePane(key);
+    else this.openPane(key);
+  }
+
+  openPane(key) {
+    const pane = new Pane(this, key);
+    pane.element.dataset.key = key;
+    this.panes.set(key, pane);
+    this.#arrange();
+    this.observer.observe(pane.element);
+    pane.element.scrollIntoView({ block: "nearest" });
+  }
+
+  closePane(key) {
+    const pane = this.panes.get(key);
+    const hadFocus = pane.element.contains(document.activeElement);
+    this.observer.unobserve(pane.element);
+    pane.end();
+    this.panes.delete(key);
+    this.#arrange();
+    if (hadFocus) this.list.focusFilter();
+  }
+
+  #arrange() {
+    arrange(this.grid, [...this.panes.values()].map((pane) => pane.element));
+    this.grid.dataset.count = Math.min(this.panes.size, 4);
+    this.hint.hidden = this.panes.size > 0;
+    this.list.show();
+  }
+
+  #tab(name) {
+    for (const tab of this.tabs) tab.setAttribute("aria-pressed", String(tab.textContent === name));
+    this.work.hidden = name !== "Processes";
+    this.recordings.element.hidden = name !== "Recordings";
+    if (name === "Recordings") this.recordings.show();
+    else this.recordings.end();
+  }
+
+  #key(event) {
+    const typing = event.target.matches("input, textarea, select");
+    if (event.key === "/" && !typing && !this.work.hidden) {
+      this.list.focusFilter();
+      event.preventDefault();
+    }
+  }
+
+  #changeTheme() {
+    const theme = isDark() ? "light" : "dark";
+    document.documentElement.dataset.theme = theme;
+    localStorage.setItem("exec-server theme", theme);
+    paint();
+  }
+
+  #rememberReaders() {
+    localStorage.setItem("exec-server readers", String(this.readersBox.checked));
+    for (const key of [...this.panes.keys()]) {
+      this.closePane(key);
+      this.openPane(key);
+    }
+  }
+
+  async #signOut() {
+    this.link.end();
+    try {
+      await signOut();
+    } finally {
+      location.reload();
+    }
+  }
+
+  #makeDialog() {
+    this.dialogTitle = element("h2", { id: "dialog-title" });
+    this.dialogText = element("p");
+    this.dialogYes = button("", () => this.dialog.close("yes"), { class: "yes" });
+    this.dialog = element("dialog", { "aria-labelledby": "dialog-title", onclose: () => this.#asking?.(this.dialog.returnValue === "yes") },
+      this.dialogTitle, this.dialogText,
+      element("div", { class: "buttons" }, button("Cancel", () => this.dialog.close("no")), this.dialogYes));
+    return this.dialog;
+  }
+
+  #confirm(title, text, yes) {
+    this.dialog.returnValue = "no";
+    setText(this.dialogTitle, title);
+    setText(this.dialogText, text);
+    setText(this.dialogYes, yes);
+    this.dialog.showModal();
+    return new Promise((resolve) => (this.#asking = resolve));
+  }
+}

@@ -1,0 +1,195 @@
+// Package web shows a server to browsers: what runs there, the terminals, and recordings.
+//
+// Start at [New], whose [Page] is for server.Options. The page itself is in the directory
+// page: modules that a browser runs as they are. It speaks the protocol of all clients over
+// a WebSocket, as a principal. A browser signs in with a code that a client of the server
+// asked for (PROTOCOL.md, "web/link"), or with a token, and gets a key for some hours. It
+// keeps the key in the storage of its origin, from where it never goes anywhere by itself
+// as a cookie does, and exchanges it for a ticket for each connection, because the URL of a
+// WebSocket lands in logs.
+package web
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"execserver/internal/auth"
+	"execserver/server"
+)
+
+// The lives of secrets.
+const (
+	linkLife   = time.Minute
+	keyLife    = 12 * time.Hour
+	ticketLife = 10 * time.Second
+)
+
+// Page is a page for one server. Its methods may be called concurrently.
+type Page struct {
+	links, keys, tickets passes
+}
+
+// New returns a page.
+func New() *Page {
+	return &Page{links: passes{life: linkLife}, keys: passes{life: keyLife}, tickets: passes{life: ticketLife}}
+}
+
+// Link implements server.Page.
+func (p *Page) Link(principal *auth.Principal) (path string, life time.Duration) {
+	code, _ := p.links.issue(principal)
+	return root + "#" + code, linkLife
+}
+
+// root is the path of the page.
+const root = "/web/"
+
+// Handlers implements server.Page.
+func (p *Page) Handlers(door server.PageDoor) map[string]http.HandlerFunc {
+	d := &doorman{p, door}
+	handlers := map[string]http.HandlerFunc{
+		"/web":            get(redirect),
+		root:              get(serveIndex),
+		root + "sign-in":  post(d.signIn),
+		root + "sign-out": post(d.signOut),
+		root + "ticket":   post(d.ticket),
+		root + "socket":   d.socket,
+	}
+	for name, f := range files {
+		handlers[root+name] = get(f.serve)
+	}
+	return handlers
+}
+
+// doorman lets browsers in.
+type doorman struct {
+	page *Page
+	door server.PageDoor
+}
+
+// signIn gives a key for the code of a link, or for a token.
+func (d *doorman) signIn(w http.ResponseWriter, r *http.Request) {
+	var principal *auth.Principal
+	if r.Header.Get("Authorization") != "" {
+		if principal = d.door.Admit(w, r); principal == nil {
+			return
+		}
+	} else {
+		var body struct{ Code string }
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&body)
+		link := d.page.links.take(body.Code)
+		switch {
+		case err != nil, link == nil, !d.door.Holds(link.principal):
+			d.door.Refuse(w, r, "this link has been used, or its minute is over; exec-server web prints another one")
+			return
+		case !d.door.CheckPeer(w, r):
+			return
+		}
+		principal = link.principal
+	}
+	key, ends := d.page.keys.issue(principal)
+	if e := principal.Expires; !e.IsZero() && e.Before(ends) {
+		ends = e
+	}
+	d.door.SignedIn(r, principal)
+	answer(w, map[string]any{"key": key, "endsAtMs": ends.UnixMilli()})
+}
+
+// bearer returns the key of a request.
+func bearer(r *http.Request) string {
+	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return key
+}
+
+// signOut forgets a key. Connections that it has opened stay.
+func (d *doorman) signOut(w http.ResponseWriter, r *http.Request) {
+	d.page.keys.take(bearer(r))
+	answer(w, map[string]any{})
+}
+
+// ticket gives a ticket for a key.
+func (d *doorman) ticket(w http.ResponseWriter, r *http.Request) {
+	key := d.page.keys.find(bearer(r))
+	if key == nil || !d.door.Holds(key.principal) {
+		d.door.Refuse(w, r, "nobody is signed in with this key any more")
+		return
+	}
+	principal := *key.principal // until the key ends
+	if principal.Expires.IsZero() || key.ends.Before(principal.Expires) {
+		principal.Expires = key.ends
+	}
+	ticket, _ := d.page.tickets.issue(&principal)
+	answer(w, map[string]any{"ticket": ticket})
+}
+
+// socket serves the protocol to the holder of a ticket.
+func (d *doorman) socket(w http.ResponseWriter, r *http.Request) {
+	ticket := d.page.tickets.take(r.URL.Query().Get("ticket"))
+	if ticket == nil || !d.door.Holds(ticket.principal) {
+		d.door.Refuse(w, r, "this ticket has been used, or is too old")
+		return
+	}
+	d.door.Serve(w, r, ticket.principal)
+}
+
+// get answers requests with another method than GET or HEAD, and sets the header that the
+// answers of the page have in common.
+func get(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			refuseMethod(w, "GET,HEAD")
+			return
+		}
+		guard(w.Header())
+		serve(w, r)
+	}
+}
+
+// post is get for POST. A page of another origin cannot send such a request: the server
+// has compared the Origin, if there is one.
+func post(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			refuseMethod(w, http.MethodPost)
+			return
+		}
+		guard(w.Header())
+		w.Header().Set("Cache-Control", "no-store")
+		serve(w, r)
+	}
+}
+
+func refuseMethod(w http.ResponseWriter, allowed string) {
+	w.Header().Set("Allow", allowed)
+	w.WriteHeader(http.StatusMethodNotAllowed)
+}
+
+// guard tells browsers what nothing here needs.
+func guard(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("X-Frame-Options", "DENY")
+}
+
+func answer(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(value) // a browser that is gone needs no answer
+}
+
+func redirect(w http.ResponseWriter, r *http.Request) {
+	http.Redirect(w, r, root, http.StatusSeeOther)
+}
+
+// serveIndex serves the document. Only styles with its nonce apply: xterm.js makes some.
+func serveIndex(w http.ResponseWriter, r *http.Request) {
+	nonce := rand.Text()
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-"+nonce+"'; "+
+		"img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write([]byte(strings.ReplaceAll(index, "NONCE", nonce)))
+}

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"net/http"
+	"time"
+
+	"execserver/internal/audit"
+	"execserver/internal/auth"
+	"execserver/internal/rpc"
+	"execserver/protocol"
+	"execserver/transport"
+)
+
+// Page is a page that shows a server to browsers (PROTOCOL.md, "web/link"). Its methods
+// may be called concurrently.
+type Page interface {
+	// Link returns the path, with a fragment, at which one browser can sign in once to do
+	// what the principal may do, and for how long that works.
+	Link(principal *auth.Principal) (path string, life time.Duration)
+
+	// Handlers returns what the page serves at which paths. Requests of its own origin
+	// reach them.
+	Handlers(door PageDoor) map[string]http.HandlerFunc
+}
+
+// PageDoor is what a Page needs of its server.
+type PageDoor struct{ s *Server }
+
+// Holds reports whether the credentials of a principal are still valid.
+func (d PageDoor) Holds(p *auth.Principal) bool {
+	return d.s.auth.Holds(p) && (p.Expires.IsZero() || time.Now().Before(p.Expires))
+}
+
+// Admit authenticates a request by the token that clients send. If the server does not
+// admit its sender, it answers the request and returns nil. Without authentication it
+// admits nobody: a link has to show that somebody may connect.
+func (d PageDoor) Admit(w http.ResponseWriter, r *http.Request) *auth.Principal {
+	if d.s.auth == nil {
+		d.Refuse(w, r, "this server has no tokens")
+		return nil
+	}
+	return d.s.admit(w, r)
+}
+
+// Refuse answers a request with wrong credentials.
+func (d PageDoor) Refuse(w http.ResponseWriter, r *http.Request, reason string) {
+	d.s.authFailed(r, reason)
+	refuse(w, http.StatusUnauthorized, reason)
+}
+
+// CheckPeer reports whether the process that sends a request may connect. If not, it
+// answers the request.
+func (d PageDoor) CheckPeer(w http.ResponseWriter, r *http.Request) bool {
+	return !d.s.refusePeer(w, r)
+}
+
+// SignedIn records that a browser can do now what a principal may do.
+func (d PageDoor) SignedIn(r *http.Request, p *auth.Principal) {
+	d.s.log.Info("browser signed in", "remote", r.RemoteAddr, "principal", p.Name)
+	d.s.audit.Record(audit.Event{Event: "browser signed in", Remote: r.RemoteAddr, Principal: p.Name})
+}
+
+// Serve serves a WebSocket connection of a browser to a principal, until it ends.
+func (d PageDoor) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal) {
+	if status, text := transport.CheckUpgrade(r); status != 0 {
+		d.s.penalties.counts.Add(RefusedUpgrade)
+		refuse(w, status, text)
+		return
+	}
+	if d.CheckPeer(w, r) {
+		d.s.upgrade(w, r, p)
+	}
+}
+
+func (s *Server) servesPage() bool { return s.opts.Internal.Page != nil }
+
+// page returns what the page serves, if there is one.
+func (s *Server) page() map[string]http.HandlerFunc {
+	if !s.servesPage() {
+		return nil
+	}
+	return s.opts.Internal.Page.Handlers(PageDoor{s})
+}
+
+// webLink serves web/link.
+func (c *connection) webLink(r *rpc.Request, _ protocol.NoParams) {
+	if !c.server.servesPage() {
+		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "`%s` is refused: this server has no page", r.Method))
+		return
+	}
+	path, life := c.server.opts.Internal.Page.Link(c.principal)
+	c.server.audit.Record(c.event("link to the page"))
+	r.Reply(protocol.WebLinkResult{Path: path, LifeMs: uint64(life.Milliseconds())})
+}
