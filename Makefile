@@ -18,7 +18,7 @@ PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build core run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect release test-release install
+.PHONY: help build core run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect release test-release install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -126,6 +126,10 @@ test-faults: ## make every system call fail or be late, one at a time, and look 
 
 test-terminal: ## people at terminals in tmux, whose links are down for a minute
 	EXEC_SERVER_TEST_CUT=60s $(GO) test -count=1 -v -timeout 20m ./test/terminal
+
+test-page: ## the page in Chromium, with released Codex (PICTURES=DIR keeps pictures of its steps)
+	scripts/install-codex 0.169.0
+	cd test/page && $(GO) vet ./... && $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) ./...
 
 slopes: ## 100,000 commands in one session and in a thousand; coverage/slopes has the plots
 	SLOPES_COMMANDS=$${SLOPES_COMMANDS:-100000} SLOPES_OUT=$(CURDIR)/coverage/slopes \

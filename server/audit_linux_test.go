@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"execserver/internal/testkit"
+	"execserver/internal/web"
+	"execserver/protocol"
 	"execserver/server"
 )
 
@@ -32,9 +35,11 @@ func TestAuditOfEveryMethod(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(log.Close)
-	as := serveTokens(t, server.Options{Audit: log}, map[string]string{"ann": `scope = ["full"]`})
-	web := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(web.Close)
+	o := recordInto(t, nil)
+	o.Audit, o.Internal.Page = log, web.New()
+	as := serveTokens(t, o, map[string]string{"ann": `scope = ["full"]`})
+	site := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(site.Close)
 	l := farListener(t)
 	dir := realTempDir(t)
 	file := func(name string) string { return "file://" + dir + "/" + name }
@@ -59,11 +64,13 @@ func TestAuditOfEveryMethod(t *testing.T) {
 		{"process/snapshot", "", params{"processId": "p"}},
 		{"process/screen", "", params{"processId": "t"}},
 		{"process/list", "", nil},
-		{"process/usage", "", nil},
+		{"process/usage", "", params{}},
 		{"process/signal", "signal", params{"processId": "p", "signal": "interrupt"}},
 		{"process/terminate", "signal", params{"processId": "p"}},
 
 		{"session/list", "", nil},
+		{"recording/list", "", params{}},
+		{"web/link", "link to the page", nil},
 		{"session/keep", "session kept", params{"name": "n", "keepMs": 1000}},
 		{"session/end", "session ended", params{"sessionId": other.SessionID}},
 
@@ -93,10 +100,10 @@ func TestAuditOfEveryMethod(t *testing.T) {
 		{"fs/unwatch", "", params{"watchId": "w"}},
 		{"fs/watchMissing", "", params{"watchId": 1, "missing": []string{file("m")}}},
 
-		{"http/request", "http request", params{"requestId": "r", "method": "GET", "url": web.URL, "headers": []params{}}},
+		{"http/request", "http request", params{"requestId": "r", "method": "GET", "url": site.URL, "headers": []params{}}},
 		{"tcp/open", "tcp open", params{"streamId": "s", "host": "127.0.0.1", "port": l.Addr().(*net.TCPAddr).Port, "credit": 0}},
 	}
-	called := map[string]bool{"initialize": true, "session/takeOver": true}
+	called := map[string]bool{"initialize": true, "session/takeOver": true, "recording/read": true}
 	for _, call := range calls {
 		called[call.method] = true
 		before := auditEvents(t, path)
@@ -106,7 +113,18 @@ func TestAuditOfEveryMethod(t *testing.T) {
 		}
 		expectAudit(t, path, before, call.method, call.event)
 	}
+	var list protocol.RecordingsResult
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		owner.result("recording/list", params{}, &list)
+		if len(list.Recordings) == 0 {
+			return errors.New("nothing is recorded")
+		}
+		return nil
+	})
 	before := auditEvents(t, path)
+	owner.result("recording/read", params{"recordingId": list.Recordings[0].RecordingID, "offset": 0, "len": 1}, new(protocol.ReadRecordingResult))
+	expectAudit(t, path, before, "recording/read", "recording read")
+	before = auditEvents(t, path)
 	observer := connect(t, as("ann"))
 	if err := observer.initialize(params{"clientName": "test", "observeSessionId": owner.SessionID}); err != nil {
 		t.Fatal(err)

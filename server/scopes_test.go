@@ -46,7 +46,7 @@ func newTokenServer(t *testing.T, o server.Options, entries map[string]string) (
 // Methods by what one must be allowed to call them.
 var (
 	forAll = []string{
-		"initialize", "environment/info", "environment/status", "environmentConfig/read",
+		"initialize", "environment/info", "environment/status", "environmentConfig/read", "web/link",
 	}
 	forExec = []string{
 		"process/start", "process/write", "process/signal", "process/terminate", "process/closeStdin", "process/resize", "session/takeOver",

@@ -14,6 +14,7 @@ import (
 	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
+	"execserver/internal/web"
 	"execserver/server"
 )
 
@@ -190,6 +191,10 @@ func serverOptions(t *testing.T, flags map[string]string) *server.Options {
 			}
 			t.Cleanup(recorder.Close)
 			o.Internal.Recorder = recorder
+		case "page":
+			if value == "true" {
+				o.Internal.Page = web.New()
+			}
 		case "drain-timeout":
 			d, err := time.ParseDuration(value)
 			if err != nil {

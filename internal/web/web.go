@@ -184,10 +184,11 @@ func redirect(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, root, http.StatusSeeOther)
 }
 
-// serveIndex serves the document. Only styles with its nonce apply: xterm.js makes some.
+// serveIndex serves the document. Only style elements with its nonce apply: xterm.js makes
+// some. It also sets style attributes, in which no text of a program ever is.
 func serveIndex(w http.ResponseWriter, r *http.Request) {
 	nonce := rand.Text()
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-"+nonce+"'; "+
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-"+nonce+"'; style-src-attr 'unsafe-inline'; "+
 		"img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

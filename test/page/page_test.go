@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -287,10 +288,23 @@ func (b *browser) click(selector, text string) {
 	value[bool](b, find+".click() || true")
 }
 
-// press sends keys to what has the focus.
+// press types characters, as a keyboard does, where the focus is.
 func (b *browser) press(keys string) {
 	b.t.Helper()
-	b.run(chromedp.KeyEvent(keys))
+	for _, r := range keys {
+		key := string(r)
+		down := input.DispatchKeyEvent(input.KeyDown).WithText(key)
+		up := input.DispatchKeyEvent(input.KeyUp)
+		switch r {
+		case '\r':
+			key, down, up = "Enter", down.WithWindowsVirtualKeyCode(13), up.WithWindowsVirtualKeyCode(13)
+		case '\x1b':
+			key, down, up = "Escape", down.WithText("").WithWindowsVirtualKeyCode(27), up.WithWindowsVirtualKeyCode(27)
+		case '\t':
+			key, down, up = "Tab", down.WithText("").WithWindowsVirtualKeyCode(9), up.WithWindowsVirtualKeyCode(9)
+		}
+		b.run(down.WithKey(key), up.WithKey(key))
+	}
 }
 
 // screen returns the rows that the terminal of a pane shows.

@@ -5,20 +5,13 @@ import { Terminal } from "./vendor/xterm.mjs";
 
 const nonce = document.querySelector('meta[name="style-nonce"]').content;
 
-// xterm.js makes styles, which the page accepts only with its nonce.
-const styled = new Proxy(document, {
-  get(target, name) {
-    if (name === "createElement") {
-      return (kind, options) => {
-        const made = target.createElement(kind, options);
-        if (kind === "style") made.nonce = nonce;
-        return made;
-      };
-    }
-    const value = target[name];
-    return typeof value === "function" ? value.bind(target) : value;
-  },
-});
+// xterm.js makes style elements, which the page accepts only with its nonce.
+const createElement = document.createElement;
+document.createElement = function (kind, options) {
+  const made = createElement.call(this, kind, options);
+  if (kind === "style") made.nonce = nonce;
+  return made;
+};
 
 const themes = {
   dark: { background: "#10141a", foreground: "#d7dde5", cursor: "#d7dde5", selectionBackground: "#3b5a80" },
@@ -47,7 +40,7 @@ const widthOfCharacter = 0.602; // of a monospaced font, relative to its size
 // makeTerminal returns a terminal in a parent, with the sizes that a program thinks it has.
 export function makeTerminal(parent, { rows = 24, cols = 80, scrollback = 2000, readers = false } = {}) {
   const terminal = new Terminal({
-    rows, cols, scrollback, documentOverride: styled, disableStdin: true, cursorInactiveStyle: "outline",
+    rows, cols, scrollback, disableStdin: true, cursorInactiveStyle: "outline",
     fontFamily: 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace',
     fontSize: fontSizes.most, minimumContrastRatio: 4.5, screenReaderMode: readers,
     theme: themes[isDark() ? "dark" : "light"],
