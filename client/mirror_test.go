@@ -104,8 +104,8 @@ func TestMirror(t *testing.T) {
 						return
 					}
 					// A session that ends with its connection cannot be kept, or controlled by others.
-					// No server records unless it is told to.
-					if !p.codex && r.needs != "recordings" && (p.shares || !strings.HasPrefix(r.needs, "session")) {
+					// No server records or has a page unless it is told to.
+					if !p.codex && r.needs != "recordings" && r.needs != "webLink" && (p.shares || !strings.HasPrefix(r.needs, "session")) {
 						t.Errorf("the server does not announce %s", r.needs)
 					}
 					unsupported, ok := errors.AsType[*client.UnsupportedError](err)

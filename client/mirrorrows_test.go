@@ -99,6 +99,10 @@ var mirrorCommands = map[string]row{
 		}
 		return check(slices.ContainsFunc(list, func(s client.SessionInfo) bool { return s.ID == u.env.Session() }), "%+v", list)
 	}},
+	"Environment.WebLink": {needs: "webLink", use: func(u *using) error {
+		_, _, err := u.env.WebLink(u)
+		return err
+	}},
 	"Environment.Recordings": {needs: "recordings", use: func(u *using) error {
 		_, err := u.env.Recordings(u)
 		return err

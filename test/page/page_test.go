@@ -307,6 +307,14 @@ func (b *browser) press(keys string) {
 	}
 }
 
+// pressShiftEscape presses both keys.
+func (b *browser) pressShiftEscape() {
+	b.t.Helper()
+	down := input.DispatchKeyEvent(input.KeyDown).WithKey("Escape").WithWindowsVirtualKeyCode(27).WithModifiers(input.ModifierShift)
+	up := input.DispatchKeyEvent(input.KeyUp).WithKey("Escape").WithWindowsVirtualKeyCode(27).WithModifiers(input.ModifierShift)
+	b.run(down, up)
+}
+
 // screen returns the rows that the terminal of a pane shows.
 func (b *browser) screen(pane string) string {
 	b.t.Helper()
@@ -326,9 +334,15 @@ func (b *browser) awaits(pane, text string) {
 	b.until("the terminal of "+pane+" shows "+text, fmt.Sprintf("%s?.includes(%q)", rowsOf(pane), text))
 }
 
+// connected waits until the page has a connection.
+func (b *browser) connected() {
+	b.t.Helper()
+	b.until("the page is connected", `document.querySelector(".connection")?.dataset.state === "connected"`)
+}
+
 // signIn opens a new link.
 func (b *browser) signIn(s *server) {
 	b.t.Helper()
 	b.open(s.do("web"))
-	b.shows(".connection", "connected")
+	b.connected()
 }

@@ -44,6 +44,12 @@ export class Model extends EventTarget {
     }
   }
 
+  // refresh asks for the sessions and processes now.
+  async refresh() {
+    await this.#list();
+    this.dispatchEvent(new Event("change"));
+  }
+
   async #list() {
     const [sessions, processes] = await Promise.all([
       this.#link.call("session/list"), this.#link.call("process/list", { all: true }),

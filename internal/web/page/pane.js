@@ -209,6 +209,7 @@ export class Pane {
         announce("You have given the session back.");
         return;
       }
+      await this.#page.model.refresh();
       const session = this.#page.model.sessions.get(id);
       const loser = session?.state === "attached" ? printable(session.clientName) + " loses the session while you have it. " : "";
       if (!(await confirm("Take over?", loser + "What you type goes to the program.", "Take over"))) return;
