@@ -123,7 +123,7 @@ class Player {
   #timer = null;
   #playing = false;
   #drawing = Promise.resolve();
-  #ending = "";
+  #endings = [];
 
   constructor(cast, title, readers, close) {
     this.#cast = cast;
@@ -175,7 +175,7 @@ class Player {
   seek(to) {
     if (to < this.#at) {
       this.#next = 0;
-      this.#ending = "";
+      this.#endings = [];
       this.#view.terminal.resize(this.#cast.cols, this.#cast.rows);
       this.#write("\x18\x1bc");
     }
@@ -194,8 +194,8 @@ class Player {
     for (; this.#next < events.length && events[this.#next].at <= to; this.#next++) {
       const event = events[this.#next];
       if (event.code === "o") text += event.text;
-      if (event.code === "x") this.#ending = "exit status " + printable(event.text);
-      if (event.code === "m") this.#ending = printable(event.text);
+      if (event.code === "x") this.#endings.push("exit status " + printable(event.text));
+      if (event.code === "m") this.#endings.push(printable(event.text));
       const size = event.code === "r" && /^(\d+)x(\d+)$/.exec(event.text);
       if (size) {
         this.#write(text);
@@ -209,7 +209,7 @@ class Player {
     this.line.value = to;
     setText(this.time, clock(to) + " of " + clock(this.#cast.length));
     this.line.setAttribute("aria-valuetext", this.time.textContent);
-    setText(this.state, this.#next >= events.length ? this.#ending : "");
+    setText(this.state, this.#next >= events.length ? this.#endings.slice(-2).join(", ") : "");
   }
 
   // again waits for the next event, or for the next step of the time line.
