@@ -127,9 +127,9 @@ test-faults: ## make every system call fail or be late, one at a time, and look 
 test-terminal: ## people at terminals in tmux, whose links are down for a minute
 	EXEC_SERVER_TEST_CUT=60s $(GO) test -count=1 -v -timeout 20m ./test/terminal
 
-test-page: ## the page in Chromium, with released Codex (PICTURES=DIR keeps pictures of its steps)
+test-page: ## the page in Chromium, with released Codex (PICTURES=DIR keeps pictures of its steps, PAGES chooses tests)
 	scripts/install-codex 0.169.0
-	cd test/page && $(GO) vet ./... && $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) ./...
+	cd test/page && $(GO) vet ./... && EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
 
 slopes: ## 100,000 commands in one session and in a thousand; coverage/slopes has the plots
 	SLOPES_COMMANDS=$${SLOPES_COMMANDS:-100000} SLOPES_OUT=$(CURDIR)/coverage/slopes \

@@ -52,13 +52,21 @@ type server struct {
 	url     string // ws://
 	process *exec.Cmd
 	dir     string // in which commands run
+
+	tokenFile string // of who runs subcommands; "" for none
 }
 
-// serve starts a server. flags come after those that it needs.
+// serve starts a server that records.
 func serve(t *testing.T, flags ...string) *server {
 	t.Helper()
+	return serveWith(t, append(flags, "--record", filepath.Join(t.TempDir(), "recordings"))...)
+}
+
+// serveWith starts a server with a page and these flags.
+func serveWith(t *testing.T, flags ...string) *server {
+	t.Helper()
 	s := &server{t: t, dir: t.TempDir()}
-	args := append([]string{"serve", "--listen", "ws://127.0.0.1:0", "--web", "--record", filepath.Join(t.TempDir(), "recordings")}, flags...)
+	args := append([]string{"serve", "--listen", "ws://127.0.0.1:0", "--web", "--keeper", "off"}, flags...)
 	s.process = exec.Command(program, args...)
 	s.process.Dir = s.dir
 	s.process.Stderr = os.Stderr
@@ -85,7 +93,11 @@ func serve(t *testing.T, flags ...string) *server {
 // do runs a subcommand of exec-server at the server, and returns what it prints.
 func (s *server) do(subcommand string, args ...string) string {
 	s.t.Helper()
-	command := exec.Command(program, append([]string{subcommand, "--url", s.url}, args...)...)
+	where := []string{subcommand, "--url", s.url}
+	if s.tokenFile != "" {
+		where = append(where, "--token-file", s.tokenFile)
+	}
+	command := exec.Command(program, append(where, args...)...)
 	command.Stderr = io.Discard
 	out, err := command.Output()
 	if err != nil {
@@ -103,6 +115,23 @@ func (s *server) start(name string, terminal bool, words ...string) {
 		args = append(args, "--tty")
 	}
 	s.do("run", append(append(args, "--"), words...)...)
+}
+
+// page returns the URL of the page.
+func (s *server) page() string { return strings.Replace(s.url, "ws://", "http://", 1) + "/web/" }
+
+// resident returns the memory of the server in bytes.
+func (s *server) resident() int64 {
+	s.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.process.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var size, resident int64
+	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
+		s.t.Fatal(err)
+	}
+	return resident * int64(os.Getpagesize())
 }
 
 // browser is one window of Chromium.

@@ -107,18 +107,18 @@ export class List {
       const name = element("span", { class: "command" }), about = element("span", { class: "about" }), use = element("span", { class: "use" });
       const open = button("", () => this.#open(key), { class: "process" });
       open.append(name, use, about);
-      row = { name, about, use, button: open, element: element("li", {}, open) };
+      setText(name, command(process.argv, process.argvTruncated) || printable(process.processId));
+      row = { name, about, use, directory: process.cwd ? path(process.cwd) : "", button: open, element: element("li", {}, open) };
       this.#rows.set(key, row);
     }
     const used = this.#model.used(key);
     const runs = process.state === "background" || process.exitCode == null;
-    setText(row.name, command(process.argv, process.argvTruncated) || printable(process.processId));
     setText(row.use, runs && used ? percent(used.cpu) + " · " + bytes(used.memory) : "");
-    const about = [ending(process)];
-    if (process.cwd) about.push(path(process.cwd));
-    if (process.startedAtMs && runs) about.push(duration(Date.now() - process.startedAtMs));
-    setText(row.about, about.join(" · "));
-    row.element.className = (nested ? "nested " : "") + (runs ? "running" : process.exitCode === 0 ? "succeeded" : "failed");
+    const about = [ending(process), row.directory];
+    const age = Date.now() - process.startedAtMs;
+    if (runs && age >= 60_000) about.splice(1, 0, duration(age)); // or every row would change every second
+    setText(row.about, about.filter(Boolean).join(" · "));
+    setAttribute(row.element, "class", (nested ? "nested " : "") + (runs ? "running" : process.exitCode === 0 ? "succeeded" : "failed"));
     row.button.disabled = process.state === "background";
     if (!row.button.disabled) setAttribute(row.button, "aria-pressed", String(this.#isOpen(key)));
     return row.element;

@@ -14,6 +14,11 @@ import { Link } from "./wire.js";
 const chosen = localStorage.getItem("exec-server theme");
 if (chosen) document.documentElement.dataset.theme = chosen;
 
+const announcedMs = 15_000;
+
+// A link that is opened where the page is open already changes nothing but the fragment.
+addEventListener("hashchange", () => location.reload());
+
 begin();
 
 async function begin() {
@@ -57,7 +62,7 @@ class Page {
     this.model = new Model(this.link);
     this.takeovers = new Takeovers(this.model);
     this.close = (key) => this.closePane(key);
-    this.announce = (text) => setText(this.live, text);
+    this.announce = (text) => this.#announce(text);
     this.confirm = (title, text, yes) => this.#confirm(title, text, yes);
     this.readers = () => this.readersBox.checked;
     this.list = new List(this.model, { open: (key) => this.toggle(key), isOpen: (key) => this.panes.has(key) });
@@ -104,6 +109,13 @@ class Page {
     this.#showConnection();
     this.link.run();
     this.model.run();
+  }
+
+  // announce shows a text for a while, and has screen readers say it.
+  #announce(text) {
+    setText(this.live, text);
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => setText(this.live, ""), announcedMs);
   }
 
   #showConnection() {

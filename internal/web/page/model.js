@@ -35,6 +35,7 @@ export class Model extends EventTarget {
           usedAt = began;
           await this.#use();
         }
+        await idle(); // what a person does comes first
         this.dispatchEvent(new Event("change"));
       } catch (error) {
         if (!(error instanceof Lost)) this.dispatchEvent(new CustomEvent("problem", { detail: error.message }));
@@ -79,6 +80,12 @@ export class Model extends EventTarget {
     const process = this.processes.get(key);
     return process && process.state !== "closed" ? this.samples.get(key)?.at(-1) : undefined;
   }
+}
+
+// idle waits until the browser has nothing else to do, or a second.
+function idle() {
+  if (!window.requestIdleCallback) return Promise.resolve();
+  return new Promise((resolve) => requestIdleCallback(resolve, { timeout: 1000 }));
 }
 
 // pause waits, and while the page is hidden until it is shown.

@@ -52,8 +52,9 @@ export class Pane {
   setVisible(visible) {
     if (visible === this.#visible || (this.#owner && !visible)) return;
     this.#visible = visible;
-    if (visible) this.#start();
-    else this.#stop();
+    if (!visible) return this.#stop();
+    this.#start();
+    this.show();
   }
 
   #start() {
@@ -115,6 +116,7 @@ export class Pane {
     setAttribute(this.element, "aria-label", text);
     this.element.classList.toggle("ended", !runs);
     if (before.exitCode == null && this.process.exitCode != null) this.#page.announce(text + ": " + ending(this.process));
+    if (!this.#visible) return;
     const session = model.sessions.get(this.process.sessionId);
     const owner = this.#page.takeovers.of(this.process.sessionId);
     this.#own(owner);

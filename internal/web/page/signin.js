@@ -19,7 +19,12 @@ function key() {
 }
 
 async function post(name, headers, body) {
-  const response = await fetch(name, { method: "POST", headers, body: body && JSON.stringify(body), credentials: "omit" });
+  let response;
+  try {
+    response = await fetch(name, { method: "POST", headers, body: body && JSON.stringify(body), credentials: "omit" });
+  } catch {
+    throw new Error("the server cannot be reached");
+  }
   if (response.status === 401 || response.status === 403) throw new SignedOut(await response.text());
   if (!response.ok) throw new Error("the server answers with " + response.status + " " + (await response.text()));
   return response.json();

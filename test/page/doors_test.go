@@ -1,0 +1,120 @@
+package page
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// tokens writes a file with two tokens.
+func tokens(t *testing.T) (flags []string, token func(name string) string) {
+	t.Helper()
+	text := ""
+	token = func(name string) string { return "the token of " + name + ", long enough" }
+	for name, scope := range map[string]string{"ann": "full", "eve": "observe"} {
+		text += fmt.Sprintf("[[token]]\nname = %q\nsha256 = \"%x\"\nscope = [%q]\n", name, sha256.Sum256([]byte(token(name))), scope)
+	}
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--tokens", file}, token
+}
+
+// TestWrongSecrets opens the page with nothing, with a used and an expired link, and with
+// wrong and right tokens.
+func TestWrongSecrets(t *testing.T) {
+	flags, token := tokens(t)
+	s := serve(t, flags...)
+	s.tokenFile = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(s.tokenFile, []byte(token("ann")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expiring, made := s.do("web"), time.Now()
+	s.start("secret", true, "cat")
+	b := browse(t)
+	b.open(s.page())
+	b.shows(".sign-in", "exec-server web")
+	b.picture("10-sign-in")
+	link := s.do("web")
+	b.open(link)
+	b.connected()
+	b.shows(".list", "cat")
+	b.click("button", "Sign out")
+	b.shows(".sign-in", "exec-server web")
+	b.open("about:blank")
+	b.open(link)
+	b.shows(".sign-in [role=alert]", "this link has been used")
+	b.picture("11-used-link")
+	signIn := func(with string) {
+		value[bool](b, `(document.querySelector("#token").value = "", document.querySelector("#token").focus(), true)`)
+		b.press(with + "\r")
+	}
+	signIn("not a token of this server")
+	b.shows(".sign-in [role=alert]", "invalid websocket bearer token")
+	// Who may only observe sees the session of the other, and cannot touch it.
+	signIn(token("eve"))
+	b.connected()
+	b.shows(".list", "of ann")
+	b.click(".process", "cat")
+	b.awaits("cat", "")
+	if n := value[int](b, `[...document.querySelectorAll(".pane button")].filter((e) => e.offsetParent && /Take over|Terminate/.test(e.textContent)).length`); n != 0 {
+		t.Errorf("who may only observe has %d buttons that do more", n)
+	}
+	b.picture("12-observer")
+	b.click("button", "Sign out")
+	b.shows(".sign-in", "exec-server web")
+	time.Sleep(time.Until(made.Add(61 * time.Second))) // its life is the promise that is tested
+	b.open("about:blank")
+	b.open(expiring)
+	b.shows(".sign-in [role=alert]", "its minute is over")
+	b.clean("401 (Unauthorized)")
+}
+
+// TestForeignPage has a page of another origin, which holds a good link, try everything.
+func TestForeignPage(t *testing.T) {
+	s := serve(t)
+	s.start("secret", true, "cat")
+	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<!doctype html><title>evil</title><body>")
+	}))
+	defer foreign.Close()
+	b := browse(t)
+	b.signIn(s) // a browser that is signed in
+	link := s.do("web")
+	b.open(foreign.URL)
+	results := value[map[string]string](b, fmt.Sprintf(`(async () => {
+		const base = %q, code = %q, results = {};
+		const attempt = async (name, what) => { try { results[name] = String(await what()); } catch (error) { results[name] = "refused"; } };
+		await attempt("sign in", async () => (await fetch(base + "sign-in", { method: "POST", body: JSON.stringify({ code }) })).text());
+		await attempt("sign in, blindly", async () => { await fetch(base + "sign-in", { method: "POST", mode: "no-cors", body: JSON.stringify({ code }) }); return "refused"; });
+		await attempt("ticket", async () => (await fetch(base + "ticket", { method: "POST", credentials: "include" })).text());
+		await attempt("read the document", async () => (await fetch(base)).text());
+		await attempt("import a module", async () => Object.keys(await import(base + "format.js")).join());
+		for (const path of ["socket", "../"]) await attempt(path, () => new Promise((resolve, reject) => {
+			const socket = new WebSocket(base.replace("http", "ws") + path);
+			socket.onopen = () => resolve("open"); socket.onerror = reject;
+		}));
+		const frame = document.createElement("iframe");
+		frame.src = base; document.body.append(frame);
+		await new Promise((resolve) => { frame.onload = resolve; setTimeout(resolve, 3000); });
+		await attempt("read a frame", () => frame.contentDocument ? frame.contentDocument.body.innerText : Promise.reject());
+		const opened = window.open(base); await new Promise((resolve) => setTimeout(resolve, 500));
+		await attempt("reach a window", () => opened && opened.document ? opened.document.body.innerText : Promise.reject());
+		return results;
+	})()`, s.page(), link[len(s.page())+1:]))
+	for what, result := range results {
+		if result != "refused" {
+			t.Errorf("a foreign page can %s: %.200s", what, result)
+		}
+	}
+	// None of this has used the link.
+	b.open(link)
+	b.connected()
+}
