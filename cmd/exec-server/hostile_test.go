@@ -48,7 +48,7 @@ var evilAnswers = map[string]object{
 		"executorVersion": evil, "sandbox": object{"mode": "auto", "means": "none", "reason": evil},
 		"sessionLifetime": object{"detachedMs": uint64(1) << 63, "silentMs": uint64(1) << 63, "maxKeepMs": uint64(1) << 63},
 		"capabilities": object{
-			evil: true, "processAck": true, "processList": true, "processSnapshot": true, "processScreen": true, "sessionList": true, "sessionKeep": true, "recordings": true,
+			evil: true, "processAck": true, "processList": true, "processSnapshot": true, "processScreen": true, "webLink": true, "sessionList": true, "sessionKeep": true, "recordings": true,
 			"sessionControl": true, "sessionObserve": true, "sessionResume": true, "fsMetadata": true, "fsWatch": true, "fsWatchMissing": true,
 		},
 	}},
@@ -85,6 +85,7 @@ var evilAnswers = map[string]object{
 		{"recordingId": evil, "sessionId": evil, "processId": evil, "principal": evil, "argv": []string{evil}, "cwd": evil, "startedAtMs": 1 << 62, "endedAtMs": -1 << 62, "sizeBytes": -1},
 		{"recordingId": "pipes", "sessionId": "plain", "processId": "p", "argv": []string{evil}, "startedAtMs": 1, "live": true},
 	}},
+	"web/link":       {"path": "/web/#" + evil, "lifeMs": uint64(1) << 63},
 	"recording/read": {"eof": true, "chunk": evilCast()},
 	"process/read":   {"chunks": []any{}, "nextSeq": 2, "exited": true, "exitCode": 0, "closed": true},
 	"process/screen": {
@@ -115,7 +116,7 @@ func TestServersCannotControlTheTerminal(t *testing.T) {
 			"ps", "ps -a --json", "sessions", "sessions --json", "sessions --end own", "info", "info --json",
 			"logs plain", "logs " + evil[:1], "screen plain", "screen --color plain", "screen --json plain", "kill plain", "kill " + evil, "ls -l", "ls -l --json", "cat file",
 			"cp :/ " + filepath.Join(t.TempDir(), "copy"), "pull -n " + t.TempDir() + "=/", "push -n " + t.TempDir() + "=/", "doctor", "doctor --json", "attach plain", "attach --read-only plain", "attach exec",
-			"run -- true", "run -d -- true", "cast list", "cast list --json", "cast export --text pipes", "cast export --svg pipes", "cast export --text no", "forward 0:1", "watch", "watch --json", "__complete logs ", "__complete ls ",
+			"run -- true", "run -d -- true", "cast list", "cast list --json", "cast export --text pipes", "cast export --svg pipes", "cast export --text no", "forward 0:1", "web", "watch", "watch --json", "__complete logs ", "__complete ls ",
 		} {
 			if strings.HasPrefix(line, "watch") && refusesAll || strings.HasPrefix(line, "forward") && !refusesAll {
 				continue

@@ -80,7 +80,11 @@ func (w *where) printLink(ctx context.Context, env *client.Environment, out io.W
 	if err != nil {
 		return fmt.Errorf("cannot get a link to the page: %w", err)
 	}
-	link, err := w.pageURL(path)
+	page, err := url.Parse(path)
+	if err != nil || page.Host != "" || page.Scheme != "" {
+		return fmt.Errorf("the server answers with %q, which is no path", path)
+	}
+	link, err := w.pageURL(page)
 	if err != nil {
 		return err
 	}
@@ -93,8 +97,8 @@ func (w *where) printLink(ctx context.Context, env *client.Environment, out io.W
 	return nil
 }
 
-// pageURL returns the URL of a path for a browser on this machine.
-func (w *where) pageURL(path string) (string, error) {
+// pageURL returns the URL of a page of the server for a browser on this machine.
+func (w *where) pageURL(page *url.URL) (string, error) {
 	at := w.url
 	if at == "" {
 		entry, err := environments.Find(w.on)
@@ -107,10 +111,6 @@ func (w *where) pageURL(path string) (string, error) {
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" {
 		return "", errors.New("the page needs the address of the server, and this way to it has none; use --url ws://HOST:PORT, " +
 			"with exec-server forward to the port if it is not reachable")
-	}
-	page, err := url.Parse(path)
-	if err != nil || page.Host != "" || page.Scheme != "" {
-		return "", fmt.Errorf("the server answers with %q, which is no path", path)
 	}
 	u.Scheme = map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
 	u.User, u.RawQuery = nil, ""

@@ -150,6 +150,9 @@ class Page {
     this.observer.unobserve(pane.element);
     pane.end();
     this.panes.delete(key);
+    const { sessionId } = pane.process;
+    const others = [...this.panes.values()].some((other) => other.process.sessionId === sessionId);
+    if (this.takeovers.of(sessionId) && !others) this.takeovers.give(sessionId); // nothing here would show it
     this.#arrange();
     if (hadFocus) this.list.focusFilter();
   }

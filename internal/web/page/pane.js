@@ -13,7 +13,8 @@ export class Pane {
   #page; // {link, model, takeovers, close, announce, readers}
   #view = null;
   #follower = null;
-  #visible = false;
+  #visible = false; // it has a terminal
+  #inView = false;
   #owner = null; // the Ownership of the session, once it is taken over
   #outputs = []; // {at, total, value}
   #dataListener = null;
@@ -50,6 +51,7 @@ export class Pane {
   // setVisible says whether the pane is in view. One that is not has no terminal, so that
   // any number of panes may be open.
   setVisible(visible) {
+    this.#inView = visible;
     if (visible === this.#visible || (this.#owner && !visible)) return;
     this.#visible = visible;
     if (!visible) return this.#stop();
@@ -81,10 +83,7 @@ export class Pane {
   end() {
     if (this.#visible) this.#stop();
     this.#visible = false;
-    this.#page.takeovers.removeEventListener("change", this.#ownedListener);
   }
-
-  #ownedListener = () => this.show();
 
   // measure asks how much the process has written, while its pane is in view.
   async #measure(follower) {
@@ -163,6 +162,7 @@ export class Pane {
     this.element.classList.toggle("owned", Boolean(owner));
     this.#label();
     if (owner && this.#visible) this.#view?.terminal.focus();
+    if (!owner) this.setVisible(this.#inView);
   }
 
   #label() {
