@@ -319,7 +319,7 @@ func (l *link) tryOpening(ctx context.Context, method string, params any, undo f
 		answer <- err
 	}
 	if !l.env.run(wait) {
-		return 0, l.env.Err()
+		wait() // the Environment has ended, so this only takes an answer that came before
 	}
 	select {
 	case err := <-answer:

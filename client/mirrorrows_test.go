@@ -279,6 +279,9 @@ var mirrorCommands = map[string]row{
 			return err
 		}
 		_, err := c.Process.Screen(u, nil)
+		if errors.As(err, new(*client.UnsupportedError)) {
+			return errors.Join(c.Wait(), err)
+		}
 		return errors.Join(c.Wait(), check(err != nil, "the screen of a process without a terminal"), check(errors.Is(err, protocol.ErrInvalidRequest), "%v", err))
 	}},
 	"Process.Signal": {needs: "processSignals", use: func(u *using) error {

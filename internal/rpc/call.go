@@ -160,6 +160,11 @@ func (c *Conn) await(ctx context.Context, id protocol.ID, answer <-chan outcome)
 	case o := <-answer:
 		return o.result, o.data, o.err
 	case <-ctx.Done():
+	}
+	select {
+	case o := <-answer: // what the answer tells has happened, even if ctx has ended since
+		return o.result, o.data, o.err
+	default:
 		return nil, nil, context.Cause(ctx)
 	}
 }
