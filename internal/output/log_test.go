@@ -370,6 +370,7 @@ func (l *Log) keep(after uint64) (Event, bool) {
 	defer l.mu.Unlock()
 	e, c := l.nextLocked(after)
 	if c != nil {
+		c.sealed = true
 		c.keepLocked()
 	}
 	return e, e.Kind != 0
