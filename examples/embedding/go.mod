@@ -4,7 +4,10 @@ go 1.26.0
 
 require execserver v0.0.0
 
-require github.com/klauspost/compress v1.20.3 // indirect
+require (
+	github.com/klauspost/compress v1.20.3 // indirect
+	golang.org/x/text v0.43.0 // indirect
+)
 
 require (
 	github.com/BurntSushi/toml v1.6.0 // indirect
