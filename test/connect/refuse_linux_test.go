@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -95,7 +96,7 @@ func TestRefusals(t *testing.T) {
 		hello(t, b.connect(t, "plain"))
 		b.vanished(t, "plain")
 		cache := b.cache("plain")
-		must(t, os.Truncate(programs(cache)[0], 100_000))
+		damage(t, programs(cache)[0])
 		connect := b.connect(t, "plain")
 		stdin, err := connect.StdinPipe() // stays open
 		must(t, err)
@@ -124,6 +125,20 @@ func TestRefusals(t *testing.T) {
 		must(t, os.Chmod(cache, 0o757))
 		fails(t, b.connect(t, "plain"), 1, "other users can write in "+cache)
 	})
+}
+
+// damage leaves only the beginning of a program. It replaces the file, because the kernel
+// lets nobody write to one that a thread of a dying process still executes.
+func damage(t *testing.T, path string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	info, err := os.Stat(path)
+	must(t, err)
+	owner := info.Sys().(*syscall.Stat_t)
+	must(t, os.WriteFile(path+".new", content[:100_000], 0o700))
+	must(t, os.Chown(path+".new", int(owner.Uid), int(owner.Gid)))
+	must(t, os.Rename(path+".new", path))
 }
 
 // TestWaysThatFail has ways that lead nowhere. They have their own words and exit codes.
