@@ -18,7 +18,7 @@ PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build core run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect release test-release install
+.PHONY: help build core otel run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-otel test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect release test-release install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -28,6 +28,9 @@ build: ## build bin/exec-server, static and stripped
 
 core: ## build bin/exec-server-core, without the parts that can be left out
 	$(GO) build -tags core -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/exec-server-core ./cmd/exec-server
+
+otel: ## build bin/exec-server-otel, which sends traces
+	$(GO) build -tags otel -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/exec-server-otel ./cmd/exec-server
 
 run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
@@ -57,6 +60,7 @@ lint: ## formatting, vet on every platform (PLATFORMS), staticcheck
 	@test -z "$$($(TOOL) gofumpt -l .)" || { echo "gofumpt would change:"; $(TOOL) gofumpt -l .; exit 1; }
 	$(GO) vet $(PACKAGES)
 	$(GO) vet -tags core ./cmd/exec-server
+	$(GO) vet -tags otel ./cmd/exec-server ./internal/tracing
 	for platform in $(PLATFORMS); do \
 		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet $(PACKAGES) || exit 1; \
 	done
@@ -130,6 +134,9 @@ test-terminal: ## people at terminals in tmux, whose links are down for a minute
 test-page: ## the page in Chromium, with released Codex (PICTURES=DIR keeps pictures of its steps, PAGES chooses tests)
 	scripts/install-codex 0.169.0
 	cd test/page && $(GO) vet ./... && EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
+
+test-otel: ## what only a build with the tag otel has
+	CGO_ENABLED=1 $(GO) test -race -tags otel -count=$(COUNT) ./internal/tracing
 
 slopes: ## 100,000 commands in one session and in a thousand; coverage/slopes has the plots
 	SLOPES_COMMANDS=$${SLOPES_COMMANDS:-100000} SLOPES_OUT=$(CURDIR)/coverage/slopes \

@@ -85,7 +85,12 @@ type Message struct {
 	Result json.RawMessage // response
 	Data   []byte          // of a binary message, and then not nil; in JSON a member of Params or Result
 	Error  *Error          // error response
+	Trace  TraceContext    // request
 }
+
+// TraceContext is the W3C trace context that a request carries (PROTOCOL.md, "Messages").
+// The zero value is none. Nobody has checked what the strings say.
+type TraceContext struct{ Parent, State string } // traceparent and tracestate
 
 // ParseMessage parses one envelope. The error is always a *SyntaxError.
 func ParseMessage(data []byte) (Message, error) {
@@ -122,7 +127,7 @@ func ParseMessage(data []byte) (Message, error) {
 		m.Kind = Notification
 		if id != nil {
 			m.Kind = Request
-			err = checkTrace(trace)
+			m.Trace, err = decodeTrace(trace)
 		}
 		if err == nil {
 			m.Method, err = decodeString(method)
@@ -141,19 +146,22 @@ func ParseMessage(data []byte) (Message, error) {
 	return m, nil
 }
 
-// checkTrace accepts a valid trace context: nothing, null, or an object whose known
-// members are strings.
-func checkTrace(raw json.RawMessage) error {
+// decodeTrace accepts nothing, null, or an object whose known members are strings.
+func decodeTrace(raw json.RawMessage) (t TraceContext, err error) {
 	if raw == nil || isNull(raw) {
-		return nil
+		return t, nil
 	}
 	f, err := fieldsOf(raw, "W3cTraceContext")
 	if err != nil {
-		return err
+		return t, err
 	}
-	f.optionalString("traceparent")
-	f.optionalString("tracestate")
-	return f.err
+	if parent := f.optionalString("traceparent"); parent != nil {
+		t.Parent = *parent
+	}
+	if state := f.optionalString("tracestate"); state != nil {
+		t.State = *state
+	}
+	return t, f.err
 }
 
 func decodeError(raw json.RawMessage) (*Error, error) {

@@ -101,6 +101,7 @@ func notImplemented(r *rpc.Request) error {
 func (c *connection) Request(r *rpc.Request) {
 	serve, ok := methods[r.Method]
 	c.server.counters.request(r.Method)
+	c.trace(r)
 	if !ok {
 		r.Fail(notImplemented(r))
 		return

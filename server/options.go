@@ -65,6 +65,12 @@ type Options struct {
 	// clients. Only clients that may observe the sessions of others reach it.
 	Metrics func(*Server) http.Handler
 
+	// Trace, if not nil, is called with each request that carries a trace context, before the
+	// server serves it. The function that it returns is called once: when the request is
+	// answered, with the error of the answer or nil, or when its connection has ended. Neither
+	// may block. They run on any goroutine.
+	Trace func(TracedRequest) (answered func(error))
+
 	// Audit records what clients do; nil records nothing. The caller must close it after
 	// Shutdown.
 	Audit *AuditLog

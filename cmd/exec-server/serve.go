@@ -135,6 +135,11 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 	o.doors.apply(options)
 	o.metrics.apply(options)
 	o.web.apply(options)
+	endTraces, err := traceRequests(options, log)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
 	srv := server.New(options)
 
 	signals, hangups, drains := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)

@@ -359,7 +359,7 @@ func (c *Conn) dispatch(buf *buffer) error {
 	}
 	switch m.Kind {
 	case protocol.Request:
-		r := &Request{ID: m.ID, Method: m.Method, Params: m.Params, Data: m.Data, conn: c, buf: buf, size: int64(len(buf.b))}
+		r := &Request{ID: m.ID, Method: m.Method, Params: m.Params, Data: m.Data, Trace: m.Trace, conn: c, buf: buf, size: int64(len(buf.b))}
 		c.work.add(r.size)
 		r.guard(func() { c.handler.Request(r) })
 	case protocol.Notification:

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -17,6 +18,7 @@ type Request struct {
 	Method string
 	Params json.RawMessage // nil when absent; valid until the reply
 	Data   []byte          // of a binary message, else nil; valid until the reply
+	Trace  protocol.TraceContext
 
 	conn     *Conn
 	buf      *buffer
@@ -24,7 +26,16 @@ type Request struct {
 	reserved *reservation
 	waiting  atomic.Bool // in Reserve
 	answered atomic.Bool
+	then     func(error) // nil, or for the answer
 }
+
+// ErrDropped is why a request has no answer.
+var ErrDropped = errors.New("the connection ended before the answer")
+
+// Then has f called once, with the error that the answer is, with nil when it is a result, or
+// with ErrDropped. f must not block. Only the Handler may call Then, before anything can
+// answer the request.
+func (r *Request) Then(f func(error)) { r.then = f }
 
 // Context returns a context that is cancelled when the connection ends.
 func (r *Request) Context() context.Context { return r.conn.ctx }
@@ -119,21 +130,25 @@ func (r *Request) Reply(result any) {
 		r.Fail(err)
 		return
 	}
-	r.send(msg)
+	r.send(msg, nil)
 }
 
 // Fail answers the request with an error. It sends the *protocol.Error inside err
 // unchanged.
 func (r *Request) Fail(err error) {
-	r.send(protocol.AppendErrorResponse(nil, r.ID, protocol.AsError(err)))
+	answer := protocol.AsError(err)
+	r.send(protocol.AppendErrorResponse(nil, r.ID, answer), answer)
 }
 
-func (r *Request) send(msg []byte) {
+func (r *Request) send(msg []byte, failure error) {
 	if r.answered.Swap(true) {
 		r.conn.log.Error("request answered twice", "method", r.Method, "id", r.ID.String())
 		return
 	}
 	r.conn.out.put(msg, r.reserved)
+	if r.then != nil {
+		r.then(failure)
+	}
 	r.release() // last: a connection without requests has queued every answer
 }
 
@@ -142,6 +157,9 @@ func (r *Request) Drop() {
 	if !r.answered.Swap(true) {
 		if r.reserved != nil {
 			r.conn.out.room.giveBack(r.reserved)
+		}
+		if r.then != nil {
+			r.then(ErrDropped)
 		}
 		r.release()
 	}
