@@ -21,6 +21,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"execserver/client"
 )
 
 // patience bounds every wait.
@@ -115,6 +117,43 @@ func (s *server) start(name string, terminal bool, words ...string) {
 		args = append(args, "--tty")
 	}
 	s.do("run", append(append(args, "--"), words...)...)
+}
+
+// until waits until something at the server is so.
+func (s *server) until(what string, is func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// agent is a client with a session of its own, in which it starts commands.
+type agent struct {
+	t   *testing.T
+	env *client.Environment
+}
+
+func (s *server) agent() *agent {
+	s.t.Helper()
+	env, err := client.Dial(s.t.Context(), s.url, nil)
+	must(s.t, err)
+	s.t.Cleanup(func() { _ = env.Close() })
+	return &agent{s.t, env}
+}
+
+// start starts a command of the shell that goes on after it has done something.
+func (a *agent) start(command string) {
+	a.t.Helper()
+	must(a.t, a.env.Command(a.t.Context(), "/bin/sh", "-c", command+"; exec sleep 1000").Start())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // page returns the URL of the page.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestStory is what a person does who looks after a machine: sign in, watch, take over,
@@ -192,5 +193,74 @@ func TestTree(t *testing.T) {
 	b.picture("9-tree")
 	b.click(".process", "sh -c")
 	b.shows(".pane .state", "exit status 0")
+	b.clean()
+}
+
+// TestFiles shows files that changed before somebody looked, and those that change then.
+func TestFiles(t *testing.T) {
+	s := serve(t)
+	old := filepath.Join(s.dir, "old")
+	must(t, os.WriteFile(old, nil, 0o644))
+	must(t, os.Chtimes(old, time.Unix(1e9, 0), time.Unix(1e9, 0)))
+	must(t, os.Mkdir(filepath.Join(s.dir, "%41 <b>"), 0o755))
+	s.start("agent", true, "sh", "-c", "echo before > '%41 <b>/before'; mkdir .git; echo x > .git/index; echo written; exec cat")
+	b := browse(t)
+	b.signIn(s)
+	b.click(".process", "written")
+	b.awaits("written", "written")
+	b.click(".pane button", "Files")
+	b.shows(".files", "%41 <b>/before")
+	shown := b.text(".files .found")
+	if strings.Contains(shown, "old") || strings.Contains(shown, "index") {
+		t.Errorf("the list shows %q", shown)
+	}
+	must(t, os.WriteFile(filepath.Join(s.dir, "during"), []byte("more"), 0o644))
+	b.shows(".files", "created during")
+	must(t, os.Remove(old))
+	b.shows(".files", "removed old")
+	b.picture("10-files")
+	if got := value[bool](b, `document.querySelector(".list").innerText.includes("exec-server-web")`); got {
+		t.Error("the list shows the session by which the page looks at files")
+	}
+	b.click(".pane button", "Files")
+	b.until("the session of the page has ended", `!document.querySelector(".files").offsetParent`)
+	s.until("the session of the page has ended", func() bool { return !strings.Contains(s.do("sessions"), "exec-server-web") })
+	b.clean()
+}
+
+// TestCommands goes from command to command of a session, and stays with the newest.
+func TestCommands(t *testing.T) {
+	s := serve(t)
+	agent := s.agent()
+	agent.start("echo this is one")
+	agent.start("echo this is two")
+	b := browse(t)
+	b.signIn(s)
+	b.click(".process", "is one")
+	b.awaits("one", "this is one")
+	b.click(".pane button", "›")
+	b.awaits("two", "this is two")
+	if n := value[int](b, `document.querySelectorAll(".pane").length`); n != 1 {
+		t.Errorf("there are %d panes", n)
+	}
+	if !value[bool](b, `document.querySelector("[aria-label='Later command']").disabled`) {
+		t.Error("there is a command after the last one")
+	}
+	value[bool](b, `document.querySelector(".pane h3").focus() || true`)
+	b.press("[")
+	b.awaits("one", "this is one")
+	b.press("]")
+	b.awaits("two", "this is two")
+	b.click(".pane button", "Newest")
+	agent.start("echo this is three")
+	b.awaits("three", "this is three")
+	agent.start("echo this is four")
+	b.awaits("four", "this is four")
+	b.picture("11-newest")
+	b.press("[")
+	b.awaits("three", "this is three")
+	agent.start("echo this is five")
+	b.shows(".list", "this is five")
+	b.awaits("three", "this is three")
 	b.clean()
 }

@@ -7,14 +7,16 @@ export class List {
   #model;
   #open; // a function that opens or closes the pane of a key
   #isOpen;
+  #hides; // a function that says whether a session is only there for the page
   #rows = new Map(); // by key
   #groups = new Map(); // by id of the session
   #filter = "";
 
-  constructor(model, { open, isOpen }) {
+  constructor(model, { open, isOpen, hides }) {
     this.#model = model;
     this.#open = open;
     this.#isOpen = isOpen;
+    this.#hides = hides;
     const filter = element("input", {
       type: "search", id: "filter", placeholder: "Filter (press /)", "aria-label": "Filter the processes",
       oninput: () => {
@@ -59,7 +61,7 @@ export class List {
     }
     const groups = [];
     for (const [id, processes] of bySession) {
-      if (processes.length === 0 && this.#filter) continue;
+      if (processes.length === 0 && (this.#filter || this.#hides(id))) continue;
       groups.push(this.#group(id, processes));
     }
     for (const key of this.#rows.keys()) if (!this.#model.processes.has(key)) this.#rows.delete(key);

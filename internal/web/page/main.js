@@ -1,6 +1,7 @@
 // The page as a whole. It signs in, and then shows what runs, and recordings.
 
 import { arrange, button, element, setText } from "./dom.js";
+import { Disk } from "./files.js";
 import { printable } from "./format.js";
 import { List } from "./list.js";
 import { Model } from "./model.js";
@@ -61,11 +62,13 @@ class Page {
     this.link = new Link();
     this.model = new Model(this.link);
     this.takeovers = new Takeovers(this.model);
+    this.disk = new Disk();
     this.close = (key) => this.closePane(key);
     this.announce = (text) => this.#announce(text);
     this.confirm = (title, text, yes) => this.#confirm(title, text, yes);
     this.readers = () => this.readersBox.checked;
-    this.list = new List(this.model, { open: (key) => this.toggle(key), isOpen: (key) => this.panes.has(key) });
+    this.jump = (key, step) => this.#jump(key, step);
+    this.list = new List(this.model, { hides: (id) => id === this.disk.sessionId, open: (key) => this.toggle(key), isOpen: (key) => this.panes.has(key) });
     this.recordings = new Recordings(this);
     this.#build();
   }
@@ -95,7 +98,10 @@ class Page {
       for (const { target, isIntersecting } of entries) this.panes.get(target.dataset.key)?.setVisible(isIntersecting);
     }, { rootMargin: "100px" });
     this.model.addEventListener("change", () => {
-      for (const pane of this.panes.values()) pane.show();
+      for (const pane of [...this.panes.values()]) {
+        pane.show();
+        if (pane.newest) this.#jump(pane.key, Infinity);
+      }
     });
     this.model.addEventListener("problem", (event) => this.announce(event.detail));
     this.takeovers.addEventListener("change", () => {
@@ -136,12 +142,37 @@ class Page {
   }
 
   openPane(key) {
-    const pane = new Pane(this, key);
-    pane.element.dataset.key = key;
+    const pane = this.#make(key);
     this.panes.set(key, pane);
     this.#arrange();
     this.observer.observe(pane.element);
     pane.element.scrollIntoView({ block: "nearest" });
+  }
+
+  // jump shows another command of the session in the place of a pane: the earlier or the
+  // later one, or the last one.
+  #jump(key, step) {
+    const pane = this.panes.get(key);
+    const commands = this.model.commands(pane.process.sessionId);
+    const at = commands.indexOf(key);
+    const to = commands[Math.max(0, Math.min(commands.length - 1, at + step))];
+    if (!to || to === key) return;
+    const hadFocus = pane.element.contains(document.activeElement);
+    if (!this.panes.has(to)) {
+      const other = this.#make(to);
+      other.setNewest(pane.newest);
+      // The other takes the place in the order, and is there before the session has no pane.
+      this.panes = new Map([...this.panes].flatMap(([k, p]) => (k === key ? [[to, other], [key, pane]] : [[k, p]])));
+    }
+    this.closePane(key);
+    this.observer.observe(this.panes.get(to).element);
+    if (hadFocus) this.panes.get(to).title.focus();
+  }
+
+  #make(key) {
+    const pane = new Pane(this, key);
+    pane.element.dataset.key = key;
+    return pane;
   }
 
   closePane(key) {
@@ -173,11 +204,19 @@ class Page {
   }
 
   #key(event) {
-    const typing = event.target.matches("input, textarea, select");
-    if (event.key === "/" && !typing && !this.work.hidden) {
-      this.list.focusFilter();
-      event.preventDefault();
-    }
+    const typing = event.target.matches("input, select, .owned textarea");
+    if (typing || this.work.hidden || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (event.key === "/") this.list.focusFilter();
+    else if (event.key === "[") this.#paneInFocus()?.jump(-1);
+    else if (event.key === "]") this.#paneInFocus()?.jump(1);
+    else return;
+    event.preventDefault();
+  }
+
+  // paneInFocus returns the pane that has the focus, or the first.
+  #paneInFocus() {
+    const panes = [...this.panes.values()];
+    return panes.find((pane) => pane.element.contains(document.activeElement)) ?? panes[0];
   }
 
   #changeTheme() {

@@ -23,6 +23,13 @@ export class Model extends EventTarget {
     return process.sessionId + " " + process.processId;
   }
 
+  // commands returns the keys of the processes that a client started in a session, in the
+  // order of their starts.
+  commands(sessionId) {
+    return [...this.processes].filter(([, process]) => process.sessionId === sessionId && process.state !== "background")
+      .sort(([, a], [, b]) => (a.startedAtMs ?? 0) - (b.startedAtMs ?? 0)).map(([key]) => key);
+  }
+
   // run asks until the person has signed out.
   async run() {
     let usedAt = 0;

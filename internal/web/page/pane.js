@@ -2,6 +2,7 @@
 // until a person takes the session over.
 
 import { button, element, setAttribute, setText } from "./dom.js";
+import { ChangedFiles } from "./files.js";
 import { Follower, search } from "./follow.js";
 import { bytes, command, duration, ending, path, percent, printable } from "./format.js";
 import { Plot } from "./plot.js";
@@ -10,7 +11,7 @@ import { makeTerminal } from "./terminal.js";
 const outputMs = 2000; // between two looks at how much output there is
 
 export class Pane {
-  #page; // {link, model, takeovers, close, announce, readers}
+  #page; // {link, model, takeovers, disk, close, jump, announce, confirm, readers}
   #view = null;
   #follower = null;
   #visible = false; // it has a terminal
@@ -18,6 +19,7 @@ export class Pane {
   #owner = null; // the Ownership of the session, once it is taken over
   #outputs = []; // {at, total, value}
   #dataListener = null;
+  newest = false; // it always shows the newest command of the session
 
   constructor(page, key) {
     this.#page = page;
@@ -31,6 +33,10 @@ export class Pane {
     this.killButton = button("Terminate…", () => this.#terminate());
     this.fitButton = button("Fit", () => this.#fit(), { hidden: true, title: "Give the program a terminal of the size of this pane" });
     this.findButton = button("Search", () => this.#toggleSearch(), { "aria-expanded": "false" });
+    this.earlierButton = button("‹", () => this.jump(-1), { "aria-label": "Earlier command", title: "The command before this one ([)" });
+    this.laterButton = button("›", () => this.jump(1), { "aria-label": "Later command", title: "The command after this one (])" });
+    this.newestButton = button("Newest", () => this.#toggleNewest(), { "aria-pressed": "false", title: "Always show the newest command of the session" });
+    this.files = new ChangedFiles(page, this.process);
     this.detailsButton = button("Details", () => this.#toggleDetails(), { "aria-expanded": "false" });
     this.plots = { cpu: new Plot("CPU"), memory: new Plot("Memory"), output: new Plot("Output") };
     this.facts = element("dl");
@@ -40,9 +46,10 @@ export class Pane {
       element("header", {},
         element("div", { class: "titles" }, this.title, this.state),
         element("div", { class: "buttons" },
-          this.takeButton, this.fitButton, this.findButton, this.detailsButton, this.killButton,
+          this.earlierButton, this.laterButton, this.newestButton,
+          this.takeButton, this.fitButton, this.findButton, this.files.button, this.detailsButton, this.killButton,
           button("Close", () => page.close(key), { "aria-label": "Close the pane" }))),
-      this.note, this.search.element, this.screen,
+      this.note, this.search.element, this.files.element, this.screen,
       element("div", { class: "plots" }, this.plots.cpu.element, this.plots.memory.element, this.plots.output.element),
       this.details);
     this.show();
@@ -61,7 +68,7 @@ export class Pane {
 
   #start() {
     this.screen.style.minHeight = "";
-    this.#view = makeTerminal(this.screen, { readers: this.#page.readers() });
+    this.#view = makeTerminal(this.screen, { readers: this.#page.readers(), wraps: !this.process.tty });
     this.#view.terminal.options.convertEol = !this.process.tty;
     this.#view.terminal.attachCustomKeyEventHandler((event) => this.#key(event));
     this.#dataListener = this.#view.terminal.onData((data) => this.#type(data));
@@ -81,6 +88,7 @@ export class Pane {
   }
 
   end() {
+    this.files.end();
     if (this.#visible) this.#stop();
     this.#visible = false;
   }
@@ -123,6 +131,10 @@ export class Pane {
     this.takeButton.hidden = !owner && (!session?.own || !runs);
     this.fitButton.hidden = !owner || !runs || !this.process.tty;
     this.killButton.hidden = !session?.own || !runs;
+    const commands = model.commands(this.process.sessionId), at = commands.indexOf(this.key);
+    this.earlierButton.disabled = at <= 0;
+    this.laterButton.disabled = at < 0 || at === commands.length - 1;
+    this.newestButton.hidden = this.earlierButton.hidden = this.laterButton.hidden = commands.length < 2 && !this.newest;
     this.#plot(runs);
     this.#describe(session);
   }
@@ -147,6 +159,21 @@ export class Pane {
     if (text === this.facts.dataset.shown) return;
     this.facts.dataset.shown = text;
     this.facts.replaceChildren(...facts.flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]));
+  }
+
+  jump(step) {
+    this.setNewest(false);
+    this.#page.jump(this.key, step);
+  }
+
+  setNewest(on) {
+    this.newest = on;
+    this.newestButton.setAttribute("aria-pressed", String(on));
+  }
+
+  #toggleNewest() {
+    this.setNewest(!this.newest);
+    if (this.newest) this.#page.jump(this.key, Infinity);
   }
 
   #toggleDetails() {

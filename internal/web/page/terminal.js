@@ -38,7 +38,8 @@ const fontSizes = { most: 14, least: 5 };
 const widthOfCharacter = 0.602; // of a monospaced font, relative to its size
 
 // makeTerminal returns a terminal in a parent, with the sizes that a program thinks it has.
-export function makeTerminal(parent, { rows = 24, cols = 80, scrollback = 2000, readers = false } = {}) {
+// One that wraps shows the output of pipes, and is as wide as its parent.
+export function makeTerminal(parent, { rows = 24, cols = 80, scrollback = 2000, readers = false, wraps = false } = {}) {
   const terminal = new Terminal({
     rows, cols, scrollback, disableStdin: true, cursorInactiveStyle: "outline",
     fontFamily: 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace',
@@ -52,6 +53,11 @@ export function makeTerminal(parent, { rows = 24, cols = 80, scrollback = 2000, 
   const fit = () => {
     const width = parent.clientWidth - 16;
     if (width <= 0) return;
+    if (wraps) {
+      const fitting = Math.max(20, Math.floor(width / (fontSizes.most * widthOfCharacter)));
+      if (fitting !== terminal.cols) terminal.resize(fitting, terminal.rows);
+      return;
+    }
     const size = Math.floor((2 * width) / (terminal.cols * widthOfCharacter)) / 2;
     terminal.options.fontSize = Math.max(fontSizes.least, Math.min(fontSizes.most, size));
   };

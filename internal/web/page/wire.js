@@ -9,7 +9,7 @@ export class Lost extends Error {}
 export class Refused extends Error {}
 
 // Connection is one connection to the server. observe names the session that it watches;
-// "" is none.
+// "" is none, and null makes a session of its own.
 export class Connection {
   #socket;
   #calls = new Map(); // id to {resolve, reject}
@@ -22,7 +22,7 @@ export class Connection {
     url.searchParams.set("ticket", await ticket());
     const connection = new Connection();
     await connection.#connect(url, notified);
-    connection.machine = await connection.call("initialize", { clientName: "exec-server-web", observeSessionId: observe });
+    connection.machine = await connection.call("initialize", { clientName: "exec-server-web", ...(observe == null ? {} : { observeSessionId: observe }) });
     connection.#send({ method: "initialized" });
     return connection;
   }
@@ -72,6 +72,11 @@ export class Connection {
   // close leaves without a code, which is no farewell: sessions stay as they are.
   close() {
     this.#socket.close();
+  }
+
+  // leave says farewell: a session of the connection's own ends.
+  leave() {
+    this.#socket.close(1000);
   }
 }
 
