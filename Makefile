@@ -18,7 +18,7 @@ PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build core otel run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-otel test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect release test-release install
+.PHONY: help build core otel run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-metrics test-otel test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect release test-release install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -134,6 +134,9 @@ test-terminal: ## people at terminals in tmux, whose links are down for a minute
 test-page: ## the page in Chromium, with released Codex (PICTURES=DIR keeps pictures of its steps, PAGES chooses tests)
 	scripts/install-codex 0.169.0
 	cd test/page && $(GO) vet ./... && EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
+
+test-metrics: ## metrics in a real Prometheus, if there is one, and the dashboard in Grafana's schema
+	cd test/metrics && $(GO) vet ./... && $(GO) test -count=$(COUNT) -v ./...
 
 test-otel: ## what only a build with the tag otel has
 	CGO_ENABLED=1 $(GO) test -race -tags otel -count=$(COUNT) ./internal/tracing

@@ -50,7 +50,7 @@ func New(version string, log *slog.Logger) (*Tracer, error) {
 		return nil, fmt.Errorf("describe this server in traces: %w", err)
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(described))
-	return &Tracer{provider, provider.Tracer("execserver")}, nil
+	return &Tracer{provider, provider.Tracer("exec-server")}, nil
 }
 
 // Request is for server.Options.Trace. A context that is no valid traceparent makes no span.
