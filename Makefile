@@ -16,6 +16,7 @@ ROUNDS ?= 5
 RELEASE_PLATFORMS := $(or $(PLATFORMS),linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64)
 PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
+PICTURES ?= $(CURDIR)/coverage/page
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .PHONY: help build core otel run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-metrics test-otel test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect release test-release install
@@ -131,9 +132,10 @@ test-faults: ## make every system call fail or be late, one at a time, and look 
 test-terminal: ## people at terminals in tmux, whose links are down for a minute
 	EXEC_SERVER_TEST_CUT=60s $(GO) test -count=1 -v -timeout 20m ./test/terminal
 
-test-page: ## the page in Chromium, with released Codex (PICTURES=DIR keeps pictures of its steps, PAGES chooses tests)
+test-page: ## the page in Chromium, with released Codex (PICTURES gets pictures of its steps, PAGES chooses tests)
 	scripts/install-codex 0.169.0
-	cd test/page && $(GO) vet ./... && EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
+	mkdir -p '$(PICTURES)'
+	cd test/page && $(GO) vet ./... && PICTURES='$(PICTURES)' EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
 
 test-metrics: ## metrics in a real Prometheus, if there is one, and the dashboard in Grafana's schema
 	cd test/metrics && $(GO) vet ./... && $(GO) test -count=$(COUNT) -v ./...

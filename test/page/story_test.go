@@ -218,7 +218,7 @@ func TestFiles(t *testing.T) {
 	b.shows(".files", "created during")
 	must(t, os.Remove(old))
 	b.shows(".files", "removed old")
-	b.picture("10-files")
+	b.picture("17-files")
 	if got := value[bool](b, `document.querySelector(".list").innerText.includes("exec-server-web")`); got {
 		t.Error("the list shows the session by which the page looks at files")
 	}
@@ -256,7 +256,7 @@ func TestCommands(t *testing.T) {
 	b.awaits("three", "this is three")
 	agent.start("echo this is four")
 	b.awaits("four", "this is four")
-	b.picture("11-newest")
+	b.picture("18-newest")
 	b.press("[")
 	b.awaits("three", "this is three")
 	agent.start("echo this is five")
