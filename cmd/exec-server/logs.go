@@ -33,12 +33,7 @@ func newLogsCommand() *cobra.Command {
 		Example: "  exec-server logs --on box build\n" +
 			"  exec-server logs --on box -f build/2 | grep error",
 		ValidArgsFunction: o.where.completeTargets,
-		Args: func(command *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return &usageError{errors.New("name the process; exec-server ps lists them"), command}
-			}
-			return noArgs(command, args[1:])
-		},
+		Args:              oneTarget,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err

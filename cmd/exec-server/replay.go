@@ -81,13 +81,13 @@ func (o *replayOptions) run(ctx context.Context, from io.Reader, out io.Writer) 
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	p := &player{opts: o, shown: shown, events: make(chan timedEvent), fd: int(os.Stdin.Fd())}
+	p := &player{opts: o, shown: shown, events: make(chan timedEvent), terminal: fullScreen{fd: int(os.Stdin.Fd())}}
 	go p.read(ctx) // ends with ctx, or with the program if standard input does not end
 	_, shows := onTerminal(out)
 	switch {
 	case shown.reader.Pipes():
 		return p.print(ctx, out, shows)
-	case !shows || !term.IsTerminal(p.fd):
+	case !shows || !term.IsTerminal(p.terminal.fd):
 		return errors.New("a recording of a terminal needs a terminal; exec-server cast export --text prints what it showed at the end")
 	}
 	return p.play(ctx)
@@ -95,11 +95,10 @@ func (o *replayOptions) run(ctx context.Context, from io.Reader, out io.Writer) 
 
 // player shows a recording.
 type player struct {
-	opts   *replayOptions
-	shown  *shownCast
-	events chan timedEvent
-	fd     int
-	saved  *term.State
+	opts     *replayOptions
+	shown    *shownCast
+	events   chan timedEvent
+	terminal fullScreen
 
 	at     time.Duration // of the recording: what is shown
 	exit   string        // how the process ended
@@ -242,7 +241,7 @@ func (p *player) play(ctx context.Context) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
-	defer p.leave()
+	defer p.terminal.leave()
 	want, keys := make(chan struct{}, 1), make(chan string)
 	go readKeys(want, keys) // ends with the program
 	want <- struct{}{}
@@ -307,7 +306,7 @@ func (p *player) press(key string) (leaves bool) {
 	case "q", "\x03":
 		return true
 	case "\x1a":
-		p.leave()
+		p.terminal.leave()
 		suspend()
 		return p.enter() != nil
 	case " ":
@@ -323,28 +322,13 @@ func (p *player) press(key string) (leaves bool) {
 }
 
 func (p *player) enter() error {
-	state, err := term.MakeRaw(p.fd)
-	if err != nil {
-		return fmt.Errorf("cannot take over the terminal: %w", err)
-	}
-	p.saved, p.drawn = state, nil
-	_, err = os.Stdout.WriteString(enterTop)
-	return err
-}
-
-// leave gives the terminal back as it was.
-func (p *player) leave() {
-	if p.saved != nil {
-		_, _ = os.Stdout.WriteString(leaveTop)
-		flushInput(p.fd)
-		_ = term.Restore(p.fd, p.saved)
-		p.saved = nil
-	}
+	p.drawn = nil
+	return p.terminal.enter()
 }
 
 // finish leaves the last picture on the terminal.
 func (p *player) finish(err error) error {
-	p.leave()
+	p.terminal.leave()
 	rows := p.shown.screen.StyledRows()
 	for len(rows) > 0 && rows[len(rows)-1] == "" {
 		rows = rows[:len(rows)-1]
@@ -363,7 +347,7 @@ func (p *player) finish(err error) error {
 // draw draws what has changed. Where the terminal has fewer rows than the recording, it
 // shows those around the cursor.
 func (p *player) draw() error {
-	size := terminalSize(p.fd)
+	size := terminalSize(p.terminal.fd)
 	width, height := max(20, int(size.Cols)), max(2, int(size.Rows))
 	rows, _ := p.shown.screen.Size()
 	row, col, visible := p.shown.screen.Cursor()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,12 +35,7 @@ func newScreenCommand() *cobra.Command {
 		Example: "  exec-server screen --on box build\n" +
 			"  exec-server screen --on box --json build | jq .cursor",
 		ValidArgsFunction: o.where.completeTargets,
-		Args: func(command *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return &usageError{errors.New("name the process; exec-server ps lists them"), command}
-			}
-			return noArgs(command, args[1:])
-		},
+		Args:              oneTarget,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err

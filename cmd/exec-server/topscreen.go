@@ -10,17 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"execserver/client"
 )
 
 // topScreen is the terminal while top shows it. Only the goroutine of run uses it.
 type topScreen struct {
-	opts  *topOptions
-	env   *client.Environment
-	fd    int
-	saved *term.State
+	opts     *topOptions
+	env      *client.Environment
+	terminal fullScreen
 
 	before, now *sample
 	rows        []topRow
@@ -32,34 +29,7 @@ type topScreen struct {
 }
 
 func newTopScreen(o *topOptions, env *client.Environment) *topScreen {
-	return &topScreen{opts: o, env: env, fd: int(os.Stdin.Fd()), ended: make(chan string, 1)}
-}
-
-// The screen of top is the alternate one, without a cursor, and without wrapping: a wide
-// character at the end of a line must not begin another one.
-const (
-	enterTop = "\x1b[?1049h\x1b[?25l\x1b[?7l"
-	leaveTop = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-)
-
-func (t *topScreen) enter() error {
-	state, err := term.MakeRaw(t.fd)
-	if err != nil {
-		return fmt.Errorf("cannot take over the terminal: %w", err)
-	}
-	t.saved = state
-	_, err = os.Stdout.WriteString(enterTop)
-	return err
-}
-
-// leave gives the terminal back as it was.
-func (t *topScreen) leave() {
-	if t.saved != nil {
-		_, _ = os.Stdout.WriteString(leaveTop)
-		flushInput(t.fd)
-		_ = term.Restore(t.fd, t.saved)
-		t.saved = nil
-	}
+	return &topScreen{opts: o, env: env, terminal: fullScreen{fd: int(os.Stdin.Fd())}, ended: make(chan string, 1)}
 }
 
 // sampled is the answer of the server, or why there is none.
@@ -83,10 +53,10 @@ func (t *topScreen) run(ctx context.Context) (attach []string, err error) {
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, resizeSignal, continueSignal)
 	defer signal.Stop(resized)
-	if err := t.enter(); err != nil {
+	if err := t.terminal.enter(); err != nil {
 		return nil, err
 	}
-	defer t.leave()
+	defer t.terminal.leave()
 	// It reads only one key ahead of what is wanted, so that attach gets all others.
 	want, keys := make(chan struct{}, 1), make(chan string)
 	go readKeys(want, keys)
@@ -188,9 +158,9 @@ func (t *topScreen) press(ctx context.Context, key string) (attach []string, lea
 	case "q", "\x03":
 		return nil, true
 	case "\x1a":
-		t.leave()
+		t.terminal.leave()
 		suspend()
-		if err := t.enter(); err != nil {
+		if err := t.terminal.enter(); err != nil {
 			return nil, true
 		}
 	case "\x1b[A", "\x1bOA", "p":
@@ -255,7 +225,7 @@ func (t *topScreen) move(by int) {
 
 // draw draws everything.
 func (t *topScreen) draw() error {
-	size := terminalSize(t.fd)
+	size := terminalSize(t.terminal.fd)
 	width, height := max(20, int(size.Cols)), max(4, int(size.Rows))
 	t.move(0)
 	room, at := height-3, t.index()

@@ -85,6 +85,14 @@ func needArgs(missing string) cobra.PositionalArgs {
 	}
 }
 
+// oneTarget checks that there is one process.
+func oneTarget(command *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return &usageError{errors.New("name the process; exec-server ps lists them"), command}
+	}
+	return noArgs(command, args[1:])
+}
+
 // needPaths refuses paths that are empty: an unset variable in a script must not mean the
 // directory of the server.
 func needPaths(command *cobra.Command, args []string) error {

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// fullScreen is the terminal of this program while the program draws on all of it.
+type fullScreen struct {
+	fd    int
+	saved *term.State // nil while the terminal is as it was
+}
+
+// The screen is the alternate one, without a cursor, and without wrapping: a wide character
+// at the end of a line must not begin another one.
+const (
+	enterFullScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+	leaveFullScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+)
+
+func (s *fullScreen) enter() error {
+	state, err := term.MakeRaw(s.fd)
+	if err != nil {
+		return fmt.Errorf("cannot take over the terminal: %w", err)
+	}
+	s.saved = state
+	_, err = os.Stdout.WriteString(enterFullScreen)
+	return err
+}
+
+// leave gives the terminal back as it was.
+func (s *fullScreen) leave() {
+	if s.saved != nil {
+		_, _ = os.Stdout.WriteString(leaveFullScreen)
+		flushInput(s.fd)
+		_ = term.Restore(s.fd, s.saved)
+		s.saved = nil
+	}
+}
