@@ -166,13 +166,19 @@ func (s *Screen) repeat(n int) {
 	if s.last == 0 || s.wrapping {
 		return
 	}
-	charsets := s.charsets
-	s.charsets = [2]byte{'B', 'B'} // it has been translated already
 	w := width(s.last)
-	for n = min(n, (s.cols-s.col)/w); n > 0; n-- {
+	n = min(n, (s.cols-s.col)/w)
+	charsets, modes := s.charsets, s.modes
+	s.charsets = [2]byte{'B', 'B'} // it has been translated already
+	if s.modes.has(insert) && n > 0 {
+		// One shift makes room for all, or each character would move the rest of the line.
+		s.lines[s.row].shift(s.col, n*w, s.cols, s.erased())
+		s.modes &^= insert
+	}
+	for ; n > 0; n-- {
 		s.print(s.last, w)
 	}
-	s.charsets = charsets
+	s.charsets, s.modes = charsets, modes
 }
 
 // eraseLine erases the rest of the line, its beginning, or all of it. The rest is nothing

@@ -137,6 +137,9 @@ func TestWorstInput(t *testing.T) {
 		"delete":      "\x1b[P",
 		"split":       "漢\b",
 		"repeat":      "a\x1b[65535b\r",
+		"insert text": "\ra",
+		"insert many": "\r\x1b[999b",
+		"insert wide": "漢\r\x1b[999b",
 		"marks":       "\u0301",
 		"alternate":   "\x1b[?47h\x1b[?47l",
 		"tabs":        "\x1b[3g\x1b[65535I\x1b[65535Z",
@@ -149,18 +152,48 @@ func TestWorstInput(t *testing.T) {
 		for _, shape := range [][2]int{{24, 80}, {MaxRows, MaxCells / MaxRows}, {MaxCells / MaxCols, MaxCols}} {
 			s, size := New(shape[0], shape[1]), 1<<20
 			if shape[0]*shape[1] > 24*80 {
-				size /= 8
+				size /= 4
+			}
+			if strings.HasPrefix(name, "insert ") {
+				s.Write([]byte("\x1b[4hxx"))
 			}
 			input := bytes.Repeat([]byte(unit), size/len(unit)+1)
 			begin := time.Now()
 			s.Write(input)
 			took := time.Since(begin)
 			t.Logf("%s, %d rows: %v", name, shape[0], took.Round(time.Millisecond))
-			if took > time.Minute {
+			if took > 5*time.Second {
 				t.Errorf("%s: %d bytes took %v", name, size, took)
 			}
 			if most := 4*MaxCells*80 + 1<<20; s.Memory() > most || len(s.Drawing()) > most {
 				t.Errorf("%s: %d bytes, and %d of the drawing", name, s.Memory(), len(s.Drawing()))
+			}
+		}
+	}
+}
+
+// A repeated character is inserted as if the program had written it so often.
+func TestRepeatInserts(t *testing.T) {
+	for _, row := range []string{"", "abcdef", "漢字漢字漢", "a漢b字c漢d", "\x1b[41mab\x1b[Kcd"} {
+		for _, last := range []string{"x", "漢", "x\u0301", "\x1b(0q"} {
+			for col := range 10 {
+				for n := 1; n < 12; n++ {
+					begin := fmt.Sprintf("%s\x1b[1;1H\x1b[32m\x1b[4h%s\x1b[1;%dH", row, last, col+1)
+					repeated, written := New(2, 10), New(2, 10)
+					repeated.Write(fmt.Appendf(nil, "%s\x1b[%db", begin, n))
+					// What does not fit on the line is not repeated.
+					count := min(n, (10-col)/width(repeated.last))
+					charset := strings.TrimSuffix(last, "q")
+					if last != charset {
+						charset = "\x1b(0"
+					} else {
+						charset = ""
+					}
+					written.Write([]byte(begin + charset + strings.Repeat(string([]rune(strings.ReplaceAll(last, "\x1b(0", ""))[:1]), count)))
+					if d := differs(repeated, written); d != "" {
+						t.Fatalf("%q repeated %d times in column %d of %q: %s", last, n, col, row, d)
+					}
+				}
 			}
 		}
 	}

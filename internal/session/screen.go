@@ -23,15 +23,21 @@ const Screens = true
 const (
 	// screenIdle is how long a screen is kept that nobody asks for.
 	screenIdle = 30 * time.Second
-	// screenSlice is how much output is interpreted before others have their turn.
-	screenSlice = 16 << 10
-	// cellBytes is the memory for a cell of a screen and of an answer, roughly.
-	cellBytes = 256
+	// screenTurn is how long output is interpreted before others have their turn, and
+	// screenStep how much of it between two looks at the clock. The worst output costs
+	// some milliseconds a step.
+	screenTurn = 5 * time.Millisecond
+	screenStep = 512
+	// The memory for a cell in an answer: of its text with marks, with its style, and in a
+	// drawing, which may have two screens. Each is there twice, as it is and encoded.
+	textBytes, styledBytes, drawnBytes = 64, 192, 384
 )
 
 // picture is the screen of a process. The zero value has none yet.
 type picture struct {
-	mu      sync.Mutex // held while output is interpreted, which takes a bounded time
+	mu   sync.Mutex
+	busy chan struct{} // has a place for whoever uses the fields below; nil before the first
+
 	screen  *screen.Screen
 	at      output.Position // what the screen shows
 	omitted uint64          // bytes that it misses
@@ -57,17 +63,29 @@ func (s *Session) Screen(ctx context.Context, p protocol.ScreenParams, reserve f
 			"show the screen of process %s: its terminal has %d rows and %d columns, the limit is %d and %d, and %d places together",
 			p.ProcessID, rows, cols, screen.MaxRows, screen.MaxCols, screen.MaxCells)
 	}
-	if err := reserve(rows*cols*cellBytes + 4<<10); err != nil {
+	cell := textBytes
+	if p.Styles {
+		cell += styledBytes
+	}
+	if p.Drawing {
+		cell += drawnBytes
+	}
+	if err := reserve(rows*cols*cell + 4<<10); err != nil {
 		return nil, err
 	}
 	v := &e.picture
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	busy := v.turns()
+	select {
+	case busy <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-busy }()
 	v.of = s
 	status := e.proc.Log.Status()
 	err = v.advance(ctx, e.proc, sizes, status.NextSeq-1)
 	if err != nil {
-		v.dropLocked()
+		v.forget()
 		return nil, err
 	}
 	result := v.result(p)
@@ -117,25 +135,32 @@ func (v *picture) take(ctx context.Context, sizes []process.SizedAt, e output.Ev
 	return nil
 }
 
-// feed interprets output in slices, each when it is its principal's turn.
+// feed interprets output, whenever it is its principal's turn.
 func (v *picture) feed(ctx context.Context, sizes []process.SizedAt, data []byte) error {
 	for len(data) > 0 {
 		if err := v.of.pools.drawing.Take(ctx, v.of.share); err != nil {
 			return err
 		}
-		v.screen.Resize(fitting(sizes, v.at.Offset))
-		n := min(len(data), screenSlice)
-		for _, s := range sizes {
-			if s.Offset > v.at.Offset {
-				n = int(min(uint64(n), s.Offset-v.at.Offset))
-			}
+		for begin := time.Now(); len(data) > 0 && time.Since(begin) < screenTurn; {
+			data = data[v.step(sizes, data):]
 		}
-		v.screen.Write(data[:n])
-		v.at.Offset += uint64(n)
-		data = data[n:]
 		v.of.pools.drawing.Give(v.of.share)
 	}
 	return nil
+}
+
+// step interprets a little output, and returns how many bytes.
+func (v *picture) step(sizes []process.SizedAt, data []byte) int {
+	v.screen.Resize(fitting(sizes, v.at.Offset))
+	n := min(len(data), screenStep)
+	for _, s := range sizes {
+		if s.Offset > v.at.Offset {
+			n = int(min(uint64(n), s.Offset-v.at.Offset))
+		}
+	}
+	v.screen.Write(data[:n])
+	v.at.Offset += uint64(n)
+	return n
 }
 
 // fitting returns the size that a terminal had at a place in its output, or before, if it
@@ -179,7 +204,7 @@ func (v *picture) keep() {
 		v.units++
 	}
 	if v.units < wanted {
-		v.dropLocked()
+		v.forget()
 		return
 	}
 	for ; v.units > wanted; v.units-- {
@@ -192,14 +217,30 @@ func (v *picture) keep() {
 	}
 }
 
-// drop forgets the screen.
-func (v *picture) drop() {
+// turns returns the channel of those who take turns with the picture.
+func (v *picture) turns() chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.dropLocked()
+	if v.busy == nil {
+		v.busy = make(chan struct{}, 1)
+	}
+	return v.busy
 }
 
-func (v *picture) dropLocked() {
+// drop forgets the screen when nobody uses it.
+func (v *picture) drop() {
+	v.mu.Lock()
+	busy := v.busy
+	v.mu.Unlock()
+	if busy == nil {
+		return // nobody has asked for it
+	}
+	busy <- struct{}{}
+	v.forget()
+	<-busy
+}
+
+func (v *picture) forget() {
 	for ; v.units > 0; v.units-- {
 		v.of.pools.screens.Give(v.of.share)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -11,8 +12,7 @@ import (
 	"execserver/internal/testkit"
 )
 
-// Who has its share waits, and others do not wait for it. Of those who may have a place the
-// first to come gets the next one.
+// Who has its share waits, and others do not wait for it.
 func TestPlaces(t *testing.T) {
 	const limit, most = 8, 6
 	places := share.NewPlaces(limit)
@@ -49,6 +49,55 @@ func TestPlaces(t *testing.T) {
 	}
 	for range limit {
 		take(share.Everybody)
+	}
+}
+
+// Principals that wait take turns, however many wait for one of them, and those who wait for
+// the same principal are served in the order in which they came.
+func TestPlacesTakeTurns(t *testing.T) {
+	places := share.NewPlaces(1)
+	if err := places.Take(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	const many = 20
+	served := make(chan string, 2*many)
+	var given sync.WaitGroup
+	wait := func(principal string, n int) {
+		waits := places.Waiting()
+		given.Go(func() {
+			if err := places.Take(t.Context(), principal); err != nil {
+				t.Error(err)
+				return
+			}
+			served <- fmt.Sprint(principal, n)
+			places.Give(principal)
+		})
+		testkit.WaitFor(t, testkit.Patience, func() error {
+			if places.Waiting() == waits {
+				return errors.New("it does not wait yet")
+			}
+			return nil
+		})
+	}
+	for i := range many {
+		wait("greedy", i)
+	}
+	for i := range 3 {
+		wait("modest", i)
+	}
+	places.Give("first")
+	given.Wait()
+	close(served)
+	var got []string
+	for who := range served {
+		got = append(got, who)
+	}
+	want := []string{"greedy0", "modest0", "greedy1", "modest1", "greedy2", "modest2"}
+	for i := 3; i < many; i++ {
+		want = append(want, fmt.Sprint("greedy", i))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the order is %q, want %q", got, want)
 	}
 }
 
