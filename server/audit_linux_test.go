@@ -122,7 +122,15 @@ func TestAuditOfEveryMethod(t *testing.T) {
 		return nil
 	})
 	before := auditEvents(t, path)
-	owner.result("recording/read", params{"recordingId": list.Recordings[0].RecordingID, "offset": 0, "len": 1}, new(protocol.ReadRecordingResult))
+	read := func(offset int) {
+		owner.result("recording/read", params{"recordingId": list.Recordings[0].RecordingID, "offset": offset, "len": 1}, new(protocol.ReadRecordingResult))
+	}
+	read(1) // wherever it begins
+	expectAudit(t, path, before, "recording/read", "recording read")
+	before = auditEvents(t, path)
+	read(2)
+	expectAudit(t, path, before, "recording/read", "")
+	read(0)
 	expectAudit(t, path, before, "recording/read", "recording read")
 	before = auditEvents(t, path)
 	observer := connect(t, as("ann"))

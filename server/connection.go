@@ -66,6 +66,8 @@ type connection struct {
 	outbox   *session.Outbox
 	left     bool                     // the connection has ended
 	watching map[string]*subscription // watches whose events this connection gets
+
+	lastRecording string // that was read; guarded by mu
 }
 
 // finishTimeout is how long the requests before the end of input may take, on stdio and on

@@ -102,11 +102,21 @@ func (c *connection) readRecording(r *rpc.Request, p protocol.ReadRecordingParam
 			r.Fail(err)
 			return
 		}
-		if p.Offset == 0 {
+		if c.begins(p) {
 			e := c.event("recording read")
 			e.Name = p.RecordingID
 			c.server.audit.Record(e)
 		}
 		r.Reply(result)
 	})
+}
+
+// begins reports whether a request begins to read a recording: at its beginning, or another
+// one than the request before.
+func (c *connection) begins(p protocol.ReadRecordingParams) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.lastRecording
+	c.lastRecording = p.RecordingID
+	return p.Offset == 0 || p.RecordingID != last
 }

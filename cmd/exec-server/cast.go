@@ -265,15 +265,14 @@ func (o *castExport) run(from io.Reader, out io.Writer) error {
 	var text strings.Builder
 	for {
 		e, err := shown.reader.Next()
-		if errors.Is(err, io.EOF) || err == nil && e.At > o.at {
-			break
-		}
-		if errors.Is(err, recording.ErrCut) {
-			fmt.Fprintf(os.Stderr, "Warning: %s\n", err)
-			break
-		}
 		if err != nil {
-			return err
+			if err := shown.warnOfEnd(err); err != nil {
+				return err
+			}
+			break
+		}
+		if e.At > o.at {
+			break
 		}
 		if shown.show(e); o.text && shown.reader.Pipes() && e.Kind == recording.Output {
 			if text.Len()+len(e.Text) > maxCastText {
@@ -322,6 +321,7 @@ func writePlain(out *strings.Builder, text string) {
 type shownCast struct {
 	reader *recording.Reader
 	screen *emulator.Screen
+	ended  bool // the recording says how the process ended, or why it stops
 }
 
 func newShownCast(from io.Reader) (*shownCast, error) {
@@ -330,15 +330,22 @@ func newShownCast(from io.Reader) (*shownCast, error) {
 		return nil, fmt.Errorf("cannot read the recording: %w", err)
 	}
 	term := reader.Header().Term
-	if !emulator.Fits(term.Rows, term.Cols) {
-		return nil, fmt.Errorf("the terminal of the recording has %d rows and %d columns; the limit is %d and %d, and %d places together",
-			term.Rows, term.Cols, emulator.MaxRows, emulator.MaxCols, emulator.MaxCells)
+	rows, cols := fittingSize(term.Rows, term.Cols)
+	if rows != term.Rows || cols != term.Cols {
+		fmt.Fprintf(os.Stderr, "Warning: the terminal had %d rows and %d columns; it is shown with %d and %d\n", term.Rows, term.Cols, rows, cols)
 	}
-	return &shownCast{reader, emulator.New(term.Rows, term.Cols)}, nil
+	return &shownCast{reader: reader, screen: emulator.New(rows, cols)}, nil
+}
+
+// fittingSize returns the size, or the largest that a screen may have within it.
+func fittingSize(rows, cols int) (int, int) {
+	rows, cols = min(rows, emulator.MaxRows), min(cols, emulator.MaxCols)
+	return min(rows, emulator.MaxCells/cols), cols
 }
 
 // show shows an event.
 func (s *shownCast) show(e recording.Event) {
+	s.note(e)
 	switch e.Kind {
 	case recording.Output:
 		text := e.Text
@@ -347,8 +354,30 @@ func (s *shownCast) show(e recording.Event) {
 		}
 		s.screen.Write([]byte(text))
 	case recording.Resize:
-		if emulator.Fits(e.Rows, e.Cols) {
-			s.screen.Resize(e.Rows, e.Cols)
-		}
+		s.screen.Resize(fittingSize(e.Rows, e.Cols))
 	}
+}
+
+// note notes whether the event may be the last one: how the process ended, or why the
+// recording stops.
+func (s *shownCast) note(e recording.Event) {
+	switch e.Kind {
+	case recording.Exit, recording.Marker:
+		s.ended = true
+	case recording.Output:
+		s.ended = false
+	}
+}
+
+// warnOfEnd says what keeps a recording from being whole, and returns any other error.
+func (s *shownCast) warnOfEnd(err error) error {
+	switch {
+	case errors.Is(err, recording.ErrCut):
+		fmt.Fprintf(os.Stderr, "Warning: %s\n", err)
+	case !errors.Is(err, io.EOF):
+		return fmt.Errorf("cannot read the recording: %w", err)
+	case !s.ended && s.reader.Header().ExecServer != nil:
+		fmt.Fprintln(os.Stderr, "Warning: the recording does not say how the process ended: it goes on, or nothing more could be recorded")
+	}
+	return nil
 }

@@ -9,9 +9,11 @@ import (
 
 // fullScreen is the terminal of this program while the program draws on all of it.
 type fullScreen struct {
-	fd    int
-	saved *term.State // nil while the terminal is as it was
+	keyboard *os.File    // from which the keys come
+	saved    *term.State // nil while the terminal is as it was
 }
+
+func (s *fullScreen) fd() int { return int(s.keyboard.Fd()) }
 
 // The screen is the alternate one, without a cursor, and without wrapping: a wide character
 // at the end of a line must not begin another one.
@@ -21,7 +23,7 @@ const (
 )
 
 func (s *fullScreen) enter() error {
-	state, err := term.MakeRaw(s.fd)
+	state, err := term.MakeRaw(s.fd())
 	if err != nil {
 		return fmt.Errorf("cannot take over the terminal: %w", err)
 	}
@@ -34,8 +36,22 @@ func (s *fullScreen) enter() error {
 func (s *fullScreen) leave() {
 	if s.saved != nil {
 		_, _ = os.Stdout.WriteString(leaveFullScreen)
-		flushInput(s.fd)
-		_ = term.Restore(s.fd, s.saved)
+		flushInput(s.fd())
+		_ = term.Restore(s.fd(), s.saved)
 		s.saved = nil
+	}
+}
+
+// readKeys reads the keyboard once for each element of want. It ends with the program, or
+// with the keyboard: then it closes keys.
+func (s *fullScreen) readKeys(want <-chan struct{}, keys chan<- string) {
+	defer close(keys)
+	buf := make([]byte, 64)
+	for range want {
+		n, err := s.keyboard.Read(buf)
+		if err != nil {
+			return
+		}
+		keys <- string(buf[:n])
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"time"
 
@@ -81,16 +82,32 @@ func (o *replayOptions) run(ctx context.Context, from io.Reader, out io.Writer) 
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	p := &player{opts: o, shown: shown, events: make(chan timedEvent), terminal: fullScreen{fd: int(os.Stdin.Fd())}}
+	p := &player{opts: o, shown: shown, events: make(chan timedEvent), terminal: fullScreen{keyboard: os.Stdin}}
 	go p.read(ctx) // ends with ctx, or with the program if standard input does not end
 	_, shows := onTerminal(out)
-	switch {
-	case shown.reader.Pipes():
+	if shown.reader.Pipes() {
 		return p.print(ctx, out, shows)
-	case !shows || !term.IsTerminal(p.terminal.fd):
+	}
+	if from == os.Stdin {
+		// The person is at the terminal all the same.
+		if p.terminal.keyboard, err = openKeyboard(); err != nil {
+			return fmt.Errorf("a recording of a terminal needs a terminal, for the keys: %w", err)
+		}
+		defer p.terminal.keyboard.Close()
+	}
+	if !shows || !term.IsTerminal(p.terminal.fd()) {
 		return errors.New("a recording of a terminal needs a terminal; exec-server cast export --text prints what it showed at the end")
 	}
 	return p.play(ctx)
+}
+
+// openKeyboard opens the terminal of this program, whatever its standard input is.
+func openKeyboard() (*os.File, error) {
+	name := "/dev/tty"
+	if runtime.GOOS == "windows" {
+		name = "CONIN$"
+	}
+	return os.OpenFile(name, os.O_RDWR, 0)
 }
 
 // player shows a recording.
@@ -150,18 +167,6 @@ func (p *player) take(e recording.Event) {
 	}
 }
 
-// end returns the error of a recording that has ended.
-func (p *player) end(err error) error {
-	if errors.Is(err, recording.ErrCut) {
-		fmt.Fprintf(os.Stderr, "Warning: %s\n", err)
-		return nil
-	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return fmt.Errorf("cannot read the recording: %w", err)
-}
-
 // print prints the output of pipes. A terminal gets nothing but text and styles.
 func (p *player) print(ctx context.Context, out io.Writer, safely bool) error {
 	to := map[string]io.Writer{"stdout": out, "stderr": os.Stderr}
@@ -179,7 +184,7 @@ func (p *player) print(ctx context.Context, out io.Writer, safely bool) error {
 					_ = safe.flush() // as all that is printed at the end
 				}
 			}
-			return p.end(e.err)
+			return p.shown.warnOfEnd(e.err)
 		}
 		select {
 		case <-time.After(p.real(p.pause(e.Event))):
@@ -187,6 +192,7 @@ func (p *player) print(ctx context.Context, out io.Writer, safely bool) error {
 			return context.Cause(ctx)
 		}
 		p.at = e.At
+		p.shown.note(e.Event)
 		switch {
 		case e.Kind == recording.Marker:
 			fmt.Fprintf(os.Stderr, "Note: %s\n", printable(e.Text))
@@ -243,7 +249,7 @@ func (p *player) play(ctx context.Context) error {
 	}
 	defer p.terminal.leave()
 	want, keys := make(chan struct{}, 1), make(chan string)
-	go readKeys(want, keys) // ends with the program
+	go p.terminal.readKeys(want, keys) // ends with the program
 	want <- struct{}{}
 	var next *timedEvent
 	var left time.Duration // of the recording, until next
@@ -285,19 +291,31 @@ func (p *player) play(ctx context.Context) error {
 			}
 			began, dirty = time.Now(), true
 			for key := range eachKey(text) {
-				if p.press(key) {
+				if key == "\x1b[C" || key == "\x1bOC" {
+					left = p.skipAhead(next, left)
+				} else if p.press(key) {
 					return nil
 				}
 			}
 			if !open {
 				return nil
 			}
-			if next != nil && next.At <= p.skipTo {
-				left = 0
-			}
 			want <- struct{}{}
 		}
 	}
+}
+
+// skipAhead leads on, also in the middle of a pause, and returns what is left of it.
+func (p *player) skipAhead(next *timedEvent, left time.Duration) time.Duration {
+	now := p.at
+	if next != nil {
+		now = max(now, next.At-max(0, left))
+	}
+	p.skipTo = max(p.skipTo, now) + skip
+	if next == nil {
+		return left
+	}
+	return min(left, max(0, next.At-p.skipTo))
 }
 
 // press does what a key means. leaves ends the replay.
@@ -311,8 +329,6 @@ func (p *player) press(key string) (leaves bool) {
 		return p.enter() != nil
 	case " ":
 		p.paused = !p.paused
-	case "\x1b[C", "\x1bOC":
-		p.skipTo = max(p.skipTo, p.at) + skip
 	case "+", "=":
 		p.opts.speed = min(maxSpeed, p.opts.speed*2)
 	case "-":
@@ -341,13 +357,13 @@ func (p *player) finish(err error) error {
 	if p.exit != "" {
 		fmt.Fprintf(os.Stderr, "%s after %s\n", p.exit, shortDuration(p.at))
 	}
-	return p.end(err)
+	return p.shown.warnOfEnd(err)
 }
 
 // draw draws what has changed. Where the terminal has fewer rows than the recording, it
 // shows those around the cursor.
 func (p *player) draw() error {
-	size := terminalSize(p.terminal.fd)
+	size := terminalSize(p.terminal.fd())
 	width, height := max(20, int(size.Cols)), max(2, int(size.Rows))
 	rows, _ := p.shown.screen.Size()
 	row, col, visible := p.shown.screen.Cursor()

@@ -29,7 +29,7 @@ type topScreen struct {
 }
 
 func newTopScreen(o *topOptions, env *client.Environment) *topScreen {
-	return &topScreen{opts: o, env: env, terminal: fullScreen{fd: int(os.Stdin.Fd())}, ended: make(chan string, 1)}
+	return &topScreen{opts: o, env: env, terminal: fullScreen{keyboard: os.Stdin}, ended: make(chan string, 1)}
 }
 
 // sampled is the answer of the server, or why there is none.
@@ -59,7 +59,7 @@ func (t *topScreen) run(ctx context.Context) (attach []string, err error) {
 	defer t.terminal.leave()
 	// It reads only one key ahead of what is wanted, so that attach gets all others.
 	want, keys := make(chan struct{}, 1), make(chan string)
-	go readKeys(want, keys)
+	go t.terminal.readKeys(want, keys)
 	want <- struct{}{}
 	tick := time.NewTicker(t.opts.interval) // for how long there is no answer
 	defer tick.Stop()
@@ -110,20 +110,6 @@ func (t *topScreen) ask(ctx context.Context, samples chan<- sampled) {
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// readKeys reads standard input once for each element of want. It ends with the program,
-// or with standard input: then it closes keys.
-func readKeys(want <-chan struct{}, keys chan<- string) {
-	defer close(keys)
-	buf := make([]byte, 64)
-	for range want {
-		n, err := os.Stdin.Read(buf)
-		if err != nil {
-			return
-		}
-		keys <- string(buf[:n])
 	}
 }
 
@@ -225,7 +211,7 @@ func (t *topScreen) move(by int) {
 
 // draw draws everything.
 func (t *topScreen) draw() error {
-	size := terminalSize(t.terminal.fd)
+	size := terminalSize(t.terminal.fd())
 	width, height := max(20, int(size.Cols)), max(4, int(size.Rows))
 	t.move(0)
 	room, at := height-3, t.index()

@@ -69,14 +69,30 @@ func (r *Recorder) repair(id string) error {
 	return r.dir.Rename(id+liveEnd, id+wholeEnd)
 }
 
+// Bounds of the texts in a header that a client chooses, in bytes. Its argv and the
+// identifiers have bounds already. Together they stay below maxHeader, also in JSON, where
+// each byte may become six: a recording with a longer header could not be listed.
+const (
+	maxTerm = 64
+	maxDir  = 4096 // PATH_MAX of Linux
+)
+
+// cutText returns the beginning of a text.
+func cutText(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return text[:most-unfinished([]byte(text[:most]))]
+}
+
 // header returns the first line of a recording.
 func (r *Recorder) header(about session.Recorded) []byte {
 	h := Header{
 		Version: 3, Timestamp: about.Started.Unix(), Command: strings.Join(about.Argv, " "),
-		Term: Term{Cols: int(about.Size.Cols), Rows: int(about.Size.Rows), Type: about.Term},
+		Term: Term{Cols: int(about.Size.Cols), Rows: int(about.Size.Rows), Type: cutText(about.Term, maxTerm)},
 		ExecServer: &Source{
 			Principal: about.Principal, Session: about.Session, Process: about.Process,
-			Argv: about.Argv, Cut: about.ArgvTruncated, Dir: about.Dir, Pipes: !about.TTY, Input: r.opts.Input,
+			Argv: about.Argv, Cut: about.ArgvTruncated, Dir: cutText(about.Dir, maxDir), Pipes: !about.TTY, Input: r.opts.Input,
 		},
 	}
 	if !about.TTY {
@@ -88,8 +104,8 @@ func (r *Recorder) header(about session.Recorded) []byte {
 
 // create creates the file of a recording.
 func (r *Recorder) create(rec *recording) (err error) {
-	if !r.makeRoom(rec, fileCost) {
-		return &totalError{r.opts.TotalBytes}
+	if err := r.makeRoom(rec, fileCost); err != nil {
+		return err
 	}
 	rec.lines = r.header(rec.about)
 	rec.file, err = r.dir.OpenFile(rec.id+liveEnd, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
@@ -99,27 +115,17 @@ func (r *Recorder) create(rec *recording) (err error) {
 // reserve counts bytes that a recording is about to write. It returns why the recording
 // may not have them, or nil.
 func (r *Recorder) reserve(rec *recording, n int64) error {
-	switch size := rec.size + n; {
-	case size > r.opts.MaxBytes:
+	size := rec.size + n
+	if size > r.opts.MaxBytes {
 		return &sizeError{r.opts.MaxBytes}
-	case !r.makeRoom(rec, cost(size)):
-		return &totalError{r.opts.TotalBytes}
 	}
-	return nil
+	return r.makeRoom(rec, cost(size))
 }
 
 // sizeError says that a recording has reached its limit.
 type sizeError struct{ limit int64 }
 
 func (e *sizeError) Error() string { return fmt.Sprintf("it may have %d bytes", e.limit) }
-
-// totalError says that all recordings together have reached their limit, although the old
-// ones have made room.
-type totalError struct{ limit int64 }
-
-func (e *totalError) Error() string {
-	return fmt.Sprintf("all recordings together may have %d bytes", e.limit)
-}
 
 // reason returns the kind of an error of create or reserve.
 func reason(err error) stop {
@@ -130,22 +136,6 @@ func reason(err error) stop {
 		return stopTotal
 	}
 	return stopError
-}
-
-// makeRoom counts a recording at a cost, and removes older ones if need be. It reports
-// whether there is room.
-func (r *Recorder) makeRoom(rec *recording, cost int64) bool {
-	r.mu.Lock()
-	more := cost - rec.counted
-	old := r.pruneLocked(more)
-	room := r.total+more <= r.opts.TotalBytes
-	if room {
-		r.total += more
-		rec.counted = cost
-	}
-	r.mu.Unlock()
-	r.remove(old)
-	return room
 }
 
 // finish makes a recording whole, if it has a file.
@@ -161,23 +151,10 @@ func (r *Recorder) finish(rec *recording) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.live, rec.id)
-	r.total -= rec.counted
+	r.countLocked(rec.about.Principal, -rec.counted)
 	if begun {
-		r.total += cost(rec.size)
-		r.whole = append(r.whole, wholeFile{rec.id, rec.size, time.Now()})
+		r.addLocked(wholeFile{rec.id, rec.about.Principal, rec.size, time.Now()})
 	}
-}
-
-// pruneLocked forgets recordings that are too old, and the oldest until there is room for
-// more bytes. The caller removes the files, without the lock.
-func (r *Recorder) pruneLocked(more int64) (old []wholeFile) {
-	oldest := time.Now().Add(-r.opts.MaxAge)
-	n := 0
-	for ; n < len(r.whole) && (r.whole[n].ended.Before(oldest) || r.total+more > r.opts.TotalBytes); n++ {
-		r.total -= cost(r.whole[n].size)
-	}
-	old, r.whole = r.whole[:n:n], r.whole[n:]
-	return old
 }
 
 func (r *Recorder) remove(old []wholeFile) {
@@ -186,11 +163,4 @@ func (r *Recorder) remove(old []wholeFile) {
 			r.opts.Log.Warn("cannot remove an old recording", "recording", file.id, "error", err)
 		}
 	}
-}
-
-func (r *Recorder) prune() {
-	r.mu.Lock()
-	old := r.pruneLocked(0)
-	r.mu.Unlock()
-	r.remove(old)
 }

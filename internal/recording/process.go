@@ -59,8 +59,11 @@ func (r *recording) Done() <-chan struct{} { return r.done }
 
 // Wrote implements process.Tap.
 func (r *recording) Wrote(data []byte) {
-	if r.recorder.opts.Input {
-		r.note(codeInput, string(data))
+	if !r.recorder.opts.Input {
+		return
+	}
+	for piece := range pieces(data) {
+		r.note(codeInput, string(piece))
 	}
 }
 
@@ -121,7 +124,9 @@ func (r *recording) follow(ctx context.Context) {
 		if ok {
 			until = event.Offset
 		}
-		sides = append(sides, r.takeSides()...) // later than Peek: they may belong before the event
+		if len(sides) == 0 {
+			sides = r.takeSides() // later than Peek: they may belong before the event
+		}
 		for len(sides) > 0 && sides[0].after <= until {
 			r.event(sides[0].at, sides[0].code, sides[0].data)
 			sides = sides[1:]

@@ -44,6 +44,13 @@ const (
 	maxTime = 1000 * 24 * time.Hour
 )
 
+// longLineError says that no recording has such a line.
+type longLineError struct{}
+
+func (*longLineError) Error() string {
+	return fmt.Sprintf("a line of the recording has more than %d bytes", maxLine)
+}
+
 // Reader reads a recording. It accepts asciicasts of the versions 2 and 3.
 type Reader struct {
 	header Header
@@ -94,6 +101,9 @@ func (r *Reader) Next() (Event, error) {
 		line, err := r.line()
 		if err != nil {
 			r.failed = err
+			if errors.As(err, new(*longLineError)) {
+				r.failed = ErrCut // what came before can be shown
+			}
 			break
 		}
 		if len(bytes.TrimSpace(line)) == 0 || line[0] == '#' {
@@ -116,7 +126,7 @@ func (r *Reader) line() (line []byte, err error) {
 	for {
 		part, err := r.lines.ReadSlice('\n')
 		if len(line)+len(part) > maxLine {
-			return nil, fmt.Errorf("a line of the recording has more than %d bytes", maxLine)
+			return nil, &longLineError{}
 		}
 		line = append(line, part...)
 		switch {

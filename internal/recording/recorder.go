@@ -69,6 +69,7 @@ type Recorder struct {
 	whole  []wholeFile           // the oldest first
 	live   map[string]*recording // by id
 	total  int64                 // cost of all
+	of     map[string]int64      // the same by principal
 	told   map[stop]time.Time    // when the log was told last
 }
 
@@ -81,20 +82,11 @@ const (
 	stopError stop = "error" // it could not be written
 )
 
-// wholeFile is a recording that nobody writes any more.
-type wholeFile struct {
-	id    string
-	size  int64
-	ended time.Time
-}
-
-func cost(size int64) int64 { return max(size, fileCost) }
-
 // Open makes a Recorder. It creates the directory if it is missing, and makes whole what a
 // server that was killed has left. The directory must belong to this user alone. The caller
 // must call Close.
 func Open(dir string, opts *Options) (*Recorder, error) {
-	r := &Recorder{live: make(map[string]*recording), told: make(map[stop]time.Time)}
+	r := &Recorder{live: make(map[string]*recording), of: make(map[string]int64), told: make(map[stop]time.Time)}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -158,16 +150,26 @@ func (r *Recorder) open(dir string) (err error) {
 		if !ok || !isID(id) {
 			continue
 		}
-		info, err := r.dir.Lstat(name)
-		if err != nil || !info.Mode().IsRegular() {
-			continue
-		}
-		r.whole = append(r.whole, wholeFile{id, info.Size(), info.ModTime()})
-		r.total += cost(info.Size())
+		r.know(id)
 	}
 	slices.SortFunc(r.whole, func(a, b wholeFile) int { return a.ended.Compare(b.ended) })
 	r.prune()
 	return nil
+}
+
+// know counts a whole recording that is there when the Recorder starts. One whose header
+// cannot be read is nobody's.
+func (r *Recorder) know(id string) {
+	info, err := r.dir.Lstat(id + wholeEnd)
+	if err != nil || !info.Mode().IsRegular() {
+		return
+	}
+	principal := ""
+	if file, err := r.openName(id, wholeEnd); err == nil {
+		principal = file.header.ExecServer.Principal
+		_ = file.Close() // it was only read
+	}
+	r.addLocked(wholeFile{id, principal, info.Size(), info.ModTime()})
 }
 
 // Record implements session.Recorder. The goroutine that it starts ends with the process's

@@ -34,6 +34,12 @@ func open(t *testing.T, dir string, opts *recording.Options) *recording.Recorder
 // start starts a recorded child.
 func start(t *testing.T, r *recording.Recorder, spec process.Spec) (*process.Process, session.Recording) {
 	t.Helper()
+	return startAs(t, r, spec, session.Recorded{Principal: "somebody"})
+}
+
+// startAs starts a child that is recorded with some of these properties.
+func startAs(t *testing.T, r *recording.Recorder, spec process.Spec, about session.Recorded) (*process.Process, session.Recording) {
+	t.Helper()
 	spec.Dir, spec.Env = "/", map[string]string{"PATH": os.Getenv("PATH"), "TERM": "xterm"}
 	p, err := process.Start(spec, nil)
 	if err != nil {
@@ -46,8 +52,8 @@ func start(t *testing.T, r *recording.Recorder, spec process.Spec) (*process.Pro
 		p.Release()
 		<-p.Over()
 	})
-	about := session.Recorded{Principal: "somebody", Session: "s", Process: "p", Description: p.Describe()}
-	if spec.TTY {
+	about.Session, about.Process, about.Description = "s", "p", p.Describe()
+	if spec.TTY && about.Term == "" {
 		about.Size, about.Term = protocol.TerminalSize{Rows: 24, Cols: 80}, "xterm"
 	}
 	rec := r.Record(about, p.Log)
@@ -281,6 +287,102 @@ func TestBounds(t *testing.T) {
 	open(t, dir, &recording.Options{MaxAge: time.Minute})
 	if left := files(t, dir); len(left) != 0 {
 		t.Errorf("too old, and still there: %q", left)
+	}
+}
+
+// TestShares has one principal record more than its share: its own recordings make room,
+// and those of others stay. Without shares, the oldest makes room.
+func TestShares(t *testing.T) {
+	for _, shares := range []bool{true, false} {
+		t.Run(fmt.Sprint("shares ", shares), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "r")
+			r := open(t, dir, &recording.Options{MaxBytes: 60_000, TotalBytes: 300_000})
+			recordAs := func(principal string) string {
+				before := files(t, dir)
+				_, rec := startAs(t, r, shell(`head -c 50000 /dev/zero | tr '\0' x`), session.Recorded{Principal: principal, Shares: shares})
+				testkit.Within(t, "the recording", func() { <-rec.Done() })
+				for _, name := range files(t, dir) {
+					if !slices.Contains(before, name) {
+						return name
+					}
+				}
+				return ""
+			}
+			ann := recordAs("ann")
+			for range 12 {
+				if recordAs("mallory") == "" {
+					t.Error("mallory is not recorded any more")
+				}
+			}
+			if there := slices.Contains(files(t, dir), ann); there != shares {
+				t.Errorf("the recording of ann is there: %v", there)
+			}
+			if recordAs("ann") == "" || recordAs("bob") == "" {
+				t.Error("somebody who recorded little is not recorded")
+			}
+			r.Close()
+			left := len(files(t, dir))
+			open(t, dir, &recording.Options{TotalBytes: 300_000})
+			if n := len(files(t, dir)); n != left || n < 4 {
+				t.Errorf("there were %d recordings, and after a restart %d", left, n)
+			}
+		})
+	}
+}
+
+// TestLiveShare fills the share of a principal with recordings that are not over.
+func TestLiveShare(t *testing.T) {
+	r := open(t, filepath.Join(t.TempDir(), "r"), &recording.Options{TotalBytes: 300_000})
+	var all []session.Recording
+	for range 30 {
+		_, rec := startAs(t, r, process.Spec{Argv: []string{"sleep", "1000"}}, session.Recorded{Principal: "mallory", Shares: true})
+		all = append(all, rec)
+	}
+	refused := 0
+	for _, rec := range all[20:] { // 18 have room without shares
+		testkit.Within(t, "the end of a recording without room", func() { <-rec.Done() })
+		refused++
+	}
+	_, rec := startAs(t, r, shell("echo evidence"), session.Recorded{Principal: "ann", Shares: true})
+	testkit.Within(t, "the recording", func() { <-rec.Done() })
+	if c := r.Counts(); c.Kept != 1 {
+		t.Errorf("%d were refused, and the counts are %+v", refused, c)
+	}
+}
+
+// TestHostileWriter has a client write and choose what could make a recording unreadable.
+func TestHostileWriter(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	r := open(t, dir, &recording.Options{Input: true})
+	spec := shell(`head -c 3000000 | wc -c`)
+	spec.PipeStdin = true
+	p, rec := startAs(t, r, spec, session.Recorded{Principal: "somebody"})
+	input := append([]byte("echo evil\n"), bytes.Repeat([]byte{1}, 3_000_000)...)
+	p.Write(input, nil, nil, nil)
+	testkit.Within(t, "the recording", func() { <-rec.Done() })
+	content := only(t, dir)
+	events, err := read(t, content)
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("the recording ends with %v", err)
+	}
+	if got := text(events, recording.Input, ""); !strings.HasPrefix(got, "echo evil\n\x01") || len(got) < 900_000 {
+		t.Errorf("%d bytes of input, which begin with %.20q", len(got), got)
+	}
+	if got := text(events, recording.Marker, ""); !strings.Contains(got, "bytes of input are missing here") {
+		t.Errorf("the marker is %q", got)
+	}
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Remove(filepath.Join(dir, files(t, dir)[0])))
+	spec = shell("true")
+	spec.TTY = true
+	_, rec = startAs(t, r, spec, session.Recorded{Term: strings.Repeat("\x01", 70_000), Size: protocol.TerminalSize{Rows: 1, Cols: 1}})
+	testkit.Within(t, "the recording", func() { <-rec.Done() })
+	if n := bytes.IndexByte(only(t, dir), '\n'); n > 4096 {
+		t.Errorf("the header has %d bytes", n)
 	}
 }
 

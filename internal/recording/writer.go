@@ -3,6 +3,7 @@ package recording
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"time"
 	"unicode/utf8"
 
@@ -44,9 +45,33 @@ func (e *encoder) text(at time.Time, stream string, data []byte) {
 			e.event(at, codeStream, stream)
 			e.stream = stream
 		}
-		data = bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n"))
 	}
-	e.event(at, codeOutput, string(data))
+	for piece := range pieces(data) {
+		if e.pipes {
+			piece = bytes.ReplaceAll(piece, []byte("\n"), []byte("\r\n"))
+		}
+		e.event(at, codeOutput, string(piece))
+	}
+}
+
+// maxPiece is how much of what was written or read an event has at most. In JSON it becomes
+// six times as long at most, and so fits into a line that a Reader accepts.
+const maxPiece = 64 << 10
+
+// pieces yields data in pieces for events, without cutting characters.
+func pieces(data []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(data) > 0 {
+			n := min(len(data), maxPiece)
+			if n < len(data) {
+				n -= unfinished(data[:n])
+			}
+			if !yield(data[:n]) {
+				return
+			}
+			data = data[n:]
+		}
+	}
 }
 
 // unfinished returns how many bytes at the end of data are the beginning of a character.

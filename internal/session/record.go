@@ -6,6 +6,7 @@ import (
 
 	"execserver/internal/output"
 	"execserver/internal/process"
+	"execserver/internal/share"
 	"execserver/protocol"
 )
 
@@ -19,6 +20,7 @@ type Recorder interface {
 // Recorded describes a process to be recorded.
 type Recorded struct {
 	Principal, Session, Process string
+	Shares                      bool // the principal has a share of what there is for all
 	Size                        protocol.TerminalSize // of its terminal; zero if it has none
 	Term                        string                // the kind of its terminal
 	process.Description
@@ -37,7 +39,10 @@ func (s *Session) record(e *entry, proc *process.Process, spec process.Spec) {
 	if s.opts.Recorder == nil {
 		return
 	}
-	about := Recorded{Principal: s.Principal, Session: s.ID, Process: e.id, Description: proc.Describe()}
+	about := Recorded{
+		Principal: s.Principal, Session: s.ID, Process: e.id, Shares: s.share != share.Everybody,
+		Description: proc.Describe(),
+	}
 	if spec.TTY {
 		about.Term = spec.Env["TERM"]
 		if about.Size = spec.Size; about.Size == (protocol.TerminalSize{}) {

@@ -44,4 +44,44 @@ func TestReplay(t *testing.T) {
 	s.await("exited with 7 after 2h")
 	s.shows("third")
 	s.isLocal()
+
+	// The keys come from the terminal, also when the recording is standard input. An arrow
+	// leads on in the middle of a pause.
+	s.clear()
+	s.line("cd " + filepath.Dir(path))
+	s.clear()
+	s.line("cat test.cast | exec-server replay --max-pause 1h --speed 0.5 -")
+	s.await("first")
+	s.press("Right")
+	s.await("second")
+	for range 8 {
+		s.press("+") // 128 times as fast; the pause of 10,000 seconds takes more than a minute
+	}
+	s.press("Space")
+	s.await("stopped")
+	s.press("q")
+	s.prompt("local$")
+	s.isLocal()
+}
+
+// TestReplaySkipsPause presses the arrow until a pause of half an hour is over.
+func TestReplaySkipsPause(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "test.cast")
+	if err := os.WriteFile(path, []byte(`{"version":3,"term":{"cols":40,"rows":5}}
+[0, "o", "before"]
+[1800, "o", "\r\nafter"]
+[0, "x", "7"]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newScreen(t)
+	s.line("exec-server replay " + path)
+	s.await("before")
+	for range 1800 / 10 {
+		s.press("Right")
+	}
+	s.await("exited with 7 after 30m")
+	s.shows("after")
+	s.isLocal()
 }

@@ -1,0 +1,125 @@
+package recording
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"execserver/internal/share"
+)
+
+// All recordings share TotalBytes. Where principals have shares, one that records much
+// removes its own old recordings, and not those of others.
+
+// wholeFile is a recording that nobody writes any more.
+type wholeFile struct {
+	id        string
+	principal string
+	size      int64
+	ended     time.Time
+}
+
+// cost is what a file of a size counts.
+func cost(size int64) int64 { return max(size, fileCost) }
+
+// totalError says that there is no room for a recording, although old ones have made room.
+type totalError struct {
+	limit int64
+	of    string // "all recordings together", or those of its principal
+}
+
+func (e *totalError) Error() string { return fmt.Sprintf("%s may have %d bytes", e.of, e.limit) }
+
+func (r *Recorder) countLocked(principal string, bytes int64) {
+	r.total += bytes
+	if r.of[principal] += bytes; r.of[principal] == 0 {
+		delete(r.of, principal)
+	}
+}
+
+func (r *Recorder) addLocked(file wholeFile) {
+	r.countLocked(file.principal, cost(file.size))
+	r.whole = append(r.whole, file)
+}
+
+// makeRoom counts a recording at a cost, and removes older ones if need be. It returns why
+// there is no room, or nil.
+func (r *Recorder) makeRoom(rec *recording, cost int64) error {
+	r.mu.Lock()
+	old := r.expireLocked()
+	more, principal := cost-rec.counted, rec.about.Principal
+	removed, err := r.roomLocked(principal, rec.about.Shares, more)
+	if err == nil {
+		r.countLocked(principal, more)
+		rec.counted = cost
+	}
+	r.mu.Unlock()
+	r.remove(append(old, removed...))
+	return err
+}
+
+// roomLocked forgets recordings until there is room for more bytes of a principal. The
+// caller removes the files, without the lock.
+func (r *Recorder) roomLocked(principal string, shares bool, more int64) (old []wholeFile, err error) {
+	forget := func(of string, any bool) bool {
+		i := slices.IndexFunc(r.whole, func(f wholeFile) bool { return any || f.principal == of })
+		if i < 0 {
+			return false
+		}
+		old = append(old, r.whole[i])
+		r.countLocked(r.whole[i].principal, -cost(r.whole[i].size))
+		r.whole = slices.Delete(r.whole, i, i+1)
+		return true
+	}
+	for shares {
+		most := share.Of(r.opts.TotalBytes, r.total-r.of[principal])
+		if r.of[principal]+more <= most {
+			break
+		}
+		if !forget(principal, false) {
+			return old, &totalError{most, "the recordings of this principal"}
+		}
+	}
+	for r.total+more > r.opts.TotalBytes {
+		// The oldest makes room; where there are shares, the oldest of whoever has most.
+		if !forget(r.largestLocked(), !shares) {
+			return old, &totalError{r.opts.TotalBytes, "all recordings together"}
+		}
+	}
+	return old, nil
+}
+
+// largestLocked returns the principal that has most of those that have whole recordings.
+func (r *Recorder) largestLocked() (principal string) {
+	most := int64(-1)
+	for _, file := range r.whole {
+		if n := r.of[file.principal]; n > most {
+			principal, most = file.principal, n
+		}
+	}
+	return principal
+}
+
+// expireLocked forgets recordings that are too old. The caller removes the files.
+func (r *Recorder) expireLocked() (old []wholeFile) {
+	oldest := time.Now().Add(-r.opts.MaxAge)
+	n := slices.IndexFunc(r.whole, func(f wholeFile) bool { return !f.ended.Before(oldest) })
+	if n < 0 {
+		n = len(r.whole)
+	}
+	for _, file := range r.whole[:n] {
+		r.countLocked(file.principal, -cost(file.size))
+	}
+	old, r.whole = r.whole[:n:n], r.whole[n:]
+	return old
+}
+
+// prune removes recordings that are too old, and at the start those for which there is no
+// room.
+func (r *Recorder) prune() {
+	r.mu.Lock()
+	old := r.expireLocked()
+	removed, _ := r.roomLocked("", false, 0) // live ones make room when they grow
+	r.mu.Unlock()
+	r.remove(append(old, removed...))
+}
