@@ -39,7 +39,8 @@ func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
 			return
 		}
 		ofPage := page[r.URL.Path]
-		if !s.checkOrigin(r) && (ofPage == nil || !fromOwnPage(r)) {
+		allowed := s.checkOrigin(r) || ofPage != nil && fromOwnPage(r)
+		if !allowed || fetchedElsewhere(r) && (ofPage == nil || !navigates(r)) {
 			s.penalties.refusal(RefusedOrigin, r.RemoteAddr, "the server does not allow its origin")
 			w.WriteHeader(http.StatusForbidden)
 			return
@@ -57,14 +58,23 @@ func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
 }
 
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
-	if status, text := transport.CheckUpgrade(r); status != 0 {
-		s.penalties.counts.Add(RefusedUpgrade)
-		refuse(w, status, text)
+	if s.refuseUpgrade(w, r) {
 		return
 	}
 	if principal := s.admit(w, r); principal != nil {
 		s.upgrade(w, r, principal)
 	}
+}
+
+// refuseUpgrade refuses a request that is no proper upgrade, and reports whether it did.
+func (s *Server) refuseUpgrade(w http.ResponseWriter, r *http.Request) bool {
+	status, text := transport.CheckUpgrade(r)
+	if status == 0 {
+		return false
+	}
+	s.penalties.counts.Add(RefusedUpgrade)
+	refuse(w, status, text)
+	return true
 }
 
 // upgrade serves the WebSocket connection of a principal, whose upgrade request is correct.

@@ -45,6 +45,18 @@ func fromOwnPage(r *http.Request) bool {
 	return len(origins) == 1 && strings.EqualFold(origins[0], scheme+"://"+r.Host)
 }
 
+// fetchedElsewhere reports whether a browser says that a page of another origin asked for
+// this, in a request without an Origin. Browsers send such requests for images and frames.
+func fetchedElsewhere(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return len(r.Header["Origin"]) == 0 && site != "" && site != "same-origin" && site != "none"
+}
+
+// navigates reports whether a browser opens a document, as when a person follows a link.
+func navigates(r *http.Request) bool {
+	return r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+}
+
 // checkOrigin refuses pages. Only browsers send an Origin, for a page that may be
 // anybody's.
 func (s *Server) checkOrigin(r *http.Request) bool {

@@ -8,7 +8,6 @@ import (
 	"execserver/internal/auth"
 	"execserver/internal/rpc"
 	"execserver/protocol"
-	"execserver/transport"
 )
 
 // Page is a page that shows a server to browsers (PROTOCOL.md, "web/link"). Its methods
@@ -60,13 +59,15 @@ func (d PageDoor) SignedIn(r *http.Request, p *auth.Principal) {
 	d.s.audit.Record(audit.Event{Event: "browser signed in", Remote: r.RemoteAddr, Principal: p.Name})
 }
 
-// Serve serves a WebSocket connection of a browser to a principal, until it ends.
+// CheckUpgrade reports whether a request asks properly for a WebSocket. If not, it answers
+// the request.
+func (d PageDoor) CheckUpgrade(w http.ResponseWriter, r *http.Request) bool {
+	return !d.s.refuseUpgrade(w, r)
+}
+
+// Serve serves a WebSocket connection of a browser to a principal, until it ends. The request
+// has passed CheckUpgrade.
 func (d PageDoor) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal) {
-	if status, text := transport.CheckUpgrade(r); status != 0 {
-		d.s.penalties.counts.Add(RefusedUpgrade)
-		refuse(w, status, text)
-		return
-	}
 	if d.CheckPeer(w, r) {
 		d.s.upgrade(w, r, p)
 	}

@@ -26,11 +26,13 @@ type browser struct {
 	t      *testing.T
 	base   string // http://
 	origin string // "" sends none
+	plain  bool   // requests for a socket are no upgrades
+	fetch  map[string]string
 }
 
 func newBrowser(t *testing.T, url string) *browser {
 	base := strings.Replace(url, "ws://", "http://", 1)
-	return &browser{t, base, base}
+	return &browser{t: t, base: base, origin: base}
 }
 
 // do sends a request, and returns the status and the body of the answer.
@@ -45,6 +47,16 @@ func (b *browser) do(method, path, bearer, body string) (status int, text string
 	}
 	if bearer != "" {
 		r.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	if strings.HasPrefix(path, "/web/socket") && !b.plain {
+		for name, value := range map[string]string{
+			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+		} {
+			r.Header.Set(name, value)
+		}
+	}
+	for name, value := range b.fetch {
+		r.Header.Set(name, value)
 	}
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -183,8 +195,50 @@ func TestPageDoors(t *testing.T) {
 			t.Errorf("%s gets a secret", attempt.what)
 		}
 	}
+	// A request that is no upgrade uses up no ticket.
+	kept := b.secret("/web/ticket", key, "", "ticket")
+	plain := *b
+	plain.plain = true
+	if status, text, _ := plain.do("GET", "/web/socket?ticket="+kept, "", ""); status != 400 {
+		t.Errorf("no upgrade: %d %s", status, text)
+	}
+	second, err := b.connect(kept)
+	if err != nil {
+		t.Fatalf("a ticket that a plain request has named: %v", err)
+	}
+	_ = second.Close(transport.Reason{})
 	if b.secret("/web/sign-in", "", `{"code":"`+unused+`"}`, "key") == "" {
 		t.Error("a link that was presented at a wrong place is used")
+	}
+}
+
+// TestFetchMetadata sends what browsers send without an Origin for a page of another origin:
+// images, frames, and links that a person follows. None of it counts as a failed
+// authentication.
+func TestFetchMetadata(t *testing.T) {
+	as := serveTokens(t, pageOf(), map[string]string{"ann": `scope = ["exec"]`})
+	for _, request := range []struct {
+		path, site, mode, dest string
+		status                 int
+	}{
+		{"/web/", "none", "navigate", "document", 200},
+		{"/web/", "cross-site", "navigate", "document", 200}, // a link in a chat
+		{"/web/", "cross-site", "navigate", "iframe", 403},
+		{"/web/main.js", "same-origin", "cors", "script", 200},
+		{"/web/main.js", "same-site", "no-cors", "script", 403}, // of another port
+		{"/web/icon.svg", "cross-site", "no-cors", "image", 403},
+		{"/web/socket?ticket=x", "cross-site", "no-cors", "image", 403},
+		{"/web/socket?ticket=x", "cross-site", "navigate", "document", 400},
+		{"/", "cross-site", "no-cors", "image", 403},
+		{"/metrics", "cross-site", "navigate", "document", 403},
+		{"/healthz", "cross-site", "no-cors", "image", 403},
+	} {
+		b := newBrowser(t, as("ann").url)
+		b.origin, b.plain = "", true
+		b.fetch = map[string]string{"Sec-Fetch-Site": request.site, "Sec-Fetch-Mode": request.mode, "Sec-Fetch-Dest": request.dest}
+		if status, text, _ := b.do("GET", request.path, "", ""); status != request.status {
+			t.Errorf("%+v: %d %s", request, status, text)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -114,6 +115,6 @@ func (w *where) pageURL(page *url.URL) (string, error) {
 	}
 	u.Scheme = map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
 	u.User, u.RawQuery = nil, ""
-	u.Path, u.RawPath, u.Fragment = page.Path, "", page.Fragment
+	u.Path, u.RawPath, u.Fragment = strings.TrimSuffix(u.Path, "/")+page.Path, "", page.Fragment // a proxy may serve it below a path
 	return u.String(), nil
 }

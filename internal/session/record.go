@@ -20,7 +20,7 @@ type Recorder interface {
 // Recorded describes a process to be recorded.
 type Recorded struct {
 	Principal, Session, Process string
-	Shares                      bool // the principal has a share of what there is for all
+	Shares                      bool                  // the principal has a share of what there is for all
 	Size                        protocol.TerminalSize // of its terminal; zero if it has none
 	Term                        string                // the kind of its terminal
 	process.Description

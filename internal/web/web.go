@@ -94,7 +94,7 @@ func (d *doorman) signIn(w http.ResponseWriter, r *http.Request) {
 		ends = e
 	}
 	d.door.SignedIn(r, principal)
-	answer(w, map[string]any{"key": key, "endsAtMs": ends.UnixMilli()})
+	answer(w, map[string]any{"key": key, "endsAtMs": ends.UnixMilli(), "principal": principal.Name})
 }
 
 // bearer returns the key of a request.
@@ -126,6 +126,9 @@ func (d *doorman) ticket(w http.ResponseWriter, r *http.Request) {
 
 // socket serves the protocol to the holder of a ticket.
 func (d *doorman) socket(w http.ResponseWriter, r *http.Request) {
+	if !d.door.CheckUpgrade(w, r) {
+		return // without using up a ticket
+	}
 	ticket := d.page.tickets.take(r.URL.Query().Get("ticket"))
 	if ticket == nil || !d.door.Holds(ticket.principal) {
 		d.door.Refuse(w, r, "this ticket has been used, or is too old")

@@ -118,3 +118,43 @@ func TestForeignPage(t *testing.T) {
 	b.open(link)
 	b.connected()
 }
+
+// TestLinkOfSomebodyElse opens a link of another principal, to which any page can lead a
+// browser. The person is asked, sees who they are, and the key that is not used any more is
+// worth nothing.
+func TestLinkOfSomebodyElse(t *testing.T) {
+	flags, token := tokens(t)
+	s := serve(t, flags...)
+	s.tokenFile = filepath.Join(t.TempDir(), "token")
+	link := func(name string) string {
+		must(t, os.WriteFile(s.tokenFile, []byte(token(name)), 0o600))
+		return s.do("web")
+	}
+	const kept = `JSON.parse(localStorage.getItem("exec-server key")).key`
+	b := browse(t)
+	b.open(link("ann"))
+	b.connected()
+	b.shows(".machine", "you are ann")
+	first := value[string](b, kept)
+	b.open(link("ann")) // the same person is not asked
+	b.connected()
+	ann := value[string](b, kept)
+	b.open(link("eve"))
+	b.shows("h1", "Sign in as somebody else?")
+	b.shows("main", "You are signed in as ann. The link that you have opened is for eve.")
+	b.picture("19-somebody-else")
+	b.click("button", "Stay ann")
+	b.connected()
+	b.shows(".machine", "you are ann")
+	b.open(link("eve"))
+	b.click("button", "Become eve")
+	b.connected()
+	b.shows(".machine", "you are eve")
+	for name, key := range map[string]string{"first": first, "second": ann} {
+		status := value[int](b, fmt.Sprintf(`fetch("ticket", { method: "POST", headers: { Authorization: "Bearer " + %q } }).then((r) => r.status)`, key))
+		if status != http.StatusUnauthorized {
+			t.Errorf("the %s key of ann is good for %d", name, status)
+		}
+	}
+	b.clean("401 (Unauthorized)")
+}

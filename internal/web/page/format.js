@@ -28,11 +28,11 @@ export function clock(ms) {
 }
 
 // Characters that do not show, or change the order of the text around them.
-const invisible = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const invisible = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
 // printable shows text of a program or a client on one line.
 export function printable(text) {
-  return String(text ?? "").replace(invisible, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  return String(text ?? "").replace(invisible, (c) => "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
 }
 
 // command shows a command line as one would type it.

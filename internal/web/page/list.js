@@ -90,7 +90,9 @@ export class List {
     // What a process has left running is shown below it.
     const left = new Map(), rows = [];
     for (const [key, process] of processes) {
-      if (process.state === "background") left.set(process.parentProcessId, [...(left.get(process.parentProcessId) ?? []), [key, process]]);
+      if (process.state !== "background") continue;
+      if (!left.has(process.parentProcessId)) left.set(process.parentProcessId, []);
+      left.get(process.parentProcessId).push([key, process]);
     }
     for (const [key, process] of processes) {
       if (process.state === "background") continue;

@@ -7,7 +7,7 @@ import { List } from "./list.js";
 import { Model } from "./model.js";
 import { Pane } from "./pane.js";
 import { Recordings } from "./recordings.js";
-import { signedIn, signInByLink, signInByToken, signOut } from "./signin.js";
+import { principal, signedIn, signInByLink, signInByToken, signOut } from "./signin.js";
 import { Takeovers } from "./takeover.js";
 import { isDark, paint } from "./terminal.js";
 import { Link } from "./wire.js";
@@ -25,13 +25,26 @@ begin();
 async function begin() {
   let problem = "";
   try {
-    await signInByLink();
+    await signInByLink(askToSwitch);
   } catch (error) {
     problem = error.message;
   }
   if (signedIn() && !problem) new Page().begin();
   else askToSignIn(problem);
 }
+
+// askToSwitch asks whether a link may sign somebody else in here.
+function askToSwitch(from, to) {
+  return new Promise((resolve) => {
+    document.body.replaceChildren(element("main", { class: "sign-in" },
+      element("h1", { text: "Sign in as somebody else?" }),
+      element("p", { text: `You are signed in as ${name(from)}. The link that you have opened is for ${name(to)}.` }),
+      element("div", { class: "buttons" },
+        button("Stay " + name(from), () => resolve(false)), button("Become " + name(to), () => resolve(true)))));
+  });
+}
+
+const name = (principal) => printable(principal) || "a user without a name";
 
 // askToSignIn says how to get a link, and takes a token.
 function askToSignIn(problem) {
@@ -133,7 +146,9 @@ class Page {
     this.connection.dataset.state = state;
     setText(this.connection, state === "lost" ? "not connected: " + printable(reason) : state);
     document.title = (state === "connected" ? "" : "⚠ ") + location.host + " – exec-server";
-    if (machine) setText(this.machine, location.host + " · " + printable(machine.platformOs) + " · " + printable(machine.executorVersion));
+    if (!machine) return;
+    const facts = [location.host, machine.platformOs, machine.executorVersion, principal() && "you are " + principal()];
+    setText(this.machine, facts.filter(Boolean).map(printable).join(" · "));
   }
 
   toggle(key) {

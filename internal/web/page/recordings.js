@@ -190,20 +190,28 @@ class Player {
   // showUpTo shows the events up to a time. Output goes to the terminal together.
   #showUpTo(to) {
     const { events } = this.#cast;
-    let text = "";
+    let text = "", resized = null; // the last size, which only output makes visible
+    const resize = () => {
+      const size = resized;
+      resized = null;
+      if (size) this.#drawing = this.#drawing.then(() => this.#view.terminal.resize(...size));
+    };
     for (; this.#next < events.length && events[this.#next].at <= to; this.#next++) {
       const event = events[this.#next];
-      if (event.code === "o") text += event.text;
+      if (event.code === "o") {
+        resize();
+        text += event.text;
+      }
       if (event.code === "x") this.#endings.push("exit status " + printable(event.text));
       if (event.code === "m") this.#endings.push(printable(event.text));
       const size = event.code === "r" && /^(\d+)x(\d+)$/.exec(event.text);
       if (size) {
-        this.#write(text);
+        if (text) this.#write(text);
         text = "";
-        const [cols, rows] = [within(Number(size[1]), 80, 1000), within(Number(size[2]), 24, 500)];
-        this.#drawing = this.#drawing.then(() => this.#view.terminal.resize(cols, rows));
+        resized = [within(Number(size[1]), 80, 1000), within(Number(size[2]), 24, 500)];
       }
     }
+    resize();
     if (text) this.#write(text);
     this.#at = to;
     this.line.value = to;

@@ -6,17 +6,25 @@ const place = "exec-server key";
 export class SignedOut extends Error {}
 
 export function signedIn() {
-  return key() != null;
+  return kept() != null;
 }
 
-function key() {
+// principal is the name of who has signed in.
+export function principal() {
+  return kept()?.principal ?? "";
+}
+
+// kept returns {key, endsAtMs, principal}, or null.
+function kept() {
   try {
-    const kept = JSON.parse(localStorage.getItem(place));
-    return kept && kept.endsAtMs > Date.now() ? kept.key : null;
+    const known = JSON.parse(localStorage.getItem(place));
+    return known?.endsAtMs > Date.now() ? known : null;
   } catch {
     return null;
   }
 }
+
+const key = () => kept()?.key ?? null;
 
 async function post(name, headers, body) {
   let response;
@@ -35,12 +43,18 @@ function keep(granted) {
 }
 
 // signInByLink uses the code of a link. It removes the code from the address, so that a
-// bookmark or a picture of the screen does not have it.
-export async function signInByLink() {
+// bookmark or a picture of the screen does not have it. Any page can lead a browser to a
+// link, so ask is called with the names before somebody becomes somebody else; it resolves
+// to whether that may be.
+export async function signInByLink(ask) {
   const code = location.hash.slice(1);
   if (!code) return;
   history.replaceState(null, "", location.pathname);
-  keep(await post("sign-in", {}, { code }));
+  const had = kept(), granted = await post("sign-in", {}, { code });
+  const stays = had && had.principal !== granted.principal && !(await ask(had.principal, granted.principal));
+  if (!stays) keep(granted);
+  const unused = stays ? granted : had;
+  if (unused) await forget(unused.key).catch(() => {}); // it may have ended, or be of a server before this one
 }
 
 export async function signInByToken(token) {
@@ -50,7 +64,11 @@ export async function signInByToken(token) {
 export async function signOut() {
   const had = key();
   localStorage.removeItem(place);
-  if (had) await post("sign-out", { Authorization: "Bearer " + had });
+  if (had) await forget(had);
+}
+
+function forget(key) {
+  return post("sign-out", { Authorization: "Bearer " + key });
 }
 
 // ticket returns a ticket for one connection.
