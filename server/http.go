@@ -62,7 +62,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if principal := s.admit(w, r); principal != nil {
-		s.upgrade(w, r, principal)
+		s.upgrade(w, r, principal, nil)
 	}
 }
 
@@ -77,12 +77,24 @@ func (s *Server) refuseUpgrade(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// upgrade serves the WebSocket connection of a principal, whose upgrade request is correct.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, principal *auth.Principal) {
+// upgrade serves the WebSocket connection of a principal, whose upgrade request is correct,
+// until it ends, or until signedOut is closed.
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, principal *auth.Principal, signedOut <-chan struct{}) {
 	conn, err := transport.Upgrade(w, r, s.opts.MaxMessageBytes)
 	if err != nil {
 		s.penalties.refusal(RefusedUpgrade, r.RemoteAddr, err.Error())
 		return
+	}
+	over := make(chan struct{})
+	defer close(over)
+	if signedOut != nil {
+		go func() {
+			select {
+			case <-signedOut:
+				_ = conn.Close(transport.Reason{Code: transport.CodePolicy, Text: "signed out"}) // serve notices
+			case <-over:
+			}
+		}()
 	}
 	// serve logs how the connection ends.
 	_ = s.serveAdmitted(conn, principal)

@@ -65,11 +65,11 @@ func (d PageDoor) CheckUpgrade(w http.ResponseWriter, r *http.Request) bool {
 	return !d.s.refuseUpgrade(w, r)
 }
 
-// Serve serves a WebSocket connection of a browser to a principal, until it ends. The request
-// has passed CheckUpgrade.
-func (d PageDoor) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal) {
+// Serve serves a WebSocket connection of a browser to a principal, until it ends, or until
+// signedOut is closed. The request has passed CheckUpgrade.
+func (d PageDoor) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal, signedOut <-chan struct{}) {
 	if d.CheckPeer(w, r) {
-		d.s.upgrade(w, r, p)
+		d.s.upgrade(w, r, p, signedOut)
 	}
 }
 

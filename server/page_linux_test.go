@@ -150,8 +150,19 @@ func TestPageDoors(t *testing.T) {
 	}
 	defer conn.Close(transport.Reason{})
 	gone := b.secret("/web/sign-in", "", `{"code":"`+link(t, env)+`"}`, "key")
+	leaving, err := b.connect(b.secret("/web/ticket", gone, "", "ticket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unusedTicket := b.secret("/web/ticket", gone, "", "ticket")
 	if status, text, _ := b.do("POST", "/web/sign-out", gone, ""); status != 200 {
 		t.Errorf("sign out: %d %s", status, text)
+	}
+	if text, err := leaving.Read(nil); err == nil {
+		t.Errorf("a connection of a key that has signed out stays, and says %s", text)
+	}
+	if _, err := b.connect(unusedTicket); err == nil {
+		t.Error("a ticket of a key that has signed out is good")
 	}
 	unused := link(t, env)
 	for _, attempt := range []struct {

@@ -30,10 +30,12 @@ type pass struct {
 	digest    [sha256.Size]byte
 	principal *auth.Principal
 	ends      time.Time
+	of        *pass         // of a ticket: the key for which it was issued
+	gone      chan struct{} // closed when the secret is good for nothing any more
 }
 
-// issue returns a new secret, and when it ends.
-func (p *passes) issue(principal *auth.Principal) (secret string, ends time.Time) {
+// issue returns a new secret, and when it ends. of is nil, or the key for which a ticket is.
+func (p *passes) issue(principal *auth.Principal, of *pass) (secret string, ends time.Time) {
 	text := make([]byte, 32)
 	_, _ = rand.Read(text) // never fails
 	secret = base64.RawURLEncoding.EncodeToString(text)
@@ -49,12 +51,11 @@ func (p *passes) issue(principal *auth.Principal) (secret string, ends time.Time
 	}
 	switch {
 	case own >= maxPasses:
-		i := slices.IndexFunc(p.list, func(known *pass) bool { return known.principal.Name == principal.Name })
-		p.list = slices.Delete(p.list, i, i+1)
+		p.removeLocked(slices.IndexFunc(p.list, func(known *pass) bool { return known.principal.Name == principal.Name }))
 	case len(p.list) >= maxAllPasses:
-		p.list = slices.Delete(p.list, 0, 1)
+		p.removeLocked(0)
 	}
-	p.list = append(p.list, &pass{sha256.Sum256([]byte(secret)), principal, ends})
+	p.list = append(p.list, &pass{sha256.Sum256([]byte(secret)), principal, ends, of, make(chan struct{})})
 	return secret, ends
 }
 
@@ -76,9 +77,23 @@ func (p *passes) take(secret string) *pass {
 	if i < 0 {
 		return nil
 	}
-	taken := p.list[i]
+	return p.removeLocked(i)
+}
+
+func (p *pass) isGone() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *passes) removeLocked(i int) *pass {
+	removed := p.list[i]
+	close(removed.gone)
 	p.list = slices.Delete(p.list, i, i+1)
-	return taken
+	return removed
 }
 
 // indexLocked compares digests, so that the time it takes tells nothing about a secret.
@@ -91,7 +106,13 @@ func (p *passes) indexLocked(secret string) int {
 // forgetLocked forgets what has ended.
 func (p *passes) forgetLocked() {
 	at := now()
-	p.list = slices.DeleteFunc(p.list, func(known *pass) bool { return !at.Before(known.ends) })
+	for i := 0; i < len(p.list); {
+		if at.Before(p.list[i].ends) {
+			i++
+		} else {
+			p.removeLocked(i)
+		}
+	}
 }
 
 // now returns the time of the wall clock: a machine that sleeps does not stop it.

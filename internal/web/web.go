@@ -39,7 +39,7 @@ func New() *Page {
 
 // Link implements server.Page.
 func (p *Page) Link(principal *auth.Principal) (path string, life time.Duration) {
-	code, _ := p.links.issue(principal)
+	code, _ := p.links.issue(principal, nil)
 	return root + "#" + code, linkLife
 }
 
@@ -89,7 +89,7 @@ func (d *doorman) signIn(w http.ResponseWriter, r *http.Request) {
 		}
 		principal = link.principal
 	}
-	key, ends := d.page.keys.issue(principal)
+	key, ends := d.page.keys.issue(principal, nil)
 	if e := principal.Expires; !e.IsZero() && e.Before(ends) {
 		ends = e
 	}
@@ -103,7 +103,7 @@ func bearer(r *http.Request) string {
 	return key
 }
 
-// signOut forgets a key. Connections that it has opened stay.
+// signOut forgets a key, and ends the connections that it has opened.
 func (d *doorman) signOut(w http.ResponseWriter, r *http.Request) {
 	d.page.keys.take(bearer(r))
 	answer(w, map[string]any{})
@@ -120,7 +120,7 @@ func (d *doorman) ticket(w http.ResponseWriter, r *http.Request) {
 	if principal.Expires.IsZero() || key.ends.Before(principal.Expires) {
 		principal.Expires = key.ends
 	}
-	ticket, _ := d.page.tickets.issue(&principal)
+	ticket, _ := d.page.tickets.issue(&principal, key)
 	answer(w, map[string]any{"ticket": ticket})
 }
 
@@ -130,11 +130,11 @@ func (d *doorman) socket(w http.ResponseWriter, r *http.Request) {
 		return // without using up a ticket
 	}
 	ticket := d.page.tickets.take(r.URL.Query().Get("ticket"))
-	if ticket == nil || !d.door.Holds(ticket.principal) {
+	if ticket == nil || ticket.of.isGone() || !d.door.Holds(ticket.principal) {
 		d.door.Refuse(w, r, "this ticket has been used, or is too old")
 		return
 	}
-	d.door.Serve(w, r, ticket.principal)
+	d.door.Serve(w, r, ticket.principal, ticket.of.gone)
 }
 
 // get answers requests with another method than GET or HEAD, and sets the header that the
