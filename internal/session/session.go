@@ -281,15 +281,32 @@ func (s *Session) Peek(ctx context.Context, p protocol.ReadParams, wait time.Dur
 	}
 	log := e.proc.Log
 	after := value(p.AfterSeq)
-	if wait > 0 {
+	if wait > 0 && log.Last() <= after {
 		waitCtx, cancel := context.WithTimeout(ctx, wait)
 		log.Wait(waitCtx, after)
 		cancel()
+		if log.Last() > after {
+			sleep(ctx, peekDelay)
+		}
 	}
 	if err := reserveRead(log, after, p.MaxBytes, reserve); err != nil {
 		return nil, err
 	}
 	return log.Read(after, p.MaxBytes), nil
+}
+
+// peekDelay is how long a watcher that has waited for output waits on, so that the owner is
+// served first: the owner's keys have their echoes as soon as without a watcher.
+const peekDelay = 5 * time.Millisecond
+
+// sleep waits, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // reserveRead reserves room for the answer of Read. Output may arrive while it waits.
