@@ -14,7 +14,8 @@ import (
 // RecordingInfo describes a recording of a process at a server (PROTOCOL.md, "Recordings").
 type RecordingInfo struct {
 	ID        string
-	Session   string // of the process
+	Session   string // id of the session of the process
+	Name      string // that the session had when the process started; "" for none
 	Process   string // its id
 	Own       bool   // the session belonged to the principal of this Environment
 	Principal string // whose it was, unless it is Own
@@ -51,7 +52,7 @@ func (e *Environment) Recordings(ctx context.Context) ([]RecordingInfo, error) {
 		}
 		for _, l := range r.Recordings {
 			info := RecordingInfo{
-				ID: l.RecordingID, Session: l.SessionID, Process: l.ProcessID, Own: l.Own, Principal: l.Principal,
+				ID: l.RecordingID, Session: l.SessionID, Name: l.SessionName, Process: l.ProcessID, Own: l.Own, Principal: l.Principal,
 				Args: l.Argv, ArgsTruncated: l.ArgvTruncated, Dir: l.Cwd, TTY: l.TTY, Input: l.Input, Live: l.Live,
 				Started: time.UnixMilli(l.StartedAtMs), Size: l.SizeBytes,
 			}

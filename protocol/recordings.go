@@ -21,6 +21,7 @@ type RecordingsResult struct {
 type ListedRecording struct {
 	RecordingID   string   `json:"recordingId"`
 	SessionID     string   `json:"sessionId"`
+	SessionName   string   `json:"sessionName,omitempty"` // that it had when the process started
 	ProcessID     string   `json:"processId"`
 	Principal     string   `json:"principal,omitempty"` // whose session it was, unless it is the caller's
 	Own           bool     `json:"own"`                 // it belongs to the caller's principal

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func newCastListCommand() *cobra.Command {
 				return err
 			}
 			return w.look("cast", func(ctx context.Context, env *client.Environment) error {
-				list, err := env.Recordings(ctx)
+				list, err := recordings(ctx, env)
 				if err != nil {
 					return err
 				}
@@ -75,6 +76,7 @@ func newCastListCommand() *cobra.Command {
 type recordingJSON struct {
 	ID          string   `json:"recordingId"`
 	Session     string   `json:"sessionId"`
+	Name        string   `json:"sessionName,omitempty"`
 	Process     string   `json:"processId"`
 	Principal   string   `json:"principal,omitempty"`
 	Own         bool     `json:"own"`
@@ -94,7 +96,7 @@ func printRecordings(out io.Writer, list []client.RecordingInfo, asJSON bool) er
 		all := make([]recordingJSON, 0, len(list))
 		for _, r := range list {
 			j := recordingJSON{
-				ID: r.ID, Session: r.Session, Process: r.Process, Principal: r.Principal, Own: r.Own,
+				ID: r.ID, Session: r.Session, Name: r.Name, Process: r.Process, Principal: r.Principal, Own: r.Own,
 				Argv: r.Args, Cut: r.ArgsTruncated, Dir: r.Dir, TTY: r.TTY, Input: r.Input, Live: r.Live,
 				StartedAtMs: r.Started.UnixMilli(), SizeBytes: r.Size,
 			}
@@ -105,16 +107,16 @@ func printRecordings(out io.Writer, list []client.RecordingInfo, asJSON bool) er
 		}
 		return printJSON(out, all)
 	}
-	rows := [][]string{{"RECORDING", "PROCESS", "TOOK", "SIZE", "COMMAND"}}
+	rows := [][]string{{"RECORDING", "SESSION", "PROCESS", "TOOK", "SIZE", "COMMAND"}}
 	for _, r := range list {
 		took := "live"
 		if !r.Live {
 			took = shortDuration(r.Ended.Sub(r.Started))
 		}
 		command := commandLine(client.ProcessInfo{Args: r.Args, ArgsTruncated: r.ArgsTruncated}, 0)
-		rows = append(rows, []string{printable(r.ID), printable(r.Process), took, size(r.Size), command})
+		rows = append(rows, []string{printable(r.ID), printable(cmp.Or(r.Name, r.Session)), printable(r.Process), took, size(r.Size), command})
 	}
-	return printTable(out, rows, 2, 3)
+	return printTable(out, rows, 3, 4)
 }
 
 // castSource is where a subcommand finds a recording: in a file here, or at a server.
@@ -147,7 +149,7 @@ func (s *castSource) read(name string, work func(ctx context.Context, from io.Re
 		}
 	}
 	return s.where.look("cast", func(ctx context.Context, env *client.Environment) error {
-		list, err := env.Recordings(ctx)
+		list, err := recordings(ctx, env)
 		if err != nil {
 			return err
 		}
@@ -157,6 +159,15 @@ func (s *castSource) read(name string, work func(ctx context.Context, from io.Re
 		}
 		return work(ctx, env.Recording(ctx, id))
 	})
+}
+
+// recordings lists the recordings of a server.
+func recordings(ctx context.Context, env *client.Environment) ([]client.RecordingInfo, error) {
+	list, err := env.Recordings(ctx)
+	if _, unsupported := errors.AsType[*client.UnsupportedError](err); unsupported {
+		return nil, errors.New("this server records nothing; start it with --record DIR")
+	}
+	return list, err
 }
 
 func (s *castSource) readFile(file *os.File, work func(ctx context.Context, from io.Reader) error) error {
@@ -173,31 +184,38 @@ func (s *castSource) readFile(file *os.File, work func(ctx context.Context, from
 	return err
 }
 
-// findRecording returns the id of the recording that a person means: by its id, by the
-// beginning of it, or the newest one of a process.
+// findRecording returns the id of the recording that a person means: by its id, or the
+// beginning of it, or the newest one of a session or a process, which they name as for logs.
 func findRecording(list []client.RecordingInfo, name string) (string, error) {
-	matches := func(is func(client.RecordingInfo) bool) (found []string) {
-		for _, r := range list {
-			if is(r) {
-				found = append(found, r.ID)
+	session, process, both := strings.Cut(name, "/")
+	var begins, named []client.RecordingInfo
+	sessions := make(map[string]bool) // ids of those that are named
+	for _, r := range list {
+		ofSession := r.Name == session || r.Session == session
+		switch {
+		case r.ID == name:
+			return r.ID, nil
+		case both && ofSession && r.Process == process, !both && (ofSession || r.Process == name):
+			named = append(named, r)
+			if r.Name != session { // sessions with one name came one after the other
+				sessions[r.Session] = true
 			}
+		case len(name) >= 4 && strings.HasPrefix(r.ID, name):
+			begins = append(begins, r)
 		}
-		return found
 	}
-	if found := matches(func(r client.RecordingInfo) bool { return r.ID == name }); len(found) > 0 {
-		return found[0], nil
+	switch {
+	case len(sessions) > 1:
+		return "", fmt.Errorf("%d sessions have recordings of %s; name SESSION/PROCESS, or the recording, as exec-server cast list lists them",
+			len(sessions), printable(name))
+	case len(named) > 0:
+		return named[0].ID, nil
+	case len(begins) == 1:
+		return begins[0].ID, nil
+	case len(begins) > 1:
+		return "", fmt.Errorf("%d recordings begin with %s, such as %s and %s", len(begins), printable(name), printable(begins[1].ID), printable(begins[0].ID))
 	}
-	if found := matches(func(r client.RecordingInfo) bool { return r.Process == name || r.Session+"/"+r.Process == name }); len(found) > 0 {
-		return found[0], nil
-	}
-	found := matches(func(r client.RecordingInfo) bool { return len(name) >= 4 && strings.HasPrefix(r.ID, name) })
-	switch len(found) {
-	case 0:
-		return "", fmt.Errorf("the server has no recording of %s; exec-server cast list lists them", printable(name))
-	case 1:
-		return found[0], nil
-	}
-	return "", fmt.Errorf("%d recordings begin with %s, such as %s and %s", len(found), printable(name), printable(found[1]), printable(found[0]))
+	return "", fmt.Errorf("the server has no recording of %s; exec-server cast list lists them", printable(name))
 }
 
 // castExport are the flags of cast export.
@@ -213,9 +231,10 @@ func newCastExportCommand() *cobra.Command {
 		Use:   "export [flags] FILE|ID",
 		Short: "Make a text or a picture of a recording",
 		Long: "export reads a recording: a FILE, or - for standard input, or with --on or --url the ID that\n" +
-			"exec-server cast list shows, or the id of a process. It prints what was on the terminal at the end,\n" +
-			"or at another time, as plain text or as a picture in SVG. Of a process with pipes, the text is all\n" +
-			"output up to that time. --cast prints the recording itself, for the programs of asciinema.",
+			"exec-server cast list shows, or a SESSION, a PROCESS or SESSION/PROCESS, which means its newest\n" +
+			"recording. It prints what was on the terminal at the end, or at another time, as plain text or as a\n" +
+			"picture in SVG. Of a process with pipes, the text is all output up to that time. --cast prints the\n" +
+			"recording itself, for the programs of asciinema.",
 		Example: "  exec-server cast export --svg build.cast >build.svg\n" +
 			"  exec-server cast export --text --at 1m30s --on box build\n" +
 			"  exec-server cast export --cast --on box build >build.cast",
@@ -363,7 +382,7 @@ func (s *shownCast) show(e recording.Event) {
 func (s *shownCast) note(e recording.Event) {
 	switch e.Kind {
 	case recording.Exit, recording.Marker:
-		s.ended = true
+		s.ended = !e.IsGap()
 	case recording.Output:
 		s.ended = false
 	}
@@ -377,7 +396,7 @@ func (s *shownCast) warnOfEnd(err error) error {
 	case !errors.Is(err, io.EOF):
 		return fmt.Errorf("cannot read the recording: %w", err)
 	case !s.ended && s.reader.Header().ExecServer != nil:
-		fmt.Fprintln(os.Stderr, "Warning: the recording does not say how the process ended: it goes on, or nothing more could be recorded")
+		fmt.Fprintln(os.Stderr, "Warning: the recording does not say how the process ended: it still runs, or nothing more could be recorded")
 	}
 	return nil
 }

@@ -37,8 +37,8 @@ func newReplayCommand() *cobra.Command {
 		GroupID:    groupLook,
 		SuggestFor: []string{"play", "playback"},
 		Long: "replay shows what a process did, as a server recorded it with --record: a FILE, or - for standard\n" +
-			"input, or with --on or --url the ID that exec-server cast list shows, or the id of a process, which\n" +
-			"means its newest recording. Recordings of asciinema can be shown, too. What the program wrote cannot\n" +
+			"input, or with --on or --url the ID that exec-server cast list shows, or a SESSION, a PROCESS or\n" +
+			"SESSION/PROCESS, which means its newest recording. Recordings of asciinema can be shown, too. What the program wrote cannot\n" +
 			"do more to your terminal than show text.\n\n" +
 			"Keys: the space bar stops and continues; the right arrow skips 10 seconds; + and - change the speed;\n" +
 			"q leaves. The output of a process with pipes goes to standard output and standard error.",
@@ -161,9 +161,13 @@ func (p *player) take(e recording.Event) {
 	p.shown.show(e)
 	switch e.Kind {
 	case recording.Exit:
-		p.exit = "exited with " + printable(e.Text)
-	case recording.Marker:
-		p.exit = printable(e.Text)
+		if p.exit == "" || p.shown.reader.Header().ExecServer == nil {
+			p.exit = "exited with " + printable(e.Text)
+		}
+	case recording.Marker: // such as killed by SIGTERM
+		if !e.IsGap() {
+			p.exit = printable(e.Text)
+		}
 	}
 }
 

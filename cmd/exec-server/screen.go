@@ -72,6 +72,9 @@ func (o *screenOptions) run(ctx context.Context, env *client.Environment, target
 	}
 	shown, err := process.Screen(ctx, &client.ScreenOptions{Styles: o.colors})
 	if err != nil {
+		if onPipes(ctx, observer, id) {
+			return fmt.Errorf("process %s is not on a terminal, as run -t makes one; exec-server logs prints its output", printable(target))
+		}
 		return fmt.Errorf("cannot show the screen of %s: %w", printable(target), err)
 	}
 	return o.print(shown, out)
@@ -153,4 +156,10 @@ func safeRune(r rune) rune {
 		return -1
 	}
 	return unicode.ReplacementChar
+}
+
+// onPipes reports whether a process of the observed session has no terminal.
+func onPipes(ctx context.Context, observer *client.Environment, id string) bool {
+	list, err := observer.Processes(ctx)
+	return err == nil && slices.ContainsFunc(list, func(p client.ProcessInfo) bool { return p.ID == id && !p.TTY })
 }

@@ -255,7 +255,7 @@ func (t *topScreen) summary() string {
 			attached++
 		}
 	}
-	text := fmt.Sprintf("%s  %d sessions (%d attached)  %d processes  by %s  %s",
+	text := fmt.Sprintf("%s  sessions: %d, %d attached  processes: %d  by %s  %s",
 		printable(label(&t.opts.where)), len(t.now.listed.sessions), attached, len(t.rows), t.opts.sort, t.now.at.Format("15:04:05"))
 	if age := time.Since(t.now.at); age > 3*t.opts.interval {
 		text += "  no answer for " + shortDuration(age)

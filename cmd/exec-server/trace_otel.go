@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"execserver/internal/tracing"
@@ -20,7 +21,7 @@ const lastSpans = time.Second
 // must call end.
 func traceRequests(to *server.Options, log *slog.Logger) (end func(), err error) {
 	if cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")) == "" ||
-		os.Getenv("OTEL_SDK_DISABLED") == "true" {
+		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return func() {}, nil
 	}
 	tracer, err := tracing.New(to.Version, log)

@@ -91,7 +91,7 @@ func (r *Recorder) header(about session.Recorded) []byte {
 		Version: 3, Timestamp: about.Started.Unix(), Command: strings.Join(about.Argv, " "),
 		Term: Term{Cols: int(about.Size.Cols), Rows: int(about.Size.Rows), Type: cutText(about.Term, maxTerm)},
 		ExecServer: &Source{
-			Principal: about.Principal, Session: about.Session, Process: about.Process,
+			Principal: about.Principal, Session: about.Session, Process: about.Process, Name: about.SessionName,
 			Argv: about.Argv, Cut: about.ArgvTruncated, Dir: cutText(about.Dir, maxDir), Pipes: !about.TTY, Input: r.opts.Input,
 		},
 	}

@@ -40,6 +40,7 @@ type Source struct {
 	Principal string   `json:"principal"`
 	Session   string   `json:"sessionId"`
 	Process   string   `json:"processId"`
+	Name      string   `json:"sessionName,omitempty"`
 	Argv      []string `json:"argv"`
 	Cut       bool     `json:"argvTruncated,omitempty"`
 	Dir       string   `json:"cwd"`

@@ -167,7 +167,7 @@ func (f *recorded) listed(viewer server.RecordingViewer) protocol.ListedRecordin
 	when, _, _ := strings.Cut(f.id, "-")
 	started, _ := time.Parse(timeFormat, when) // it is the name of a recording
 	listed := protocol.ListedRecording{
-		RecordingID: f.id, SessionID: of.Session, ProcessID: of.Process, Own: of.Principal == viewer.Principal,
+		RecordingID: f.id, SessionID: of.Session, SessionName: of.Name, ProcessID: of.Process, Own: of.Principal == viewer.Principal,
 		Argv: of.Argv, ArgvTruncated: of.Cut, Cwd: of.Dir, TTY: !of.Pipes, Input: of.Input, Live: f.live,
 		StartedAtMs: started.UnixMilli(), SizeBytes: f.info.Size(),
 	}

@@ -93,7 +93,7 @@ func (r *recording) takeSides() []side {
 	defer r.mu.Unlock()
 	sides := r.sides
 	if r.lost > 0 {
-		sides = append(sides, side{time.Now(), r.source.Tail().Offset, codeMarker, fmt.Sprintf("%d bytes of input are missing here", r.lost)})
+		sides = append(sides, side{time.Now(), r.source.Tail().Offset, codeMarker, fmt.Sprintf("%d bytes of input "+missingHere, r.lost)})
 	}
 	r.sides, r.sideBytes, r.lost = nil, 0, 0
 	return sides
@@ -153,7 +153,7 @@ func (r *recording) add(event output.Event, missing uint64) {
 	now := time.Now()
 	if missing > 0 {
 		r.recorder.missing.Add(missing)
-		r.event(now, codeMarker, fmt.Sprintf("%d bytes of output are missing here", missing))
+		r.event(now, codeMarker, fmt.Sprintf("%d bytes of output "+missingHere, missing))
 	}
 	switch event.Kind {
 	case output.Output:

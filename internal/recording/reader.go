@@ -33,6 +33,12 @@ type Event struct {
 	Rows, Cols int           // Resize
 }
 
+// missingHere is the end of markers of the Recorder that tell of gaps.
+const missingHere = "are missing here"
+
+// IsGap reports whether the event is a marker where the Recorder could not record something.
+func (e Event) IsGap() bool { return e.Kind == Marker && strings.HasSuffix(e.Text, missingHere) }
+
 // ErrCut says that a recording has no proper end: the program or the machine that wrote it
 // has crashed, or it is still being written.
 var ErrCut = errors.New("the recording ends in the middle of an event")

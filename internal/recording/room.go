@@ -61,8 +61,8 @@ func (r *Recorder) makeRoom(rec *recording, cost int64) error {
 // roomLocked forgets recordings until there is room for more bytes of a principal. The
 // caller removes the files, without the lock.
 func (r *Recorder) roomLocked(principal string, shares bool, more int64) (old []wholeFile, err error) {
-	forget := func(of string, any bool) bool {
-		i := slices.IndexFunc(r.whole, func(f wholeFile) bool { return any || f.principal == of })
+	forget := func(principal string) bool { // the oldest one
+		i := slices.IndexFunc(r.whole, func(f wholeFile) bool { return f.principal == principal })
 		if i < 0 {
 			return false
 		}
@@ -76,15 +76,20 @@ func (r *Recorder) roomLocked(principal string, shares bool, more int64) (old []
 		if r.of[principal]+more <= most {
 			break
 		}
-		if !forget(principal, false) {
+		if !forget(principal) {
 			return old, &totalError{most, "the recordings of this principal"}
 		}
 	}
-	for r.total+more > r.opts.TotalBytes {
-		// The oldest makes room; where there are shares, the oldest of whoever has most.
-		if !forget(r.largestLocked(), !shares) {
-			return old, &totalError{r.opts.TotalBytes, "all recordings together"}
-		}
+	// The oldest makes room; where there are shares, the oldest of whoever has most.
+	for shares && r.total+more > r.opts.TotalBytes && forget(r.largestLocked()) {
+	}
+	n := 0
+	for ; r.total+more > r.opts.TotalBytes && n < len(r.whole); n++ {
+		r.countLocked(r.whole[n].principal, -cost(r.whole[n].size))
+	}
+	old, r.whole = append(old, r.whole[:n]...), r.whole[n:]
+	if r.total+more > r.opts.TotalBytes {
+		return old, &totalError{r.opts.TotalBytes, "all recordings together"}
 	}
 	return old, nil
 }

@@ -20,6 +20,7 @@ type Recorder interface {
 // Recorded describes a process to be recorded.
 type Recorded struct {
 	Principal, Session, Process string
+	SessionName                 string                // "" if it has none
 	Shares                      bool                  // the principal has a share of what there is for all
 	Size                        protocol.TerminalSize // of its terminal; zero if it has none
 	Term                        string                // the kind of its terminal
@@ -43,6 +44,9 @@ func (s *Session) record(e *entry, proc *process.Process, spec process.Spec) {
 		Principal: s.Principal, Session: s.ID, Process: e.id, Shares: s.share != share.Everybody,
 		Description: proc.Describe(),
 	}
+	s.mu.Lock()
+	about.SessionName = s.name
+	s.mu.Unlock()
 	if spec.TTY {
 		about.Term = spec.Env["TERM"]
 		if about.Size = spec.Size; about.Size == (protocol.TerminalSize{}) {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -46,8 +47,11 @@ func New(version string, log *slog.Logger) (*Tracer, error) {
 	described, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", "exec-server"), attribute.String("service.version", version)),
 		resource.WithHost(), resource.WithProcessPID(), resource.WithFromEnv())
-	if err != nil {
-		return nil, fmt.Errorf("describe this server in traces: %w", err)
+	if err != nil { // as when a variable is malformed; the rest is there
+		log.Warn("traces describe this server only in part", "error", err)
+	}
+	if protocol := os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
+		log.Warn("traces are sent by http/protobuf alone", "OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(described))
 	return &Tracer{provider, provider.Tracer("exec-server")}, nil

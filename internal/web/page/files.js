@@ -1,9 +1,9 @@
-// The files that changed below the directory of a process since it started. A list of
+// The files that were modified below the directory of a process since it started. A list of
 // directories finds what changed before, and a watch of the server tells what changes now.
 
 import { button, element, setText } from "./dom.js";
 import { bytes, path, printable } from "./format.js";
-import { Connection, Lost } from "./wire.js";
+import { Connection, Lost, Refused } from "./wire.js";
 
 const mostDirectories = 2000; // that are searched
 const mostFiles = 300; // that are shown
@@ -17,6 +17,7 @@ const unsearched = new Set([".git", "node_modules"]);
 export class Disk {
   sessionId = null;
   #opening = null; // a promise of a Connection
+  #connection = null; // when it is there
   #watchers = new Map(); // by id of the watch
   #lastID = 0;
 
@@ -28,19 +29,29 @@ export class Disk {
   async #open() {
     try {
       const connection = await Connection.open({ observe: null, notified: (method, params) => this.#notified(method, params) });
+      this.#connection = connection;
       this.sessionId = connection.machine.sessionId;
       connection.closed.then(() => this.#forget(connection));
       return connection;
     } catch (error) {
       this.#opening = null;
-      throw error;
+      throw error instanceof Refused ? new Error("Your credentials do not allow to look at files.") : error;
     }
   }
 
   #forget(connection) {
-    if (this.sessionId !== connection.machine.sessionId) return;
-    this.#opening = this.sessionId = null;
+    if (this.#connection !== connection) return;
+    this.#opening = this.#connection = this.sessionId = null;
     this.#watchers.clear();
+  }
+
+  // leave ends the session at once. It waits for nothing, because the page may be going.
+  leave() {
+    const connection = this.#connection;
+    if (!connection) return;
+    for (const watchId of this.#watchers.keys()) connection.call("fs/unwatch", { watchId }).catch(() => {}); // or the server would keep the session
+    this.#forget(connection);
+    connection.leave();
   }
 
   #notified(method, params) {
@@ -54,10 +65,8 @@ export class Disk {
     this.#watchers.set(watchId, changed);
     const end = async () => {
       if (!this.#watchers.delete(watchId)) return; // the connection was lost
-      await connection.call("fs/unwatch", { watchId }).catch(() => {}); // or the server would keep the session
-      if (this.#watchers.size > 0) return;
-      this.#forget(connection);
-      connection.leave();
+      await connection.call("fs/unwatch", { watchId }).catch(() => {});
+      if (this.#watchers.size === 0 && this.#connection === connection) this.leave();
     };
     try {
       await connection.call("fs/watch", { watchId, path: directory });
@@ -83,15 +92,20 @@ export class ChangedFiles {
     this.note = element("p", { class: "hint", role: "status" });
     this.list = element("ol", { class: "found", tabindex: "0", "aria-label": "Files that changed" });
     this.element = element("div", { class: "files", hidden: true }, this.note, this.list);
-    this.button = button("Files", () => this.#toggle(), { "aria-expanded": "false", title: "Files below its directory that changed since it started" });
+    this.button = button("Files", () => this.toggle(), { "aria-expanded": "false", title: "Files below its directory that were modified since it started" });
     this.button.hidden = !process.cwd || !page.link.has("fsWatch") || !page.link.has("fsMetadata");
   }
 
-  #toggle() {
-    if (this.#stop) this.end();
+  get open() {
+    return !this.element.hidden;
+  }
+
+  toggle() {
+    this.element.hidden = !this.element.hidden;
+    this.button.setAttribute("aria-expanded", String(this.open));
+    if (!this.open) this.end();
+    else if (path(this.#process.cwd) === "/") setText(this.note, "Its directory is /, and all that is below it is too much to look at.");
     else this.#run();
-    this.element.hidden = !this.#stop;
-    this.button.setAttribute("aria-expanded", String(!this.element.hidden));
   }
 
   end() {
@@ -123,8 +137,8 @@ export class ChangedFiles {
     const { connection, end } = await this.#page.disk.watch(this.#process.cwd, (events) => this.#changed(events));
     try {
       const complete = await this.#search(connection, open);
-      setText(this.note, (complete ? "Changed since it started, by it or by others, below " : "There is too much to look at all below ") +
-        path(this.#process.cwd) + ", without .git and node_modules.");
+      setText(this.note, "Modified since it started, by it or by others, below " + path(this.#process.cwd) + ", without .git and node_modules. " +
+        "What is removed, or keeps an older time, shows only while you look." + (complete ? "" : " There are too many directories or files; the list is incomplete."));
       this.#draw();
       await Promise.race([closed, connection.closed.then((error) => Promise.reject(error))]);
     } finally {
@@ -135,7 +149,8 @@ export class ChangedFiles {
   #changed(events) {
     for (const { kind, path: where } of events) {
       if (!where || where.split("/").some((name) => unsearched.has(name))) continue;
-      this.#keep(where, { kind, at: Date.now() });
+      const size = kind === "removed" ? undefined : this.#files.get(where)?.size;
+      this.#keep(where, { kind, at: Date.now(), size });
     }
     this.#drawSoon();
   }
@@ -161,7 +176,7 @@ export class ChangedFiles {
       for (const entry of entries) {
         const where = entry.path ?? directories[i].replace(/\/$/, "") + "/" + spell(directories[i], entry.fileName);
         if (entry.kind === "directory" && !unsearched.has(entry.fileName)) directories.push(where);
-        if (entry.kind === "file" && entry.modifiedAtMs >= this.#process.startedAtMs - slackMs) {
+        if (["file", "symlink"].includes(entry.kind) && entry.modifiedAtMs >= this.#process.startedAtMs - slackMs) {
           found.push([where, { kind: "modified", at: entry.modifiedAtMs, size: entry.size }]);
         }
       }

@@ -29,8 +29,13 @@ async function begin() {
   } catch (error) {
     problem = error.message;
   }
-  if (signedIn() && !problem) new Page().begin();
-  else askToSignIn(problem);
+  if (!signedIn()) {
+    askToSignIn(problem);
+    return;
+  }
+  const page = new Page();
+  page.begin();
+  if (problem) page.announce(problem);
 }
 
 // askToSwitch asks whether a link may sign somebody else in here.
@@ -40,11 +45,13 @@ function askToSwitch(from, to) {
       element("h1", { text: "Sign in as somebody else?" }),
       element("p", { text: `You are signed in as ${name(from)}. The link that you have opened is for ${name(to)}.` }),
       element("div", { class: "buttons" },
-        button("Stay " + name(from), () => resolve(false)), button("Become " + name(to), () => resolve(true)))));
+        button("Stay signed in as " + name(from), () => resolve(false), { autofocus: true }),
+        button("Sign in as " + name(to), () => resolve(true)))));
+    document.querySelector("[autofocus]").focus();
   });
 }
 
-const name = (principal) => printable(principal) || "a user without a name";
+const name = (principal) => printable(principal) || "somebody without a name";
 
 // askToSignIn says how to get a link, and takes a token.
 function askToSignIn(problem) {
@@ -106,6 +113,7 @@ class Page {
       this.live, this.work, this.recordings.element, this.#makeDialog());
     this.#tab("Processes");
     addEventListener("keydown", (event) => this.#key(event));
+    addEventListener("pagehide", () => this.disk.leave());
     // A pane that is near the window has a terminal, and others have none.
     this.observer = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) this.panes.get(target.dataset.key)?.setVisible(isIntersecting);
@@ -113,7 +121,7 @@ class Page {
     this.model.addEventListener("change", () => {
       for (const pane of [...this.panes.values()]) {
         pane.show();
-        if (pane.newest) this.#jump(pane.key, Infinity);
+        if (pane.newest && !this.dialog.open) this.#jump(pane.key, Infinity);
       }
     });
     this.model.addEventListener("problem", (event) => this.announce(event.detail));
@@ -146,9 +154,12 @@ class Page {
     this.connection.dataset.state = state;
     setText(this.connection, state === "lost" ? "not connected: " + printable(reason) : state);
     document.title = (state === "connected" ? "" : "⚠ ") + location.host + " – exec-server";
+    document.body.dataset.state = state;
     if (!machine) return;
-    const facts = [location.host, machine.platformOs, machine.executorVersion, principal() && "you are " + principal()];
+    const version = printable(machine.executorVersion);
+    const facts = [location.host, machine.platformOs, version.length > 14 ? version.slice(0, 12) + "…" : version, principal() && "you are " + principal()];
     setText(this.machine, facts.filter(Boolean).map(printable).join(" · "));
+    this.machine.title = version;
   }
 
   toggle(key) {
@@ -175,13 +186,15 @@ class Page {
     const hadFocus = pane.element.contains(document.activeElement);
     if (!this.panes.has(to)) {
       const other = this.#make(to);
-      other.setNewest(pane.newest);
       // The other takes the place in the order, and is there before the session has no pane.
       this.panes = new Map([...this.panes].flatMap(([k, p]) => (k === key ? [[to, other], [key, pane]] : [[k, p]])));
     }
     this.closePane(key);
-    this.observer.observe(this.panes.get(to).element);
-    if (hadFocus) this.panes.get(to).title.focus();
+    const other = this.panes.get(to);
+    other.setNewest(pane.newest || other.newest);
+    other.openLike(pane);
+    this.observer.observe(other.element);
+    if (hadFocus) other.title.focus();
   }
 
   #make(key) {
@@ -220,7 +233,8 @@ class Page {
 
   #key(event) {
     const typing = event.target.matches("input, select, .owned textarea");
-    if (typing || this.work.hidden || event.ctrlKey || event.altKey || event.metaKey) return;
+    const chord = event.metaKey || (event.ctrlKey && !event.getModifierState("AltGraph")); // many keyboards have [ behind AltGr
+    if (typing || chord || this.work.hidden || this.dialog.open) return;
     if (event.key === "/") this.list.focusFilter();
     else if (event.key === "[") this.#paneInFocus()?.jump(-1);
     else if (event.key === "]") this.#paneInFocus()?.jump(1);
@@ -250,6 +264,7 @@ class Page {
   }
 
   async #signOut() {
+    this.disk.leave();
     this.link.end();
     try {
       await signOut();

@@ -88,6 +88,7 @@ export class Pane {
   }
 
   end() {
+    this.wasOpen = { files: this.files.open };
     this.files.end();
     if (this.#visible) this.#stop();
     this.#visible = false;
@@ -145,7 +146,7 @@ export class Pane {
     this.plots.cpu.show(samples.map(({ at, cpu }) => ({ at, value: cpu })), percent(last?.cpu));
     this.plots.memory.show(samples.map(({ at, memory }) => ({ at, value: memory })), bytes(last?.memory));
     const output = this.#outputs.at(-1);
-    this.plots.output.show(this.#outputs, output ? bytes(output.total) + (output.value ? ", " + bytes(output.value) + "/s" : "") : "–");
+    this.plots.output.show(this.#outputs, output?.value ? bytes(output.value) + "/s" : bytes(output?.total));
   }
 
   #describe(session) {
@@ -174,6 +175,12 @@ export class Pane {
   #toggleNewest() {
     this.setNewest(!this.newest);
     if (this.newest) this.#page.jump(this.key, Infinity);
+  }
+
+  // openLike opens what is open in the pane whose place this one takes.
+  openLike(other) {
+    if (other.details.hidden !== this.details.hidden) this.#toggleDetails();
+    if (other.wasOpen.files && !this.files.open && !this.files.button.hidden) this.files.toggle();
   }
 
   #toggleDetails() {

@@ -30,6 +30,7 @@ export class Plot {
     setText(this.#value, text);
     setAttribute(this.#picture, "aria-label", `${this.#name} over the last five minutes, now ${text}`);
     const known = points.filter((point) => point.value != null);
+    if (known.length < 2) known.length = 0; // a dot says nothing
     const now = performance.now();
     const most = Math.max(1e-9, ...known.map((point) => point.value));
     const line = known.map((point, i) => {

@@ -51,7 +51,9 @@ export async function signInByLink(ask) {
   if (!code) return;
   history.replaceState(null, "", location.pathname);
   const had = kept(), granted = await post("sign-in", {}, { code });
-  const stays = had && had.principal !== granted.principal && !(await ask(had.principal, granted.principal));
+  let stays = false;
+  // Other windows of this browser go on with the key that they have.
+  if (had) stays = had.principal === granted.principal ? await works(had.key) : !(await ask(had.principal, granted.principal));
   if (!stays) keep(granted);
   const unused = stays ? granted : had;
   if (unused) await forget(unused.key).catch(() => {}); // it may have ended, or be of a server before this one
@@ -65,6 +67,11 @@ export async function signOut() {
   const had = key();
   localStorage.removeItem(place);
   if (had) await forget(had);
+}
+
+// works reports whether the server accepts a key.
+function works(key) {
+  return post("ticket", { Authorization: "Bearer " + key }).then(() => true, () => false);
 }
 
 function forget(key) {

@@ -33,8 +33,9 @@ export function paint() {
 
 dark.addEventListener("change", paint);
 
-// How large characters are. Terminals that are wider than their place get smaller ones.
-const fontSizes = { most: 14, least: 5 };
+// How large characters are. Terminals that are wider than their place get smaller ones,
+// and then they scroll.
+const fontSizes = { most: 14, least: 9 };
 const widthOfCharacter = 0.602; // of a monospaced font, relative to its size
 
 // makeTerminal returns a terminal in a parent, with the sizes that a program thinks it has.
