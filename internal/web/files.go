@@ -8,13 +8,14 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 )
 
 //go:embed page
 var embedded embed.FS
 
-// index is the document, and files are what it loads.
+// index is the document, and files are what it loads. readFiles fills them.
 var (
 	index string
 	files = make(map[string]file)
@@ -25,7 +26,9 @@ type file struct {
 	text, etag, kind string
 }
 
-func init() {
+// readFiles reads the page, which takes more memory than a program that serves none should
+// have.
+var readFiles = sync.OnceFunc(func() {
 	err := fs.WalkDir(embedded, "page", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -46,7 +49,7 @@ func init() {
 	if err != nil {
 		panic(err) // of a file in the program itself
 	}
-}
+})
 
 // kindOf does not ask the system, which knows some types and not others.
 func kindOf(name string) string {

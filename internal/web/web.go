@@ -34,6 +34,7 @@ type Page struct {
 
 // New returns a page.
 func New() *Page {
+	readFiles()
 	return &Page{links: passes{life: linkLife}, keys: passes{life: keyLife}, tickets: passes{life: ticketLife}}
 }
 
