@@ -54,7 +54,7 @@ func reference(data []byte) (m protocol.Message, ok bool) {
 		m.Kind = protocol.Notification
 		if hasID {
 			m.Kind = protocol.Request
-			if !fineTrace(members["trace"], str) {
+			if m.Trace, ok = traceOf(members["trace"], str); !ok {
 				return m, false
 			}
 		}
@@ -76,22 +76,23 @@ func reference(data []byte) (m protocol.Message, ok bool) {
 	return m, false
 }
 
-func fineTrace(trace json.RawMessage, str func(json.RawMessage) (string, bool)) bool {
+// traceOf returns the trace context of a request, and whether it is a valid one.
+func traceOf(trace json.RawMessage, str func(json.RawMessage) (string, bool)) (t protocol.TraceContext, ok bool) {
 	if trace == nil || trace[0] == 'n' {
-		return true
+		return t, true
 	}
 	var members map[string]json.RawMessage
 	if trace[0] != '{' || json.Unmarshal(trace, &members) != nil {
-		return false
+		return t, false
 	}
-	for _, name := range []string{"traceparent", "tracestate"} {
+	for name, text := range map[string]*string{"traceparent": &t.Parent, "tracestate": &t.State} {
 		if v := members[name]; v != nil && v[0] != 'n' {
-			if _, ok := str(v); !ok {
-				return false
+			if *text, ok = str(v); !ok {
+				return t, false
 			}
 		}
 	}
-	return true
+	return t, true
 }
 
 // halfPair reports half a surrogate pair among the escapes of valid JSON.
