@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"execserver/internal/share"
 	"execserver/internal/testkit"
@@ -72,12 +73,11 @@ func TestPlacesTakeTurns(t *testing.T) {
 			served <- fmt.Sprint(principal, n)
 			places.Give(principal)
 		})
-		testkit.WaitFor(t, testkit.Patience, func() error {
-			if places.Waiting() == waits {
-				return errors.New("it does not wait yet")
+		for end := time.Now().Add(testkit.Patience); places.Waiting() == waits; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s does not wait", principal)
 			}
-			return nil
-		})
+		}
 	}
 	for i := range many {
 		wait("greedy", i)

@@ -9,6 +9,13 @@ const pictureMs = 100; // between two pictures of a process that floods, at leas
 const sizeMs = 2_000; // between two looks at the size of a terminal that shows output
 const tailBytes = 64 << 10; // of a stream that a late watcher gets
 
+// What a person does comes first: while there is input, and not for longer than mostHeldMs,
+// processes that flood are not drawn, unless the person types into them.
+const inputMs = 150;
+const mostHeldMs = 500;
+let lastInput = -Infinity;
+for (const kind of ["keydown", "pointerdown", "wheel"]) addEventListener(kind, () => (lastInput = performance.now()), { capture: true, passive: true });
+
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Follower shows a process in a terminal until it is stopped.
@@ -65,6 +72,7 @@ export class Follower {
       if (size > mostBytes / 2 || gap) {
         after = await this.#picture();
         await sleep(Math.max(pictureMs, 3 * (performance.now() - began)));
+        await this.#giveWay();
         continue;
       }
       for (const chunk of read.chunks) await this.#view.write(decode(chunk.chunk));
@@ -77,6 +85,12 @@ export class Follower {
         after = Math.max(after, await this.#checkSize(after));
       }
     }
+  }
+
+  async #giveWay() {
+    const began = performance.now();
+    const typesHere = () => this.#view.terminal.element?.contains(document.activeElement);
+    while (!this.#stopped && performance.now() - lastInput < inputMs && performance.now() - began < mostHeldMs && !typesHere()) await sleep(inputMs / 3);
   }
 
   async #ended(read) {
