@@ -138,7 +138,7 @@ func TestLinkOfSomebodyElse(t *testing.T) {
 	first := value[string](b, kept)
 	again := link("ann")
 	b.open("about:blank") // or only the fragment changes, and the page reloads later
-	b.open(again) // the same person is not asked, and other windows go on
+	b.open(again)         // the same person is not asked, and other windows go on
 	b.connected()
 	if value[string](b, kept) != first {
 		t.Error("a second link has replaced a key that is good")
