@@ -5,16 +5,9 @@ import { decode, Lost } from "./wire.js";
 
 const mostBytes = 32 << 10; // of output in one answer; with as many, the watcher is behind
 const waitMs = 20_000; // for output
-const pictureMs = 100; // between two pictures of a process that floods, at least
+const pictureMs = 250; // between two pictures of a process that floods, at least; several may flood
 const sizeMs = 2_000; // between two looks at the size of a terminal that shows output
 const tailBytes = 64 << 10; // of a stream that a late watcher gets
-
-// What a person does comes first: while there is input, and not for longer than mostHeldMs,
-// processes that flood are not drawn, unless the person types into them.
-const inputMs = 150;
-const mostHeldMs = 500;
-let lastInput = -Infinity;
-for (const kind of ["keydown", "pointerdown", "wheel"]) addEventListener(kind, () => (lastInput = performance.now()), { capture: true, passive: true });
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -72,7 +65,6 @@ export class Follower {
       if (size > mostBytes / 2 || gap) {
         after = await this.#picture();
         await sleep(Math.max(pictureMs, 3 * (performance.now() - began)));
-        await this.#giveWay();
         continue;
       }
       for (const chunk of read.chunks) await this.#view.write(decode(chunk.chunk));
@@ -85,12 +77,6 @@ export class Follower {
         after = Math.max(after, await this.#checkSize(after));
       }
     }
-  }
-
-  async #giveWay() {
-    const began = performance.now();
-    const typesHere = () => this.#view.terminal.element?.contains(document.activeElement);
-    while (!this.#stopped && performance.now() - lastInput < inputMs && performance.now() - began < mostHeldMs && !typesHere()) await sleep(inputMs / 3);
   }
 
   async #ended(read) {
