@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
 // differs tells what two screens do not have in common, or returns "".
@@ -153,6 +155,9 @@ func TestWorstInput(t *testing.T) {
 			s, size := New(shape[0], shape[1]), 1<<20
 			if shape[0]*shape[1] > 24*80 {
 				size /= 4
+			}
+			if testkit.RaceEnabled {
+				size /= 16
 			}
 			if strings.HasPrefix(name, "insert ") {
 				s.Write([]byte("\x1b[4hxx"))
