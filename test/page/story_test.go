@@ -16,7 +16,7 @@ func TestStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.start("editor", true, "vi", "-u", "NONE", "-N", "text")
-	s.start("build", false, "sh", "-c", "for i in $(seq 40); do echo compile $i; done; echo careful >&2; exec sleep 1000")
+	s.start("build", false, "sh", "-c", "for i in $(seq 40); do echo compile $i; done; sleep 0.5; echo careful >&2; exec sleep 1000")
 	b, n := browse(t), newNetwork(t, s)
 	b.open(n.leads(s.do("web")))
 	b.connected()
