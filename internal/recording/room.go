@@ -67,7 +67,7 @@ func (r *Recorder) roomLocked(principal string, shares bool, more int64) (old []
 			return false
 		}
 		old = append(old, r.whole[i])
-		r.countLocked(r.whole[i].principal, -cost(r.whole[i].size))
+		r.countLocked(principal, -cost(r.whole[i].size))
 		r.whole = slices.Delete(r.whole, i, i+1)
 		return true
 	}

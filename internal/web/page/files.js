@@ -35,7 +35,7 @@ export class Disk {
       return connection;
     } catch (error) {
       this.#opening = null;
-      throw error instanceof Refused ? new Error("Your credentials do not allow to look at files.") : error;
+      throw error instanceof Refused ? new Error("Your credentials do not allow looking at files.") : error;
     }
   }
 
