@@ -106,8 +106,10 @@ func TestFSErrors(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if _, err := fsys.WithContext(ctx).Stat("hello.txt"); !errors.Is(err, context.Canceled) {
-			t.Errorf("cancelled: %v", err)
+		for range 500 { // one could lose to an answer that came at once
+			if _, err := fsys.WithContext(ctx).Stat("hello.txt"); !errors.Is(err, context.Canceled) {
+				t.Fatalf("cancelled: %v", err)
+			}
 		}
 	})
 }

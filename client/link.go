@@ -229,9 +229,13 @@ func (l *link) currentEpoch() int {
 }
 
 // current returns a live connection, for which it waits, and the number of connections
-// before it.
+// before it. It refuses a context that has ended, so that nothing is asked for somebody who
+// waits no longer, and no answer that comes at once hides that.
 func (l *link) current(ctx context.Context) (*rpc.Conn, int, error) {
 	for {
+		if ctx.Err() != nil {
+			return nil, 0, context.Cause(ctx)
+		}
 		l.mu.Lock()
 		conn, epoch, failure, changed := l.conn, l.epoch, l.failure, l.changed
 		l.mu.Unlock()
