@@ -19,7 +19,7 @@ CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 PICTURES ?= $(CURDIR)/coverage/page
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build core otel run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-metrics test-otel test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect release test-release install
+.PHONY: help build core otel run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-metrics test-otel test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect measure-fleet release test-release install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -152,6 +152,9 @@ measure-copies: ## cp, keys and seq beside rsync, scp and ssh, over a link of 20
 
 measure-bulk: ## a gigabyte out of commands, and in and out, beside ssh, $(ROUNDS) times, on a quiet machine
 	EXEC_SERVER_MEASURE_BULK=$(ROUNDS) $(GO) test -count=1 -v -timeout 60m ./test/bulk
+
+measure-fleet: ## three gateways that are killed under 200 sessions, 2,000 machines, stalled readers, throughput
+	FLEET_SESSIONS=200 FLEET_SECONDS=60 FLEET_MACHINES=2000 $(GO) test -count=1 -v -timeout 20m ./test/fleet
 
 measure-connect: ## the start of connect over ssh beside ssh HOST true, in turns, on a quiet machine
 	EXEC_SERVER_MEASURE_CONNECT=$${EXEC_SERVER_MEASURE_CONNECT:-51} $(GO) test -count=1 -v -run TestStart -timeout 20m ./test/connect

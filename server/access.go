@@ -57,6 +57,10 @@ type AuthConfig struct {
 
 	// AllowQueryToken also accepts the token from ?token=… in the URL. URLs land in logs.
 	AllowQueryToken bool
+
+	// Gateway lets tokens of TokensFile name an account and machines, which only the
+	// gateway of the command honors.
+	Gateway bool
 }
 
 // NewAuthenticator reads the files of config and returns an Authenticator. It returns an
@@ -71,7 +75,7 @@ func NewAuthenticator(config AuthConfig) (*Authenticator, error) {
 		Token: config.Token, TokenFile: config.TokenFile, TokenSHA256: config.TokenSHA256, TokensFile: config.TokensFile,
 		SharedSecretFile: config.SharedSecretFile, JWKSFile: config.JWKSFile,
 		Issuer: config.Issuer, Audience: config.Audience, MaxClockSkewSeconds: skew,
-		ClientCAFile: config.ClientCAFile, AllowQueryToken: config.AllowQueryToken,
+		ClientCAFile: config.ClientCAFile, AllowQueryToken: config.AllowQueryToken, Gateway: config.Gateway,
 	})
 	if err != nil {
 		return nil, err

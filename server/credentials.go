@@ -31,6 +31,9 @@ func (s *Server) Recheck() {
 	for _, c := range revoked {
 		c.end(errRevoked)
 	}
+	if s.opts.Internal.Gateway != nil {
+		s.opts.Internal.Gateway.Recheck(s.auth.Holds)
+	}
 	// The connections that could create other sessions have ended.
 	s.sessions.EndRevoked(errRevoked.Error())
 }

@@ -22,9 +22,13 @@ const maxHeaderBytes = 64 << 10
 // rely.
 func (s *Server) Handler() http.Handler {
 	s.overHTTP.Store(true)
-	return s.handler(map[string]http.HandlerFunc{
+	paths := map[string]http.HandlerFunc{
 		"/readyz": s.serveReadyz, "/healthz": s.serveHealthz, "/": s.serveUpgrade, "/metrics": s.metricsOn(s.opts.Metrics),
-	}, s.page())
+	}
+	if s.opts.Internal.Gateway != nil {
+		delete(paths, "/") // a gateway is no machine itself
+	}
+	return s.handler(paths, s.page())
 }
 
 // handler returns a handler that makes the checks that every request needs, and serves
@@ -51,6 +55,10 @@ func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
 		}
 		if ofPage != nil {
 			ofPage(w, r)
+			return
+		}
+		if gateway := s.opts.Internal.Gateway; gateway != nil && gateway.Serves(r.URL.Path) {
+			s.serveGateway(gateway, w, r)
 			return
 		}
 		w.WriteHeader(http.StatusNotFound)

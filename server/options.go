@@ -140,6 +140,8 @@ type Internal struct {
 	Recorder  Recorder             // records processes; nil records nothing
 	Page      Page                 // for browsers, beside the WebSocket endpoint; nil serves none
 
+	Gateway Gateway // passes clients on to other machines; nil serves none
+
 	// Relay serves the connections of listeners instead of the server, which only decides
 	// who may connect. It ends the connection before it returns.
 	Relay func(transport.Conn) error

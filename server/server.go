@@ -242,6 +242,9 @@ func (s *Server) closing() bool {
 // Shutdown without breaking anything.
 func (s *Server) Drain() (drained <-chan struct{}) { return s.sessions.Drain() }
 
+// Draining reports whether Drain was called.
+func (s *Server) Draining() bool { return s.sessions.Draining() }
+
 // Shutdown ends everything: the listeners of ServeWebSocket and ServeUnix, then all
 // processes, then the connections, whose clients learn that the server shuts down. It
 // returns when all are gone, or with the context's cause. End an http.Server of your own

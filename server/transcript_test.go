@@ -33,7 +33,7 @@ func TestTranscripts(t *testing.T) {
 			t.Setenv(name, value)
 		}
 	}
-	for _, transport := range []string{"memory", "websocket", "unix", "stdio", "wss"} {
+	for _, transport := range []string{"memory", "websocket", "unix", "stdio", "wss", "nats"} {
 		t.Run(transport, func(t *testing.T) {
 			if *update {
 				for _, f := range files {
@@ -137,6 +137,8 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 		return listenUnix(t, srv)
 	case "wss":
 		return listenTLS(t, srv, authority)
+	case "nats":
+		return listenNATS(t, srv, limit)
 	}
 	return listenWebSocket(t, srv)
 }

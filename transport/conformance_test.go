@@ -411,6 +411,7 @@ func TestNames(t *testing.T) {
 		"JSON-RPC message from exec-server unix socket",
 		"websocket JSON-RPC message from exec-server websocket 127.0.0.1:",
 		"websocket JSON-RPC message from exec-server websocket 127.0.0.1:",
+		"JSON-RPC message from exec-server NATS",
 	}
 	for i, k := range kinds {
 		near, _ := k.connect(t, 0)

@@ -49,6 +49,7 @@ var kinds = []kind{
 	{"dialed unix", dialUnix, false},
 	{"dialed websocket", func(t testing.TB, limit int64) (transport.Conn, far) { return dialWebSocket(t, limit, false) }, true},
 	{"dialed websocket over TLS", func(t testing.TB, limit int64) (transport.Conn, far) { return dialWebSocket(t, limit, true) }, true},
+	{"nats", connectNATS, true},
 }
 
 // each runs a test over every transport.

@@ -63,6 +63,7 @@ func newCommand() *cobra.Command {
 	)
 	command.AddCommand(recordingCommands()...)
 	command.AddCommand(webCommands()...)
+	command.AddCommand(fleetCommands()...)
 	command.AddCommand(
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)

@@ -61,6 +61,7 @@ type options struct {
 	logLevel, logFormat string
 	metrics             metricsFlags
 	web                 webFlags
+	fleet               fleetFlags // of join alone
 }
 
 // newServeCommand returns the subcommand serve, which does what the program does without a

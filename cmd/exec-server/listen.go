@@ -20,10 +20,11 @@ const (
 	listenWebSocket
 	listenUnix
 	listenInherited // one of the two above, as the sockets will show
+	listenFleet     // nowhere: the server joins a fleet
 )
 
 func (k listenKind) String() string {
-	return [...]string{"stdio", "a WebSocket", "a unix socket", "a socket of systemd"}[k]
+	return [...]string{"stdio", "a WebSocket", "a unix socket", "a socket of systemd", "a fleet"}[k]
 }
 
 // listenAddress is a parsed --listen.

@@ -62,10 +62,7 @@ func serve(o options) error {
 
 // serve runs the server in this process. sockets are those that it inherited to listen on.
 func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) error {
-	where, err := parseListen(o.listen, o.tlsCert != "")
-	if err == nil && where.kind == listenInherited {
-		where, err = inheritedAddress(sockets)
-	}
+	where, err := o.listenAddress(sockets)
 	if err != nil {
 		return err
 	}
@@ -149,7 +146,13 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 	ignoreBrokenPipes()
 	catchIgnored()                                            // the other ignored signals
 	ended := make(chan error, 3+max(2, len(where.inherited))) // listeners, two for metrics, and standard input
-	if err := start(srv, log, where, *o, ended); err != nil {
+	if where.kind == listenFleet {
+		leave, err := o.fleet.join(srv, log, o, drains, ended)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	} else if err := start(srv, log, where, *o, ended); err != nil {
 		return err
 	}
 	metrics.serve(srv, ended)
@@ -177,6 +180,18 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 	engine.Close()
 	ownership.KillAll(killTimeout)
 	return err
+}
+
+// listenAddress returns where to listen. sockets are those that the program inherited.
+func (o *options) listenAddress(sockets int) (where listenAddress, err error) {
+	if o.fleet.joins() {
+		return listenAddress{kind: listenFleet}, nil
+	}
+	where, err = parseListen(o.listen, o.tlsCert != "")
+	if err == nil && where.kind == listenInherited {
+		where, err = inheritedAddress(sockets)
+	}
+	return where, err
 }
 
 // untilEnd waits until a signal or the end of the last session ends a server, or it ends
@@ -242,7 +257,8 @@ func finishWrites(srv *server.Server, log *slog.Logger) {
 // secrets returns the files that only the server may read.
 func (o *options) secrets(authenticator *server.Authenticator) []string {
 	secret, _ := authenticator.Files()
-	return append(given(secret, o.tlsKey, o.auditLog, o.record.dir), rotated(o.auditLog)...)
+	files := append(given(secret, o.tlsKey, o.auditLog, o.record.dir), rotated(o.auditLog)...)
+	return append(files, o.fleet.files()...)
 }
 
 // maxRotated bounds the number of older audit logs that sandboxes hide, because a command

@@ -40,6 +40,10 @@ type Config struct {
 	// TokensFile has any number of tokens, capability tokens and signed ones.
 	TokensFile string
 
+	// Gateway accepts entries of TokensFile that name an account or machines. Elsewhere
+	// nothing would honor them.
+	Gateway bool
+
 	// ClientCAFile has the authorities that sign client certificates. Every client needs
 	// one then, besides its token unless an entry of the tokens file is about the
 	// certificate, or there are no tokens at all.

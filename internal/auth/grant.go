@@ -34,6 +34,38 @@ type Grant struct {
 	Directory  string            // for Exec: where processes start; "" is anywhere
 	MaxSession time.Duration     // the longest life of a session; 0: any
 	Sandbox    *protocol.Sandbox // for every process, and with Full for file requests; nil for none
+
+	// At a gateway, the machines that the principal may use.
+	Account  string   // whose machines; "" is DefaultAccount
+	Machines []string // names, and patterns that end with "*"; nil for all of the account
+
+	said      grantEntry // of which the Grant was made
+	sandboxed bool       // it has a sandbox
+}
+
+// DefaultAccount is the account of machines and principals for which nobody names one.
+const DefaultAccount = "default"
+
+// InAccount returns the account whose machines the principal may use.
+func (g *Grant) InAccount() string {
+	if g == nil || g.Account == "" {
+		return DefaultAccount
+	}
+	return g.Account
+}
+
+// Machine reports whether the principal may use a machine of its account.
+func (g *Grant) Machine(name string) bool {
+	return g == nil || g.Machines == nil || slices.ContainsFunc(g.Machines, func(pattern string) bool { return MatchName(pattern, name) })
+}
+
+// MatchName reports whether a name is the pattern, or begins with what precedes a "*" at
+// the end of the pattern.
+func MatchName(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return pattern == name
 }
 
 // Allows reports whether one of the scopes is granted.
@@ -90,6 +122,8 @@ type grantEntry struct {
 	Directory  string       `toml:"directory"`
 	MaxSession string       `toml:"max_session"`
 	Sandbox    sandboxEntry `toml:"sandbox"`
+	Account    string       `toml:"account"`
+	Machines   []string     `toml:"machines"`
 }
 
 // sandboxEntry is a sandbox in the words of exec-server sandbox.
@@ -102,7 +136,10 @@ type sandboxEntry struct {
 
 // grant makes a Grant of what an entry says. What it does not say is not granted.
 func (t grantEntry) grant(hasSandbox bool) (*Grant, error) {
-	g := &Grant{Root: t.Root, Commands: t.Commands, Directory: t.Directory}
+	g := &Grant{
+		Root: t.Root, Commands: t.Commands, Directory: t.Directory,
+		Account: t.Account, Machines: t.Machines, said: t, sandboxed: hasSandbox,
+	}
 	for _, scope := range t.Scope {
 		switch scope {
 		case "observe":
@@ -131,6 +168,9 @@ func (t grantEntry) grant(hasSandbox bool) (*Grant, error) {
 		return nil, errors.New("commands and directory go with the scope exec")
 	case t.Root != "" && !filepath.IsAbs(t.Root), t.Directory != "" && !filepath.IsAbs(t.Directory):
 		return nil, errors.New("root and directory must be absolute")
+	}
+	if t.Account != "" && !goodName(t.Account) {
+		return nil, errors.New("account must have from 1 to 64 of the characters A-Z a-z 0-9 . _ @ -")
 	}
 	switch t.Access {
 	case "", "read":

@@ -74,6 +74,9 @@ func (cfg Config) readTokens(files *trusted.Files) ([]*entry, error) {
 			t.Expires = time.Time{}
 			entries[i].said = fmt.Sprintf("%#v, a sandbox: %t", t, sandboxes[i])
 		}
+		if err == nil && !cfg.Gateway && (t.Account != "" || t.Machines != nil) {
+			err = errors.New("account and machines are for the tokens of a gateway")
+		}
 		if err == nil && (seen[t.Name] || t.SHA256 != "" && seen[strings.ToLower(t.SHA256)]) {
 			err = errors.New("its name or its sha256 is that of another token in the file")
 		}

@@ -157,7 +157,7 @@ func New(opts *Options) *Sessions {
 // session.
 func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 	by := peer.Credentials()
-	for !s.draining() && s.makeRoom(by.Share) {
+	for !s.Draining() && s.makeRoom(by.Share) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -396,7 +396,8 @@ func (s *Sessions) finishDrainLocked() {
 	}
 }
 
-func (s *Sessions) draining() bool {
+// Draining reports whether Drain was called.
+func (s *Sessions) Draining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.drained != nil

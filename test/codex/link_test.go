@@ -61,6 +61,7 @@ func TestLink(t *testing.T) {
 type link struct {
 	listener net.Listener
 	target   string // host and port of the server
+	path     string // of its URL
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex
@@ -75,13 +76,14 @@ func newLink(t testing.TB, url string) *link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &link{listener: listener, target: strings.TrimPrefix(url, "ws://"), conns: map[net.Conn]bool{}}
+	target, path, _ := strings.Cut(strings.TrimPrefix(url, "ws://"), "/")
+	l := &link{listener: listener, target: target, path: "/" + path, conns: map[net.Conn]bool{}}
 	l.whole = sync.NewCond(&l.mu)
 	l.wg.Go(l.accept)
 	return l
 }
 
-func (l *link) url() string { return "ws://" + l.listener.Addr().String() }
+func (l *link) url() string { return "ws://" + l.listener.Addr().String() + l.path }
 
 func (l *link) accept() {
 	for {

@@ -1,0 +1,222 @@
+//go:build !core
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"execserver/internal/fleet"
+)
+
+// fleetAt says which gateway the subcommands of fleet ask.
+type fleetAt struct{ gateway, tokenFile string }
+
+// gatewayVariable names the gateway where the command line does not.
+const gatewayVariable = "EXEC_SERVER_GATEWAY"
+
+func (a *fleetAt) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&a.gateway, "gateway", "", "ask the gateway at this `URL`: ws://HOST:PORT or wss://HOST:PORT; default is $"+gatewayVariable)
+	f.StringVar(&a.tokenFile, "token-file", "", "read the bearer token from this `FILE`")
+}
+
+// check completes the flags.
+func (a *fleetAt) check(command *cobra.Command) error {
+	if a.gateway == "" {
+		a.gateway = os.Getenv(gatewayVariable)
+	}
+	u, err := url.Parse(a.gateway)
+	if err != nil || (u.Scheme != "ws" && u.Scheme != "wss") || u.Host == "" || u.User != nil || u.RawQuery != "" {
+		return &usageError{fmt.Errorf("name the gateway with --gateway ws://HOST:PORT or wss://HOST:PORT, or in $%s", gatewayVariable), command}
+	}
+	a.gateway = strings.TrimSuffix(a.gateway, "/")
+	return nil
+}
+
+// machineURL returns the URL of a machine for clients.
+func (a *fleetAt) machineURL(name string) string { return a.gateway + "/env/" + url.PathEscape(name) }
+
+// fleetTimeout bounds one request to a gateway.
+const fleetTimeout = 15 * time.Second
+
+// maxFleetAnswer bounds the answer of a gateway: an entry has at most 16 KiB.
+const maxFleetAnswer = 256 << 20
+
+// ask sends a request to the gateway.
+func (a *fleetAt) ask(ctx context.Context, method, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http"+strings.TrimPrefix(a.gateway, "ws")+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if a.tokenFile != "" {
+		token, err := os.ReadFile(a.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the bearer token: %w", err)
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	client := &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("ask the gateway: %w", err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxFleetAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("ask the gateway: %w", err)
+	}
+	if answer.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("the gateway answers %d: %s", answer.StatusCode, printable(strings.TrimSpace(string(text[:min(len(text), 1<<10)]))))
+	}
+	return text, nil
+}
+
+// list returns the machines with all labels of a selection.
+func (a *fleetAt) list(ctx context.Context, selection []string) ([]fleet.Member, error) {
+	path := "/fleet"
+	if len(selection) > 0 {
+		path += "?" + url.Values{"label": selection}.Encode()
+	}
+	text, err := a.ask(ctx, http.MethodGet, path)
+	if err != nil {
+		return nil, err
+	}
+	var machines []fleet.Member
+	if err := json.Unmarshal(text, &machines); err != nil {
+		return nil, errors.New("this is no gateway: its list of machines is not understood")
+	}
+	return machines, nil
+}
+
+func newFleetCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use: "fleet COMMAND", Short: "List the machines of a gateway, and use many of them at once", GroupID: groupLook,
+		Args: cobra.MatchAll(needArgs("name what to do: ls, info, drain, forget or run"), subcommandOnly),
+		RunE: func(*cobra.Command, []string) error { return nil }, // Args accepts nothing
+	}
+	command.Flags().BoolP("help", "h", false, "print this text")
+	command.AddCommand(newFleetListCommand(), newFleetInfoCommand(), newFleetRunCommand(),
+		newFleetChangeCommand("drain", "Make machines refuse new sessions, and end with their last one",
+			"drain makes machines refuse new sessions. Sessions that there are continue, and each machine leaves the\n"+
+				"fleet when its last one has ended.", http.MethodPost, "/drain"),
+		newFleetChangeCommand("forget", "Remove the entries of machines that are gone",
+			"forget removes the entry of a machine at once. An entry without heartbeats goes by itself within seconds,\n"+
+				"and a machine that is alive makes its entry again.", http.MethodDelete, ""))
+	return command
+}
+
+// fleetSubcommand completes a subcommand of fleet: with a context that signals end.
+func fleetSubcommand(command *cobra.Command, at *fleetAt, run func(ctx context.Context, args []string) error) *cobra.Command {
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if err := at.check(command); err != nil {
+			return err
+		}
+		ctx, stop := untilSignal()
+		defer stop()
+		err := run(ctx, args)
+		if s, signaled := errors.AsType[signalError](context.Cause(ctx)); signaled {
+			return exitCode(exitSignal + int(s.signal))
+		}
+		return err
+	}
+	at.addFlags(command.Flags())
+	command.Flags().BoolP("help", "h", false, "print this text")
+	return command
+}
+
+func newFleetListCommand() *cobra.Command {
+	var at fleetAt
+	var labels []string
+	var asJSON bool
+	command := &cobra.Command{
+		Use: "ls [flags]", Short: "List machines",
+		Long:    "ls lists the machines that have joined, as far as your token may use them.",
+		Example: "  exec-server fleet ls --gateway wss://gateway:8765 --token-file ~/.token --label gpu=h100",
+		Args:    noArgs,
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.StringArrayVar(&labels, "label", nil, "list machines with this label, `KEY=VALUE`, or KEY for any value; may be repeated")
+	f.BoolVar(&asJSON, "json", false, "print a JSON array with one object for each machine")
+	return fleetSubcommand(command, &at, func(ctx context.Context, _ []string) error {
+		machines, err := at.list(ctx, labels)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(command.OutOrStdout(), machines)
+		}
+		rows := [][]string{{"MACHINE", "STATE", "SESSIONS", "RUNNING", "SYSTEM", "VERSION", "JOINED", "LABELS"}}
+		for _, m := range machines {
+			rows = append(rows, []string{
+				printable(m.Name), stateOfMachine(m), fmt.Sprintf("%d of %d", m.Load.Sessions, m.Load.Capacity), fmt.Sprint(m.Load.Processes),
+				printable(m.System), printable(m.Version), shortDuration(time.Since(m.Joined)), printable(strings.Join(m.LabelTexts(), " ")),
+			})
+		}
+		return printTable(command.OutOrStdout(), rows)
+	})
+}
+
+func stateOfMachine(m fleet.Member) string {
+	if m.Load.Draining {
+		return "draining"
+	}
+	return "serving"
+}
+
+func newFleetInfoCommand() *cobra.Command {
+	var at fleetAt
+	command := &cobra.Command{
+		Use: "info NAME", Short: "Print what is known about a machine, as JSON",
+		Long:    "info prints what the fleet knows about a machine. \"exec-server info\" asks the machine itself.",
+		Example: "  exec-server fleet info --gateway wss://gateway:8765 --token-file ~/.token box-7",
+		Args:    cobra.ExactArgs(1),
+	}
+	return fleetSubcommand(command, &at, func(ctx context.Context, args []string) error {
+		machines, err := at.list(ctx, nil)
+		if err != nil {
+			return err
+		}
+		for _, m := range machines {
+			if m.Name == args[0] {
+				return printJSON(command.OutOrStdout(), m)
+			}
+		}
+		return fmt.Errorf("there is no machine %s; exec-server fleet ls lists them", printable(args[0]))
+	})
+}
+
+// newFleetChangeCommand returns a subcommand that changes each machine that it gets.
+func newFleetChangeCommand(name, short, long, method, suffix string) *cobra.Command {
+	var at fleetAt
+	command := &cobra.Command{
+		Use: name + " NAME...", Short: short, Long: long + " It needs a token with the scope full.",
+		Example: "  exec-server fleet " + name + " --gateway wss://gateway:8765 --token-file ~/.token box-7",
+		Args:    needArgs("name the machines"),
+	}
+	return fleetSubcommand(command, &at, func(ctx context.Context, args []string) error {
+		var failures []error
+		for _, machine := range args {
+			if _, err := at.ask(ctx, method, "/fleet/"+url.PathEscape(machine)+suffix); err != nil {
+				failures = append(failures, fmt.Errorf("cannot %s %s: %w", name, printable(machine), err))
+			}
+		}
+		return errors.Join(failures...)
+	})
+}

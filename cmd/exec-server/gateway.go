@@ -1,0 +1,332 @@
+//go:build !core
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"execserver/internal/auth"
+	"execserver/internal/broker"
+	"execserver/internal/errno"
+	"execserver/internal/fleet"
+	"execserver/internal/metrics"
+	"execserver/internal/trusted"
+	"execserver/server"
+	"execserver/transport/natstransport"
+)
+
+// gatewayOptions are the flags of gateway. Of options it has those about clients.
+type gatewayOptions struct {
+	options
+	servesMetrics bool
+
+	// An own NATS server,
+	data, name, machines       string
+	fleetListen, routes        []string
+	clusterListen, clusterName string
+	clusterSecret              string
+	replicas                   int
+	// or others.
+	nats    []string
+	account string
+	signIn  natsFlags
+}
+
+func newGatewayCommand() *cobra.Command {
+	var o gatewayOptions
+	command := &cobra.Command{
+		Use:     "gateway --listen URL [flags]",
+		Short:   "Serve clients the machines that have joined a fleet",
+		GroupID: groupServe,
+		Long: "gateway serves the machines that \"exec-server join\" connects to it, at the path /env/NAME of its\n" +
+			"WebSocket listener, and at /any the one with the least load, with /any?label=KEY=VALUE among those with\n" +
+			"a label. Codex and every other client uses it as if each were a server. It runs a NATS server itself,\n" +
+			"or uses others with --nats. docs/fleet.md describes fleets.",
+		Example: "  exec-server gateway --listen ws://localhost:8765 --data ~/.local/state/exec-server/gateway\n" +
+			"  exec-server gateway --listen wss://0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem --tokens tokens.toml \\\n" +
+			"    --data /var/lib/exec-server --fleet-listen nats://0.0.0.0:4222 --machines machines.toml",
+		Args: noArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := o.check(command.Flags()); err != nil {
+				return &usageError{err, command}
+			}
+			return o.run()
+		},
+	}
+	o.defineGateway(command.Flags())
+	command.Flags().BoolP("help", "h", false, "print this text")
+	return command
+}
+
+func (o *gatewayOptions) defineGateway(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "serve clients at `URL`: ws://IP:PORT or wss://IP:PORT; IP may be localhost; port 0 picks a free port")
+	f.StringVar(&o.data, "data", "", "keep what the NATS server stores, and its token for machines, in this `directory`, which nothing else uses")
+	f.StringArrayVar(&o.fleetListen, "fleet-listen", []string{"nats://127.0.0.1:0"}, "let machines join at `URL`: nats://IP:PORT, ws://IP:PORT or wss://IP:PORT; with --tls-cert, nats:// has TLS too; may be repeated")
+	f.StringVar(&o.machines, "machines", "", "read which machines may join, with which tokens, from this TOML `file`; without it, one token in the directory lets a machine take any name")
+	f.StringVar(&o.name, "node", "", "`NAME` of this NATS server in a cluster, the same after each start")
+	f.StringVar(&o.clusterListen, "cluster-listen", "", "be one NATS server of a cluster, and listen for the others at `URL`: nats://IP:PORT")
+	f.StringVar(&o.clusterName, "cluster-name", "exec-server", "`NAME` of the cluster")
+	f.StringArrayVar(&o.routes, "routes", nil, "connect to another server of the cluster at `URL`: nats://HOST:PORT; may be repeated")
+	f.StringVar(&o.clusterSecret, "cluster-secret-file", "", "read the secret that all servers of the cluster have from this `FILE`")
+	f.IntVar(&o.replicas, "replicas", 0, "`number` of NATS servers that keep the list of machines; default is 3 in a cluster, else 1")
+	f.StringArrayVar(&o.nats, "nats", nil, "use the NATS servers at this `URL` instead of an own one; may be repeated")
+	f.StringVar(&o.account, "account", auth.DefaultAccount, "`NAME` of the account that --nats signs in to, in the file of --tokens")
+	o.signIn.define(f)
+	f.BoolVar(&o.insecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: everybody who can connect can run commands on all machines")
+	o.doors.define(f)
+	f.StringVar(&o.tlsCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")
+	f.StringVar(&o.tlsKey, "tls-key", "", "read the private key of --tls-cert from this PEM `file`")
+	f.StringVar(&o.auth.config.ClientCAFile, "tls-client-ca", "", "require a client certificate from an authority in this PEM `file`")
+	o.auth.define(f)
+	o.auth.config.Gateway = true
+	f.BoolVar(&o.servesMetrics, "metrics", false, "serve metrics in the format of Prometheus at /metrics, to clients that may observe")
+	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
+	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")
+}
+
+// check checks what the flag library cannot.
+func (o *gatewayOptions) check(f *pflag.FlagSet) error {
+	var empty error
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed && flag.Value.String() == "" {
+			empty = fmt.Errorf("--%s needs a value", flag.Name) // an unset variable must not open the gateway
+		}
+	})
+	own := len(o.nats) == 0
+	switch {
+	case empty != nil:
+		return empty
+	case own && o.data == "":
+		return errors.New("--data must name the directory of the NATS server, or --nats the NATS servers to use")
+	case !own && (o.data != "" || o.machines != "" || o.clusterListen != "" || f.Changed("fleet-listen")):
+		return errors.New("--data, --machines, --fleet-listen and --cluster-listen are about an own NATS server, which --nats replaces")
+	case o.clusterListen != "" && (o.clusterSecret == "" || o.name == ""):
+		return errors.New("--cluster-listen needs --cluster-secret-file and --node")
+	case o.clusterListen == "" && len(o.routes) > 0:
+		return errors.New("--routes needs --cluster-listen")
+	case o.clusterListen != "" && o.machines == "":
+		return errors.New("--cluster-listen needs --machines, because each server would have a token of its own")
+	case (o.tlsCert == "") != (o.tlsKey == ""):
+		return errors.New("--tls-cert and --tls-key go together")
+	case o.replicas < 0 || o.replicas > 5:
+		return invalidValue("replicas", fmt.Sprint(o.replicas), "expected 1 to 5")
+	}
+	if o.replicas == 0 {
+		o.replicas = 1
+		if o.clusterListen != "" {
+			o.replicas = 3
+		}
+	}
+	_, err := o.newLog(io.Discard)
+	return errors.Join(o.auth.complete(f), o.doors.complete(), o.signIn.check(o.nats), err)
+}
+
+// run serves until a signal or a failure.
+func (o *gatewayOptions) run() error {
+	log, err := o.newLog(os.Stderr)
+	if err != nil {
+		return err
+	}
+	where, err := parseListen(o.listen, o.tlsCert != "")
+	if err != nil {
+		return err
+	}
+	if where.kind != listenWebSocket {
+		return fmt.Errorf("a gateway listens at ws://IP:PORT or wss://IP:PORT, not on %s", where.kind)
+	}
+	authenticator, certificate, err := o.prepare(where)
+	if err != nil {
+		return err
+	}
+	gateway := fleet.NewGateway(log)
+	own, machines, closeFleet, err := o.openFleet(gateway, certificate, log)
+	if err != nil {
+		return err
+	}
+	defer closeFleet()
+	options := &server.Options{
+		Log: log, Version: buildVersion(), Auth: authenticator,
+		Internal: server.Internal{Gateway: gateway},
+	}
+	o.doors.apply(options)
+	if o.servesMetrics {
+		options.Metrics = func(s *server.Server) http.Handler { return metrics.GatewayHandler(s, gateway, own) }
+	}
+	srv := server.New(options)
+	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(signals, ending()...)
+	signal.Notify(hangups, syscall.SIGHUP)
+	ignoreBrokenPipes()
+	ended := make(chan error, 2) // listeners
+	if err := start(srv, log, where, o.options, ended); err != nil {
+		return err
+	}
+	reloading, stop := context.WithCancel(context.Background())
+	defer stop()
+	of := map[string]refresher{"credentials": authenticator, "TLS certificate": certificate}
+	if machines != nil {
+		of["machines"] = recheckedMachines{machines, own}
+	}
+	go reload(reloading, log, srv, nil, hangups, "", of)
+	select {
+	case received := <-signals:
+		log.Info("shutting down", "signal", received.String())
+	case err = <-ended:
+	}
+	gateway.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	if timeout := srv.Shutdown(ctx); timeout != nil {
+		log.Info("shutdown did not finish in time", "error", timeout)
+	}
+	return err
+}
+
+// recheckedMachines disconnects the machines whose tokens a changed file does not have.
+type recheckedMachines struct {
+	*broker.Machines
+	broker *broker.Broker
+}
+
+func (r recheckedMachines) Refresh() (bool, error) { return r.recheck(r.Machines.Refresh()) }
+func (r recheckedMachines) Poll() (bool, error)    { return r.recheck(r.Machines.Poll()) }
+
+func (r recheckedMachines) recheck(changed bool, err error) (bool, error) {
+	if changed {
+		r.broker.Recheck()
+	}
+	return changed, err
+}
+
+// openFleet connects a gateway with its machines. own is its NATS server, or nil.
+func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate *trusted.Value[*tls.Certificate], log *slog.Logger) (own *broker.Broker, machines *broker.Machines, closeAll func(), err error) {
+	var closers []func()
+	closeAll = func() {
+		for len(closers) > 0 {
+			closers[len(closers)-1]()
+			closers = closers[:len(closers)-1]
+		}
+	}
+	opts, err := o.signIn.options(log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	connect := func(string) (*nats.Conn, error) { return nats.Connect(strings.Join(o.nats, ","), opts...) }
+	accounts := []string{o.account}
+	if len(o.nats) == 0 {
+		if own, machines, err = o.openBroker(certificate, log); err != nil {
+			return nil, nil, nil, err
+		}
+		closers = append(closers, own.Close)
+		accounts = machines.Accounts()
+		connect = func(account string) (*nats.Conn, error) { return own.Connect(account, opts...) }
+	}
+	for _, account := range accounts {
+		nc, err := connect(account)
+		if err != nil {
+			closeAll()
+			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
+		}
+		closers = append(closers, nc.Close)
+		roster, err := fleet.NewRoster(nc, o.replicas, log, &natstransport.Options{Lost: gateway.Lost})
+		if err != nil {
+			closeAll()
+			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
+		}
+		closers = append(closers, roster.Close)
+		gateway.Add(account, roster)
+	}
+	return own, machines, closeAll, nil
+}
+
+// openBroker starts the own NATS server. certificate is nil for none.
+func (o *gatewayOptions) openBroker(certificate *trusted.Value[*tls.Certificate], log *slog.Logger) (*broker.Broker, *broker.Machines, error) {
+	if err := os.MkdirAll(o.data, 0o700); err != nil {
+		return nil, nil, errno.Wrap(err)
+	}
+	machines, token, err := o.readMachines()
+	if err != nil {
+		return nil, nil, err
+	}
+	settings := broker.Options{
+		Name: o.name, Data: o.data, Listen: o.fleetListen, Machines: machines, Accounts: machines.Accounts(), Log: log,
+		Cluster: o.clusterName, ClusterListen: o.clusterListen, Routes: o.routes,
+	}
+	if certificate != nil {
+		// The server sets GetConfigForClient itself. Machines have tokens, and need no certificate.
+		settings.TLS = &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.Get(), nil },
+		}
+	}
+	if o.clusterSecret != "" {
+		secret, err := os.ReadFile(o.clusterSecret)
+		if settings.Secret = strings.TrimSpace(string(secret)); err == nil && len(settings.Secret) < 16 {
+			err = errors.New("it must have at least 16 bytes")
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("read the secret of the cluster: %w", errno.Wrap(err))
+		}
+	}
+	own, err := broker.New(settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, url := range []string{own.URL(), own.WebSocketURL()} {
+		if url != "" {
+			fmt.Fprintln(os.Stderr, "exec-server fleet on "+url)
+		}
+	}
+	if url := own.ClusterURL(); url != "" {
+		fmt.Fprintln(os.Stderr, "exec-server cluster on "+url)
+	}
+	if token != "" {
+		fmt.Fprintln(os.Stderr, "exec-server fleet token in "+token)
+	}
+	return own, machines, nil
+}
+
+// readMachines reads which machines may join. Without a file they need a token, which it
+// makes at the first start.
+func (o *gatewayOptions) readMachines() (machines *broker.Machines, tokenFile string, err error) {
+	if o.machines != "" {
+		machines, err = broker.ReadMachines(o.machines)
+		return machines, "", err
+	}
+	tokenFile = filepath.Join(o.data, "join-token")
+	file, err := os.OpenFile(tokenFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		_, err = io.WriteString(file, rand.Text()+"\n")
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, "", errno.Wrap(err)
+	}
+	text, err := os.ReadFile(tokenFile)
+	if err != nil {
+		return nil, "", errno.Wrap(err)
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 {
+		return nil, "", fmt.Errorf("the token in %s is too short; remove the file, and the gateway makes a new one", tokenFile)
+	}
+	machines, err = broker.OneMachineToken(token)
+	return machines, tokenFile, err
+}

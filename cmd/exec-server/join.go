@@ -1,0 +1,299 @@
+//go:build !core
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"execserver/internal/errno"
+	"execserver/internal/fleet"
+	"execserver/internal/session"
+	"execserver/server"
+	"execserver/transport/natstransport"
+)
+
+// fleetFlags are the flags of the server about the fleet that it joins. The build tag core
+// leaves them out.
+type fleetFlags struct {
+	nats   natsFlags
+	urls   []string
+	name   string
+	labels []string
+}
+
+// natsFlags say how to sign in to NATS.
+type natsFlags struct {
+	tokenFile, creds, nkey, ca, cert, key string
+}
+
+func (o *natsFlags) define(f *pflag.FlagSet) {
+	f.StringVar(&o.creds, "fleet-creds", "", "sign in with the credentials of NATS in this `file`, at NATS servers that a gateway does not run itself")
+	f.StringVar(&o.nkey, "fleet-nkey", "", "sign in with the nkey of NATS whose seed is in this `file`")
+	f.StringVar(&o.ca, "fleet-ca", "", "trust the authorities in this PEM `file` for tls:// and wss://, instead of the system's")
+	f.StringVar(&o.cert, "fleet-cert", "", "present the certificate in this PEM `file`")
+	f.StringVar(&o.key, "fleet-key", "", "read the private key of --fleet-cert from this PEM `file`")
+}
+
+// files returns the files that only this program may read.
+func (o *natsFlags) files() []string { return given(nil, o.tokenFile, o.creds, o.nkey, o.key) }
+
+// options returns the options of a connection to NATS.
+func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
+	opts := []nats.Option{
+		nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(reconnectDelay),
+		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.FlusherTimeout(5 * time.Second),
+		nats.Timeout(5 * time.Second),
+		nats.IgnoreAuthErrorAbort(), // the token may be in the file of the gateway soon
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("the connection to the fleet was lost; connecting again", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(c *nats.Conn) { log.Warn("connected to the fleet again", "at", c.ConnectedUrlRedacted()) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS reports an error", "error", err) }),
+	}
+	if o.creds != "" {
+		opts = append(opts, nats.UserCredentials(o.creds))
+	}
+	if o.nkey != "" {
+		option, err := nats.NkeyOptionFromSeed(o.nkey)
+		if err != nil {
+			return nil, fmt.Errorf("read the nkey in %s: %w", o.nkey, err)
+		}
+		opts = append(opts, option)
+	}
+	config, err := o.tls()
+	if config != nil {
+		opts = append(opts, nats.Secure(config))
+	}
+	return opts, err
+}
+
+// reconnectDelay is the pause after all servers of a fleet were tried in vain. It grows, and
+// differs between machines, so that a gateway that starts again is not flooded.
+func reconnectDelay(attempts int) time.Duration {
+	most := 100 * time.Millisecond << min(attempts, 6) // up to 6.4 seconds
+	return most/2 + rand.N(most/2)
+}
+
+// tls returns the configuration of TLS, or nil for that of NATS.
+func (o *natsFlags) tls() (*tls.Config, error) {
+	if o.ca == "" && o.cert == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.ca != "" {
+		text, err := os.ReadFile(o.ca)
+		if err != nil {
+			return nil, fmt.Errorf("read TLS file %s: %w", o.ca, errno.Wrap(err))
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("TLS file %s has no certificate", o.ca)
+		}
+	}
+	if o.cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			return nil, fmt.Errorf("load TLS certificate %s with key %s: %w", o.cert, o.key, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// check refuses flags that contradict each other.
+func (o *natsFlags) check(urls []string) error {
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return errors.New("expected the fleet at nats://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT or wss://HOST:PORT")
+		}
+		if u.User != nil {
+			return errors.New("the URL of a fleet must not have a password, which every process here could read; use a file")
+		}
+	}
+	switch {
+	case len(given(nil, o.tokenFile, o.creds, o.nkey)) > 1:
+		return errors.New("--token-file, --fleet-creds and --fleet-nkey exclude each other")
+	case (o.cert == "") != (o.key == ""):
+		return errors.New("--fleet-cert and --fleet-key go together")
+	}
+	return nil
+}
+
+// fleetCommands returns the subcommands about fleets.
+func fleetCommands() []*cobra.Command {
+	return []*cobra.Command{newJoinCommand(), newGatewayCommand(), newFleetCommand()}
+}
+
+// notOfJoin are the flags of serve about listening, which join has not.
+var notOfJoin = []string{
+	"listen", "insecure-no-auth", "loopback-peers", "allow-host", "allow-origin", "max-startups", "per-source-penalties",
+	"tls-cert", "tls-key", "tls-client-ca", "allow-uid", "allow-gid", "ws-auth", "tokens", "ws-token-file", "ws-token-sha256",
+	"ws-shared-secret-file", "ws-jwks-file", "ws-issuer", "ws-audience", "ws-max-clock-skew-seconds", "ws-allow-query-token",
+	"metrics", "web",
+}
+
+func newJoinCommand() *cobra.Command {
+	var o options
+	command := &cobra.Command{
+		Use:     "join --fleet URL [--name NAME] [flags]",
+		Short:   "Serve this machine to the clients of a gateway, which it dials",
+		GroupID: groupServe,
+		Long: "join serves this machine as serve does, but listens nowhere: it connects to a gateway, or to NATS\n" +
+			"servers that gateways use, and clients reach it through them by its name. So it may be behind a\n" +
+			"firewall. It has the flags of serve that are not about listening. docs/fleet.md describes fleets.",
+		Example: "  exec-server join --fleet nats://gateway:4222 --token-file ~/.config/exec-server/join --name box-7 --label gpu=h100\n" +
+			"  exec-server join --fleet wss://gateway:8443 --token-file ~/.config/exec-server/join",
+		Args: noArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			for _, name := range notOfJoin {
+				if command.Flags().Changed(name) {
+					return &usageError{fmt.Errorf("--%s is about listening, and join does not listen", name), command}
+				}
+			}
+			if err := o.fleet.complete(); err != nil {
+				return &usageError{err, command}
+			}
+			return o.run(command)
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.StringArrayVar(&o.fleet.urls, "fleet", nil, "connect to the fleet at `URL`: nats://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT or wss://HOST:PORT; may be repeated for the other servers of a cluster")
+	f.StringVar(&o.fleet.name, "name", "", "join under this `NAME`, of the characters A-Z a-z 0-9 _ -; default is the name of this machine")
+	f.StringArrayVar(&o.fleet.labels, "label", nil, "tell that this machine has a label, `KEY=VALUE`; may be repeated")
+	f.StringVar(&o.fleet.nats.tokenFile, "token-file", "", "sign in with the token in this `FILE`, which the gateway has to know")
+	o.fleet.nats.define(f)
+	o.define(f)
+	for _, name := range notOfJoin {
+		f.Lookup(name).Hidden = true
+	}
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// complete checks what the flag library cannot.
+func (o *fleetFlags) complete() error {
+	if len(o.urls) == 0 {
+		return errors.New("name the fleet with --fleet URL")
+	}
+	if o.name == "" {
+		host, _ := os.Hostname() // without one, the error says what to do
+		o.name, _, _ = strings.Cut(host, ".")
+	}
+	if !natstransport.ValidName(o.name) {
+		return invalidValue("name", o.name, "expected 1 to 64 of the characters A-Z a-z 0-9 _ -")
+	}
+	if _, err := fleet.ParseLabels(o.labels); err != nil {
+		return err
+	}
+	return o.nats.check(o.urls)
+}
+
+// files returns the files that only the server may read.
+func (o *fleetFlags) files() []string { return o.nats.files() }
+
+func (o *fleetFlags) joins() bool { return len(o.urls) > 0 }
+
+// joinTimeout bounds how long a machine tries to get its name. A machine that was killed
+// keeps it for fleet.Lifetime, and a cluster that starts needs some time.
+const joinTimeout = 30*time.Second + fleet.Lifetime
+
+// join makes srv a machine of the fleet. drains receives a value when a gateway drains it,
+// and ended the error when it stops to be a machine. The caller must call leave after it has
+// shut the server down.
+func (o *fleetFlags) join(srv *server.Server, log *slog.Logger, all *options, drains chan<- os.Signal, ended chan<- error) (leave func(), err error) {
+	nc, err := o.connect(log)
+	if err != nil {
+		return nil, err
+	}
+	labels, _ := fleet.ParseLabels(o.labels) // complete has checked them
+	host, _ := os.Hostname()                 // "" where there is none
+	capacity := cmp.Or(all.maxSessions, session.DefaultMaxSessions)
+	drain := func() {
+		srv.Drain() // at once, so that the entry says so
+		select {
+		case drains <- os.Interrupt: // any signal
+		default: // it is draining
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
+	defer cancel()
+	membership, err := fleet.Join(ctx, nc, fleet.Member{
+		Name: o.name, Host: host, Labels: labels, Version: buildVersion(), System: runtime.GOOS + "/" + runtime.GOARCH, Sandbox: all.sandbox,
+	}, fleet.JoinOptions{
+		Log:       log,
+		Transport: natstransport.Options{MaxMessageBytes: all.maxMessageBytes},
+		Serve:     func(conn *natstransport.Conn) { _ = srv.ServeFor(conn, conn.Hello()) }, // serve logs how it ends
+		Drain:     drain,
+		Load: func() fleet.Load {
+			s := srv.Stats()
+			return fleet.Load{Sessions: s.SessionsAttached + s.SessionsDetached, Processes: s.Running, Capacity: capacity, Draining: srv.Draining()}
+		},
+	})
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("join the fleet: %w", err)
+	}
+	banner(log, "fleet:"+o.name)
+	go func() { // ends with the membership
+		<-membership.Done()
+		if err := membership.Err(); err != nil {
+			ended <- err
+		}
+	}()
+	return func() {
+		membership.Close()
+		nc.Close()
+	}, nil
+}
+
+// connect connects to the fleet. It waits for a gateway that does not listen yet.
+func (o *fleetFlags) connect(log *slog.Logger) (*nats.Conn, error) {
+	opts, err := o.nats.options(log)
+	if err != nil {
+		return nil, err
+	}
+	if file := o.nats.tokenFile; file != "" {
+		if _, err := os.ReadFile(file); err != nil {
+			return nil, fmt.Errorf("read the token of the fleet: %w", errno.Wrap(err))
+		}
+		opts = append(opts, nats.UserInfoHandler(func() (user, password string) {
+			text, err := os.ReadFile(file) // it may have been replaced
+			if err != nil {
+				log.Error("cannot read the token of the fleet", "error", err)
+			}
+			return o.name, strings.TrimSpace(string(text))
+		}))
+	}
+	opts = append(opts, nats.Name(o.name), nats.CustomInboxPrefix(fleet.InboxPrefix(o.name)))
+	nc, err := nats.Connect(strings.Join(o.urls, ","), opts...)
+	if errors.Is(err, nats.ErrAuthorization) {
+		return nil, fmt.Errorf("join the fleet: the gateway refuses the name %s or its token", o.name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("join the fleet at %s: %w", strings.Join(o.urls, ", "), err)
+	}
+	return nc, nil
+}

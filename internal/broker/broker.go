@@ -1,0 +1,299 @@
+// Package broker runs the NATS server of a gateway in its own process. Only the command
+// imports it, because a NATS server is large. docs/fleet.md describes what it is for.
+//
+// Each account of the fleet is an account of NATS, whose clients see nothing of others. A
+// machine signs in with its name and a token ([Machines]), and may use the subjects of its
+// name and no others.
+package broker
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"execserver/transport/natstransport"
+)
+
+// Options of a broker.
+type Options struct {
+	Name     string   // in the cluster; default is a random one
+	Data     string   // its directory
+	Listen   []string // nats://IP:PORT, ws://IP:PORT or wss://IP:PORT; at most one for each kind
+	Machines *Machines
+	Accounts []string
+	TLS      *tls.Config // for nats:// and wss://; nil for none
+	Log      *slog.Logger
+
+	// A cluster has a name, an address to listen at, the addresses of other servers, and a
+	// secret that all of them have.
+	Cluster, ClusterListen string
+	Routes                 []string
+	Secret                 string
+}
+
+// startTimeout bounds how long a server may take until it listens.
+const startTimeout = 20 * time.Second
+
+// Broker is a NATS server in this process. Its methods may be called concurrently.
+type Broker struct {
+	server *server.Server
+	secret string // with which Connect signs in
+	opts   Options
+
+	webSocket bool // it listens for NATS over WebSocket
+
+	mu sync.Mutex
+	in map[uint64]signedIn // machines by the number of their connection, with some that are gone
+}
+
+// signedIn is how a machine has signed in.
+type signedIn struct{ name, token string }
+
+// New starts a broker. The caller must close it.
+func New(opts Options) (*Broker, error) {
+	b := &Broker{secret: rand.Text(), opts: opts, in: make(map[uint64]signedIn)}
+	config, err := b.config()
+	if err != nil {
+		return nil, err
+	}
+	config.CustomClientAuthentication = b
+	b.server, err = server.NewServer(config)
+	if err != nil {
+		return nil, fmt.Errorf("start the NATS server: %w", err)
+	}
+	b.server.SetLoggerV2(logger{opts.Log}, false, false, false)
+	b.server.Start()
+	if !b.server.ReadyForConnections(startTimeout) {
+		b.Close()
+		return nil, errors.New("start the NATS server: it does not listen; the log may say why")
+	}
+	return b, nil
+}
+
+// config makes the options of the server.
+func (b *Broker) config() (*server.Options, error) {
+	accounts := new(strings.Builder)
+	for _, name := range b.opts.Accounts {
+		fmt.Fprintf(accounts, "%q: {jetstream: enabled}\n", name)
+	}
+	config := new(server.Options)
+	if err := config.ProcessConfigString("accounts {\n" + accounts.String() + "}\n"); err != nil {
+		return nil, fmt.Errorf("start the NATS server: %w", err)
+	}
+	config.ServerName = b.opts.Name
+	config.JetStream, config.StoreDir = true, b.opts.Data
+	config.NoSigs, config.DontListen = true, true
+	config.WriteDeadline = 5 * time.Second
+	// A machine sends one message at a time for each of its connections, so 1 MiB is plenty.
+	config.MaxPayload = 1 << 20
+	for _, text := range b.opts.Listen {
+		if err := b.listen(config, text); err != nil {
+			return nil, err
+		}
+	}
+	if b.opts.ClusterListen != "" {
+		return config, b.cluster(config)
+	}
+	return config, nil
+}
+
+// listen makes the server listen at an address.
+func (b *Broker) listen(config *server.Options, text string) error {
+	u, host, port, err := address(text)
+	if err != nil {
+		return err
+	}
+	switch u.Scheme {
+	case "nats":
+		config.DontListen, config.Host, config.Port = false, host, port
+		if b.opts.TLS != nil {
+			config.TLS, config.TLSConfig, config.TLSTimeout = true, b.opts.TLS, 5
+		}
+	case "wss":
+		b.webSocket = true
+		if b.opts.TLS == nil {
+			return fmt.Errorf("%s needs a certificate", text)
+		}
+		config.Websocket = server.WebsocketOpts{Host: host, Port: port, TLSConfig: b.opts.TLS}
+	case "ws":
+		b.webSocket = true
+		config.Websocket = server.WebsocketOpts{Host: host, Port: port, NoTLS: true}
+	default:
+		return fmt.Errorf("machines cannot join at %s; expected nats://IP:PORT, ws://IP:PORT or wss://IP:PORT", text)
+	}
+	return nil
+}
+
+// address takes a URL to listen at apart. The port 0 is a free one.
+func address(text string) (u *url.URL, host string, port int, err error) {
+	u, err = url.Parse(text)
+	if err != nil || u.Port() == "" || u.Path != "" || u.User != nil {
+		return nil, "", 0, fmt.Errorf("cannot listen at %q; expected SCHEME://IP:PORT", text)
+	}
+	port, err = strconv.Atoi(u.Port())
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return u, u.Hostname(), port, err
+}
+
+// cluster makes the server one of a cluster.
+func (b *Broker) cluster(config *server.Options) error {
+	_, host, port, err := address(b.opts.ClusterListen)
+	if err != nil {
+		return err
+	}
+	config.Cluster = server.ClusterOpts{
+		Name: b.opts.Cluster, Host: host, Port: port,
+		Username: "route", Password: b.opts.Secret, AuthTimeout: 5,
+	}
+	for _, text := range b.opts.Routes {
+		u, _, _, err := address(text)
+		if err != nil {
+			return err
+		}
+		u.User = url.UserPassword("route", b.opts.Secret)
+		config.Routes = append(config.Routes, u)
+	}
+	return nil
+}
+
+// userGateway begins the user names of the gateway itself, which are followed by an
+// account. No machine can have such a name.
+const userGateway = "gateway:"
+
+// Check implements server.Authentication.
+func (b *Broker) Check(client server.ClientAuthentication) bool {
+	given := client.GetOpts()
+	if name, ok := strings.CutPrefix(given.Username, userGateway); ok {
+		if subtle.ConstantTimeCompare([]byte(given.Password), []byte(b.secret)) != 1 {
+			return false
+		}
+		return b.register(client, given.Username, name, nil)
+	}
+	account, ok := b.opts.Machines.account(given.Username, given.Password)
+	if !ok {
+		b.opts.Log.Warn("machine refused", "name", printableName(given.Username), "remote", fmt.Sprint(client.RemoteAddress()), "reason", "wrong name or token")
+		return false
+	}
+	if !b.register(client, given.Username, account, machinePermissions(given.Username)) {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.in) > 1024 && len(b.in) > 2*b.server.NumClients() {
+		b.pruneLocked()
+	}
+	b.in[client.GetID()] = signedIn{given.Username, given.Password}
+	return true
+}
+
+// pruneLocked forgets connections that have ended.
+func (b *Broker) pruneLocked() {
+	for id := range b.in {
+		if b.server.GetClient(id) == nil {
+			delete(b.in, id)
+		}
+	}
+}
+
+// Recheck disconnects the machines that could not sign in any more, after the machines
+// have changed.
+func (b *Broker) Recheck() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pruneLocked()
+	for id, as := range b.in {
+		if _, still := b.opts.Machines.account(as.name, as.token); !still {
+			b.opts.Log.Warn("machine disconnected", "name", as.name, "reason", "its token has been revoked or has expired")
+			_ = b.server.DisconnectClientByID(id) // it may have gone
+		}
+	}
+}
+
+// printableName returns a name for the log.
+func printableName(name string) string {
+	if natstransport.ValidName(name) {
+		return name
+	}
+	return "(not a name)"
+}
+
+func (b *Broker) register(client server.ClientAuthentication, user, account string, may *server.Permissions) bool {
+	a, err := b.server.LookupAccount(account)
+	if err != nil {
+		b.opts.Log.Error("the account of a machine came after the start; start the gateway again", "account", account)
+		return false
+	}
+	client.RegisterUser(&server.User{Username: user, Account: a, Permissions: may})
+	return true
+}
+
+// Connect connects to the broker as the gateway itself, in an account.
+func (b *Broker) Connect(account string, opts ...nats.Option) (*nats.Conn, error) {
+	opts = append(opts, nats.InProcessServer(b.server), nats.UserInfo(userGateway+account, b.secret))
+	return nats.Connect("", opts...)
+}
+
+// URL returns the address at which machines join over TCP: nats://IP:PORT; "" for none.
+func (b *Broker) URL() string {
+	if addr, ok := b.server.Addr().(*net.TCPAddr); ok {
+		return "nats://" + addr.String()
+	}
+	return ""
+}
+
+// WebSocketURL returns the address at which machines join over WebSocket; "" for none.
+func (b *Broker) WebSocketURL() string {
+	if !b.webSocket {
+		return ""
+	}
+	return b.server.WebsocketURL()
+}
+
+// ClusterURL returns the address for other servers of the cluster; "" for none.
+func (b *Broker) ClusterURL() string {
+	if addr := b.server.ClusterAddr(); addr != nil {
+		return "nats://" + addr.String()
+	}
+	return ""
+}
+
+// Clients returns how many clients are connected to the broker, with those of the gateway
+// itself, and how many servers of its cluster.
+func (b *Broker) Clients() (clients, routes int) { return b.server.NumClients(), b.server.NumRoutes() }
+
+// SlowConsumers returns how many clients the broker has disconnected because they did not
+// take what was sent to them.
+func (b *Broker) SlowConsumers() int64 { return b.server.NumSlowConsumers() }
+
+// Close stops the server and waits for it.
+func (b *Broker) Close() {
+	b.server.Shutdown()
+	b.server.WaitForShutdown()
+}
+
+// logger writes the server's log.
+type logger struct{ log *slog.Logger }
+
+func (l logger) Noticef(format string, v ...any) { l.log.Info("NATS: " + fmt.Sprintf(format, v...)) }
+
+func (l logger) Warnf(format string, v ...any) { l.log.Warn("NATS: " + fmt.Sprintf(format, v...)) }
+
+func (l logger) Errorf(format string, v ...any) { l.log.Error("NATS: " + fmt.Sprintf(format, v...)) }
+
+func (l logger) Fatalf(format string, v ...any) { l.log.Error("NATS: " + fmt.Sprintf(format, v...)) }
+func (l logger) Debugf(string, ...any)          {}
+func (l logger) Tracef(string, ...any)          {}

@@ -1,0 +1,181 @@
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"execserver/protocol"
+	"execserver/transport"
+	"execserver/transport/natstransport"
+)
+
+// relay passes the messages of a client on to a machine, and the machine's to the client,
+// until either side ends. It ends both.
+//
+// A ping of the machine goes to the client and the pong back, because a pong acknowledges
+// what was sent before: the gateway must not say so of what it has only in its own hands.
+// Each direction holds one message at a time; a side that does not read stops the other.
+type relay struct {
+	client  transport.Conn
+	machine *natstransport.Conn
+	// peek, if not nil, sees the first messages of the machine until it returns true.
+	peek func(msg []byte) (done bool)
+	// count, if not nil, counts bytes.
+	count func(toMachine bool, bytes int)
+	once  sync.Once
+}
+
+// run returns when both directions have ended. first are messages of the client that were
+// read already.
+func (r *relay) run(first ...[]byte) {
+	pinger, pings := r.client.(transport.Pinger)
+	if pings {
+		r.machine.OnPing(func(payload uint64) { _ = pinger.Ping(payload) }) // a Read notices the end
+		pinger.OnPong(func(payload uint64) { _ = r.machine.Pong(payload) })
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := r.toMachine(first)
+		r.end(reasonOf(err, "the client's connection was lost"))
+	})
+	over := make(chan struct{})
+	wg.Go(func() { r.hurry(over) })
+	err := r.toClient()
+	r.end(reasonOf(err, lostMachine))
+	close(over)
+	wg.Wait()
+}
+
+// lostMachine is what a client learns when the connection to its machine was lost.
+const lostMachine = "the connection to the machine was lost"
+
+// lastTimeout is how long a client may take to read what its machine sent before its
+// connection ended.
+const lastTimeout = 5 * time.Second
+
+// hurry ends the relay of a client that does not read, some time after its machine's
+// connection has ended.
+func (r *relay) hurry(over <-chan struct{}) {
+	select {
+	case <-over:
+		return
+	case <-r.machine.Done():
+	}
+	timer := time.NewTimer(lastTimeout)
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-timer.C:
+		r.end(transport.Reason{Code: transport.CodeGoingAway, Text: lostMachine})
+	}
+}
+
+// end ends both connections for a reason.
+func (r *relay) end(reason transport.Reason) {
+	r.once.Do(func() {
+		_ = r.machine.Close(reason)
+		_ = r.client.Close(reason)
+	})
+}
+
+// reasonOf returns the reason that a peer gave for the end, to be passed on.
+func reasonOf(err error, lost string) transport.Reason {
+	if peer, ok := errors.AsType[*transport.PeerClosedError](err); ok {
+		return peer.Reason
+	}
+	if tooLarge, ok := errors.AsType[*transport.TooLargeError](err); ok {
+		return transport.Reason{Code: transport.CodeTooBig, Text: tooLarge.Error()}
+	}
+	return transport.Reason{Code: transport.CodeGoingAway, Text: lost}
+}
+
+// keptBuffer is the size up to which a direction keeps its buffer for the next message.
+const keptBuffer = 256 << 10
+
+func (r *relay) toMachine(first [][]byte) error {
+	if len(first) > 0 {
+		if err := r.machine.Write(first...); err != nil {
+			return err
+		}
+	}
+	var buf []byte
+	for {
+		msg, err := r.client.Read(buf)
+		if err != nil {
+			return err
+		}
+		if err := r.machine.Write(msg); err != nil {
+			return err
+		}
+		r.counted(true, len(msg))
+		if buf = msg; cap(buf) > keptBuffer {
+			buf = nil
+		}
+	}
+}
+
+func (r *relay) toClient() error {
+	var buf []byte
+	for {
+		msg, err := r.machine.Read(buf)
+		if err != nil {
+			return err
+		}
+		if r.peek != nil && r.peek(msg) {
+			r.peek = nil
+		}
+		if err := r.client.Write(msg); err != nil {
+			return err
+		}
+		r.counted(false, len(msg))
+		if buf = msg; cap(buf) > keptBuffer {
+			buf = nil
+		}
+	}
+}
+
+func (r *relay) counted(toMachine bool, bytes int) {
+	if r.count != nil {
+		r.count(toMachine, bytes)
+	}
+}
+
+// greeting is the first message of a client, as far as a gateway reads it.
+type greeting struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Resume  string `json:"resumeSessionId"`
+		Observe string `json:"observeSessionId"`
+	} `json:"params"`
+}
+
+// sessionOf returns the session that a client's first message names, or "".
+func sessionOf(msg []byte) string {
+	var g greeting
+	if json.Unmarshal(msg, &g) != nil || g.Method != protocol.MethodInitialize {
+		return ""
+	}
+	if g.Params.Resume != "" {
+		return g.Params.Resume
+	}
+	if g.Params.Observe == protocol.NoSession {
+		return ""
+	}
+	return g.Params.Observe
+}
+
+// sessionIn returns the session in a machine's answer to initialize, or "".
+func sessionIn(msg []byte) string {
+	var answer struct {
+		Result struct {
+			SessionID string `json:"sessionId"`
+		} `json:"result"`
+	}
+	if json.Unmarshal(msg, &answer) != nil || answer.Result.SessionID == protocol.NoSession {
+		return ""
+	}
+	return answer.Result.SessionID
+}
