@@ -64,10 +64,7 @@ func listenNATS(t *testing.T, srv *server.Server, limit int64) transcript.Server
 		t.Fatal(err)
 	}
 	t.Cleanup(listener.Close)
-	dialer, err := natstransport.NewDialer(natstest.Connect(t, url), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dialer := natstransport.NewDialer(natstest.Connect(t, url), nil)
 	t.Cleanup(dialer.Close)
 	go func() { // ends with the listener
 		for {

@@ -20,10 +20,7 @@ func connectNATS(t testing.TB, limit int64) (transport.Conn, far) {
 		t.Fatal(err)
 	}
 	t.Cleanup(listener.Close)
-	dialer, err := natstransport.NewDialer(natstest.Connect(t, url), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dialer := natstransport.NewDialer(natstest.Connect(t, url), nil)
 	t.Cleanup(dialer.Close)
 	end, err := dialer.Dial(context.Background(), "box", natstransport.Call{Remote: "a test"})
 	if err != nil {

@@ -44,13 +44,9 @@ type seen struct {
 // NewRoster follows the machines of an account, to which nc is connected. replicas is how
 // many NATS servers keep the bucket.
 func NewRoster(nc *nats.Conn, replicas int, log *slog.Logger, opts *natstransport.Options) (*Roster, error) {
-	dialer, err := natstransport.NewDialer(nc, opts)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Roster{
-		log: log, nc: nc, replicas: replicas, dialer: dialer, cancel: cancel,
+		log: log, nc: nc, replicas: replicas, dialer: natstransport.NewDialer(nc, opts), cancel: cancel,
 		ready: make(chan struct{}), members: make(map[string]*seen),
 	}
 	r.work.Go(func() { r.follow(ctx) })

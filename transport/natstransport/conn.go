@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"execserver/transport"
 )
 
@@ -33,7 +35,7 @@ const closeTimeout = time.Second
 type Conn struct {
 	end    *endpoint
 	key    string // among the connections of end
-	out    string // the subject of frames to the peer
+	out    string // the subject of frames to the peer; guarded by sendMu
 	remote string
 	hello  []byte
 	limit  int64 // of a message
@@ -44,6 +46,7 @@ type Conn struct {
 	closing  atomic.Bool
 	done     chan struct{} // closed when the connection has ended
 	closed   sync.Once
+	sub      *nats.Subscription // of a Dialer's connection: its frames; nil otherwise
 
 	writeMu sync.Mutex // one Write at a time; held while the peer has no room
 
@@ -89,8 +92,16 @@ func newConn(e *endpoint, key, out, remote string, hello []byte) *Conn {
 	}
 }
 
+// address says where frames to the peer go.
+func (c *Conn) address(out string) {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	c.out = out
+}
+
 // open says how much the peer has room for.
 func (c *Conn) open(window int64) {
+	window = min(window, maxWindow)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Two segments have to fit, or each would wait for the last one's way back.
@@ -196,6 +207,9 @@ func (c *Conn) finish(cause error) (first bool) {
 		close(c.done)
 		wake(c.arrived)
 		c.end.remove(c)
+		if c.sub != nil {
+			_ = c.sub.Unsubscribe() // fails only if the connection to NATS is gone
+		}
 	})
 	return first
 }

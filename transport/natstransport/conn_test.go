@@ -232,7 +232,7 @@ func TestUnknownConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []struct{ frame, want string }{{"a\x00\x00\x00\x00\x00\x00\x00\x05", "r"}, {"r", ""}, {"x\x00\x00\x00\x00\x00\x00\x00\x06\x03\xe8", ""}} {
-		if err := nc.Publish("exec.in.box.d.9", []byte(row.frame)); err != nil {
+		if err := nc.Publish("exec.in.box.first.d.9", []byte(row.frame)); err != nil {
 			t.Fatal(err)
 		}
 		if row.want == "" {
@@ -246,7 +246,7 @@ func TestUnknownConnection(t *testing.T) {
 	ended := read(far)
 	// The machine answers this frame, which is not its own, with a reset of the connection.
 	_, err = p.ofBox.Subscribe("exec.in.box.>", func(m *nats.Msg) {
-		_ = p.ofBox.Publish("exec.out"+strings.TrimPrefix(m.Subject, "exec.in"), []byte("r"))
+		_ = p.ofBox.Publish("exec.out.box"+strings.TrimPrefix(m.Subject, "exec.in.box.first"), []byte("r"))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -395,7 +395,7 @@ func TestBadPeers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for frame := range row.frames {
-				_ = nc.Publish("exec.in.box.d.1", frame)
+				_ = nc.Publish("exec.in.box.first.d.1", frame)
 			}
 			testkit.WaitFor(t, testkit.Patience, func() error {
 				err := c.Write([]byte("x"))

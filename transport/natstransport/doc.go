@@ -10,12 +10,16 @@
 //
 // A name NAME is one token of a subject. The package uses three subjects, below a prefix:
 //
-//	exec.open.NAME             requests to open a connection
-//	exec.in.NAME.DIALER.ID     frames to the machine
-//	exec.out.NAME.DIALER.ID    frames from the machine
+//	exec.open.NAME                      requests to open a connection
+//	exec.in.NAME.INSTANCE.DIALER.ID     frames to the machine
+//	exec.out.NAME.DIALER.ID             frames from the machine
+//
+// INSTANCE is the Options.Instance of the machine. So two machines that claim one name for
+// a moment never both get what a client sends.
 //
 // A machine needs no permission but to subscribe to exec.open.NAME and exec.in.NAME.>, and
-// to publish to exec.out.NAME.> and to answer requests.
+// to publish to exec.out.NAME.> and to answer requests. Messages with headers of NATS are
+// ignored: neither side sends any, and what a NATS server itself sends has some.
 //
 // # What the connection promises
 //

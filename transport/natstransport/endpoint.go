@@ -18,6 +18,8 @@ const (
 	DefaultInterval = time.Second
 
 	minWindow = 4 << 10
+	// maxWindow bounds what a peer can make the other side send ahead.
+	maxWindow = 4 << 20
 	// silentTicks is how many intervals without a frame end a connection.
 	silentTicks = 4
 )
@@ -28,11 +30,11 @@ type Options struct {
 	MaxMessageBytes int64  // of one received message; default transport.DefaultMaxMessageBytes
 
 	// Instance distinguishes this machine from others that may claim its name; see
-	// Call.Instance. A Dialer has none.
+	// Call.Instance. It must be a ValidName; default is a random one. A Dialer has none.
 	Instance string
 
 	// Window is how many bytes of messages may be on their way to this side or wait until
-	// it reads, for each connection; default DefaultWindow.
+	// it reads, for each connection: from 4 KiB to 4 MiB; default DefaultWindow.
 	Window int64
 
 	// Interval is the time between two signs of life on an idle connection. A connection
@@ -59,16 +61,14 @@ func (o *Options) withDefaults() Options {
 	if result.Window <= 0 {
 		result.Window = DefaultWindow
 	}
-	result.Window = max(result.Window, minWindow)
+	result.Window = min(max(result.Window, minWindow), maxWindow)
 	if result.Interval <= 0 {
 		result.Interval = DefaultInterval
 	}
 	return result
 }
 
-// endpoint has the connections that one side has over a NATS connection. One subscription
-// serves all of them, so that a connection costs the NATS servers nothing while it is idle
-// but its signs of life.
+// endpoint has the connections that one side has over a NATS connection.
 type endpoint struct {
 	nc     *nats.Conn
 	opts   Options
@@ -92,7 +92,7 @@ func newEndpoint(nc *nats.Conn, opts *Options) *endpoint {
 
 // subscribe adds a subscription, whose messages one goroutine handles in order.
 func (e *endpoint) subscribe(subject string, handle nats.MsgHandler) error {
-	sub, err := e.nc.Subscribe(subject, handle)
+	sub, err := e.nc.Subscribe(subject, plain(handle))
 	if err != nil {
 		return fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
@@ -102,6 +102,16 @@ func (e *endpoint) subscribe(subject string, handle nats.MsgHandler) error {
 	return nil
 }
 
+// plain makes handle ignore messages with headers. JetStream sends what it has stored to any
+// subject that it is asked to, with headers; it must not be taken for what a peer says.
+func plain(handle nats.MsgHandler) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		if m.Header == nil {
+			handle(m)
+		}
+	}
+}
+
 // key returns what names a connection in the subject of a frame: the last two tokens.
 func key(subject string) string {
 	dialer := strings.LastIndexByte(subject, '.')
@@ -109,20 +119,6 @@ func key(subject string) string {
 		dialer = strings.LastIndexByte(subject[:dialer], '.')
 	}
 	return subject[dialer+1:]
-}
-
-// frame handles a frame. back is the subject of frames to its sender.
-func (e *endpoint) frame(frame []byte, key, back string) {
-	e.mu.Lock()
-	c := e.conns[key]
-	e.mu.Unlock()
-	if c != nil {
-		c.receive(frame)
-		return
-	}
-	if kind, _, _, err := parse(frame); err == nil && kind != frameReset && kind != frameClose {
-		_ = e.nc.Publish(back, []byte{frameReset}) // the next frame causes another one
-	}
 }
 
 // add adds a connection.
@@ -136,6 +132,11 @@ func (e *endpoint) add(c *Conn) error {
 		return fmt.Errorf("there is a connection %s already", c.key)
 	}
 	e.conns[c.key] = c
+	select {
+	case <-c.done: // a frame came that has ended it
+		delete(e.conns, c.key)
+	default:
+	}
 	return nil
 }
 
@@ -223,12 +224,19 @@ func (c *Conn) tick() {
 	c.spoke = false
 }
 
+// closeAll closes all connections at once: one may take its time.
+func (e *endpoint) closeAll(reason transport.Reason) {
+	var closing sync.WaitGroup
+	for _, c := range e.all() {
+		closing.Go(func() { _ = c.Close(reason) })
+	}
+	closing.Wait()
+}
+
 // stop ends everything, and waits for the goroutines. The NATS connection belongs to the
 // caller, and stays open.
 func (e *endpoint) stop(reason transport.Reason) {
-	for _, c := range e.all() {
-		_ = c.Close(reason)
-	}
+	e.closeAll(reason)
 	e.mu.Lock()
 	stopped := e.stopped
 	e.stopped = true
@@ -240,9 +248,7 @@ func (e *endpoint) stop(reason transport.Reason) {
 	for _, sub := range subs {
 		_ = sub.Unsubscribe() // fails only if the connection to NATS is gone
 	}
-	for _, c := range e.all() { // opened meanwhile
-		_ = c.Close(reason)
-	}
+	e.closeAll(reason) // what was opened meanwhile
 	close(e.done)
 	e.nc.RemoveStatusListener(e.status)
 	e.loop.Wait()

@@ -1,10 +1,8 @@
 package natstransport
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -40,9 +38,10 @@ type Call struct {
 
 // openAnswer answers an openRequest.
 type openAnswer struct {
-	Version int    `json:"version"`
-	Window  int64  `json:"window,omitempty"`
-	Refusal string `json:"refusal,omitempty"`
+	Version  int    `json:"version"`
+	Instance string `json:"instance,omitempty"`
+	Window   int64  `json:"window,omitempty"`
+	Refusal  string `json:"refusal,omitempty"`
 }
 
 // ValidName reports whether a machine can have a name: 1 to 64 letters, digits, - and _.
@@ -66,11 +65,13 @@ func Listen(nc *nats.Conn, name string, opts *Options) (*Listener, error) {
 		return nil, fmt.Errorf("invalid name %q", name)
 	}
 	l := &Listener{endpoint: newEndpoint(nc, opts), name: name, waiting: make(chan *Conn, backlog)}
+	if l.opts.Instance == "" {
+		l.opts.Instance = rand.Text()
+	}
 	prefix := l.opts.Prefix
-	err := l.subscribe(prefix+".in."+name+".*.*", func(m *nats.Msg) {
-		key := key(m.Subject)
-		l.frame(m.Data, key, prefix+".out."+name+"."+key)
-	})
+	// One subscription serves all connections, because only gateways publish there. So a
+	// machine costs the NATS servers the same however many connections it has.
+	err := l.subscribe(prefix+".in."+name+"."+l.opts.Instance+".*.*", l.frame)
 	if err == nil {
 		err = l.subscribe(prefix+".open."+name, l.open)
 	}
@@ -84,10 +85,28 @@ func Listen(nc *nats.Conn, name string, opts *Options) (*Listener, error) {
 	return l, nil
 }
 
+// frame handles a frame.
+func (l *Listener) frame(m *nats.Msg) {
+	key := key(m.Subject)
+	l.mu.Lock()
+	c := l.conns[key]
+	l.mu.Unlock()
+	if c != nil {
+		c.receive(m.Data)
+		return
+	}
+	if kind, _, _, err := parse(m.Data); err == nil && kind != frameReset && kind != frameClose {
+		_ = l.nc.Publish(l.out(key), []byte{frameReset}) // the next frame causes another one
+	}
+}
+
+// out returns the subject of frames to a dialer.
+func (l *Listener) out(key string) string { return l.opts.Prefix + ".out." + l.name + "." + key }
+
 // open handles a request for a connection.
 func (l *Listener) open(m *nats.Msg) {
 	var request openRequest
-	answer := openAnswer{Version: version, Window: l.opts.Window}
+	answer := openAnswer{Version: version, Instance: l.opts.Instance, Window: l.opts.Window}
 	if err := json.Unmarshal(m.Data, &request); err != nil {
 		answer.Refusal = "the request is not understood"
 	} else if request.Version != version {
@@ -115,7 +134,7 @@ func (l *Listener) admit(r openRequest) (refusal string) {
 	if remote == "" {
 		remote = "NATS client " + r.Key
 	}
-	c := newConn(l.endpoint, r.Key, l.opts.Prefix+".out."+l.name+"."+r.Key, remote, r.Hello)
+	c := newConn(l.endpoint, r.Key, l.out(r.Key), remote, r.Hello)
 	c.open(r.Window)
 	if err := l.add(c); err != nil {
 		return err.Error()
@@ -147,85 +166,4 @@ func (l *Listener) Accept() (*Conn, error) {
 // Close ends the listener and its connections.
 func (l *Listener) Close() {
 	l.stop(transport.Reason{Code: transport.CodeGoingAway, Text: "the machine leaves"})
-}
-
-// Dialer opens connections to machines. Its methods may be called concurrently.
-type Dialer struct {
-	*endpoint
-	id string
-}
-
-// NewDialer returns a Dialer over a connection to NATS, which stays the caller's.
-func NewDialer(nc *nats.Conn, opts *Options) (*Dialer, error) {
-	d := &Dialer{endpoint: newEndpoint(nc, opts), id: rand.Text()}
-	prefix := d.opts.Prefix
-	err := d.subscribe(prefix+".out.*."+d.id+".*", func(m *nats.Msg) {
-		d.frame(m.Data, key(m.Subject), prefix+".in"+strings.TrimPrefix(m.Subject, prefix+".out"))
-	})
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		d.Close()
-		return nil, err
-	}
-	return d, nil
-}
-
-// ErrNoMachine is in the error of Dial if no machine of the name listens.
-var ErrNoMachine = errors.New("no such machine is connected")
-
-// RefusedError is the error of Dial if the machine refuses the connection.
-type RefusedError struct{ Reason string }
-
-func (e *RefusedError) Error() string { return "the machine refuses the connection: " + e.Reason }
-
-// Dial opens a connection to the machine of a name. ctx bounds the dialing.
-func (d *Dialer) Dial(ctx context.Context, name string, call Call) (*Conn, error) {
-	if !ValidName(name) {
-		return nil, ErrNoMachine
-	}
-	key := d.id + "." + rand.Text()
-	c := newConn(d.endpoint, key, d.opts.Prefix+".in."+name+"."+key, name, nil)
-	if err := d.add(c); err != nil {
-		return nil, err
-	}
-	window, err := d.request(ctx, name, openRequest{version, key, d.opts.Window, call})
-	if err != nil {
-		c.finish(err)
-		return nil, err
-	}
-	c.open(window)
-	return c, nil
-}
-
-// request asks a machine for a connection, and returns its window.
-func (d *Dialer) request(ctx context.Context, name string, request openRequest) (window int64, err error) {
-	text, err := json.Marshal(request)
-	if err != nil {
-		return 0, err
-	}
-	m, err := d.nc.RequestWithContext(ctx, d.opts.Prefix+".open."+name, text)
-	if errors.Is(err, nats.ErrNoResponders) {
-		return 0, ErrNoMachine
-	}
-	if err != nil {
-		return 0, fmt.Errorf("ask the machine %s for a connection: %w", name, err)
-	}
-	var answer openAnswer
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return 0, fmt.Errorf("ask the machine %s for a connection: %w", name, err)
-	}
-	switch {
-	case answer.Refusal != "":
-		return 0, &RefusedError{answer.Refusal}
-	case answer.Version != version || answer.Window < minWindow:
-		return 0, fmt.Errorf("the machine %s speaks version %d of the transport, and this program speaks %d", name, answer.Version, version)
-	}
-	return answer.Window, nil
-}
-
-// Close ends the connections of the Dialer.
-func (d *Dialer) Close() {
-	d.stop(transport.Reason{Code: transport.CodeGoingAway, Text: "the gateway shuts down"})
 }

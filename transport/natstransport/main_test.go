@@ -29,14 +29,19 @@ type pair struct {
 func newPair(t testing.TB, boxURL, dialerURL string, opts *natstransport.Options) pair {
 	t.Helper()
 	p := pair{ofBox: natstest.Connect(t, boxURL), ofDialer: natstest.Connect(t, dialerURL)}
+	var machine natstransport.Options
+	if opts != nil {
+		machine = *opts
+	}
+	if machine.Instance == "" {
+		machine.Instance = "first"
+	}
 	var err error
-	if p.listener, err = natstransport.Listen(p.ofBox, "box", opts); err != nil {
+	if p.listener, err = natstransport.Listen(p.ofBox, "box", &machine); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.listener.Close)
-	if p.dialer, err = natstransport.NewDialer(p.ofDialer, opts); err != nil {
-		t.Fatal(err)
-	}
+	p.dialer = natstransport.NewDialer(p.ofDialer, opts)
 	t.Cleanup(p.dialer.Close)
 	return p
 }

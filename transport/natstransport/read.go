@@ -56,9 +56,32 @@ func (c *Conn) take(kind byte, number uint64, body []byte) error {
 		}
 		c.received.Add(uint64(len(body)))
 	}
-	c.queue = append(c.queue, queued{kind, body})
+	if !c.join(kind, body) {
+		c.queue = append(c.queue, queued{kind, body})
+	}
 	wake(c.arrived)
 	return nil
+}
+
+// smallFrame and joinedFrames bound the frames that are copied into one.
+const (
+	smallFrame   = 2 << 10
+	joinedFrames = 32 << 10
+)
+
+// join appends a small frame of data to the last one that waits, if that has room. So a peer
+// that sends its window as millions of small frames takes no more memory than the window.
+// The caller holds mu.
+func (c *Conn) join(kind byte, body []byte) bool {
+	if kind != frameData || len(c.queue) == 0 || len(body) > smallFrame {
+		return false
+	}
+	last := &c.queue[len(c.queue)-1]
+	if last.kind != frameData || len(last.body)+len(body) > joinedFrames {
+		return false
+	}
+	last.body = append(last.body, body...)
+	return true
 }
 
 // grant makes room for what the peer has consumed. The caller holds mu.
