@@ -14,8 +14,9 @@ type Gateway interface {
 	Serves(path string) bool
 	// Upgrades reports whether only WebSocket upgrades may request the path.
 	Upgrades(path string) bool
-	// Serve serves a request of a principal.
-	Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal)
+	// Serve serves a request of a principal. holds reports whether its credentials still hold;
+	// Serve must ask after Recheck can find the connection.
+	Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal, holds func() bool)
 	// Recheck ends the connections of the principals whose credentials do not hold.
 	Recheck(holds func(*auth.Principal) bool)
 }
@@ -30,7 +31,7 @@ func (s *Server) serveGateway(gateway Gateway, w http.ResponseWriter, r *http.Re
 		}
 	}
 	if principal := s.admit(w, r); principal != nil {
-		gateway.Serve(w, r, principal)
+		gateway.Serve(w, r, principal, func() bool { return s.auth.Holds(principal) })
 	}
 }
 

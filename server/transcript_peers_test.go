@@ -79,7 +79,7 @@ func listenNATS(t *testing.T, srv *server.Server, limit int64) transcript.Server
 }
 
 func (s natsServer) Connect() (transcript.Conn, error) {
-	conn, err := s.dialer.Dial(context.Background(), "box", natstransport.Call{Hello: []byte(`{"alone":true}`)})
+	conn, err := s.dialer.Dial(context.Background(), "box", natstransport.Call{Hello: []byte(`{"alone":true,"all":true}`)})
 	return natsPeer{memoryPeer{conn}}, err
 }
 

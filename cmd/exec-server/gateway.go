@@ -199,7 +199,8 @@ func (o *gatewayOptions) run() error {
 	return err
 }
 
-// recheckedMachines disconnects the machines whose tokens a changed file does not have.
+// recheckedMachines disconnects the machines that may not be connected any more, at every
+// look at their file: tokens expire without a change.
 type recheckedMachines struct {
 	*broker.Machines
 	broker *broker.Broker
@@ -209,9 +210,7 @@ func (r recheckedMachines) Refresh() (bool, error) { return r.recheck(r.Machines
 func (r recheckedMachines) Poll() (bool, error)    { return r.recheck(r.Machines.Poll()) }
 
 func (r recheckedMachines) recheck(changed bool, err error) (bool, error) {
-	if changed {
-		r.broker.Recheck()
-	}
+	r.broker.Recheck()
 	return changed, err
 }
 

@@ -113,25 +113,26 @@ func (g *Grant) Command(argv []string) bool {
 	})
 }
 
-// grantEntry is what a [[token]] says about what it allows.
+// grantEntry is what a [[token]] says about what it allows, and a passport. A list without
+// elements differs from none.
 type grantEntry struct {
-	Scope      []string     `toml:"scope"`
-	Root       string       `toml:"root"`
-	Access     string       `toml:"access"`
-	Commands   [][]string   `toml:"commands"`
-	Directory  string       `toml:"directory"`
-	MaxSession string       `toml:"max_session"`
-	Sandbox    sandboxEntry `toml:"sandbox"`
-	Account    string       `toml:"account"`
-	Machines   []string     `toml:"machines"`
+	Scope      []string     `toml:"scope" json:"scope,omitzero"`
+	Root       string       `toml:"root" json:"root,omitzero"`
+	Access     string       `toml:"access" json:"access,omitzero"`
+	Commands   [][]string   `toml:"commands" json:"commands,omitzero"`
+	Directory  string       `toml:"directory" json:"directory,omitzero"`
+	MaxSession string       `toml:"max_session" json:"maxSession,omitzero"`
+	Sandbox    sandboxEntry `toml:"sandbox" json:"sandbox,omitzero"`
+	Account    string       `toml:"account" json:"account,omitzero"`
+	Machines   []string     `toml:"machines" json:"machines,omitzero"`
 }
 
 // sandboxEntry is a sandbox in the words of exec-server sandbox.
 type sandboxEntry struct {
-	Read    []string `toml:"read"`
-	Write   []string `toml:"write"`
-	Deny    []string `toml:"deny"`
-	Network bool     `toml:"network"`
+	Read    []string `toml:"read" json:"read,omitzero"`
+	Write   []string `toml:"write" json:"write,omitzero"`
+	Deny    []string `toml:"deny" json:"deny,omitzero"`
+	Network bool     `toml:"network" json:"network,omitzero"`
 }
 
 // grant makes a Grant of what an entry says. What it does not say is not granted.

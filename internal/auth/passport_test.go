@@ -54,8 +54,10 @@ func TestPassports(t *testing.T) {
 
 func TestBadPassports(t *testing.T) {
 	for _, text := range []string{
-		``, `null`, `{}`, `[]`, `{"name":""}`, `{"name":"ann","grant":{}}`, `{"name":"ann","grant":{"Scope":["all"]}}`,
-		`{"name":"ann","grant":{"Scope":["files"]}}`, `{"name":"ann","grant":{"Scope":["files"],"Root":"relative"}}`,
+		``, `null`, `{}`, `[]`, `{"name":""}`, `{"name":"ann","grant":{}}`, `{"name":"ann","grant":{"scope":["all"]}}`,
+		`{"name":"ann","grant":{"scope":["files"]}}`, `{"name":"ann","grant":{"scope":["files"],"root":"relative"}}`,
+		`{"name":"ann"}`, `{"name":"ann","all":false}`, `{"name":"ann","all":true,"grant":{"scope":["exec"]}}`,
+		`{"name":"ann","all":true,"fence":"high"}`, `{"name":"ann","grant":{"scope":["exec"],"fence":"high"}}`,
 	} {
 		if p, err := auth.FromPassport([]byte(text)); err == nil {
 			t.Errorf("%s: %#v", text, p)

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"strconv"
@@ -54,12 +55,17 @@ type Broker struct {
 
 	webSocket bool // it listens for NATS over WebSocket
 
-	mu sync.Mutex
-	in map[uint64]signedIn // machines by the number of their connection, with some that are gone
+	mu              sync.Mutex
+	in              map[uint64]signedIn // machines by the number of their connection, with those that went since Recheck
+	refusalLogged   time.Time
+	refusedSilently int // since refusalLogged
 }
 
 // signedIn is how a machine has signed in.
-type signedIn struct{ name, token string }
+type signedIn struct {
+	name, account string
+	token         digest
+}
 
 // New starts a broker. The caller must close it.
 func New(opts Options) (*Broker, error) {
@@ -98,6 +104,9 @@ func (b *Broker) config() (*server.Options, error) {
 	config.WriteDeadline = 5 * time.Second
 	// A machine sends one message at a time for each of its connections, so 1 MiB is plenty.
 	config.MaxPayload = 1 << 20
+	// The connection of the gateway itself has a subscription for each client. Recheck bounds
+	// those of machines.
+	config.MaxSubs = 20_000
 	for _, text := range b.opts.Listen {
 		if err := b.listen(config, text); err != nil {
 			return nil, err
@@ -183,9 +192,9 @@ func (b *Broker) Check(client server.ClientAuthentication) bool {
 		}
 		return b.register(client, given.Username, name, nil)
 	}
-	account, ok := b.opts.Machines.account(given.Username, given.Password)
+	token, account, ok := b.opts.Machines.signIn(given.Username, given.Password)
 	if !ok {
-		b.opts.Log.Warn("machine refused", "name", printableName(given.Username), "remote", fmt.Sprint(client.RemoteAddress()), "reason", "wrong name or token")
+		b.logRefusal(given.Username, client.RemoteAddress())
 		return false
 	}
 	if !b.register(client, given.Username, account, machinePermissions(given.Username)) {
@@ -193,34 +202,71 @@ func (b *Broker) Check(client server.ClientAuthentication) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.in) > 1024 && len(b.in) > 2*b.server.NumClients() {
-		b.pruneLocked()
-	}
-	b.in[client.GetID()] = signedIn{given.Username, given.Password}
+	b.in[client.GetID()] = signedIn{given.Username, account, token}
 	return true
 }
 
-// pruneLocked forgets connections that have ended.
-func (b *Broker) pruneLocked() {
-	for id := range b.in {
+// refusalPause is the least time between two lines of the log about refused machines.
+const refusalPause = time.Second
+
+// logRefusal logs that a machine could not sign in.
+func (b *Broker) logRefusal(name string, remote net.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.refusalLogged) < refusalPause {
+		b.refusedSilently++
+		return
+	}
+	b.opts.Log.Warn("machine refused", "name", printableName(name), "remote", fmt.Sprint(remote), "reason", "wrong name or token", "not_logged", b.refusedSilently)
+	b.refusalLogged, b.refusedSilently = time.Now(), 0
+}
+
+// maxMachineSubscriptions is far above what a machine needs: four.
+const maxMachineSubscriptions = 64
+
+// Recheck disconnects the machines that could not sign in any more as they did: their token
+// is gone, has expired or belongs to another account now. It disconnects those with too many
+// subscriptions, too, which the memory of every server of the cluster holds. It must be
+// called again and again.
+func (b *Broker) Recheck() {
+	machines := b.machines()
+	for id, as := range machines {
 		if b.server.GetClient(id) == nil {
-			delete(b.in, id)
+			b.forget(id)
+		} else if account, still := b.opts.Machines.account(as.name, as.token); !still || account != as.account {
+			b.disconnect(id, as.name, "its token has been revoked, has changed or has expired")
+		}
+	}
+	greedy, err := b.server.Connz(&server.ConnzOptions{Sort: server.BySubs, Limit: 64})
+	if err != nil {
+		b.opts.Log.Error("cannot list the clients of the NATS server", "error", err)
+		return
+	}
+	for _, conn := range greedy.Conns {
+		if as, machine := machines[conn.Cid]; machine && conn.NumSubs > maxMachineSubscriptions {
+			b.disconnect(conn.Cid, as.name, "it has too many subscriptions")
 		}
 	}
 }
 
-// Recheck disconnects the machines that could not sign in any more, after the machines
-// have changed.
-func (b *Broker) Recheck() {
+// machines returns the machines that have signed in. The lock is not held while the server
+// is asked, which calls Check.
+func (b *Broker) machines() map[uint64]signedIn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pruneLocked()
-	for id, as := range b.in {
-		if _, still := b.opts.Machines.account(as.name, as.token); !still {
-			b.opts.Log.Warn("machine disconnected", "name", as.name, "reason", "its token has been revoked or has expired")
-			_ = b.server.DisconnectClientByID(id) // it may have gone
-		}
-	}
+	return maps.Clone(b.in)
+}
+
+func (b *Broker) disconnect(id uint64, name, reason string) {
+	b.opts.Log.Warn("machine disconnected", "name", name, "reason", reason)
+	_ = b.server.DisconnectClientByID(id) // it may have gone
+	b.forget(id)
+}
+
+func (b *Broker) forget(id uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.in, id)
 }
 
 // printableName returns a name for the log.
@@ -292,7 +338,13 @@ func (l logger) Noticef(format string, v ...any) { l.log.Info("NATS: " + fmt.Spr
 
 func (l logger) Warnf(format string, v ...any) { l.log.Warn("NATS: " + fmt.Sprintf(format, v...)) }
 
-func (l logger) Errorf(format string, v ...any) { l.log.Error("NATS: " + fmt.Sprintf(format, v...)) }
+func (l logger) Errorf(format string, v ...any) {
+	text := fmt.Sprintf(format, v...)
+	if strings.Contains(text, "authentication error") {
+		return // Check logs it, and not each time
+	}
+	l.log.Error("NATS: " + text)
+}
 
 func (l logger) Fatalf(format string, v ...any) { l.log.Error("NATS: " + fmt.Sprintf(format, v...)) }
 func (l logger) Debugf(string, ...any)          {}

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -20,7 +19,24 @@ import (
 )
 
 // Machines decides which machines may join. It reads its file again by Refresh and Poll.
-type Machines struct{ *trusted.Value[[]machine] }
+type Machines struct{ *trusted.Value[*known] }
+
+// digest is the SHA-256 sum of a token.
+type digest = [sha256.Size]byte
+
+// known is what a file says, by the digests of the tokens.
+type known struct {
+	entries []machine
+	of      map[digest][]machine
+}
+
+func newKnown(entries []machine) *known {
+	k := &known{entries: entries, of: make(map[digest][]machine)}
+	for _, entry := range entries {
+		k.of[entry.digest] = append(k.of[entry.digest], entry)
+	}
+	return k
+}
 
 // machine is a [[machine]] of the file: a token, and the names that its bearer may take.
 type machine struct {
@@ -28,7 +44,7 @@ type machine struct {
 	Account string    `toml:"account"`
 	SHA256  string    `toml:"sha256"`
 	Expires time.Time `toml:"expires"`
-	digest  [sha256.Size]byte
+	digest  digest
 }
 
 // maxMachines bounds the entries of a file.
@@ -40,7 +56,7 @@ func ReadMachines(file string) (*Machines, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, err := trusted.Load(func(files *trusted.Files) ([]machine, error) {
+	value, err := trusted.Load(func(files *trusted.Files) (*known, error) {
 		text, err := files.Read(path, trusted.Secret)
 		if err != nil {
 			return nil, fmt.Errorf("read the machines in %s: %w", path, err)
@@ -49,7 +65,7 @@ func ReadMachines(file string) (*Machines, error) {
 		if err != nil {
 			return nil, fmt.Errorf("machines in %s: %w", path, err)
 		}
-		return entries, nil
+		return newKnown(entries), nil
 	})
 	return &Machines{value}, err
 }
@@ -84,24 +100,24 @@ func (m *machine) complete() error {
 	if m.Account == "" {
 		m.Account = auth.DefaultAccount
 	}
-	digest, err := hex.DecodeString(m.SHA256)
+	sum, err := hex.DecodeString(m.SHA256)
 	switch {
 	case m.Name != "*" && !natstransport.ValidName(strings.TrimSuffix(m.Name, "*")):
 		return errors.New("name must have from 1 to 64 of the characters A-Z a-z 0-9 _ -, and may end with *")
 	case !natstransport.ValidName(m.Account):
 		return errors.New("account must have from 1 to 64 of the characters A-Z a-z 0-9 _ -")
-	case err != nil || len(digest) != sha256.Size:
+	case err != nil || len(sum) != sha256.Size:
 		return errors.New("sha256 must have 64 hexadecimal digits")
 	}
-	m.digest = [sha256.Size]byte(digest)
+	m.digest = digest(sum)
 	return nil
 }
 
 // OneMachineToken returns Machines that may take any name in the default account, with one
 // token.
 func OneMachineToken(token string) (*Machines, error) {
-	value, err := trusted.Load(func(*trusted.Files) ([]machine, error) {
-		return []machine{{Name: "*", Account: auth.DefaultAccount, digest: sha256.Sum256([]byte(token))}}, nil
+	value, err := trusted.Load(func(*trusted.Files) (*known, error) {
+		return newKnown([]machine{{Name: "*", Account: auth.DefaultAccount, digest: sha256.Sum256([]byte(token))}}), nil
 	})
 	return &Machines{value}, err
 }
@@ -109,7 +125,7 @@ func OneMachineToken(token string) (*Machines, error) {
 // Accounts returns the accounts that machines can join, and the default one.
 func (m *Machines) Accounts() []string {
 	accounts := []string{auth.DefaultAccount}
-	for _, entry := range m.Get() {
+	for _, entry := range m.Get().entries {
 		if !slices.Contains(accounts, entry.Account) {
 			accounts = append(accounts, entry.Account)
 		}
@@ -120,15 +136,21 @@ func (m *Machines) Accounts() []string {
 // minTokenBytes is the least length of a token.
 const minTokenBytes = 16
 
-// account returns the account of the machine that has a token and wants a name.
-func (m *Machines) account(name, token string) (account string, ok bool) {
+// signIn returns the digest of a token, if it lets a machine sign in with a name, and the
+// account of the machine.
+func (m *Machines) signIn(name, token string) (sum digest, account string, ok bool) {
 	if !natstransport.ValidName(name) || len(token) < minTokenBytes {
-		return "", false
+		return sum, "", false
 	}
-	digest := sha256.Sum256([]byte(token))
-	for _, entry := range m.Get() {
-		if subtle.ConstantTimeCompare(entry.digest[:], digest[:]) == 1 && auth.MatchName(entry.Name, name) &&
-			(entry.Expires.IsZero() || time.Now().Before(entry.Expires)) {
+	sum = sha256.Sum256([]byte(token))
+	account, ok = m.account(name, sum)
+	return sum, account, ok
+}
+
+// account returns the account of a machine that has signed in with a token of this digest.
+func (m *Machines) account(name string, sum digest) (account string, ok bool) {
+	for _, entry := range m.Get().of[sum] {
+		if auth.MatchName(entry.Name, name) && (entry.Expires.IsZero() || time.Now().Before(entry.Expires)) {
 			return entry.Account, true
 		}
 	}

@@ -25,8 +25,7 @@ const (
 	pathFleet   = "/fleet"
 )
 
-// dialTimeout bounds how long a machine may take to accept a connection, in attempts of
-// attemptTimeout.
+// dialTimeout bounds how long a client waits for its machine, in attempts of attemptTimeout.
 const dialTimeout = 5 * time.Second
 
 // maxClientMessage is the size of the largest message of a client, a little above that of a
@@ -55,16 +54,26 @@ type Gateway struct {
 
 	relayed, toMachines, toClients, placed, unknown, denied, failed, lost atomic.Uint64
 
-	mu     sync.Mutex
-	relays map[*relay]*auth.Principal
-	of     map[string]int // how many of relays a principal has
-	closed bool
-	work   sync.WaitGroup
+	closing context.Context // ends with Close
+	cancel  context.CancelFunc
+
+	mu      sync.Mutex
+	relays  map[*relay]*auth.Principal
+	clients int            // with those that have no relay yet
+	of      map[string]int // how many of clients a principal has
+	work    sync.WaitGroup // clients
+
+	failureLogged   time.Time
+	failuresSkipped int // since failureLogged
 }
 
 // NewGateway returns a gateway to the machines of no account.
 func NewGateway(log *slog.Logger) *Gateway {
-	return &Gateway{log: log, rosters: make(map[string]*Roster), relays: make(map[*relay]*auth.Principal), of: make(map[string]int)}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Gateway{
+		log: log, rosters: make(map[string]*Roster), closing: ctx, cancel: cancel,
+		relays: make(map[*relay]*auth.Principal), of: make(map[string]int),
+	}
 }
 
 // Add adds an account. It must not be called once the gateway serves. The roster stays the
@@ -82,20 +91,30 @@ func (g *Gateway) Upgrades(path string) bool {
 }
 
 // Serve implements server.Gateway.
-func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal) {
+func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal, holds func() bool) {
 	roster := g.rosters[p.Grant.InAccount()]
 	if roster == nil {
 		g.denied.Add(1)
 		refuse(w, http.StatusForbidden, "this gateway has no account of these credentials")
 		return
 	}
-	switch path := r.URL.Path; {
-	case path == pathAny:
-		g.serveAny(w, r, p, roster)
-	case strings.HasPrefix(path, pathMachine):
-		g.serveMachine(w, r, p, roster)
-	default:
+	if !g.Upgrades(r.URL.Path) {
 		g.serveFleet(w, r, p, roster)
+		return
+	}
+	if refusal := g.enter(p); refusal.Code != 0 {
+		refuse(w, http.StatusServiceUnavailable, refusal.Text)
+		return
+	}
+	defer g.leave(p)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(g.closing, cancel)()
+	one := &visit{Gateway: g, roster: roster, principal: p, holds: holds, remote: r.RemoteAddr, ctx: ctx}
+	if r.URL.Path == pathAny {
+		one.serveAny(w, r)
+	} else {
+		one.serveMachine(w, r)
 	}
 }
 
@@ -103,169 +122,6 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text) // the client may be gone
-}
-
-// serveMachine connects a client with the machine that it names.
-func (g *Gateway) serveMachine(w http.ResponseWriter, r *http.Request, p *auth.Principal, roster *Roster) {
-	name := strings.TrimPrefix(r.URL.Path, pathMachine)
-	if !p.Grant.Machine(name) {
-		g.denied.Add(1)
-		// As if it were not there: what names there are is not for everybody.
-		refuse(w, http.StatusServiceUnavailable, errUnknown)
-		return
-	}
-	machine, text := g.dial(r, roster, name, p)
-	if machine == nil {
-		// Not 404, at which clients give up: a machine or a gateway may have started again, and
-		// the session is still there.
-		refuse(w, http.StatusServiceUnavailable, text)
-		return
-	}
-	client, err := transport.Upgrade(w, r, maxClientMessage)
-	if err != nil {
-		_ = machine.Close(transport.Reason{Code: transport.CodeGoingAway, Text: "the client is gone"})
-		return
-	}
-	g.run(&relay{client: client, machine: machine, count: g.count}, p)
-}
-
-// errUnknown is the text for a machine that is not there, or not for this principal.
-const errUnknown = "no such machine is connected"
-
-const errNoneMatches = "no machine with these labels is connected and takes new sessions"
-
-// dialPause is the time between two attempts to reach a machine that may be there, but cannot
-// be reached: it connects to NATS again, or the servers of the cluster do to each other.
-// Clients wait longer and longer after a refusal.
-const dialPause = 50 * time.Millisecond
-
-// dial opens a connection to a machine. If it cannot, machine is nil.
-func (g *Gateway) dial(r *http.Request, roster *Roster, name string, p *auth.Principal) (machine *natstransport.Conn, text string) {
-	ctx, cancel := context.WithTimeout(r.Context(), dialTimeout)
-	defer cancel()
-	for {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		machine, err := roster.dialer.Dial(attempt, name, natstransport.Call{Instance: roster.instance(name), Remote: r.RemoteAddr, Hello: p.Passport()})
-		cancel()
-		switch {
-		case err == nil:
-			return machine, ""
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			// The request went the way of a NATS server that has just gone.
-		case !errors.Is(err, natstransport.ErrNoMachine):
-			g.failed.Add(1)
-			g.log.Warn("cannot connect a client with a machine", "machine", name, "error", err)
-			return nil, "the machine does not answer"
-		case !roster.mayCome(name) || !sleep(ctx, dialPause):
-			g.unknown.Add(1)
-			return nil, errUnknown
-		}
-	}
-}
-
-// serveAny connects a client with the machine that has the least load, or that has the
-// session which the client resumes.
-func (g *Gateway) serveAny(w http.ResponseWriter, r *http.Request, p *auth.Principal, roster *Roster) {
-	selection := r.URL.Query()["label"]
-	if !roster.any(selection, p.Grant.Machine) {
-		g.unknown.Add(1)
-		refuse(w, http.StatusServiceUnavailable, errNoneMatches)
-		return
-	}
-	client, err := transport.Upgrade(w, r, maxClientMessage)
-	if err != nil {
-		return
-	}
-	first, err := g.greeting(client)
-	if err != nil {
-		_ = client.Close(reasonOf(err, "no greeting came"))
-		return
-	}
-	name := ""
-	if session := sessionOf(first); session != "" {
-		name = roster.Find(r.Context(), session)
-	}
-	if name == "" || !p.Grant.Machine(name) {
-		if name = roster.Place(selection, p.Grant.Machine); name == "" {
-			_ = client.Close(transport.Reason{Code: transport.CodeTryAgainLater, Text: errNoneMatches})
-			return
-		}
-		g.placed.Add(1)
-	}
-	machine, text := g.dial(r, roster, name, p)
-	if machine == nil {
-		_ = client.Close(transport.Reason{Code: transport.CodeTryAgainLater, Text: text})
-		return
-	}
-	remember := func(msg []byte) bool {
-		session := sessionIn(msg)
-		if session != "" {
-			roster.Remember(session, name)
-		}
-		return session != ""
-	}
-	g.run(&relay{client: client, machine: machine, count: g.count, peek: remember}, p, first)
-}
-
-// Bounds of the first message of a client whose machine is not chosen yet, as a server has
-// them.
-const (
-	greetingTimeout = 10 * time.Second
-	maxGreeting     = 64 << 10
-)
-
-// greeting reads the first message of a client.
-func (g *Gateway) greeting(client transport.Conn) ([]byte, error) {
-	if limited, ok := client.(transport.Limited); ok {
-		limited.LimitTotal(maxGreeting)
-		defer limited.LimitTotal(0)
-	}
-	timer := time.AfterFunc(greetingTimeout, func() {
-		_ = client.Close(transport.Reason{Code: transport.CodePolicy, Text: "the client did not send initialize in time"})
-	})
-	defer timer.Stop()
-	return client.Read(nil)
-}
-
-// maxRelays bounds the connections of a gateway, and maxRelaysOfOne those of one principal
-// where there are others.
-const (
-	maxRelays      = 16 << 10
-	maxRelaysOfOne = maxRelays / 4
-)
-
-// run runs a relay, which Recheck and Close can end.
-func (g *Gateway) run(one *relay, p *auth.Principal, first ...[]byte) {
-	g.mu.Lock()
-	refusal := transport.Reason{}
-	switch {
-	case g.closed:
-		refusal = shutdown
-	case len(g.relays) >= maxRelays:
-		refusal = tooMany(maxRelays)
-	case !p.Alone && g.of[p.Name] >= maxRelaysOfOne:
-		refusal = tooMany(maxRelaysOfOne)
-	}
-	if refusal.Code != 0 {
-		g.mu.Unlock()
-		one.end(refusal)
-		return
-	}
-	g.of[p.Name]++
-	g.relays[one] = p
-	g.work.Add(1)
-	g.mu.Unlock()
-	g.relayed.Add(1)
-	defer func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		delete(g.relays, one)
-		if g.of[p.Name]--; g.of[p.Name] == 0 {
-			delete(g.of, p.Name)
-		}
-		g.work.Done()
-	}()
-	one.run(first...)
 }
 
 var (
@@ -289,11 +145,11 @@ func (g *Gateway) count(toMachine bool, bytes int) {
 // natstransport.Options.
 func (g *Gateway) Lost(connections int) { g.lost.Add(uint64(connections)) }
 
-// Recheck implements server.Gateway.
+// Recheck implements server.Gateway. It does not wait for clients that do not read.
 func (g *Gateway) Recheck(holds func(*auth.Principal) bool) {
 	for one, p := range g.all() {
 		if !holds(p) {
-			one.end(revoked)
+			go one.end(revoked) // soon: both sides bound how long their Close takes
 		}
 	}
 }
@@ -312,10 +168,10 @@ func (g *Gateway) all() map[*relay]*auth.Principal {
 // another gateway.
 func (g *Gateway) Close() {
 	g.mu.Lock()
-	g.closed = true
+	g.cancel() // no relay begins from here on
 	g.mu.Unlock()
 	for one := range g.all() {
-		one.end(shutdown)
+		g.work.Go(func() { one.end(shutdown) })
 	}
 	g.work.Wait()
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"execserver/transport/natstransport"
 )
@@ -40,7 +39,6 @@ type Membership struct {
 	nc       *nats.Conn
 	opts     JoinOptions
 	member   Member
-	kv       jetstream.KeyValue
 	listener *natstransport.Listener
 	control  *nats.Subscription
 	drained  chan struct{} // has an element if the entry should say so now
@@ -53,7 +51,7 @@ type Membership struct {
 
 // Join registers a machine and begins to serve connections to it. Instance, Joined and Load
 // of the member are set by Join. If the name is taken, Join waits until an entry that nobody
-// keeps alive is gone. ctx bounds the joining.
+// keeps alive is gone. It waits for a gateway, too. ctx bounds the joining.
 func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (*Membership, error) {
 	if opts.Heartbeat <= 0 {
 		opts.Heartbeat = DefaultHeartbeat
@@ -63,8 +61,8 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 	}
 	member.Instance, member.Joined = rand.Text(), time.Now().UTC().Truncate(time.Second)
 	m := &Membership{nc: nc, opts: opts, member: member, drained: make(chan struct{}, 1), done: make(chan struct{})}
-	if err := m.open(ctx); err != nil {
-		return nil, err
+	if err := m.member.check(); err != nil {
+		return nil, fmt.Errorf("register the machine %s: %w", member.Name, err)
 	}
 	if err := m.claim(ctx); err != nil {
 		return nil, err
@@ -72,9 +70,11 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 	opts.Transport.Instance = member.Instance
 	var err error
 	if m.listener, err = natstransport.Listen(nc, member.Name, &opts.Transport); err != nil {
+		m.leave()
 		return nil, err
 	}
 	if m.control, err = nc.Subscribe(controlSubject+member.Name, m.obey); err != nil {
+		m.leave()
 		m.listener.Close()
 		return nil, err
 	}
@@ -83,26 +83,6 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 	m.work.Go(m.accept)
 	m.work.Go(func() { m.beat(running) })
 	return m, nil
-}
-
-// attemptTimeout bounds one request to JetStream or to a machine. While a cluster has no
-// leader, JetStream does not answer.
-const attemptTimeout = time.Second
-
-// open finds the bucket, for which a gateway may not have had the time yet.
-func (m *Membership) open(ctx context.Context) error {
-	for {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		kv, err := bucket(attempt, m.nc, Bucket)
-		cancel()
-		if err == nil {
-			m.kv = kv
-			return nil
-		}
-		if !sleep(ctx, m.opts.Heartbeat/4) {
-			return fmt.Errorf("find the register of machines: %w", err)
-		}
-	}
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -116,12 +96,34 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// entry returns the entry as it should be now.
-func (m *Membership) entry() []byte {
-	member := m.member
-	member.Load = m.opts.Load()
-	text, _ := json.Marshal(member) // cannot fail
-	return text
+// errInvalid is in the error of ask if the gateway does not take the entry.
+var errInvalid = errors.New("the gateway refuses the entry")
+
+// ask makes a request to a gateway.
+func (m *Membership) ask(ctx context.Context, request registerRequest) (*registerAnswer, error) {
+	request.Member = m.member
+	request.Member.Load = m.opts.Load()
+	text, _ := json.Marshal(request) // cannot fail
+	ctx, cancel := context.WithTimeout(ctx, 2*attemptTimeout)
+	defer cancel()
+	reply, err := m.nc.RequestWithContext(ctx, registerSubject+m.member.Name, text)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil, errors.New("no gateway is connected")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask a gateway: %w", err)
+	}
+	answer := new(registerAnswer)
+	err = json.Unmarshal(reply.Data, answer)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("ask a gateway: %w", err)
+	case answer.Invalid != "":
+		return nil, fmt.Errorf("%w: %s", errInvalid, answer.Invalid)
+	case answer.Error != "":
+		return nil, errors.New("the gateway answers: " + answer.Error)
+	}
+	return answer, nil
 }
 
 // claim makes the entry. An entry that is there already may be what a machine left that
@@ -130,55 +132,28 @@ func (m *Membership) claim(ctx context.Context) error {
 	var first uint64
 	told := false
 	for {
-		owner, revision, err := m.create(ctx)
+		answer, err := m.ask(ctx, registerRequest{})
 		switch {
 		case err != nil:
-			if !sleep(ctx, m.opts.Heartbeat/4) {
+			if errors.Is(err, errInvalid) || !sleep(ctx, m.opts.Heartbeat/4) {
 				return fmt.Errorf("register the machine %s: %w", m.member.Name, err)
 			}
 			continue
-		case owner == nil:
-			m.revision = revision
+		case answer.Owner == nil:
+			m.revision = answer.Revision
 			return nil
-		case owner.Instance == m.member.Instance: // of an attempt whose answer did not come
-			m.revision = revision
-			return nil
-		case first != 0 && revision != first:
-			return m.taken(owner)
+		case first != 0 && answer.Revision != first:
+			return m.taken(answer.Owner)
 		}
-		first = revision
+		first = answer.Revision
 		if !told {
 			told = true
-			m.opts.Log.Warn("the name is in use; waiting until its machine gives no sign of life", "name", m.member.Name, "host", owner.Host)
+			m.opts.Log.Warn("the name is in use; waiting until its machine gives no sign of life", "name", m.member.Name, "host", answer.Owner.Host)
 		}
 		if !sleep(ctx, m.opts.Heartbeat/2) {
-			return m.taken(owner)
+			return m.taken(answer.Owner)
 		}
 	}
-}
-
-// create makes the entry, or returns the machine that has the name.
-func (m *Membership) create(ctx context.Context) (owner *Member, revision uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	revision, err = m.kv.Create(ctx, m.member.Name, m.entry())
-	if errors.Is(err, jetstream.ErrKeyExists) {
-		return m.owner(ctx)
-	}
-	return nil, revision, err
-}
-
-// owner reads the entry.
-func (m *Membership) owner(ctx context.Context) (*Member, uint64, error) {
-	entry, err := m.kv.Get(ctx, m.member.Name)
-	if err != nil {
-		return nil, 0, err
-	}
-	owner := new(Member)
-	if err := json.Unmarshal(entry.Value(), owner); err != nil {
-		return nil, 0, fmt.Errorf("read the entry: %w", err)
-	}
-	return owner, entry.Revision(), nil
 }
 
 func (m *Membership) taken(owner *Member) error {
@@ -211,30 +186,14 @@ func (m *Membership) beat(ctx context.Context) {
 
 // renew renews the entry, or makes it again if it is gone.
 func (m *Membership) renew(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, m.opts.Heartbeat)
-	defer cancel()
-	revision, err := m.kv.Update(ctx, m.member.Name, m.entry(), m.revision)
-	if err == nil {
-		m.revision = revision
-		return nil
-	}
-	if !errors.Is(err, jetstream.ErrKeyExists) { // the text for a wrong revision
+	answer, err := m.ask(ctx, registerRequest{Revision: m.revision})
+	if err != nil {
 		return err
 	}
-	owner, revision, err := m.owner(ctx)
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-		revision, err = m.kv.Create(ctx, m.member.Name, m.entry())
-		if err == nil {
-			m.revision = revision
-		}
-		return err
-	case err != nil:
-		return err
-	case owner.Instance != m.member.Instance:
-		return m.taken(owner)
+	if answer.Owner != nil {
+		return m.taken(answer.Owner)
 	}
-	m.revision = revision // an update arrived whose answer did not
+	m.revision = answer.Revision
 	return nil
 }
 
@@ -269,19 +228,26 @@ func (m *Membership) Done() <-chan struct{} { return m.done }
 // Err returns why the machine has left: nil after Close. Done must be closed.
 func (m *Membership) Err() error { return m.err }
 
-// leaveTimeout bounds how long Close waits for NATS.
+// leaveTimeout bounds how long a machine waits for a gateway to remove its entry.
 const leaveTimeout = time.Second
+
+// leave removes the entry. Without an answer, it goes when its time is over.
+func (m *Membership) leave() {
+	if !m.nc.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	_, _ = m.ask(ctx, registerRequest{Revision: m.revision, Leave: true})
+}
 
 // Close leaves the fleet, ends the connections and waits for their goroutines. The NATS
 // connection stays the caller's.
 func (m *Membership) Close() {
 	m.cancel()
 	<-m.done
-	if m.err == nil && m.nc.IsConnected() {
-		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-		defer cancel()
-		// Without it, the entry goes when its time is over.
-		_ = m.kv.Delete(ctx, m.member.Name, jetstream.LastRevision(m.revision))
+	if m.err == nil {
+		m.leave()
 	}
 	_ = m.control.Unsubscribe() // fails only if the connection to NATS is gone
 	m.listener.Close()

@@ -1,16 +1,14 @@
 package fleet
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+	"unicode"
+	"unicode/utf8"
 
 	"execserver/transport/natstransport"
 )
@@ -22,7 +20,8 @@ const (
 	// Placements has the machine of each session that a gateway has placed.
 	Placements = "exec_placements"
 
-	controlSubject = natstransport.DefaultPrefix + ".control."
+	registerSubject = natstransport.DefaultPrefix + ".register."
+	controlSubject  = natstransport.DefaultPrefix + ".control."
 )
 
 // Defaults of the registration.
@@ -31,8 +30,6 @@ const (
 	DefaultHeartbeat = 2500 * time.Millisecond
 	// Lifetime is how long an entry without a heartbeat stays.
 	Lifetime = 8 * time.Second
-	// placementLifetime is the longest lease of a session.
-	placementLifetime = 24 * time.Hour
 )
 
 // Member is the entry of a machine.
@@ -61,7 +58,7 @@ func ParseLabels(texts []string) (map[string]string, error) {
 	labels := make(map[string]string, len(texts))
 	for _, text := range texts {
 		key, value, _ := strings.Cut(text, "=")
-		if !natstransport.ValidName(key) || len(value) > 256 || strings.ContainsAny(value, "\n\r\x00") {
+		if !natstransport.ValidName(key) || !printable(value, maxText) {
 			return nil, fmt.Errorf("invalid label %q; expected KEY=VALUE, or KEY, whose characters are A-Z a-z 0-9 _ -", text)
 		}
 		if _, again := labels[key]; again {
@@ -70,6 +67,43 @@ func ParseLabels(texts []string) (map[string]string, error) {
 		labels[key] = value
 	}
 	return labels, nil
+}
+
+// Bounds of an entry.
+const (
+	maxText   = 256 // bytes
+	maxLabels = 64
+	maxCount  = 1_000_000
+)
+
+// printable reports whether a text has at most max bytes, which can be shown on a terminal.
+func printable(text string, max int) bool {
+	return len(text) <= max && utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
+
+// check refuses an entry that a gateway does not take.
+func (m *Member) check() error {
+	for what, text := range map[string]string{"host": m.Host, "version": m.Version, "system": m.System, "sandbox": m.Sandbox} {
+		if !printable(text, maxText) {
+			return fmt.Errorf("its %s must be at most %d bytes of printable text", what, maxText)
+		}
+	}
+	if !natstransport.ValidName(m.Name) || !natstransport.ValidName(m.Instance) {
+		return errors.New("its name or instance is invalid")
+	}
+	if len(m.Labels) > maxLabels {
+		return fmt.Errorf("it has %d labels, the limit is %d", len(m.Labels), maxLabels)
+	}
+	for key, value := range m.Labels {
+		if !natstransport.ValidName(key) || !printable(value, maxText) {
+			return fmt.Errorf("its label %q is invalid", key)
+		}
+	}
+	load := &m.Load
+	for _, count := range []*int{&load.Sessions, &load.Processes, &load.Capacity} {
+		*count = min(max(*count, 0), maxCount) // it may lie, within reason
+	}
+	return nil
 }
 
 // Matches reports whether a machine has all labels of a selection: KEY=VALUE, or KEY for any
@@ -93,64 +127,18 @@ func (m *Member) LabelTexts() []string {
 	return texts
 }
 
-// bucket returns the bucket of members, which a gateway has created.
-func bucket(ctx context.Context, nc *nats.Conn, name string) (jetstream.KeyValue, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
-	return js.KeyValue(ctx, name)
-}
-
-// createBuckets creates what a gateway and its machines need, or finds it. replicas is the
-// number of NATS servers that hold it.
-func createBuckets(ctx context.Context, nc *nats.Conn, replicas int) (members, placements jetstream.KeyValue, err error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, nil, err
-	}
-	create := func(config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-		kv, err := js.KeyValue(ctx, config.Bucket)
-		if errors.Is(err, jetstream.ErrBucketNotFound) {
-			kv, err = js.CreateOrUpdateKeyValue(ctx, config)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("open the bucket %s: %w", config.Bucket, err)
-		}
-		return kv, nil
-	}
-	// Members come back by themselves, so memory is enough for them.
-	members, err = create(jetstream.KeyValueConfig{
-		Bucket: Bucket, Description: "machines by name", History: 1, TTL: Lifetime,
-		Storage: jetstream.MemoryStorage, Replicas: replicas, MaxValueSize: maxEntry,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	placements, err = create(jetstream.KeyValueConfig{
-		Bucket: Placements, Description: "machines of placed sessions", History: 1, TTL: placementLifetime,
-		Storage: jetstream.FileStorage, Replicas: replicas, MaxValueSize: maxEntry,
-	})
-	return members, placements, err
-}
-
-// maxEntry bounds an entry of a bucket.
-const maxEntry = 16 << 10
-
 // InboxPrefix returns the prefix of the subjects at which a machine receives answers, for
 // nats.CustomInboxPrefix.
 func InboxPrefix(name string) string { return "_INBOX." + name }
 
 // Permissions returns the subjects that a machine needs, besides those that requests to it
 // ask it to answer. A NATS server that the gateway does not run itself should allow its
-// machines no others.
+// machines no others: least of all JetStream, which answers to any subject.
 func Permissions(name string) (publish, subscribe []string) {
-	const prefix, entry = natstransport.DefaultPrefix, "$KV." + Bucket + "."
+	const prefix = natstransport.DefaultPrefix
 	publish = []string{
 		prefix + ".out." + name + ".>",
-		entry + name,
-		"$JS.API.STREAM.INFO.KV_" + Bucket,
-		"$JS.API.DIRECT.GET.KV_" + Bucket + "." + entry + name,
+		registerSubject + name,
 	}
 	subscribe = []string{
 		prefix + ".open." + name,

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"execserver/protocol"
@@ -20,8 +21,9 @@ import (
 type relay struct {
 	client  transport.Conn
 	machine *natstransport.Conn
-	// peek, if not nil, sees the first messages of the machine until it returns true.
-	peek func(msg []byte) (done bool)
+	// peek, if not nil, sees the first message of the machine that is not a notification. An
+	// error ends the relay, and the client does not get the message.
+	peek func(msg []byte) error
 	// count, if not nil, counts bytes.
 	count func(toMachine bool, bytes int)
 	once  sync.Once
@@ -32,8 +34,18 @@ type relay struct {
 func (r *relay) run(first ...[]byte) {
 	pinger, pings := r.client.(transport.Pinger)
 	if pings {
-		r.machine.OnPing(func(payload uint64) { _ = pinger.Ping(payload) }) // a Read notices the end
-		pinger.OnPong(func(payload uint64) { _ = r.machine.Pong(payload) })
+		var asked atomic.Int64 // pings without a pong: a client may not send more of those
+		r.machine.OnPing(func(payload uint64) {
+			asked.Add(1)
+			_ = pinger.Ping(payload) // a Read notices the end
+		})
+		pinger.OnPong(func(payload uint64) {
+			if asked.Add(-1) < 0 {
+				asked.Add(1)
+				return
+			}
+			_ = r.machine.Pong(payload)
+		})
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -85,11 +97,19 @@ func reasonOf(err error, lost string) transport.Reason {
 	if peer, ok := errors.AsType[*transport.PeerClosedError](err); ok {
 		return peer.Reason
 	}
+	if failed, ok := errors.AsType[*reasonError](err); ok {
+		return failed.Reason
+	}
 	if tooLarge, ok := errors.AsType[*transport.TooLargeError](err); ok {
 		return transport.Reason{Code: transport.CodeTooBig, Text: tooLarge.Error()}
 	}
 	return transport.Reason{Code: transport.CodeGoingAway, Text: lost}
 }
+
+// reasonError is an error of peek that says how the relay ends.
+type reasonError struct{ transport.Reason }
+
+func (e *reasonError) Error() string { return e.Text }
 
 // keptBuffer is the size up to which a direction keeps its buffer for the next message.
 const keptBuffer = 256 << 10
@@ -123,7 +143,10 @@ func (r *relay) toClient() error {
 		if err != nil {
 			return err
 		}
-		if r.peek != nil && r.peek(msg) {
+		if r.peek != nil && isAnswer(msg) {
+			if err := r.peek(msg); err != nil {
+				return err
+			}
 			r.peek = nil
 		}
 		if err := r.client.Write(msg); err != nil {
@@ -165,6 +188,18 @@ func sessionOf(msg []byte) string {
 		return ""
 	}
 	return g.Params.Observe
+}
+
+// maxAnswer bounds the messages of a machine that are parsed to find its first answer.
+const maxAnswer = 64 << 10
+
+// isAnswer reports whether a message of a machine answers a request: for all that a gateway
+// knows, the first one answers initialize.
+func isAnswer(msg []byte) bool {
+	var answer struct {
+		Method string `json:"method"`
+	}
+	return len(msg) <= maxAnswer && json.Unmarshal(msg, &answer) == nil && answer.Method == ""
 }
 
 // sessionIn returns the session in a machine's answer to initialize, or "".

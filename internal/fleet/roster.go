@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -29,9 +30,13 @@ type Roster struct {
 	once     sync.Once
 	work     sync.WaitGroup
 
-	mu         sync.Mutex
-	members    map[string]*seen
-	placements jetstream.KeyValue // nil until the buckets are there
+	mu          sync.Mutex
+	members     map[string]*seen
+	registering map[string]bool // machines whose requests are in progress
+	dialing     map[string]int  // connections that wait for their machine
+	waiting     int             // the sum of dialing
+	buckets     *buckets        // nil until they are there
+	closed      bool
 }
 
 // seen is a member, and when its last heartbeat came.
@@ -48,8 +53,17 @@ func NewRoster(nc *nats.Conn, replicas int, log *slog.Logger, opts *natstranspor
 	r := &Roster{
 		log: log, nc: nc, replicas: replicas, dialer: natstransport.NewDialer(nc, opts), cancel: cancel,
 		ready: make(chan struct{}), members: make(map[string]*seen),
+		registering: make(map[string]bool), dialing: make(map[string]int),
 	}
-	r.work.Go(func() { r.follow(ctx) })
+	stop, err := r.serveRegistrations(ctx)
+	if err != nil {
+		r.Close()
+		return nil, fmt.Errorf("serve the registrations of machines: %w", err)
+	}
+	r.work.Go(func() {
+		defer stop()
+		r.follow(ctx)
+	})
 	return r, nil
 }
 
@@ -75,17 +89,17 @@ const openTimeout = 5 * time.Second
 func (r *Roster) watch(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	members, placements, err := createBuckets(opening, r.nc, r.replicas)
+	open, err := openBuckets(opening, r.nc, r.replicas)
 	if err != nil {
 		return err
 	}
-	watcher, err := members.WatchAll(ctx)
+	watcher, err := open.members.WatchAll(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = watcher.Stop() }() // it has ended, or the connection has
 	r.mu.Lock()
-	r.placements = placements
+	r.buckets = open
 	r.mu.Unlock()
 	check := time.NewTicker(Lifetime)
 	defer check.Stop()
@@ -105,7 +119,7 @@ func (r *Roster) watch(ctx context.Context) error {
 		case <-check.C:
 			// A bucket in the memory of servers that were all started again is gone.
 			checking, cancel := context.WithTimeout(ctx, openTimeout)
-			_, err := bucket(checking, r.nc, Bucket)
+			_, err := open.members.Status(checking)
 			cancel()
 			if errors.Is(err, jetstream.ErrBucketNotFound) {
 				return err
@@ -124,7 +138,7 @@ func (r *Roster) update(entry jetstream.KeyValueEntry) {
 	}
 	one := &seen{at: time.Now()}
 	if err := json.Unmarshal(entry.Value(), &one.Member); err != nil || one.Name != entry.Key() {
-		delete(r.members, entry.Key()) // its permissions let a machine write what it likes there
+		delete(r.members, entry.Key())
 		return
 	}
 	r.members[one.Name] = one
@@ -206,39 +220,79 @@ func (r *Roster) Place(selection []string, may func(name string) bool) string {
 	return best.Name
 }
 
-// bucketTimeout bounds one request about a placement.
-const bucketTimeout = 2 * time.Second
+// Bounds of the connections that wait for their machine, of one machine and of an account. A
+// tenant whose machine does not answer must not keep the clients of others out.
+const (
+	maxDialing          = 64
+	maxDialingInAccount = 128
+)
 
-// Remember records at which machine a session is.
-func (r *Roster) Remember(session, machine string) {
+// beginDial reports whether one more client may wait for a machine. The caller must call
+// endDial then.
+func (r *Roster) beginDial(name string) bool {
 	r.mu.Lock()
-	placements := r.placements
-	r.mu.Unlock()
-	if placements == nil || !natstransport.ValidName(session) {
-		return
+	defer r.mu.Unlock()
+	if r.dialing[name] >= maxDialing || r.waiting >= maxDialingInAccount {
+		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), bucketTimeout)
-	defer cancel()
-	if _, err := placements.Put(ctx, session, []byte(machine)); err != nil {
-		r.log.Warn("cannot record where a session is; it cannot be resumed through another connection to any machine", "error", err)
+	r.dialing[name]++
+	r.waiting++
+	return true
+}
+
+func (r *Roster) endDial(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting--
+	if r.dialing[name]--; r.dialing[name] == 0 {
+		delete(r.dialing, name)
 	}
 }
 
-// Find returns at which machine a session is, or "".
-func (r *Roster) Find(ctx context.Context, session string) string {
+// bucketTimeout bounds one request about a placement.
+const bucketTimeout = 2 * time.Second
+
+// errNoBuckets says that JetStream has not answered yet.
+var errNoBuckets = errors.New("the list of placed sessions is not known yet")
+
+func (r *Roster) bucketOfPlacements() (jetstream.KeyValue, error) {
 	r.mu.Lock()
-	placements := r.placements
-	r.mu.Unlock()
-	if placements == nil || !natstransport.ValidName(session) {
-		return ""
+	defer r.mu.Unlock()
+	if r.buckets == nil {
+		return nil, errNoBuckets
+	}
+	return r.buckets.placements, nil
+}
+
+// Remember records at which machine a session is.
+func (r *Roster) Remember(ctx context.Context, session, machine string) error {
+	placements, err := r.bucketOfPlacements()
+	if err != nil || !natstransport.ValidName(session) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bucketTimeout)
+	defer cancel()
+	_, err = placements.Put(ctx, session, []byte(machine))
+	return err
+}
+
+// Find returns at which machine a session is, or "" if it was not placed. An error means
+// that nobody knows now.
+func (r *Roster) Find(ctx context.Context, session string) (machine string, err error) {
+	placements, err := r.bucketOfPlacements()
+	if err != nil || !natstransport.ValidName(session) {
+		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, bucketTimeout)
 	defer cancel()
 	entry, err := placements.Get(ctx, session)
-	if err != nil {
-		return ""
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
 	}
-	return string(entry.Value())
+	return string(entry.Value()), nil
 }
 
 // Drain makes a machine refuse new sessions.
@@ -257,15 +311,18 @@ func (r *Roster) Drain(ctx context.Context, name string) error {
 
 // Forget removes the entry of a machine, which makes it again if it is alive.
 func (r *Roster) Forget(ctx context.Context, name string) error {
-	kv, err := bucket(ctx, r.nc, Bucket)
-	if err != nil {
-		return err
+	kv := r.bucketOfMembers()
+	if kv == nil {
+		return errNoBuckets
 	}
 	return kv.Delete(ctx, name)
 }
 
 // Close ends the connections through this Roster. The NATS connection stays the caller's.
 func (r *Roster) Close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
 	r.cancel()
 	r.dialer.Close()
 	r.work.Wait()

@@ -1,0 +1,85 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// placementLifetime is how long an entry of Placements stays. It is longer than the longest
+// lease of a session, which is a day, and refreshPlacement.
+const placementLifetime = 36 * time.Hour
+
+// Bounds of the buckets.
+const (
+	maxEntry      = 48 << 10 // an entry with the most labels, as JSON
+	maxMembers    = 256 << 20
+	maxPlacements = 256 << 20
+)
+
+// buckets are what the gateways of an account keep in JetStream. Machines cannot reach them.
+type buckets struct {
+	members, placements jetstream.KeyValue
+}
+
+// openBuckets finds the buckets, or creates them. replicas is the number of NATS servers that
+// hold them.
+func openBuckets(ctx context.Context, nc *nats.Conn, replicas int) (*buckets, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	// Members come back by themselves, so memory is enough for them.
+	members, err := openBucket(ctx, js, jetstream.KeyValueConfig{
+		Bucket: Bucket, Description: "machines by name", History: 1, TTL: Lifetime,
+		Storage: jetstream.MemoryStorage, Replicas: replicas, MaxValueSize: maxEntry, MaxBytes: maxMembers,
+	})
+	if err != nil {
+		return nil, err
+	}
+	placements, err := openBucket(ctx, js, jetstream.KeyValueConfig{
+		Bucket: Placements, Description: "machines of placed sessions", History: 1, TTL: placementLifetime,
+		Storage: jetstream.FileStorage, Replicas: replicas, MaxValueSize: maxEntry, MaxBytes: maxPlacements,
+	})
+	return &buckets{members, placements}, err
+}
+
+// openBucket finds a bucket, or creates it, and makes its stream as strict as it can be.
+func openBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	_, err := js.KeyValue(ctx, config.Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		_, err = js.CreateOrUpdateKeyValue(ctx, config)
+	}
+	if err == nil {
+		err = tighten(ctx, js, "KV_"+config.Bucket)
+	}
+	var kv jetstream.KeyValue
+	if err == nil {
+		kv, err = js.KeyValue(ctx, config.Bucket) // which reads as the stream now lets it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the bucket %s: %w", config.Bucket, err)
+	}
+	return kv, nil
+}
+
+// tighten takes from a stream what the gateways do not need. Without direct reads its leader
+// answers, so that "not found" is the truth and not that of a follower that lags. Without
+// rollups, no message can replace others.
+func tighten(ctx context.Context, js jetstream.JetStream, name string) error {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return err
+	}
+	config := stream.CachedInfo().Config
+	if !config.AllowDirect && !config.AllowRollup {
+		return nil
+	}
+	config.AllowDirect, config.AllowRollup = false, false
+	_, err = js.UpdateStream(ctx, config)
+	return err
+}

@@ -1,0 +1,310 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"execserver/internal/auth"
+	"execserver/transport"
+	"execserver/transport/natstransport"
+)
+
+// visit is a client that wants a machine.
+type visit struct {
+	*Gateway
+	roster    *Roster
+	principal *auth.Principal
+	holds     func() bool // the credentials still do
+	remote    string
+	ctx       context.Context // ends with the request before the upgrade, and with the gateway
+}
+
+// Bounds of the clients of a gateway, and of those of one principal where there are others.
+const (
+	maxClients      = 16 << 10
+	maxClientsOfOne = maxClients / 4
+)
+
+// enter counts a client, or says why it cannot come in. The caller must call leave then.
+func (g *Gateway) enter(p *auth.Principal) (refusal transport.Reason) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.closing.Err() != nil:
+		return shutdown
+	case g.clients >= maxClients:
+		return tooMany(maxClients)
+	case !p.Alone && g.of[p.Name] >= maxClientsOfOne:
+		return tooMany(maxClientsOfOne)
+	}
+	g.clients++
+	g.of[p.Name]++
+	g.work.Add(1)
+	return transport.Reason{}
+}
+
+func (g *Gateway) leave(p *auth.Principal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.clients--
+	if g.of[p.Name]--; g.of[p.Name] == 0 {
+		delete(g.of, p.Name)
+	}
+	g.work.Done()
+}
+
+// Texts for a machine that is not there, or not for this principal.
+const (
+	errUnknown     = "no such machine is connected"
+	errNoneMatches = "no machine with these labels is connected and takes new sessions"
+	errBusy        = "too many clients wait for the machine; try again"
+	errSilent      = "the machine does not answer"
+)
+
+// serveMachine connects a client with the machine that it names.
+func (v *visit) serveMachine(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, pathMachine)
+	if !v.principal.Grant.Machine(name) {
+		v.denied.Add(1)
+		// As if it were not there: what names there are is not for everybody.
+		refuse(w, http.StatusServiceUnavailable, errUnknown)
+		return
+	}
+	machine, text := v.dial(v.ctx, name)
+	if machine == nil {
+		// Not 404, at which clients give up: a machine or a gateway may have started again, and
+		// the session is still there.
+		refuse(w, http.StatusServiceUnavailable, text)
+		return
+	}
+	client, err := transport.Upgrade(w, r, maxClientMessage)
+	if err != nil {
+		_ = machine.Close(transport.Reason{Code: transport.CodeGoingAway, Text: "the client is gone"})
+		return
+	}
+	v.run(&relay{client: client, machine: machine, count: v.count})
+}
+
+// dialPause is the time between two attempts to reach a machine that may be there, but cannot
+// be reached: it connects to NATS again, or the servers of the cluster do to each other.
+// Clients wait longer and longer after a refusal.
+const dialPause = 50 * time.Millisecond
+
+// dial opens a connection to a machine, in several attempts. If it cannot, machine is nil.
+func (v *visit) dial(ctx context.Context, name string) (machine *natstransport.Conn, text string) {
+	if !v.roster.beginDial(name) {
+		v.failed.Add(1)
+		return nil, errBusy
+	}
+	defer v.roster.endDial(name)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	for {
+		machine, err := v.attempt(ctx, name)
+		switch {
+		case err == nil:
+			return machine, ""
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			// The request went the way of a NATS server that has just gone.
+		case !errors.Is(err, natstransport.ErrNoMachine):
+			v.failed.Add(1)
+			v.logFailure(name, err)
+			return nil, textOf(err)
+		case !v.roster.mayCome(name) || !sleep(ctx, dialPause):
+			v.unknown.Add(1)
+			return nil, errUnknown
+		}
+	}
+}
+
+// attempt asks a machine for a connection once.
+func (v *visit) attempt(ctx context.Context, name string) (*natstransport.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return v.roster.dialer.Dial(ctx, name, natstransport.Call{
+		Instance: v.roster.instance(name), Remote: v.remote, Hello: v.principal.Passport(),
+	})
+}
+
+// failurePause is the least time between two lines of the log about machines that do not
+// accept connections: clients try again and again.
+const failurePause = time.Second
+
+// logFailure logs why a machine did not accept a connection.
+func (g *Gateway) logFailure(name string, err error) {
+	g.mu.Lock()
+	now := time.Now()
+	silent := now.Sub(g.failureLogged) < failurePause
+	if silent {
+		g.failuresSkipped++
+	}
+	skipped := g.failuresSkipped
+	if !silent {
+		g.failureLogged, g.failuresSkipped = now, 0
+	}
+	g.mu.Unlock()
+	if !silent {
+		g.log.Warn("cannot connect a client with a machine", "machine", name, "error", err, "not_logged", skipped)
+	}
+}
+
+// textOf says why a machine did not accept a connection. What it says itself is not for
+// clients, but a refusal is.
+func textOf(err error) string {
+	if refused, ok := errors.AsType[*natstransport.RefusedError](err); ok && printable(refused.Reason, maxText) {
+		return refused.Error()
+	}
+	return errSilent
+}
+
+// serveAny connects a client with the machine that has the least load, or that has the
+// session which the client resumes.
+func (v *visit) serveAny(w http.ResponseWriter, r *http.Request) {
+	selection := r.URL.Query()["label"]
+	if !v.roster.any(selection, v.principal.Grant.Machine) {
+		v.unknown.Add(1)
+		refuse(w, http.StatusServiceUnavailable, errNoneMatches)
+		return
+	}
+	client, err := transport.Upgrade(w, r, maxClientMessage)
+	if err != nil {
+		return
+	}
+	first, err := v.greeting(client)
+	if err != nil {
+		_ = client.Close(reasonOf(err, "no greeting came"))
+		return
+	}
+	name, machine, text := v.choose(selection, sessionOf(first))
+	if machine == nil {
+		_ = client.Close(transport.Reason{Code: transport.CodeTryAgainLater, Text: text})
+		return
+	}
+	remember := func(answer []byte) error {
+		session := sessionIn(answer)
+		if session == "" {
+			return nil
+		}
+		// A client that learned of a session which no gateway can find would lose it.
+		if err := v.roster.Remember(v.ctx, session, name); err != nil {
+			v.log.Warn("cannot record where a session is; its client has to try again", "error", err)
+			return &reasonError{transport.Reason{Code: transport.CodeTryAgainLater, Text: "the gateway cannot record the session now"}}
+		}
+		v.work.Go(func() { v.refresh(session, name) })
+		return nil
+	}
+	v.run(&relay{client: client, machine: machine, count: v.count, peek: remember}, first)
+}
+
+// choose opens a connection to the machine that has a session, or to one with the least load
+// that answers. If it cannot, machine is nil.
+func (v *visit) choose(selection []string, session string) (name string, machine *natstransport.Conn, text string) {
+	if session != "" {
+		name, err := v.roster.Find(v.ctx, session)
+		if err != nil {
+			return "", nil, "the gateway cannot find the session now" // it may be there
+		}
+		if name != "" && v.principal.Grant.Machine(name) {
+			machine, text = v.dial(v.ctx, name)
+			return name, machine, text
+		}
+	}
+	ctx, cancel := context.WithTimeout(v.ctx, dialTimeout)
+	defer cancel()
+	var silent []string
+	may := func(name string) bool { return v.principal.Grant.Machine(name) && !slices.Contains(silent, name) }
+	for text = errNoneMatches; ctx.Err() == nil; {
+		name := v.roster.Place(selection, may)
+		if name == "" {
+			break
+		}
+		if !v.roster.beginDial(name) {
+			silent, text = append(silent, name), errBusy
+			continue
+		}
+		machine, err := v.attempt(ctx, name)
+		v.roster.endDial(name)
+		if err == nil {
+			v.placed.Add(1)
+			return name, machine, ""
+		}
+		// It may have died, and is still listed.
+		v.logFailure(name, err)
+		silent, text = append(silent, name), textOf(err)
+	}
+	v.failed.Add(1)
+	return "", nil, text
+}
+
+// refreshPlacement is the time between two records of the placement of a session whose client
+// stays connected.
+const refreshPlacement = 6 * time.Hour
+
+// refresh keeps the placement of a session until the client has left.
+func (v *visit) refresh(session, name string) {
+	for sleep(v.ctx, refreshPlacement) {
+		if err := v.roster.Remember(v.ctx, session, name); err != nil {
+			v.log.Warn("cannot record where a session is; it may not be found in a day", "error", err)
+		}
+	}
+}
+
+// Bounds of the first message of a client whose machine is not chosen yet, as a server has
+// them.
+const (
+	greetingTimeout = 10 * time.Second
+	maxGreeting     = 64 << 10
+)
+
+// greeting reads the first message of a client.
+func (v *visit) greeting(client transport.Conn) ([]byte, error) {
+	if limited, ok := client.(transport.Limited); ok {
+		limited.LimitTotal(maxGreeting)
+		defer limited.LimitTotal(0)
+	}
+	timer := time.AfterFunc(greetingTimeout, func() {
+		_ = client.Close(transport.Reason{Code: transport.CodePolicy, Text: "the client did not send initialize in time"})
+	})
+	defer timer.Stop()
+	defer context.AfterFunc(v.closing, func() { _ = client.Close(shutdown) })()
+	return client.Read(nil)
+}
+
+// run runs a relay, which Recheck and Close can end.
+func (v *visit) run(one *relay, first ...[]byte) {
+	if refusal := v.begin(one); refusal.Code != 0 {
+		one.end(refusal)
+		return
+	}
+	defer v.end(one)
+	v.relayed.Add(1)
+	one.run(first...)
+}
+
+// begin makes a relay known, or says why it must not begin. The credentials may have been
+// revoked while the client waited for its machine.
+func (v *visit) begin(one *relay) (refusal transport.Reason) {
+	v.mu.Lock()
+	v.relays[one] = v.principal
+	v.mu.Unlock()
+	switch {
+	case v.closing.Err() != nil:
+		refusal = shutdown
+	case !v.holds():
+		refusal = revoked
+	default:
+		return transport.Reason{}
+	}
+	v.end(one)
+	return refusal
+}
+
+func (v *visit) end(one *relay) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.relays, one)
+}
