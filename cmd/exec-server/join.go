@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
@@ -216,15 +217,14 @@ func (o *fleetFlags) files() []string { return o.nats.files() }
 
 func (o *fleetFlags) joins() bool { return len(o.urls) > 0 }
 
-// joinTimeout bounds how long a machine tries to get its name. A machine that was killed
-// keeps it for fleet.Lifetime, and a cluster that starts needs some time.
-const joinTimeout = 30*time.Second + fleet.Lifetime
-
-// join makes srv a machine of the fleet. drains receives a value when a gateway drains it,
-// and ended the error when it stops to be a machine. The caller must call leave after it has
-// shut the server down.
+// join makes srv a machine of the fleet. It waits for the fleet until a signal tells the
+// program to end. drains receives a value when a gateway drains the machine, and ended the
+// error when it stops to be one. The caller must call leave after it has shut the server
+// down.
 func (o *fleetFlags) join(srv *server.Server, log *slog.Logger, all *options, drains chan<- os.Signal, ended chan<- error) (leave func(), err error) {
-	nc, err := o.connect(log)
+	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
+	defer stop()
+	nc, err := o.connect(ctx, log)
 	if err != nil {
 		return nil, err
 	}
@@ -238,8 +238,6 @@ func (o *fleetFlags) join(srv *server.Server, log *slog.Logger, all *options, dr
 		default: // it is draining
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
-	defer cancel()
 	membership, err := fleet.Join(ctx, nc, fleet.Member{
 		Name: o.name, Host: host, Labels: labels, Version: buildVersion(), System: runtime.GOOS + "/" + runtime.GOARCH, Sandbox: all.sandbox,
 	}, fleet.JoinOptions{
@@ -269,8 +267,8 @@ func (o *fleetFlags) join(srv *server.Server, log *slog.Logger, all *options, dr
 	}, nil
 }
 
-// connect connects to the fleet. It waits for a gateway that does not listen yet.
-func (o *fleetFlags) connect(log *slog.Logger) (*nats.Conn, error) {
+// connect connects to the fleet. It waits for one that does not listen yet, until ctx ends.
+func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn, error) {
 	opts, err := o.nats.options(log)
 	if err != nil {
 		return nil, err
@@ -288,12 +286,23 @@ func (o *fleetFlags) connect(log *slog.Logger) (*nats.Conn, error) {
 		}))
 	}
 	opts = append(opts, nats.Name(o.name), nats.CustomInboxPrefix(fleet.InboxPrefix(o.name)))
-	nc, err := nats.Connect(strings.Join(o.urls, ","), opts...)
-	if errors.Is(err, nats.ErrAuthorization) {
-		return nil, fmt.Errorf("join the fleet: the gateway refuses the name %s or its token", o.name)
+	where := strings.Join(o.urls, ",")
+	for attempts := 0; ; attempts++ {
+		nc, err := nats.Connect(where, opts...)
+		switch {
+		case err == nil:
+			return nc, nil
+		case errors.Is(err, nats.ErrAuthorization):
+			return nil, fmt.Errorf("join the fleet: the gateway refuses the name %s or its token", o.name)
+		case errors.As(err, new(*tls.CertificateVerificationError)):
+			return nil, fmt.Errorf("join the fleet at %s: %w", where, err)
+		case attempts == 0:
+			log.Warn("cannot connect to the fleet yet; trying again", "at", where, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("join the fleet at %s: ended by a signal while it does not answer: %w", where, err)
+		case <-time.After(reconnectDelay(attempts)):
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("join the fleet at %s: %w", strings.Join(o.urls, ", "), err)
-	}
-	return nc, nil
 }

@@ -130,13 +130,17 @@ func (m *Membership) ask(ctx context.Context, request registerRequest) (*registe
 // was killed: it goes within Lifetime, unless it is kept alive.
 func (m *Membership) claim(ctx context.Context) error {
 	var first uint64
-	told := false
+	told, toldError := false, false
 	for {
 		answer, err := m.ask(ctx, registerRequest{})
 		switch {
 		case err != nil:
 			if errors.Is(err, errInvalid) || !sleep(ctx, m.opts.Heartbeat/4) {
 				return fmt.Errorf("register the machine %s: %w", m.member.Name, err)
+			}
+			if !toldError {
+				toldError = true
+				m.opts.Log.Warn("cannot register the machine yet; trying again", "name", m.member.Name, "error", err)
 			}
 			continue
 		case answer.Owner == nil:
