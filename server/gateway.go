@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 
+	"execserver/internal/audit"
 	"execserver/internal/auth"
 	"execserver/transport"
 )
@@ -14,11 +15,38 @@ type Gateway interface {
 	Serves(path string) bool
 	// Upgrades reports whether only WebSocket upgrades may request the path.
 	Upgrades(path string) bool
-	// Serve serves a request of a principal. holds reports whether its credentials still hold;
-	// Serve must ask after Recheck can find the connection.
-	Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal, holds func() bool)
+	// Serve serves a request that the server has admitted.
+	Serve(w http.ResponseWriter, r *http.Request, by *Admitted)
 	// Recheck ends the connections of the principals whose credentials do not hold.
 	Recheck(holds func(*auth.Principal) bool)
+}
+
+// Admitted is who makes a request to a Gateway.
+type Admitted struct {
+	*auth.Principal
+	server *Server
+	remote string
+}
+
+// Holds reports whether the credentials still hold. A Gateway must ask after Recheck can find
+// the connection.
+func (a *Admitted) Holds() bool { return a.server.auth.Holds(a.Principal) }
+
+// Commit records in the audit log what the Gateway is about to do with a machine. After an
+// error, it must not do it.
+func (a *Admitted) Commit(event, machine string) error {
+	return a.server.audit.Commit(a.event(event, machine))
+}
+
+// Record records in the audit log what has happened with a machine.
+func (a *Admitted) Record(event, machine, reason string) {
+	e := a.event(event, machine)
+	e.Reason = reason
+	a.server.audit.Record(e)
+}
+
+func (a *Admitted) event(event, machine string) audit.Event {
+	return audit.Event{Event: event, Remote: a.remote, Principal: a.Name, Machine: machine}
 }
 
 // serveGateway makes the checks of serveUpgrade before the gateway serves a request.
@@ -31,7 +59,7 @@ func (s *Server) serveGateway(gateway Gateway, w http.ResponseWriter, r *http.Re
 		}
 	}
 	if principal := s.admit(w, r); principal != nil {
-		gateway.Serve(w, r, principal, func() bool { return s.auth.Holds(principal) })
+		gateway.Serve(w, r, &Admitted{principal, s, r.RemoteAddr})
 	}
 }
 

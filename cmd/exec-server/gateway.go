@@ -96,6 +96,8 @@ func (o *gatewayOptions) defineGateway(f *pflag.FlagSet) {
 	f.StringVar(&o.auth.config.ClientCAFile, "tls-client-ca", "", "require a client certificate from an authority in this PEM `file`")
 	o.auth.define(f)
 	o.auth.config.Gateway = true
+	f.StringVar(&o.auditLog, "audit-log", "", "record who uses which machine in this `file`, one JSON object to a line, each with the hash of the line before")
+	f.BoolVar(&o.auditRequired, "audit-required", false, "refuse what cannot be recorded in the audit log")
 	f.BoolVar(&o.servesMetrics, "metrics", false, "serve metrics in the format of Prometheus at /metrics, to clients that may observe")
 	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")
@@ -123,6 +125,8 @@ func (o *gatewayOptions) check(f *pflag.FlagSet) error {
 		return errors.New("--routes needs --cluster-listen")
 	case o.clusterListen != "" && o.machines == "":
 		return errors.New("--cluster-listen needs --machines, because each server would have a token of its own")
+	case o.auditRequired && o.auditLog == "":
+		return errors.New("--audit-required needs --audit-log")
 	case (o.tlsCert == "") != (o.tlsKey == ""):
 		return errors.New("--tls-cert and --tls-key go together")
 	case o.replicas < 0 || o.replicas > 5:
@@ -155,6 +159,11 @@ func (o *gatewayOptions) run() error {
 	if err != nil {
 		return err
 	}
+	audited, err := o.openAudit(log)
+	if err != nil {
+		return err
+	}
+	defer audited.Close()
 	gateway := fleet.NewGateway(log)
 	own, machines, closeFleet, err := o.openFleet(gateway, certificate, log)
 	if err != nil {
@@ -162,7 +171,7 @@ func (o *gatewayOptions) run() error {
 	}
 	defer closeFleet()
 	options := &server.Options{
-		Log: log, Version: buildVersion(), Auth: authenticator,
+		Log: log, Version: buildVersion(), Auth: authenticator, Audit: audited,
 		Internal: server.Internal{Gateway: gateway},
 	}
 	o.doors.apply(options)
@@ -184,7 +193,7 @@ func (o *gatewayOptions) run() error {
 	if machines != nil {
 		of["machines"] = recheckedMachines{machines, own}
 	}
-	go reload(reloading, log, srv, nil, hangups, "", of)
+	go reload(reloading, log, srv, audited, hangups, "", of)
 	select {
 	case received := <-signals:
 		log.Info("shutting down", "signal", received.String())

@@ -31,8 +31,9 @@ type Event struct {
 	Signal     string   `json:"signal,omitempty"`
 	ExitCode   *int     `json:"exitCode,omitempty"`
 	EndedBy    string   `json:"endedBy,omitempty"`
-	Name       string   `json:"name,omitempty"`   // of a session
-	KeepMs     *uint64  `json:"keepMs,omitempty"` // a session's lease
+	Name       string   `json:"name,omitempty"`    // of a session
+	Machine    string   `json:"machine,omitempty"` // of a fleet
+	KeepMs     *uint64  `json:"keepMs,omitempty"`  // a session's lease
 	Reason     string   `json:"reason,omitempty"`
 	Suppressed uint64   `json:"suppressed,omitempty"` // similar refusals that were not written
 	Lost       uint64   `json:"lost,omitempty"`       // earlier events that could not be written

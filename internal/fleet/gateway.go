@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"execserver/internal/auth"
+	"execserver/server"
 	"execserver/transport"
 	"execserver/transport/natstransport"
 )
@@ -91,26 +92,26 @@ func (g *Gateway) Upgrades(path string) bool {
 }
 
 // Serve implements server.Gateway.
-func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal, holds func() bool) {
-	roster := g.rosters[p.Grant.InAccount()]
+func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, by *server.Admitted) {
+	roster := g.rosters[by.Grant.InAccount()]
 	if roster == nil {
 		g.denied.Add(1)
 		refuse(w, http.StatusForbidden, "this gateway has no account of these credentials")
 		return
 	}
 	if !g.Upgrades(r.URL.Path) {
-		g.serveFleet(w, r, p, roster)
+		g.serveFleet(w, r, by, roster)
 		return
 	}
-	if refusal := g.enter(p); refusal.Code != 0 {
+	if refusal := g.enter(by.Principal); refusal.Code != 0 {
 		refuse(w, http.StatusServiceUnavailable, refusal.Text)
 		return
 	}
-	defer g.leave(p)
+	defer g.leave(by.Principal)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(g.closing, cancel)()
-	one := &visit{Gateway: g, roster: roster, principal: p, holds: holds, remote: r.RemoteAddr, ctx: ctx}
+	one := &visit{Gateway: g, roster: roster, by: by, remote: r.RemoteAddr, ctx: ctx}
 	if r.URL.Path == pathAny {
 		one.serveAny(w, r)
 	} else {
@@ -196,29 +197,33 @@ func (g *Gateway) Counts() Counts {
 }
 
 // serveFleet serves the list of machines, and requests about one of them.
-func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, p *auth.Principal, roster *Roster) {
+func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.Admitted, roster *Roster) {
 	name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, pathFleet), "/")
 	name, drain := strings.CutSuffix(name, "/drain")
 	switch {
 	case name == "" && !drain && r.Method == http.MethodGet:
-		g.list(w, r, p, roster)
+		g.list(w, r, by.Principal, roster)
 		return
-	case !natstransport.ValidName(name) || !p.Grant.Machine(name):
+	case !natstransport.ValidName(name) || !by.Grant.Machine(name):
 		refuse(w, http.StatusNotFound, errUnknown)
 		return
 	case !(drain && r.Method == http.MethodPost) && !(!drain && r.Method == http.MethodDelete):
 		refuse(w, http.StatusMethodNotAllowed, "expected GET /fleet, POST /fleet/NAME/drain or DELETE /fleet/NAME")
 		return
-	case !p.Grant.Allows(auth.Full):
+	case !by.Grant.Allows(auth.Full):
 		g.denied.Add(1)
 		refuse(w, http.StatusForbidden, "these credentials do not allow to change the fleet; that needs the scope full")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), dialTimeout)
 	defer cancel()
-	change := roster.Forget
+	change, event := roster.Forget, "machine forgotten"
 	if drain {
-		change = roster.Drain
+		change, event = roster.Drain, "machine drained"
+	}
+	if err := by.Commit(event, name); err != nil {
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+		return
 	}
 	switch err := change(ctx, name); {
 	case errors.Is(err, natstransport.ErrNoMachine):

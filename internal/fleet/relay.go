@@ -25,13 +25,14 @@ type relay struct {
 	// error ends the relay, and the client does not get the message.
 	peek func(msg []byte) error
 	// count, if not nil, counts bytes.
-	count func(toMachine bool, bytes int)
-	once  sync.Once
+	count  func(toMachine bool, bytes int)
+	once   sync.Once
+	reason transport.Reason // of the end; valid when run has returned
 }
 
-// run returns when both directions have ended. first are messages of the client that were
-// read already.
-func (r *relay) run(first ...[]byte) {
+// run returns when both directions have ended, and why. first are messages of the client that
+// were read already.
+func (r *relay) run(first ...[]byte) transport.Reason {
 	pinger, pings := r.client.(transport.Pinger)
 	if pings {
 		var asked atomic.Int64 // pings without a pong: a client may not send more of those
@@ -58,6 +59,7 @@ func (r *relay) run(first ...[]byte) {
 	r.end(reasonOf(err, lostMachine))
 	close(over)
 	wg.Wait()
+	return r.reason
 }
 
 // lostMachine is what a client learns when the connection to its machine was lost.
@@ -87,6 +89,7 @@ func (r *relay) hurry(over <-chan struct{}) {
 // end ends both connections for a reason.
 func (r *relay) end(reason transport.Reason) {
 	r.once.Do(func() {
+		r.reason = reason
 		_ = r.machine.Close(reason)
 		_ = r.client.Close(reason)
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"execserver/internal/auth"
+	"execserver/server"
 	"execserver/transport"
 	"execserver/transport/natstransport"
 )
@@ -16,11 +17,10 @@ import (
 // visit is a client that wants a machine.
 type visit struct {
 	*Gateway
-	roster    *Roster
-	principal *auth.Principal
-	holds     func() bool // the credentials still do
-	remote    string
-	ctx       context.Context // ends with the request before the upgrade, and with the gateway
+	roster *Roster
+	by     *server.Admitted
+	remote string
+	ctx    context.Context // ends with the request before the upgrade, and with the gateway
 }
 
 // Bounds of the clients of a gateway, and of those of one principal where there are others.
@@ -68,7 +68,7 @@ const (
 // serveMachine connects a client with the machine that it names.
 func (v *visit) serveMachine(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, pathMachine)
-	if !v.principal.Grant.Machine(name) {
+	if !v.by.Grant.Machine(name) {
 		v.denied.Add(1)
 		// As if it were not there: what names there are is not for everybody.
 		refuse(w, http.StatusServiceUnavailable, errUnknown)
@@ -86,7 +86,7 @@ func (v *visit) serveMachine(w http.ResponseWriter, r *http.Request) {
 		_ = machine.Close(transport.Reason{Code: transport.CodeGoingAway, Text: "the client is gone"})
 		return
 	}
-	v.run(&relay{client: client, machine: machine, count: v.count})
+	v.run(name, &relay{client: client, machine: machine, count: v.count})
 }
 
 // dialPause is the time between two attempts to reach a machine that may be there, but cannot
@@ -126,7 +126,7 @@ func (v *visit) attempt(ctx context.Context, name string) (*natstransport.Conn, 
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	return v.roster.dialer.Dial(ctx, name, natstransport.Call{
-		Instance: v.roster.instance(name), Remote: v.remote, Hello: v.principal.Passport(),
+		Instance: v.roster.instance(name), Remote: v.remote, Hello: v.by.Passport(),
 	})
 }
 
@@ -165,7 +165,7 @@ func textOf(err error) string {
 // session which the client resumes.
 func (v *visit) serveAny(w http.ResponseWriter, r *http.Request) {
 	selection := r.URL.Query()["label"]
-	if !v.roster.any(selection, v.principal.Grant.Machine) {
+	if !v.roster.any(selection, v.by.Grant.Machine) {
 		v.unknown.Add(1)
 		refuse(w, http.StatusServiceUnavailable, errNoneMatches)
 		return
@@ -197,7 +197,7 @@ func (v *visit) serveAny(w http.ResponseWriter, r *http.Request) {
 		v.work.Go(func() { v.refresh(session, name) })
 		return nil
 	}
-	v.run(&relay{client: client, machine: machine, count: v.count, peek: remember}, first)
+	v.run(name, &relay{client: client, machine: machine, count: v.count, peek: remember}, first)
 }
 
 // choose opens a connection to the machine that has a session, or to one with the least load
@@ -208,7 +208,7 @@ func (v *visit) choose(selection []string, session string) (name string, machine
 		if err != nil {
 			return "", nil, "the gateway cannot find the session now" // it may be there
 		}
-		if name != "" && v.principal.Grant.Machine(name) {
+		if name != "" && v.by.Grant.Machine(name) {
 			machine, text = v.dial(v.ctx, name)
 			return name, machine, text
 		}
@@ -216,7 +216,7 @@ func (v *visit) choose(selection []string, session string) (name string, machine
 	ctx, cancel := context.WithTimeout(v.ctx, dialTimeout)
 	defer cancel()
 	var silent []string
-	may := func(name string) bool { return v.principal.Grant.Machine(name) && !slices.Contains(silent, name) }
+	may := func(name string) bool { return v.by.Grant.Machine(name) && !slices.Contains(silent, name) }
 	for text = errNoneMatches; ctx.Err() == nil; {
 		name := v.roster.Place(selection, may)
 		if name == "" {
@@ -275,26 +275,31 @@ func (v *visit) greeting(client transport.Conn) ([]byte, error) {
 }
 
 // run runs a relay, which Recheck and Close can end.
-func (v *visit) run(one *relay, first ...[]byte) {
+func (v *visit) run(machine string, one *relay, first ...[]byte) {
 	if refusal := v.begin(one); refusal.Code != 0 {
 		one.end(refusal)
 		return
 	}
 	defer v.end(one)
+	if err := v.by.Commit("machine opened", machine); err != nil {
+		one.end(transport.Reason{Code: transport.CodeInternal, Text: err.Error()})
+		return
+	}
 	v.relayed.Add(1)
-	one.run(first...)
+	reason := one.run(first...)
+	v.by.Record("machine closed", machine, reason.Text)
 }
 
 // begin makes a relay known, or says why it must not begin. The credentials may have been
 // revoked while the client waited for its machine.
 func (v *visit) begin(one *relay) (refusal transport.Reason) {
 	v.mu.Lock()
-	v.relays[one] = v.principal
+	v.relays[one] = v.by.Principal
 	v.mu.Unlock()
 	switch {
 	case v.closing.Err() != nil:
 		refusal = shutdown
-	case !v.holds():
+	case !v.by.Holds():
 		refusal = revoked
 	default:
 		return transport.Reason{}

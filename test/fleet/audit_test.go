@@ -1,0 +1,75 @@
+//go:build linux
+
+package fleet
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"execserver/client"
+	"execserver/internal/testkit"
+)
+
+// TestAuditLog has a client use a machine and drain it. The gateway records who did that.
+func TestAuditLog(t *testing.T) {
+	tokens := secret(t, fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\nscope = [\"full\"]\n", sha256.Sum256([]byte("the token of ann"))))
+	log := filepath.Join(t.TempDir(), "audit.log")
+	n := &node{client: freeAddress(t), fleet: freeAddress(t)}
+	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--fleet-listen", "nats://"+n.fleet, "--machines", machinesFile(t), "--data", t.TempDir(),
+		"--tokens", tokens, "--audit-log", log, "--audit-required")
+	join(t, []*node{n}, "box")
+	dial := func(token string) (env *client.Environment, err error) {
+		return client.Dial(t.Context(), "ws://"+n.client+"/env/box", &client.Options{Token: token})
+	}
+	var env *client.Environment
+	testkit.WaitFor(t, testkit.Patience, func() (err error) { // the machine may not be listed yet
+		env, err = dial("the token of ann")
+		return err
+	})
+	if _, err := dial("the token of nobody"); err == nil {
+		t.Error("a wrong token opened a machine")
+	}
+	if err := env.Close(); err != nil {
+		t.Error(err)
+	}
+	file := secret(t, "the token of ann")
+	cmd := exec.Command(n.cmd.Path, "fleet", "drain", "box", "--gateway", "ws://"+n.client, "--token-file", file)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var got []string
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		got = nil
+		for line := range strings.Lines(string(text)) {
+			var e struct{ Event, Principal, Machine string }
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				return err
+			}
+			got = append(got, strings.Join([]string{e.Event, e.Principal, e.Machine}, " "))
+		}
+		if !slices.Contains(got, "machine drained ann box") || !slices.Contains(got, "machine closed ann box") {
+			return errors.New(string(text))
+		}
+		return nil
+	})
+	for _, want := range []string{"machine opened ann box", "authentication refused  "} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%q is missing in %q", want, got)
+		}
+	}
+	if out, err := exec.Command(n.cmd.Path, "audit", "verify", log).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
