@@ -50,7 +50,7 @@ func (a *fleetAt) machineURL(name string) string { return a.gateway + "/env/" + 
 // fleetTimeout bounds one request to a gateway.
 const fleetTimeout = 15 * time.Second
 
-// maxFleetAnswer bounds the answer of a gateway: an entry has at most 16 KiB.
+// maxFleetAnswer bounds the answer of a gateway: an entry is at most 48 KiB, and most have less than 1 KiB.
 const maxFleetAnswer = 256 << 20
 
 // ask sends a request to the gateway.
