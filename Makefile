@@ -19,7 +19,7 @@ CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 PICTURES ?= $(CURDIR)/coverage/page
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build core otel run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-metrics test-otel test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect measure-fleet release test-release install
+.PHONY: help build core otel run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex test-codex-fleet picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-metrics test-otel test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect measure-fleet release test-release install
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -99,9 +99,13 @@ cover: ## write coverage/coverage.html
 	$(GO) test -coverpkg=$(PACKAGES) -coverprofile=coverage/coverage.out $(PACKAGES)
 	$(GO) tool cover -html=coverage/coverage.out -o coverage/coverage.html
 
-test-codex: ## released Codex clients with the server, and its server with our client (installs them with npm)
+test-codex: ## released Codex clients with the server, also behind a gateway, and its server with our client (installs them with npm)
 	scripts/install-codex 0.169.0 0.130.0
 	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) $(CODEX_PACKAGES)
+
+test-codex-fleet: ## released Codex clients with the server behind a gateway, alone
+	scripts/install-codex 0.169.0 0.130.0
+	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -run '//-gateway$$' ./test/codex
 
 model: ## 100,000 random operations against a reference model, with the race detector
 	CGO_ENABLED=1 MODEL_STEPS=100000 $(GO) test -race -count=1 -timeout 60m -v ./test/model

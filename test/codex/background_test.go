@@ -81,7 +81,7 @@ func loggingSeconds() string { return cmp.Or(os.Getenv("EXEC_SERVER_TEST_LOGGING
 // does as an observer of the client's session, to its end.
 func readLog(t *testing.T, r *run) {
 	r.waitClient(t)
-	session := regexp.MustCompile(`sessionId=([0-9a-f-]{36})`).FindStringSubmatch(r.remote.stderr.String())
+	session := regexp.MustCompile(`sessionId=([0-9a-f-]{36})`).FindStringSubmatch(r.server.stderr.String())
 	if session == nil {
 		t.Fatal("the server does not tell the session")
 	}
@@ -91,7 +91,7 @@ func readLog(t *testing.T, r *run) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seconds*float64(time.Second))+testkit.Patience)
 	defer cancel()
-	conn, err := testclient.Dial(ctx, r.url(t), testclient.Options{Observe: session[1]})
+	conn, err := testclient.Dial(ctx, r.server.url, testclient.Options{Observe: session[1]})
 	if err != nil {
 		t.Fatal(err)
 	}

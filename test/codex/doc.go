@@ -11,6 +11,12 @@
 // A test is a [scenario] played with each client of the list in main_test.go. To add one,
 // append it to a table such as the one in commands_test.go.
 //
+// A client that dials a gateway plays what one plays that dials a server. The same server,
+// with the same flags, is a machine of the gateway then: it is the machine whose processes a
+// scenario counts, whose files it looks at and whose log it reads. To play these alone:
+//
+//	EXEC_SERVER_TEST_CODEX=1 go test -run '//-gateway$' ./test/codex
+//
 // The server is built from this module. EXEC_SERVER_COMMAND names another one to compare
 // with: a command and its first arguments separated by blanks, to which "--listen URL" is
 // added, such as "/usr/local/bin/exec-server". The value "codex" gives each client the

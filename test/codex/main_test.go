@@ -19,17 +19,23 @@ import (
 type client struct {
 	version string
 	stdio   bool // the client starts the server, instead of dialing its WebSocket
+	gateway bool // the client dials a gateway that the server has joined
 }
 
 var clients = []client{
 	{version: "0.169.0"},
 	{version: "0.169.0", stdio: true},
+	{version: "0.169.0", gateway: true},
 	{version: "0.130.0"}, // plain paths, polls with process/read, knows no environments.toml
+	{version: "0.130.0", gateway: true},
 }
 
 func (c client) String() string {
-	if c.stdio {
+	switch {
+	case c.stdio:
 		return c.version + "-stdio"
+	case c.gateway:
+		return c.version + "-gateway"
 	}
 	return c.version + "-ws"
 }

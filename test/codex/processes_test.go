@@ -70,13 +70,13 @@ func (r *run) processes(t testing.TB) []process {
 }
 
 // commands returns those processes of the run that the server has started, and what these
-// started. Over stdio the server itself is among them. A server may be several processes,
-// with the same command line.
+// started. A gateway starts none. Over stdio the server itself is among them. A server may be
+// several processes, with the same command line.
 func (r *run) commands(t testing.TB) []process {
 	t.Helper()
 	var found []process
 	for _, p := range r.processes(t) {
-		if p.remote && (r.remote == nil || p.command != strings.Join(r.remote.cmd.Args, " ")) {
+		if p.remote && (r.server == nil || p.command != strings.Join(r.server.cmd.Args, " ")) {
 			found = append(found, p)
 		}
 	}

@@ -34,7 +34,7 @@ type run struct {
 
 	id     string // stands in the environment of all that belongs to the run
 	model  *responses.Server
-	remote *program // the server, nil if the client started it
+	server *server  // nil if the client started it
 	local  *program // the client
 	link   *link    // between the two, if the scenario wants one
 
@@ -112,32 +112,20 @@ func newRun(t testing.TB, c client, s scenario) *run {
 	if c.stdio {
 		environments = stdioEnvironment(t, listening("stdio"))
 	} else {
-		if len(s.flags) > 0 && !ours {
-			t.Skipf("%s may not know %s", command[0], strings.Join(s.flags, " "))
+		if more := slices.Concat(s.flags, s.doors); len(more) > 0 && !ours {
+			t.Skipf("%s may not know %s", command[0], strings.Join(more, " "))
 		}
-		scheme := "ws"
 		if r.secure {
 			r.makeCertificates(t)
 			r.writeTokens(t)
-			scheme = "wss"
 		}
-		command = append(listening(scheme+"://127.0.0.1:0"), s.flags...)
-		if r.far = s.far && farPossible(); r.far {
-			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
-			command = append([]string{self, "far", r.work}, command...)
-		}
-		r.remote = start(t, command, r.work, append(r.env(), serverEnv(t)...))
-		url := r.url(t)
+		r.startServer(t, s, command[0], listening)
 		if s.linked {
-			r.link = newLink(t, url)
-			url = r.link.url()
+			r.link = newLink(t, r.server.url)
 		}
-		environments = fmt.Sprintf("url = %q\n", url)
+		environments = fmt.Sprintf("url = %q\n", r.url())
 		if r.secure {
-			environments = r.secureEnvironment(t, url)
+			environments = r.secureEnvironment(t, r.url())
 		}
 	}
 	r.write(t, "codex/environments.toml", `default = "box"
@@ -189,26 +177,6 @@ func serverEnv(t testing.TB) []string {
 // serverLog has the client show what the server that it started writes to stderr.
 const serverLog = "RUST_LOG=error,codex_exec_server::client_transport=debug"
 
-// url waits for the server to say where it listens.
-func (r *run) url(t testing.TB) string {
-	t.Helper()
-	var url string
-	waitFor(t, testkit.Patience, func() error {
-		select {
-		case <-r.remote.done:
-			t.Fatalf("server ended: %v", r.remote.err)
-		default:
-		}
-		line, _, whole := strings.Cut(r.remote.stdout.String(), "\n")
-		if !whole || !strings.HasPrefix(line, "ws") {
-			return fmt.Errorf("server's stdout is %q, want a line ws://IP:PORT or wss://IP:PORT", r.remote.stdout.String())
-		}
-		url = line
-		return nil
-	})
-	return url
-}
-
 // write makes a file with a path relative to the run's root.
 func (r *run) write(t testing.TB, name, content string) {
 	t.Helper()
@@ -225,7 +193,7 @@ func (r *run) write(t testing.TB, name, content string) {
 func (r *run) served(name string) string {
 	path := filepath.Join(r.work, filepath.FromSlash(name))
 	if r.far {
-		path = fmt.Sprintf("/proc/%d/root%s", r.remote.cmd.Process.Pid, path)
+		path = fmt.Sprintf("/proc/%d/root%s", r.server.cmd.Process.Pid, path)
 	}
 	return path
 }
@@ -242,6 +210,14 @@ func (r *run) serve(t testing.TB, name string, content []byte) {
 	}
 }
 
+// url is what a client dials.
+func (r *run) url() string {
+	if r.link != nil {
+		return r.link.url()
+	}
+	return r.server.url
+}
+
 // startClient sends the client to work.
 func (r *run) startClient(t testing.TB) {
 	t.Helper()
@@ -250,7 +226,7 @@ func (r *run) startClient(t testing.TB) {
 		env = append(env, serverLog)
 	} else {
 		// Where there is an environments.toml and the client knows it, this is not read.
-		env = append(env, "CODEX_EXEC_SERVER_URL="+r.url(t))
+		env = append(env, "CODEX_EXEC_SERVER_URL="+r.url())
 	}
 	if r.secure {
 		env = append(env, "SSL_CERT_FILE="+filepath.Join(r.work, "ca.pem"))
@@ -286,7 +262,7 @@ func (r *run) close(t testing.TB) {
 	if r.local != nil {
 		r.local.stop(syscall.SIGKILL)
 	}
-	if r.remote != nil && !r.remote.stop(syscall.SIGTERM) {
+	if r.server != nil && !r.server.end() {
 		t.Error("the server did not end on SIGTERM")
 	}
 	if _, ours := serverCommand(t, r.client); ours {
@@ -310,13 +286,17 @@ func (r *run) close(t testing.TB) {
 
 // report logs what a reader of a failed test wants to see.
 func (r *run) report(t testing.TB) {
-	for _, p := range []struct {
-		name string
-		*program
-	}{{"client", r.local}, {"server", r.remote}} {
-		if p.program != nil {
-			t.Logf("%s's stdout:\n%s", p.name, p.stdout.Tail(8<<10))
-			t.Logf("%s's stderr:\n%s", p.name, p.stderr.Tail(8<<10))
+	programs := map[string]*program{"client": r.local}
+	if r.server != nil {
+		programs["server"] = r.server.program
+		if r.server.gateway != nil {
+			programs["gateway"] = r.server.gateway.program
+		}
+	}
+	for name, p := range programs {
+		if p != nil {
+			t.Logf("%s's stdout:\n%s", name, p.stdout.Tail(8<<10))
+			t.Logf("%s's stderr:\n%s", name, p.stderr.Tail(8<<10))
 		}
 	}
 	t.Log("requests to the model:", len(r.model.Requests()))

@@ -118,7 +118,7 @@ func TestSandbox(t *testing.T) {
 		},
 		{
 			name: "within that of a token", only: func(c client) bool { return knowsSandbox(c) && !c.stdio }, onlyOurs: true, prepare: prepare, model: try,
-			flags:  []string{"--tls-cert", "server.pem", "--tls-key", "server.key", "--tokens", "tokens.toml"},
+			doors:  []string{"--tls-cert", "server.pem", "--tls-key", "server.key", "--tokens", "tokens.toml"},
 			secure: true,
 			sandbox: func(r *run) []string {
 				return []string{

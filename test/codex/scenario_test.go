@@ -27,6 +27,10 @@ type scenario struct {
 	// so it is spared the scenario.
 	flags []string
 
+	// doors are further flags, about listening. A server that has joined a gateway leaves
+	// them to that.
+	doors []string
+
 	// far gives a server that the client dials a work folder of its own, where that is
 	// possible: what is found and changed there cannot be the client's doing.
 	far bool
@@ -40,10 +44,11 @@ type scenario struct {
 
 	// connect leads a client to a server by other means than starting it here. The function
 	// that it returns makes the command that does so for a client that dials a URL, or that
-	// starts the command itself if url is stdio.
+	// starts the command itself if url is stdio. No gateway takes part.
 	connect func(t testing.TB, r *run, program string) func(url string) []string
 
-	// configure makes the client know a server, in the place of the run.
+	// configure makes the client know a server, in the place of the run. No gateway takes
+	// part.
 	configure func(t testing.TB, r *run, program string)
 
 	// linked puts a link between client and server, for meanwhile to cut.
@@ -69,12 +74,12 @@ func play(t *testing.T, scenarios []scenario) {
 	}
 	for _, s := range scenarios {
 		for _, c := range clients {
-			if s.only != nil && !s.only(c) {
+			if s.only != nil && !s.only(c) || c.gateway && (s.connect != nil || s.configure != nil) {
 				continue
 			}
 			t.Run(s.name+"/"+c.String(), func(t *testing.T) {
 				t.Parallel()
-				if command, ours := serverCommand(t, c); s.onlyOurs && !ours {
+				if command, ours := serverCommand(t, c); !ours && (s.onlyOurs || c.gateway) {
 					t.Skipf("%s does not promise this", command[0])
 				}
 				r := newRun(t, c, s)

@@ -60,7 +60,7 @@ func TestSleepingLaptop(t *testing.T) {
 			stop(t, pid, syscall.SIGCONT)
 			t.Logf("the client was stopped for %v", time.Since(began))
 			r.waitClient(t)
-			for line := range strings.Lines(r.remote.stderr.String()) {
+			for line := range strings.Lines(r.server.stderr.String()) {
 				if strings.Contains(line, "connection") || strings.Contains(line, "session") {
 					t.Log(strings.TrimSpace(line))
 				}

@@ -24,8 +24,22 @@ func TestTerminalProgram(t *testing.T) {
 	if _, err := exec.LookPath("tmux"); err != nil {
 		t.Skip("needs tmux")
 	}
-	t.Parallel()
-	r := newRun(t, client{version: "0.169.0"}, scenario{
+	for _, c := range clients {
+		if c.version != "0.169.0" || c.stdio {
+			continue
+		}
+		t.Run("stop/"+c.String(), func(t *testing.T) {
+			t.Parallel()
+			if command, ours := serverCommand(t, c); c.gateway && !ours {
+				t.Skipf("%s joins no gateway", command[0])
+			}
+			stopInBackground(t, c)
+		})
+	}
+}
+
+func stopInBackground(t *testing.T, c client) {
+	r := newRun(t, c, scenario{
 		// The program also asks for such things as a title, and offers no tools then.
 		model: func(req *responses.Request) []responses.Item {
 			if _, done := req.Output("tree"); done || len(req.Tools) == 0 {
@@ -61,7 +75,7 @@ func (r *run) startScreen(t testing.TB) *screen {
 	cmd := s.command("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40",
 		r.client.program(t), "--dangerously-bypass-approvals-and-sandbox", "-C", r.work,
 		";", "set-option", "remain-on-exit", "on") // to see the last words of a client that ends
-	cmd.Env = append(r.env(), "TERM=xterm-256color", "CODEX_EXEC_SERVER_URL="+r.url(t))
+	cmd.Env = append(r.env(), "TERM=xterm-256color", "CODEX_EXEC_SERVER_URL="+r.server.url)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("tmux: %v\n%s", err, out)
 	}

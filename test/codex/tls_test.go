@@ -21,7 +21,7 @@ func TestOwnAuthority(t *testing.T) {
 		name:     "own authority",
 		only:     func(c client) bool { return c.version == "0.169.0" && !c.stdio },
 		onlyOurs: true,
-		flags:    []string{"--tls-cert", "server.pem", "--tls-key", "server.key", "--ws-auth", "capability-token", "--ws-token-file", "token"},
+		doors:    []string{"--tls-cert", "server.pem", "--tls-key", "server.key", "--ws-auth", "capability-token", "--ws-token-file", "token"},
 		secure:   true,
 		model:    responses.Script(responses.Say(shell("hello", "echo hello"))),
 		check:    wants("hello", 0, "hello\n"),

@@ -75,7 +75,7 @@ func watch(t *testing.T, r *run) {
 // another terminal.
 func (r *run) tool(t *testing.T, name string, args ...string) []string {
 	command, _ := serverCommand(t, r.client)
-	return append([]string{command[0], name, "--url", r.url(t)}, args...)
+	return append([]string{command[0], name, "--url", r.server.url}, args...)
 }
 
 // listed returns the client's command as ps lists it: SESSION/PROCESS.

@@ -19,7 +19,7 @@ import (
 // a gateway, for the tests that EXEC_SERVER_COMMAND tells which server to test:
 //
 //	go test -c -o fleet.test ./test/fleet && go build ./cmd/exec-server
-//	EXEC_SERVER_COMMAND="env EXEC_SERVER_TEST_FLEET=serve $PWD/fleet.test $PWD/exec-server" go test ./test/codex
+//	EXEC_SERVER_COMMAND="env EXEC_SERVER_TEST_FLEET=serve $PWD/fleet.test $PWD/exec-server" go test ./server -run OfCommand/websocket
 func serveThrough() {
 	program, rest := os.Args[1], os.Args[2:]
 	url := "ws://127.0.0.1:0"
