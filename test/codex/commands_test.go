@@ -55,15 +55,9 @@ func TestCommands(t *testing.T) {
 			name:  "poll",
 			model: pollToTheEnd(shellWith("long", `for i in 1 2 3 4 5 6; do echo "tick $i"; sleep 1; done`, object{"yield_time_ms": 1000})),
 			check: func(t *testing.T, r *run) {
-				var output string
-				last := r.result(t, "long")
-				polls := 0
-				for output = last.output; last.exit < 0; output += last.output {
-					polls++
-					last = r.result(t, fmt.Sprintf("poll %d", polls))
-				}
-				if want := "tick 1\ntick 2\ntick 3\ntick 4\ntick 5\ntick 6\n"; output != want || last.exit != 0 {
-					t.Errorf("exit %d, output %q; want 0, %q", last.exit, output, want)
+				output, exit, polls := r.polled(t, "long")
+				if want := "tick 1\ntick 2\ntick 3\ntick 4\ntick 5\ntick 6\n"; output != want || exit != 0 {
+					t.Errorf("exit %d, output %q; want 0, %q", exit, output, want)
 				}
 				if polls == 0 {
 					t.Error("the command ended before it was polled")
@@ -118,6 +112,17 @@ func TestCommands(t *testing.T) {
 			check: wants("bytes", 0, "a\uFFFD\uFFFDb\x00c\n"),
 		},
 	})
+}
+
+// polled returns what the model was told about the command of pollToTheEnd, in so many polls.
+func (r *run) polled(t *testing.T, id string) (output string, exit, polls int) {
+	t.Helper()
+	last := r.result(t, id)
+	for output = last.output; last.exit < 0; output += last.output {
+		polls++
+		last = r.result(t, fmt.Sprintf("poll %d", polls))
+	}
+	return output, last.exit, polls
 }
 
 // pollToTheEnd starts a command and then waits for its output until it has ended.

@@ -28,6 +28,7 @@ var helpers = map[string]func(args []string){
 	"log":    logLines,
 	"meet":   meet,
 	"spew":   spew,
+	"stream": stream,
 	"tree":   tree,
 }
 
@@ -107,6 +108,28 @@ func spew(args []string) {
 	}
 	fmt.Fprintln(out, "TAIL")
 	must(out.Flush())
+}
+
+// stream prints numbered lines. It makes the file up after some. When it finds the file
+// broken, it prints some more and makes the file written. When it finds the file go, it prints
+// some more, and how many there were.
+func stream([]string) {
+	line, end := 0, time.Now().Add(helperLife)
+	for _, turn := range []struct{ await, then string }{{".", "up"}, {"broken", "written"}, {"go", "over"}} {
+		for found := 0; found < 100; time.Sleep(5 * time.Millisecond) {
+			line++
+			_, err := fmt.Println("line", line)
+			must(err)
+			if _, err := os.Stat(turn.await); err == nil {
+				found++
+			}
+			if time.Now().After(end) {
+				must(fmt.Errorf("the file %s does not come", turn.await))
+			}
+		}
+		must(os.WriteFile(turn.then, nil, 0o644))
+	}
+	fmt.Println("end", line)
 }
 
 // tree starts a child, writes a file and does nothing. A child that is a daemon has a session

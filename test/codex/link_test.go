@@ -15,9 +15,11 @@ import (
 	"execserver/internal/testkit"
 )
 
+// resumes picks clients that come back. Those up to 0.141 give up a command whose connection
+// breaks, and a pipe does not break.
+func resumes(c client) bool { return c.version == "0.169.0" && !c.stdio }
+
 func TestLink(t *testing.T) {
-	// Clients up to 0.141 give up a command whose connection breaks, and a pipe does not break.
-	resumes := func(c client) bool { return c.version == "0.169.0" && !c.stdio }
 	play(t, []scenario{
 		{
 			// What the command writes while nobody is connected is there afterwards.

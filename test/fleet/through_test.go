@@ -19,7 +19,9 @@ import (
 // a gateway, for the tests that EXEC_SERVER_COMMAND tells which server to test:
 //
 //	go test -c -o fleet.test ./test/fleet && go build ./cmd/exec-server
-//	EXEC_SERVER_COMMAND="env EXEC_SERVER_TEST_FLEET=serve $PWD/fleet.test $PWD/exec-server" go test ./server -run OfCommand/websocket
+//	EXEC_SERVER_EXACT=1 EXEC_SERVER_COMMAND="env EXEC_SERVER_TEST_FLEET=serve $PWD/fleet.test $PWD/exec-server" go test ./server -run OfCommand/websocket
+//
+// Some of those fail with the program alone, too: it has flags that they do not expect.
 func serveThrough() {
 	program, rest := os.Args[1], os.Args[2:]
 	url := "ws://127.0.0.1:0"
