@@ -121,14 +121,16 @@ func checkID(id string) error {
 		return configError("environment id `%s` must not contain surrounding whitespace", id)
 	case id == localName, strings.EqualFold(id, noName):
 		return configError("environment id `%s` is reserved", id)
-	case strings.ContainsFunc(id, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
-	}):
+	case strings.ContainsFunc(id, notInID):
 		return configError("environment id `%s` must contain only ASCII letters, numbers, '-' or '_'", id)
 	case len(id) > maxIDLength:
 		return configError("environment id `%s` cannot be longer than %d characters", id, maxIDLength)
 	}
 	return nil
+}
+
+func notInID(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
 }
 
 func checkURL(text string) error {

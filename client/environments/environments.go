@@ -1,5 +1,6 @@
 // Package environments opens the environments that Codex's configuration names: in
-// environments.toml, or in the variable CODEX_EXEC_SERVER_URL. Start with [Open].
+// environments.toml, or in the variable CODEX_EXEC_SERVER_URL. It also opens the machines of
+// the gateways among them. Start with [Open].
 package environments
 
 import (
@@ -43,7 +44,10 @@ func configError(format string, args ...any) error {
 // Open opens the environment of that name, as Codex does. It reads environments.toml in
 // $CODEX_HOME, by default ~/.codex, or, without that file, the variable
 // CODEX_EXEC_SERVER_URL, whose environment is "remote". "local" is this process, unless
-// the configuration leaves it out, and "" is the default. Tokens and timeouts of the
+// the configuration leaves it out, and "" is the default. A name with a slash is a machine of
+// a gateway: GATEWAY/MACHINE, GATEWAY/any, or GATEWAY/label=KEY=VALUE, where GATEWAY is an
+// environment whose URL leads to a gateway, or "fleet" for that of the variable
+// EXEC_SERVER_GATEWAY (docs/fleet.md). Tokens and timeouts of the
 // configuration take precedence over opts. Open may be called concurrently, and reads the
 // configuration at each call.
 //
@@ -86,9 +90,10 @@ type config struct {
 
 // configEntry is one [[environments]].
 type configEntry struct {
-	id    string
-	url   *string
-	token *string
+	id        string
+	url       *string
+	token     *string
+	tokenFile string // what the options may replace; never in the file of Codex
 
 	program *string
 	args    []string

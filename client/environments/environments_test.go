@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"execserver/client"
 	"execserver/client/environments"
@@ -267,5 +268,63 @@ func TestNames(t *testing.T) {
 	configure(t, "default = 1")
 	if _, _, err := environments.Names(); err == nil {
 		t.Error("a bad configuration has names")
+	}
+}
+
+// TestMachines names machines of gateways, in all ways, and looks at what they lead to.
+func TestMachines(t *testing.T) {
+	file := entry(`id="lab"`, `url="wss://lab:8765/any?label=old"`, `auth_bearer_token="secret"`, `connect_timeout_sec=3`) +
+		entry(`id="below"`, `url="ws://proxy/below/env/box-1?token=t"`) +
+		entry(`id="bare"`, `url=" ws://bare:1 "`) +
+		entry(`id="program"`, `program="ssh"`)
+	const twice = "has an environment `fleet`, and EXEC_SERVER_GATEWAY names a gateway, too"
+	for _, row := range []struct{ file, gateway, name, want string }{
+		{file, "", "lab/box-7", "wss://lab:8765/env/box-7"},
+		{file, "", "lab/any", "wss://lab:8765/any"},
+		{file, "", "lab/label=gpu", "wss://lab:8765/any?label=gpu"},
+		{file, "", "lab/label=gpu=h100,label=zone=a,b", "wss://lab:8765/any?label=gpu%3Dh100&label=zone%3Da%2Cb"},
+		{file, "", "below/box-7", "ws://proxy/below/env/box-7?token=t"},
+		{file, "", "below/label=gpu", "ws://proxy/below/any?label=gpu&token=t"},
+		{file, "", "bare/local", "ws://bare:1/env/local"},
+		{file, "wss://gate/", "fleet/box-7", "wss://gate/env/box-7"},
+		{"", "ws://gate", "fleet/any", "ws://gate/any"},
+		{file, "", "lab/", "lab/: name the machine behind the slash"},
+		{file, "", "lab/a/b", "a machine has a name of"},
+		{file, "", "lab/a?b", "a machine has a name of"},
+		{file, "", "lab/" + strings.Repeat("a", 65), "a machine has a name of"},
+		{file, "", "/box-7", "environment `` is not configured"},
+		{file, "", "bax/box-7", "environment `bax` is not configured"},
+		{file, "", "local/box-7", "local is this machine, and no gateway"},
+		{file, "", "program/box-7", "has a program, and not the URL of a gateway"},
+		{file, "", "fleet/box-7", "EXEC_SERVER_GATEWAY names, and that is not set"},
+		{file, "http://gate", "fleet/box-7", "EXEC_SERVER_GATEWAY must be ws://HOST:PORT or wss://HOST:PORT"},
+		{file, "ws://me:hidden@gate", "fleet/box-7", "EXEC_SERVER_GATEWAY must be ws://HOST:PORT or wss://HOST:PORT"},
+		{entry(`id="fleet"`, `url="ws://ours"`), "", "fleet/box-7", "ws://ours/env/box-7"},
+		{entry(`id="fleet"`, `url="ws://ours"`), "ws://gate", "fleet/box-7", twice},
+		{entry(`id="fleet"`, `url="ws://ours"`), "ws://gate", "fleet", "ws://ours"},
+	} {
+		configure(t, row.file)
+		t.Setenv("EXEC_SERVER_GATEWAY", row.gateway)
+		t.Setenv("EXEC_SERVER_GATEWAY_TOKEN_FILE", "its token")
+		found, err := environments.Find(row.name)
+		if err != nil {
+			if _, openErr := environments.Open(t.Context(), row.name, nil); openErr == nil || openErr.Error() != err.Error() {
+				t.Errorf("%s: Open says %v, and Find %v", row.name, openErr, err)
+			}
+			if !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "hidden") {
+				t.Errorf("%s: %v", row.name, err)
+			}
+			continue
+		}
+		if found.URL != row.want || found.Name != row.name {
+			t.Errorf("%s leads to %s as %s, not to %s", row.name, found.URL, found.Name, row.want)
+		}
+		ofVariable := row.gateway != "" && row.name != "fleet"
+		if (found.Source == "EXEC_SERVER_GATEWAY") != ofVariable || (found.Options.TokenFile == "its token") != ofVariable {
+			t.Errorf("%s: of %s, with the token in %q", row.name, found.Source, found.Options.TokenFile)
+		}
+		if ofLab := strings.HasPrefix(row.name, "lab/"); ofLab != (found.Token == "secret") || ofLab != (found.Options.ConnectTimeout == 3*time.Second) {
+			t.Errorf("%s: token %q, timeout %s", row.name, found.Token, found.Options.ConnectTimeout)
+		}
 	}
 }

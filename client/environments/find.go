@@ -20,7 +20,8 @@ type Entry struct {
 	// Command is the program that is the server, or leads to it; nil if there is a URL,
 	// and for this machine.
 	Command *exec.Cmd
-	// Options have the configured timeouts.
+	// Options have the configured timeouts, and the file with the token for the gateway of
+	// the variable EXEC_SERVER_GATEWAY.
 	Options client.Options
 
 	// LocalToo says that the configuration also lets Codex use this machine.
@@ -39,6 +40,9 @@ func Find(name string) (*Entry, error) {
 		return nil, err
 	}
 	found := &Entry{Name: name, Source: c.source, LocalToo: c.local}
+	if c.isVariable(name) {
+		found.Source = gatewayVariable
+	}
 	if entry == nil {
 		return found, nil
 	}
@@ -62,6 +66,9 @@ func (c *config) choose(name string) (string, *configEntry, error) {
 		return "", nil, ErrNone
 	case name == localName && c.local:
 		return name, nil, nil
+	case IsMachine(name):
+		entry, err := c.machine(name)
+		return name, entry, err
 	}
 	entry, ok := c.find(name)
 	if !ok {
@@ -87,6 +94,9 @@ func (c *config) known() string {
 func (e configEntry) configure(o *client.Options) {
 	if e.token != nil && *e.token != "" {
 		o.Token, o.TokenFile = *e.token, ""
+	}
+	if o.Token == "" && o.TokenFile == "" {
+		o.TokenFile = e.tokenFile
 	}
 	if e.connectTimeout != nil {
 		o.ConnectTimeout = e.connectTimeout.duration()
