@@ -66,6 +66,9 @@ const capSessionList = "sessionList"
 
 // adviseDialing says what to do when connecting failed, or returns "" if unknown.
 func adviseDialing(err *client.DialError) string {
+	if advice := adviseNATS(err); advice != "" {
+		return advice
+	}
 	called, calling := errors.AsType[*os.SyscallError](err)
 	switch {
 	case err.Status == 401 || err.Status == 403:

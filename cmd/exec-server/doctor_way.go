@@ -30,6 +30,7 @@ const doctorTimeout = 10 * time.Second
 // way is the way to a server.
 type way struct {
 	url     string
+	nats    natsFlags // for url
 	command *exec.Cmd // the program that leads there instead
 	opts    client.Options
 
@@ -43,7 +44,7 @@ func (d *doctor) examineName(w *where) *way {
 	switch {
 	case w.url != "":
 		d.ok("name", "--url names the server at %s", withoutSecrets(w.url))
-		return &way{url: w.url, opts: opts}
+		return &way{url: w.url, nats: w.nats, opts: opts}
 	case w.on == onThisMachine:
 		d.ok("name", "--on local is this machine, without a server")
 		return &way{opts: opts}
@@ -71,6 +72,9 @@ func (d *doctor) examineName(w *where) *way {
 	}
 	found.opts.InitializeTimeout = entry.Options.InitializeTimeout
 	found.opts.Token = entry.Token
+	if found.opts.TokenFile == "" {
+		found.opts.TokenFile = entry.Options.TokenFile
+	}
 	switch {
 	case found.url != "":
 		d.ok("name", "%s names the server at %s as %s", entry.Source, withoutSecrets(found.url), entry.Name)
@@ -111,8 +115,8 @@ func (d *doctor) examineFile(entry *environments.Entry) {
 
 // examineCodex checks what Codex makes of the entry.
 func (d *doctor) examineCodex(entry *environments.Entry) {
-	if entry.URL == "" && entry.Command == nil {
-		return // this machine is meant
+	if entry.URL == "" && entry.Command == nil || environments.IsMachine(entry.Name) {
+		return // this machine is meant, or one that Codex does not know by this name
 	}
 	if path, err := environments.File(); err != nil || entry.Source != path {
 		return // it is a variable
@@ -130,6 +134,9 @@ func (d *doctor) examineCodex(entry *environments.Entry) {
 func (d *doctor) examineWay(w *way) bool {
 	if path, ok := strings.CutPrefix(w.url, "unix://"); ok {
 		return d.examineSocket(path)
+	}
+	if isNATSURL(w.url) {
+		return true // the client library of NATS finds the way
 	}
 	u, err := url.Parse(w.url)
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Hostname() == "" {
@@ -310,7 +317,8 @@ func (d *doctor) examineToken(w *way) bool {
 // examineHandshake connects as every subcommand does. It returns nil if that fails.
 func (d *doctor) examineHandshake(w *way) *client.Environment {
 	began := time.Now()
-	env, err := client.Dial(d.ctx, w.url, &w.opts)
+	to := where{url: w.url, tokenFile: w.opts.TokenFile, nats: w.nats}
+	env, err := to.dial(d.ctx, &w.opts)
 	if err != nil {
 		d.refused(w, err)
 		return nil
@@ -334,6 +342,10 @@ func (d *doctor) refused(w *way, err error) {
 		err = dial.Err
 	}
 	text := err.Error()
+	if advice := adviseNATS(err); advice != "" {
+		d.find("handshake", problem, advice, "%s", text)
+		return
+	}
 	said := text
 	if answer, ok := errors.AsType[*transport.RefusedError](err); ok {
 		said = answer.Text

@@ -109,6 +109,9 @@ func (o *drainOptions) drain(ctx context.Context, log io.Writer) error {
 
 // url returns the URL of the server that --url or --on names.
 func (o *drainOptions) url() (string, error) {
+	if isNATSURL(o.where.url) || environments.IsMachine(o.where.on) {
+		return "", errors.New("drain ends a server on this machine; exec-server fleet drain drains a machine of a gateway")
+	}
 	if o.where.url != "" {
 		return o.where.url, nil
 	}

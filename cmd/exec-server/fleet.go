@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,24 +18,23 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"execserver/client/environments"
 	"execserver/internal/fleet"
 )
 
 // fleetAt says which gateway the subcommands of fleet ask.
 type fleetAt struct{ gateway, tokenFile string }
 
-// gatewayVariable names the gateway where the command line does not.
-const gatewayVariable = "EXEC_SERVER_GATEWAY"
-
 func (a *fleetAt) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.gateway, "gateway", "", "ask the gateway at this `URL`: ws://HOST:PORT or wss://HOST:PORT; default is $"+gatewayVariable)
-	f.StringVar(&a.tokenFile, "token-file", "", "read the bearer token from this `FILE`")
+	f.StringVar(&a.tokenFile, "token-file", "", "read the bearer token from this `FILE`; default is $"+gatewayTokenVariable+" for the gateway of $"+gatewayVariable)
 }
 
 // check completes the flags.
 func (a *fleetAt) check(command *cobra.Command) error {
 	if a.gateway == "" {
-		a.gateway = os.Getenv(gatewayVariable)
+		gateway, tokenFile := environments.Gateway()
+		a.gateway, a.tokenFile = gateway, cmp.Or(a.tokenFile, tokenFile)
 	}
 	u, err := url.Parse(a.gateway)
 	if err != nil || (u.Scheme != "ws" && u.Scheme != "wss") || u.Host == "" || u.User != nil || u.RawQuery != "" {

@@ -73,6 +73,9 @@ func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS reports an error", "error", err) }),
 	}
 	if o.creds != "" {
+		if _, err := os.ReadFile(o.creds); err != nil {
+			return nil, fmt.Errorf("read the credentials of NATS in %s: %w", o.creds, errno.Wrap(err))
+		}
 		opts = append(opts, nats.UserCredentials(o.creds))
 	}
 	if o.nkey != "" {

@@ -105,10 +105,8 @@ func keepable(env *client.Environment) error {
 // comeBack returns the command line that attaches to a session, with these arguments.
 func (w *where) comeBack(args ...string) string {
 	words := []string{"exec-server", "attach"}
-	for _, flag := range []struct{ name, value string }{{"--on", w.on}, {"--url", w.url}, {"--token-file", w.tokenFile}} {
-		if flag.value != "" {
-			words = append(words, flag.name, shellWord(flag.value))
-		}
+	for _, flag := range w.given() {
+		words = append(words, flag[0], shellWord(flag[1]))
 	}
 	for _, arg := range args {
 		words = append(words, shellWord(printable(arg))) // a server may have named the session

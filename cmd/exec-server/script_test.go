@@ -42,6 +42,7 @@ import (
 //	certificate CERT KEY          makes a certificate for 127.0.0.1
 //	configure FILE URL            makes URL the environment "box" of Codex, with the token "secret"
 //	socket PATH                   leaves a socket behind that nobody listens on
+//	nats NKEY                     starts a NATS server that admits the user with this public key, and sets $nats
 //
 // After end, stdout and stderr are those of the server.
 //
@@ -72,6 +73,7 @@ func TestScripts(t *testing.T) {
 			"certificate": scriptCertificate,
 			"configure":   scriptConfigure,
 			"socket":      scriptSocket,
+			"nats":        scriptNATS,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", os.Getenv("GORACE"))

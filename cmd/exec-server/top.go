@@ -91,10 +91,8 @@ func (o *topOptions) run(out io.Writer) error {
 
 // flags returns the flags that name the same machine.
 func (w *where) flags() (args []string) {
-	for _, flag := range []struct{ name, value string }{{"on", w.on}, {"url", w.url}, {"token-file", w.tokenFile}} {
-		if flag.value != "" {
-			args = append(args, "--"+flag.name+"="+flag.value)
-		}
+	for _, flag := range w.given() {
+		args = append(args, flag[0]+"="+flag[1])
 	}
 	return args
 }

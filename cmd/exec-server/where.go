@@ -24,14 +24,31 @@ import (
 // onThisMachine is the name of this machine for --on.
 const onThisMachine = "local"
 
+// gatewayVariable names the gateway where the command line does not, and
+// gatewayTokenVariable a file with the token for it.
+const (
+	gatewayVariable      = "EXEC_SERVER_GATEWAY"
+	gatewayTokenVariable = "EXEC_SERVER_GATEWAY_TOKEN_FILE"
+)
+
 // where says on which machine a subcommand works. The zero value means the default of
 // Codex's configuration.
-type where struct{ on, url, tokenFile string }
+type where struct {
+	on, url, tokenFile string
+	nats               natsFlags // for a URL of NATS
+}
 
 func (w *where) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&w.on, "on", "", "use the environment of this `NAME` in Codex's environments.toml; local is this machine")
-	f.StringVar(&w.url, "url", "", "use the server at this `URL`: ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
-	f.StringVar(&w.tokenFile, "token-file", "", "read the bearer token for --url from this `FILE`")
+	f.StringVar(&w.on, "on", "", "use the environment of this `NAME` in Codex's environments.toml; local is this machine; "+
+		"GATEWAY/MACHINE is a machine of a gateway, and fleet/MACHINE one of $"+gatewayVariable)
+	f.StringVar(&w.url, "url", "", "use the server at this `URL`: ws://HOST:PORT, wss://HOST:PORT, unix:///PATH"+alsoNATS)
+	f.StringVar(&w.tokenFile, "token-file", "", "read the bearer token for --url or fleet/MACHINE from this `FILE`")
+	before := make(map[string]bool)
+	f.VisitAll(func(flag *pflag.Flag) { before[flag.Name] = true })
+	w.nats.define(f)
+	f.VisitAll(func(flag *pflag.Flag) {
+		flag.Hidden = flag.Hidden || !before[flag.Name] // few need them; docs/fleet.md has them
+	})
 }
 
 // check refuses flags that make no sense.
@@ -39,7 +56,14 @@ func (w *where) check(command *cobra.Command) error {
 	if err := w.checkOne(command); err != nil {
 		return err
 	}
-	if w.url != "" && !isServerURL(w.url) {
+	switch {
+	case isNATSURL(w.url):
+		if err := w.checkNATS(); err != nil {
+			return &usageError{err, command}
+		}
+	case len(w.nats.given()) > 0:
+		return &usageError{fmt.Errorf("%s is for the --url of a machine behind NATS", w.nats.given()[0][0]), command}
+	case w.url != "" && !isServerURL(w.url):
 		return &usageError{notServerURL(w.url), command}
 	}
 	return nil
@@ -48,7 +72,7 @@ func (w *where) check(command *cobra.Command) error {
 // checkOne refuses flags that contradict each other.
 func (w *where) checkOne(command *cobra.Command) error {
 	// An unset variable in a script must not choose another machine.
-	for _, name := range []string{"on", "url", "token-file"} {
+	for _, name := range append([]string{"on", "url", "token-file"}, natsFlagNames...) {
 		if flag := command.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return &usageError{fmt.Errorf("--%s is empty; give it a value, or leave it out", name), command}
 		}
@@ -56,10 +80,20 @@ func (w *where) checkOne(command *cobra.Command) error {
 	switch {
 	case w.on != "" && w.url != "":
 		return &usageError{errors.New("--on and --url exclude each other"), command}
-	case w.tokenFile != "" && w.url == "":
+	case w.tokenFile != "" && w.url == "" && !environments.IsFleet(w.on):
 		return &usageError{errors.New("--token-file is for --url"), command}
 	}
 	return nil
+}
+
+// given returns the flags that name the machine, with their values.
+func (w *where) given() (flags [][2]string) {
+	for _, flag := range [][2]string{{"--on", w.on}, {"--url", w.url}, {"--token-file", w.tokenFile}} {
+		if flag[1] != "" {
+			flags = append(flags, flag)
+		}
+	}
+	return append(flags, w.nats.given()...)
 }
 
 // isServerURL reports whether a text begins as the URL of a server does.
@@ -68,10 +102,16 @@ func isServerURL(text string) bool {
 	return (scheme == "ws" || scheme == "wss" || scheme == "unix") && rest != ""
 }
 
+// isNATSURL reports whether a text begins as the URL of a machine behind NATS does.
+func isNATSURL(text string) bool {
+	scheme, _, isURL := strings.Cut(text, "://")
+	return isURL && (scheme == "nats" || scheme == "tls" || scheme == "nats+ws" || scheme == "nats+wss")
+}
+
 // notServerURL says what the value of --url should look like, and which one a person may
 // have meant. It repeats nothing that may have a secret.
 func notServerURL(text string) error {
-	const expected = "expected ws://HOST:PORT, wss://HOST:PORT or unix:///PATH"
+	const expected = "expected ws://HOST:PORT, wss://HOST:PORT, unix:///PATH" + alsoNATS
 	if strings.ContainsAny(text, "@?") {
 		return errors.New("invalid value for --url: " + expected)
 	}
@@ -95,11 +135,11 @@ func notServerURL(text string) error {
 
 // open connects to the machine. opts are not changed.
 func (w *where) open(ctx context.Context, opts *client.Options) (*client.Environment, error) {
+	o := *opts
+	o.TokenFile = w.tokenFile
 	switch {
 	case w.url != "":
-		o := *opts
-		o.TokenFile = w.tokenFile
-		return client.Dial(ctx, w.url, &o)
+		return w.dial(ctx, &o)
 	case w.on == onThisMachine:
 		return local.New(opts)
 	case w.on == "":
@@ -107,7 +147,15 @@ func (w *where) open(ctx context.Context, opts *client.Options) (*client.Environ
 			return nil, err
 		}
 	}
-	return environments.Open(ctx, w.on, opts)
+	return environments.Open(ctx, w.on, &o)
+}
+
+// dial connects to the server of --url.
+func (w *where) dial(ctx context.Context, opts *client.Options) (*client.Environment, error) {
+	if isNATSURL(w.url) {
+		return w.dialNATS(ctx, opts)
+	}
+	return client.Dial(ctx, w.url, opts)
 }
 
 // needDefault returns an error that says how to name a machine, if the configuration has
