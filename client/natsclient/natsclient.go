@@ -8,7 +8,6 @@
 package natsclient
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,11 +122,7 @@ func (w *way) dial(ctx context.Context) (transport.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer, err := natstransport.NewDialer(nc, nil)
-	if err != nil {
-		nc.Close()
-		return nil, cmp.Or(context.Cause(ctx), err)
-	}
+	dialer := natstransport.NewDialer(nc, nil)
 	c, err := w.open(ctx, dialer)
 	if err != nil {
 		dialer.Close()
