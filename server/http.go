@@ -27,6 +27,9 @@ func (s *Server) Handler() http.Handler {
 	}
 	if s.opts.Internal.Gateway != nil {
 		delete(paths, "/") // a gateway is no machine itself
+		if s.servesPage() {
+			paths[linkPath] = s.serveLink
+		}
 	}
 	return s.handler(paths, s.page())
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -73,6 +75,45 @@ func (d PageDoor) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principa
 	}
 }
 
+// IsGateway reports whether the server is a gateway, whose page shows machines. ServeGateway
+// serves it, and Serve does not.
+func (d PageDoor) IsGateway() bool { return d.s.opts.Internal.Gateway != nil }
+
+// recheckPause is the time between two attempts to end the connections of a browser that has
+// signed out: the gateway may be about to make one.
+const recheckPause = 50 * time.Millisecond
+
+// ServeGateway has the gateway serve a request of a browser to a principal, until that ends,
+// or until signedOut is closed. The path is one of the gateway's. An upgrade has passed
+// CheckUpgrade.
+func (d PageDoor) ServeGateway(w http.ResponseWriter, r *http.Request, p *auth.Principal, signedOut <-chan struct{}) {
+	if !d.CheckPeer(w, r) {
+		return
+	}
+	gateway, own := d.s.opts.Internal.Gateway, *p // of this request alone, by which it is found below
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-signedOut:
+			cancel()
+		case <-over:
+			return
+		}
+		for {
+			gateway.Recheck(func(other *auth.Principal) bool { return other != &own })
+			select {
+			case <-time.After(recheckPause):
+			case <-over:
+				return
+			}
+		}
+	}()
+	gateway.Serve(w, r.WithContext(ctx), &own)
+}
+
 func (s *Server) servesPage() bool { return s.opts.Internal.Page != nil }
 
 // page returns what the page serves, if there is one.
@@ -92,4 +133,27 @@ func (c *connection) webLink(r *rpc.Request, _ protocol.NoParams) {
 	path, life := c.server.opts.Internal.Page.Link(c.principal)
 	c.server.audit.Record(c.event("link to the page"))
 	r.Reply(protocol.WebLinkResult{Path: path, LifeMs: uint64(life.Milliseconds())})
+}
+
+// linkPath is where a gateway gives links to clients, because it speaks no protocol itself.
+// It is no path of the page: the handler admits no browser there, not even the page.
+const linkPath = "/web/link"
+
+// serveLink is web/link of a gateway.
+func (s *Server) serveLink(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	principal := s.admit(w, r)
+	if principal == nil {
+		return
+	}
+	path, life := s.opts.Internal.Page.Link(principal)
+	s.log.Info("link to the page", "remote", r.RemoteAddr, "principal", principal.Name)
+	s.audit.Record(audit.Event{Event: "link to the page", Remote: r.RemoteAddr, Principal: principal.Name})
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(protocol.WebLinkResult{Path: path, LifeMs: uint64(life.Milliseconds())}) // the client may be gone
 }

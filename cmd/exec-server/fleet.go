@@ -82,9 +82,20 @@ func (a *fleetAt) ask(ctx context.Context, method, path string) ([]byte, error) 
 		return nil, fmt.Errorf("ask the gateway: %w", err)
 	}
 	if answer.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("the gateway answers %d: %s", answer.StatusCode, printable(strings.TrimSpace(string(text[:min(len(text), 1<<10)]))))
+		return nil, &gatewayRefusal{answer.StatusCode, printable(strings.TrimSpace(string(text[:min(len(text), 1<<10)])))}
 	}
 	return text, nil
+}
+
+// gatewayRefusal is the error of a gateway that answers with another status than success.
+type gatewayRefusal struct {
+	status int
+	text   string
+}
+
+// Error implements error.
+func (e *gatewayRefusal) Error() string {
+	return fmt.Sprintf("the gateway answers %d: %s", e.status, e.text)
 }
 
 // list returns the machines with all labels of a selection.
@@ -107,11 +118,11 @@ func (a *fleetAt) list(ctx context.Context, selection []string) ([]fleet.Member,
 func newFleetCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "fleet COMMAND", Short: "List the machines of a gateway, and use many of them at once", GroupID: groupLook,
-		Args: cobra.MatchAll(needArgs("name what to do: ls, info, drain, forget or run"), subcommandOnly),
+		Args: cobra.MatchAll(needArgs("name what to do: ls, info, drain, forget, run or web"), subcommandOnly),
 		RunE: func(*cobra.Command, []string) error { return nil }, // Args accepts nothing
 	}
 	command.Flags().BoolP("help", "h", false, "print this text")
-	command.AddCommand(newFleetListCommand(), newFleetInfoCommand(), newFleetRunCommand(),
+	command.AddCommand(newFleetListCommand(), newFleetInfoCommand(), newFleetRunCommand(), newFleetWebCommand(),
 		newFleetChangeCommand("drain", "Make machines refuse new sessions, and end with their last one",
 			"drain makes machines refuse new sessions. Sessions that there are continue, and each machine leaves the\n"+
 				"fleet when its last one has ended.", http.MethodPost, "/drain"),

@@ -98,6 +98,7 @@ func (o *gatewayOptions) defineGateway(f *pflag.FlagSet) {
 	o.auth.config.Gateway = true
 	f.StringVar(&o.auditLog, "audit-log", "", "record who uses which machine in this `file`, one JSON object to a line, each with the hash of the line before")
 	f.BoolVar(&o.auditRequired, "audit-required", false, "refuse what cannot be recorded in the audit log")
+	f.BoolVar(&o.web.on, "web", false, "serve a page for browsers with the machines at /web; exec-server fleet web prints a link to it")
 	f.BoolVar(&o.servesMetrics, "metrics", false, "serve metrics in the format of Prometheus at /metrics, to clients that may observe")
 	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log: text or json")
@@ -175,6 +176,7 @@ func (o *gatewayOptions) run() error {
 		Internal: server.Internal{Gateway: gateway},
 	}
 	o.doors.apply(options)
+	o.web.apply(options)
 	if o.servesMetrics {
 		options.Metrics = func(s *server.Server) http.Handler { return metrics.GatewayHandler(s, gateway, own) }
 	}

@@ -53,7 +53,8 @@ func newWebCommand() *cobra.Command {
 		SuggestFor: []string{"page", "browser", "ui", "dashboard"},
 		Long: "web prints a link to the page of a server that was started with --web: what runs there, live, with\n" +
 			"the terminals and recordings. The link works once, within a minute, for whoever opens it. The browser\n" +
-			"can then do what you can do here, for 12 hours or until it signs out.",
+			"can then do what you can do here, for 12 hours or until it signs out. For the page of a gateway there\n" +
+			"is \"exec-server fleet web\".",
 		Example: "  exec-server web --on box\n" +
 			"  xdg-open \"$(exec-server web --url ws://localhost:8765)\"",
 		Args: noArgs,
@@ -76,16 +77,38 @@ func newWebCommand() *cobra.Command {
 func (w *where) printLink(ctx context.Context, env *client.Environment, out io.Writer) error {
 	path, life, err := env.WebLink(ctx)
 	if _, unsupported := errors.AsType[*client.UnsupportedError](err); unsupported {
-		return errors.New("this server has no page; start it with --web")
+		return errors.New("this server has no page; start it with --web. For a machine of a fleet, exec-server fleet web prints a link to the page of the gateway")
 	}
 	if err != nil {
 		return fmt.Errorf("cannot get a link to the page: %w", err)
 	}
+	at, err := w.address()
+	if err != nil {
+		return err
+	}
+	return printLink(out, at, path, "", life)
+}
+
+// address returns the URL of the server.
+func (w *where) address() (string, error) {
+	if w.url != "" {
+		return w.url, nil
+	}
+	entry, err := environments.Find(w.on)
+	if err != nil {
+		return "", err
+	}
+	return entry.URL, nil
+}
+
+// printLink prints a link to a path, with a query, that a server at a URL has answered.
+func printLink(out io.Writer, at, path, query string, life time.Duration) error {
 	page, err := url.Parse(path)
 	if err != nil || page.Host != "" || page.Scheme != "" {
 		return fmt.Errorf("the server answers with %q, which is no path", path)
 	}
-	link, err := w.pageURL(page)
+	page.RawQuery = query
+	link, err := pageURL(at, page)
 	if err != nil {
 		return err
 	}
@@ -98,23 +121,15 @@ func (w *where) printLink(ctx context.Context, env *client.Environment, out io.W
 	return nil
 }
 
-// pageURL returns the URL of a page of the server for a browser on this machine.
-func (w *where) pageURL(page *url.URL) (string, error) {
-	at := w.url
-	if at == "" {
-		entry, err := environments.Find(w.on)
-		if err != nil {
-			return "", err
-		}
-		at = entry.URL
-	}
+// pageURL returns the URL of a page of the server at a URL, for a browser on this machine.
+func pageURL(at string, page *url.URL) (string, error) {
 	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" {
 		return "", errors.New("the page needs the address of the server, and this way to it has none; use --url ws://HOST:PORT, " +
 			"with exec-server forward to the port if it is not reachable")
 	}
 	u.Scheme = map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
-	u.User, u.RawQuery = nil, ""
+	u.User, u.RawQuery = nil, page.RawQuery
 	u.Path, u.RawPath, u.Fragment = strings.TrimSuffix(u.Path, "/")+page.Path, "", page.Fragment // a proxy may serve it below a path
 	return u.String(), nil
 }

@@ -6,13 +6,15 @@
 // asked for (PROTOCOL.md, "web/link"), or with a token, and gets a key for some hours. It
 // keeps the key in the storage of its origin, from where it never goes anywhere by itself
 // as a cookie does, and exchanges it for a ticket for each connection, because the URL of a
-// WebSocket lands in logs.
+// WebSocket lands in logs. The page of a gateway lists its machines, and shows each as that of
+// a server does.
 package web
 
 import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -50,13 +52,20 @@ const root = "/web/"
 // Handlers implements server.Page.
 func (p *Page) Handlers(door server.PageDoor) map[string]http.HandlerFunc {
 	d := &doorman{p, door}
+	kind := "server"
+	if door.IsGateway() {
+		kind = "gateway"
+	}
 	handlers := map[string]http.HandlerFunc{
 		"/web":            get(redirect),
-		root:              get(serveIndex),
+		root:              get(serveIndex(kind)),
 		root + "sign-in":  post(d.signIn),
 		root + "sign-out": post(d.signOut),
 		root + "ticket":   post(d.ticket),
 		root + "socket":   d.socket,
+	}
+	if door.IsGateway() {
+		handlers[root+"fleet"] = get(d.fleet)
 	}
 	for name, f := range files {
 		handlers[root+name] = get(f.serve)
@@ -83,7 +92,7 @@ func (d *doorman) signIn(w http.ResponseWriter, r *http.Request) {
 		link := d.page.links.take(body.Code)
 		switch {
 		case err != nil, link == nil, !d.door.Holds(link.principal):
-			d.door.Refuse(w, r, "this link has been used, or its minute is over; exec-server web prints another one")
+			d.door.Refuse(w, r, "this link has been used, or its minute is over; "+d.command()+" prints another one")
 			return
 		case !d.door.CheckPeer(w, r):
 			return
@@ -98,6 +107,14 @@ func (d *doorman) signIn(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]any{"key": key, "endsAtMs": ends.UnixMilli(), "principal": principal.Name})
 }
 
+// command returns the command that prints links.
+func (d *doorman) command() string {
+	if d.door.IsGateway() {
+		return "exec-server fleet web"
+	}
+	return "exec-server web"
+}
+
 // bearer returns the key of a request.
 func bearer(r *http.Request) string {
 	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -110,32 +127,62 @@ func (d *doorman) signOut(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]any{})
 }
 
-// ticket gives a ticket for a key.
-func (d *doorman) ticket(w http.ResponseWriter, r *http.Request) {
+// holder returns what the key of a request stands for, until the key ends. If nobody is
+// signed in with it, holder answers the request and returns nil.
+func (d *doorman) holder(w http.ResponseWriter, r *http.Request) (*auth.Principal, *pass) {
 	key := d.page.keys.find(bearer(r))
 	if key == nil || !d.door.Holds(key.principal) {
 		d.door.Refuse(w, r, "nobody is signed in with this key any more")
-		return
+		return nil, nil
 	}
-	principal := *key.principal // until the key ends
+	principal := *key.principal
 	if principal.Expires.IsZero() || key.ends.Before(principal.Expires) {
 		principal.Expires = key.ends
 	}
-	ticket, _ := d.page.tickets.issue(&principal, key)
+	return &principal, key
+}
+
+// ticket gives a ticket for a key.
+func (d *doorman) ticket(w http.ResponseWriter, r *http.Request) {
+	principal, key := d.holder(w, r)
+	if key == nil {
+		return
+	}
+	ticket, _ := d.page.tickets.issue(principal, key)
 	answer(w, map[string]any{"ticket": ticket})
 }
 
-// socket serves the protocol to the holder of a ticket.
+// socket serves the protocol to the holder of a ticket. At a gateway it is that of a machine.
 func (d *doorman) socket(w http.ResponseWriter, r *http.Request) {
 	if !d.door.CheckUpgrade(w, r) {
 		return // without using up a ticket
 	}
-	ticket := d.page.tickets.take(r.URL.Query().Get("ticket"))
-	if ticket == nil || ticket.of.isGone() || !d.door.Holds(ticket.principal) {
+	query := r.URL.Query()
+	ticket := d.page.tickets.take(query.Get("ticket"))
+	switch {
+	case ticket == nil || ticket.of.isGone() || !d.door.Holds(ticket.principal):
 		d.door.Refuse(w, r, "this ticket has been used, or is too old")
-		return
+	case d.door.IsGateway():
+		d.door.ServeGateway(w, withPath(r, "/env/"+query.Get("machine")), ticket.principal, ticket.of.gone)
+	default:
+		d.door.Serve(w, r, ticket.principal, ticket.of.gone)
 	}
-	d.door.Serve(w, r, ticket.principal, ticket.of.gone)
+}
+
+// fleet answers with the machines that the holder of a key may use.
+func (d *doorman) fleet(w http.ResponseWriter, r *http.Request) {
+	if principal, key := d.holder(w, r); key != nil {
+		w.Header().Set("Cache-Control", "no-store")
+		d.door.ServeGateway(w, withPath(r, "/fleet"), principal, key.gone)
+	}
+}
+
+// withPath returns a request for another path, without a query: that of a browser has its
+// ticket.
+func withPath(r *http.Request, path string) *http.Request {
+	other := r.WithContext(r.Context()) // a copy
+	other.URL = &url.URL{Path: path}
+	return other
 }
 
 // get answers requests with another method than GET or HEAD, and sets the header that the
@@ -188,13 +235,16 @@ func redirect(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, root, http.StatusSeeOther)
 }
 
-// serveIndex serves the document. Only style elements with its nonce apply: xterm.js makes
-// some. It also sets style attributes, in which no text of a program ever is.
-func serveIndex(w http.ResponseWriter, r *http.Request) {
-	nonce := rand.Text()
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-"+nonce+"'; style-src-attr 'unsafe-inline'; "+
-		"img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(strings.ReplaceAll(index, "NONCE", nonce)))
+// serveIndex returns a function that serves the document of a kind of server. Only style
+// elements with its nonce apply: xterm.js makes some. It also sets style attributes, in which
+// no text of a program ever is.
+func serveIndex(kind string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		nonce := rand.Text()
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-"+nonce+"'; style-src-attr 'unsafe-inline'; "+
+			"img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = strings.NewReplacer("NONCE", nonce, "KIND", kind).WriteString(w, index)
+	}
 }

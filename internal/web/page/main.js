@@ -2,18 +2,17 @@
 
 import { arrange, button, element, setText } from "./dom.js";
 import { Disk } from "./files.js";
+import { Fleet } from "./fleet.js";
 import { printable } from "./format.js";
 import { List } from "./list.js";
 import { Model } from "./model.js";
 import { Pane } from "./pane.js";
+import { address, isGateway, machine } from "./place.js";
 import { Recordings } from "./recordings.js";
 import { principal, signedIn, signInByLink, signInByToken, signOut } from "./signin.js";
 import { Takeovers } from "./takeover.js";
-import { isDark, paint } from "./terminal.js";
+import { showState, themeButton } from "./top.js";
 import { Link } from "./wire.js";
-
-const chosen = localStorage.getItem("exec-server theme");
-if (chosen) document.documentElement.dataset.theme = chosen;
 
 const announcedMs = 15_000;
 
@@ -31,6 +30,10 @@ async function begin() {
   }
   if (!signedIn()) {
     askToSignIn(problem);
+    return;
+  }
+  if (isGateway && !machine) {
+    await new Fleet(askToSignIn, problem).run();
     return;
   }
   const page = new Page();
@@ -70,7 +73,7 @@ function askToSignIn(problem) {
   });
   document.body.replaceChildren(element("main", { class: "sign-in" },
     element("h1", { text: "exec-server" }), note,
-    element("p", {}, "Open the link that ", element("code", { text: "exec-server web" }), " prints,"), form));
+    element("p", {}, "Open the link that ", element("code", { text: isGateway ? "exec-server fleet web" : "exec-server web" }), " prints,"), form));
 }
 
 // Page is the page of somebody who has signed in.
@@ -95,6 +98,7 @@ class Page {
 
   #build() {
     this.machine = element("span", { class: "machine" });
+    this.back = machine && element("a", { class: "back", href: address(null), text: "‹ Machines" });
     this.connection = element("span", { class: "connection", role: "status" });
     this.live = element("p", { class: "announced", role: "status" });
     this.readersBox = element("input", { type: "checkbox", checked: localStorage.getItem("exec-server readers") === "true", onchange: () => this.#rememberReaders() });
@@ -104,11 +108,11 @@ class Page {
     this.work = element("div", { class: "work" }, this.list.element, element("main", {}, this.hint, this.grid));
     document.body.replaceChildren(
       element("header", { class: "top" },
-        element("h1", { text: "exec-server" }), this.machine, this.connection,
+        this.back, element("h1", { text: machine ?? "exec-server" }), this.machine, this.connection,
         element("div", { class: "tabs", role: "group", "aria-label": "View" }, ...this.tabs),
         element("div", { class: "settings" },
           element("label", { title: "Terminals tell screen readers what they show" }, this.readersBox, " screen reader"),
-          button("Theme", () => this.#changeTheme(), { "aria-label": "Change between light and dark" }),
+          themeButton(),
           button("Sign out", () => this.#signOut()))),
       this.live, this.work, this.recordings.element, this.#makeDialog());
     this.#tab("Processes");
@@ -146,18 +150,15 @@ class Page {
   }
 
   #showConnection() {
-    const { state, reason, machine } = this.link;
+    const { state, reason, machine: info } = this.link;
     if (state === "signed out") {
       askToSignIn(reason);
       return;
     }
-    this.connection.dataset.state = state;
-    setText(this.connection, state === "lost" ? "not connected: " + printable(reason) : state);
-    document.title = (state === "connected" ? "" : "⚠ ") + location.host + " – exec-server";
-    document.body.dataset.state = state;
-    if (!machine) return;
-    const version = printable(machine.executorVersion);
-    const facts = [location.host, machine.platformOs, version.length > 14 ? version.slice(0, 12) + "…" : version, principal() && "you are " + principal()];
+    showState(this.connection, state, reason, machine ?? location.host);
+    if (!info) return;
+    const version = printable(info.executorVersion);
+    const facts = [location.host, info.platformOs, version.length > 14 ? version.slice(0, 12) + "…" : version, principal() && "you are " + principal()];
     setText(this.machine, facts.filter(Boolean).map(printable).join(" · "));
     this.machine.title = version;
   }
@@ -246,13 +247,6 @@ class Page {
   #paneInFocus() {
     const panes = [...this.panes.values()];
     return panes.find((pane) => pane.element.contains(document.activeElement)) ?? panes[0];
-  }
-
-  #changeTheme() {
-    const theme = isDark() ? "light" : "dark";
-    document.documentElement.dataset.theme = theme;
-    localStorage.setItem("exec-server theme", theme);
-    paint();
   }
 
   #rememberReaders() {

@@ -96,7 +96,7 @@ function idle() {
 }
 
 // pause waits, and while the page is hidden until it is shown.
-async function pause(ms) {
+export async function pause(ms) {
   await new Promise((resolve) => setTimeout(resolve, ms));
   while (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
 }

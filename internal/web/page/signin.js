@@ -26,16 +26,20 @@ function kept() {
 
 const key = () => kept()?.key ?? null;
 
-async function post(name, headers, body) {
+async function request(name, options) {
   let response;
   try {
-    response = await fetch(name, { method: "POST", headers, body: body && JSON.stringify(body), credentials: "omit" });
+    response = await fetch(name, { credentials: "omit", ...options });
   } catch {
     throw new Error("the server cannot be reached");
   }
   if (response.status === 401 || response.status === 403) throw new SignedOut(await response.text());
   if (!response.ok) throw new Error("the server answers with " + response.status + " " + (await response.text()));
   return response.json();
+}
+
+function post(name, headers, body) {
+  return request(name, { method: "POST", headers, body: body && JSON.stringify(body) });
 }
 
 function keep(granted) {
@@ -49,7 +53,7 @@ function keep(granted) {
 export async function signInByLink(ask) {
   const code = location.hash.slice(1);
   if (!code) return;
-  history.replaceState(null, "", location.pathname);
+  history.replaceState(null, "", location.pathname + location.search);
   const had = kept(), granted = await post("sign-in", {}, { code });
   let stays = false;
   // Other windows of this browser go on with the key that they have.
@@ -80,10 +84,21 @@ function forget(key) {
 
 // ticket returns a ticket for one connection.
 export async function ticket() {
+  return (await withKey("ticket", { method: "POST" })).ticket;
+}
+
+// machines returns the machines of a gateway that the person may use.
+export function machines() {
+  return withKey("fleet", { signal: AbortSignal.timeout(longestMs) });
+}
+
+const longestMs = 20_000;
+
+async function withKey(name, options) {
   const has = key();
   if (!has) throw new SignedOut("");
   try {
-    return (await post("ticket", { Authorization: "Bearer " + has })).ticket;
+    return await request(name, { ...options, headers: { Authorization: "Bearer " + has } });
   } catch (error) {
     if (error instanceof SignedOut && key() === has) localStorage.removeItem(place);
     throw error;

@@ -1,6 +1,7 @@
 // The protocol of all clients (PROTOCOL.md), over the WebSocket of this page.
 
-import { ticket, SignedOut } from "./signin.js";
+import { machine } from "./place.js";
+import { machines, ticket, SignedOut } from "./signin.js";
 
 // Lost is the error of a call whose connection ended before the answer.
 export class Lost extends Error {}
@@ -20,6 +21,7 @@ export class Connection {
     url.protocol = url.protocol.replace("http", "ws");
     url.hash = "";
     url.searchParams.set("ticket", await ticket());
+    if (machine) url.searchParams.set("machine", machine);
     const connection = new Connection();
     await connection.#connect(url, notified);
     connection.machine = await connection.call("initialize", { clientName: "exec-server-web", ...(observe == null ? {} : { observeSessionId: observe }) });
@@ -99,7 +101,7 @@ export class Link extends EventTarget {
         this.#become("lost", error.message);
       } catch (error) {
         if (error instanceof SignedOut) return this.#become("signed out", error.message);
-        this.#become("lost", error.message);
+        this.#become("lost", (await absence()) || error.message);
       }
       const pause = Math.min(10_000, 250 * 2 ** Math.max(0, failures)) * (0.5 + Math.random());
       await new Promise((resolve) => {
@@ -132,6 +134,17 @@ export class Link extends EventTarget {
   end() {
     this.#ended = true;
     this.#connection?.close();
+  }
+}
+
+// absence says that the machine is not at the gateway, which a browser does not tell of a
+// WebSocket that was refused; "" if it may be there.
+async function absence() {
+  if (!machine) return "";
+  try {
+    return (await machines()).some((one) => one.name === machine) ? "" : "there is no such machine";
+  } catch {
+    return "";
   }
 }
 

@@ -1,0 +1,221 @@
+package page
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"execserver/client"
+)
+
+// gateway is an exec-server gateway with a page.
+type gateway struct {
+	*server
+	fleet, joinToken string            // for machines
+	clients          string            // the file of --tokens
+	tokens           map[string]string // files with the token of each client
+}
+
+// serveGateway starts a gateway at which ann may use all machines, and bob box-2.
+func serveGateway(t *testing.T) *gateway {
+	t.Helper()
+	g := &gateway{server: &server{t: t, dir: t.TempDir()}, tokens: make(map[string]string)}
+	clients := ""
+	for name, machines := range map[string]string{"ann": "", "bob": "machines = [\"box-2\"]\n"} {
+		token := "the token of " + name + ", long enough"
+		clients += fmt.Sprintf("[[token]]\nname = %q\nsha256 = \"%x\"\nscope = [\"full\"]\n%s", name, sha256.Sum256([]byte(token)), machines)
+		g.tokens[name] = filepath.Join(t.TempDir(), "token")
+		must(t, os.WriteFile(g.tokens[name], []byte(token), 0o600))
+	}
+	data := t.TempDir()
+	g.clients = filepath.Join(t.TempDir(), "tokens")
+	must(t, os.WriteFile(g.clients, []byte(clients), 0o600))
+	r, w := io.Pipe()
+	addresses := make(chan string, 1)
+	go func() { // ends with the test program
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			if at, ok := strings.CutPrefix(lines.Text(), "exec-server fleet on "); ok {
+				addresses <- at
+			} else if !strings.HasPrefix(lines.Text(), "exec-server ") {
+				fmt.Fprintln(os.Stderr, lines.Text())
+			}
+		}
+	}()
+	g.process, g.url = g.run(w, program, "gateway", "--listen", "ws://127.0.0.1:0", "--web", "--data", data, "--tokens", g.clients)
+	g.fleet = <-addresses
+	token, err := os.ReadFile(filepath.Join(data, "join-token"))
+	must(t, err)
+	g.joinToken = filepath.Join(t.TempDir(), "join-token") // in a directory of its own
+	must(t, os.WriteFile(g.joinToken, token, 0o600))
+	return g
+}
+
+// run starts a process that ends with the test, and returns the first line that it prints.
+func (g *gateway) run(errors io.Writer, name string, args ...string) (process *exec.Cmd, line string) {
+	g.t.Helper()
+	process = exec.Command(name, args...)
+	process.Dir, process.Stderr = g.dir, errors
+	out, err := process.StdoutPipe()
+	must(g.t, err)
+	must(g.t, process.Start())
+	g.t.Cleanup(func() {
+		_ = process.Process.Signal(syscall.SIGTERM)
+		_ = process.Wait()
+	})
+	line, err = bufio.NewReader(out).ReadString('\n')
+	must(g.t, err)
+	return process, strings.TrimSpace(line)
+}
+
+// join starts a machine on a host of this name.
+func (g *gateway) join(name, host string, flags ...string) *exec.Cmd {
+	g.t.Helper()
+	const named = `printf %s "$0" > /proc/sys/kernel/hostname && exec "$@"`
+	process, _ := g.run(os.Stderr, "unshare", append([]string{
+		"--map-root-user", "--uts", "sh", "-c", named, host, program, "join",
+		"--fleet", g.fleet, "--token-file", g.joinToken, "--name", name, "--cgroups", "off", "--keeper", "off",
+	}, flags...)...)
+	return process
+}
+
+// link returns a new link for somebody.
+func (g *gateway) link(who string, args ...string) string {
+	g.t.Helper()
+	command := exec.Command(program, append([]string{"fleet", "web", "--gateway", g.url, "--token-file", g.tokens[who]}, args...)...)
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	must(g.t, err)
+	return strings.TrimSpace(string(out))
+}
+
+// client connects ann with a machine.
+func (g *gateway) client(machine string) *agent {
+	g.t.Helper()
+	env, err := client.Dial(g.t.Context(), g.url+"/env/"+machine, &client.Options{TokenFile: g.tokens["ann"]})
+	must(g.t, err)
+	g.t.Cleanup(func() { _ = env.Close() })
+	return &agent{g.t, env}
+}
+
+// TestFleet is what a person does who looks after several machines: see them all, filter, look
+// into one, bookmark it, come back, and see one leave.
+func TestFleet(t *testing.T) {
+	g := serveGateway(t)
+	const markup = `<img src=x onerror=document.title='owned'>`
+	const evil = markup + "\x1b]0;owned\x07\u202egnp.exe"
+	g.join("box-1", evil, "--label", "zone=a", "--label", "owner="+evil, "--record", filepath.Join(t.TempDir(), "recordings"))
+	second := g.join("box-2", "plain", "--label", "zone=b")
+	b := browse(t)
+	b.open(g.link("ann"))
+	b.until("both machines are listed", `document.querySelectorAll(".machines li").length === 2`)
+	b.shows(".top", "you are ann")
+	b.shows(".machines li", "serving")
+	b.shows(".machines li", "0 of 1,024 sessions")
+	b.shows(".machines li", "zone=a")
+	const harmless = markup + `\u001b]0;owned\u0007\u202egnp.exe`
+	b.shows(".machines .label:first-child", "owner="+harmless)
+	b.shows(".machines .about", harmless)
+	b.shows(".fleet .bar", "2 machines")
+	if n := value[int](b, `document.querySelectorAll("script:not([src]), img, iframe, form[action]").length`); n != 0 {
+		t.Errorf("the label has made %d elements", n)
+	}
+	b.picture("20-fleet")
+
+	// The keyboard alone filters by text, and goes to a machine.
+	b.press("/")
+	b.until("the filter has the focus", `document.activeElement.id === "filter"`)
+	b.press("zone=b")
+	b.shows(".fleet .bar", "1 of 2 machines")
+	b.until("box-2 is left", `document.querySelectorAll(".machines li").length === 1 && document.querySelector(".machines a").textContent === "box-2"`)
+	b.press("\t")
+	b.until("the link has the focus", `document.activeElement.matches(".machines a")`)
+	b.press("\r")
+	b.shows("h1", "box-2")
+	b.connected()
+	b.click("a.back", "Machines")
+	b.until("both machines are listed again", `document.querySelectorAll(".machines li").length === 2`)
+
+	// A label filters, too, and stays when one comes back.
+	b.click(".machines .label", "zone=a")
+	b.until("box-1 is left", `document.querySelectorAll(".machines li").length === 1 && document.querySelector(".machines a").textContent === "box-1"`)
+	b.picture("21-label")
+	g.client("box-1").start("echo this is box one")
+	b.shows(".machines li", "1 process")
+	b.click(".machines a", "box-1")
+	b.shows("h1", "box-1")
+	b.connected()
+	b.click(".process", "this is box one")
+	b.awaits("box one", "this is box one")
+	b.picture("22-machine")
+	b.click(".pane button", "Details")
+	b.shows(".details", "Directory")
+	b.click(".pane button", "Files")
+	b.shows(".files", "None.")
+	must(t, os.WriteFile(filepath.Join(g.dir, "during"), nil, 0o644))
+	b.shows(".files", "created during")
+	b.click(".tabs button", "Recordings")
+	b.shows(".recordings", "this is box one")
+	b.click(".recordings button", "this is box one")
+	b.until("the recording is shown", `document.querySelector(".player .xterm-rows")?.innerText.replaceAll("\u00a0", " ").includes("this is box one")`)
+	bookmark := value[string](b, "location.href")
+	b.click("a.back", "Machines")
+	b.until("the label is still chosen", `document.querySelectorAll(".machines li").length === 1`)
+	b.click(".bar .label", "zone=a")
+	b.until("both machines are listed once more", `document.querySelectorAll(".machines li").length === 2`)
+	b.open(bookmark)
+	b.shows(".list", "this is box one")
+	b.clean()
+
+	// A machine that leaves is not listed, and its page says that it is not there.
+	b.open(g.page() + "?machine=box-2")
+	b.connected()
+	must(t, second.Process.Signal(syscall.SIGTERM))
+	b.shows(".connection", "not connected: there is no such machine")
+	b.picture("23-gone")
+	b.click("a.back", "Machines")
+	b.until("one machine is listed", `document.querySelectorAll(".machines li").length === 1 && document.querySelector(".machines a").textContent === "box-1"`)
+	third := g.join("box-2", "plain", "--label", "zone=c")
+	b.shows(".machines", "zone=c")
+	must(t, third.Process.Signal(syscall.SIGTERM))
+	b.until("it disappears while one looks", `document.querySelectorAll(".machines li").length === 1`)
+	b.click("button", "Sign out")
+	b.shows(".sign-in", "exec-server fleet web")
+	b.clean("WebSocket connection to")
+}
+
+// TestFleetOfOne has a token that may use one machine: there is no other for its holder.
+func TestFleetOfOne(t *testing.T) {
+	g := serveGateway(t)
+	g.join("box-1", "plain")
+	g.join("box-2", "plain")
+	g.client("box-1").start("echo a secret")
+	b := browse(t)
+	b.open(g.link("bob", "box-2"))
+	b.shows("h1", "box-2")
+	b.connected()
+	b.shows(".machine", "you are bob")
+	b.click("a.back", "Machines")
+	b.shows(".fleet .bar", "1 machine")
+	if text := b.text("body"); strings.Contains(text, "box-1") {
+		t.Errorf("the page shows %q", text)
+	}
+	b.picture("24-one")
+	b.open(g.page() + "?machine=box-1")
+	b.shows(".connection", "not connected: there is no such machine")
+	if text := b.text("body"); strings.Contains(text, "secret") {
+		t.Errorf("the page shows %q", text)
+	}
+	// When the credentials end, so does the page of a machine.
+	b.open(g.page() + "?machine=box-2")
+	b.connected()
+	must(t, os.WriteFile(g.clients, nil, 0o600))
+	b.shows(".sign-in", "exec-server fleet web")
+	b.clean("WebSocket connection to", "401 (Unauthorized)")
+}
