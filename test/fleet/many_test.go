@@ -31,10 +31,11 @@ import (
 )
 
 // gateway starts one gateway for machines that have the token.
-func gateway(t testing.TB) *node {
+func gateway(t testing.TB, flags ...string) *node {
 	t.Helper()
 	n := &node{client: freeAddress(t), fleet: freeAddress(t)}
-	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--fleet-listen", "nats://"+n.fleet, "--machines", machinesFile(t), "--data", t.TempDir())
+	args := []string{"gateway", "--listen", "ws://" + n.client, "--fleet-listen", "nats://" + n.fleet, "--machines", machinesFile(t), "--data", t.TempDir()}
+	n.program = start(t, append(args, flags...)...)
 	return n
 }
 
