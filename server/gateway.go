@@ -24,13 +24,21 @@ type Gateway interface {
 // Admitted is who makes a request to a Gateway.
 type Admitted struct {
 	*auth.Principal
-	server *Server
-	remote string
+	server    *Server
+	remote    string
+	signedOut <-chan struct{} // closed when the browser signs out; nil for other clients
 }
 
 // Holds reports whether the credentials still hold. A Gateway must ask after Recheck can find
 // the connection.
-func (a *Admitted) Holds() bool { return a.server.auth.Holds(a.Principal) }
+func (a *Admitted) Holds() bool {
+	select {
+	case <-a.signedOut:
+		return false
+	default:
+		return a.server.auth.Holds(a.Principal)
+	}
+}
 
 // Commit records in the audit log what the Gateway is about to do with a machine. After an
 // error, it must not do it.
@@ -59,7 +67,7 @@ func (s *Server) serveGateway(gateway Gateway, w http.ResponseWriter, r *http.Re
 		}
 	}
 	if principal := s.admit(w, r); principal != nil {
-		gateway.Serve(w, r, &Admitted{principal, s, r.RemoteAddr})
+		gateway.Serve(w, r, &Admitted{principal, s, r.RemoteAddr, nil})
 	}
 }
 

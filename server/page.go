@@ -79,10 +79,6 @@ func (d PageDoor) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principa
 // serves it, and Serve does not.
 func (d PageDoor) IsGateway() bool { return d.s.opts.Internal.Gateway != nil }
 
-// recheckPause is the time between two attempts to end the connections of a browser that has
-// signed out: the gateway may be about to make one.
-const recheckPause = 50 * time.Millisecond
-
 // ServeGateway has the gateway serve a request of a browser to a principal, until that ends,
 // or until signedOut is closed. The path is one of the gateway's. An upgrade has passed
 // CheckUpgrade.
@@ -93,25 +89,15 @@ func (d PageDoor) ServeGateway(w http.ResponseWriter, r *http.Request, p *auth.P
 	gateway, own := d.s.opts.Internal.Gateway, *p // of this request alone, by which it is found below
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	over := make(chan struct{})
-	defer close(over)
 	go func() {
 		select {
 		case <-signedOut:
 			cancel()
-		case <-over:
-			return
-		}
-		for {
 			gateway.Recheck(func(other *auth.Principal) bool { return other != &own })
-			select {
-			case <-time.After(recheckPause):
-			case <-over:
-				return
-			}
+		case <-ctx.Done():
 		}
 	}()
-	gateway.Serve(w, r.WithContext(ctx), &own)
+	gateway.Serve(w, r.WithContext(ctx), &Admitted{&own, d.s, r.RemoteAddr, signedOut})
 }
 
 func (s *Server) servesPage() bool { return s.opts.Internal.Page != nil }
