@@ -37,11 +37,10 @@ type gatewayOptions struct {
 	servesMetrics bool
 
 	// An own NATS server,
-	data, name, machines       string
-	fleetListen, routes        []string
-	clusterListen, clusterName string
-	clusterSecret              string
-	replicas                   int
+	data, machines string
+	fleetListen    []string
+	cluster        clusterFlags
+	insecureNoTLS  bool
 	// or others.
 	nats    []string
 	account string
@@ -80,12 +79,8 @@ func (o *gatewayOptions) defineGateway(f *pflag.FlagSet) {
 	f.StringVar(&o.data, "data", "", "keep what the NATS server stores, and its token for machines, in this `directory`, which nothing else uses")
 	f.StringArrayVar(&o.fleetListen, "fleet-listen", []string{"nats://127.0.0.1:0"}, "let machines join at `URL`: nats://IP:PORT, ws://IP:PORT or wss://IP:PORT; with --tls-cert, nats:// has TLS too; may be repeated")
 	f.StringVar(&o.machines, "machines", "", "read which machines may join, with which tokens, from this TOML `file`; without it, one token in the directory lets a machine take any name")
-	f.StringVar(&o.name, "node", "", "`NAME` of this NATS server in a cluster, the same after each start")
-	f.StringVar(&o.clusterListen, "cluster-listen", "", "be one NATS server of a cluster, and listen for the others at `URL`: nats://IP:PORT")
-	f.StringVar(&o.clusterName, "cluster-name", "exec-server", "`NAME` of the cluster")
-	f.StringArrayVar(&o.routes, "routes", nil, "connect to another server of the cluster at `URL`: nats://HOST:PORT; may be repeated")
-	f.StringVar(&o.clusterSecret, "cluster-secret-file", "", "read the secret that all servers of the cluster have from this `FILE`")
-	f.IntVar(&o.replicas, "replicas", 0, "`number` of NATS servers that keep the list of machines; default is 3 in a cluster, else 1")
+	o.cluster.define(f)
+	f.BoolVar(&o.insecureNoTLS, "insecure-no-tls", false, "use NATS beyond this machine without TLS: everybody on the network could read and change every session, take the tokens of machines and the secret of the cluster, and run commands on all machines")
 	f.StringArrayVar(&o.nats, "nats", nil, "use the NATS servers at this `URL` instead of an own one; may be repeated")
 	f.StringVar(&o.account, "account", auth.DefaultAccount, "`NAME` of the account that --nats signs in to, in the file of --tokens")
 	o.signIn.define(f)
@@ -118,29 +113,17 @@ func (o *gatewayOptions) check(f *pflag.FlagSet) error {
 		return empty
 	case own && o.data == "":
 		return errors.New("--data must name the directory of the NATS server, or --nats the NATS servers to use")
-	case !own && (o.data != "" || o.machines != "" || o.clusterListen != "" || f.Changed("fleet-listen")):
+	case !own && (o.data != "" || o.machines != "" || o.cluster.listen != "" || f.Changed("fleet-listen")):
 		return errors.New("--data, --machines, --fleet-listen and --cluster-listen are about an own NATS server, which --nats replaces")
-	case o.clusterListen != "" && (o.clusterSecret == "" || o.name == ""):
-		return errors.New("--cluster-listen needs --cluster-secret-file and --node")
-	case o.clusterListen == "" && len(o.routes) > 0:
-		return errors.New("--routes needs --cluster-listen")
-	case o.clusterListen != "" && o.machines == "":
-		return errors.New("--cluster-listen needs --machines, because each server would have a token of its own")
 	case o.auditRequired && o.auditLog == "":
 		return errors.New("--audit-required needs --audit-log")
+	case own && (o.signIn != natsFlags{} || f.Changed("account")):
+		return errors.New("--account, --fleet-creds, --fleet-nkey, --fleet-ca, --fleet-cert and --fleet-key are about the servers of --nats; a gateway needs none of them for its own NATS server")
 	case (o.tlsCert == "") != (o.tlsKey == ""):
 		return errors.New("--tls-cert and --tls-key go together")
-	case o.replicas < 0 || o.replicas > 5:
-		return invalidValue("replicas", fmt.Sprint(o.replicas), "expected 1 to 5")
-	}
-	if o.replicas == 0 {
-		o.replicas = 1
-		if o.clusterListen != "" {
-			o.replicas = 3
-		}
 	}
 	_, err := o.newLog(io.Discard)
-	return errors.Join(o.auth.complete(f), o.doors.complete(), o.signIn.check(o.nats), err)
+	return errors.Join(o.cluster.complete(o.machines), o.auth.complete(f), o.doors.complete(), o.signIn.check(o.nats), err)
 }
 
 // run serves until a signal or a failure.
@@ -160,13 +143,20 @@ func (o *gatewayOptions) run() error {
 	if err != nil {
 		return err
 	}
+	if err := o.checkClear(); err != nil {
+		return err
+	}
+	routes, err := o.cluster.load()
+	if err != nil {
+		return err
+	}
 	audited, err := o.openAudit(log)
 	if err != nil {
 		return err
 	}
 	defer audited.Close()
 	gateway := fleet.NewGateway(log)
-	own, machines, closeFleet, err := o.openFleet(gateway, certificate, log)
+	own, machines, closeFleet, err := o.openFleet(gateway, certificate, routes, log)
 	if err != nil {
 		return err
 	}
@@ -191,7 +181,7 @@ func (o *gatewayOptions) run() error {
 	}
 	reloading, stop := context.WithCancel(context.Background())
 	defer stop()
-	of := map[string]refresher{"credentials": authenticator, "TLS certificate": certificate}
+	of := map[string]refresher{"credentials": authenticator, "TLS certificate": certificate, "certificate of the cluster": routes}
 	if machines != nil {
 		of["machines"] = recheckedMachines{machines, own}
 	}
@@ -226,7 +216,7 @@ func (r recheckedMachines) recheck(changed bool, err error) (bool, error) {
 }
 
 // openFleet connects a gateway with its machines. own is its NATS server, or nil.
-func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate *trusted.Value[*tls.Certificate], log *slog.Logger) (own *broker.Broker, machines *broker.Machines, closeAll func(), err error) {
+func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (own *broker.Broker, machines *broker.Machines, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
 		for len(closers) > 0 {
@@ -241,7 +231,7 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate *trusted.
 	connect := func(string) (*nats.Conn, error) { return nats.Connect(strings.Join(o.nats, ","), opts...) }
 	accounts := []string{o.account}
 	if len(o.nats) == 0 {
-		if own, machines, err = o.openBroker(certificate, log); err != nil {
+		if own, machines, err = o.openBroker(certificate, routes, log); err != nil {
 			return nil, nil, nil, err
 		}
 		closers = append(closers, own.Close)
@@ -255,7 +245,7 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate *trusted.
 			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
 		}
 		closers = append(closers, nc.Close)
-		roster, err := fleet.NewRoster(nc, o.replicas, log, &natstransport.Options{Lost: gateway.Lost})
+		roster, err := fleet.NewRoster(nc, o.cluster.replicas, log, &natstransport.Options{Lost: gateway.Lost})
 		if err != nil {
 			closeAll()
 			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
@@ -266,8 +256,8 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate *trusted.
 	return own, machines, closeAll, nil
 }
 
-// openBroker starts the own NATS server. certificate is nil for none.
-func (o *gatewayOptions) openBroker(certificate *trusted.Value[*tls.Certificate], log *slog.Logger) (*broker.Broker, *broker.Machines, error) {
+// openBroker starts the own NATS server. certificate and routes are nil for none.
+func (o *gatewayOptions) openBroker(certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (*broker.Broker, *broker.Machines, error) {
 	if err := os.MkdirAll(o.data, 0o700); err != nil {
 		return nil, nil, errno.Wrap(err)
 	}
@@ -276,23 +266,16 @@ func (o *gatewayOptions) openBroker(certificate *trusted.Value[*tls.Certificate]
 		return nil, nil, err
 	}
 	settings := broker.Options{
-		Name: o.name, Data: o.data, Listen: o.fleetListen, Machines: machines, Accounts: machines.Accounts(), Log: log,
-		Cluster: o.clusterName, ClusterListen: o.clusterListen, Routes: o.routes,
+		Data: o.data, Listen: o.fleetListen, Machines: machines, Accounts: machines.Accounts(), Log: log,
+	}
+	if err := o.cluster.apply(&settings, routes); err != nil {
+		return nil, nil, err
 	}
 	if certificate != nil {
 		// The server sets GetConfigForClient itself. Machines have tokens, and need no certificate.
 		settings.TLS = &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.Get(), nil },
-		}
-	}
-	if o.clusterSecret != "" {
-		secret, err := os.ReadFile(o.clusterSecret)
-		if settings.Secret = strings.TrimSpace(string(secret)); err == nil && len(settings.Secret) < 16 {
-			err = errors.New("it must have at least 16 bytes")
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("read the secret of the cluster: %w", errno.Wrap(err))
 		}
 	}
 	own, err := broker.New(settings)
@@ -329,9 +312,9 @@ func (o *gatewayOptions) readMachines() (machines *broker.Machines, tokenFile st
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, "", errno.Wrap(err)
 	}
-	text, err := os.ReadFile(tokenFile)
+	text, err := trusted.Read(tokenFile, trusted.Secret)
 	if err != nil {
-		return nil, "", errno.Wrap(err)
+		return nil, "", fmt.Errorf("read the token of machines in %s: %w", tokenFile, errno.Wrap(err))
 	}
 	token := strings.TrimSpace(string(text))
 	if len(token) < 16 {

@@ -18,7 +18,7 @@ func (o *options) loadTLS(clients *server.Authenticator) (*trusted.Value[*tls.Ce
 	case o.tlsCert == "":
 		return nil, nil
 	}
-	certificate, err := trusted.Load(o.readPair)
+	certificate, err := trusted.Load(func(files *trusted.Files) (*tls.Certificate, error) { return readPair(files, o.tlsCert, o.tlsKey) })
 	if err != nil {
 		return nil, err
 	}
@@ -40,19 +40,19 @@ func (o *options) loadTLS(clients *server.Authenticator) (*trusted.Value[*tls.Ce
 	return certificate, nil
 }
 
-// readPair reads the certificate with its key.
-func (o *options) readPair(files *trusted.Files) (*tls.Certificate, error) {
-	certificate, err := files.Read(o.tlsCert, trusted.Public)
+// readPair reads a certificate with its key.
+func readPair(files *trusted.Files, certFile, keyFile string) (*tls.Certificate, error) {
+	certificate, err := files.Read(certFile, trusted.Public)
 	if err != nil {
-		return nil, fmt.Errorf("read TLS file %s: %w", o.tlsCert, errno.Wrap(err))
+		return nil, fmt.Errorf("read TLS file %s: %w", certFile, errno.Wrap(err))
 	}
-	key, err := files.Read(o.tlsKey, trusted.Secret)
+	key, err := files.Read(keyFile, trusted.Secret)
 	if err != nil {
-		return nil, fmt.Errorf("read TLS file %s: %w", o.tlsKey, errno.Wrap(err))
+		return nil, fmt.Errorf("read TLS file %s: %w", keyFile, errno.Wrap(err))
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		return nil, fmt.Errorf("load TLS certificate %s with key %s: %w", o.tlsCert, o.tlsKey, err)
+		return nil, fmt.Errorf("load TLS certificate %s with key %s: %w", certFile, keyFile, err)
 	}
 	return &pair, nil
 }

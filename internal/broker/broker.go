@@ -38,10 +38,12 @@ type Options struct {
 	Log      *slog.Logger
 
 	// A cluster has a name, an address to listen at, the addresses of other servers, and a
-	// secret that all of them have.
-	Cluster, ClusterListen string
-	Routes                 []string
-	Secret                 string
+	// secret that all of them have. ClusterTLS serves both ends of a route; nil is for none.
+	// Servers tell each other where they listen, or ClusterAdvertise (HOST:PORT) instead.
+	Cluster, ClusterListen, ClusterAdvertise string
+	Routes                                   []string
+	Secret                                   string
+	ClusterTLS                               *tls.Config
 }
 
 // startTimeout bounds how long a server may take until it listens.
@@ -158,6 +160,9 @@ func address(text string) (u *url.URL, host string, port int, err error) {
 	return u, u.Hostname(), port, err
 }
 
+// routePing is the time between two signs of life on a route.
+const routePing = time.Second
+
 // cluster makes the server one of a cluster.
 func (b *Broker) cluster(config *server.Options) error {
 	_, host, port, err := address(b.opts.ClusterListen)
@@ -165,8 +170,12 @@ func (b *Broker) cluster(config *server.Options) error {
 		return err
 	}
 	config.Cluster = server.ClusterOpts{
-		Name: b.opts.Cluster, Host: host, Port: port,
+		Name: b.opts.Cluster, Host: host, Port: port, Advertise: b.opts.ClusterAdvertise,
 		Username: "route", Password: b.opts.Secret, AuthTimeout: 5,
+		TLSConfig: b.opts.ClusterTLS, TLSTimeout: 5,
+		// A route that has gone silent ends after three intervals: before the connections over
+		// it do, so that they are made anew on another way. The default is six minutes.
+		PingInterval: routePing, MaxPingsOut: 2,
 	}
 	for _, text := range b.opts.Routes {
 		u, _, _, err := address(text)

@@ -78,8 +78,10 @@ func secret(t testing.TB, text string) string {
 	return path
 }
 
-// token is that of every machine.
-const token = "the token of every machine"
+const (
+	token         = "the token of every machine"
+	clusterSecret = "the secret of the cluster"
+)
 
 func machinesFile(t testing.TB) string {
 	return secret(t, fmt.Sprintf("[[machine]]\nname = \"*\"\nsha256 = \"%x\"\n", sha256.Sum256([]byte(token))))
@@ -148,24 +150,40 @@ type node struct {
 // cluster starts gateways that are one cluster.
 func cluster(t testing.TB, n int) []*node {
 	t.Helper()
-	machines, shared := machinesFile(t), secret(t, "the secret of the cluster")
+	nodes := newNodes(t, n)
+	startCluster(t, nodes, func(_, to int) string { return nodes[to].cluster })
+	return nodes
+}
+
+// newNodes returns nodes that do not run yet.
+func newNodes(t testing.TB, n int) []*node {
+	t.Helper()
 	nodes := make([]*node, n)
 	for i := range nodes {
 		nodes[i] = &node{client: freeAddress(t), fleet: freeAddress(t), cluster: freeAddress(t)}
 	}
+	return nodes
+}
+
+// startCluster starts nodes. route returns the address at which one reaches another one.
+func startCluster(t testing.TB, nodes []*node, route func(from, to int) string, more ...string) {
+	t.Helper()
+	machines, shared := machinesFile(t), secret(t, clusterSecret)
 	var wg sync.WaitGroup
 	for i, one := range nodes {
 		args := []string{
 			"gateway", "--listen", "ws://" + one.client, "--fleet-listen", "nats://" + one.fleet, "--machines", machines,
 			"--data", t.TempDir(), "--node", fmt.Sprint("n", i), "--cluster-listen", "nats://" + one.cluster, "--cluster-secret-file", shared,
 		}
-		for _, other := range nodes {
-			args = append(args, "--routes", "nats://"+other.cluster)
+		for other := range nodes {
+			if other != i {
+				args = append(args, "--routes", "nats://"+route(i, other))
+			}
 		}
+		args = append(args, more...)
 		wg.Go(func() { one.program = start(t, args...) })
 	}
 	wg.Wait()
-	return nodes
 }
 
 // join starts a machine.
