@@ -48,6 +48,8 @@ func (c *clusterFlags) complete(machines string) error {
 		return errors.New("--cluster-listen needs --cluster-secret-file and --node")
 	case c.listen != "" && machines == "":
 		return errors.New("--cluster-listen needs --machines, because each server would have a token of its own")
+	case c.listen != "" && len(c.routes) == 0:
+		return errors.New("--cluster-listen needs --routes to the other servers of the cluster")
 	case c.listen == "" && len(c.routes) > 0:
 		return errors.New("--routes needs --cluster-listen")
 	case c.listen == "" && (tlsFiles > 0 || c.advertise != ""):
