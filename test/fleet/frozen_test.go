@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,7 +41,8 @@ func TestGatewayStartsAgain(t *testing.T) {
 func interrupt(t *testing.T, with func(*node)) {
 	n := gateway(t)
 	join(t, []*node{n}, "box")
-	var recovered outages
+	var recovered atomic.Pointer[outages]
+	recovered.Store(new(outages))
 	over := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range 5 {
@@ -53,13 +55,13 @@ func interrupt(t *testing.T, with func(*node)) {
 	time.Sleep(time.Second) // sessions stream
 	with(n)
 	testkit.WaitFor(t, testkit.Patience, func() error {
-		if len(recovered.sorted()) < 5 {
+		if len(recovered.Load().sorted()) < 5 {
 			return errNotYet
 		}
 		return nil
 	})
 	close(over)
 	testkit.Within(t, "the end of the sessions", wg.Wait)
-	all := recovered.sorted()
+	all := recovered.Load().sorted()
 	t.Logf("%d recoveries, the longest in %v", len(all), all[len(all)-1])
 }

@@ -1,9 +1,10 @@
 //go:build linux
 
-// Package fleet runs fleets of real processes: gateways in a cluster that are killed, many
-// machines, a reader that stalls, and real clients through a gateway.
+// Package fleet runs fleets of real processes: gateways in a cluster that are killed, cut off
+// and started again, two regions, many machines, a reader that stalls, and real clients
+// through a gateway.
 //
-//	FLEET_SESSIONS=200 FLEET_SECONDS=60 go test -v -run Cluster ./test/fleet
+//	FLEET_SESSIONS=200 FLEET_SECONDS=60 FLEET_STRICT=1 go test -v -run Cluster ./test/fleet
 //	FLEET_MACHINES=2000 go test -v -run Many ./test/fleet
 package fleet
 
@@ -145,14 +146,6 @@ func (p *program) kill(t testing.TB) {
 type node struct {
 	*program
 	client, fleet, cluster string // addresses
-}
-
-// cluster starts gateways that are one cluster.
-func cluster(t testing.TB, n int) []*node {
-	t.Helper()
-	nodes := newNodes(t, n)
-	startCluster(t, nodes, func(_, to int) string { return nodes[to].cluster })
-	return nodes
 }
 
 // newNodes returns nodes that do not run yet.
