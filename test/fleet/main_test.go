@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		write()
 	case "machines":
 		joinMany()
+	case "nats":
+		serveNATS()
 	case "serve":
 		serveThrough()
 	default:
