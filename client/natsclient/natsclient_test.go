@@ -267,13 +267,13 @@ func TestCredentials(t *testing.T) {
 		o.Users = []*natsserver.User{
 			{Username: "machine", Password: "m"},
 			{Username: "ann", Password: "a", Permissions: &natsserver.Permissions{
-				Publish: allow("exec.open.box", "exec.in.box.>"), Subscribe: allow("exec.out.>", "_INBOX.>"),
+				Publish: allow("exec.open.box", "exec.in.box.>"), Subscribe: allow("exec.out.box.>", "_INBOX.>"),
 			}},
 			{Username: "deaf", Password: "d", Permissions: &natsserver.Permissions{
 				Publish: allow("exec.open.*", "exec.in.>"), Subscribe: allow("_INBOX.>"),
 			}},
 			{Username: "mute", Password: "m", Permissions: &natsserver.Permissions{
-				Publish: allow("nothing"), Subscribe: allow("exec.out.>", "_INBOX.>"),
+				Publish: allow("nothing"), Subscribe: allow("exec.out.box.>", "_INBOX.>"),
 			}},
 		}
 	})
