@@ -14,11 +14,12 @@ import (
 // lease of a session, which is a day, and refreshPlacement.
 const placementLifetime = 36 * time.Hour
 
-// Bounds of the buckets.
+// Bounds of the buckets. They are numbers of entries, because JetStream sets a bound in bytes
+// aside: a NATS server that has little memory would have buckets for few accounts.
 const (
-	maxEntry      = 48 << 10 // an entry with the most labels, as JSON
-	maxMembers    = 256 << 20
-	maxPlacements = 256 << 20
+	maxEntry      = 16 << 10 // as JSON
+	maxMembers    = 16 << 10
+	maxPlacements = 1 << 20
 )
 
 // buckets are what the gateways of an account keep in JetStream. Machines cannot reach them.
@@ -36,26 +37,39 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int) (*buckets, er
 	// Members come back by themselves, so memory is enough for them.
 	members, err := openBucket(ctx, js, jetstream.KeyValueConfig{
 		Bucket: Bucket, Description: "machines by name", History: 1, TTL: Lifetime,
-		Storage: jetstream.MemoryStorage, Replicas: replicas, MaxValueSize: maxEntry, MaxBytes: maxMembers,
-	})
+		Storage: jetstream.MemoryStorage, Replicas: replicas, MaxValueSize: maxEntry,
+	}, maxMembers)
 	if err != nil {
 		return nil, err
 	}
 	placements, err := openBucket(ctx, js, jetstream.KeyValueConfig{
 		Bucket: Placements, Description: "machines of placed sessions", History: 1, TTL: placementLifetime,
-		Storage: jetstream.FileStorage, Replicas: replicas, MaxValueSize: maxEntry, MaxBytes: maxPlacements,
-	})
+		Storage: jetstream.FileStorage, Replicas: replicas, MaxValueSize: maxEntry,
+	}, maxPlacements)
 	return &buckets{members, placements}, err
 }
 
+// gone says which bucket is not there any more: one in the memory of servers that were all
+// started again, or whose disk was lost. It returns nil also if nobody knows.
+func (b *buckets) gone(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	for _, one := range []jetstream.KeyValue{b.members, b.placements} {
+		if _, err := one.Status(ctx); errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("look for the bucket %s: %w", one.Bucket(), err)
+		}
+	}
+	return nil
+}
+
 // openBucket finds a bucket, or creates it, and makes its stream as strict as it can be.
-func openBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+func openBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig, entries int64) (jetstream.KeyValue, error) {
 	_, err := js.KeyValue(ctx, config.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		_, err = js.CreateOrUpdateKeyValue(ctx, config)
 	}
 	if err == nil {
-		err = tighten(ctx, js, "KV_"+config.Bucket)
+		err = tighten(ctx, js, "KV_"+config.Bucket, entries)
 	}
 	var kv jetstream.KeyValue
 	if err == nil {
@@ -70,16 +84,16 @@ func openBucket(ctx context.Context, js jetstream.JetStream, config jetstream.Ke
 // tighten takes from a stream what the gateways do not need. Without direct reads its leader
 // answers, so that "not found" is the truth and not that of a follower that lags. Without
 // rollups, no message can replace others.
-func tighten(ctx context.Context, js jetstream.JetStream, name string) error {
+func tighten(ctx context.Context, js jetstream.JetStream, name string, entries int64) error {
 	stream, err := js.Stream(ctx, name)
 	if err != nil {
 		return err
 	}
 	config := stream.CachedInfo().Config
-	if !config.AllowDirect && !config.AllowRollup {
+	if !config.AllowDirect && !config.AllowRollup && config.MaxMsgs == entries {
 		return nil
 	}
-	config.AllowDirect, config.AllowRollup = false, false
+	config.AllowDirect, config.AllowRollup, config.MaxMsgs = false, false, entries
 	_, err = js.UpdateStream(ctx, config)
 	return err
 }

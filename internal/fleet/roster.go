@@ -117,11 +117,7 @@ func (r *Roster) watch(ctx context.Context) error {
 			}
 			r.update(entry)
 		case <-check.C:
-			// A bucket in the memory of servers that were all started again is gone.
-			checking, cancel := context.WithTimeout(ctx, openTimeout)
-			_, err := open.members.Status(checking)
-			cancel()
-			if errors.Is(err, jetstream.ErrBucketNotFound) {
+			if err := open.gone(ctx); err != nil {
 				return err
 			}
 		}
