@@ -232,8 +232,12 @@ func (m *Membership) Done() <-chan struct{} { return m.done }
 // Err returns why the machine has left: nil after Close. Done must be closed.
 func (m *Membership) Err() error { return m.err }
 
-// leaveTimeout bounds how long a machine waits for a gateway to remove its entry.
-const leaveTimeout = time.Second
+// leaveTimeout bounds how long a machine waits for a gateway to remove its entry, in attempts
+// with leavePause between them.
+const (
+	leaveTimeout = time.Second
+	leavePause   = 50 * time.Millisecond
+)
 
 // leave removes the entry. Without an answer, it goes when its time is over.
 func (m *Membership) leave() {
@@ -242,7 +246,12 @@ func (m *Membership) leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	_, _ = m.ask(ctx, registerRequest{Revision: m.revision, Leave: true})
+	for {
+		// The gateway may have to finish what it was asked last.
+		if _, err := m.ask(ctx, registerRequest{Leave: true}); err == nil || !sleep(ctx, leavePause) {
+			return
+		}
+	}
 }
 
 // Close leaves the fleet, ends the connections and waits for their goroutines. The NATS

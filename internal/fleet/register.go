@@ -20,7 +20,7 @@ import (
 type registerRequest struct {
 	Member   Member `json:"member"`
 	Revision uint64 `json:"revision,omitempty"` // of the entry to replace; 0 for a new one
-	Leave    bool   `json:"leave,omitempty"`
+	Leave    bool   `json:"leave,omitempty"`    // whatever its revision is
 }
 
 // registerAnswer says what is in the bucket now.
@@ -52,20 +52,25 @@ func (r *Roster) serveRegistrations(ctx context.Context) (stop func(), err error
 	if err != nil {
 		return nil, err
 	}
-	slots := make(chan struct{}, maxRegistrations)
 	err = service.AddEndpoint("register", micro.HandlerFunc(func(request micro.Request) {
 		name := strings.TrimPrefix(request.Subject(), registerSubject)
 		// A machine could name any subject for the answer. Its own are those of its inbox.
-		if !natstransport.ValidName(name) || !strings.HasPrefix(request.Reply(), InboxPrefix(name)+".") || !r.begin(name) {
+		if !natstransport.ValidName(name) || !strings.HasPrefix(request.Reply(), InboxPrefix(name)+".") {
 			return
 		}
-		slots <- struct{}{}
+		// The handler must be quick: what waits for it, NATS drops, whosever it is.
+		begins, tell := r.begin(name)
+		if tell {
+			_ = request.RespondJSON(registerAnswer{Error: errTooMany}) // the machine asks again
+		}
+		if !begins {
+			return
+		}
 		go func() { // which begin has added to work
 			defer r.work.Done()
 			answer := r.answer(ctx, name, request.Data())
-			time.AfterFunc(registerPause, func() { r.end(name) })
-			<-slots
-			_ = request.RespondJSON(answer) // the machine asks again
+			r.end(name)
+			_ = request.RespondJSON(answer)
 		}()
 	}), micro.WithEndpointSubject(registerSubject+"*"))
 	stop = func() { _ = service.Stop() } // fails only if the connection to NATS is gone
@@ -75,28 +80,46 @@ func (r *Roster) serveRegistrations(ctx context.Context) (stop func(), err error
 	return stop, err
 }
 
-// begin reports whether no other request of a machine is in progress, or was a moment ago,
-// and adds one to work then. The others get no answer.
-func (r *Roster) begin(name string) bool {
+// errTooMany answers a request that is not looked at.
+const errTooMany = "too many machines register, or this one does too often; try again"
+
+// begin reports whether a request of a machine is looked at, and adds one to work then: one
+// at a time, and a while after the last one. Of those that are not, the first is to be told.
+func (r *Roster) begin(name string) (begins, tell bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.registering[name] {
-		return false
+	switch refused, busy := r.registering[name]; {
+	case r.closed:
+		return false, false
+	case busy:
+		r.registering[name] = true
+		return false, !refused
+	case r.registrations >= maxRegistrations:
+		return false, true
 	}
-	r.registering[name] = true
+	r.registering[name] = false
+	r.registrations++
 	r.work.Add(1)
-	return true
+	return true, false
 }
 
 func (r *Roster) end(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.registering, name)
+	r.registrations--
+	time.AfterFunc(registerPause, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.registering, name)
+	})
 }
 
 // answer does what a machine asks.
 func (r *Roster) answer(ctx context.Context, name string, text []byte) registerAnswer {
 	var request registerRequest
+	if len(text) > maxEntry {
+		return registerAnswer{Invalid: fmt.Sprintf("it has %d bytes, the limit is %d", len(text), maxEntry)}
+	}
 	if err := json.Unmarshal(text, &request); err != nil {
 		return registerAnswer{Invalid: "the request is not understood"}
 	}
@@ -124,31 +147,50 @@ func (r *Roster) answer(ctx context.Context, name string, text []byte) registerA
 func register(ctx context.Context, kv jetstream.KeyValue, request *registerRequest) (answer registerAnswer, err error) {
 	name := request.Member.Name
 	if request.Leave {
-		return registerAnswer{}, kv.Delete(ctx, name, jetstream.LastRevision(request.Revision))
+		return registerAnswer{}, leave(ctx, kv, &request.Member)
 	}
 	entry, _ := json.Marshal(request.Member) // cannot fail
 	answer.Revision, err = write(ctx, kv, name, entry, request.Revision)
 	if !errors.Is(err, jetstream.ErrKeyExists) { // also the error for another revision
 		return answer, err
 	}
-	found, err := kv.Get(ctx, name)
-	if errors.Is(err, jetstream.ErrKeyNotFound) { // it went meanwhile
+	owner, revision, err := find(ctx, kv, name)
+	switch {
+	case err != nil:
+	case owner == nil: // it went meanwhile
 		answer.Revision, err = kv.Create(ctx, name, entry)
-		return answer, err
+	case owner.Instance != request.Member.Instance:
+		return registerAnswer{Owner: owner, Revision: revision}, nil
+	default: // the machine made this entry by a request whose answer did not come
+		answer.Revision, err = kv.Update(ctx, name, entry, revision)
+	}
+	return answer, err
+}
+
+// leave removes the entry of a machine, if it is that of this instance. The machine may not
+// know its last revision.
+func leave(ctx context.Context, kv jetstream.KeyValue, member *Member) error {
+	owner, revision, err := find(ctx, kv, member.Name)
+	if err != nil || owner == nil || owner.Instance != member.Instance {
+		return err
+	}
+	return kv.Delete(ctx, member.Name, jetstream.LastRevision(revision))
+}
+
+// find returns who has a name, or nil if nobody has.
+func find(ctx context.Context, kv jetstream.KeyValue, name string) (owner *Member, revision uint64, err error) {
+	found, err := kv.Get(ctx, name)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, 0, nil
 	}
 	if err != nil {
-		return registerAnswer{}, err
+		return nil, 0, err
 	}
-	owner := new(Member)
+	owner = new(Member)
 	if err := json.Unmarshal(found.Value(), owner); err != nil {
-		return registerAnswer{}, fmt.Errorf("read the entry of %s: %w", name, err)
+		return nil, 0, fmt.Errorf("read the entry of %s: %w", name, err)
 	}
-	if owner.Instance != request.Member.Instance {
-		return registerAnswer{Owner: owner, Revision: found.Revision()}, nil
-	}
-	// The machine made this entry by a request whose answer did not come.
-	answer.Revision, err = kv.Update(ctx, name, entry, found.Revision())
-	return answer, err
+	return owner, found.Revision(), nil
 }
 
 func write(ctx context.Context, kv jetstream.KeyValue, name string, entry []byte, revision uint64) (uint64, error) {

@@ -30,13 +30,14 @@ type Roster struct {
 	once     sync.Once
 	work     sync.WaitGroup
 
-	mu          sync.Mutex
-	members     map[string]*seen
-	registering map[string]bool // machines whose requests are in progress
-	dialing     map[string]int  // connections that wait for their machine
-	waiting     int             // the sum of dialing
-	buckets     *buckets        // nil until they are there
-	closed      bool
+	mu            sync.Mutex
+	members       map[string]*seen
+	registering   map[string]bool // machines that may not ask now, and whether one was told so
+	registrations int             // in progress
+	dialing       map[string]int  // connections that wait for their machine
+	waiting       int             // the sum of dialing
+	buckets       *buckets        // nil until they are there
+	closed        bool
 }
 
 // seen is a member, and when its last heartbeat came.
