@@ -23,7 +23,8 @@ type relay struct {
 	machine *natstransport.Conn
 	// peek, if not nil, sees the first message of the machine that is not a notification. An
 	// error ends the relay, and the client does not get the message.
-	peek func(msg []byte) error
+	peek  func(msg []byte) error
+	looks int // how many messages were parsed to find it
 	// count, if not nil, counts bytes.
 	count  func(toMachine bool, bytes int)
 	once   sync.Once
@@ -146,11 +147,8 @@ func (r *relay) toClient() error {
 		if err != nil {
 			return err
 		}
-		if r.peek != nil && isAnswer(msg) {
-			if err := r.peek(msg); err != nil {
-				return err
-			}
-			r.peek = nil
+		if err := r.look(msg); err != nil {
+			return err
 		}
 		if err := r.client.Write(msg); err != nil {
 			return err
@@ -160,6 +158,26 @@ func (r *relay) toClient() error {
 			buf = nil
 		}
 	}
+}
+
+// maxLooks is how many messages of a machine are parsed to find its first answer, which
+// usually is the first one.
+const maxLooks = 16
+
+// look shows peek the first answer of the machine.
+func (r *relay) look(msg []byte) error {
+	if r.peek == nil {
+		return nil
+	}
+	if isAnswer(msg) {
+		peek := r.peek
+		r.peek = nil
+		return peek(msg)
+	}
+	if r.looks++; r.looks == maxLooks {
+		r.peek = nil
+	}
+	return nil
 }
 
 func (r *relay) counted(toMachine bool, bytes int) {

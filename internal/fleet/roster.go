@@ -261,7 +261,10 @@ func (r *Roster) bucketOfPlacements() (jetstream.KeyValue, error) {
 	return r.buckets.placements, nil
 }
 
-// Remember records at which machine a session is.
+// errElsewhere says that a machine claims a session of another one.
+var errElsewhere = errors.New("the session is at another machine")
+
+// Remember records at which machine a session is. A session does not move.
 func (r *Roster) Remember(ctx context.Context, session, machine string) error {
 	placements, err := r.bucketOfPlacements()
 	if err != nil || !natstransport.ValidName(session) {
@@ -269,7 +272,16 @@ func (r *Roster) Remember(ctx context.Context, session, machine string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bucketTimeout)
 	defer cancel()
-	_, err = placements.Put(ctx, session, []byte(machine))
+	_, err = placements.Create(ctx, session, []byte(machine))
+	if !errors.Is(err, jetstream.ErrKeyExists) {
+		return err
+	}
+	if entry, err := placements.Get(ctx, session); err != nil {
+		return err
+	} else if string(entry.Value()) != machine {
+		return errElsewhere
+	}
+	_, err = placements.Put(ctx, session, []byte(machine)) // it stays longer
 	return err
 }
 
