@@ -246,7 +246,8 @@ func (b *Broker) Recheck() {
 			b.disconnect(id, as.name, "its token has been revoked, has changed or has expired")
 		}
 	}
-	greedy, err := b.server.Connz(&server.ConnzOptions{Sort: server.BySubs, Limit: 64})
+	// Those of the gateway itself, one for each account, may come first.
+	greedy, err := b.server.Connz(&server.ConnzOptions{Sort: server.BySubs, Limit: 64 + len(b.opts.Accounts)})
 	if err != nil {
 		b.opts.Log.Error("cannot list the clients of the NATS server", "error", err)
 		return
@@ -296,9 +297,13 @@ func (b *Broker) register(client server.ClientAuthentication, user, account stri
 	return true
 }
 
+// inboxGateway is the prefix of the subjects at which gateways receive answers. Those of a
+// machine begin with its name, which could be any text behind the usual prefix.
+const inboxGateway = "_GATEWAY"
+
 // Connect connects to the broker as the gateway itself, in an account.
 func (b *Broker) Connect(account string, opts ...nats.Option) (*nats.Conn, error) {
-	opts = append(opts, nats.InProcessServer(b.server), nats.UserInfo(userGateway+account, b.secret))
+	opts = append(opts, nats.InProcessServer(b.server), nats.UserInfo(userGateway+account, b.secret), nats.CustomInboxPrefix(inboxGateway))
 	return nats.Connect("", opts...)
 }
 
