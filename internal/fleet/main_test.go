@@ -42,6 +42,9 @@ type site struct {
 	url      string // for clients: ws://HOST:PORT
 	retained int64  // bytes of output that the machines retain for a process; 0 for the default
 	http     string // the same: http://HOST:PORT
+	door     *server.Server
+	auth     *server.Authenticator
+	tokens   string // the file of auth
 }
 
 // The tokens of machines and clients are "machine-token-of-NAME" and "client-token-of-NAME".
@@ -115,7 +118,8 @@ func newSite(t testing.TB, machines, clients string, change func(*broker.Options
 	}
 	authenticator := server.Unauthenticated
 	if clients != "" {
-		authenticator, err = server.NewAuthenticator(server.AuthConfig{TokensFile: secretFile(t, clients), Gateway: true})
+		s.tokens = secretFile(t, clients)
+		authenticator, err = server.NewAuthenticator(server.AuthConfig{TokensFile: s.tokens, Gateway: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,6 +131,7 @@ func newSite(t testing.TB, machines, clients string, change func(*broker.Options
 		testkit.Within(t, "the end of the door", func() { _ = door.Shutdown(context.Background()) })
 		web.Close()
 	})
+	s.door, s.auth = door, authenticator
 	s.http = web.URL
 	s.url = "ws" + strings.TrimPrefix(web.URL, "http")
 	return s
@@ -205,6 +210,18 @@ func (s *site) revokeMachines(t testing.TB) {
 		t.Fatalf("%v %v", changed, err)
 	}
 	s.broker.Recheck()
+}
+
+// changeClients replaces the tokens of clients.
+func (s *site) changeClients(t testing.TB, clients string) {
+	t.Helper()
+	if err := os.WriteFile(s.tokens, []byte(clients), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := s.auth.Refresh(); !changed || err != nil {
+		t.Fatalf("%v %v", changed, err)
+	}
+	s.door.Recheck()
 }
 
 func nobody(*auth.Principal) bool { return false }

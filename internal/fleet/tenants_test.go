@@ -156,7 +156,16 @@ func TestMachinesOfTenants(t *testing.T) {
 			"$JS.API.STREAM.INFO.KV_" + fleet.Placements: "",
 			"$KV." + fleet.Placements + ".session":       "red-9",
 			"$SYS.REQ.SERVER.PING":                       "",
-			"exec.out.red-1.d.1":                         "x",
+			"$SRV.PING":                                  "",
+			"$SRV.INFO.exec-gateway":                     "",
+			// Also about itself: what JetStream stores and answers could reach others.
+			"$KV." + fleet.Bucket + ".red-9":                                            "{}",
+			"$JS.API.STREAM.INFO.KV_" + fleet.Bucket:                                    `{"subjects_filter":">"}`,
+			"$JS.API.DIRECT.GET.KV_" + fleet.Bucket + ".$KV." + fleet.Bucket + ".red-9": "",
+			"exec.register.red-8":                                                       `{"member":{"name":"red-8","instance":"i"}}`,
+			"exec.open.red-9":                                                           `{"version":1,"key":"a.b","window":1048576}`,
+			"_INBOX.red-9.x":                                                            "",
+			"exec.out.red-1.d.1":                                                        "x",
 		}
 		for _, victim := range victims {
 			requests["exec.open."+victim] = `{"version":1,"key":"a.b","window":1048576}`
@@ -166,8 +175,11 @@ func TestMachinesOfTenants(t *testing.T) {
 			requests["$JS.API.DIRECT.GET.KV_"+fleet.Bucket+".$KV."+fleet.Bucket+"."+victim] = ""
 		}
 		for subject, text := range requests {
-			if answer, err := intruder.Request(subject, []byte(text), 100*time.Millisecond); err == nil {
-				t.Errorf("%s answers %s", subject, answer.Data)
+			for _, header := range []nats.Header{nil, {"Nats-Rollup": {"all"}}} {
+				m := &nats.Msg{Subject: subject, Data: []byte(text), Header: header}
+				if answer, err := intruder.RequestMsg(m, 50*time.Millisecond); err == nil {
+					t.Errorf("%s answers %s", subject, answer.Data)
+				}
 			}
 		}
 		t.Logf("%d requests", len(requests))
