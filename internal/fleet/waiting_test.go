@@ -156,7 +156,12 @@ func TestManyStalledClients(t *testing.T) {
 			s := newSite(t, everyName, "", nil)
 			s.stall(t)
 			start := time.Now()
-			end(s)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				end(s)
+			}()
+			defer func() { <-ended }()
 			testkit.WaitFor(t, testkit.Patience/2, func() error {
 				if n := s.gateway.Counts().Relays; n != 0 {
 					return fmt.Errorf("the gateway has %d connections", n)
