@@ -26,8 +26,8 @@ const (
 	pathFleet   = "/fleet"
 )
 
-// dialTimeout bounds how long a client waits for its machine, in attempts of attemptTimeout.
-const dialTimeout = 5 * time.Second
+// askTimeout bounds a request about the fleet.
+const askTimeout = 5 * time.Second
 
 // maxClientMessage is the size of the largest message of a client, a little above that of a
 // machine, which answers a message above its own limit with an error.
@@ -215,7 +215,7 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 		refuse(w, http.StatusForbidden, "these credentials do not allow to change the fleet; that needs the scope full")
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), dialTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
 	change, event := roster.Forget, "machine forgotten"
 	if drain {
@@ -242,7 +242,7 @@ func (g *Gateway) list(w http.ResponseWriter, r *http.Request, p *auth.Principal
 	case <-roster.ready:
 	case <-r.Context().Done():
 		return
-	case <-time.After(dialTimeout):
+	case <-time.After(askTimeout):
 		refuse(w, http.StatusServiceUnavailable, "the gateway does not know the machines yet")
 		return
 	}

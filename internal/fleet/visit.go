@@ -89,10 +89,15 @@ func (v *visit) serveMachine(w http.ResponseWriter, r *http.Request) {
 	v.run(name, &relay{client: client, machine: machine, count: v.count})
 }
 
-// dialPause is the time between two attempts to reach a machine that may be there, but cannot
-// be reached: it connects to NATS again, or the servers of the cluster do to each other.
-// Clients wait longer and longer after a refusal.
-const dialPause = 50 * time.Millisecond
+// A client waits for its machine for dialTimeout at most, in attempts of attemptTimeout, and
+// for unreachableTimeout if NATS knows no way to it: it connects to NATS again, or the servers
+// of the cluster do to each other. Not longer, because another gateway may know the way; not
+// shorter, because clients wait longer and longer after a refusal.
+const (
+	dialTimeout        = 2 * time.Second
+	unreachableTimeout = 500 * time.Millisecond
+	dialPause          = 50 * time.Millisecond
+)
 
 // dial opens a connection to a machine, in several attempts. If it cannot, machine is nil.
 func (v *visit) dial(ctx context.Context, name string) (machine *natstransport.Conn, text string) {
@@ -103,6 +108,7 @@ func (v *visit) dial(ctx context.Context, name string) (machine *natstransport.C
 	defer v.roster.endDial(name)
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	giveUp := time.Now().Add(unreachableTimeout)
 	for {
 		machine, err := v.attempt(ctx, name)
 		switch {
@@ -114,7 +120,7 @@ func (v *visit) dial(ctx context.Context, name string) (machine *natstransport.C
 			v.failed.Add(1)
 			v.logFailure(name, err)
 			return nil, textOf(err)
-		case !v.roster.mayCome(name) || !sleep(ctx, dialPause):
+		case !v.roster.mayCome(name) || time.Now().After(giveUp) || !sleep(ctx, dialPause):
 			v.unknown.Add(1)
 			return nil, errUnknown
 		}

@@ -288,7 +288,7 @@ func runSession(t testing.TB, url string, of *atomic.Pointer[outages], over <-ch
 		return err
 	}
 	command := env.Command(t.Context(), self)
-	command.Env = []string{roleVariable + "=writer"}
+	command.Env = []string{roleVariable + "=writer", paceVariable + "=" + os.Getenv(paceVariable)}
 	c := checker{quiet: func(d time.Duration) {
 		now := of.Load()
 		now.add(&now.quiet, d)

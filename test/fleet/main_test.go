@@ -4,7 +4,7 @@
 // and started again, two regions, many machines, a reader that stalls, and real clients
 // through a gateway.
 //
-//	FLEET_SESSIONS=200 FLEET_SECONDS=60 FLEET_STRICT=1 go test -v -run Cluster ./test/fleet
+//	FLEET_SESSIONS=200 FLEET_PACE=100ms FLEET_SECONDS=60 FLEET_STRICT=1 go test -v -run Cluster ./test/fleet
 //	FLEET_MACHINES=2000 go test -v -run Many ./test/fleet
 package fleet
 
@@ -260,6 +260,10 @@ func pump(to, from net.Conn) {
 	}
 }
 
+// paceVariable is the time between two lines of a writer. Two hundred writers that write every
+// 20 ms are all that two processors can do.
+const paceVariable = "FLEET_PACE"
+
 // write is the program that sessions run: it writes numbered lines at a steady pace until
 // standard input ends, echoes what is typed, and exits with 5.
 func write() {
@@ -279,7 +283,11 @@ func write() {
 			say("typed " + typed.Text())
 		}
 	}()
-	ticker := time.NewTicker(20 * time.Millisecond)
+	pace, err := time.ParseDuration(os.Getenv(paceVariable))
+	if err != nil {
+		pace = 20 * time.Millisecond
+	}
+	ticker := time.NewTicker(pace)
 	for i := 1; ; i++ {
 		select {
 		case <-ended:

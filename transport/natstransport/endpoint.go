@@ -21,7 +21,7 @@ const (
 	// maxWindow bounds what a peer can make the other side send ahead.
 	maxWindow = 4 << 20
 	// silentTicks is how many intervals without a frame end a connection.
-	silentTicks = 4
+	silentTicks = 3
 )
 
 // Options of a Listener or a Dialer. The zero value means the defaults.
@@ -38,7 +38,7 @@ type Options struct {
 	Window int64
 
 	// Interval is the time between two signs of life on an idle connection. A connection
-	// ends after four intervals without a frame from the peer, so both sides need about
+	// ends after three intervals without a frame from the peer, so both sides need about
 	// the same; default DefaultInterval.
 	Interval time.Duration
 
