@@ -17,6 +17,8 @@ type Gateway interface {
 	Upgrades(path string) bool
 	// Serve serves a request that the server has admitted.
 	Serve(w http.ResponseWriter, r *http.Request, by *Admitted)
+	// Ready returns why the gateway could not serve a new client now, or nil.
+	Ready() error
 	// Recheck ends the connections of the principals whose credentials do not hold.
 	Recheck(holds func(*auth.Principal) bool)
 }
@@ -44,6 +46,13 @@ func (a *Admitted) Holds() bool {
 // error, it must not do it.
 func (a *Admitted) Commit(event, machine string) error {
 	return a.server.audit.Commit(a.event(event, machine))
+}
+
+// Refuse records in the audit log that the credentials do not allow a use of a machine.
+func (a *Admitted) Refuse(machine, reason string) {
+	e := a.event("machine refused", machine)
+	e.Reason = reason
+	a.server.audit.Refused(e)
 }
 
 // Record records in the audit log what has happened with a machine.

@@ -31,6 +31,11 @@ func (s *Server) Ready() error {
 			return errors.New("the server requires sandboxes, and this machine has none")
 		}
 	}
+	if gateway := s.opts.Internal.Gateway; gateway != nil {
+		if err := gateway.Ready(); err != nil {
+			return err
+		}
+	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return errors.New("the server can open no file")

@@ -231,7 +231,13 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *
 	connect := func(string) (*nats.Conn, error) { return nats.Connect(strings.Join(o.nats, ","), opts...) }
 	accounts := []string{o.account}
 	if len(o.nats) == 0 {
+		data, err := broker.OpenData(o.data)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("use --data: %w", errno.Wrap(err))
+		}
+		closers = append(closers, func() { _ = data.Close() }) // nothing was written to it
 		if own, machines, err = o.openBroker(certificate, routes, log); err != nil {
+			closeAll()
 			return nil, nil, nil, err
 		}
 		closers = append(closers, own.Close)
@@ -258,9 +264,6 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *
 
 // openBroker starts the own NATS server. certificate and routes are nil for none.
 func (o *gatewayOptions) openBroker(certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (*broker.Broker, *broker.Machines, error) {
-	if err := os.MkdirAll(o.data, 0o700); err != nil {
-		return nil, nil, errno.Wrap(err)
-	}
 	machines, token, err := o.readMachines()
 	if err != nil {
 		return nil, nil, err

@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -70,7 +71,7 @@ func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
 			}
 		}),
 		nats.ReconnectHandler(func(c *nats.Conn) { log.Warn("connected to the fleet again", "at", c.ConnectedUrlRedacted()) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("NATS reports an error", "error", err) }),
+		nats.ErrorHandler(reportOnce(log)),
 	}
 	if o.creds != "" {
 		if _, err := os.ReadFile(o.creds); err != nil {
@@ -90,6 +91,26 @@ func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
 		opts = append(opts, nats.Secure(config))
 	}
 	return opts, err
+}
+
+// reportOnce returns a handler that logs an error of NATS unless it was the last one: while a
+// fleet refuses a machine, the same comes at each attempt.
+func reportOnce(log *slog.Logger) nats.ErrHandler {
+	var mu sync.Mutex
+	told := ""
+	return func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err.Error() == told:
+			return
+		case errors.Is(err, nats.ErrAuthorization):
+			log.Error("the fleet accepts the name or the token no longer; trying again")
+		default:
+			log.Warn("NATS reports an error", "error", err)
+		}
+		told = err.Error()
+	}
 }
 
 // reconnectDelay is the pause after all servers of a fleet were tried in vain. It grows, and
@@ -277,8 +298,12 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 		return nil, err
 	}
 	if file := o.nats.tokenFile; file != "" {
-		if _, err := os.ReadFile(file); err != nil {
-			return nil, fmt.Errorf("read the token of the fleet: %w", errno.Wrap(err))
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the token of the fleet in %s: %w", file, errno.Wrap(err))
+		}
+		if len(strings.TrimSpace(string(text))) == 0 {
+			return nil, fmt.Errorf("read the token of the fleet: %s is empty", file)
 		}
 		opts = append(opts, nats.UserInfoHandler(func() (user, password string) {
 			text, err := os.ReadFile(file) // it may have been replaced
@@ -296,6 +321,9 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 		case err == nil:
 			return nc, nil
 		case errors.Is(err, nats.ErrAuthorization):
+			if len(given(nil, o.nats.tokenFile, o.nats.creds, o.nats.nkey)) == 0 {
+				return nil, errors.New("join the fleet: the gateway wants a token; name its file with --token-file")
+			}
 			return nil, fmt.Errorf("join the fleet: the gateway refuses the name %s or its token", o.name)
 		case errors.As(err, new(*tls.CertificateVerificationError)):
 			return nil, fmt.Errorf("join the fleet at %s: %w", where, err)
@@ -304,7 +332,7 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("join the fleet at %s: ended by a signal while it does not answer: %w", where, err)
+			return nil, fmt.Errorf("join the fleet at %s: interrupted while waiting for it: %w", where, err)
 		case <-time.After(reconnectDelay(attempts)):
 		}
 	}

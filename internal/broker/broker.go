@@ -81,7 +81,7 @@ func New(opts Options) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the NATS server: %w", err)
 	}
-	b.server.SetLoggerV2(logger{opts.Log}, false, false, false)
+	b.server.SetLoggerV2(&logger{log: opts.Log}, false, false, false)
 	b.server.Start()
 	if !b.server.ReadyForConnections(startTimeout) {
 		b.Close()
@@ -126,6 +126,9 @@ func (b *Broker) listen(config *server.Options, text string) error {
 	if err != nil {
 		return err
 	}
+	if err := free(text, host, port); err != nil {
+		return err
+	}
 	switch u.Scheme {
 	case "nats":
 		config.DontListen, config.Host, config.Port = false, host, port
@@ -163,10 +166,28 @@ func address(text string) (u *url.URL, host string, port int, err error) {
 // routePing is the time between two signs of life on a route.
 const routePing = time.Second
 
+// free returns why nothing can listen at an address: the server would only log it.
+func free(text, host string, port int) error {
+	if port == server.RANDOM_PORT {
+		return nil
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		if inner, ok := errors.AsType[*net.OpError](err); ok {
+			err = inner.Err
+		}
+		return fmt.Errorf("listen on %s: %w", text, err)
+	}
+	return l.Close()
+}
+
 // cluster makes the server one of a cluster.
 func (b *Broker) cluster(config *server.Options) error {
 	_, host, port, err := address(b.opts.ClusterListen)
 	if err != nil {
+		return err
+	}
+	if err := free(b.opts.ClusterListen, host, port); err != nil {
 		return err
 	}
 	config.Cluster = server.ClusterOpts{
@@ -226,7 +247,7 @@ func (b *Broker) logRefusal(name string, remote net.Addr) {
 		b.refusedSilently++
 		return
 	}
-	b.opts.Log.Warn("machine refused", "name", printableName(name), "remote", fmt.Sprint(remote), "reason", "wrong name or token", "not_logged", b.refusedSilently)
+	b.opts.Log.Warn("machine refused", "name", printableName(name), "remote", fmt.Sprint(remote), "reason", "wrong name or token", "not_logged_before", b.refusedSilently)
 	b.refusalLogged, b.refusedSilently = time.Now(), 0
 }
 
@@ -344,22 +365,3 @@ func (b *Broker) Close() {
 	b.server.Shutdown()
 	b.server.WaitForShutdown()
 }
-
-// logger writes the server's log.
-type logger struct{ log *slog.Logger }
-
-func (l logger) Noticef(format string, v ...any) { l.log.Info("NATS: " + fmt.Sprintf(format, v...)) }
-
-func (l logger) Warnf(format string, v ...any) { l.log.Warn("NATS: " + fmt.Sprintf(format, v...)) }
-
-func (l logger) Errorf(format string, v ...any) {
-	text := fmt.Sprintf(format, v...)
-	if strings.Contains(text, "authentication error") {
-		return // Check logs it, and not each time
-	}
-	l.log.Error("NATS: " + text)
-}
-
-func (l logger) Fatalf(format string, v ...any) { l.log.Error("NATS: " + fmt.Sprintf(format, v...)) }
-func (l logger) Debugf(string, ...any)          {}
-func (l logger) Tracef(string, ...any)          {}

@@ -155,6 +155,33 @@ func TestLostConnections(t *testing.T) {
 	}
 }
 
+// TestSuccessor joins under the name of a machine that drains, as in an upgrade. It waits
+// until that one has left.
+func TestSuccessor(t *testing.T) {
+	s := newSite(t, everyName, "", nil)
+	old := s.join(t, "any", "box")
+	s.listed(t, "box")
+	if status, text := s.ask(t, http.MethodPost, "/fleet/box/drain", ""); status != http.StatusNoContent {
+		t.Fatalf("%d %s", status, text)
+	}
+	joined := make(chan error, 1)
+	go func() {
+		_, err := s.tryJoin(t, t.Context(), "any", "box")
+		joined <- err
+	}()
+	select {
+	case err := <-joined:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(2 * time.Second): // many heartbeats of the old one
+	}
+	old.Close()
+	testkit.Within(t, "the new machine", func() {
+		if err := <-joined; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestNameIsTaken(t *testing.T) {
 	s := newSite(t, everyName, "", nil)
 	first := s.join(t, "any", "box")

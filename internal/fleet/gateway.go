@@ -91,11 +91,22 @@ func (g *Gateway) Upgrades(path string) bool {
 	return strings.HasPrefix(path, pathMachine) || path == pathAny
 }
 
+// Ready implements server.Gateway.
+func (g *Gateway) Ready() error {
+	for _, roster := range g.rosters {
+		if !roster.knows() {
+			return errors.New("the gateway does not know the machines yet")
+		}
+	}
+	return nil
+}
+
 // Serve implements server.Gateway.
 func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, by *server.Admitted) {
 	roster := g.rosters[by.Grant.InAccount()]
 	if roster == nil {
 		g.denied.Add(1)
+		by.Refuse("", "the account is not this gateway's")
 		refuse(w, http.StatusForbidden, "this gateway has no account of these credentials")
 		return
 	}
@@ -204,7 +215,12 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 	case name == "" && !drain && r.Method == http.MethodGet:
 		g.list(w, r, by.Principal, roster)
 		return
-	case !natstransport.ValidName(name) || !by.Grant.Machine(name):
+	case !natstransport.ValidName(name):
+		refuse(w, http.StatusNotFound, errUnknown)
+		return
+	case !by.Grant.Machine(name):
+		g.denied.Add(1)
+		by.Refuse(name, "the machine is not for these credentials")
 		refuse(w, http.StatusNotFound, errUnknown)
 		return
 	case !(drain && r.Method == http.MethodPost) && !(!drain && r.Method == http.MethodDelete):
@@ -212,11 +228,16 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 		return
 	case !by.Grant.Allows(auth.Full):
 		g.denied.Add(1)
+		by.Refuse(name, "the scope does not allow to change the fleet")
 		refuse(w, http.StatusForbidden, "these credentials do not allow to change the fleet; that needs the scope full")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
+	if !roster.mayCome(name) {
+		refuse(w, http.StatusNotFound, errUnknown)
+		return
+	}
 	change, event := roster.Forget, "machine forgotten"
 	if drain {
 		change, event = roster.Drain, "machine drained"

@@ -146,13 +146,13 @@ func (m *Membership) claim(ctx context.Context) error {
 		case answer.Owner == nil:
 			m.revision = answer.Revision
 			return nil
-		case first != 0 && answer.Revision != first:
-			return m.taken(answer.Owner)
+		case first != 0 && answer.Revision != first && !answer.Owner.Load.Draining:
+			return m.taken(answer.Owner) // one that drains ends by itself
 		}
 		first = answer.Revision
 		if !told {
 			told = true
-			m.opts.Log.Warn("the name is in use; waiting until its machine gives no sign of life", "name", m.member.Name, "host", answer.Owner.Host)
+			m.opts.Log.Warn("the name is in use; waiting until its machine has ended", "name", m.member.Name, "host", answer.Owner.Host)
 		}
 		if !sleep(ctx, m.opts.Heartbeat/2) {
 			return m.taken(answer.Owner)
@@ -170,6 +170,7 @@ func (m *Membership) beat(ctx context.Context) {
 	ticker := time.NewTicker(m.opts.Heartbeat)
 	defer ticker.Stop()
 	defer close(m.done)
+	failing := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -177,14 +178,20 @@ func (m *Membership) beat(ctx context.Context) {
 		case <-ticker.C:
 		case <-m.drained:
 		}
-		if err := m.renew(ctx); errors.Is(err, ErrNameTaken) {
+		err := m.renew(ctx)
+		switch {
+		case errors.Is(err, ErrNameTaken):
 			m.err = err
 			m.opts.Log.Error("the machine leaves the fleet", "error", err)
 			m.listener.Close()
 			return
-		} else if err != nil && ctx.Err() == nil {
-			m.opts.Log.Warn("cannot renew the entry of the machine", "error", err)
+		case ctx.Err() != nil:
+		case err != nil && !failing:
+			m.opts.Log.Warn("cannot renew the entry of the machine; trying again", "error", err)
+		case err == nil && failing:
+			m.opts.Log.Warn("renewed the entry of the machine again")
 		}
+		failing = err != nil
 	}
 }
 

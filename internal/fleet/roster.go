@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,14 +22,15 @@ import (
 // Roster is what a gateway knows about the machines of one account. Its methods may be
 // called concurrently.
 type Roster struct {
-	log      *slog.Logger
-	nc       *nats.Conn
-	replicas int
-	dialer   *natstransport.Dialer
-	cancel   context.CancelFunc
-	ready    chan struct{} // closed when the machines are known
-	once     sync.Once
-	work     sync.WaitGroup
+	log       *slog.Logger
+	nc        *nats.Conn
+	replicas  int
+	dialer    *natstransport.Dialer
+	cancel    context.CancelFunc
+	ready     chan struct{} // closed when the machines are known
+	once      sync.Once
+	following atomic.Bool
+	work      sync.WaitGroup
 
 	mu            sync.Mutex
 	members       map[string]*seen
@@ -98,6 +100,7 @@ func (r *Roster) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer r.following.Store(false)
 	defer func() { _ = watcher.Stop() }() // it has ended, or the connection has
 	r.mu.Lock()
 	r.buckets = open
@@ -114,6 +117,7 @@ func (r *Roster) watch(ctx context.Context) error {
 			}
 			if entry == nil { // the end of what there was
 				r.once.Do(func() { close(r.ready) })
+				r.following.Store(true)
 				continue
 			}
 			r.update(entry)
@@ -164,6 +168,9 @@ func (r *Roster) instance(name string) string {
 	}
 	return ""
 }
+
+// knows reports whether the list of machines is known, and followed.
+func (r *Roster) knows() bool { return r.following.Load() && r.nc.IsConnected() }
 
 // mayCome reports whether a machine that cannot be reached is listed, or the list is not
 // known yet.

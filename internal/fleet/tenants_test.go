@@ -70,7 +70,7 @@ func TestClientsOfTenants(t *testing.T) {
 		status              int
 	}{
 		{"bea", http.MethodPost, "/fleet/red-1/drain", http.StatusNotFound},
-		{"bea", http.MethodDelete, "/fleet/red-1", http.StatusNoContent}, // of an entry that is not in its account
+		{"bea", http.MethodDelete, "/fleet/red-1", http.StatusNotFound}, // which is not in its account
 		{"rob", http.MethodPost, "/fleet/red-1/drain", http.StatusForbidden},
 		{"rob", http.MethodPost, "/fleet/red-2/drain", http.StatusNotFound},
 		{"none", http.MethodGet, "/fleet", http.StatusForbidden},

@@ -70,6 +70,7 @@ func (v *visit) serveMachine(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, pathMachine)
 	if !v.by.Grant.Machine(name) {
 		v.denied.Add(1)
+		v.by.Refuse(name, "the machine is not for these credentials")
 		// As if it were not there: what names there are is not for everybody.
 		refuse(w, http.StatusServiceUnavailable, errUnknown)
 		return
@@ -154,7 +155,7 @@ func (g *Gateway) logFailure(name string, err error) {
 	}
 	g.mu.Unlock()
 	if !silent {
-		g.log.Warn("cannot connect a client with a machine", "machine", name, "error", err, "not_logged", skipped)
+		g.log.Warn("cannot connect a client with a machine", "machine", name, "error", err, "not_logged_before", skipped)
 	}
 }
 

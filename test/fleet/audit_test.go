@@ -20,7 +20,9 @@ import (
 
 // TestAuditLog has a client use a machine and drain it. The gateway records who did that.
 func TestAuditLog(t *testing.T) {
-	tokens := secret(t, fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\nscope = [\"full\"]\n", sha256.Sum256([]byte("the token of ann"))))
+	tokens := secret(t, fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\nscope = [\"full\"]\n"+
+		"[[token]]\nname = \"bob\"\nsha256 = \"%x\"\nscope = [\"full\"]\nmachines = [\"other\"]\n",
+		sha256.Sum256([]byte("the token of ann")), sha256.Sum256([]byte("the token of bob"))))
 	log := filepath.Join(t.TempDir(), "audit.log")
 	n := &node{client: freeAddress(t), fleet: freeAddress(t)}
 	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--fleet-listen", "nats://"+n.fleet, "--machines", machinesFile(t), "--data", t.TempDir(),
@@ -36,6 +38,9 @@ func TestAuditLog(t *testing.T) {
 	})
 	if _, err := dial("the token of nobody"); err == nil {
 		t.Error("a wrong token opened a machine")
+	}
+	if _, err := dial("the token of bob"); err == nil {
+		t.Error("bob opened a machine that is not for him")
 	}
 	if err := env.Close(); err != nil {
 		t.Error(err)
@@ -64,7 +69,7 @@ func TestAuditLog(t *testing.T) {
 		}
 		return nil
 	})
-	for _, want := range []string{"machine opened ann box", "authentication refused  "} {
+	for _, want := range []string{"machine opened ann box", "machine refused bob box", "authentication refused  "} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%q is missing in %q", want, got)
 		}

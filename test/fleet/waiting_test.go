@@ -54,7 +54,7 @@ func TestSignalWithoutGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Within(t, "the end", func() { _ = cmd.Wait() })
-	if !strings.Contains(log.String(), "ended by a signal while it does not answer") {
+	if !strings.Contains(log.String(), "interrupted while waiting for it") {
 		t.Errorf("it says:\n%s", log.String())
 	}
 }
