@@ -232,6 +232,12 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 		refuse(w, http.StatusForbidden, "these credentials do not allow to change the fleet; that needs the scope full")
 		return
 	}
+	// It may not answer, like a machine that clients want.
+	if !roster.beginDial(name) {
+		refuse(w, http.StatusServiceUnavailable, errBusy)
+		return
+	}
+	defer roster.endDial(name)
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
 	if !roster.mayCome(name) {

@@ -227,6 +227,35 @@ func TestCrowdAtASilentMachine(t *testing.T) {
 	t.Logf("%d were told that too many wait, %d that the machine does not answer; it was asked %d times", busy.Load(), silent.Load(), len(asked))
 }
 
+// TestCrowdOfDrains has one tenant drain a machine that does not answer, many times at once.
+// Most requests are refused at once, so that they take no place of other tenants.
+func TestCrowdOfDrains(t *testing.T) {
+	s := twoTenants(t)
+	nc, err := s.connect(t, "red", "red-9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.Subscribe("exec.control.red-9", func(*nats.Msg) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var busy atomic.Int64
+	var crowd sync.WaitGroup
+	for range 200 {
+		crowd.Go(func() {
+			if _, text := s.ask(t, http.MethodPost, "/fleet/red-9/drain", clientToken("rita")); strings.Contains(text, "too many") {
+				busy.Add(1)
+			}
+		})
+	}
+	testkit.Within(t, "the end of the crowd", crowd.Wait)
+	if busy.Load() < 100 {
+		t.Errorf("%d of 200 requests were refused at once", busy.Load())
+	}
+}
+
 // TestLateAnswers has machines say more before their first answer than a gateway looks at, and
 // name a session of another one.
 func TestLateAnswers(t *testing.T) {
