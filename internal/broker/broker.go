@@ -16,6 +16,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -230,10 +231,31 @@ func (b *Broker) Check(client server.ClientAuthentication) bool {
 	if !b.register(client, given.Username, account, machinePermissions(given.Username)) {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.in[client.GetID()] = signedIn{given.Username, account, token}
+	b.admit(client.GetID(), signedIn{given.Username, account, token})
 	return true
+}
+
+// maxMachineConnections is how many connections a machine may have: one, and those that have
+// broken without a word. What a client sends goes to each of them, and waits in memory for
+// those that do not read.
+const maxMachineConnections = 8
+
+// admit remembers a machine, and disconnects its oldest connection if there are too many.
+func (b *Broker) admit(id uint64, as signedIn) {
+	b.mu.Lock()
+	var own []uint64
+	for other, is := range b.in {
+		if is.name == as.name && is.account == as.account {
+			own = append(own, other)
+		}
+	}
+	b.in[id] = as
+	b.mu.Unlock()
+	if len(own) >= maxMachineConnections {
+		oldest := slices.Min(own)
+		_ = b.server.DisconnectClientByID(oldest) // it may have gone
+		b.forget(oldest)
+	}
 }
 
 // refusalPause is the least time between two lines of the log about refused machines.

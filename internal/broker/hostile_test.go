@@ -4,6 +4,7 @@ package broker_test
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,4 +192,60 @@ func TestWrongSignIns(t *testing.T) {
 	if _, err := s.join(t, "box"); err != nil {
 		t.Errorf("the right token afterwards: %v", err)
 	}
+}
+
+// TestManyConnections has a machine connect again and again. The last connections stay.
+func TestManyConnections(t *testing.T) {
+	s := serve(t, io.Discard, entry("*", "red", ""))
+	other, err := s.join(t, "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *nats.Conn
+	for range 50 {
+		if last, err = s.join(t, "box"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if clients, _ := s.Clients(); clients > 10 {
+			return fmt.Errorf("%d clients are connected", clients)
+		}
+		return nil
+	})
+	for _, nc := range []*nats.Conn{other, last} {
+		if err := nc.Flush(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestForbiddenMessages has a machine send what it may not send. The log tells of some.
+func TestForbiddenMessages(t *testing.T) {
+	var log lines
+	s := serve(t, &log, entry("*", "red", ""))
+	nc, err := s.join(t, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const messages = 20_000
+	for range messages {
+		if err := nc.Publish("exec.out.other.x", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n := log.count.Load(); n == 0 || n > messages/10 {
+		t.Errorf("%d messages cause %d lines of the log", messages, n)
+	}
+}
+
+// lines counts the lines of a log.
+type lines struct{ count atomic.Int64 }
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.count.Add(int64(bytes.Count(b, []byte("\n"))))
+	return len(b), nil
 }
