@@ -99,6 +99,10 @@ func (s *Server) metricsOn(made func(*Server) http.Handler) http.HandlerFunc {
 			refuse(w, http.StatusForbidden, text)
 			return
 		}
+		if s.opts.Internal.Gateway != nil && !principal.Grant.Everywhere() {
+			refuse(w, http.StatusForbidden, "these credentials are for an account or for machines; metrics are about all")
+			return
+		}
 		metrics.ServeHTTP(w, r)
 	}
 }

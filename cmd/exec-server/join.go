@@ -34,7 +34,9 @@ import (
 // fleetFlags are the flags of the server about the fleet that it joins. The build tag core
 // leaves them out.
 type fleetFlags struct {
-	nats   natsFlags
+	nats          natsFlags
+	insecureNoTLS bool
+
 	urls   []string
 	name   string
 	labels []string
@@ -188,7 +190,7 @@ func newJoinCommand() *cobra.Command {
 		Long: "join serves this machine as serve does, but listens nowhere: it connects to a gateway, or to NATS\n" +
 			"servers that gateways use, and clients reach it through them by its name. So it may be behind a\n" +
 			"firewall. It has the flags of serve that are not about listening. docs/fleet.md describes fleets.",
-		Example: "  exec-server join --fleet nats://gateway:4222 --token-file ~/.config/exec-server/join --name box-7 --label gpu=h100\n" +
+		Example: "  exec-server join --fleet tls://gateway:4222 --token-file ~/.config/exec-server/join --name box-7 --label gpu=h100\n" +
 			"  exec-server join --fleet wss://gateway:8443 --token-file ~/.config/exec-server/join",
 		Args: noArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -210,6 +212,7 @@ func newJoinCommand() *cobra.Command {
 	f.StringArrayVar(&o.fleet.labels, "label", nil, "tell that this machine has a label, `KEY=VALUE`; may be repeated")
 	f.StringVar(&o.fleet.nats.tokenFile, "token-file", "", "sign in with the token in this `FILE`, which the gateway has to know")
 	o.fleet.nats.define(f)
+	f.BoolVar(&o.fleet.insecureNoTLS, "insecure-no-tls", false, "join beyond this machine without TLS: everybody on the network can read the token, and run commands here")
 	o.define(f)
 	for _, name := range notOfJoin {
 		f.Lookup(name).Hidden = true
@@ -233,7 +236,17 @@ func (o *fleetFlags) complete() error {
 	if _, err := fleet.ParseLabels(o.labels); err != nil {
 		return err
 	}
-	return o.nats.check(o.urls)
+	if err := o.nats.check(o.urls); err != nil {
+		return err
+	}
+	for _, text := range o.urls {
+		scheme := schemeBeyond(text)
+		clear := scheme == "ws" || scheme == "nats" && o.nats.ca == "" // with it, NATS demands TLS
+		if clear && !o.insecureNoTLS {
+			return fmt.Errorf("refusing to join at %s without TLS: everybody on the network could read the token, and run commands here; make it tls:// or wss://, or say --insecure-no-tls if that is what you want", text)
+		}
+	}
+	return nil
 }
 
 // files returns the files that only the server may read.

@@ -59,6 +59,10 @@ func (g *Grant) Machine(name string) bool {
 	return g == nil || g.Machines == nil || slices.ContainsFunc(g.Machines, func(pattern string) bool { return MatchName(pattern, name) })
 }
 
+// Everywhere reports whether the principal is bound to no account and no machines of it, as
+// those who run a gateway are.
+func (g *Grant) Everywhere() bool { return g == nil || g.Account == "" && g.Machines == nil }
+
 // MatchName reports whether a name is the pattern, or begins with what precedes a "*" at
 // the end of the pattern.
 func MatchName(pattern, name string) bool {

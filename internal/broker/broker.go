@@ -274,7 +274,7 @@ func (b *Broker) logRefusal(name string, remote net.Addr) {
 }
 
 // maxMachineSubscriptions is far above what a machine needs: four.
-const maxMachineSubscriptions = 64
+const maxMachineSubscriptions = 16
 
 // Recheck disconnects the machines that could not sign in any more as they did: their token
 // is gone, has expired or belongs to another account now. It disconnects those with too many

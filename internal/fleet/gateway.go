@@ -62,6 +62,7 @@ type Gateway struct {
 	relays  map[*relay]*auth.Principal
 	clients int            // with those that have no relay yet
 	of      map[string]int // how many of clients a principal has
+	ofOne   map[string]int // and an account
 	work    sync.WaitGroup // clients
 
 	failureLogged   time.Time
@@ -73,7 +74,7 @@ func NewGateway(log *slog.Logger) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Gateway{
 		log: log, rosters: make(map[string]*Roster), closing: ctx, cancel: cancel,
-		relays: make(map[*relay]*auth.Principal), of: make(map[string]int),
+		relays: make(map[*relay]*auth.Principal), of: make(map[string]int), ofOne: make(map[string]int),
 	}
 }
 
@@ -233,11 +234,11 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 		return
 	}
 	// It may not answer, like a machine that clients want.
-	if !roster.beginDial(name) {
-		refuse(w, http.StatusServiceUnavailable, errBusy)
+	if busy := roster.beginDial(name, by.Share()); busy != "" {
+		refuse(w, http.StatusServiceUnavailable, busy)
 		return
 	}
-	defer roster.endDial(name)
+	defer roster.endDial(name, by.Share())
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
 	if !roster.mayCome(name) {
@@ -277,6 +278,7 @@ func (g *Gateway) list(w http.ResponseWriter, r *http.Request, p *auth.Principal
 	list := []Member{}
 	for _, m := range roster.List() {
 		if p.Grant.Machine(m.Name) && m.Matches(selection) {
+			m.Instance = ""
 			list = append(list, m)
 		}
 	}

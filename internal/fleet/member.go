@@ -35,7 +35,7 @@ const (
 // Member is the entry of a machine.
 type Member struct {
 	Name     string            `json:"name"`
-	Instance string            `json:"instance"` // differs each time it joins
+	Instance string            `json:"instance,omitempty"` // differs each time it joins; not for clients
 	Host     string            `json:"host,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	Version  string            `json:"version"`

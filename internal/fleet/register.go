@@ -160,7 +160,9 @@ func register(ctx context.Context, kv jetstream.KeyValue, request *registerReque
 	case owner == nil: // it went meanwhile
 		answer.Revision, err = kv.Create(ctx, name, entry)
 	case owner.Instance != request.Member.Instance:
-		return registerAnswer{Owner: owner, Revision: revision}, nil
+		// Without the instance: who knows it could pass for that machine.
+		known := &Member{Name: owner.Name, Host: owner.Host, Joined: owner.Joined, Load: Load{Draining: owner.Load.Draining}}
+		return registerAnswer{Owner: known, Revision: revision}, nil
 	default: // the machine made this entry by a request whose answer did not come
 		answer.Revision, err = kv.Update(ctx, name, entry, revision)
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,7 +100,7 @@ func (r *relay) end(reason transport.Reason) {
 // reasonOf returns the reason that a peer gave for the end, to be passed on.
 func reasonOf(err error, lost string) transport.Reason {
 	if peer, ok := errors.AsType[*transport.PeerClosedError](err); ok {
-		return peer.Reason
+		return passedOn(peer.Reason)
 	}
 	if failed, ok := errors.AsType[*reasonError](err); ok {
 		return failed.Reason
@@ -108,6 +109,17 @@ func reasonOf(err error, lost string) transport.Reason {
 		return transport.Reason{Code: transport.CodeTooBig, Text: tooLarge.Error()}
 	}
 	return transport.Reason{Code: transport.CodeGoingAway, Text: lost}
+}
+
+// passedOn returns a reason that a peer gave as one that a WebSocket may carry (RFC 6455,
+// section 7.4).
+func passedOn(r transport.Reason) transport.Reason {
+	reserved := r.Code < 1000 || r.Code >= 1004 && r.Code <= 1006 || r.Code > 1014 && r.Code < 3000 || r.Code > 4999
+	if reserved && r.Code != 0 {
+		r.Code = transport.CodeInternal
+	}
+	r.Text = strings.ToValidUTF8(r.Text, "")
+	return r
 }
 
 // reasonError is an error of peek that says how the relay ends.

@@ -37,6 +37,7 @@ type Roster struct {
 	registering   map[string]bool // machines that may not ask now, and whether one was told so
 	registrations int             // in progress
 	dialing       map[string]int  // connections that wait for their machine
+	dialingFor    map[string]int  // the same by principal
 	waiting       int             // the sum of dialing
 	buckets       *buckets        // nil until they are there
 	closed        bool
@@ -56,7 +57,7 @@ func NewRoster(nc *nats.Conn, replicas int, log *slog.Logger, opts *natstranspor
 	r := &Roster{
 		log: log, nc: nc, replicas: replicas, dialer: natstransport.NewDialer(nc, opts), cancel: cancel,
 		ready: make(chan struct{}), members: make(map[string]*seen),
-		registering: make(map[string]bool), dialing: make(map[string]int),
+		registering: make(map[string]bool), dialing: make(map[string]int), dialingFor: make(map[string]int),
 	}
 	stop, err := r.serveRegistrations(ctx)
 	if err != nil {
@@ -224,32 +225,45 @@ func (r *Roster) Place(selection []string, may func(name string) bool) string {
 	return best.Name
 }
 
-// Bounds of the connections that wait for their machine, of one machine and of an account. A
-// tenant whose machine does not answer must not keep the clients of others out.
+// Bounds of the clients that wait for a machine: of one machine, of one principal where there
+// are others, and of an account. Machines that do not answer must not keep the clients of
+// others out.
 const (
-	maxDialing          = 64
-	maxDialingInAccount = 128
+	maxDialing            = 64
+	maxDialingOfPrincipal = 96
+	maxDialingInAccount   = 128
 )
 
-// beginDial reports whether one more client may wait for a machine. The caller must call
-// endDial then.
-func (r *Roster) beginDial(name string) bool {
+// beginDial counts a client that waits for a machine, or returns why it must not. The caller
+// must call endDial then. share is that of the principal.
+func (r *Roster) beginDial(machine, share string) (busy string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.dialing[name] >= maxDialing || r.waiting >= maxDialingInAccount {
-		return false
+	switch {
+	case r.dialing[machine] >= maxDialing:
+		return errBusy
+	case share != "" && r.dialingFor[share] >= maxDialingOfPrincipal:
+		return errManyWait
+	case r.waiting >= maxDialingInAccount:
+		return errAccountBusy
 	}
-	r.dialing[name]++
+	r.dialing[machine]++
+	r.dialingFor[share]++
 	r.waiting++
-	return true
+	return ""
 }
 
-func (r *Roster) endDial(name string) {
+func (r *Roster) endDial(machine, share string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting--
-	if r.dialing[name]--; r.dialing[name] == 0 {
-		delete(r.dialing, name)
+	lessOne(r.dialing, machine)
+	lessOne(r.dialingFor, share)
+}
+
+func lessOne(counts map[string]int, key string) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
 	}
 }
 

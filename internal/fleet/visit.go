@@ -23,10 +23,12 @@ type visit struct {
 	ctx    context.Context // ends with the request before the upgrade, and with the gateway
 }
 
-// Bounds of the clients of a gateway, and of those of one principal where there are others.
+// Bounds of the clients of a gateway, and of those of one account and one principal where
+// there are others.
 const (
-	maxClients      = 16 << 10
-	maxClientsOfOne = maxClients / 4
+	maxClients          = 16 << 10
+	maxClientsOfAccount = maxClients / 2
+	maxClientsOfOne     = maxClients / 4
 )
 
 // enter counts a client, or says why it cannot come in. The caller must call leave then.
@@ -38,10 +40,13 @@ func (g *Gateway) enter(p *auth.Principal) (refusal transport.Reason) {
 		return shutdown
 	case g.clients >= maxClients:
 		return tooMany(maxClients)
+	case len(g.rosters) > 1 && g.ofOne[p.Grant.InAccount()] >= maxClientsOfAccount:
+		return tooMany(maxClientsOfAccount)
 	case !p.Alone && g.of[p.Name] >= maxClientsOfOne:
 		return tooMany(maxClientsOfOne)
 	}
 	g.clients++
+	g.ofOne[p.Grant.InAccount()]++
 	g.of[p.Name]++
 	g.work.Add(1)
 	return transport.Reason{}
@@ -51,9 +56,8 @@ func (g *Gateway) leave(p *auth.Principal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.clients--
-	if g.of[p.Name]--; g.of[p.Name] == 0 {
-		delete(g.of, p.Name)
-	}
+	lessOne(g.ofOne, p.Grant.InAccount())
+	lessOne(g.of, p.Name)
 	g.work.Done()
 }
 
@@ -62,6 +66,8 @@ const (
 	errUnknown     = "no such machine is connected"
 	errNoneMatches = "no machine with these labels is connected and takes new sessions"
 	errBusy        = "too many clients wait for the machine; try again"
+	errManyWait    = "too many clients of these credentials wait for machines; try again"
+	errAccountBusy = "too many clients of the account wait for machines; try again"
 	errSilent      = "the machine does not answer"
 )
 
@@ -102,11 +108,11 @@ const (
 
 // dial opens a connection to a machine, in several attempts. If it cannot, machine is nil.
 func (v *visit) dial(ctx context.Context, name string) (machine *natstransport.Conn, text string) {
-	if !v.roster.beginDial(name) {
+	if busy := v.roster.beginDial(name, v.by.Share()); busy != "" {
 		v.failed.Add(1)
-		return nil, errBusy
+		return nil, busy
 	}
-	defer v.roster.endDial(name)
+	defer v.roster.endDial(name, v.by.Share())
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	giveUp := time.Now().Add(unreachableTimeout)
@@ -229,12 +235,12 @@ func (v *visit) choose(selection []string, session string) (name string, machine
 		if name == "" {
 			break
 		}
-		if !v.roster.beginDial(name) {
-			silent, text = append(silent, name), errBusy
+		if busy := v.roster.beginDial(name, v.by.Share()); busy != "" {
+			silent, text = append(silent, name), busy
 			continue
 		}
 		machine, err := v.attempt(ctx, name)
-		v.roster.endDial(name)
+		v.roster.endDial(name, v.by.Share())
 		if err == nil {
 			v.placed.Add(1)
 			return name, machine, ""

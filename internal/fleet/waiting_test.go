@@ -238,9 +238,10 @@ func TestCrowdOfDrains(t *testing.T) {
 	if _, err := nc.Subscribe("exec.control.red-9", func(*nats.Msg) {}); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
+	if _, err := nc.Request("exec.register.red-9", []byte(`{"member":{"name":"red-9","instance":"i"}}`), testkit.Patience); err != nil {
 		t.Fatal(err)
 	}
+	s.listedFor(t, clientToken("rita"), 3)
 	var busy atomic.Int64
 	var crowd sync.WaitGroup
 	for range 200 {
