@@ -135,10 +135,15 @@ func (r *relay) toMachine(first [][]byte) error {
 		if err := r.machine.Write(first...); err != nil {
 			return err
 		}
+	} else if limited, ok := r.client.(transport.Limited); ok {
+		limited.LimitTotal(maxGreeting) // as at a server: memory is for those who say who they are
 	}
 	var buf []byte
-	for {
+	for i := len(first); ; i++ {
 		msg, err := r.client.Read(buf)
+		if limited, ok := r.client.(transport.Limited); ok && i == 0 {
+			limited.LimitTotal(0)
+		}
 		if err != nil {
 			return err
 		}

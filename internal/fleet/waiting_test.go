@@ -227,6 +227,26 @@ func TestCrowdAtASilentMachine(t *testing.T) {
 	t.Logf("%d were told that too many wait, %d that the machine does not answer; it was asked %d times", busy.Load(), silent.Load(), len(asked))
 }
 
+// TestLargeGreeting has a client send a first message that no initialize is as large as.
+func TestLargeGreeting(t *testing.T) {
+	s := newSite(t, everyName, "", nil)
+	s.join(t, "any", "box")
+	conn, err := transport.Dial(t.Context(), s.url+"/env/box", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(transport.Reason{})
+	_ = conn.Write(make([]byte, 8<<20)) // it may end meanwhile
+	testkit.Within(t, "the end", func() {
+		if _, err := conn.Read(nil); err == nil {
+			t.Error("it was answered")
+		}
+	})
+	if n := s.gateway.Counts().ToMachines; n != 0 {
+		t.Errorf("%d bytes went to the machine", n)
+	}
+}
+
 // TestCrowdOfDrains has one tenant drain a machine that does not answer, many times at once.
 // Most requests are refused at once, so that they take no place of other tenants.
 func TestCrowdOfDrains(t *testing.T) {
