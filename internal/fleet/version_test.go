@@ -9,10 +9,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"execserver/client"
+	"execserver/internal/testkit"
+	"execserver/transport"
 )
 
 // TestNewerMachine has a machine that speaks the next version, and refuses connections as
@@ -42,4 +45,47 @@ func TestNewerMachine(t *testing.T) {
 	if refused == nil || refused.Status != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "the machine refuses the connection: the machine speaks version ") {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestOneReleaseApart has a machine of the next release: it says more than this gateway
+// knows, in its entry and when it accepts a connection.
+func TestOneReleaseApart(t *testing.T) {
+	s := newSite(t, everyName, "", nil)
+	nc, err := s.connect(t, "any", "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := make(chan []byte, 16)
+	_, err = nc.Subscribe("exec.open.box", func(m *nats.Msg) {
+		_ = m.Respond([]byte(`{"version":1,"instance":"next","window":1048576,"future":{"a":1}}`))
+	})
+	if err == nil {
+		_, err = nc.Subscribe("exec.in.box.next.>", func(m *nats.Msg) { frames <- m.Data })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, testkit.Patience, func() error { // the gateway may not have its list yet
+		reply, err := nc.Request("exec.register.box", []byte(`{"member":{"name":"box","instance":"next","labels":{"a":"b"},"future":[1],"load":{"capacity":3,"future":2}},"future":true}`), time.Second)
+		if err == nil && !strings.Contains(string(reply.Data), `"revision"`) {
+			err = errors.New(string(reply.Data))
+		}
+		return err
+	})
+	s.listed(t, "box")
+	conn, err := transport.Dial(t.Context(), s.url+"/env/box", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(transport.Reason{})
+	if err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Within(t, "a frame", func() {
+		for frame := range frames {
+			if strings.HasSuffix(string(frame), "hello") {
+				return
+			}
+		}
+	})
 }

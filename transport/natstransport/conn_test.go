@@ -426,11 +426,12 @@ func TestRequests(t *testing.T) {
 	nc := natstest.Connect(t, url)
 	for text, want := range map[string]string{
 		``: "not understood", `[]`: "not understood",
-		`{"version":2,"key":"a.b","window":1048576}`:   "version",
-		`{"version":1,"key":"a","window":1048576}`:     "invalid",
-		`{"version":1,"key":"a.>","window":1048576}`:   "invalid",
-		`{"version":1,"key":"a.b.c","window":1048576}`: "invalid",
-		`{"version":1,"key":"a.b","window":1}`:         "invalid",
+		`{"version":2,"key":"a.b","window":1048576}`:                         "version",
+		`{"version":1,"key":"a","window":1048576}`:                           "invalid",
+		`{"version":1,"key":"a.>","window":1048576}`:                         "invalid",
+		`{"version":1,"key":"a.b.c","window":1048576}`:                       "invalid",
+		`{"version":1,"key":"a.b","window":1}`:                               "invalid",
+		`{"version":1,"key":"a.b","window":1048576,"of":"the next release"}`: `"window":1048576}`,
 	} {
 		reply, err := nc.Request("exec.open.box", []byte(text), testkit.Patience)
 		if err != nil || !bytes.Contains(reply.Data, []byte(want)) {
