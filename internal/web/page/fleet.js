@@ -93,7 +93,7 @@ export class Fleet {
   #matches(machine) {
     const own = labelsOf(machine);
     if (!this.#labels.every((want) => (want.includes("=") ? own.includes(want) : own.some((label) => label.startsWith(want + "="))))) return false;
-    const text = [machine.name, machine.host, machine.version, machine.system, machine.sandbox, stateOf(machine), ...own].join(" ").toLowerCase();
+    const text = [machine.name, machine.host, machine.version, machine.system, sandboxOf(machine), stateOf(machine), ...own].join(" ").toLowerCase();
     return this.#words.every((word) => text.includes(word));
   }
 
@@ -140,7 +140,7 @@ export class Fleet {
     setText(row.processes, count(load.processes) + (load.processes === 1 ? " process" : " processes"));
     setText(row.system, [printable(machine.system), version.length > 14 ? version.slice(0, 12) + "…" : version].filter(Boolean).join(" · "));
     setAttribute(row.system, "title", version);
-    setText(row.sandbox, machine.sandbox ? "sandbox " + printable(machine.sandbox) : "");
+    setText(row.sandbox, printable(sandboxOf(machine)));
     this.#showLabels(row, labelsOf(machine));
     return row.element;
   }
@@ -172,6 +172,12 @@ function labelsOf(machine) {
 
 function stateOf(machine) {
   return machine.load.draining ? "draining" : "serving";
+}
+
+const sandboxes = new Map([["auto", "automatic"], ["require", "required"], ["landlock", "Landlock"]]); // by the value of --sandbox
+
+function sandboxOf({ sandbox }) {
+  return sandbox ? "sandbox: " + (sandboxes.get(sandbox) ?? sandbox) : "";
 }
 
 const count = (n) => n.toLocaleString("en");

@@ -7,7 +7,7 @@ import { printable } from "./format.js";
 import { List } from "./list.js";
 import { Model } from "./model.js";
 import { Pane } from "./pane.js";
-import { address, isGateway, machine } from "./place.js";
+import { address, isGateway, machine, server } from "./place.js";
 import { Recordings } from "./recordings.js";
 import { principal, signedIn, signInByLink, signInByToken, signOut } from "./signin.js";
 import { Takeovers } from "./takeover.js";
@@ -67,7 +67,7 @@ function askToSignIn(problem) {
       await signInByToken(input.value);
       location.reload();
     } catch (error) {
-      setText(note, error.message || "The server does not accept this token.");
+      setText(note, error.message || `${server[0].toUpperCase()}${server.slice(1)} does not accept this token.`);
       input.select();
     }
   });
@@ -156,6 +156,7 @@ class Page {
       return;
     }
     showState(this.connection, state, reason, machine ?? location.host);
+    this.#showEmpty();
     if (!info) return;
     const version = printable(info.executorVersion);
     const facts = [location.host, info.platformOs, version.length > 14 ? version.slice(0, 12) + "…" : version, principal() && "you are " + principal()];
@@ -220,8 +221,16 @@ class Page {
   #arrange() {
     arrange(this.grid, [...this.panes.values()].map((pane) => pane.element));
     this.grid.dataset.count = Math.min(this.panes.size, 4);
-    this.hint.hidden = this.panes.size > 0;
+    this.#showEmpty();
     this.list.show();
+  }
+
+  // showEmpty hides what one uses to choose a process while nothing is known to choose from,
+  // because the machine was never reached.
+  #showEmpty() {
+    const absent = this.link.state === "lost" && !this.link.machine;
+    this.list.element.hidden = absent;
+    this.hint.hidden = absent || this.panes.size > 0;
   }
 
   #tab(name) {

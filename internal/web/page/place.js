@@ -5,6 +5,9 @@ const here = () => new URLSearchParams(location.search);
 
 export const isGateway = document.querySelector('meta[name="kind"]').content === "gateway";
 
+// server is what answers this page, in words.
+export const server = isGateway ? "the gateway" : "the server";
+
 // machine is the name of the machine that is shown, or null.
 export const machine = isGateway ? named(here().get("machine")) : null;
 

@@ -1,5 +1,7 @@
 // Who may use this page. A key stands for that; it stays in the storage of this origin.
 
+import { server } from "./place.js";
+
 const place = "exec-server key";
 
 // SignedOut is the error when a key is needed and there is none that the server accepts.
@@ -31,10 +33,10 @@ async function request(name, options) {
   try {
     response = await fetch(name, { credentials: "omit", ...options });
   } catch {
-    throw new Error("the server cannot be reached");
+    throw new Error(server + " cannot be reached");
   }
   if (response.status === 401 || response.status === 403) throw new SignedOut(await response.text());
-  if (!response.ok) throw new Error("the server answers with " + response.status + " " + (await response.text()));
+  if (!response.ok) throw new Error(server + " answers with " + response.status + " " + (await response.text()));
   return response.json();
 }
 
