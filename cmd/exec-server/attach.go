@@ -180,7 +180,7 @@ func (o *attachOptions) find(ctx context.Context, target string) (f found, err e
 	defer leave(env)
 	session, process, err := resolveProcess(ctx, env, target)
 	if err != nil {
-		return f, err
+		return f, o.where.atChosen(err)
 	}
 	f = found{session, process}
 	if s := f.session; !o.readOnly && !o.takeOver && s.Attached && !strings.HasPrefix(s.Client, clientPrefix) {
@@ -322,7 +322,7 @@ func (r *runner) leaveAttached(s syscall.Signal) error {
 		case kept != nil:
 			text += "; the server ends it in " + spell(kept.Detached) + " unless somebody comes back"
 		}
-		text += "\ncome back with: " + r.where.comeBack(r.sessionLabel())
+		text += "\n" + r.where.comeBack("come back with", r.sessionLabel())
 	}
 	r.parting = text
 	if s != 0 {

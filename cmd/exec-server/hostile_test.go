@@ -171,8 +171,8 @@ func TestPullRefusesNames(t *testing.T) {
 // TestComeBackQuotesNames lets a server name a session like a command: the line that a
 // person copies must not run it.
 func TestComeBackQuotesNames(t *testing.T) {
-	got := (&where{url: "unix:///s"}).comeBack("--read-only", "$(touch owned)\x1b[2J")
-	if want := `exec-server attach --url unix:///s --read-only '$(touch owned)\x1b[2J'`; got != want {
+	got := (&where{url: "unix:///s"}).comeBack("come back with", "--read-only", "$(touch owned)\x1b[2J")
+	if want := `come back with: exec-server attach --url unix:///s --read-only '$(touch owned)\x1b[2J'`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -102,29 +102,6 @@ func keepable(env *client.Environment) error {
 	return nil
 }
 
-// comeBack returns the command line that attaches to a session, with these arguments.
-func (w *where) comeBack(args ...string) string {
-	words := []string{"exec-server", "attach"}
-	for _, flag := range w.given() {
-		words = append(words, flag[0], shellWord(flag[1]))
-	}
-	for _, arg := range args {
-		words = append(words, shellWord(printable(arg))) // a server may have named the session
-	}
-	return strings.Join(words, " ")
-}
-
-// shellWord quotes a word for a shell if it needs to be.
-func shellWord(word string) string {
-	plain := func(r rune) bool {
-		return r > 127 || strings.ContainsRune("'\"\\ \t\n$`|&;<>()*?[]#~!{}", r)
-	}
-	if !strings.ContainsFunc(word, plain) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
 // leaveRunning starts the command and leaves it at the server. The session is kept before
 // the command starts, so that nothing starts that cannot be kept.
 func (o *runOptions) leaveRunning(ctx context.Context, r *runner, c *client.Cmd) error {
@@ -156,7 +133,7 @@ func (o *runOptions) leaveRunning(ctx context.Context, r *runner, c *client.Cmd)
 		return err
 	}
 	fmt.Println(o.keeping.name)
-	fmt.Fprintf(os.Stderr, "kept for %s\ncome back with: %s\n", spell(granted), o.where.comeBack(o.keeping.name))
+	fmt.Fprintf(os.Stderr, "kept for %s\n%s\n", spell(granted), o.where.comeBack("come back with", o.keeping.name))
 	return nil
 }
 
@@ -184,7 +161,7 @@ func (r *runner) detach() error {
 		}
 		text = "detached; kept for " + spell(granted)
 	}
-	r.left, r.parting = true, text+"\ncome back with: "+r.where.comeBack(session)
+	r.left, r.parting = true, text+"\n"+r.where.comeBack("come back with", session)
 	return nil
 }
 

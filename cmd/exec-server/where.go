@@ -199,7 +199,7 @@ func (w *where) doWith(opts *client.Options, work func(ctx context.Context, env 
 	case isBrokenPipe(err):
 		return exitCode(exitSignal + int(syscall.SIGPIPE))
 	}
-	return errors.New(advise(err))
+	return errors.New(advise(w.atChosen(err)))
 }
 
 // isBrokenPipe reports whether an error says that nobody reads this program's standard

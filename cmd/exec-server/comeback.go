@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"execserver/client/environments"
+)
+
+// comeBack returns a line that says how to attach to a session, with these arguments. how
+// begins it: "come back with".
+func (w *where) comeBack(how string, args ...string) string {
+	flags, list, chosen := w.chosen()
+	if !chosen {
+		flags = w.given()
+	}
+	words := []string{"exec-server attach" + flagWords(flags)}
+	for _, arg := range args {
+		words = append(words, shellWord(printable(arg))) // a server may have named the session
+	}
+	attach := strings.Join(words, " ")
+	if !chosen {
+		return how + ": " + attach
+	}
+	return how + " (NAME is the machine that the gateway has chosen): " + attach +
+		"\nfind it with: exec-server fleet ls" + flagWords(list) + ", and exec-server ps" + flagWords(flags)
+}
+
+// flagWords returns flags with their values as a shell reads them, behind a space.
+func flagWords(flags [][2]string) string {
+	var text strings.Builder
+	for _, flag := range flags {
+		text.WriteString(" " + flag[0] + " " + shellWord(flag[1]))
+	}
+	return text.String()
+}
+
+// atChosen adds to the error of somebody who looks for a session which machine that was.
+func (w *where) atChosen(err error) error {
+	attach, _, chosen := w.chosen()
+	if !chosen || !errors.Is(err, errNoTarget) {
+		return err
+	}
+	return fmt.Errorf("%w; this was the machine that the gateway has chosen now, so name the right one with%s", err, flagWords(attach[:1]))
+}
+
+// chosen reports whether a gateway chooses the machine, which may be another one each time.
+// attach are the flags that name a machine there, called NAME, and list those for fleet ls.
+func (w *where) chosen() (attach, list [][2]string, ok bool) {
+	address, name, tokenFile := w.url, "", w.tokenFile
+	byVariable := false
+	switch {
+	case w.on == onThisMachine:
+		return nil, nil, false
+	case w.url == "":
+		found, err := environments.Find(w.on)
+		if err != nil {
+			return nil, nil, false
+		}
+		address, name = found.URL, found.Name
+		byVariable = found.Source == gatewayVariable
+		if found.Token != "" {
+			tokenFile = "FILE" // fleet ls reads no environments.toml
+		}
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" {
+		return nil, nil, false
+	}
+	path, ok := strings.CutSuffix(strings.TrimSuffix(u.Path, "/"), "/any")
+	if !ok {
+		return nil, nil, false
+	}
+	u.RawPath, u.Path, u.RawQuery = "", path, ""
+	if !byVariable {
+		list = append(list, [2]string{"--gateway", u.String()})
+	}
+	if tokenFile != "" {
+		list = append(list, [2]string{"--token-file", tokenFile})
+	}
+	if name != "" {
+		gateway, _, _ := strings.Cut(name, "/")
+		attach = append(attach, [2]string{"--on", gateway + "/NAME"})
+	} else {
+		attach = append(attach, [2]string{"--url", u.JoinPath("env", "NAME").String()})
+	}
+	if w.tokenFile != "" {
+		attach = append(attach, [2]string{"--token-file", w.tokenFile})
+	}
+	return attach, list, true
+}
+
+// shellWord quotes a word for a shell if it needs to be.
+func shellWord(word string) string {
+	plain := func(r rune) bool {
+		return r > 127 || strings.ContainsRune("'\"\\ \t\n$`|&;<>()*?[]#~!{}", r)
+	}
+	if !strings.ContainsFunc(word, plain) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
