@@ -24,6 +24,7 @@ import (
 type fleetRun struct {
 	at       fleetAt
 	labels   []string
+	machines []string
 	parallel int
 	timeout  time.Duration
 
@@ -37,16 +38,19 @@ func newFleetRunCommand() *cobra.Command {
 	var o fleetRun
 	command := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Run a command on many machines at once",
-		Long: "run runs a command on all machines, or on those with a label, and prints each line of their output\n" +
-			"behind the name of the machine. At the end it prints how many succeeded, and which failed. The exit\n" +
-			"code is 0 if all succeeded. A machine that is lost for a while is waited for; nothing is run twice.",
-		Example: "  exec-server fleet run --gateway wss://gateway:8765 --label gpu=h100 --parallel 50 -- nvidia-smi -L",
-		Args:    needArgs("name the command after --"),
+		Long: "run runs a command on all machines, or on those with a label or a name, and prints each line of their\n" +
+			"output behind the name of the machine. At the end it prints how many succeeded, and which failed. The\n" +
+			"exit code is 0 if all succeeded. Machines that drain take no new command, and are left out. A machine\n" +
+			"that is lost for a while is waited for; nothing is run twice.",
+		Example: "  exec-server fleet run --gateway wss://gateway:8765 --label gpu=h100 --parallel 50 -- nvidia-smi -L\n" +
+			"  exec-server fleet run --machine box-7 --machine box-8 -- uname -r",
+		Args: commandAfterDash,
 	}
 	f := command.Flags()
 	f.SortFlags = false
 	f.SetInterspersed(false)
 	f.StringArrayVar(&o.labels, "label", nil, "run on machines with this label, `KEY=VALUE`, or KEY for any value; may be repeated")
+	f.StringArrayVar(&o.machines, "machine", nil, "run on the machine of this `NAME`; may be repeated")
 	f.IntVar(&o.parallel, "parallel", 20, "run on up to this `number` of machines at the same time")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the command on a machine after this `time`; 0 waits for ever")
 	return fleetSubcommand(command, &o.at, func(ctx context.Context, args []string) error {
@@ -57,6 +61,18 @@ func newFleetRunCommand() *cobra.Command {
 	})
 }
 
+// commandAfterDash lets nothing stand before --: the name of a machine there would be the
+// program to run on all machines.
+func commandAfterDash(command *cobra.Command, args []string) error {
+	switch dash := command.ArgsLenAtDash(); {
+	case dash > 0 || dash < 0 && len(args) > 0:
+		return &usageError{fmt.Errorf("unexpected %q: choose machines with --label or --machine; the command comes after --", args[0]), command}
+	case len(args) == 0:
+		return &usageError{errors.New("name the command after --"), command}
+	}
+	return nil
+}
+
 // outcome is how a command ended on a machine.
 type outcome struct {
 	machine string
@@ -64,12 +80,9 @@ type outcome struct {
 }
 
 func (o *fleetRun) run(ctx context.Context, args []string) error {
-	machines, err := o.at.list(ctx, o.labels)
+	machines, err := o.choose(ctx)
 	if err != nil {
 		return err
-	}
-	if len(machines) == 0 {
-		return errors.New("no machine matches")
 	}
 	places := make(chan struct{}, o.parallel)
 	outcomes := make(chan outcome)
@@ -85,6 +98,43 @@ func (o *fleetRun) run(ctx context.Context, args []string) error {
 		}()
 	}
 	return o.await(machines, outcomes)
+}
+
+// choose returns the machines to run on.
+func (o *fleetRun) choose(ctx context.Context) ([]fleet.Member, error) {
+	machines, err := o.at.list(ctx, o.labels)
+	if err != nil {
+		return nil, err
+	}
+	var unknown []string
+	for _, name := range o.machines {
+		if !slices.ContainsFunc(machines, func(m fleet.Member) bool { return m.Name == name }) {
+			unknown = append(unknown, printable(name))
+		}
+	}
+	switch {
+	case len(unknown) > 0 && len(o.labels) > 0:
+		return nil, fmt.Errorf("no machine with these labels has the name %s; exec-server fleet ls lists the machines", strings.Join(unknown, ", "))
+	case len(unknown) > 0:
+		return nil, fmt.Errorf("there is no machine %s; exec-server fleet ls lists the machines", strings.Join(unknown, ", "))
+	}
+	draining := make(map[string]bool)
+	machines = slices.DeleteFunc(machines, func(m fleet.Member) bool {
+		if len(o.machines) > 0 && !slices.Contains(o.machines, m.Name) {
+			return true
+		}
+		if m.Load.Draining {
+			draining[m.Name] = true
+		}
+		return m.Load.Draining
+	})
+	if len(draining) > 0 {
+		fmt.Fprintf(os.Stderr, "left out, because they drain: %s\n", some(draining))
+	}
+	if len(machines) == 0 {
+		return nil, errors.New("no machine matches that takes new commands")
+	}
+	return machines, nil
 }
 
 // await collects the outcomes, and tells how it went.
