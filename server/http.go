@@ -63,6 +63,9 @@ func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
 		if gateway := s.opts.Internal.Gateway; gateway != nil && gateway.Serves(r.URL.Path) {
 			s.serveGateway(gateway, w, r)
 			return
+		} else if gateway != nil {
+			refuse(w, http.StatusNotFound, "this is a gateway, whose machines are at /env/NAME, and any of them at /any")
+			return
 		}
 		w.WriteHeader(http.StatusNotFound)
 	})

@@ -6,13 +6,16 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
+	"path"
 	"strings"
 	"syscall"
 
 	"execserver/client"
 	"execserver/client/environments"
+	"execserver/transport"
 )
 
 // advise returns an error in one line that says what to do about it, if that is known. A
@@ -69,14 +72,23 @@ func adviseDialing(err *client.DialError) string {
 	if advice := adviseNATS(err); advice != "" {
 		return advice
 	}
+	refused, _ := errors.AsType[*transport.RefusedError](err)
 	called, calling := errors.AsType[*os.SyscallError](err)
 	switch {
+	case lacksMachine(refused):
+		return adviceToList
+	case refused != nil && strings.HasPrefix(refused.Text, "this is a gateway"):
+		return "" // it says how to go on
 	case err.Status == 401 || err.Status == 403:
 		return "give the server's token with --token-file, or in environments.toml"
 	case err.Status == http.StatusBadRequest && strings.Contains(err.Error(), "HTTP request to an HTTPS server"):
 		return "use wss:// for a server with TLS" // what it says is what package net/http says
+	case err.Status == http.StatusServiceUnavailable && refused != nil && refused.Text != "":
+		return "" // it says what it lacks
 	case err.Status != 0:
 		return "is this the URL of an exec-server?"
+	case calling && errors.Is(called, syscall.ECONNREFUSED) && isGatewayURL(err.URL):
+		return "no gateway listens there; start it with exec-server gateway, or check the address"
 	case calling && (errors.Is(called, syscall.ECONNREFUSED) || errors.Is(called, syscall.ENOENT)):
 		return "start a server there: exec-server serve --listen URL"
 	case calling && errors.Is(called, os.ErrPermission):
@@ -91,6 +103,21 @@ func adviseDialing(err *client.DialError) string {
 		return "check the address, and what is between"
 	}
 	return ""
+}
+
+// lacksMachine reports whether a gateway answers that it has no such machine.
+func lacksMachine(refused *transport.RefusedError) bool {
+	return refused != nil && (strings.HasPrefix(refused.Text, "no such machine is connected") ||
+		strings.HasPrefix(refused.Text, "no machine with these labels is connected"))
+}
+
+// adviceToList is for who has named a machine that is not there.
+const adviceToList = "exec-server fleet ls lists the machines"
+
+// isGatewayURL reports whether a URL is that of a machine of a gateway.
+func isGatewayURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (strings.HasSuffix(u.Path, "/any") || path.Base(path.Dir(u.Path)) == "env")
 }
 
 // adviceToMakeDirectory is for clients that name the directories of their own machine, as

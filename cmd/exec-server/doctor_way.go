@@ -347,10 +347,13 @@ func (d *doctor) refused(w *way, err error) {
 		return
 	}
 	said := text
-	if answer, ok := errors.AsType[*transport.RefusedError](err); ok {
+	answer, ok := errors.AsType[*transport.RefusedError](err)
+	if ok {
 		said = answer.Text
 	}
 	switch {
+	case lacksMachine(answer):
+		d.find("handshake", problem, adviceToList, "%s", text)
 	case dial != nil && dial.Status == 401 && w.opts.Token == "" && w.opts.TokenFile == "":
 		d.find("token", problem, "give the server's token with --token-file, or in environments.toml", "the server demands one: %s", said)
 	case dial != nil && dial.Status == 401 && (strings.Contains(said, "expired") || strings.Contains(said, "not valid yet")):
