@@ -34,6 +34,17 @@ func Gateway() (url, tokenFile string) {
 	return url, os.Getenv(gatewayTokenVariable)
 }
 
+// GatewayURL returns the URL of a gateway, ws://HOST:PORT or wss://HOST:PORT and the path
+// below which a proxy has it, if any. It also takes the URL of a machine of the gateway.
+func GatewayURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+		return "", errors.New("must be ws://HOST:PORT or wss://HOST:PORT")
+	}
+	u.RawPath, u.Path = "", root(u.Path)
+	return u.String(), nil
+}
+
 // machine returns an entry for GATEWAY/MACHINE, which has the token and the timeouts of the
 // gateway's.
 func (c *config) machine(name string) (*configEntry, error) {
@@ -82,12 +93,12 @@ func (c *config) gateway(name string) (configEntry, error) {
 }
 
 func gatewayOfVariable(address, tokenFile string) (configEntry, error) {
-	u, err := url.Parse(address)
-	switch {
-	case address == "":
+	if address == "" {
 		return configEntry{}, fmt.Errorf("%s/ is the gateway that %s names, and that is not set; set it to ws://HOST:PORT or wss://HOST:PORT", gatewayName, gatewayVariable)
-	case err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" || u.User != nil || u.RawQuery != "":
-		return configEntry{}, fmt.Errorf("%s must be ws://HOST:PORT or wss://HOST:PORT", gatewayVariable)
+	}
+	address, err := GatewayURL(address)
+	if err != nil {
+		return configEntry{}, fmt.Errorf("%s %w", gatewayVariable, err)
 	}
 	return configEntry{url: &address, tokenFile: tokenFile}, nil
 }

@@ -75,14 +75,14 @@ func adviseDialing(err *client.DialError) string {
 	refused, _ := errors.AsType[*transport.RefusedError](err)
 	called, calling := errors.AsType[*os.SyscallError](err)
 	switch {
-	case lacksMachine(refused):
+	case refused != nil && lacksMachine(refused.Text):
 		return adviceToList
 	case refused != nil && strings.HasPrefix(refused.Text, "this is a gateway"):
 		return "" // it says how to go on
 	case err.Status == 401 || err.Status == 403:
 		return "give the server's token with --token-file, or in environments.toml"
-	case err.Status == http.StatusBadRequest && strings.Contains(err.Error(), "HTTP request to an HTTPS server"):
-		return "use wss:// for a server with TLS" // what it says is what package net/http says
+	case err.Status == http.StatusBadRequest && strings.Contains(err.Error(), saysTLS):
+		return "use wss:// for a server with TLS"
 	case err.Status == http.StatusServiceUnavailable && refused != nil && refused.Text != "":
 		return "" // it says what it lacks
 	case err.Status != 0:
@@ -106,10 +106,13 @@ func adviseDialing(err *client.DialError) string {
 }
 
 // lacksMachine reports whether a gateway answers that it has no such machine.
-func lacksMachine(refused *transport.RefusedError) bool {
-	return refused != nil && (strings.HasPrefix(refused.Text, "no such machine is connected") ||
-		strings.HasPrefix(refused.Text, "no machine with these labels is connected"))
+func lacksMachine(answer string) bool {
+	return strings.HasPrefix(answer, "no such machine is connected") ||
+		strings.HasPrefix(answer, "no machine with these labels is connected")
 }
+
+// saysTLS is what package net/http says to a client that lacks it.
+const saysTLS = "HTTP request to an HTTPS server"
 
 // adviceToList is for who has named a machine that is not there.
 const adviceToList = "exec-server fleet ls lists the machines"

@@ -347,12 +347,11 @@ func (d *doctor) refused(w *way, err error) {
 		return
 	}
 	said := text
-	answer, ok := errors.AsType[*transport.RefusedError](err)
-	if ok {
+	if answer, ok := errors.AsType[*transport.RefusedError](err); ok {
 		said = answer.Text
 	}
 	switch {
-	case lacksMachine(answer):
+	case lacksMachine(said):
 		d.find("handshake", problem, adviceToList, "%s", text)
 	case dial != nil && dial.Status == 401 && w.opts.Token == "" && w.opts.TokenFile == "":
 		d.find("token", problem, "give the server's token with --token-file, or in environments.toml", "the server demands one: %s", said)
@@ -366,7 +365,7 @@ func (d *doctor) refused(w *way, err error) {
 		d.find("handshake", problem, "use the name or the account that the server's operator allows", "the server refuses this client: %s", said)
 	case dial != nil && dial.Status == 407:
 		d.find("proxy", problem, "give them in HTTP_PROXY or HTTPS_PROXY", "the proxy demands a user and a password")
-	case strings.Contains(said, "HTTP request to an HTTPS server") || strings.Contains(text, `malformed HTTP response "\x15\x03`):
+	case strings.Contains(said, saysTLS) || strings.Contains(text, `malformed HTTP response "\x15\x03`):
 		d.find("handshake", problem, "use wss:// for it", "the server speaks TLS")
 	case strings.Contains(text, `malformed HTTP response "SSH-`):
 		d.find("handshake", problem, `use an entry with program = "ssh"; exec-server codex-config USER@HOST prints one`, "this is a server for SSH")

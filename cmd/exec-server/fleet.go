@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"execserver/client"
 	"execserver/client/environments"
 	"execserver/internal/fleet"
 )
@@ -32,15 +34,20 @@ func (a *fleetAt) addFlags(f *pflag.FlagSet) {
 
 // check completes the flags.
 func (a *fleetAt) check(command *cobra.Command) error {
+	named := "--gateway"
 	if a.gateway == "" {
 		gateway, tokenFile := environments.Gateway()
 		a.gateway, a.tokenFile = gateway, cmp.Or(a.tokenFile, tokenFile)
+		named = "$" + gatewayVariable
 	}
-	u, err := url.Parse(a.gateway)
-	if err != nil || (u.Scheme != "ws" && u.Scheme != "wss") || u.Host == "" || u.User != nil || u.RawQuery != "" {
+	if a.gateway == "" {
 		return &usageError{fmt.Errorf("name the gateway with --gateway ws://HOST:PORT or wss://HOST:PORT, or in $%s", gatewayVariable), command}
 	}
-	a.gateway = strings.TrimSuffix(a.gateway, "/")
+	gateway, err := environments.GatewayURL(a.gateway)
+	if err != nil {
+		return &usageError{fmt.Errorf("%s %w", named, err), command}
+	}
+	a.gateway = gateway
 	return nil
 }
 
@@ -68,23 +75,32 @@ func (a *fleetAt) ask(ctx context.Context, method, path string) ([]byte, error) 
 		}
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
-	client := &http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	answer, err := client.Do(r)
+	way := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	answer, err := way.RoundTrip(r)
 	if err != nil {
-		return nil, fmt.Errorf("ask the gateway: %w", err)
+		return nil, a.failed(err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxFleetAnswer))
 	if err != nil {
-		return nil, fmt.Errorf("ask the gateway: %w", err)
+		return nil, a.failed(err)
 	}
 	if answer.StatusCode/100 != 2 {
 		return nil, &gatewayRefusal{answer.StatusCode, printable(strings.TrimSpace(string(text[:min(len(text), 1<<10)])))}
 	}
 	return text, nil
+}
+
+// failed says why the gateway does not answer, and what to do.
+func (a *fleetAt) failed(err error) error {
+	advice := adviseDialing(&client.DialError{URL: a.machineURL("NAME"), Err: err})
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err // without the address, which the caller knows
+	}
+	if advice != "" {
+		return fmt.Errorf("cannot ask the gateway %s: %w; %s", a.gateway, err, advice)
+	}
+	return fmt.Errorf("cannot ask the gateway %s: %w", a.gateway, err)
 }
 
 // gatewayRefusal is the error of a gateway that answers with another status than success.
@@ -95,7 +111,28 @@ type gatewayRefusal struct {
 
 // Error implements error.
 func (e *gatewayRefusal) Error() string {
-	return fmt.Sprintf("the gateway answers %d: %s", e.status, e.text)
+	text := fmt.Sprintf("the gateway answers %d %s", e.status, http.StatusText(e.status))
+	if e.text != "" && !strings.HasPrefix(e.text, "<") { // a web page is no help in an error
+		text += ": " + e.text
+	}
+	if advice := e.advice(); advice != "" {
+		text += "; " + advice
+	}
+	return text
+}
+
+func (e *gatewayRefusal) advice() string {
+	switch {
+	case e.status == http.StatusUnauthorized:
+		return "give the gateway's token with --token-file"
+	case lacksMachine(e.text):
+		return adviceToList
+	case strings.Contains(e.text, saysTLS):
+		return "use wss:// for a gateway with TLS"
+	case e.status < 500 && e.status != http.StatusForbidden && e.status != http.StatusTooManyRequests:
+		return "is this the URL of a gateway?"
+	}
+	return ""
 }
 
 // list returns the machines with all labels of a selection.
@@ -125,10 +162,11 @@ func newFleetCommand() *cobra.Command {
 	command.AddCommand(newFleetListCommand(), newFleetInfoCommand(), newFleetRunCommand(), newFleetWebCommand(),
 		newFleetChangeCommand("drain", "Make machines refuse new sessions, and end with their last one",
 			"drain makes machines refuse new sessions. Sessions that there are continue, and each machine leaves the\n"+
-				"fleet when its last one has ended.", http.MethodPost, "/drain"),
+				"fleet when its last one has ended.", http.MethodPost, "/drain",
+			"drains: it takes no new sessions, and leaves with its last one"),
 		newFleetChangeCommand("forget", "Remove the entries of machines that are gone",
 			"forget removes the entry of a machine at once. An entry without heartbeats goes by itself within seconds,\n"+
-				"and a machine that is alive makes its entry again.", http.MethodDelete, ""))
+				"and a machine that is alive makes its entry again.", http.MethodDelete, "", ""))
 	return command
 }
 
@@ -197,7 +235,7 @@ func newFleetInfoCommand() *cobra.Command {
 		Use: "info NAME", Short: "Print what is known about a machine, as JSON",
 		Long:    "info prints what the fleet knows about a machine. \"exec-server info\" asks the machine itself.",
 		Example: "  exec-server fleet info --gateway wss://gateway:8765 --token-file ~/.token box-7",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneMachine,
 	}
 	return fleetSubcommand(command, &at, func(ctx context.Context, args []string) error {
 		machines, err := at.list(ctx, nil)
@@ -209,12 +247,21 @@ func newFleetInfoCommand() *cobra.Command {
 				return printJSON(command.OutOrStdout(), m)
 			}
 		}
-		return fmt.Errorf("there is no machine %s; exec-server fleet ls lists them", printable(args[0]))
+		return fmt.Errorf("there is no machine %s; %s", printable(args[0]), adviceToList)
 	})
 }
 
-// newFleetChangeCommand returns a subcommand that changes each machine that it gets.
-func newFleetChangeCommand(name, short, long, method, suffix string) *cobra.Command {
+// oneMachine checks that there is one name.
+func oneMachine(command *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return &usageError{errors.New("name the machine; " + adviceToList), command}
+	}
+	return noArgs(command, args[1:])
+}
+
+// newFleetChangeCommand returns a subcommand that changes each machine that it gets. done is
+// what it prints behind the name of each, if anything.
+func newFleetChangeCommand(name, short, long, method, suffix, done string) *cobra.Command {
 	var at fleetAt
 	command := &cobra.Command{
 		Use: name + " NAME...", Short: short, Long: long + " It needs a token with the scope full.",
@@ -222,12 +269,20 @@ func newFleetChangeCommand(name, short, long, method, suffix string) *cobra.Comm
 		Args:    needArgs("name the machines"),
 	}
 	return fleetSubcommand(command, &at, func(ctx context.Context, args []string) error {
-		var failures []error
+		failed := 0
 		for _, machine := range args {
-			if _, err := at.ask(ctx, method, "/fleet/"+url.PathEscape(machine)+suffix); err != nil {
-				failures = append(failures, fmt.Errorf("cannot %s %s: %w", name, printable(machine), err))
+			if _, err := at.ask(ctx, method, "/fleet/"+url.PathEscape(machine)+suffix); ctx.Err() != nil {
+				return err
+			} else if err != nil {
+				failed++
+				fmt.Fprintf(os.Stderr, "Error: cannot %s %s: %s\n", name, printable(machine), printable(err.Error()))
+			} else if done != "" {
+				fmt.Fprintf(command.OutOrStdout(), "%s %s\n", printable(machine), done)
 			}
 		}
-		return errors.Join(failures...)
+		if failed > 0 {
+			return exitCode(1)
+		}
+		return nil
 	})
 }

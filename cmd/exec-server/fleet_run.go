@@ -114,9 +114,9 @@ func (o *fleetRun) choose(ctx context.Context) ([]fleet.Member, error) {
 	}
 	switch {
 	case len(unknown) > 0 && len(o.labels) > 0:
-		return nil, fmt.Errorf("no machine with these labels has the name %s; exec-server fleet ls lists the machines", strings.Join(unknown, ", "))
+		return nil, fmt.Errorf("no machine with these labels has the name %s; %s", strings.Join(unknown, ", "), adviceToList)
 	case len(unknown) > 0:
-		return nil, fmt.Errorf("there is no machine %s; exec-server fleet ls lists the machines", strings.Join(unknown, ", "))
+		return nil, fmt.Errorf("there is no machine %s; %s", strings.Join(unknown, ", "), adviceToList)
 	}
 	draining := make(map[string]bool)
 	machines = slices.DeleteFunc(machines, func(m fleet.Member) bool {

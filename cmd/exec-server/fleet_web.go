@@ -26,7 +26,9 @@ func newFleetWebCommand() *cobra.Command {
 			"a minute, for whoever opens it. The browser can then do what your token allows, for 12 hours or until\n" +
 			"it signs out.",
 		Example: "  xdg-open \"$(exec-server fleet web --gateway wss://gateway:8765 --token-file ~/.token)\"",
-		Args:    cobra.MaximumNArgs(1),
+		Args: func(command *cobra.Command, args []string) error {
+			return noArgs(command, args[min(1, len(args)):])
+		},
 	}
 	return fleetSubcommand(command, &at, func(ctx context.Context, args []string) error {
 		query := ""
