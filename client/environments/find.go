@@ -71,7 +71,10 @@ func (c *config) choose(name string) (string, *configEntry, error) {
 		return name, entry, err
 	}
 	entry, ok := c.find(name)
-	if !ok {
+	switch {
+	case !ok && name == gatewayName:
+		return "", nil, fmt.Errorf("environment `%s` is not configured in %s; %[1]s/MACHINE names a machine of the gateway in %[3]s", name, c.source, gatewayVariable)
+	case !ok:
 		return "", nil, fmt.Errorf("environment `%s` is not configured in %s; %s", name, c.source, c.known())
 	}
 	return name, &entry, nil

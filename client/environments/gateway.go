@@ -128,6 +128,8 @@ func pathOf(machine string) (path string, labels []string, err error) {
 	switch {
 	case machine == "":
 		return "", nil, errors.New("name the machine behind the slash, or any, or label=KEY=VALUE")
+	case machine == "label", byLabel && (selection == "" || selection[0] == '='):
+		return "", nil, errors.New("name the label, as label=KEY=VALUE, or label=KEY for any value")
 	case byLabel:
 		return "/any", strings.Split(selection, ","+prefix), nil
 	case machine == "any":

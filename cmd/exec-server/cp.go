@@ -115,7 +115,7 @@ func (o *copyOptions) task(args []string) (*copyTask, error) {
 		case source.far && last.far:
 			return nil, fmt.Errorf("%q and %q are both on another machine; copy from one of them to this machine first", arg, args[len(args)-1])
 		case !source.far && !last.far:
-			return nil, fmt.Errorf("%q and %q are both on this machine; begin one of them with NAME: or a colon", arg, args[len(args)-1])
+			return nil, bothHere(arg, args[len(args)-1])
 		case source.far:
 			names[source.name] = true
 		}
@@ -134,6 +134,19 @@ func (o *copyOptions) task(args []string) (*copyTask, error) {
 		}
 	}
 	return t, nil
+}
+
+// bothHere says that a source and the target are both on this machine. One may have been meant
+// for the machine of a gateway, whose name is the beginning of a path here.
+func bothHere(source, target string) error {
+	for _, arg := range []string{source, target} {
+		machine, path, ok := strings.Cut(arg, ":")
+		gateway, name, _ := strings.Cut(machine, "/")
+		if ok && environments.IsName(gateway) && environments.IsName(name) {
+			return fmt.Errorf("%q and %q are both on this machine; for a file of the machine %s, use --on %[3]s and :%s", source, target, machine, path)
+		}
+	}
+	return fmt.Errorf("%q and %q are both on this machine; begin one of them with NAME: or a colon", source, target)
 }
 
 // run copies.
