@@ -30,7 +30,10 @@ func TestMain(m *testing.M) {
 	// The threads that start children live as long as the program. A NATS server may still
 	// have a file of its store open after its end, until its memory is collected.
 	store := filepath.Join(os.TempDir(), "Test")
-	testkit.VerifyMain(testkit.Ledger(m, "socket:", "socket:", store, store, store))
+	// One that ends while it creates a stream leaves two goroutines of the stream's store.
+	const library = "github.com/nats-io/nats-server/v2/server"
+	testkit.VerifyMain(testkit.Ledger(m, "socket:", "socket:", store, store, store),
+		library+".(*fileStore).flushStreamStateLoop", library+"/ats.Register.func1")
 }
 
 // site is a gateway with its NATS server and its door, all in this program.

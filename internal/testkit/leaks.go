@@ -8,11 +8,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// VerifyMain runs tests, which fail if a goroutine is left after them.
-func VerifyMain(m interface{ Run() int }) {
+// VerifyMain runs tests, which fail if a goroutine is left after them, as Leaks says.
+func VerifyMain(m interface{ Run() int }, known ...string) {
 	code := m.Run()
 	if code == 0 {
-		if err := Leaks(); err != nil {
+		if err := Leaks(known...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -21,12 +21,18 @@ func VerifyMain(m interface{ Run() int }) {
 }
 
 // Leaks waits with Patience until no goroutine is left but those that run this test, and
-// the threads that start processes, which must live as long as the program.
-func Leaks() (err error) {
+// the threads that start processes, which must live as long as the program, and those with a
+// function of known in their stack.
+func Leaks(known ...string) (err error) {
+	ignored := []goleak.Option{
+		goleak.IgnoreAnyFunction("execserver/internal/process.(*starter).run"),
+		goleak.IgnoreAnyFunction("execserver/internal/process.noticeStrays"),
+	}
+	for _, function := range known {
+		ignored = append(ignored, goleak.IgnoreAnyFunction(function))
+	}
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); {
-		err = goleak.Find(
-			goleak.IgnoreAnyFunction("execserver/internal/process.(*starter).run"),
-			goleak.IgnoreAnyFunction("execserver/internal/process.noticeStrays"))
+		err = goleak.Find(ignored...)
 		if err == nil {
 			return nil
 		}
