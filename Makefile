@@ -158,7 +158,7 @@ measure-bulk: ## a gigabyte out of commands, and in and out, beside ssh, $(ROUND
 	EXEC_SERVER_MEASURE_BULK=$(ROUNDS) $(GO) test -count=1 -v -timeout 60m ./test/bulk
 
 measure-fleet: ## three gateways that are killed and cut off from each other under 200 sessions, 2,000 machines, stalled readers, throughput
-	FLEET_SESSIONS=200 FLEET_PACE=100ms FLEET_SECONDS=60 FLEET_MACHINES=2000 $(GO) test -count=1 -v -timeout 20m ./test/fleet
+	FLEET_SESSIONS=200 FLEET_PACE=100ms FLEET_SECONDS=60 FLEET_MACHINES=2000 $(GO) test -count=1 -parallel 1 -v -timeout 20m ./test/fleet
 
 measure-connect: ## the start of connect over ssh beside ssh HOST true, in turns, on a quiet machine
 	EXEC_SERVER_MEASURE_CONNECT=$${EXEC_SERVER_MEASURE_CONNECT:-51} $(GO) test -count=1 -v -run TestStart -timeout 20m ./test/connect

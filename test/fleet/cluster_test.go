@@ -25,6 +25,7 @@ import (
 // with resets and without a word. No line is lost or comes twice, every process ends as it
 // did, and the sessions recover soon.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	s := newStreaming(t, int(testkit.Number(t, "FLEET_SESSIONS", 20)))
 	// Whoever was at the node that was killed is at the others now, so these are cut from each
 	// other.

@@ -16,6 +16,7 @@ import (
 // a connection up, as if the network between them were cut without a word. Nothing is lost
 // or doubled when it continues.
 func TestFrozenGateway(t *testing.T) {
+	t.Parallel()
 	interrupt(t, func(n *node) {
 		if err := n.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)

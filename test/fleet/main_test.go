@@ -285,7 +285,7 @@ func write() {
 	}()
 	pace, err := time.ParseDuration(os.Getenv(paceVariable))
 	if err != nil {
-		pace = 20 * time.Millisecond
+		pace = 100 * time.Millisecond
 	}
 	ticker := time.NewTicker(pace)
 	for i := 1; ; i++ {

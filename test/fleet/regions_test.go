@@ -24,6 +24,7 @@ import (
 // gateway at the hub and a machine at the leaf node. The connection between the two regions
 // is reset, and falls silent, while sessions stream and type: no line is lost or comes twice.
 func TestRegions(t *testing.T) {
+	t.Parallel()
 	authority := testkit.NewAuthority(t, "ours")
 	cert, key := authority.Server()
 	gatewayKey, gatewaySeed := nkey(t)

@@ -15,6 +15,7 @@ import (
 // TestRollingRestart starts the gateways of a cluster again, one after the other, while
 // sessions stream and type. No line is lost or comes twice.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	s := newStreaming(t, int(testkit.Number(t, "FLEET_SESSIONS", 20)))
 	s.whole()
 	for _, n := range s.nodes {
