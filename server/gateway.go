@@ -26,8 +26,8 @@ type Gateway interface {
 // Admitted is who makes a request to a Gateway.
 type Admitted struct {
 	*auth.Principal
+	Remote    string // address of the client
 	server    *Server
-	remote    string
 	signedOut <-chan struct{} // closed when the browser signs out; nil for other clients
 }
 
@@ -63,20 +63,16 @@ func (a *Admitted) Record(event, machine, reason string) {
 }
 
 func (a *Admitted) event(event, machine string) audit.Event {
-	return audit.Event{Event: event, Remote: a.remote, Principal: a.Name, Machine: machine}
+	return audit.Event{Event: event, Remote: a.Remote, Principal: a.Name, Machine: machine}
 }
 
 // serveGateway makes the checks of serveUpgrade before the gateway serves a request.
 func (s *Server) serveGateway(gateway Gateway, w http.ResponseWriter, r *http.Request) {
-	if gateway.Upgrades(r.URL.Path) {
-		if status, text := transport.CheckUpgrade(r); status != 0 {
-			s.penalties.counts.Add(RefusedUpgrade)
-			refuse(w, status, text)
-			return
-		}
+	if gateway.Upgrades(r.URL.Path) && s.refuseUpgrade(w, r) {
+		return
 	}
 	if principal := s.admit(w, r); principal != nil {
-		gateway.Serve(w, r, &Admitted{principal, s, r.RemoteAddr, nil})
+		gateway.Serve(w, r, &Admitted{Principal: principal, Remote: r.RemoteAddr, server: s})
 	}
 }
 

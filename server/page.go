@@ -97,7 +97,7 @@ func (d PageDoor) ServeGateway(w http.ResponseWriter, r *http.Request, p *auth.P
 		case <-ctx.Done():
 		}
 	}()
-	gateway.Serve(w, r.WithContext(ctx), &Admitted{&own, d.s, r.RemoteAddr, signedOut})
+	gateway.Serve(w, r.WithContext(ctx), &Admitted{&own, r.RemoteAddr, d.s, signedOut})
 }
 
 func (s *Server) servesPage() bool { return s.opts.Internal.Page != nil }

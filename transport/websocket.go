@@ -446,8 +446,11 @@ func (w *webSocket) Close(reason Reason) error {
 		for !utf8.ValidString(text) {
 			text = text[:len(text)-1]
 		}
-		if reason.Code == 0 {
+		switch {
+		case reason.Code == 0:
 			reason.Code = CodeNormal
+		case !validCloseCode(reason.Code): // as that of another peer, which a relay passes on
+			reason.Code = CodeInternal
 		}
 		payload := binary.BigEndian.AppendUint16(nil, uint16(reason.Code))
 		_ = w.writeControl(opClose, append(payload, text...))

@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"execserver/internal/seldom"
 	"execserver/transport/natstransport"
 )
 
@@ -58,10 +59,10 @@ type Broker struct {
 
 	webSocket bool // it listens for NATS over WebSocket
 
-	mu              sync.Mutex
-	in              map[uint64]signedIn // machines by the number of their connection, with those that went since Recheck
-	refusalLogged   time.Time
-	refusedSilently int // since refusalLogged
+	refusals seldom.Line // of the log
+
+	mu sync.Mutex
+	in map[uint64]signedIn // machines by the number of their connection, with those that went since Recheck
 }
 
 // signedIn is how a machine has signed in.
@@ -72,7 +73,7 @@ type signedIn struct {
 
 // New starts a broker. The caller must close it.
 func New(opts Options) (*Broker, error) {
-	b := &Broker{secret: rand.Text(), opts: opts, in: make(map[uint64]signedIn)}
+	b := &Broker{secret: rand.Text(), opts: opts, refusals: seldom.Line{Pause: refusalPause}, in: make(map[uint64]signedIn)}
 	config, err := b.config()
 	if err != nil {
 		return nil, err
@@ -263,14 +264,9 @@ const refusalPause = time.Second
 
 // logRefusal logs that a machine could not sign in.
 func (b *Broker) logRefusal(name string, remote net.Addr) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if time.Since(b.refusalLogged) < refusalPause {
-		b.refusedSilently++
-		return
+	if leftOut, due := b.refusals.Due(); due {
+		b.opts.Log.Warn("machine refused", "name", printableName(name), "remote", fmt.Sprint(remote), "reason", "wrong name or token", "not_logged_before", leftOut)
 	}
-	b.opts.Log.Warn("machine refused", "name", printableName(name), "remote", fmt.Sprint(remote), "reason", "wrong name or token", "not_logged_before", b.refusedSilently)
-	b.refusalLogged, b.refusedSilently = time.Now(), 0
 }
 
 // maxMachineSubscriptions is far above what a machine needs: four.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"execserver/internal/auth"
+	"execserver/internal/seldom"
 	"execserver/server"
 	"execserver/transport"
 	"execserver/transport/natstransport"
@@ -50,31 +52,29 @@ type Counts struct {
 // Gateway serves clients of the machines of one or more accounts. It implements
 // server.Gateway.
 type Gateway struct {
-	log     *slog.Logger
-	rosters map[string]*Roster // by account
+	log      *slog.Logger
+	failures seldom.Line        // about machines that do not accept connections
+	rosters  map[string]*Roster // by account
 
 	relayed, toMachines, toClients, placed, unknown, denied, failed, lost atomic.Uint64
 
 	closing context.Context // ends with Close
 	cancel  context.CancelFunc
 
-	mu      sync.Mutex
-	relays  map[*relay]*auth.Principal
-	clients int            // with those that have no relay yet
-	of      map[string]int // how many of clients a principal has
-	ofOne   map[string]int // and an account
-	work    sync.WaitGroup // clients
-
-	failureLogged   time.Time
-	failuresSkipped int // since failureLogged
+	mu        sync.Mutex
+	relays    map[*relay]*auth.Principal
+	clients   int            // with those that have no relay yet
+	of        map[string]int // how many of clients a principal has
+	ofAccount map[string]int
+	work      sync.WaitGroup // clients
 }
 
 // NewGateway returns a gateway to the machines of no account.
 func NewGateway(log *slog.Logger) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Gateway{
-		log: log, rosters: make(map[string]*Roster), closing: ctx, cancel: cancel,
-		relays: make(map[*relay]*auth.Principal), of: make(map[string]int), ofOne: make(map[string]int),
+		log: log, failures: seldom.Line{Pause: failurePause}, rosters: make(map[string]*Roster), closing: ctx, cancel: cancel,
+		relays: make(map[*relay]*auth.Principal), of: make(map[string]int), ofAccount: make(map[string]int),
 	}
 }
 
@@ -96,7 +96,7 @@ func (g *Gateway) Upgrades(path string) bool {
 func (g *Gateway) Ready() error {
 	for _, roster := range g.rosters {
 		if !roster.knows() {
-			return errors.New("the gateway does not know the machines yet")
+			return errors.New(errNotReady)
 		}
 	}
 	return nil
@@ -123,7 +123,7 @@ func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, by *server.Admit
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(g.closing, cancel)()
-	one := &visit{Gateway: g, roster: roster, by: by, remote: r.RemoteAddr, ctx: ctx}
+	one := &visit{Gateway: g, roster: roster, by: by, ctx: ctx}
 	if r.URL.Path == pathAny {
 		one.serveAny(w, r)
 	} else {
@@ -170,11 +170,7 @@ func (g *Gateway) Recheck(holds func(*auth.Principal) bool) {
 func (g *Gateway) all() map[*relay]*auth.Principal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := make(map[*relay]*auth.Principal, len(g.relays))
-	for one, p := range g.relays {
-		all[one] = p
-	}
-	return all
+	return maps.Clone(g.relays)
 }
 
 // Close ends all connections, and waits for their goroutines. Clients may come back at
@@ -258,7 +254,7 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 		refuse(w, http.StatusNotFound, errUnknown)
 	case err != nil:
 		g.log.Warn("cannot change a machine of the fleet", "machine", name, "error", err)
-		refuse(w, http.StatusServiceUnavailable, "the machine does not answer")
+		refuse(w, http.StatusServiceUnavailable, errSilent)
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
@@ -271,7 +267,7 @@ func (g *Gateway) list(w http.ResponseWriter, r *http.Request, p *auth.Principal
 	case <-r.Context().Done():
 		return
 	case <-time.After(askTimeout):
-		refuse(w, http.StatusServiceUnavailable, "the gateway does not know the machines yet")
+		refuse(w, http.StatusServiceUnavailable, errNotReady)
 		return
 	}
 	selection := r.URL.Query()["label"]

@@ -129,13 +129,13 @@ func (r *Roster) answer(ctx context.Context, name string, text []byte) registerA
 	if request.Member.Name != name {
 		return registerAnswer{Invalid: "its name is another one"}
 	}
-	kv := r.bucketOfMembers()
-	if kv == nil {
+	open, err := r.opened()
+	if err != nil {
 		return registerAnswer{Error: "the gateway does not have the list of machines yet"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	answer, err := register(ctx, kv, &request)
+	answer, err := register(ctx, open.members, &request)
 	if err != nil {
 		return registerAnswer{Error: err.Error()}
 	}
@@ -200,16 +200,6 @@ func write(ctx context.Context, kv jetstream.KeyValue, name string, entry []byte
 		return kv.Create(ctx, name, entry)
 	}
 	return kv.Update(ctx, name, entry, revision)
-}
-
-// bucketOfMembers returns the bucket, or nil while it is not known.
-func (r *Roster) bucketOfMembers() jetstream.KeyValue {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.buckets == nil {
-		return nil
-	}
-	return r.buckets.members
 }
 
 // attemptTimeout bounds one request to JetStream or to a machine. While a cluster has no

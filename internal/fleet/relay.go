@@ -3,7 +3,6 @@ package fleet
 import (
 	"encoding/json"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,9 +23,8 @@ type relay struct {
 	machine *natstransport.Conn
 	// peek, if not nil, sees the first message of the machine that is not a notification. An
 	// error ends the relay, and the client does not get the message.
-	peek  func(msg []byte) error
-	looks int // how many messages were parsed to find it
-	// count, if not nil, counts bytes.
+	peek   func(msg []byte) error
+	looks  int // how many messages were parsed to find it
 	count  func(toMachine bool, bytes int)
 	once   sync.Once
 	reason transport.Reason // of the end; valid when run has returned
@@ -100,7 +98,7 @@ func (r *relay) end(reason transport.Reason) {
 // reasonOf returns the reason that a peer gave for the end, to be passed on.
 func reasonOf(err error, lost string) transport.Reason {
 	if peer, ok := errors.AsType[*transport.PeerClosedError](err); ok {
-		return passedOn(peer.Reason)
+		return peer.Reason
 	}
 	if failed, ok := errors.AsType[*reasonError](err); ok {
 		return failed.Reason
@@ -109,17 +107,6 @@ func reasonOf(err error, lost string) transport.Reason {
 		return transport.Reason{Code: transport.CodeTooBig, Text: tooLarge.Error()}
 	}
 	return transport.Reason{Code: transport.CodeGoingAway, Text: lost}
-}
-
-// passedOn returns a reason that a peer gave as one that a WebSocket may carry (RFC 6455,
-// section 7.4).
-func passedOn(r transport.Reason) transport.Reason {
-	reserved := r.Code < 1000 || r.Code >= 1004 && r.Code <= 1006 || r.Code > 1014 && r.Code < 3000 || r.Code > 4999
-	if reserved && r.Code != 0 {
-		r.Code = transport.CodeInternal
-	}
-	r.Text = strings.ToValidUTF8(r.Text, "")
-	return r
 }
 
 // reasonError is an error of peek that says how the relay ends.
@@ -131,26 +118,27 @@ func (e *reasonError) Error() string { return e.Text }
 const keptBuffer = 256 << 10
 
 func (r *relay) toMachine(first [][]byte) error {
-	if len(first) > 0 {
-		if err := r.machine.Write(first...); err != nil {
+	if len(first) == 0 {
+		msg, err := readGreeting(r.client)
+		if err != nil {
 			return err
 		}
-	} else if limited, ok := r.client.(transport.Limited); ok {
-		limited.LimitTotal(maxGreeting) // as at a server: memory is for those who say who they are
+		r.count(true, len(msg))
+		first = [][]byte{msg}
+	}
+	if err := r.machine.Write(first...); err != nil {
+		return err
 	}
 	var buf []byte
-	for i := len(first); ; i++ {
+	for {
 		msg, err := r.client.Read(buf)
-		if limited, ok := r.client.(transport.Limited); ok && i == 0 {
-			limited.LimitTotal(0)
-		}
 		if err != nil {
 			return err
 		}
 		if err := r.machine.Write(msg); err != nil {
 			return err
 		}
-		r.counted(true, len(msg))
+		r.count(true, len(msg))
 		if buf = msg; cap(buf) > keptBuffer {
 			buf = nil
 		}
@@ -170,7 +158,7 @@ func (r *relay) toClient() error {
 		if err := r.client.Write(msg); err != nil {
 			return err
 		}
-		r.counted(false, len(msg))
+		r.count(false, len(msg))
 		if buf = msg; cap(buf) > keptBuffer {
 			buf = nil
 		}
@@ -197,20 +185,26 @@ func (r *relay) look(msg []byte) error {
 	return nil
 }
 
-func (r *relay) counted(toMachine bool, bytes int) {
-	if r.count != nil {
-		r.count(toMachine, bytes)
-	}
-}
-
 // greeting is the first message of a client, as far as a gateway reads it.
 type greeting struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
+	Method string `json:"method"`
 	Params struct {
 		Resume  string `json:"resumeSessionId"`
 		Observe string `json:"observeSessionId"`
 	} `json:"params"`
+}
+
+// maxGreeting bounds the first message of a client, as a server does: memory is for those who
+// say who they are.
+const maxGreeting = 64 << 10
+
+// readGreeting reads the first message of a client.
+func readGreeting(client transport.Conn) ([]byte, error) {
+	if limited, ok := client.(transport.Limited); ok {
+		limited.LimitTotal(maxGreeting)
+		defer limited.LimitTotal(0)
+	}
+	return client.Read(nil)
 }
 
 // sessionOf returns the session that a client's first message names, or "".

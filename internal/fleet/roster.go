@@ -197,7 +197,15 @@ func (r *Roster) expireLocked() {
 // any reports whether there is a machine that Place could choose, or that may have a session
 // although it takes no new ones.
 func (r *Roster) any(selection []string, may func(name string) bool) bool {
-	return slices.ContainsFunc(r.List(), func(m Member) bool { return m.Matches(selection) && may(m.Name) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expireLocked()
+	for _, one := range r.members {
+		if one.Matches(selection) && may(one.Name) {
+			return true
+		}
+	}
+	return false
 }
 
 // Place chooses the machine with the least load among those that may be used and match a
@@ -271,15 +279,16 @@ func lessOne(counts map[string]int, key string) {
 const bucketTimeout = 2 * time.Second
 
 // errNoBuckets says that JetStream has not answered yet.
-var errNoBuckets = errors.New("the list of placed sessions is not known yet")
+var errNoBuckets = errors.New("JetStream has not answered yet")
 
-func (r *Roster) bucketOfPlacements() (jetstream.KeyValue, error) {
+// opened returns the buckets.
+func (r *Roster) opened() (*buckets, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.buckets == nil {
 		return nil, errNoBuckets
 	}
-	return r.buckets.placements, nil
+	return r.buckets, nil
 }
 
 // errElsewhere says that a machine claims a session of another one.
@@ -287,35 +296,35 @@ var errElsewhere = errors.New("the session is at another machine")
 
 // Remember records at which machine a session is. A session does not move.
 func (r *Roster) Remember(ctx context.Context, session, machine string) error {
-	placements, err := r.bucketOfPlacements()
+	open, err := r.opened()
 	if err != nil || !natstransport.ValidName(session) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, bucketTimeout)
 	defer cancel()
-	_, err = placements.Create(ctx, session, []byte(machine))
+	_, err = open.placements.Create(ctx, session, []byte(machine))
 	if !errors.Is(err, jetstream.ErrKeyExists) {
 		return err
 	}
-	if entry, err := placements.Get(ctx, session); err != nil {
+	if entry, err := open.placements.Get(ctx, session); err != nil {
 		return err
 	} else if string(entry.Value()) != machine {
 		return errElsewhere
 	}
-	_, err = placements.Put(ctx, session, []byte(machine)) // it stays longer
+	_, err = open.placements.Put(ctx, session, []byte(machine)) // it stays longer
 	return err
 }
 
 // Find returns at which machine a session is, or "" if it was not placed. An error means
 // that nobody knows now.
 func (r *Roster) Find(ctx context.Context, session string) (machine string, err error) {
-	placements, err := r.bucketOfPlacements()
+	open, err := r.opened()
 	if err != nil || !natstransport.ValidName(session) {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, bucketTimeout)
 	defer cancel()
-	entry, err := placements.Get(ctx, session)
+	entry, err := open.placements.Get(ctx, session)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return "", nil
@@ -341,11 +350,11 @@ func (r *Roster) Drain(ctx context.Context, name string) error {
 
 // Forget removes the entry of a machine, which makes it again if it is alive.
 func (r *Roster) Forget(ctx context.Context, name string) error {
-	kv := r.bucketOfMembers()
-	if kv == nil {
-		return errNoBuckets
+	open, err := r.opened()
+	if err != nil {
+		return err
 	}
-	return kv.Delete(ctx, name)
+	return open.members.Delete(ctx, name)
 }
 
 // Close ends the connections through this Roster. The NATS connection stays the caller's.

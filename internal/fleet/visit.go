@@ -19,7 +19,6 @@ type visit struct {
 	*Gateway
 	roster *Roster
 	by     *server.Admitted
-	remote string
 	ctx    context.Context // ends with the request before the upgrade, and with the gateway
 }
 
@@ -40,13 +39,13 @@ func (g *Gateway) enter(p *auth.Principal) (refusal transport.Reason) {
 		return shutdown
 	case g.clients >= maxClients:
 		return tooMany(maxClients)
-	case len(g.rosters) > 1 && g.ofOne[p.Grant.InAccount()] >= maxClientsOfAccount:
+	case len(g.rosters) > 1 && g.ofAccount[p.Grant.InAccount()] >= maxClientsOfAccount:
 		return tooMany(maxClientsOfAccount)
 	case !p.Alone && g.of[p.Name] >= maxClientsOfOne:
 		return tooMany(maxClientsOfOne)
 	}
 	g.clients++
-	g.ofOne[p.Grant.InAccount()]++
+	g.ofAccount[p.Grant.InAccount()]++
 	g.of[p.Name]++
 	g.work.Add(1)
 	return transport.Reason{}
@@ -56,7 +55,7 @@ func (g *Gateway) leave(p *auth.Principal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.clients--
-	lessOne(g.ofOne, p.Grant.InAccount())
+	lessOne(g.ofAccount, p.Grant.InAccount())
 	lessOne(g.of, p.Name)
 	g.work.Done()
 }
@@ -69,6 +68,7 @@ const (
 	errManyWait    = "too many clients of these credentials wait for machines; try again"
 	errAccountBusy = "too many clients of the account wait for machines; try again"
 	errSilent      = "the machine does not answer"
+	errNotReady    = "the gateway does not know the machines yet"
 )
 
 // serveMachine connects a client with the machine that it names.
@@ -139,7 +139,7 @@ func (v *visit) attempt(ctx context.Context, name string) (*natstransport.Conn, 
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	return v.roster.dialer.Dial(ctx, name, natstransport.Call{
-		Instance: v.roster.instance(name), Remote: v.remote, Hello: v.by.Passport(),
+		Instance: v.roster.instance(name), Remote: v.by.Remote, Hello: v.by.Passport(),
 	})
 }
 
@@ -149,19 +149,8 @@ const failurePause = time.Second
 
 // logFailure logs why a machine did not accept a connection.
 func (g *Gateway) logFailure(name string, err error) {
-	g.mu.Lock()
-	now := time.Now()
-	silent := now.Sub(g.failureLogged) < failurePause
-	if silent {
-		g.failuresSkipped++
-	}
-	skipped := g.failuresSkipped
-	if !silent {
-		g.failureLogged, g.failuresSkipped = now, 0
-	}
-	g.mu.Unlock()
-	if !silent {
-		g.log.Warn("cannot connect a client with a machine", "machine", name, "error", err, "not_logged_before", skipped)
+	if leftOut, due := g.failures.Due(); due {
+		g.log.Warn("cannot connect a client with a machine", "machine", name, "error", err, "not_logged_before", leftOut)
 	}
 }
 
@@ -266,25 +255,18 @@ func (v *visit) refresh(session, name string) {
 	}
 }
 
-// Bounds of the first message of a client whose machine is not chosen yet, as a server has
-// them.
-const (
-	greetingTimeout = 10 * time.Second
-	maxGreeting     = 64 << 10
-)
+// greetingTimeout bounds how long a client may take for its first message while its machine is
+// not chosen yet, as a server does.
+const greetingTimeout = 10 * time.Second
 
-// greeting reads the first message of a client.
+// greeting reads the first message of a client, in time.
 func (v *visit) greeting(client transport.Conn) ([]byte, error) {
-	if limited, ok := client.(transport.Limited); ok {
-		limited.LimitTotal(maxGreeting)
-		defer limited.LimitTotal(0)
-	}
 	timer := time.AfterFunc(greetingTimeout, func() {
 		_ = client.Close(transport.Reason{Code: transport.CodePolicy, Text: "the client did not send initialize in time"})
 	})
 	defer timer.Stop()
 	defer context.AfterFunc(v.closing, func() { _ = client.Close(shutdown) })()
-	return client.Read(nil)
+	return readGreeting(client)
 }
 
 // run runs a relay, which Recheck and Close can end.
