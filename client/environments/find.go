@@ -41,7 +41,7 @@ func Find(name string) (*Entry, error) {
 	}
 	found := &Entry{Name: name, Source: c.source, LocalToo: c.local}
 	if c.isVariable(name) {
-		found.Source = gatewayVariable
+		found.Source = GatewayVariable
 	}
 	if entry == nil {
 		return found, nil
@@ -73,7 +73,7 @@ func (c *config) choose(name string) (string, *configEntry, error) {
 	entry, ok := c.find(name)
 	switch {
 	case !ok && name == gatewayName:
-		return "", nil, fmt.Errorf("environment `%s` is not configured in %s; %[1]s/MACHINE names a machine of the gateway in %[3]s", name, c.source, gatewayVariable)
+		return "", nil, fmt.Errorf("environment `%s` is not configured in %s; %[1]s/MACHINE names a machine of the gateway in %[3]s", name, c.source, GatewayVariable)
 	case !ok:
 		return "", nil, fmt.Errorf("environment `%s` is not configured in %s; %s", name, c.source, c.known())
 	}

@@ -10,9 +10,10 @@ import (
 
 // A gateway may be named in variables instead of in environments.toml.
 const (
-	gatewayVariable      = "EXEC_SERVER_GATEWAY"            // its URL
-	gatewayTokenVariable = "EXEC_SERVER_GATEWAY_TOKEN_FILE" // a file with the bearer token for it
-	gatewayName          = "fleet"                          // what it is called in the names of machines
+	GatewayVariable      = "EXEC_SERVER_GATEWAY"            // its URL
+	GatewayTokenVariable = "EXEC_SERVER_GATEWAY_TOKEN_FILE" // a file with the bearer token for it
+
+	gatewayName = "fleet" // what it is called in the names of machines
 )
 
 // IsMachine reports whether a name has the form of the machine of a gateway: with a slash,
@@ -27,11 +28,11 @@ func IsFleet(name string) bool { return strings.HasPrefix(name, gatewayName+"/")
 // ws://HOST:PORT or wss://HOST:PORT, and the file with the bearer token for it. Both may be "".
 // The token is for no other gateway.
 func Gateway() (url, tokenFile string) {
-	url = os.Getenv(gatewayVariable)
+	url = os.Getenv(GatewayVariable)
 	if url == "" {
 		return "", ""
 	}
-	return url, os.Getenv(gatewayTokenVariable)
+	return url, os.Getenv(GatewayTokenVariable)
 }
 
 // GatewayURL returns the URL of a gateway, ws://HOST:PORT or wss://HOST:PORT and the path
@@ -79,7 +80,7 @@ func (c *config) gateway(name string) (configEntry, error) {
 	address, tokenFile := Gateway()
 	switch {
 	case name == gatewayName && known && address != "":
-		return entry, fmt.Errorf("%s has an environment `%s`, and %s names a gateway, too; rename the environment, or unset the variable", c.source, name, gatewayVariable)
+		return entry, fmt.Errorf("%s has an environment `%s`, and %s names a gateway, too; rename the environment, or unset the variable", c.source, name, GatewayVariable)
 	case name == gatewayName && !known:
 		return gatewayOfVariable(address, tokenFile)
 	case name == localName:
@@ -94,11 +95,11 @@ func (c *config) gateway(name string) (configEntry, error) {
 
 func gatewayOfVariable(address, tokenFile string) (configEntry, error) {
 	if address == "" {
-		return configEntry{}, fmt.Errorf("%s/ is the gateway that %s names, and that is not set; set it to ws://HOST:PORT or wss://HOST:PORT", gatewayName, gatewayVariable)
+		return configEntry{}, fmt.Errorf("%s/ is the gateway that %s names, and that is not set; set it to ws://HOST:PORT or wss://HOST:PORT", gatewayName, GatewayVariable)
 	}
 	address, err := GatewayURL(address)
 	if err != nil {
-		return configEntry{}, fmt.Errorf("%s %w", gatewayVariable, err)
+		return configEntry{}, fmt.Errorf("%s %w", GatewayVariable, err)
 	}
 	return configEntry{url: &address, tokenFile: tokenFile}, nil
 }

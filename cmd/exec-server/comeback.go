@@ -60,7 +60,7 @@ func (w *where) chosen() (attach, list [][2]string, ok bool) {
 			return nil, nil, false
 		}
 		address, name = found.URL, found.Name
-		byVariable = found.Source == gatewayVariable
+		byVariable = found.Source == environments.GatewayVariable
 		if found.Token != "" {
 			tokenFile = "FILE" // fleet ls reads no environments.toml
 		}

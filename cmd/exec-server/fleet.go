@@ -28,8 +28,8 @@ import (
 type fleetAt struct{ gateway, tokenFile string }
 
 func (a *fleetAt) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&a.gateway, "gateway", "", "ask the gateway at this `URL`: ws://HOST:PORT or wss://HOST:PORT; default is $"+gatewayVariable)
-	f.StringVar(&a.tokenFile, "token-file", "", "read the bearer token from this `FILE`; default is $"+gatewayTokenVariable+" for the gateway of $"+gatewayVariable)
+	f.StringVar(&a.gateway, "gateway", "", "ask the gateway at this `URL`: ws://HOST:PORT or wss://HOST:PORT; default is $"+environments.GatewayVariable)
+	f.StringVar(&a.tokenFile, "token-file", "", "read the bearer token from this `FILE`; default is $"+environments.GatewayTokenVariable+" for the gateway of $"+environments.GatewayVariable)
 }
 
 // check completes the flags.
@@ -38,10 +38,10 @@ func (a *fleetAt) check(command *cobra.Command) error {
 	if a.gateway == "" {
 		gateway, tokenFile := environments.Gateway()
 		a.gateway, a.tokenFile = gateway, cmp.Or(a.tokenFile, tokenFile)
-		named = "$" + gatewayVariable
+		named = "$" + environments.GatewayVariable
 	}
 	if a.gateway == "" {
-		return &usageError{fmt.Errorf("name the gateway with --gateway ws://HOST:PORT or wss://HOST:PORT, or in $%s", gatewayVariable), command}
+		return &usageError{fmt.Errorf("name the gateway with --gateway ws://HOST:PORT or wss://HOST:PORT, or in $%s", environments.GatewayVariable), command}
 	}
 	gateway, err := environments.GatewayURL(a.gateway)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *fleetAt) machineURL(name string) string { return a.gateway + "/env/" + 
 // fleetTimeout bounds one request to a gateway.
 const fleetTimeout = 15 * time.Second
 
-// maxFleetAnswer bounds the answer of a gateway: an entry is at most 48 KiB, and most have less than 1 KiB.
+// maxFleetAnswer bounds the answer of a gateway: an entry is at most 16 KiB.
 const maxFleetAnswer = 256 << 20
 
 // ask sends a request to the gateway.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -218,12 +219,16 @@ func (r recheckedMachines) recheck(changed bool, err error) (bool, error) {
 // openFleet connects a gateway with its machines. own is its NATS server, or nil.
 func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (own *broker.Broker, machines *broker.Machines, closeAll func(), err error) {
 	var closers []func()
-	closeAll = func() {
-		for len(closers) > 0 {
-			closers[len(closers)-1]()
-			closers = closers[:len(closers)-1]
+	end := func() {
+		for _, closer := range slices.Backward(closers) {
+			closer()
 		}
 	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
 	opts, err := o.signIn.options(log)
 	if err != nil {
 		return nil, nil, nil, err
@@ -237,7 +242,6 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *
 		}
 		closers = append(closers, func() { _ = data.Close() }) // nothing was written to it
 		if own, machines, err = o.openBroker(certificate, routes, log); err != nil {
-			closeAll()
 			return nil, nil, nil, err
 		}
 		closers = append(closers, own.Close)
@@ -247,19 +251,17 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *
 	for _, account := range accounts {
 		nc, err := connect(account)
 		if err != nil {
-			closeAll()
 			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
 		}
 		closers = append(closers, nc.Close)
 		roster, err := fleet.NewRoster(nc, o.cluster.replicas, log, &natstransport.Options{Lost: gateway.Lost})
 		if err != nil {
-			closeAll()
 			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
 		}
 		closers = append(closers, roster.Close)
 		gateway.Add(account, roster)
 	}
-	return own, machines, closeAll, nil
+	return own, machines, end, nil
 }
 
 // openBroker starts the own NATS server. certificate and routes are nil for none.

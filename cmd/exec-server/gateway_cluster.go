@@ -95,35 +95,27 @@ func (c *clusterFlags) apply(to *broker.Options, certificate *trusted.Value[*tls
 	if certificate == nil {
 		return nil
 	}
-	authorities, err := c.authorities()
+	text, err := trusted.Read(c.ca, trusted.Public)
+	if err != nil {
+		return fmt.Errorf("read TLS file %s: %w", c.ca, errno.Wrap(err))
+	}
+	known, err := authorities(c.ca, text)
 	if err != nil {
 		return err
 	}
-	if err := checkPeer(certificate.Get(), authorities); err != nil {
+	if err := checkPeer(certificate.Get(), known); err != nil {
 		return fmt.Errorf("the certificate in %s is not for the cluster: %w", c.cert, err)
 	}
 	// A server is the client of half of its routes.
 	to.ClusterTLS = &tls.Config{
 		MinVersion:           tls.VersionTLS12,
 		ClientAuth:           tls.RequireAndVerifyClientCert,
-		ClientCAs:            authorities,
-		RootCAs:              authorities,
+		ClientCAs:            known,
+		RootCAs:              known,
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.Get(), nil },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate.Get(), nil },
 	}
 	return nil
-}
-
-func (c *clusterFlags) authorities() (*x509.CertPool, error) {
-	text, err := trusted.Read(c.ca, trusted.Public)
-	if err != nil {
-		return nil, fmt.Errorf("read TLS file %s: %w", c.ca, errno.Wrap(err))
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("TLS file %s has no certificate", c.ca)
-	}
-	return pool, nil
 }
 
 // checkPeer checks that the other servers of the cluster will accept a certificate. They

@@ -24,13 +24,6 @@ import (
 // onThisMachine is the name of this machine for --on.
 const onThisMachine = "local"
 
-// gatewayVariable names the gateway where the command line does not, and
-// gatewayTokenVariable a file with the token for it.
-const (
-	gatewayVariable      = "EXEC_SERVER_GATEWAY"
-	gatewayTokenVariable = "EXEC_SERVER_GATEWAY_TOKEN_FILE"
-)
-
 // where says on which machine a subcommand works. The zero value means the default of
 // Codex's configuration.
 type where struct {
@@ -40,15 +33,13 @@ type where struct {
 
 func (w *where) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&w.on, "on", "", "use the environment of this `NAME` in Codex's environments.toml; local is this machine; "+
-		"GATEWAY/MACHINE is a machine of a gateway, and fleet/MACHINE one of $"+gatewayVariable)
+		"GATEWAY/MACHINE is a machine of a gateway, and fleet/MACHINE one of $"+environments.GatewayVariable)
 	f.StringVar(&w.url, "url", "", "use the server at this `URL`: ws://HOST:PORT, wss://HOST:PORT, unix:///PATH"+alsoNATS)
 	f.StringVar(&w.tokenFile, "token-file", "", "read the bearer token for --url or fleet/MACHINE from this `FILE`")
-	before := make(map[string]bool)
-	f.VisitAll(func(flag *pflag.Flag) { before[flag.Name] = true })
 	w.nats.define(f)
-	f.VisitAll(func(flag *pflag.Flag) {
-		flag.Hidden = flag.Hidden || !before[flag.Name] // few need them; docs/fleet.md has them
-	})
+	for _, name := range natsFlagNames {
+		f.Lookup(name).Hidden = true // few need them; docs/fleet.md has them
+	}
 }
 
 // check refuses flags that make no sense.

@@ -16,19 +16,6 @@ import (
 // alsoNATS ends the list of the URLs for --url.
 const alsoNATS = " or nats://HOST:PORT/MACHINE"
 
-// natsFlagNames are the flags of natsFlags.define.
-var natsFlagNames = []string{"fleet-creds", "fleet-nkey", "fleet-ca", "fleet-cert", "fleet-key"}
-
-// given returns the flags that are set, with their values.
-func (o *natsFlags) given() (flags [][2]string) {
-	for i, value := range []string{o.creds, o.nkey, o.ca, o.cert, o.key} {
-		if value != "" {
-			flags = append(flags, [2]string{"--" + natsFlagNames[i], value})
-		}
-	}
-	return flags
-}
-
 // checkNATS refuses a URL of NATS, and flags for it, that make no sense.
 func (w *where) checkNATS() error {
 	if _, _, err := natsclient.ParseURL(w.url); err != nil {
