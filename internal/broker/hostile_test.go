@@ -39,7 +39,7 @@ type served struct {
 
 func serve(t testing.TB, log io.Writer, text string) *served {
 	t.Helper()
-	s := &served{file: machinesFile(t, text)}
+	s := &served{file: testkit.Secret(t, text)}
 	var err error
 	if s.machines, err = broker.ReadMachines(s.file); err != nil {
 		t.Fatal(err)

@@ -6,21 +6,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"execserver/internal/broker"
+	"execserver/internal/testkit"
 )
-
-func machinesFile(t testing.TB, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "machines.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 func TestMachinesFiles(t *testing.T) {
 	digest := fmt.Sprintf("sha256 = \"%x\"\n", sha256.Sum256([]byte("a token that nobody guesses")))
@@ -39,7 +30,7 @@ func TestMachinesFiles(t *testing.T) {
 		{"[[machine]]\nname = \"box\"\ncolor = \"red\"\n" + digest, "unknown key"},
 		{"[[machine]]\nname = \"the token itself", "line"},
 	} {
-		_, err := broker.ReadMachines(machinesFile(t, row.text))
+		_, err := broker.ReadMachines(testkit.Secret(t, row.text))
 		if (row.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%q: %v, want %q", row.text, err, row.want)
 		}
@@ -47,7 +38,7 @@ func TestMachinesFiles(t *testing.T) {
 			t.Errorf("the error repeats what may be secret: %v", err)
 		}
 	}
-	path := machinesFile(t, "")
+	path := testkit.Secret(t, "")
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}

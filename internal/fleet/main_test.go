@@ -64,16 +64,6 @@ func clientEntry(name, rest string) string {
 	return fmt.Sprintf("[[token]]\nname = %q\nsha256 = \"%x\"\n%s\n", name, sha256.Sum256([]byte(clientToken(name))), rest)
 }
 
-// secretFile writes a file that only this user may read.
-func secretFile(t testing.TB, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func testLog(t testing.TB) *slog.Logger {
 	if testing.Verbose() {
 		return slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -85,7 +75,7 @@ func testLog(t testing.TB) *slog.Logger {
 func newSite(t testing.TB, machines, clients string, change func(*broker.Options)) *site {
 	t.Helper()
 	log := testLog(t)
-	file := secretFile(t, machines)
+	file := testkit.Secret(t, machines)
 	known, err := broker.ReadMachines(file)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +111,7 @@ func newSite(t testing.TB, machines, clients string, change func(*broker.Options
 	}
 	authenticator := server.Unauthenticated
 	if clients != "" {
-		s.tokens = secretFile(t, clients)
+		s.tokens = testkit.Secret(t, clients)
 		authenticator, err = server.NewAuthenticator(server.AuthConfig{TokensFile: s.tokens, Gateway: true})
 		if err != nil {
 			t.Fatal(err)

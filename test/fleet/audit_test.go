@@ -20,7 +20,7 @@ import (
 
 // TestAuditLog has a client use a machine and drain it. The gateway records who did that.
 func TestAuditLog(t *testing.T) {
-	tokens := secret(t, fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\nscope = [\"full\"]\n"+
+	tokens := testkit.Secret(t, fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\nscope = [\"full\"]\n"+
 		"[[token]]\nname = \"bob\"\nsha256 = \"%x\"\nscope = [\"full\"]\nmachines = [\"other\"]\n",
 		sha256.Sum256([]byte("the token of ann")), sha256.Sum256([]byte("the token of bob"))))
 	log := filepath.Join(t.TempDir(), "audit.log")
@@ -45,7 +45,7 @@ func TestAuditLog(t *testing.T) {
 	if err := env.Close(); err != nil {
 		t.Error(err)
 	}
-	file := secret(t, "the token of ann")
+	file := testkit.Secret(t, "the token of ann")
 	cmd := exec.Command(n.cmd.Path, "fleet", "drain", "box", "--gateway", "ws://"+n.client, "--token-file", file)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -71,23 +71,13 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// secret writes a file that only this user may read.
-func secret(t testing.TB, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 const (
 	token         = "the token of every machine"
 	clusterSecret = "the secret of the cluster"
 )
 
 func machinesFile(t testing.TB) string {
-	return secret(t, fmt.Sprintf("[[machine]]\nname = \"*\"\nsha256 = \"%x\"\n", sha256.Sum256([]byte(token))))
+	return testkit.Secret(t, fmt.Sprintf("[[machine]]\nname = \"*\"\nsha256 = \"%x\"\n", sha256.Sum256([]byte(token))))
 }
 
 // program is a process of the command.
@@ -163,7 +153,7 @@ func newNodes(t testing.TB, n int) []*node {
 // startCluster starts nodes. route returns the address at which one reaches another one.
 func startCluster(t testing.TB, nodes []*node, route func(from, to int) string, more ...string) {
 	t.Helper()
-	machines, shared := machinesFile(t), secret(t, clusterSecret)
+	machines, shared := machinesFile(t), testkit.Secret(t, clusterSecret)
 	var wg sync.WaitGroup
 	for i, one := range nodes {
 		args := []string{
@@ -184,7 +174,7 @@ func startCluster(t testing.TB, nodes []*node, route func(from, to int) string, 
 // join starts a machine.
 func join(t testing.TB, nodes []*node, name string, args ...string) *program {
 	t.Helper()
-	args = append([]string{"join", "--name", name, "--token-file", secret(t, token), "--cgroups=off"}, args...)
+	args = append([]string{"join", "--name", name, "--token-file", testkit.Secret(t, token), "--cgroups=off"}, args...)
 	for _, n := range nodes {
 		args = append(args, "--fleet", "nats://"+n.fleet)
 	}

@@ -71,7 +71,7 @@ func (b browser) signIn(n *node, token string) (key string) {
 	b.t.Helper()
 	args := []string{"web"}
 	if token != "" {
-		args = append(args, "--token-file", secret(b.t, token))
+		args = append(args, "--token-file", testkit.Secret(b.t, token))
 	}
 	out, errOut, code := fleetCommand(b.t, n, args...)
 	link, fragment, ok := strings.Cut(strings.TrimSpace(out), "#")
@@ -107,7 +107,7 @@ func pageGateway(t testing.TB) (n *node, b browser, clients string) {
 	entry := func(name, rest string) string {
 		return fmt.Sprintf("[[token]]\nname = %q\nsha256 = \"%x\"\nscope = [\"full\"]\n%s", name, sha256.Sum256([]byte(clientToken(name))), rest)
 	}
-	clients = secret(t, entry("ann", "")+entry("bob", "machines = [\"box-2\"]\n"))
+	clients = testkit.Secret(t, entry("ann", "")+entry("bob", "machines = [\"box-2\"]\n"))
 	n = &node{client: freeAddress(t), fleet: freeAddress(t)}
 	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--fleet-listen", "nats://"+n.fleet, "--machines", machinesFile(t),
 		"--data", t.TempDir(), "--tokens", clients, "--web")
@@ -178,14 +178,7 @@ func TestPageOfPrincipal(t *testing.T) {
 	}
 	defer owner.Close()
 	for key, sees := range map[string]int{ann: 1, bob: 0} {
-		conn, err := b.connect("box-2", b.get("/web/ticket", key, "", "ticket"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		env, err := client.New(t.Context(), conn, &client.Options{NoSession: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		env := b.watch("box-2", key)
 		sessions, err := env.Sessions(t.Context())
 		if err != nil || len(sessions) != sees {
 			t.Errorf("of the session of ann, the page lists %+v, %v; want %d", sessions, err, sees)
@@ -243,29 +236,31 @@ func TestPageDoors(t *testing.T) {
 	}
 }
 
+// watch connects to a machine as the page does, until the test ends.
+func (b browser) watch(machine, key string) *client.Environment {
+	b.t.Helper()
+	conn, err := b.connect(machine, b.get("/web/ticket", key, "", "ticket"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	env, err := client.New(b.t.Context(), conn, &client.Options{NoSession: true})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = env.Close() })
+	return env
+}
+
 // A browser that signs out, or whose token is gone, loses its connections to machines. Others
 // keep theirs.
 func TestPageEnds(t *testing.T) {
 	n, b, clients := pageGateway(t)
-	watch := func(key string) *client.Environment {
-		t.Helper()
-		conn, err := b.connect("box-2", b.get("/web/ticket", key, "", "ticket"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		env, err := client.New(t.Context(), conn, &client.Options{NoSession: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = env.Close() })
-		return env
-	}
 	ends := func(what string, env *client.Environment) {
 		t.Helper()
 		testkit.Within(t, "the end of "+what, func() { <-env.Done() })
 	}
 	first, second, bob := b.signIn(n, clientToken("ann")), b.signIn(n, clientToken("ann")), b.signIn(n, clientToken("bob"))
-	leaving, staying, revoked := watch(first), watch(second), watch(bob)
+	leaving, staying, revoked := b.watch("box-2", first), b.watch("box-2", second), b.watch("box-2", bob)
 	if status, text := b.do(http.MethodPost, "/web/sign-out", first, ""); status != http.StatusOK {
 		t.Fatalf("sign out: %d %s", status, text)
 	}

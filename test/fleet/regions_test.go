@@ -104,7 +104,7 @@ func nkey(t testing.TB) (public, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return public, secret(t, string(seed))
+	return public, testkit.Secret(t, string(seed))
 }
 
 // configuration returns a file of NATS that stands in docs/fleet.md.
@@ -127,7 +127,7 @@ func configuration(t testing.TB, name string) string {
 func runNATS(t testing.TB, name, address string, here *strings.Replacer) {
 	t.Helper()
 	text := strings.Replace(configuration(t, name), "0.0.0.0:4222", address, 1)
-	file := secret(t, here.Replace(text))
+	file := testkit.Secret(t, here.Replace(text))
 	cmd := exec.Command(os.Args[0], "-c", file)
 	if other := os.Getenv("FLEET_NATS"); other != "" {
 		cmd = exec.Command(other, "-c", file)

@@ -18,13 +18,13 @@ func TestTLS(t *testing.T) {
 	authority := testkit.NewAuthority(t, "ours")
 	cert, key := authority.Server()
 	const clientToken = "the token of a client"
-	tokens := secret(t, fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\nscope = [\"full\"]\nmachines = [\"tcp\", \"web\"]\n", sha256.Sum256([]byte(clientToken))))
+	tokens := testkit.Secret(t, fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\nscope = [\"full\"]\nmachines = [\"tcp\", \"web\"]\n", sha256.Sum256([]byte(clientToken))))
 	n := &node{client: freeAddress(t), fleet: freeAddress(t)}
 	web := freeAddress(t)
 	n.program = start(t, "gateway", "--listen", "wss://"+n.client, "--tls-cert", cert, "--tls-key", key, "--tokens", tokens,
 		"--fleet-listen", "nats://"+n.fleet, "--fleet-listen", "wss://"+web, "--machines", machinesFile(t), "--data", t.TempDir())
 	for name, url := range map[string]string{"tcp": "tls://" + n.fleet, "web": "wss://" + web, "other": "nats://" + n.fleet} {
-		start(t, "join", "--name", name, "--fleet", url, "--fleet-ca", authority.File, "--token-file", secret(t, token), "--cgroups=off")
+		start(t, "join", "--name", name, "--fleet", url, "--fleet-ca", authority.File, "--token-file", testkit.Secret(t, token), "--cgroups=off")
 	}
 	opts := &client.Options{Token: clientToken, TLS: &tls.Config{RootCAs: authority.Roots()}}
 	for _, name := range []string{"tcp", "web"} {
