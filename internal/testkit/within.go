@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"fmt"
 	"os"
 	"runtime/pprof"
 	"testing"
@@ -26,6 +27,11 @@ func Within(t testing.TB, what string, f func()) {
 		// The test's cleanups run before the panic ends the program, and with them end
 		// the goroutines that would tell the cause.
 		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		// They may wait for what takes too long, and keep the panic from being printed.
+		time.AfterFunc(Patience, func() {
+			fmt.Fprintln(os.Stderr, t.Name()+": "+what+" takes too long, and so do the cleanups")
+			os.Exit(2)
+		})
 		panic(what + " takes too long")
 	}
 }
