@@ -143,6 +143,59 @@ func TestLimit(t *testing.T) {
 	})
 }
 
+// TestGrowth has a Conn ask for the memory of messages, and not get it in the end.
+func TestGrowth(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		near, end := k.connect(t, 0)
+		growing, ok := near.(transport.Growing)
+		if !ok {
+			t.Skip("it does not ask for memory")
+		}
+		const size, enough = 3 << 20, 6 << 20
+		full := errors.New("full")
+		var taken int64
+		growing.OnGrow(func(n int64) error {
+			if taken += n; taken > enough {
+				return full
+			}
+			return nil
+		})
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			for range 2 {
+				if err := end.send(message(0, size)); err != nil {
+					t.Error(err)
+				}
+			}
+			_ = end.send(message(0, 4*size)) // the connection ends meanwhile
+		}()
+		var buf []byte
+		for range 2 {
+			var err error
+			if buf, err = near.Read(buf); err != nil || len(buf) != size {
+				t.Fatalf("%d bytes, %v", len(buf), err)
+			}
+			// The second one has the memory of the first. The allocator gives a little more.
+			if taken < size-16<<10 || taken > int64(cap(buf)) {
+				t.Errorf("it asked for %d bytes, and has %d", taken, cap(buf))
+			}
+		}
+		if buf, err := near.Read(buf); !errors.Is(err, full) {
+			t.Errorf("%d bytes, %v", len(buf), err)
+		}
+		testkit.Within(t, "the peer", func() { <-sent })
+		testkit.Within(t, "the end", func() {
+			_, err := end.receive()
+			if peer, ok := errors.AsType[*transport.PeerClosedError](err); ok && (peer.Reason.Code != transport.CodeTryAgainLater || peer.Reason.Text != "full") {
+				t.Errorf("the peer learns %v", err)
+			} else if err == nil {
+				t.Error("the connection goes on")
+			}
+		})
+	})
+}
+
 func TestCloseUnblocksRead(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		near, _ := k.connect(t, 0)

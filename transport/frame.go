@@ -3,6 +3,7 @@ package transport
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -35,15 +36,19 @@ type frameHeader struct {
 
 func (h frameHeader) control() bool { return h.opcode >= opClose }
 
-// protocolError is a violation of RFC 6455, which is answered with a close frame.
-type protocolError struct {
+// endError is an error at which Read ends the connection with a close frame.
+type endError struct {
 	reason Reason
+	cause  error
 }
 
-func (e *protocolError) Error() string { return "websocket protocol error: " + e.reason.Text }
+func (e *endError) Error() string { return e.cause.Error() }
+func (e *endError) Unwrap() error { return e.cause }
 
+// violation returns the error for a violation of RFC 6455, or of a limit.
 func violation(code int, format string, args ...any) error {
-	return &protocolError{Reason{code, fmt.Sprintf(format, args...)}}
+	text := fmt.Sprintf(format, args...)
+	return &endError{Reason{code, text}, errors.New("websocket protocol error: " + text)}
 }
 
 // readHeader reads the header of the next frame. The frame must be masked if and only if

@@ -6,8 +6,8 @@
 // a reader and a writer; the other end must speak lines, too. [Dial] connects to a ws://,
 // wss:// or unix:// URL, [Pipe] connects two parts of a program, and [Upgrade] accepts a
 // WebSocket. You can also implement Conn yourself. Client and server look for the optional
-// interfaces [Pinger], [HalfCloser], [Limited] and [BinaryCarrier]. A Conn that wraps another loses those
-// that it does not implement itself.
+// interfaces [Pinger], [HalfCloser], [Limited] and [BinaryCarrier], and a gateway for [Growing]. A Conn that
+// wraps another loses those that it does not implement itself.
 package transport
 
 import (
@@ -84,6 +84,16 @@ type Limited interface {
 	// LimitTotal makes Read end the connection when the messages from now on exceed a
 	// number of bytes; 0 means no bound. It must not be called while Read runs.
 	LimitTotal(bytes int64)
+}
+
+// Growing is a Conn that asks before it takes memory for a message. So a gateway bounds what
+// the messages of all its clients take together.
+type Growing interface {
+	Conn
+	// OnGrow sets the function that Read calls before the memory of a message grows by a
+	// number of bytes. It may block, and the peer waits. An error of it ends the connection
+	// with CodeTryAgainLater; Read returns that error. It must not be called while Read runs.
+	OnGrow(func(bytes int64) error)
 }
 
 // errTotal is the text for a peer that has sent more than LimitTotal allows.

@@ -52,6 +52,7 @@ type webSocket struct {
 	conn   net.Conn
 	r      *bufio.Reader
 	onPong func(uint64)
+	onGrow func(int64) error // nil allows all
 
 	received atomic.Uint64
 	closing  atomic.Bool
@@ -101,6 +102,9 @@ func (w *webSocket) OnPong(f func(uint64)) { w.onPong = f }
 // LimitTotal implements Limited.
 func (w *webSocket) LimitTotal(bytes int64) { w.bound, w.total = bytes, bytes }
 
+// OnGrow implements Growing.
+func (w *webSocket) OnGrow(f func(bytes int64) error) { w.onGrow = f }
+
 // Received implements Pinger.
 func (w *webSocket) Received() uint64 { return w.received.Load() }
 
@@ -114,8 +118,8 @@ func (w *webSocket) Read(buf []byte) ([]byte, error) {
 	if errors.As(err, &tooLarge) {
 		return nil, err
 	}
-	if violation := (*protocolError)(nil); errors.As(err, &violation) {
-		_ = w.Close(violation.reason)
+	if ends := (*endError)(nil); errors.As(err, &ends) {
+		_ = w.Close(ends.reason)
 		// Closing a socket with unread input resets it, and the peer might never read the
 		// reason.
 		_, _ = io.Copy(io.Discard, w.r)
@@ -186,6 +190,11 @@ func (w *webSocket) payload(buf []byte, h frameHeader) ([]byte, error) {
 	for done := int64(0); done < h.length; {
 		step := min(h.length-done, max(64<<10, 3*int64(len(buf))))
 		from := len(buf)
+		if more := int64(from-cap(buf)) + step; more > 0 && w.onGrow != nil {
+			if err := w.onGrow(more); err != nil {
+				return nil, &endError{Reason{CodeTryAgainLater, err.Error()}, err}
+			}
+		}
 		buf = slices.Grow(buf, int(step))[:from+int(step)]
 		for rest := buf[from:]; len(rest) > 0; {
 			n, err := w.r.Read(rest[:min(len(rest), maskBytes)])

@@ -41,6 +41,7 @@ type Counts struct {
 	Relayed            uint64 // connections so far
 	ToMachines         uint64 // bytes
 	ToClients          uint64 // bytes
+	Held               int64  // bytes of memory of large messages now
 	Placed             uint64 // by /any
 	Unknown            uint64 // requests for machines that are not there
 	Denied             uint64 // requests for machines that the credentials do not allow
@@ -61,12 +62,12 @@ type Gateway struct {
 	closing context.Context // ends with Close
 	cancel  context.CancelFunc
 
-	mu        sync.Mutex
-	relays    map[*relay]*auth.Principal
-	clients   int            // with those that have no relay yet
-	of        map[string]int // how many of clients a principal has
-	ofAccount map[string]int
-	work      sync.WaitGroup // clients
+	clients *quota // with those that have no relay yet
+	held    *quota // bytes of large messages
+
+	mu     sync.Mutex
+	relays map[*relay]*auth.Principal
+	work   sync.WaitGroup // clients
 }
 
 // NewGateway returns a gateway to the machines of no account.
@@ -74,13 +75,16 @@ func NewGateway(log *slog.Logger) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Gateway{
 		log: log, failures: seldom.Line{Pause: failurePause}, rosters: make(map[string]*Roster), closing: ctx, cancel: cancel,
-		relays: make(map[*relay]*auth.Principal), of: make(map[string]int), ofAccount: make(map[string]int),
+		relays: make(map[*relay]*auth.Principal), clients: newQuota(maxClients), held: newQuota(maxHeld),
 	}
 }
 
 // Add adds an account. It must not be called once the gateway serves. The roster stays the
 // caller's.
 func (g *Gateway) Add(account string, roster *Roster) { g.rosters[account] = roster }
+
+// several reports whether there is more than one account.
+func (g *Gateway) several() bool { return len(g.rosters) > 1 }
 
 // Serves implements server.Gateway.
 func (g *Gateway) Serves(path string) bool {
@@ -142,7 +146,7 @@ var (
 	revoked  = transport.Reason{Code: transport.CodePolicy, Text: "the credentials of this connection have been revoked or changed"}
 )
 
-func tooMany(limit int) transport.Reason {
+func tooMany(limit int64) transport.Reason {
 	return transport.Reason{Code: transport.CodeTryAgainLater, Text: fmt.Sprintf("the gateway has its limit of %d connections", limit)}
 }
 
@@ -191,6 +195,7 @@ func (g *Gateway) Counts() Counts {
 	c := Counts{Relays: len(g.relays)}
 	g.mu.Unlock()
 	c.Relayed, c.ToMachines, c.ToClients, c.Placed = g.relayed.Load(), g.toMachines.Load(), g.toClients.Load(), g.placed.Load()
+	c.Held = g.held.all()
 	c.Unknown, c.Denied, c.Failed, c.Lost = g.unknown.Load(), g.denied.Load(), g.failed.Load(), g.lost.Load()
 	c.Machines, c.Draining = make(map[string]int), make(map[string]int)
 	for account, roster := range g.rosters {

@@ -26,6 +26,7 @@ type relay struct {
 	peek   func(msg []byte) error
 	looks  int // how many messages were parsed to find it
 	count  func(toMachine bool, bytes int)
+	hold   func(bytes int64) error // memory of large messages, if bytes is above 0; else gives it back
 	once   sync.Once
 	reason transport.Reason // of the end; valid when run has returned
 }
@@ -114,10 +115,9 @@ type reasonError struct{ transport.Reason }
 
 func (e *reasonError) Error() string { return e.Text }
 
-// keptBuffer is the size up to which a direction keeps its buffer for the next message.
-const keptBuffer = 256 << 10
-
 func (r *relay) toMachine(first [][]byte) error {
+	buf := r.buffer(r.client)
+	defer buf.free()
 	if len(first) == 0 {
 		msg, err := readGreeting(r.client)
 		if err != nil {
@@ -129,9 +129,9 @@ func (r *relay) toMachine(first [][]byte) error {
 	if err := r.machine.Write(first...); err != nil {
 		return err
 	}
-	var buf []byte
+	first = nil
 	for {
-		msg, err := r.client.Read(buf)
+		msg, err := buf.read(r.client)
 		if err != nil {
 			return err
 		}
@@ -139,16 +139,15 @@ func (r *relay) toMachine(first [][]byte) error {
 			return err
 		}
 		r.count(true, len(msg))
-		if buf = msg; cap(buf) > keptBuffer {
-			buf = nil
-		}
+		buf.written()
 	}
 }
 
 func (r *relay) toClient() error {
-	var buf []byte
+	buf := r.buffer(r.machine)
+	defer buf.free()
 	for {
-		msg, err := r.machine.Read(buf)
+		msg, err := buf.read(r.machine)
 		if err != nil {
 			return err
 		}
@@ -159,9 +158,7 @@ func (r *relay) toClient() error {
 			return err
 		}
 		r.count(false, len(msg))
-		if buf = msg; cap(buf) > keptBuffer {
-			buf = nil
-		}
+		buf.written()
 	}
 }
 

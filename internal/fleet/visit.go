@@ -22,41 +22,25 @@ type visit struct {
 	ctx    context.Context // ends with the request before the upgrade, and with the gateway
 }
 
-// Bounds of the clients of a gateway, and of those of one account and one principal where
-// there are others.
-const (
-	maxClients          = 16 << 10
-	maxClientsOfAccount = maxClients / 2
-	maxClientsOfOne     = maxClients / 4
-)
+// maxClients bounds the clients of a gateway.
+const maxClients = 16 << 10
 
 // enter counts a client, or says why it cannot come in. The caller must call leave then.
 func (g *Gateway) enter(p *auth.Principal) (refusal transport.Reason) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case g.closing.Err() != nil:
+	if g.closing.Err() != nil {
 		return shutdown
-	case g.clients >= maxClients:
-		return tooMany(maxClients)
-	case len(g.rosters) > 1 && g.ofAccount[p.Grant.InAccount()] >= maxClientsOfAccount:
-		return tooMany(maxClientsOfAccount)
-	case !p.Alone && g.of[p.Name] >= maxClientsOfOne:
-		return tooMany(maxClientsOfOne)
 	}
-	g.clients++
-	g.ofAccount[p.Grant.InAccount()]++
-	g.of[p.Name]++
+	if limit := g.clients.take(p, g.several(), 1); limit != 0 {
+		return tooMany(limit)
+	}
 	g.work.Add(1)
 	return transport.Reason{}
 }
 
 func (g *Gateway) leave(p *auth.Principal) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.clients--
-	lessOne(g.ofAccount, p.Grant.InAccount())
-	lessOne(g.of, p.Name)
+	g.clients.give(p, 1)
 	g.work.Done()
 }
 
@@ -93,7 +77,7 @@ func (v *visit) serveMachine(w http.ResponseWriter, r *http.Request) {
 		_ = machine.Close(transport.Reason{Code: transport.CodeGoingAway, Text: "the client is gone"})
 		return
 	}
-	v.run(name, &relay{client: client, machine: machine, count: v.count})
+	v.run(name, &relay{client: client, machine: machine, count: v.count, hold: v.hold})
 }
 
 // A client waits for its machine for dialTimeout at most, in attempts of attemptTimeout, and
@@ -199,7 +183,7 @@ func (v *visit) serveAny(w http.ResponseWriter, r *http.Request) {
 		v.work.Go(func() { v.refresh(session, name) })
 		return nil
 	}
-	v.run(name, &relay{client: client, machine: machine, count: v.count, peek: remember}, first)
+	v.run(name, &relay{client: client, machine: machine, count: v.count, hold: v.hold, peek: remember}, first)
 }
 
 // choose opens a connection to the machine that has a session, or to one with the least load

@@ -37,6 +37,7 @@ var (
 	gatewayOpened      = prometheus.NewDesc("exec_gateway_connections_opened_total", "Connections of clients to machines so far.", nil, nil)
 	gatewayPlaced      = prometheus.NewDesc("exec_gateway_placed_total", "Connections for which the gateway chose the machine.", nil, nil)
 	gatewayBytes       = prometheus.NewDesc("exec_gateway_relayed_bytes_total", "Bytes of messages that were passed on, by direction.", []string{"to"}, nil)
+	gatewayHeld        = prometheus.NewDesc("exec_gateway_large_message_bytes", "Memory of large messages on their way.", nil, nil)
 	gatewayRefusals    = prometheus.NewDesc("exec_gateway_refusals_total", "Requests that led to no machine, by reason.", []string{"reason"}, nil)
 	gatewayLost        = prometheus.NewDesc("exec_gateway_connections_lost_total", "Connections that ended because the gateway lost NATS.", nil, nil)
 	gatewayMachines    = prometheus.NewDesc("exec_gateway_machines", "Machines of an account, by whether they take new sessions.", []string{"account", "state"}, nil)
@@ -49,7 +50,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c gatewayCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		gatewayConnections, gatewayOpened, gatewayPlaced, gatewayBytes, gatewayRefusals, gatewayLost,
+		gatewayConnections, gatewayOpened, gatewayPlaced, gatewayBytes, gatewayHeld, gatewayRefusals, gatewayLost,
 		gatewayMachines, doorRefusals, natsClients, natsRoutes, natsSlow,
 	} {
 		to <- desc
@@ -70,6 +71,7 @@ func (c gatewayCollector) Collect(to chan<- prometheus.Metric) {
 	counter(gatewayPlaced, float64(n.Placed))
 	counter(gatewayBytes, float64(n.ToMachines), "machines")
 	counter(gatewayBytes, float64(n.ToClients), "clients")
+	gauge(gatewayHeld, float64(n.Held))
 	counter(gatewayRefusals, float64(n.Unknown), "unknown")
 	counter(gatewayRefusals, float64(n.Denied), "denied")
 	counter(gatewayRefusals, float64(n.Failed), "failed")

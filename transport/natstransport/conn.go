@@ -31,7 +31,7 @@ const maxControls = 256
 const closeTimeout = time.Second
 
 // Conn is one end of a connection over NATS. It implements transport.Pinger,
-// transport.Limited and transport.BinaryCarrier.
+// transport.Limited, transport.Growing and transport.BinaryCarrier.
 type Conn struct {
 	end    *endpoint
 	key    string // among the connections of end
@@ -40,7 +40,8 @@ type Conn struct {
 	hello  []byte
 	limit  int64 // of a message
 	onPong func(uint64)
-	onPing func(uint64) // nil answers pings
+	onPing func(uint64)      // nil answers pings
+	onGrow func(int64) error // nil allows all
 
 	received atomic.Uint64
 	closing  atomic.Bool
@@ -134,6 +135,9 @@ func (c *Conn) AcceptBinary() {}
 
 // LimitTotal implements transport.Limited.
 func (c *Conn) LimitTotal(bytes int64) { c.bound, c.total = bytes, bytes }
+
+// OnGrow implements transport.Growing.
+func (c *Conn) OnGrow(f func(bytes int64) error) { c.onGrow = f }
 
 // Received implements transport.Pinger.
 func (c *Conn) Received() uint64 { return c.received.Load() }

@@ -144,12 +144,28 @@ func (c *Conn) fill(buf []byte, n int64) ([]byte, error) {
 			return nil, err
 		}
 		if len(part) > cap(buf)-len(buf) {
-			buf = slices.Grow(buf, int(min(n, max(firstStep, 3*int64(len(buf)), int64(len(part))))))
+			step := min(n, max(firstStep, 3*int64(len(buf)), int64(len(part))))
+			if err := c.grow(int64(len(buf)-cap(buf)) + step); err != nil {
+				return nil, err
+			}
+			buf = slices.Grow(buf, int(step))
 		}
 		buf = append(buf, part...)
 		n -= int64(len(part))
 	}
 	return buf, nil
+}
+
+// grow asks whether the memory of a message may grow, and ends the connection if not.
+func (c *Conn) grow(bytes int64) error {
+	if c.onGrow == nil {
+		return nil
+	}
+	err := c.onGrow(bytes)
+	if err != nil && c.finish(err) {
+		c.tellEnd(transport.Reason{Code: transport.CodeTryAgainLater, Text: err.Error()})
+	}
+	return err
 }
 
 // part returns up to n bytes of the stream, valid for ever.
