@@ -124,10 +124,14 @@ func same(a, b io.Writer) bool {
 	return a != nil && b != nil && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// pass creates a queue whose events are passed to f.
+// pass creates a queue whose events are passed to f, not before Start has set Process: f may
+// write to the command's StdinPipe.
 func (c *Cmd) pass(f func(Event) error) *queue {
 	q := newQueue(c.p)
-	c.copies = append(c.copies, c.goCopy(func() error { return q.passOn(f) }))
+	c.copies = append(c.copies, c.goCopy(func() error {
+		<-c.began
+		return q.passOn(f)
+	}))
 	return q
 }
 

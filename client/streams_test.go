@@ -30,8 +30,8 @@ func TestOutput(t *testing.T) {
 		if !ok || string(out) != "out\n" || string(exit.Stderr) != "err\n" || exit.ExitCode != 4 {
 			t.Errorf("%q, %v", out, err)
 		}
-		out, err = sh("echo out; sleep .05; echo err >&2; sleep .05; echo out").CombinedOutput()
-		if err != nil || string(out) != "out\nerr\nout\n" {
+		out, err = sh("echo out; echo err >&2; echo out").CombinedOutput()
+		if rest := strings.Replace(string(out), "err\n", "", 1); err != nil || len(rest) == len(out) || rest != "out\nout\n" {
 			t.Errorf("combined: %q, %v", out, err)
 		}
 		var stdout, stderr bytes.Buffer
@@ -42,6 +42,38 @@ func TestOutput(t *testing.T) {
 		}
 		if _, err := c.Output(); err == nil {
 			t.Error("Output of a command that has run")
+		}
+	})
+}
+
+// replier is a writer of output that answers each line with an empty one.
+type replier struct {
+	bytes.Buffer
+	stdin io.Writer
+	err   error
+}
+
+func (a *replier) Write(p []byte) (int, error) {
+	if bytes.HasSuffix(p, []byte("\n")) {
+		_, err := a.stdin.Write([]byte("\n"))
+		a.err = errors.Join(a.err, err)
+	}
+	return a.Buffer.Write(p)
+}
+
+// TestAnsweredOutput has the writer of the output answer the command, from the first line on.
+// The two streams are one in the order in which they were read.
+func TestAnsweredOutput(t *testing.T) {
+	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
+		c := env.Command(background(t), "sh", "-c", "echo out; read line; echo err >&2; read line; echo out; read line")
+		in, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := &replier{stdin: in}
+		c.Stdout, c.Stderr = both, both
+		if err := errors.Join(c.Run(), both.err); err != nil || both.String() != "out\nerr\nout\n" {
+			t.Errorf("%q, %v", both, err)
 		}
 	})
 }

@@ -97,7 +97,7 @@ func TestCommandsAndFiles(t *testing.T) {
 	s := newSite(t, everyName, "", nil)
 	s.join(t, "any", "box-7")
 	env := mustDial(t, s.url+"/env/box-7")
-	command := env.Command(t.Context(), "sh", "-c", "cat; echo done >&2; exit 3")
+	command := env.Command(t.Context(), "sh", "-c", "cat; echo done; exit 3")
 	command.Stdin = strings.NewReader("typed")
 	out, err := command.CombinedOutput()
 	exit, ok := errors.AsType[*client.ExitError](err)
