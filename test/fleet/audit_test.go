@@ -24,7 +24,7 @@ func TestAuditLog(t *testing.T) {
 		"[[token]]\nname = \"bob\"\nsha256 = \"%x\"\nscope = [\"full\"]\nmachines = [\"other\"]\n",
 		sha256.Sum256([]byte("the token of ann")), sha256.Sum256([]byte("the token of bob"))))
 	log := filepath.Join(t.TempDir(), "audit.log")
-	n := &node{client: freeAddress(t), fleet: freeAddress(t)}
+	n := &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
 	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--fleet-listen", "nats://"+n.fleet, "--machines", machinesFile(t), "--data", t.TempDir(),
 		"--tokens", tokens, "--audit-log", log, "--audit-required")
 	join(t, []*node{n}, "box")

@@ -60,17 +60,6 @@ var build = sync.OnceValues(func() (string, error) {
 	return program, nil
 })
 
-// freeAddress returns an address of loopback at which nothing listens.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 const (
 	token         = "the token of every machine"
 	clusterSecret = "the secret of the cluster"
@@ -120,6 +109,8 @@ func (p *program) start(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	timer := time.AfterFunc(testkit.Patience, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("%s: %q, %v\n%s", p.args, line, err, p.log.String())
 	}
@@ -145,7 +136,7 @@ func newNodes(t testing.TB, n int) []*node {
 	t.Helper()
 	nodes := make([]*node, n)
 	for i := range nodes {
-		nodes[i] = &node{client: freeAddress(t), fleet: freeAddress(t), cluster: freeAddress(t)}
+		nodes[i] = &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t), cluster: testkit.FreeAddress(t)}
 	}
 	return nodes
 }
@@ -169,6 +160,9 @@ func startCluster(t testing.TB, nodes []*node, route func(from, to int) string, 
 		wg.Go(func() { one.program = start(t, args...) })
 	}
 	wg.Wait()
+	if t.Failed() {
+		t.FailNow() // start could only end its goroutine
+	}
 }
 
 // join starts a machine.

@@ -33,7 +33,7 @@ import (
 // gateway starts one gateway for machines that have the token.
 func gateway(t testing.TB, flags ...string) *node {
 	t.Helper()
-	n := &node{client: freeAddress(t), fleet: freeAddress(t)}
+	n := &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
 	args := []string{"gateway", "--listen", "ws://" + n.client, "--fleet-listen", "nats://" + n.fleet, "--machines", machinesFile(t), "--data", t.TempDir()}
 	n.program = start(t, append(args, flags...)...)
 	return n
@@ -186,7 +186,7 @@ func TestMany(t *testing.T) {
 // newDirect starts a server without a fleet.
 func newDirect(t testing.TB) string {
 	t.Helper()
-	address := freeAddress(t)
+	address := testkit.FreeAddress(t)
 	start(t, "serve", "--listen", "ws://"+address, "--cgroups=off")
 	return "ws://" + address
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"execserver/internal/testkit"
 	"execserver/internal/testkit/natstest"
 )
 
@@ -15,7 +16,7 @@ func TestOtherNATS(t *testing.T) {
 	nats := natstest.Serve(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
 	var gateways []*node
 	for range 2 {
-		n := &node{client: freeAddress(t)}
+		n := &node{client: testkit.FreeAddress(t)}
 		n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--nats", nats.ClientURL())
 		gateways = append(gateways, n)
 	}

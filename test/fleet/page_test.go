@@ -108,7 +108,7 @@ func pageGateway(t testing.TB) (n *node, b browser, clients string) {
 		return fmt.Sprintf("[[token]]\nname = %q\nsha256 = \"%x\"\nscope = [\"full\"]\n%s", name, sha256.Sum256([]byte(clientToken(name))), rest)
 	}
 	clients = testkit.Secret(t, entry("ann", "")+entry("bob", "machines = [\"box-2\"]\n"))
-	n = &node{client: freeAddress(t), fleet: freeAddress(t)}
+	n = &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
 	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--fleet-listen", "nats://"+n.fleet, "--machines", machinesFile(t),
 		"--data", t.TempDir(), "--tokens", clients, "--web")
 	join(t, []*node{n}, "box-1")

@@ -29,7 +29,7 @@ func TestRegions(t *testing.T) {
 	cert, key := authority.Server()
 	gatewayKey, gatewaySeed := nkey(t)
 	machineKey, machineSeed := nkey(t)
-	hub, leafnodes, west := freeAddress(t), freeAddress(t), freeAddress(t)
+	hub, leafnodes, west := testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)
 	between := newLink(t, leafnodes)
 	here := strings.NewReplacer(
 		"0.0.0.0:7422", leafnodes, "hub.example:7422", between.address(), "/var/lib/nats", t.TempDir(),
@@ -39,7 +39,7 @@ func TestRegions(t *testing.T) {
 	runNATS(t, "hub.conf", hub, here)
 	runNATS(t, "west.conf", west, here)
 
-	n := &node{client: freeAddress(t)}
+	n := &node{client: testkit.FreeAddress(t)}
 	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--nats", "tls://"+hub, "--fleet-nkey", gatewaySeed, "--fleet-ca", authority.File)
 	start(t, "join", "--name", "box-7", "--fleet", "tls://"+west, "--fleet-nkey", machineSeed, "--fleet-ca", authority.File, "--cgroups=off")
 	listed(t, n, 1)

@@ -32,7 +32,7 @@ func routesWithTLS(authority *testkit.Authority) []string {
 func TestRoutesWithTLS(t *testing.T) {
 	ours := testkit.NewAuthority(t, "ours")
 	nodes := newNodes(t, 1)
-	startCluster(t, nodes, nil, append(routesWithTLS(ours), "--routes", "nats://"+freeAddress(t))...) // the other one is not there yet
+	startCluster(t, nodes, nil, append(routesWithTLS(ours), "--routes", "nats://"+testkit.FreeAddress(t))...) // the other one is not there yet
 
 	good, theirs := pair(t, ours), pair(t, testkit.NewAuthority(t, "others"))
 	for _, test := range []struct {

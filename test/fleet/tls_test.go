@@ -19,8 +19,8 @@ func TestTLS(t *testing.T) {
 	cert, key := authority.Server()
 	const clientToken = "the token of a client"
 	tokens := testkit.Secret(t, fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\nscope = [\"full\"]\nmachines = [\"tcp\", \"web\"]\n", sha256.Sum256([]byte(clientToken))))
-	n := &node{client: freeAddress(t), fleet: freeAddress(t)}
-	web := freeAddress(t)
+	n := &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
+	web := testkit.FreeAddress(t)
 	n.program = start(t, "gateway", "--listen", "wss://"+n.client, "--tls-cert", cert, "--tls-key", key, "--tokens", tokens,
 		"--fleet-listen", "nats://"+n.fleet, "--fleet-listen", "wss://"+web, "--machines", machinesFile(t), "--data", t.TempDir())
 	for name, url := range map[string]string{"tcp": "tls://" + n.fleet, "web": "wss://" + web, "other": "nats://" + n.fleet} {

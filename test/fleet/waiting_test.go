@@ -37,7 +37,7 @@ func waiting(t *testing.T, address string) (cmd *exec.Cmd, log *testkit.Buffer) 
 
 // TestMachineBeforeGateway starts a machine before its gateway.
 func TestMachineBeforeGateway(t *testing.T) {
-	n := &node{client: freeAddress(t), fleet: freeAddress(t)}
+	n := &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
 	cmd, _ := waiting(t, n.fleet)
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -49,7 +49,7 @@ func TestMachineBeforeGateway(t *testing.T) {
 
 // TestSignalWithoutGateway ends a machine that waits for its gateway.
 func TestSignalWithoutGateway(t *testing.T) {
-	cmd, log := waiting(t, freeAddress(t))
+	cmd, log := waiting(t, testkit.FreeAddress(t))
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -26,6 +25,7 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
 	"execserver/client"
+	"execserver/internal/testkit"
 )
 
 const patience = time.Minute
@@ -65,7 +65,7 @@ func TestPrometheus(t *testing.T) {
 		sha256.Sum256([]byte("token-of-prometheus-0123456789abcdef")), sha256.Sum256([]byte("token-of-the-agent-0123456789abcdef"))))
 	token := write("token", "token-of-prometheus-0123456789abcdef")
 	server := serve(t, dir, tokens)
-	address := "127.0.0.1:" + freePort(t)
+	address := testkit.FreeAddress(t)
 	config := write("prometheus.yml", fmt.Sprintf(`
 global: {scrape_interval: 1s}
 scrape_configs:
@@ -197,16 +197,6 @@ func run(t *testing.T, command *exec.Cmd) {
 			t.Logf("%s said:\n%s", command.Args[0], text)
 		}
 	})
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	must(t, err)
-	return port
 }
 
 func must(t *testing.T, err error) {
