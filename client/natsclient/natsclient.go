@@ -124,6 +124,10 @@ func (w *way) dial(ctx context.Context) (transport.Conn, error) {
 	}
 	dialer := natstransport.NewDialer(nc, nil)
 	c, err := w.open(ctx, dialer)
+	// The machine may answer before refuse was called.
+	if last := nc.LastError(); err == nil && errors.Is(last, nats.ErrPermissionViolation) {
+		err = refused(last)
+	}
 	if err != nil {
 		dialer.Close()
 		nc.Close()
