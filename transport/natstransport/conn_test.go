@@ -206,9 +206,12 @@ func TestServerRestarts(t *testing.T) {
 			t.Errorf("the end: %v", err)
 		}
 	}
-	if n := ended.Load(); n != 2 {
-		t.Errorf("%d connections were counted as lost", n)
-	}
+	testkit.WaitFor(t, testkit.Patience, func() error { // they are counted once both have ended
+		if n := ended.Load(); n != 2 {
+			return fmt.Errorf("%d connections were counted as lost", n)
+		}
+		return nil
+	})
 	natstest.Serve(t, at(t, port))
 	testkit.WaitFor(t, testkit.Patience, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
