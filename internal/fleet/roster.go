@@ -47,7 +47,22 @@ type Roster struct {
 type seen struct {
 	Member
 	at     time.Time
-	placed int // sessions placed since
+	placed []time.Time // when sessions were placed that its load may not have yet
+}
+
+// placedFor is how long a session that was placed counts as one if no heartbeat shows it: it
+// may not have come about.
+const placedFor = dialTimeout
+
+// unseen returns which of the sessions placed a heartbeat that came now may not have: it may
+// have been on its way before them.
+func (s *seen) unseen(next *seen) []time.Time {
+	if s.Instance != next.Instance {
+		return nil
+	}
+	shown := max(0, next.Load.Sessions-s.Load.Sessions)
+	rest := s.placed[min(shown, len(s.placed)):]
+	return slices.DeleteFunc(slices.Clone(rest), func(placed time.Time) bool { return next.at.Sub(placed) > placedFor })
 }
 
 // NewRoster follows the machines of an account, to which nc is connected. replicas is how
@@ -143,6 +158,9 @@ func (r *Roster) update(entry jetstream.KeyValueEntry) {
 		delete(r.members, entry.Key())
 		return
 	}
+	if before := r.members[one.Name]; before != nil {
+		one.placed = before.unseen(one)
+	}
 	r.members[one.Name] = one
 }
 
@@ -221,7 +239,7 @@ func (r *Roster) Place(selection []string, may func(name string) bool) string {
 			continue
 		}
 		// Equal machines are taken by chance, so that gateways do not all take the same.
-		load := float64(one.Load.Sessions+one.placed)/float64(max(1, one.Load.Capacity)) + rand.Float64()*1e-9
+		load := float64(one.Load.Sessions+len(one.placed))/float64(max(1, one.Load.Capacity)) + rand.Float64()*1e-9
 		if best == nil || load < least {
 			best, least = one, load
 		}
@@ -229,7 +247,7 @@ func (r *Roster) Place(selection []string, may func(name string) bool) string {
 	if best == nil {
 		return ""
 	}
-	best.placed++
+	best.placed = append(best.placed, time.Now())
 	return best.Name
 }
 
