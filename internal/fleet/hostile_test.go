@@ -286,7 +286,10 @@ func TestRegisterFlood(t *testing.T) {
 		t.Error(first.Err())
 	default:
 	}
-	if got := strings.Join(s.list(t, ""), " "); !strings.Contains(got, "first") {
-		t.Errorf("the gateway lists %q", got)
-	}
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if got := strings.Join(s.list(t, ""), " "); !strings.Contains(got, "first") {
+			return fmt.Errorf("the gateway lists %q", got)
+		}
+		return nil
+	})
 }

@@ -97,11 +97,7 @@ func newSite(t testing.TB, machines, clients string, change func(*broker.Options
 		replicas = 3
 	}
 	for _, account := range known.Accounts() {
-		nc, err := s.broker.Connect(account, nats.MaxReconnects(-1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
+		nc := s.asGateway(t, account)
 		roster, err := fleet.NewRoster(nc, replicas, log, &natstransport.Options{Lost: s.gateway.Lost})
 		if err != nil {
 			t.Fatal(err)
@@ -140,8 +136,12 @@ type machine struct {
 // connect connects to NATS as a machine of a name.
 func (s *site) connect(t testing.TB, token, name string) (*nats.Conn, error) {
 	t.Helper()
-	nc, err := nats.Connect(s.broker.URL(), nats.UserInfo(name, machineToken(token)), nats.CustomInboxPrefix(fleet.InboxPrefix(name)),
-		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.FlusherTimeout(5*time.Second), nats.PermissionErrOnSubscribe(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	var nc *nats.Conn
+	err := testkit.Steady(func() (err error) {
+		nc, err = nats.Connect(s.broker.URL(), nats.UserInfo(name, machineToken(token)), nats.CustomInboxPrefix(fleet.InboxPrefix(name)),
+			nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.FlusherTimeout(5*time.Second), nats.PermissionErrOnSubscribe(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		return err
+	})
 	if err == nil {
 		t.Cleanup(nc.Close)
 	}

@@ -38,7 +38,11 @@ func Serve(t testing.TB, change func(*server.Options)) *server.Server {
 func Connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	opts = append([]nats.Option{nats.FlusherTimeout(5 * time.Second), nats.ReconnectWait(50 * time.Millisecond), nats.MaxReconnects(-1)}, opts...)
-	nc, err := nats.Connect(url, opts...)
+	var nc *nats.Conn
+	err := testkit.Steady(func() (err error) {
+		nc, err = nats.Connect(url, opts...)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
