@@ -180,6 +180,7 @@ type outages struct {
 	mu               sync.Mutex
 	recovered, quiet []time.Duration
 	broken           int // connections
+	streaming        int // sessions that have streamed something
 }
 
 func (o *outages) add(to *[]time.Duration, d time.Duration) {
@@ -193,6 +194,26 @@ func (o *outages) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.broken++
+}
+
+// streams counts a session that streams.
+func (o *outages) streams() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.streaming++
+}
+
+// allStream waits until sessions stream.
+func (o *outages) allStream(t testing.TB, sessions int) {
+	t.Helper()
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.streaming < sessions {
+			return fmt.Errorf("%d of %d sessions stream", o.streaming, sessions)
+		}
+		return nil
+	})
 }
 
 func (o *outages) begun() int {
@@ -240,6 +261,7 @@ type checker struct {
 	end          string
 	err          error
 	last         time.Time // when a line came
+	first        func()    // is called when the first line comes
 	quiet        func(time.Duration)
 }
 
@@ -247,7 +269,9 @@ func (c *checker) line(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if pause := now.Sub(c.last); !c.last.IsZero() && pause > time.Second {
+	if c.last.IsZero() {
+		c.first()
+	} else if pause := now.Sub(c.last); pause > time.Second {
 		c.quiet(pause)
 	}
 	c.last = now
@@ -290,7 +314,7 @@ func runSession(t testing.TB, url string, of *atomic.Pointer[outages], over <-ch
 	}
 	command := env.Command(t.Context(), self)
 	command.Env = []string{roleVariable + "=writer", paceVariable + "=" + os.Getenv(paceVariable)}
-	c := checker{quiet: func(d time.Duration) {
+	c := checker{first: func() { of.Load().streams() }, quiet: func(d time.Duration) {
 		now := of.Load()
 		now.add(&now.quiet, d)
 	}}

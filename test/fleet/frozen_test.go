@@ -46,17 +46,18 @@ func interrupt(t *testing.T, with func(*node)) {
 	recovered.Store(new(outages))
 	over := make(chan struct{})
 	var wg sync.WaitGroup
-	for i := range 5 {
+	const sessions = 5
+	for i := range sessions {
 		wg.Go(func() {
 			if err := runSession(t, "ws://"+n.client+"/env/box", &recovered, over); err != nil {
 				t.Errorf("session %d: %v", i, err)
 			}
 		})
 	}
-	time.Sleep(time.Second) // sessions stream
+	recovered.Load().allStream(t, sessions)
 	with(n)
 	testkit.WaitFor(t, testkit.Patience, func() error {
-		if len(recovered.Load().sorted()) < 5 {
+		if len(recovered.Load().sorted()) < sessions {
 			return errNotYet
 		}
 		return nil

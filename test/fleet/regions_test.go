@@ -60,6 +60,7 @@ func TestRegions(t *testing.T) {
 	for range sessions {
 		go func() { ended <- runSession(t, url, &of, over) }()
 	}
+	of.Load().allStream(t, sessions)
 	for i, state := range []int{refused, silent} {
 		time.Sleep(time.Second) // sessions stream
 		between.set(state)
