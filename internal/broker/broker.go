@@ -106,6 +106,7 @@ func (b *Broker) config() (*server.Options, error) {
 	config.JetStream, config.StoreDir = true, b.opts.Data
 	config.NoSigs, config.DontListen = true, true
 	config.WriteDeadline = 5 * time.Second
+	config.AuthTimeout = 5 // seconds; with the default of two, a busy machine may not sign in
 	// A machine sends one message at a time for each of its connections, so 1 MiB is plenty.
 	config.MaxPayload = 1 << 20
 	// The connection of the gateway itself has a subscription for each client. Recheck bounds
