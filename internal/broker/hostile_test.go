@@ -69,7 +69,7 @@ func (s *served) change(t testing.TB, text string) {
 // join connects a machine, which does not come back after a disconnection.
 func (s *served) join(t testing.TB, name string) (*nats.Conn, error) {
 	t.Helper()
-	nc, err := nats.Connect(s.URL(), nats.UserInfo(name, token), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	nc, err := nats.Connect(s.URL(), nats.UserInfo(name, token), nats.NoReconnect(), nats.Timeout(testkit.Patience), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err == nil {
 		t.Cleanup(nc.Close)
 	}
@@ -177,7 +177,7 @@ func TestWrongSignIns(t *testing.T) {
 	start := time.Now()
 	const guesses = 200
 	for i := range guesses {
-		_, err := nats.Connect(s.URL(), nats.UserInfo([]string{"box", "not\x1b[a name"}[i%2], "a guess that is wrong"))
+		_, err := nats.Connect(s.URL(), nats.UserInfo([]string{"box", "not\x1b[a name"}[i%2], "a guess that is wrong"), nats.Timeout(testkit.Patience))
 		if !errors.Is(err, nats.ErrAuthorization) {
 			t.Fatalf("a wrong token: %v", err)
 		}

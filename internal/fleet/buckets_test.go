@@ -24,7 +24,7 @@ func (s *site) asGateway(t testing.TB, account string) *nats.Conn {
 	t.Helper()
 	var nc *nats.Conn
 	err := testkit.Steady(func() (err error) {
-		nc, err = s.broker.Connect(account, nats.MaxReconnects(-1))
+		nc, err = s.broker.Connect(account, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(testkit.Patience))
 		return err
 	})
 	if err != nil {

@@ -139,7 +139,7 @@ func (s *site) connect(t testing.TB, token, name string) (*nats.Conn, error) {
 	var nc *nats.Conn
 	err := testkit.Steady(func() (err error) {
 		nc, err = nats.Connect(s.broker.URL(), nats.UserInfo(name, machineToken(token)), nats.CustomInboxPrefix(fleet.InboxPrefix(name)),
-			nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.FlusherTimeout(5*time.Second), nats.PermissionErrOnSubscribe(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+			nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.FlusherTimeout(5*time.Second), nats.Timeout(testkit.Patience), nats.PermissionErrOnSubscribe(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		return err
 	})
 	if err == nil {

@@ -21,17 +21,22 @@ import (
 )
 
 // rawDial opens a connection of a client that says only what the test says.
-func (s *site) rawDial(t testing.TB, path, token string) (transport.Conn, error) {
+func (s *site) rawDial(t testing.TB, path, token string) (conn transport.Conn, err error) {
+	t.Helper()
+	err = testkit.Steady(func() error {
+		conn, err = s.rawDialOnce(t, path, token)
+		return err
+	})
+	return conn, err
+}
+
+func (s *site) rawDialOnce(t testing.TB, path, token string) (transport.Conn, error) {
 	t.Helper()
 	opts := new(transport.DialOptions)
 	if token != "" {
 		opts.Header = http.Header{"Authorization": {"Bearer " + clientToken(token)}}
 	}
-	var conn transport.Conn
-	err := testkit.Steady(func() (err error) {
-		conn, err = transport.Dial(t.Context(), s.url+path, opts)
-		return err
-	})
+	conn, err := transport.Dial(t.Context(), s.url+path, opts)
 	if err == nil {
 		t.Cleanup(func() { _ = conn.Close(transport.Reason{}) })
 	}
@@ -219,7 +224,7 @@ func TestCrowdAtASilentMachine(t *testing.T) {
 	for range 300 {
 		crowd.Go(func() {
 			for again := false; !again || !enough(); again = true { // the first ones may be through before the last come
-				_, err := s.rawDial(t, "/env/red-9", "rita")
+				_, err := s.rawDialOnce(t, "/env/red-9", "rita")
 				switch {
 				case err == nil:
 					t.Error("a client was connected with a machine that says nothing")

@@ -7,10 +7,11 @@ import "time"
 func Stalled(f func()) (stalled time.Duration) {
 	const step = 10 * time.Millisecond
 	over, sum := make(chan struct{}), make(chan time.Duration, 1)
+	start := time.Now()
 	go func() {
 		var late time.Duration
-		for {
-			start, ended := time.Now(), false
+		for ; ; start = time.Now() {
+			ended := false
 			select {
 			case <-over:
 				ended = true

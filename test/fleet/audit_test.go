@@ -32,7 +32,7 @@ func TestAuditLog(t *testing.T) {
 		return client.Dial(t.Context(), "ws://"+n.client+"/env/box", &client.Options{Token: token})
 	}
 	var env *client.Environment
-	testkit.WaitFor(t, testkit.Patience, func() (err error) { // the machine may not be listed yet
+	testkit.WaitFor(t, testkit.Patience, func() (err error) { // the gateway may not know the machine yet
 		env, err = dial("the token of ann")
 		return err
 	})
@@ -46,10 +46,13 @@ func TestAuditLog(t *testing.T) {
 		t.Error(err)
 	}
 	file := testkit.Secret(t, "the token of ann")
-	cmd := exec.Command(n.cmd.Path, "fleet", "drain", "box", "--gateway", "ws://"+n.client, "--token-file", file)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	testkit.WaitFor(t, testkit.Patience, func() error { // nor list it
+		out, err := exec.Command(n.cmd.Path, "fleet", "drain", "box", "--gateway", "ws://"+n.client, "--token-file", file).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
 	var got []string
 	testkit.WaitFor(t, testkit.Patience, func() error {
 		text, err := os.ReadFile(log)

@@ -38,6 +38,7 @@ func TestRollingRestart(t *testing.T) {
 func TestDrainedMachineEnds(t *testing.T) {
 	n := gateway(t)
 	m := join(t, []*node{n}, "box")
+	listed(t, n, 1)
 	url := "ws://" + n.client + "/env/box"
 	env, err := dialPatiently(t, url, nil)
 	if err != nil {

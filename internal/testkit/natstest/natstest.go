@@ -37,7 +37,7 @@ func Serve(t testing.TB, change func(*server.Options)) *server.Server {
 // Connect connects to a server until the test ends.
 func Connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	opts = append([]nats.Option{nats.FlusherTimeout(5 * time.Second), nats.ReconnectWait(50 * time.Millisecond), nats.MaxReconnects(-1)}, opts...)
+	opts = append([]nats.Option{nats.FlusherTimeout(5 * time.Second), nats.Timeout(testkit.Patience), nats.ReconnectWait(50 * time.Millisecond), nats.MaxReconnects(-1)}, opts...)
 	var nc *nats.Conn
 	err := testkit.Steady(func() (err error) {
 		nc, err = nats.Connect(url, opts...)
