@@ -40,7 +40,7 @@ func TestTracedRequestIsDropped(t *testing.T) {
 	select {
 	case err := <-ended:
 		t.Log(err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(testkit.Patience):
 		t.Fatal("nobody was told that the request has ended")
 	}
 	if err := srv.Shutdown(t.Context()); err != nil {

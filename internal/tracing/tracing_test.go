@@ -16,6 +16,7 @@ import (
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"execserver/internal/testkit"
 	"execserver/internal/tracing"
 	"execserver/server"
 	"execserver/transport"
@@ -106,7 +107,7 @@ func TestSpans(t *testing.T) {
 			if span.Kind != spans.Span_SPAN_KIND_SERVER || span.EndTimeUnixNano < span.StartTimeUnixNano {
 				t.Errorf("span %v", span)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("no span %s came", want.name)
 		}
 	}
