@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -172,6 +173,7 @@ func (o *gatewayOptions) run() error {
 		options.Metrics = func(s *server.Server) http.Handler { return metrics.GatewayHandler(s, gateway, own) }
 	}
 	srv := server.New(options)
+	_, supervisor := handedOver()
 	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(signals, ending()...)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -186,12 +188,17 @@ func (o *gatewayOptions) run() error {
 	if machines != nil {
 		of["machines"] = recheckedMachines{machines, own}
 	}
-	go reload(reloading, log, srv, audited, hangups, "", of)
+	go func() {
+		reload(untilKnown(reloading, gateway), log, srv, audited, hangups, "", of) // a hangup does not make it ready
+		supervisor.say("READY=1")
+		reload(reloading, log, srv, audited, hangups, supervisor, of)
+	}()
 	select {
 	case received := <-signals:
 		log.Info("shutting down", "signal", received.String())
 	case err = <-ended:
 	}
+	supervisor.say("STOPPING=1")
 	gateway.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
@@ -199,6 +206,28 @@ func (o *gatewayOptions) run() error {
 		log.Info("shutdown did not finish in time", "error", timeout)
 	}
 	return err
+}
+
+// knownInterval is how often a gateway that has just started looks whether it knows its
+// machines. In a cluster that may take as long as the other servers do.
+const knownInterval = 50 * time.Millisecond
+
+// untilKnown returns a context that ends when the gateway knows its machines, or with ctx.
+func untilKnown(ctx context.Context, gateway *fleet.Gateway) context.Context {
+	known, end := context.WithCancel(ctx)
+	go func() {
+		defer end()
+		ticker := time.NewTicker(knownInterval)
+		defer ticker.Stop()
+		for gateway.Ready() != nil {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return known
 }
 
 // recheckedMachines disconnects the machines that may not be connected any more, at every

@@ -71,15 +71,21 @@ func machinesFile(t testing.TB) string {
 
 // program is a process of the command.
 type program struct {
-	args []string
-	cmd  *exec.Cmd
-	log  *testkit.Buffer
+	args, env []string // env besides that of the test
+	cmd       *exec.Cmd
+	log       *testkit.Buffer
 }
 
 // start starts the command, which ends with the test, and waits until it listens.
 func start(t testing.TB, args ...string) *program {
 	t.Helper()
-	p := &program{args: args, log: new(testkit.Buffer)}
+	return startWith(t, nil, args...)
+}
+
+// startWith is like start with some more environment.
+func startWith(t testing.TB, env []string, args ...string) *program {
+	t.Helper()
+	p := &program{args: args, env: env, log: new(testkit.Buffer)}
 	p.start(t)
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -100,6 +106,7 @@ func (p *program) start(t testing.TB) {
 		t.Fatal(err)
 	}
 	p.cmd = exec.Command(path, p.args...)
+	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.cmd.Stderr = p.log
 	out, err := p.cmd.StdoutPipe()
