@@ -195,8 +195,8 @@ func (o *fleetRun) runOn(ctx context.Context, machine string, args []string) err
 		defer cancel()
 	}
 	command := env.Command(ctx, args[0], args[1:]...)
-	out := &prefixed{to: os.Stdout, prefix: printable(machine) + ": ", turn: &o.out}
-	errOut := &prefixed{to: os.Stderr, prefix: printable(machine) + ": ", turn: &o.errOut}
+	out := newPrefixed(os.Stdout, machine, &o.out)
+	errOut := newPrefixed(os.Stderr, machine, &o.errOut)
 	command.Stdout, command.Stderr = out, errOut
 	err = command.Run()
 	return errors.Join(err, out.flush(), errOut.flush())
@@ -207,10 +207,16 @@ const maxPrefixed = 64 << 10
 
 // prefixed writes whole lines behind a prefix. It is used by one goroutine at a time.
 type prefixed struct {
-	to     io.Writer
-	prefix string
-	turn   *sync.Mutex
-	line   []byte // without its end
+	to       io.Writer
+	terminal bool // which a machine must not control, nor speak for another one on it
+	prefix   string
+	turn     *sync.Mutex
+	line     []byte // without its end
+}
+
+func newPrefixed(to io.Writer, machine string, turn *sync.Mutex) *prefixed {
+	_, terminal := onTerminal(to)
+	return &prefixed{to: to, terminal: terminal, prefix: printable(machine) + ": ", turn: turn}
 }
 
 // Write implements io.Writer.
@@ -238,9 +244,23 @@ func (p *prefixed) flush() error {
 }
 
 func (p *prefixed) flushLine() error {
+	line := string(p.line)
+	p.line = p.line[:0]
+	if p.terminal {
+		line = printableOutput(line)
+	}
 	p.turn.Lock()
 	defer p.turn.Unlock()
-	_, err := fmt.Fprintf(p.to, "%s%s\n", p.prefix, p.line)
-	p.line = p.line[:0]
+	_, err := io.WriteString(p.to, p.prefix+line+"\n")
 	return err
+}
+
+// printableOutput is like printable for a line of output, which may have tabs and end as on
+// Windows.
+func printableOutput(line string) string {
+	parts := strings.Split(strings.TrimSuffix(line, "\r"), "\t")
+	for i, part := range parts {
+		parts[i] = printable(part)
+	}
+	return strings.Join(parts, "\t")
 }

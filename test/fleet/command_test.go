@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"execserver/client"
+	"execserver/client/local"
 	"execserver/internal/fleet"
 	"execserver/internal/testkit"
 )
@@ -89,4 +91,48 @@ func TestCommands(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestHostileOutput lets a machine print what would control the terminal of fleet run. It does
+// not, and to a pipe every byte comes as it is.
+func TestHostileOutput(t *testing.T) {
+	t.Parallel()
+	n := gateway(t)
+	join(t, []*node{n}, "box")
+	listed(t, n, 1)
+	const (
+		evil  = "\x1b]52;c;b3duZWQ=\x07\x1b[1A\x1b[2K\rother: fine\u202e\xff\tend"
+		shown = `box: \x1b]52;c;b3duZWQ=\a\x1b[1A\x1b[2K\rother: fine\u202e\xff` + "\tend"
+	)
+	text := evil + "\ndos\\path\nends\tso\r\n"
+	run := []string{"run", "--", "sh", "-c", `cat "$0"; head -n 1 "$0" >&2`, testkit.Secret(t, text)}
+	out, errOut, code := fleetCommand(t, n, run...)
+	if out != "box: "+strings.ReplaceAll(text[:len(text)-1], "\n", "\nbox: ")+"\n" || !strings.HasPrefix(errOut, "box: "+evil+"\n") || code != 0 {
+		t.Errorf("to pipes comes %q and %q, exit code %d", out, errOut, code)
+	}
+
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := local.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	command := here.Command(t.Context(), path, append([]string{"fleet"}, run...)...)
+	command.TTY = &client.Size{Rows: 30, Cols: 100}
+	command.EnvPolicy = client.InheritAll()
+	command.Env = []string{"EXEC_SERVER_GATEWAY=ws://" + n.client}
+	seen, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v: %q", err, seen)
+	}
+	got := strings.Split(strings.TrimSuffix(string(seen), "\r\n"), "\r\n") // a terminal ends lines so
+	want := []string{shown, shown, `box: dos\path`, "box: ends\tso", "1 of 1 machines succeeded"}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("on a terminal comes %q, want %q", got, want)
+	}
 }
