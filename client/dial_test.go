@@ -106,6 +106,28 @@ func TestEnvironmentInfoIsAskedFor(t *testing.T) {
 	}
 }
 
+// Another server may mean something else by the name of the machine.
+func TestMachineOfAnotherKind(t *testing.T) {
+	leavesNothing(t)
+	for _, row := range []struct {
+		machine any
+		want    string
+	}{{"box-7", "box-7"}, {object{"cores": 2}, ""}, {7, ""}, {nil, ""}} {
+		f := newFake(t, func(c *fakeConn) {
+			if m, ok := c.expect("initialize"); ok {
+				c.reply(m, object{"sessionId": "s", "environmentInfo": object{
+					"shell": object{"name": "sh", "path": "/bin/sh"}, "cwd": "file:///", "machine": row.machine,
+				}})
+			}
+			c.expect("initialized")
+			c.drain()
+		})
+		if info := f.dial(nil).Info(); info.Machine != row.want || info.Shell != "sh" {
+			t.Errorf("%v: %+v", row.machine, info)
+		}
+	}
+}
+
 // Nothing happens in another directory because the one that is meant is gone.
 func TestDirectoryOfServerIsGone(t *testing.T) {
 	leavesNothing(t)

@@ -18,6 +18,10 @@ type Info struct {
 	OS      string // linux, macos, windows, or Go's name of another system
 	Version string // of the server
 
+	// Machine is the name under which the server has joined a fleet, as it says itself, or "".
+	// Behind a gateway that chooses the machine, it is the one chosen.
+	Machine string
+
 	// Shell is the account's shell: its kind (bash, zsh, sh, powershell, cmd)
 	// and its path.
 	Shell, ShellPath string
@@ -70,6 +74,7 @@ type wireInfo struct {
 	SessionLifetime *protocol.SessionLifetime  `json:"sessionLifetime"`
 	Capabilities    map[string]json.RawMessage `json:"capabilities"`
 	Sandbox         json.RawMessage            `json:"sandbox"`
+	Machine         json.RawMessage            `json:"machine"`
 }
 
 // has reports whether a server announces a capability. Older ones send no wireInfo.
@@ -82,6 +87,7 @@ func (w *wireInfo) info() *Info {
 		OS: w.PlatformOS, Version: w.ExecutorVersion, Shell: w.Shell.Name, ShellPath: w.Shell.Path,
 		Capabilities: make(map[string]bool),
 	}
+	_ = json.Unmarshal(w.Machine, &i.Machine) // absent, or what another server means by it
 	var confines *protocol.SandboxInfo
 	if json.Unmarshal(w.Sandbox, &confines) == nil { // absent, or of a kind that this client does not know
 		i.Sandbox = (*SandboxInfo)(confines)

@@ -33,6 +33,8 @@ type EnvironmentInfo struct {
 	Sandbox *SandboxInfo `json:"sandbox,omitempty"`
 	// SessionLifetime is an extension; nil if a session ends with its connection.
 	SessionLifetime *SessionLifetime `json:"sessionLifetime,omitempty"`
+	// Machine is an extension: the name under which the server has joined a fleet.
+	Machine string `json:"machine,omitempty"`
 }
 
 // SandboxInfo is the operator's choice for sandboxes, and the means that confine files

@@ -21,6 +21,7 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 		Shell:                loginshell.Get(),
 		ExecutorVersion:      s.opts.Version,
 		PlatformOS:           protocol.OSName(runtime.GOOS),
+		Machine:              s.opts.Internal.Machine,
 		PrependPathDirs:      []protocol.Path{},
 		TemporaryDirectories: []protocol.Path{},
 		ProcessOwnership: &protocol.ProcessOwnership{

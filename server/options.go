@@ -141,6 +141,7 @@ type Internal struct {
 	Page      Page                 // for browsers, beside the WebSocket endpoint; nil serves none
 
 	Gateway Gateway // passes clients on to other machines; nil serves none
+	Machine string  // the name under which this server has joined a fleet, if any
 
 	// Relay serves the connections of listeners instead of the server, which only decides
 	// who may connect. It ends the connection before it returns.

@@ -122,6 +122,13 @@ func root(path string) string {
 	return path
 }
 
+// IsNameOfMachine reports whether GATEWAY/NAME is the machine of that name: some names mean one
+// that the gateway chooses, or none.
+func IsNameOfMachine(name string) bool {
+	path, _, err := pathOf(name)
+	return err == nil && path != "/any"
+}
+
 // pathOf returns the path of a machine at a gateway, and the labels that it must have.
 func pathOf(machine string) (path string, labels []string, err error) {
 	const prefix = "label="

@@ -322,7 +322,7 @@ func (r *runner) leaveAttached(s syscall.Signal) error {
 		case kept != nil:
 			text += "; the server ends it in " + spell(kept.Detached) + " unless somebody comes back"
 		}
-		text += "\n" + r.where.comeBack("come back with", r.sessionLabel())
+		text += "\n" + r.where.comeBack(r.env.Info(), "come back with", r.sessionLabel())
 	}
 	r.parting = text
 	if s != 0 {

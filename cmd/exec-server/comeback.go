@@ -6,13 +6,21 @@ import (
 	"net/url"
 	"strings"
 
+	"execserver/client"
 	"execserver/client/environments"
 )
 
+// unnamed stands for the name of a machine that is not known.
+const unnamed = "NAME"
+
 // comeBack returns a line that says how to attach to a session, with these arguments. how
-// begins it: "come back with".
-func (w *where) comeBack(how string, args ...string) string {
-	flags, list, chosen := w.chosen()
+// begins it: "come back with". info is of the machine that has the session.
+func (w *where) comeBack(info *client.Info, how string, args ...string) string {
+	name := unnamed
+	if environments.IsNameOfMachine(info.Machine) {
+		name = info.Machine
+	}
+	flags, list, chosen := w.chosen(name)
 	if !chosen {
 		flags = w.given()
 	}
@@ -21,9 +29,10 @@ func (w *where) comeBack(how string, args ...string) string {
 		words = append(words, shellWord(printable(arg))) // a server may have named the session
 	}
 	attach := strings.Join(words, " ")
-	if !chosen {
+	if !chosen || name != unnamed {
 		return how + ": " + attach
 	}
+	// It is one release older, and does not say its name.
 	return how + " (NAME is the machine that the gateway has chosen): " + attach +
 		"\nfind it with: exec-server fleet ls" + flagWords(list) + ", and exec-server ps" + flagWords(flags)
 }
@@ -39,7 +48,7 @@ func flagWords(flags [][2]string) string {
 
 // atChosen adds to the error of somebody who looks for a session which machine that was.
 func (w *where) atChosen(err error) error {
-	attach, _, chosen := w.chosen()
+	attach, _, chosen := w.chosen(unnamed)
 	if !chosen || !errors.Is(err, errNoTarget) {
 		return err
 	}
@@ -47,8 +56,8 @@ func (w *where) atChosen(err error) error {
 }
 
 // chosen reports whether a gateway chooses the machine, which may be another one each time.
-// attach are the flags that name a machine there, called NAME, and list those for fleet ls.
-func (w *where) chosen() (attach, list [][2]string, ok bool) {
+// attach are the flags that lead to the machine of this name there, and list those for fleet ls.
+func (w *where) chosen(machine string) (attach, list [][2]string, ok bool) {
 	address, name, tokenFile := w.url, "", w.tokenFile
 	byVariable := false
 	switch {
@@ -82,9 +91,9 @@ func (w *where) chosen() (attach, list [][2]string, ok bool) {
 	}
 	if name != "" {
 		gateway, _, _ := strings.Cut(name, "/")
-		attach = append(attach, [2]string{"--on", gateway + "/NAME"})
+		attach = append(attach, [2]string{"--on", gateway + "/" + machine})
 	} else {
-		attach = append(attach, [2]string{"--url", u.JoinPath("env", "NAME").String()})
+		attach = append(attach, [2]string{"--url", u.JoinPath("env", machine).String()})
 	}
 	if w.tokenFile != "" {
 		attach = append(attach, [2]string{"--token-file", w.tokenFile})

@@ -19,6 +19,7 @@ import (
 type fleetFlags struct{}
 
 func (*fleetFlags) joins() bool     { return false }
+func (*fleetFlags) machine() string { return "" }
 func (*fleetFlags) files() []string { return nil }
 
 func (*fleetFlags) join(*server.Server, *slog.Logger, *options, chan<- os.Signal, chan<- error) (leave func(), err error) {

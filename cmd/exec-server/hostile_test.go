@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"unicode"
+
+	"execserver/client"
 )
 
 // evil is text of a server that wants to control the terminal: it sets the title and
@@ -45,7 +47,7 @@ func evilServer(t *testing.T, refusesAll bool) (url string) {
 var evilAnswers = map[string]object{
 	"initialize": {"sessionId": "own" + evil, "environmentInfo": object{
 		"shell": object{"name": evil, "path": evil}, "cwd": "file:///" + "x%1b%5b2J", "platformOs": "linux" + evil,
-		"executorVersion": evil, "sandbox": object{"mode": "auto", "means": "none", "reason": evil},
+		"executorVersion": evil, "machine": evil, "sandbox": object{"mode": "auto", "means": "none", "reason": evil},
 		"sessionLifetime": object{"detachedMs": uint64(1) << 63, "silentMs": uint64(1) << 63, "maxKeepMs": uint64(1) << 63},
 		"capabilities": object{
 			evil: true, "processAck": true, "processList": true, "processSnapshot": true, "processScreen": true, "webLink": true, "sessionList": true, "sessionKeep": true, "recordings": true,
@@ -171,8 +173,29 @@ func TestPullRefusesNames(t *testing.T) {
 // TestComeBackQuotesNames lets a server name a session like a command: the line that a
 // person copies must not run it.
 func TestComeBackQuotesNames(t *testing.T) {
-	got := (&where{url: "unix:///s"}).comeBack("come back with", "--read-only", "$(touch owned)\x1b[2J")
+	got := (&where{url: "unix:///s"}).comeBack(new(client.Info), "come back with", "--read-only", "$(touch owned)\x1b[2J")
 	if want := `come back with: exec-server attach --url unix:///s --read-only '$(touch owned)\x1b[2J'`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestComeBackToUnknownMachine checks how the machine that a gateway has chosen is found if it
+// does not say its name, as one of an older release, or none that leads back.
+func TestComeBackToUnknownMachine(t *testing.T) {
+	for _, name := range []string{"", "any", "../x", evil} {
+		for _, one := range []struct {
+			where
+			want string
+		}{
+			{where{url: "ws://gate:1/any", tokenFile: "token"}, "exec-server attach --url ws://gate:1/env/NAME --token-file token sh\n" +
+				"find it with: exec-server fleet ls --gateway ws://gate:1 --token-file token, and exec-server ps --url ws://gate:1/env/NAME --token-file token"},
+			{where{url: "ws://gate:1/up/any?label=gpu"}, "exec-server attach --url ws://gate:1/up/env/NAME sh\n" +
+				"find it with: exec-server fleet ls --gateway ws://gate:1/up, and exec-server ps --url ws://gate:1/up/env/NAME"},
+		} {
+			got := one.comeBack(&client.Info{Machine: name}, "come back with", "sh")
+			if want := "come back with (NAME is the machine that the gateway has chosen): " + one.want; got != want {
+				t.Errorf("%q: got %s, want %s", name, got, want)
+			}
+		}
 	}
 }

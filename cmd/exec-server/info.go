@@ -51,6 +51,7 @@ func newInfoCommand() *cobra.Command {
 // machineJSON is the output of info --json. The names are those of environmentInfo, with
 // paths of the machine instead of URIs.
 type machineJSON struct {
+	Machine         string          `json:"machine,omitempty"`
 	ExecutorVersion string          `json:"executorVersion,omitempty"`
 	PlatformOS      string          `json:"platformOs,omitempty"`
 	Shell           *shellJSON      `json:"shell,omitempty"`
@@ -74,7 +75,7 @@ type shellJSON struct {
 
 func infoJSON(info *client.Info) machineJSON {
 	j := machineJSON{
-		ExecutorVersion: info.Version, PlatformOS: info.OS, Cwd: info.Dir, UserHomeDir: info.HomeDir, TempDir: info.TempDir,
+		Machine: info.Machine, ExecutorVersion: info.Version, PlatformOS: info.OS, Cwd: info.Dir, UserHomeDir: info.HomeDir, TempDir: info.TempDir,
 		Capabilities: info.Capabilities,
 	}
 	if l := info.SessionLifetime; l != nil {
@@ -112,6 +113,7 @@ func printInfo(out io.Writer, info *client.Info) error {
 	}
 	var rows [][]string
 	for _, row := range [][]string{
+		{"machine", info.Machine},
 		{"version", info.Version},
 		{"system", info.OS},
 		{"shell", shell},

@@ -122,6 +122,9 @@ func (o *fleetFlags) files() []string { return o.nats.files() }
 
 func (o *fleetFlags) joins() bool { return len(o.urls) > 0 }
 
+// machine returns the name of this machine in its fleet, if it joins one.
+func (o *fleetFlags) machine() string { return o.name }
+
 // join makes srv a machine of the fleet. It waits for the fleet until a signal tells the
 // program to end. drains receives a value when a gateway drains the machine, and ended the
 // error when it stops to be one. The caller must call leave after it has shut the server

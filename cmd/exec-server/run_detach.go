@@ -133,7 +133,7 @@ func (o *runOptions) leaveRunning(ctx context.Context, r *runner, c *client.Cmd)
 		return err
 	}
 	fmt.Println(o.keeping.name)
-	fmt.Fprintf(os.Stderr, "kept for %s\n%s\n", spell(granted), o.where.comeBack("come back with", o.keeping.name))
+	fmt.Fprintf(os.Stderr, "kept for %s\n%s\n", spell(granted), o.where.comeBack(r.env.Info(), "come back with", o.keeping.name))
 	return nil
 }
 
@@ -161,7 +161,7 @@ func (r *runner) detach() error {
 		}
 		text = "detached; kept for " + spell(granted)
 	}
-	r.left, r.parting = true, text+"\n"+r.where.comeBack("come back with", session)
+	r.left, r.parting = true, text+"\n"+r.where.comeBack(r.env.Info(), "come back with", session)
 	return nil
 }
 

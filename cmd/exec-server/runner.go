@@ -181,7 +181,7 @@ func (r *runner) hangUp(s syscall.Signal, ended <-chan error) error {
 		r.parting = "the server ends the command later"
 		if kept := r.env.Info().SessionLifetime; kept != nil {
 			r.parting = fmt.Sprintf("the server ends the command %s after it has noticed, unless you come back\n%s",
-				spell(kept.Detached), r.where.comeBack("come back with", r.env.Session()))
+				spell(kept.Detached), r.where.comeBack(r.env.Info(), "come back with", r.env.Session()))
 		}
 		return exitCode(exitSignal + int(s))
 	}
@@ -234,7 +234,7 @@ func (r *runner) pass(s syscall.Signal, passed chan<- error) {
 func (r *runner) unanswered(s syscall.Signal) error {
 	text := fmt.Sprintf("the server has not taken the signal (%s); the command may go on there until the server ends the session", s)
 	if r.env.Info().SessionLifetime != nil {
-		text += "\n" + r.where.comeBack("come back with", r.sessionLabel())
+		text += "\n" + r.where.comeBack(r.env.Info(), "come back with", r.sessionLabel())
 	}
 	return &runFailure{text, exitSignal + int(s)}
 }
@@ -273,7 +273,7 @@ func (r *runner) lost(err error) string {
 	switch {
 	case errors.Is(err, client.ErrTakenOver):
 		return "somebody else has taken the session over, and the command goes on there" +
-			"\n" + r.where.comeBack("watch it", "--read-only", session) + "\n" + r.where.comeBack("take it back", session)
+			"\n" + r.where.comeBack(r.env.Info(), "watch it", "--read-only", session) + "\n" + r.where.comeBack(r.env.Info(), "take it back", session)
 	case errors.Is(err, client.ErrUnknownSession):
 		return "the server has ended the session, and the command with it"
 	case !errors.As(err, new(*client.DisconnectedError)):
@@ -283,7 +283,7 @@ func (r *runner) lost(err error) string {
 	if r.env.Info().SessionLifetime == nil {
 		return text
 	}
-	return text + "; the command may go on there until the server ends the session\n" + r.where.comeBack("come back with", session)
+	return text + "; the command may go on there until the server ends the session\n" + r.where.comeBack(r.env.Info(), "come back with", session)
 }
 
 // runFailed converts an error to the end of run.

@@ -115,7 +115,7 @@ func (o *options) serve(log *slog.Logger, sockets int, supervisor supervisor) er
 
 		NoDirectoryHint: adviceToMakeDirectory,
 
-		Internal: server.Internal{Ownership: ownership, Sandbox: engine, Recorder: recorder},
+		Internal: server.Internal{Ownership: ownership, Sandbox: engine, Recorder: recorder, Machine: o.fleet.machine()},
 		Session: server.SessionOptions{
 			DrainTimeout:       o.drainTimeout,
 			DetachedTTL:        o.detachedTTL,
