@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/testkit"
 	"execserver/server"
 	"execserver/transport"
 )

@@ -83,7 +83,7 @@ func readiness(t *testing.T, n *node) int {
 func TestSupervisor(t *testing.T) {
 	t.Parallel()
 	systemd := newSupervisor(t)
-	n := &node{client: freeAddress(t)}
+	n := &node{client: testkit.FreeAddress(t)}
 	n.program = startWith(t, systemd.environment(), "gateway", "--listen", "ws://"+n.client, "--data", t.TempDir())
 	systemd.hears(t, "READY=1")
 	if got := readiness(t, n); got != http.StatusOK {
