@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
 // serveThrough is a program that serves as "exec-server --listen ws://..." does, but through
@@ -101,14 +103,13 @@ func child(dir, program string, args ...string) (*exec.Cmd, string) {
 // fleetOf returns where machines join a gateway, as its log says.
 func fleetOf(gateway *exec.Cmd) string {
 	log := gateway.Stderr.(*os.File).Name()
-	for range 1000 {
+	for begun := time.Now(); time.Since(begun) < testkit.Patience; time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(log)
 		exit(err)
 		if _, rest, ok := strings.Cut(string(text), "fleet on "); ok {
 			url, _, _ := strings.Cut(rest, "\n")
 			return url
 		}
-		time.Sleep(time.Millisecond)
 	}
 	exit(fmt.Errorf("the gateway does not say where machines join"))
 	return ""

@@ -245,6 +245,9 @@ func TestUnknownConnection(t *testing.T) {
 			t.Fatalf("%q: %v, %v", row.frame, m, err)
 		}
 	}
+	if err := nc.Flush(); err != nil { // all have gone to the machine before it answers others
+		t.Fatal(err)
+	}
 	far, _ := p.connect(t, nil)
 	ended := read(far)
 	// The machine answers this frame, which is not its own, with a reset of the connection.
