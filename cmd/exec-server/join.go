@@ -21,6 +21,7 @@ import (
 	"execserver/internal/errno"
 	"execserver/internal/fleet"
 	"execserver/internal/session"
+	"execserver/internal/trusted"
 	"execserver/server"
 	"execserver/transport/natstransport"
 )
@@ -58,8 +59,8 @@ func newJoinCommand() *cobra.Command {
 		Long: "join serves this machine as serve does, but listens nowhere: it connects to a gateway, or to NATS\n" +
 			"servers that gateways use, and clients reach it through them by its name. So it may be behind a\n" +
 			"firewall. It has the flags of serve that are not about listening. docs/fleet.md describes fleets.",
-		Example: "  exec-server join --fleet tls://gateway:4222 --token-file ~/.config/exec-server/join --name box-7 --label gpu=h100\n" +
-			"  exec-server join --fleet wss://gateway:8443 --token-file ~/.config/exec-server/join",
+		Example: "  exec-server join --fleet tls://gateway:4222 --token-file ~/.config/exec-server/join/token --name box-7 --label gpu=h100\n" +
+			"  exec-server join --fleet wss://gateway:8443 --token-file ~/.config/exec-server/join/token",
 		Args: noArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			for _, name := range notOfJoin {
@@ -182,7 +183,7 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 		return nil, err
 	}
 	if file := o.nats.tokenFile; file != "" {
-		text, err := os.ReadFile(file)
+		text, err := trusted.Read(file, trusted.Secret)
 		if err != nil {
 			return nil, fmt.Errorf("read the token of the fleet in %s: %w", file, errno.Wrap(err))
 		}
@@ -190,7 +191,7 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 			return nil, fmt.Errorf("read the token of the fleet: %s is empty", file)
 		}
 		opts = append(opts, nats.UserInfoHandler(func() (user, password string) {
-			text, err := os.ReadFile(file) // it may have been replaced
+			text, err := trusted.Read(file, trusted.Secret) // it may have been replaced
 			if err != nil {
 				log.Error("cannot read the token of the fleet", "error", err)
 			}

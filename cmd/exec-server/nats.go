@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/internal/errno"
+	"execserver/internal/trusted"
 )
 
 // natsFlags say how to sign in to NATS.
@@ -55,12 +56,15 @@ func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
 		nats.ErrorHandler(reportOnce(log)),
 	}
 	if o.creds != "" {
-		if _, err := os.ReadFile(o.creds); err != nil {
+		if _, err := trusted.Read(o.creds, trusted.Secret); err != nil {
 			return nil, fmt.Errorf("read the credentials of NATS in %s: %w", o.creds, errno.Wrap(err))
 		}
 		opts = append(opts, nats.UserCredentials(o.creds))
 	}
 	if o.nkey != "" {
+		if _, err := trusted.Read(o.nkey, trusted.Secret); err != nil {
+			return nil, fmt.Errorf("read the nkey in %s: %w", o.nkey, errno.Wrap(err))
+		}
 		option, err := nats.NkeyOptionFromSeed(o.nkey)
 		if err != nil {
 			return nil, fmt.Errorf("read the nkey in %s: %w", o.nkey, err)
@@ -117,6 +121,9 @@ func (o *natsFlags) tls() (*tls.Config, error) {
 		}
 	}
 	if o.cert != "" {
+		if _, err := trusted.Read(o.key, trusted.Secret); err != nil {
+			return nil, fmt.Errorf("read TLS file %s: %w", o.key, errno.Wrap(err))
+		}
 		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
 		if err != nil {
 			return nil, fmt.Errorf("load TLS certificate %s with key %s: %w", o.cert, o.key, err)
