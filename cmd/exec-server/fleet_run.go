@@ -132,7 +132,7 @@ func (o *fleetRun) choose(ctx context.Context) ([]fleet.Member, error) {
 		fmt.Fprintf(os.Stderr, "left out, because they drain: %s\n", some(draining))
 	}
 	if len(machines) == 0 {
-		return nil, errors.New("no machine matches that takes new commands")
+		return nil, errors.New("no machine matches that takes new commands; " + adviceToList)
 	}
 	return machines, nil
 }
