@@ -414,3 +414,11 @@ func (b *browser) signIn(s *server) {
 	b.open(s.do("web"))
 	b.connected()
 }
+
+// pressKey presses a key that types nothing.
+func (b *browser) pressKey(name string, code int64) {
+	b.t.Helper()
+	down := input.DispatchKeyEvent(input.KeyDown).WithKey(name).WithWindowsVirtualKeyCode(code)
+	up := input.DispatchKeyEvent(input.KeyUp).WithKey(name).WithWindowsVirtualKeyCode(code)
+	b.run(down, up)
+}
