@@ -221,6 +221,10 @@ func (b *browser) listen(event any) {
 		if e.Entry.Level == log.LevelError {
 			problem = e.Entry.Text + " " + e.Entry.URL
 		}
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.APITypeError && len(e.Args) > 0 {
+			problem = string(e.Args[0].Value)
+		}
 	case *runtime.EventExceptionThrown:
 		problem = e.ExceptionDetails.Error()
 	}

@@ -2,7 +2,7 @@
 // directories finds what changed before, and a watch of the server tells what changes now.
 
 import { button, element, setText } from "./dom.js";
-import { bytes, path, printable } from "./format.js";
+import { bytes, path, plain, printable } from "./format.js";
 import { Connection, Lost, Refused } from "./wire.js";
 
 const mostDirectories = 2000; // that are searched
@@ -124,7 +124,8 @@ export class ChangedFiles {
         if (open()) await this.#follow(closed, open);
       } catch (error) {
         if (!open()) return;
-        if (!(error instanceof Lost)) return setText(this.note, error.message);
+        setText(this.note, error.message);
+        if (!(error instanceof Lost)) return;
         await new Promise((resolve) => setTimeout(resolve, retryMs));
       }
     }
@@ -204,12 +205,12 @@ export class ChangedFiles {
   #draw() {
     clearTimeout(this.#timer);
     this.#timer = 0;
-    const root = path(this.#process.cwd).replace(/\/$/, "") + "/";
+    const root = plain(this.#process.cwd).replace(/\/$/, "") + "/";
     this.list.replaceChildren(...[...this.#files].reverse().map(([where, { kind, at, size }]) => {
-      const name = path(where);
+      const name = plain(where);
       return element("li", {},
         element("span", { class: "hint", text: new Date(at).toLocaleTimeString() + " " + printable(kind) + " " }),
-        element("code", { text: name.startsWith(root) ? name.slice(root.length) : name }),
+        element("code", { text: printable(name.startsWith(root) ? name.slice(root.length) : name) }),
         element("span", { class: "hint", text: size == null ? "" : " " + bytes(size) }));
     }));
     if (this.#files.size === 0) this.list.replaceChildren(element("li", { class: "hint", text: "None." }));

@@ -2,7 +2,7 @@
 // says about itself is the word of whoever runs it, and only ever text here.
 
 import { arrange, button, element, setAttribute, setText } from "./dom.js";
-import { duration, printable } from "./format.js";
+import { duration, printable, shortVersion } from "./format.js";
 import { pause } from "./model.js";
 import { address, labels } from "./place.js";
 import { machines, principal, signOut, SignedOut } from "./signin.js";
@@ -37,7 +37,7 @@ export class Fleet {
     document.body.replaceChildren(
       element("header", { class: "top" },
         element("h1", { text: "Machines" }),
-        element("span", { class: "machine", text: [location.host, principal() && "you are " + principal()].filter(Boolean).map(printable).join(" · ") }),
+        element("span", { class: "machine", text: [location.host, principal() && "you are " + principal()].filter(Boolean).map((fact) => printable(fact)).join(" · ") }),
         this.connection,
         element("div", { class: "settings" }, themeButton(), button("Sign out", () => this.#signOut()))),
       notice,
@@ -161,7 +161,7 @@ export class Fleet {
         element("div", {}, row.sessions, row.processes), row.labels, element("div", {}, row.system, row.sandbox));
       this.#rows.set(machine.name, row);
     }
-    const { load } = machine, version = printable(machine.version);
+    const { load } = machine;
     setAttribute(row.link, "href", address(machine.name, this.#labels));
     setText(row.host, printable(machine.host));
     setAttribute(row.host, "title", printable(machine.host));
@@ -171,8 +171,8 @@ export class Fleet {
     setText(row.joined, age < 60_000 ? "joined just now" : "joined " + duration(age) + " ago"); // or it would change every second
     setText(row.sessions, count(load.sessions) + (load.capacity > 0 ? " of " + count(load.capacity) : "") + " sessions");
     setText(row.processes, count(load.processes) + (load.processes === 1 ? " process" : " processes"));
-    setText(row.system, [printable(machine.system), version.length > 14 ? version.slice(0, 12) + "…" : version].filter(Boolean).join(" · "));
-    setAttribute(row.system, "title", version);
+    setText(row.system, [printable(machine.system), shortVersion(machine.version)].filter(Boolean).join(" · "));
+    setAttribute(row.system, "title", printable(machine.version));
     setText(row.sandbox, printable(sandboxOf(machine)));
     this.#showLabels(row, labels);
     return row.element;

@@ -1,12 +1,16 @@
 // What a process shows, pulled from the server. Nothing is pushed: a process that floods
 // is shown as pictures with pauses, and a watcher that is slow sees fewer of them.
 
+import { within } from "./answers.js";
+import { printable } from "./format.js";
 import { decode, Lost } from "./wire.js";
 
 const mostBytes = 32 << 10; // of output in one answer; with as many, the watcher is behind
 const waitMs = 20_000; // for output
 const pictureMs = 250; // between two pictures of a process that floods, at least; several may flood
 const sizeMs = 2_000; // between two looks at the size of a terminal that shows output
+const emptyMs = 250; // between an answer without output, which came at once, and the next question
+const largest = { rows: 500, cols: 1000 }; // of a terminal here
 const tailBytes = 64 << 10; // of a stream that a late watcher gets
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -69,6 +73,7 @@ export class Follower {
       }
       for (const chunk of read.chunks) await this.#view.write(decode(chunk.chunk));
       after = Math.max(after, read.nextSeq - 1);
+      if (read.chunks.length === 0 && performance.now() - began < emptyMs) await sleep(emptyMs);
       if (read.closed) {
         await this.#ended(read);
         return;
@@ -81,7 +86,7 @@ export class Follower {
 
   async #ended(read) {
     const text = read.failure ? read.failure : "";
-    if (text) this.#told(text);
+    if (text) this.#told(printable(text, 500));
   }
 
   // picture shows everything at once, and returns the number of the last event that it has.
@@ -92,8 +97,8 @@ export class Follower {
   async #screen() {
     const screen = await this.#call("process/screen", { drawing: true });
     if (this.#stopped) return 0;
-    const { terminal } = this.#view;
-    if (terminal.rows !== screen.size.rows || terminal.cols !== screen.size.cols) terminal.resize(screen.size.cols, screen.size.rows);
+    const { terminal } = this.#view, { rows, cols } = sizeOf(screen);
+    if (terminal.rows !== rows || terminal.cols !== cols) terminal.resize(cols, rows);
     this.#sizedAt = performance.now();
     // CAN ends a sequence that is not complete, RIS all that there was.
     await this.#view.write("\x18\x1bc");
@@ -104,10 +109,10 @@ export class Follower {
 
   // checkSize draws the screen again if the terminal has another size now.
   async #checkSize(after) {
-    const { size } = await this.#call("process/screen");
+    const { rows, cols } = sizeOf(await this.#call("process/screen"));
     this.#sizedAt = performance.now();
     const { terminal } = this.#view;
-    return size.rows === terminal.rows && size.cols === terminal.cols ? after : this.#screen();
+    return rows === terminal.rows && cols === terminal.cols ? after : this.#screen();
   }
 
   // tail shows the ends of the streams of a process with pipes.
@@ -127,6 +132,10 @@ export class Follower {
   }
 }
 
+function sizeOf({ size }) {
+  return { rows: within(size.rows, 24, largest.rows), cols: within(size.cols, 80, largest.cols) };
+}
+
 // shown waits while the page is hidden.
 async function shown() {
   while (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
@@ -134,6 +143,7 @@ async function shown() {
 
 const mostSearched = 16 << 20; // bytes of a process
 const mostFound = 500; // lines
+const mostReads = 1000; // answers may be almost empty
 
 // Sequences of terminals, and the other control characters but tab and line feed.
 const sequences = /\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|[\x00-\x08\x0b-\x1f\x7f]/g;
@@ -149,7 +159,7 @@ export async function search(link, process, text) {
     stream.number++;
     if (line.toLowerCase().includes(wanted)) found.push({ stream: stream.name, number: stream.number, text: line.slice(0, 500) });
   };
-  while (found.length < mostFound) {
+  for (let reads = 1; found.length < mostFound; reads++) {
     const read = await link.call("process/read", {
       sessionId: process.sessionId, processId: process.processId, afterSeq: after, maxBytes: 256 << 10, waitMs: 0,
     });
@@ -165,7 +175,7 @@ export async function search(link, process, text) {
     const last = read.chunks.at(-1)?.seq ?? read.nextSeq - 1;
     if (read.chunks.length === 0 || last <= after) break;
     after = last;
-    if (searched >= mostSearched) {
+    if (searched >= mostSearched || reads === mostReads) {
       complete = false;
       break;
     }

@@ -13,6 +13,7 @@ export function percent(share) {
 }
 
 export function duration(ms) {
+  if (!Number.isFinite(ms)) return "–";
   const s = Math.max(0, Math.floor(ms / 1000));
   if (s < 60) return s + " s";
   if (s < 3600) return Math.floor(s / 60) + " min";
@@ -28,41 +29,58 @@ export function clock(ms) {
 }
 
 // Characters that do not show, or change the order of the text around them.
-const invisible = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu;
+const invisible = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]/gu;
+const marks = /(\p{M}{4})\p{M}+/gu; // on one letter, which would be drawn over what is around it
+const fromRight = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+const mostCharacters = 4096; // of a text that is shown on one line
 
-// printable shows text of a program or a client on one line.
-export function printable(text) {
-  return String(text ?? "").replace(invisible, (c) => "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
+// printable shows text of a program or a client on one line. What is written from right to left
+// stays in its place. It shows what it returned once more as it is.
+export function printable(text, most = mostCharacters) {
+  if (typeof text === "number") text = String(text);
+  if (typeof text !== "string") return "";
+  if (fromRight.test(text)) text = isolated.exec(text)?.[1] ?? text;
+  if (text.length > most) text = text.slice(0, most) + "…";
+  text = text.replace(invisible, (c) => "\\u" + c.codePointAt(0).toString(16).padStart(4, "0")).replace(marks, "$1…");
+  return fromRight.test(text) ? "\u2068" + text + "\u2069" : text;
 }
+
+const isolated = /^\u2068([^\u2066-\u2069]*)\u2069$/;
 
 // command shows a command line as one would type it.
-export function command(argv, truncated) {
+export function command(argv, truncated, most) {
   const words = (argv ?? []).map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'"));
-  return printable(words.join(" ")) + (truncated ? " …" : "");
+  return printable(words.join(" "), most) + (truncated ? " …" : "");
 }
 
+// shortVersion shows a version, which may have a commit at its end.
+export const shortVersion = (version) => printable(version, version?.length > 14 ? 12 : 14);
+
 // path shows a file: URI as the path that it names.
-export function path(uri) {
-  if (typeof uri !== "string" || !uri.startsWith("file://")) return printable(uri);
+export const path = (uri) => printable(plain(uri));
+
+// plain returns the path that a file: URI names, as it is.
+export function plain(uri) {
+  if (typeof uri !== "string" || !uri.startsWith("file://")) return uri;
   try {
-    return printable(decodeURIComponent(uri.slice("file://".length)));
+    return decodeURIComponent(uri.slice("file://".length));
   } catch {
-    return printable(uri);
+    return uri;
   }
 }
 
-const enders = {
-  client: "ended by a client", timeout: "ended by its timeout", outputLimit: "ended by its output limit",
-  sessionExpired: "ended with its session", serverShutdown: "ended with the server",
-};
+const enders = new Map([
+  ["client", "ended by a client"], ["timeout", "ended by its timeout"], ["outputLimit", "ended by its output limit"],
+  ["sessionExpired", "ended with its session"], ["serverShutdown", "ended with the server"],
+]);
 
 // ending says how a process ended, or that it runs.
 export function ending(process) {
   if (process.state === "background") return "left running";
   if (process.exitCode == null) return "running";
-  const texts = [process.signal ? "killed by " + printable(process.signal) : process.exitCode < 0 ? "exit status unknown" : "exit status " + process.exitCode];
+  const texts = [process.signal ? "killed by " + printable(process.signal, 40) : process.exitCode < 0 ? "exit status unknown" : "exit status " + process.exitCode];
   if (process.coreDumped) texts.push("dumped core");
   if (process.oomKilled) texts.push("out of memory");
-  if (enders[process.endedBy]) texts.push(enders[process.endedBy]);
+  if (enders.has(process.endedBy)) texts.push(enders.get(process.endedBy));
   return texts.join(", ");
 }

@@ -3,6 +3,9 @@
 import { arrange, button, element, setAttribute, setText } from "./dom.js";
 import { bytes, command, duration, ending, path, percent, printable } from "./format.js";
 
+const mostRows = 1000; // processes and sessions that are shown
+const mostName = 80; // characters of a name in a line with others, which it must not push out of sight
+
 export class List {
   #model;
   #open; // a function that opens or closes the pane of a key
@@ -60,15 +63,18 @@ export class List {
       if (this.#matches(process, this.#model.sessions.get(process.sessionId))) bySession.get(process.sessionId)?.push([key, process]);
     }
     const groups = [];
+    let left = mostRows;
     for (const [id, processes] of bySession) {
       if (processes.length === 0 && (this.#filter || this.#hides(id))) continue;
-      groups.push(this.#group(id, processes));
+      if (left > 0) groups.push(this.#group(id, processes.slice(0, left)));
+      left -= 1 + processes.length;
     }
     for (const key of this.#rows.keys()) if (!this.#model.processes.has(key)) this.#rows.delete(key);
     for (const id of this.#groups.keys()) if (!bySession.has(id)) this.#groups.delete(id);
     arrange(this.groups, groups);
     let hint = "";
     if (groups.length === 0) hint = this.#filter ? "Nothing matches." : "Nothing runs here.";
+    else if (left < 0) hint = `Only ${mostRows.toLocaleString("en")} are shown. Filter to see others.`;
     else if (this.#model.truncated) hint = "There is more than the server lists.";
     setText(this.empty, hint);
   }
@@ -81,8 +87,8 @@ export class List {
       this.#groups.set(id, group);
     }
     const session = this.#model.sessions.get(id);
-    setText(group.title, printable(session.name || session.clientName || id));
-    const about = [session.name ? printable(session.clientName) : "", session.own ? "" : "of " + printable(session.principal), session.state];
+    setText(group.title, printable(session.name || session.clientName || id, mostName));
+    const about = [session.name ? printable(session.clientName, mostName) : "", session.own ? "" : "of " + printable(session.principal, mostName), printable(session.state, mostName)];
     if (session.endsAtMs) about.push("ends in " + duration(session.endsAtMs - Date.now()));
     if (session.observers) about.push(session.observers + (session.observers === 1 ? " watches" : " watch"));
     setText(group.state, about.filter(Boolean).join(" · "));

@@ -3,7 +3,7 @@
 import { arrange, button, element, setText } from "./dom.js";
 import { Disk } from "./files.js";
 import { Fleet } from "./fleet.js";
-import { printable } from "./format.js";
+import { printable, shortVersion } from "./format.js";
 import { List } from "./list.js";
 import { Model } from "./model.js";
 import { Pane } from "./pane.js";
@@ -155,13 +155,12 @@ class Page {
       askToSignIn(reason);
       return;
     }
-    showState(this.connection, state, reason, machine ?? location.host);
+    showState(this.connection, state === "connected" && this.link.late > 0 ? "late" : state, reason, machine ?? location.host);
     this.#showEmpty();
     if (!info) return;
-    const version = printable(info.executorVersion);
-    const facts = [location.host, info.platformOs, version.length > 14 ? version.slice(0, 12) + "…" : version, principal() && "you are " + principal()];
-    setText(this.machine, facts.filter(Boolean).map(printable).join(" · "));
-    this.machine.title = version;
+    const facts = [location.host, printable(info.platformOs, 40), shortVersion(info.executorVersion), principal() && "you are " + principal()];
+    setText(this.machine, facts.filter(Boolean).map((fact) => printable(fact)).join(" · "));
+    this.machine.title = printable(info.executorVersion);
   }
 
   toggle(key) {

@@ -155,7 +155,7 @@ export class Pane {
     if (session) facts.push(["Started by", printable(session.clientName) + (session.own ? "" : " of " + printable(session.principal))]);
     if (p.startedAtMs) facts.push(["Started", new Date(p.startedAtMs).toLocaleString()]);
     facts.push(["Streams", p.tty ? "a terminal" : "pipes"], ["Ending", ending(p)]);
-    if (p.rusage) facts.push(["Used", duration(p.rusage.userMs + p.rusage.systemMs) + " of processor time, " + bytes(p.rusage.maxRssBytes) + " at most"]);
+    if (p.rusage) facts.push(["Used", duration(p.rusage.userMs + p.rusage.systemMs) + " of processor time" + (p.rusage.maxRssBytes ? ", " + bytes(p.rusage.maxRssBytes) + " at most" : "")]);
     const text = JSON.stringify(facts);
     if (text === this.facts.dataset.shown) return;
     this.facts.dataset.shown = text;
@@ -247,7 +247,7 @@ export class Pane {
       }
       await this.#page.model.refresh();
       const session = this.#page.model.sessions.get(id);
-      const loser = session?.state === "attached" ? printable(session.clientName) + " loses the session while you have it. " : "";
+      const loser = session?.state === "attached" ? printable(session.clientName, 80) + " loses the session while you have it. " : "";
       if (!(await confirm("Take over?", loser + "What you type goes to the program.", "Take over"))) return;
       await takeovers.take(id);
       announce("You have taken the session over.");
@@ -260,7 +260,7 @@ export class Pane {
   }
 
   async #terminate() {
-    const text = command(this.process.argv).slice(0, 200);
+    const text = command(this.process.argv, this.process.argvTruncated, 200);
     if (!(await this.#page.confirm("Terminate?", text + " gets SIGTERM, and SIGKILL after five seconds.", "Terminate"))) return;
     try {
       const { sessionId, processId } = this.process;

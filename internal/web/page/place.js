@@ -11,6 +11,9 @@ export const server = isGateway ? "the gateway" : "the server";
 // machine is the name of the machine that is shown, or null.
 export const machine = isGateway ? named(here().get("machine")) : null;
 
+// peer is what the protocol is spoken with, in words.
+export const peer = machine ? "the machine" : "the server";
+
 function named(name) {
   return /^[\w-]{1,64}$/.test(name ?? "") ? name : null;
 }

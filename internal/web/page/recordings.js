@@ -1,5 +1,6 @@
 // Recordings: a list, and a player with a time line.
 
+import { within } from "./answers.js";
 import { button, element, setText } from "./dom.js";
 import { bytes, clock, command, duration, path, printable } from "./format.js";
 import { makeTerminal } from "./terminal.js";
@@ -7,6 +8,8 @@ import { decode } from "./wire.js";
 
 const blockBytes = 512 << 10;
 const mostBytes = 64 << 20; // of a recording that is played here
+const mostListed = 5000; // recordings
+const mostPages = 1000; // of the list, which may be empty
 const longestPause = 3000; // milliseconds, unless pauses are kept
 
 export class Recordings {
@@ -32,14 +35,16 @@ export class Recordings {
     }
     try {
       const recordings = [];
-      for (let before, more = true; more && recordings.length < 5000; ) {
+      let before;
+      for (let pages = 0; pages < mostPages && recordings.length < mostListed; pages++) {
         const list = await this.#page.link.call("recording/list", before ? { before } : {});
-        recordings.push(...list.recordings);
+        recordings.push(...list.recordings.slice(0, mostListed - recordings.length));
         before = list.next;
-        more = Boolean(before);
+        if (!before) break;
       }
       this.body.replaceChildren(...recordings.map((r) => this.#row(r)));
-      setText(this.note, recordings.length === 0 ? "There are none." : "");
+      const none = before ? "None of the newest can be listed." : "There are none.";
+      setText(this.note, recordings.length === 0 ? none : before ? "There are older ones, too." : "");
     } catch (error) {
       setText(this.note, error.message);
     }
@@ -58,8 +63,9 @@ export class Recordings {
     this.end();
     setText(this.note, "Loading…");
     try {
-      const cast = parse(await this.#load(recording.recordingId));
-      setText(this.note, "");
+      const { text, whole } = await this.#load(recording.recordingId);
+      const cast = parse(text);
+      setText(this.note, whole ? "" : `Only the first ${bytes(mostBytes)} are played.`);
       this.#player = new Player(cast, title, this.#page.readers(), () => this.end());
       this.place.replaceChildren(this.#player.element);
       this.#player.start();
@@ -76,7 +82,7 @@ export class Recordings {
       const data = decode(block.chunk);
       text += decoder.decode(data, { stream: true });
       offset += data.length;
-      if (block.eof || offset >= mostBytes) return text;
+      if (block.eof || offset >= mostBytes) return { text, whole: block.eof };
       if (data.length === 0) throw new Error("the server sends an empty part of the recording");
     }
   }
@@ -90,9 +96,9 @@ export class Recordings {
 
 // parse reads an asciicast of version 3, up to the first line that is none.
 function parse(text) {
-  const [first, ...lines] = text.split("\n");
-  const header = JSON.parse(first);
-  if (header.version !== 3) throw new Error("this is no recording that the page can play");
+  const lines = linesOf(text);
+  const header = JSON.parse(lines.next().value ?? null);
+  if (header?.version !== 3) throw new Error("this is no recording that the page can play");
   const events = [];
   let at = 0;
   for (const line of lines) {
@@ -103,15 +109,20 @@ function parse(text) {
     } catch {
       break; // it was cut here
     }
-    if (!Array.isArray(event) || typeof event[0] !== "number" || typeof event[2] !== "string") break;
+    if (!Array.isArray(event) || !Number.isFinite(event[0]) || typeof event[2] !== "string") break;
     at += Math.max(0, 1000 * event[0]);
     events.push({ at, code: event[1], text: event[2] });
   }
   return { rows: within(header.term?.rows, 24, 500), cols: within(header.term?.cols, 80, 1000), events, length: at };
 }
 
-function within(n, usual, most) {
-  return Number.isInteger(n) && n > 0 ? Math.min(n, most) : usual;
+// linesOf returns the lines of a text one after the other: there may be millions.
+function* linesOf(text) {
+  for (let from = 0, to; from < text.length; from = to + 1) {
+    to = text.indexOf("\n", from);
+    if (to < 0) to = text.length;
+    yield text.slice(from, to);
+  }
 }
 
 class Player {

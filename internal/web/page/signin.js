@@ -3,6 +3,7 @@
 import { server } from "./place.js";
 
 const place = "exec-server key";
+const longestMs = 20_000; // for an answer
 
 // SignedOut is the error when a key is needed and there is none that the server accepts.
 export class SignedOut extends Error {}
@@ -31,7 +32,7 @@ const key = () => kept()?.key ?? null;
 async function request(name, options) {
   let response;
   try {
-    response = await fetch(name, { credentials: "omit", ...options });
+    response = await fetch(name, { credentials: "omit", signal: AbortSignal.timeout(longestMs), ...options });
   } catch {
     throw new Error(server + " cannot be reached");
   }
@@ -91,12 +92,10 @@ export async function ticket() {
 
 // machines returns the machines of a gateway that the person may use.
 export function machines() {
-  return withKey("fleet", { signal: AbortSignal.timeout(longestMs) });
+  return withKey("fleet");
 }
 
-const longestMs = 20_000;
-
-async function withKey(name, options) {
+async function withKey(name, options = {}) {
   const has = key();
   if (!has) throw new SignedOut("");
   try {

@@ -2,6 +2,7 @@
 
 import { button, setText } from "./dom.js";
 import { printable } from "./format.js";
+import { peer } from "./place.js";
 import { isDark, paint } from "./terminal.js";
 
 const chosen = localStorage.getItem("exec-server theme");
@@ -18,10 +19,12 @@ function changeTheme() {
   paint();
 }
 
+const texts = { connecting: () => "connecting", connected: () => "connected", late: () => "waiting for " + peer, lost: (reason) => "not connected: " + printable(reason) };
+
 // showState shows the state of the connection to what has this name.
 export function showState(target, state, reason, name) {
   target.dataset.state = state;
-  setText(target, state === "lost" ? "not connected: " + printable(reason) : state);
+  setText(target, texts[state](reason));
   document.title = (state === "connected" ? "" : "⚠ ") + name + " – exec-server";
   document.body.dataset.state = state;
 }
