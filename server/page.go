@@ -116,6 +116,11 @@ func (c *connection) webLink(r *rpc.Request, _ protocol.NoParams) {
 		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "`%s` is refused: this server has no page", r.Method))
 		return
 	}
+	if c.principal.Browser {
+		// It could stay by the link when it is signed out.
+		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "`%s` is refused to a browser: exec-server web prints links", r.Method))
+		return
+	}
 	path, life := c.server.opts.Internal.Page.Link(c.principal)
 	c.server.audit.Record(c.event("link to the page"))
 	r.Reply(protocol.WebLinkResult{Path: path, LifeMs: uint64(life.Milliseconds())})

@@ -136,6 +136,33 @@ func TestSignInByLink(t *testing.T) {
 	}
 }
 
+// A browser makes no links: one that was signed out, or had somebody else's link, could stay by
+// another key.
+func TestLinksAreNotForBrowsers(t *testing.T) {
+	o := pageOf()
+	o.Auth = server.Unauthenticated
+	url := serveWebSocket(t, &o).(webSocketServer).url
+	env, err := client.Dial(testContext(t), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer env.Close()
+	b := newBrowser(t, url)
+	key := b.secret("/web/sign-in", "", `{"code":"`+link(t, env)+`"}`, "key")
+	conn, err := b.connect(b.secret("/web/ticket", key, "", "ticket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := client.New(testContext(t), conn, &client.Options{NoSession: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	if path, _, err := page.WebLink(testContext(t)); err == nil || !strings.Contains(err.Error(), "a browser") {
+		t.Errorf("a browser gets the link %q, %v", path, err)
+	}
+}
+
 // TestPageDoors lists what signs nobody in.
 func TestPageDoors(t *testing.T) {
 	as := serveTokens(t, pageOf(), map[string]string{"ann": `scope = ["exec"]`})
@@ -331,7 +358,7 @@ func TestPageHeaders(t *testing.T) {
 	if status != 200 || len(nonce) < 26 || !strings.Contains(text, `content="`+nonce+`"`) {
 		t.Errorf("%d, %s, %s", status, policy, text)
 	}
-	for _, directive := range []string{"default-src 'none'", "script-src 'self';", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
+	for _, directive := range []string{"default-src 'none'", "script-src 'self';", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'; trusted-types 'none'"} {
 		if !strings.Contains(policy, directive) {
 			t.Errorf("the policy lacks %s: %s", directive, policy)
 		}

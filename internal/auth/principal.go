@@ -18,6 +18,9 @@ type Principal struct {
 	Grant *Grant
 	// Alone says that no other principal can connect, apart from root.
 	Alone bool
+	// Browser says that the client is a browser with a key of the page, which stands for the
+	// credentials until it signs out.
+	Browser bool
 
 	entry       *entry            // that accepted the credentials; nil for none
 	key         [sha256.Size]byte // that signed the token; zero for none

@@ -136,6 +136,7 @@ func (d *doorman) holder(w http.ResponseWriter, r *http.Request) (*auth.Principa
 		return nil, nil
 	}
 	principal := *key.principal
+	principal.Browser = true
 	if principal.Expires.IsZero() || key.ends.Before(principal.Expires) {
 		principal.Expires = key.ends
 	}
@@ -242,9 +243,14 @@ func serveIndex(kind string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		nonce := rand.Text()
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-"+nonce+"'; style-src-attr 'unsafe-inline'; "+
-			"img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+			"img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "+
+			"require-trusted-types-for 'script'; trusted-types 'none'")
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = strings.NewReplacer("NONCE", nonce, "KIND", kind).WriteString(w, index)
+		arrived := "here"
+		if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+			arrived = "elsewhere" // a page of another origin has led the browser to the link that it opens
+		}
+		_, _ = strings.NewReplacer("NONCE", nonce, "KIND", kind, "ARRIVED", arrived).WriteString(w, index)
 	}
 }

@@ -165,3 +165,42 @@ func TestLinkOfSomebodyElse(t *testing.T) {
 	}
 	b.clean("401 (Unauthorized)")
 }
+
+// TestLinkOnAForeignPage follows a link on a page of another origin in a browser where nobody is
+// signed in. Whoever made the link could watch what the person does there, who is asked.
+func TestLinkOnAForeignPage(t *testing.T) {
+	flags, token := tokens(t)
+	s := serve(t, flags...)
+	s.tokenFile = filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(s.tokenFile, []byte(token("eve")), 0o600))
+	link := ""
+	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<!doctype html><title>evil</title><a href="%s" rel="noreferrer">kittens</a>`, link)
+	}))
+	defer foreign.Close()
+	b := browse(t)
+	follow := func() {
+		t.Helper()
+		link = s.do("web")
+		b.open(foreign.URL)
+		b.click("a", "kittens")
+		b.shows("h1", "Sign in?")
+		b.shows("main", "by a link for eve")
+	}
+	const kept = `localStorage.getItem("exec-server key")`
+	follow()
+	b.picture("34-led-here")
+	b.press("\r")
+	b.shows(".sign-in", "exec-server web")
+	if key := value[string](b, kept+` ?? ""`); key != "" {
+		t.Errorf("the page keeps %s", key)
+	}
+	follow()
+	b.click("button", "Sign in as eve")
+	b.connected()
+	b.open(foreign.URL)
+	b.open(s.page()) // by itself
+	b.connected()
+	b.clean()
+}

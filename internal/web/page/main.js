@@ -41,14 +41,17 @@ async function begin() {
   if (problem) page.announce(problem);
 }
 
-// askToSwitch asks whether a link may sign somebody else in here.
+// askToSwitch asks whether a link may sign somebody else in here, or anybody at all.
 function askToSwitch(from, to) {
+  const [title, text, no] = from == null
+    ? ["Sign in?", `Another page has led you here, by a link for ${name(to)}. Sign in only if you have asked for that link.`, "Do not sign in"]
+    : ["Sign in as somebody else?", `You are signed in as ${name(from)}. The link that you have opened is for ${name(to)}.`, "Stay signed in as " + name(from)];
   return new Promise((resolve) => {
     document.body.replaceChildren(element("main", { class: "sign-in" },
-      element("h1", { text: "Sign in as somebody else?" }),
-      element("p", { text: `You are signed in as ${name(from)}. The link that you have opened is for ${name(to)}.` }),
+      element("h1", { text: title }),
+      element("p", { text }),
       element("div", { class: "buttons" },
-        button("Stay signed in as " + name(from), () => resolve(false), { autofocus: true }),
+        button(no, () => resolve(false), { autofocus: true }),
         button("Sign in as " + name(to), () => resolve(true)))));
     document.querySelector("[autofocus]").focus();
   });

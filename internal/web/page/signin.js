@@ -5,6 +5,8 @@ import { server } from "./place.js";
 const place = "exec-server key";
 const longestMs = 20_000; // for an answer
 
+const ledHere = document.querySelector('meta[name="arrived"]').content === "elsewhere"; // by a page of another origin
+
 // SignedOut is the error when a key is needed and there is none that the server accepts.
 export class SignedOut extends Error {}
 
@@ -51,8 +53,9 @@ function keep(granted) {
 
 // signInByLink uses the code of a link. It removes the code from the address, so that a
 // bookmark or a picture of the screen does not have it. Any page can lead a browser to a
-// link, so ask is called with the names before somebody becomes somebody else; it resolves
-// to whether that may be.
+// link, so ask is called with the names, or with null for nobody, before somebody becomes
+// somebody else, and before somebody whom another page has led here becomes anybody; it
+// resolves to whether that may be.
 export async function signInByLink(ask) {
   const code = location.hash.slice(1);
   if (!code) return;
@@ -61,6 +64,7 @@ export async function signInByLink(ask) {
   let stays = false;
   // Other windows of this browser go on with the key that they have.
   if (had) stays = had.principal === granted.principal ? await works(had.key) : !(await ask(had.principal, granted.principal));
+  else if (ledHere) stays = !(await ask(null, granted.principal));
   if (!stays) keep(granted);
   const unused = stays ? granted : had;
   if (unused) await forget(unused.key).catch(() => {}); // it may have ended, or be of a server before this one
