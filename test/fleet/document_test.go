@@ -24,7 +24,7 @@ func TestStartOfDocument(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(string(text), "\n## Start\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	ports := strings.NewReplacer("localhost:8765", freeAddress(t), "127.0.0.1:4222", freeAddress(t))
+	ports := strings.NewReplacer("localhost:8765", testkit.FreeAddress(t), "127.0.0.1:4222", testkit.FreeAddress(t))
 	var blocks []string
 	for _, part := range strings.Split(section, "\n```sh\n")[1:] {
 		block, _, _ := strings.Cut(part, "\n```\n")
