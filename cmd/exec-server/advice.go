@@ -73,9 +73,10 @@ func adviseDialing(err *client.DialError) string {
 		return advice
 	}
 	refused, _ := errors.AsType[*transport.RefusedError](err)
+	closed, _ := errors.AsType[*transport.PeerClosedError](err)
 	called, calling := errors.AsType[*os.SyscallError](err)
 	switch {
-	case refused != nil && lacksMachine(refused.Text):
+	case refused != nil && lacksMachine(refused.Text), closed != nil && lacksMachine(closed.Reason.Text):
 		return adviceToList
 	case refused != nil && strings.HasPrefix(refused.Text, "this is a gateway"):
 		return "" // it says how to go on
@@ -108,6 +109,7 @@ func adviseDialing(err *client.DialError) string {
 // lacksMachine reports whether a gateway answers that it has no such machine.
 func lacksMachine(answer string) bool {
 	return strings.HasPrefix(answer, "no such machine is connected") ||
+		strings.HasPrefix(answer, "no machine is connected") ||
 		strings.HasPrefix(answer, "no machine with these labels is connected")
 }
 

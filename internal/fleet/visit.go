@@ -47,6 +47,7 @@ func (g *Gateway) leave(p *auth.Principal) {
 // Texts for a machine that is not there, or not for this principal.
 const (
 	errUnknown     = "no such machine is connected"
+	errNone        = "no machine is connected and takes new sessions"
 	errNoneMatches = "no machine with these labels is connected and takes new sessions"
 	errBusy        = "too many clients wait for the machine; try again"
 	errManyWait    = "too many clients of these credentials wait for machines; try again"
@@ -54,6 +55,14 @@ const (
 	errSilent      = "the machine does not answer"
 	errNotReady    = "the gateway does not know the machines yet"
 )
+
+// none says that there is no machine with a selection of labels.
+func none(selection []string) string {
+	if len(selection) == 0 {
+		return errNone
+	}
+	return errNoneMatches
+}
 
 // serveMachine connects a client with the machine that it names.
 func (v *visit) serveMachine(w http.ResponseWriter, r *http.Request) {
@@ -153,7 +162,7 @@ func (v *visit) serveAny(w http.ResponseWriter, r *http.Request) {
 	selection := r.URL.Query()["label"]
 	if !v.roster.any(selection, v.by.Grant.Machine) {
 		v.unknown.Add(1)
-		refuse(w, http.StatusServiceUnavailable, errNoneMatches)
+		refuse(w, http.StatusServiceUnavailable, none(selection))
 		return
 	}
 	client, err := transport.Upgrade(w, r, maxClientMessage)
@@ -203,7 +212,7 @@ func (v *visit) choose(selection []string, session string) (name string, machine
 	defer cancel()
 	var silent []string
 	may := func(name string) bool { return v.by.Grant.Machine(name) && !slices.Contains(silent, name) }
-	for text = errNoneMatches; ctx.Err() == nil; {
+	for text = none(selection); ctx.Err() == nil; {
 		name := v.roster.Place(selection, may)
 		if name == "" {
 			break
