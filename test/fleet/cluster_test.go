@@ -85,12 +85,14 @@ type streaming struct {
 	network  *network
 	outages  atomic.Pointer[outages]
 	over     chan struct{}
+	stop     func() // closes over
 	sessions sync.WaitGroup
 }
 
 func newStreaming(t testing.TB, sessions int) *streaming {
 	const machines = 8
 	s := &streaming{t: t, nodes: newNodes(t, 3), over: make(chan struct{})}
+	s.stop = sync.OnceFunc(func() { close(s.over) })
 	s.outages.Store(new(outages))
 	s.network = newNetwork(t, s.nodes)
 	args := append(routesWithTLS(testkit.NewAuthority(t, "ours")), "--cluster-advertise", s.network.bypass.address(), "--metrics")
@@ -110,6 +112,10 @@ func newStreaming(t testing.TB, sessions int) *streaming {
 			}
 		})
 	}
+	t.Cleanup(func() { // also if the test fails
+		s.stop()
+		s.sessions.Wait()
+	})
 	return s
 }
 
@@ -168,7 +174,7 @@ func (s *streaming) cut(a, b, state int) {
 
 // end ends the sessions.
 func (s *streaming) end() {
-	close(s.over)
+	s.stop()
 	testkit.Within(s.t, "the end of the sessions", s.sessions.Wait)
 }
 

@@ -45,6 +45,7 @@ func interrupt(t *testing.T, with func(*node)) {
 	var recovered atomic.Pointer[outages]
 	recovered.Store(new(outages))
 	over := make(chan struct{})
+	end := sync.OnceFunc(func() { close(over) })
 	var wg sync.WaitGroup
 	const sessions = 5
 	for i := range sessions {
@@ -54,6 +55,10 @@ func interrupt(t *testing.T, with func(*node)) {
 			}
 		})
 	}
+	t.Cleanup(func() { // also if the test fails
+		end()
+		wg.Wait()
+	})
 	recovered.Load().allStream(t, sessions)
 	with(n)
 	testkit.WaitFor(t, testkit.Patience, func() error {
@@ -62,7 +67,7 @@ func interrupt(t *testing.T, with func(*node)) {
 		}
 		return nil
 	})
-	close(over)
+	end()
 	testkit.Within(t, "the end of the sessions", wg.Wait)
 	all := recovered.Load().sorted()
 	t.Logf("%d recoveries, the longest in %v", len(all), all[len(all)-1])
