@@ -173,10 +173,18 @@ func TestSuccessor(t *testing.T) {
 		_, err := s.tryJoin(t, t.Context(), "any", "box")
 		joined <- err
 	}()
-	select {
-	case err := <-joined:
-		t.Fatalf("it did not wait: %v", err)
-	case <-time.After(2 * time.Second): // many heartbeats of the old one
+	early := false
+	stalled := testkit.Stalled(func() {
+		select {
+		case err := <-joined:
+			early = true
+			joined <- err
+		case <-time.After(2 * time.Second): // many heartbeats of the old one
+		}
+	})
+	mayBeForgotten(t, early, stalled)
+	if early {
+		t.Fatalf("it did not wait: %v", <-joined)
 	}
 	old.Close()
 	testkit.Within(t, "the new machine", func() {
@@ -186,11 +194,23 @@ func TestSuccessor(t *testing.T) {
 	})
 }
 
+// mayBeForgotten skips the rest of a test if a name came free because nothing ran for as long
+// as an entry stays.
+func mayBeForgotten(t *testing.T, free bool, stalled time.Duration) {
+	t.Helper()
+	if free && stalled > fleet.Lifetime/2 {
+		t.Skipf("this program stood still for %v, and a machine was forgotten", stalled)
+	}
+}
+
 func TestNameIsTaken(t *testing.T) {
 	s := newSite(t, everyName, "", nil)
 	first := s.join(t, "any", "box")
 	start := time.Now()
-	if _, err := s.tryJoin(t, t.Context(), "any", "box"); !errors.Is(err, fleet.ErrNameTaken) || !strings.Contains(err.Error(), "host-of-box") {
+	var err error
+	stalled := testkit.Stalled(func() { _, err = s.tryJoin(t, t.Context(), "any", "box") })
+	mayBeForgotten(t, err == nil, stalled)
+	if !errors.Is(err, fleet.ErrNameTaken) || !strings.Contains(err.Error(), "host-of-box") {
 		t.Errorf("a second machine: %v", err)
 	}
 	t.Logf("it took %v to refuse a second machine", time.Since(start))
