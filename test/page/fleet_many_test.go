@@ -15,7 +15,7 @@ import (
 
 	"execserver/internal/fleet"
 	"execserver/internal/testkit"
-	execserver "execserver/server"
+	srv "execserver/server"
 	"execserver/transport/natstransport"
 )
 
@@ -25,7 +25,7 @@ type crowd struct {
 	t      *testing.T
 	g      *gateway
 	token  string
-	server *execserver.Server
+	server *srv.Server
 	end    context.Context
 	work   sync.WaitGroup
 }
@@ -35,7 +35,7 @@ func (g *gateway) crowd() *crowd {
 	token, err := os.ReadFile(g.joinToken)
 	must(g.t, err)
 	end, cancel := context.WithCancel(context.Background())
-	c := &crowd{t: g.t, g: g, token: strings.TrimSpace(string(token)), server: execserver.New(&execserver.Options{Auth: execserver.Unauthenticated}), end: end}
+	c := &crowd{t: g.t, g: g, token: strings.TrimSpace(string(token)), server: srv.New(&srv.Options{Auth: srv.Unauthenticated}), end: end}
 	g.t.Cleanup(func() {
 		cancel()
 		c.work.Wait()
