@@ -5,12 +5,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"execserver/internal/testkit"
 )
@@ -54,22 +51,15 @@ func TestSocketActivation(t *testing.T) {
 				address = socketPath(t)
 			}
 			listener := listen(t, network, address)
-			supervisor, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(testkit.SocketDir(t), "n"), Net: "unixgram"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = supervisor.Close() })
+			supervisor := testkit.NewSupervisor(t)
 			hears := func(want string) {
 				t.Helper()
-				_ = supervisor.SetReadDeadline(time.Now().Add(testkit.Patience)) // it cannot fail
-				said := make([]byte, 100)
-				n, err := supervisor.Read(said)
-				if err != nil || !regexp.MustCompile(`\A`+want+`\z`).Match(said[:n]) {
-					t.Errorf("%s, keeper=%s: the supervisor hears %q, %v; want %q", network, keeper, said[:n], err, want)
+				if err := supervisor.Hears(want); err != nil {
+					t.Errorf("%s, keeper=%s: %v", network, keeper, err)
 				}
 			}
 			command := activated(t, []net.Listener{listener}, "--listen=systemd", "--keeper="+keeper)
-			command.Env = append(os.Environ(), "TEST_OF_SERVER=server", "NOTIFY_SOCKET="+supervisor.LocalAddr().String())
+			command.Env = append(os.Environ(), "TEST_OF_SERVER=server", supervisor.Environment())
 			p, err := launch(command, true)
 			if err != nil {
 				t.Fatal(err)
