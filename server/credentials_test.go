@@ -10,11 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
+	"execserver/internal/testkit"
 	"execserver/internal/transcript"
 	"execserver/internal/transcript/peer"
 	"execserver/protocol"
@@ -41,16 +40,6 @@ func signedToken(claims string) string {
 	return text + "." + encode(mac.Sum(nil))
 }
 
-// secretFile makes a file that nobody else can read.
-func secretFile(t *testing.T, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // ended waits for the end of a connection, and expects a code.
 func (c *caller) ended(code int) (reason string) {
 	c.t.Helper()
@@ -66,7 +55,7 @@ func (c *caller) ended(code int) (reason string) {
 // session is resumed with a new token of the same principal, but not of another.
 func TestExpiry(t *testing.T) {
 	t.Parallel() // it mostly waits
-	authenticator, err := server.NewAuthenticator(server.AuthConfig{SharedSecretFile: secretFile(t, signingSecret), MaxClockSkew: -1})
+	authenticator, err := server.NewAuthenticator(server.AuthConfig{SharedSecretFile: testkit.Secret(t, signingSecret), MaxClockSkew: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -302,7 +302,7 @@ func TestPageOfRevokedCredentials(t *testing.T) {
 	entry := func(name string) string {
 		return fmt.Sprintf("[[token]]\nname = %q\nsha256 = \"%x\"\nscope = [\"exec\"]\n", name, sha256.Sum256([]byte("the token of "+name)))
 	}
-	file := secretFile(t, entry("ann"))
+	file := testkit.Secret(t, entry("ann"))
 	authenticator, err := server.NewAuthenticator(server.AuthConfig{TokensFile: file})
 	if err != nil {
 		t.Fatal(err)

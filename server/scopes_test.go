@@ -32,7 +32,7 @@ func newTokenServer(t *testing.T, o server.Options, entries map[string]string) (
 		digest := sha256.Sum256([]byte("the token of " + name))
 		fmt.Fprintf(&file, "[[token]]\nname = %q\nsha256 = \"%x\"\n%s\n", name, digest, text)
 	}
-	authenticator, err := server.NewAuthenticator(server.AuthConfig{TokensFile: secretFile(t, file.String())})
+	authenticator, err := server.NewAuthenticator(server.AuthConfig{TokensFile: testkit.Secret(t, file.String())})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"execserver/internal/auth"
+	"execserver/internal/testkit"
 )
 
 // The texts of refusals, as clients see them.
@@ -104,7 +105,7 @@ func TestCheckHeader(t *testing.T) {
 		{"bad and good header", []string{"Basic x", "Bearer tok-0123456789abc"}, invalidHeader},
 	}
 	authenticators := map[string]*auth.Authenticator{
-		"file":   newAuthenticator(t, auth.Config{TokenFile: writeFile(t, capabilityToken)}),
+		"file":   newAuthenticator(t, auth.Config{TokenFile: testkit.Secret(t, capabilityToken)}),
 		"digest": newAuthenticator(t, auth.Config{TokenSHA256: capabilityDigest}),
 		"query":  newAuthenticator(t, auth.Config{TokenSHA256: capabilityDigest, AllowQueryToken: true}),
 	}

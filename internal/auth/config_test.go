@@ -14,6 +14,7 @@ import (
 
 	"execserver/internal/auth"
 	"execserver/internal/errno"
+	"execserver/internal/testkit"
 )
 
 const (
@@ -22,16 +23,6 @@ const (
 	capabilityDigest = "a9c05a8f00f14067d7e68835118242c0e31647e858dbb34117e8018f94ebeee9"
 	sharedSecret     = "0123456789abcdef0123456789abcdef"
 )
-
-// writeFile makes a file with the content and returns its absolute path.
-func writeFile(t testing.TB, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 func newAuthenticator(t testing.TB, cfg auth.Config) *auth.Authenticator {
 	t.Helper()
@@ -56,15 +47,15 @@ func TestNewErrors(t *testing.T) {
 	)
 	const unread = "/must/not/be/read"
 	missing := filepath.Join(t.TempDir(), "missing")
-	fifteen := writeFile(t, "  "+strings.Repeat("x", 15)+"\n")
-	open := writeFile(t, capabilityToken)
+	fifteen := testkit.Secret(t, "  "+strings.Repeat("x", 15)+"\n")
+	open := testkit.Secret(t, capabilityToken)
 	if err := os.Chmod(open, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	blank := writeFile(t, " \t\r\n\u00a0\n")
-	short := writeFile(t, "\n"+sharedSecret[:31]+"\n\n")
-	binary := writeFile(t, "a\xffb")
-	long := writeFile(t, strings.Repeat("x", 1<<20+1))
+	blank := testkit.Secret(t, " \t\r\n\u00a0\n")
+	short := testkit.Secret(t, "\n"+sharedSecret[:31]+"\n\n")
+	binary := testkit.Secret(t, "a\xffb")
+	long := testkit.Secret(t, strings.Repeat("x", 1<<20+1))
 	zero := new(int64(0))
 
 	tests := []struct {
@@ -173,8 +164,8 @@ func TestNewSources(t *testing.T) {
 		{"absolute file", auth.Config{TokenFile: filepath.Join(home, "token")}},
 		{"relative file", auth.Config{TokenFile: "token"}},
 		{"file under home", auth.Config{TokenFile: "~/token"}},
-		{"trailing newline", auth.Config{TokenFile: writeFile(t, capabilityToken+"\n")}},
-		{"white space around", auth.Config{TokenFile: writeFile(t, "\t \u00a0"+capabilityToken+"\u2003\r\n\r\n")}},
+		{"trailing newline", auth.Config{TokenFile: testkit.Secret(t, capabilityToken+"\n")}},
+		{"white space around", auth.Config{TokenFile: testkit.Secret(t, "\t \u00a0"+capabilityToken+"\u2003\r\n\r\n")}},
 		{"digest", auth.Config{TokenSHA256: capabilityDigest}},
 		{"digest in upper case", auth.Config{TokenSHA256: strings.ToUpper(capabilityDigest)}},
 		{"spaces around digest", auth.Config{TokenSHA256: " " + capabilityDigest + "\n"}},
@@ -216,12 +207,12 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 	configs := []auth.Config{
 		{Token: marker},
 		{TokenSHA256: marker},
-		{TokenSHA256: marker, TokenFile: writeFile(t, marker)},
-		{TokenSHA256: marker, SharedSecretFile: writeFile(t, marker)},
+		{TokenSHA256: marker, TokenFile: testkit.Secret(t, marker)},
+		{TokenSHA256: marker, SharedSecretFile: testkit.Secret(t, marker)},
 		{TokenSHA256: marker},
-		{SharedSecretFile: writeFile(t, marker)},
-		{TokenFile: writeFile(t, marker+"\xff")},
-		{TokenFile: writeFile(t, strings.Repeat(marker, 1<<18))},
+		{SharedSecretFile: testkit.Secret(t, marker)},
+		{TokenFile: testkit.Secret(t, marker+"\xff")},
+		{TokenFile: testkit.Secret(t, strings.Repeat(marker, 1<<18))},
 	}
 	for _, cfg := range configs {
 		_, err := auth.New(cfg)
@@ -235,8 +226,8 @@ func TestSecretsStayOutOfErrors(t *testing.T) {
 	}
 
 	authenticators := []*auth.Authenticator{
-		newAuthenticator(t, auth.Config{TokenFile: writeFile(t, long), AllowQueryToken: true}),
-		newAuthenticator(t, auth.Config{SharedSecretFile: writeFile(t, long), AllowQueryToken: true, Issuer: marker, Audience: marker}),
+		newAuthenticator(t, auth.Config{TokenFile: testkit.Secret(t, long), AllowQueryToken: true}),
+		newAuthenticator(t, auth.Config{SharedSecretFile: testkit.Secret(t, long), AllowQueryToken: true, Issuer: marker, Audience: marker}),
 	}
 	requests := map[string]*http.Request{
 		"token":       request("Bearer " + marker),
@@ -274,7 +265,7 @@ func TestTokensFileErrors(t *testing.T) {
 		return base64.RawURLEncoding.EncodeToString(n)
 	}
 	jwks := func(keys string) string {
-		return fmt.Sprintf("[[token]]\nname = \"a\"\njwks = %q\n", writeFile(t, `{"keys":[`+keys+`]}`))
+		return fmt.Sprintf("[[token]]\nname = \"a\"\njwks = %q\n", testkit.Secret(t, `{"keys":[`+keys+`]}`))
 	}
 	for _, test := range []struct{ name, text, want string }{
 		{"not TOML", "[[token]\nhush", "line 2 cannot be understood"},
@@ -323,7 +314,7 @@ func TestTokensFileErrors(t *testing.T) {
 		{"keys for something else", jwks(`{"kty":"RSA","use":"enc","n":"` + rsa(2048) + `","e":"AQAB"},{"kty":"EC","crv":"P-256"}`), "no key for EdDSA"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := auth.New(auth.Config{TokensFile: writeFile(t, test.text)})
+			_, err := auth.New(auth.Config{TokensFile: testkit.Secret(t, test.text)})
 			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\"hush\"") && !strings.Contains(test.want, "hush") {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}

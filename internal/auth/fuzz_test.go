@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"execserver/internal/auth"
+	"execserver/internal/testkit"
 )
 
 // FuzzCheck presents arbitrary headers and queries. The oracle is a pattern: exactly the
@@ -147,7 +148,7 @@ func FuzzJWTHeader(f *testing.F) {
 		f.Fatal(err)
 	}
 	jwks := fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"ed","x":%q}]}`, base64.RawURLEncoding.EncodeToString(public))
-	a := newSigned(f, auth.Config{JWKSFile: writeFile(f, jwks)})
+	a := newSigned(f, auth.Config{JWKSFile: testkit.Secret(f, jwks)})
 	f.Fuzz(func(t *testing.T, header string) {
 		text := b64(header) + "." + b64(`{"exp":9000000000}`)
 		for method, signature := range map[string]string{

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"execserver/internal/auth"
+	"execserver/internal/testkit"
 )
 
 // now is what the clock of every Authenticator under test says.
@@ -45,7 +46,7 @@ func expiring(in int64, more ...string) string {
 
 func newSigned(t testing.TB, cfg auth.Config) *auth.Authenticator {
 	t.Helper()
-	cfg.SharedSecretFile = writeFile(t, sharedSecret+"\n")
+	cfg.SharedSecretFile = testkit.Secret(t, sharedSecret+"\n")
 	cfg.Now = func() time.Time { return now }
 	return newAuthenticator(t, cfg)
 }
@@ -316,7 +317,7 @@ func TestCheckClockSkew(t *testing.T) {
 
 // TestSystemClock goes without a clock of its own.
 func TestSystemClock(t *testing.T) {
-	a := newAuthenticator(t, auth.Config{SharedSecretFile: writeFile(t, sharedSecret)})
+	a := newAuthenticator(t, auth.Config{SharedSecretFile: testkit.Secret(t, sharedSecret)})
 	for in, want := range map[time.Duration]string{time.Hour: allowed, -time.Hour: expiredJWT} {
 		payload := fmt.Sprintf(`{"exp":%d}`, time.Now().Add(in).Unix())
 		if got := verdict(a, request("Bearer "+sign(sharedSecret, hs256, payload))); got != want {

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"execserver/internal/auth"
+	"execserver/internal/testkit"
 )
 
 // principalOf returns the principal of a [[token]] at a gateway.
 func principalOf(t *testing.T, entry string) *auth.Principal {
 	t.Helper()
 	text := fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\n%s", sha256.Sum256([]byte(capabilityToken)), entry)
-	a := newAuthenticator(t, auth.Config{TokensFile: writeFile(t, text), Gateway: true})
+	a := newAuthenticator(t, auth.Config{TokensFile: testkit.Secret(t, text), Gateway: true})
 	p, refusal := a.Authenticate(&http.Request{Header: http.Header{"Authorization": {"Bearer " + capabilityToken}}})
 	if refusal != nil {
 		t.Fatal(refusal)
@@ -91,7 +92,7 @@ func TestMachinesOfGrants(t *testing.T) {
 	// A server does not honor them.
 	text := fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = %q\nscope = [\"full\"]\n", capabilityDigest)
 	for _, entry := range []string{"account = \"acme\"", "machines = []"} {
-		if _, err := auth.New(auth.Config{TokensFile: writeFile(t, text+entry)}); err == nil || !strings.Contains(err.Error(), "tokens of a gateway") {
+		if _, err := auth.New(auth.Config{TokensFile: testkit.Secret(t, text+entry)}); err == nil || !strings.Contains(err.Error(), "tokens of a gateway") {
 			t.Errorf("%s: %v", entry, err)
 		}
 	}

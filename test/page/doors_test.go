@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
 // tokens writes a file with two tokens.
@@ -19,11 +21,7 @@ func tokens(t *testing.T) (flags []string, token func(name string) string) {
 	for name, scope := range map[string]string{"ann": "full", "eve": "observe"} {
 		text += fmt.Sprintf("[[token]]\nname = %q\nsha256 = \"%x\"\nscope = [%q]\n", name, sha256.Sum256([]byte(token(name))), scope)
 	}
-	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return []string{"--tokens", file}, token
+	return []string{"--tokens", testkit.Secret(t, text)}, token
 }
 
 // TestWrongSecrets opens the page with nothing, with a used and an expired link, and with
