@@ -210,21 +210,30 @@ func TestForwardOverRestart(t *testing.T) {
 	}
 }
 
-// TestForwardJSON checks what a program reads that lets forward pick a port.
+// TestForwardJSON checks what a program reads that lets forward pick a port, and that the port leads there.
 func TestForwardJSON(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "here")
+	}))
+	t.Cleanup(web.Close)
+	_, port, _ := net.SplitHostPort(web.Listener.Addr().String())
 	server := newServer(t)
-	p, err := launch(exec.Command("exec-server", "forward", "--url", server.url, "--json", "0:3000"), true)
+	p, err := launch(exec.Command("exec-server", "forward", "--url", server.url, "--json", "0:"+port), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.kill)
 	var said struct{ Listen, Network, Address string }
-	if err := json.Unmarshal([]byte(p.url), &said); err != nil || said.Network != "tcp" || said.Address != "localhost:3000" {
+	if err := json.Unmarshal([]byte(p.url), &said); err != nil || said.Network != "tcp" || said.Address != "localhost:"+port {
 		t.Fatalf("%v: %s", err, p.url)
 	}
-	conn, err := net.Dial("tcp", said.Listen)
+	page, err := http.Get("http://" + said.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.Close()
+	text, err := io.ReadAll(page.Body)
+	_ = page.Body.Close()
+	if err != nil || string(text) != "here" {
+		t.Errorf("over the port: %q, %v", text, err)
+	}
 }
