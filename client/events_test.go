@@ -100,9 +100,15 @@ func TestLateSubscriber(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			leavesNothing(t)
 			env := p.open(t, &client.Options{ReplayEvents: 4})
-			c := env.Command(background(t), "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.02; done")
-			c.Stdout = new(strings.Builder)
-			if err := c.Run(); err != nil {
+			// Each number is an event of its own, because the next one waits for it to arrive.
+			c := env.Command(background(t), "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo $i; read line; done")
+			in, err := c.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			answers := &replier{stdin: in}
+			c.Stdout = answers
+			if err := errors.Join(c.Run(), answers.err); err != nil {
 				t.Fatal(err)
 			}
 			var lagged *client.LaggedError
