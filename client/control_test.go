@@ -184,7 +184,9 @@ func TestCancelFails(t *testing.T) {
 // and there no longer than WaitDelay.
 func TestWaitDelay(t *testing.T) {
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
-		hold := func() *client.Cmd { return env.Command(background(t), "sh", "-c", "sleep 3600 & echo $!; exit 7") }
+		hold := func() *client.Cmd {
+			return env.Command(background(t), "sh", "-c", "sleep 3600 & echo $!; read line; exit 7")
+		}
 		c := hold()
 		testkit.Within(t, "Wait without output", func() {
 			if exit, ok := errors.AsType[*client.ExitError](c.Run()); !ok || exit.ExitCode != 7 {
@@ -193,15 +195,19 @@ func TestWaitDelay(t *testing.T) {
 		})
 		_ = c.Terminate(background(t), 0)
 		c = hold()
-		var out bytes.Buffer
-		c.Stdout, c.WaitDelay = &out, 100*time.Millisecond
+		in, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := &replier{stdin: in} // the command ends when its output has come
+		c.Stdout, c.WaitDelay = out, 100*time.Millisecond
 		testkit.Within(t, "Wait with output", func() {
 			if exit, ok := errors.AsType[*client.ExitError](c.Run()); !ok || exit.ExitCode != 7 {
 				t.Errorf("with output: %v", exit)
 			}
 		})
 		if pid, err := strconv.Atoi(strings.TrimSpace(out.String())); err != nil || !testkit.Alive(pid) {
-			t.Errorf("output %q, %v", &out, err)
+			t.Errorf("output %q, %v", out, err)
 		}
 		c = env.Command(background(t), "sh", "-c", "sleep 3600 & exit 0")
 		c.Stdout, c.WaitDelay = io.Discard, 50*time.Millisecond

@@ -54,11 +54,12 @@ type replier struct {
 }
 
 func (a *replier) Write(p []byte) (int, error) {
+	n, err := a.Buffer.Write(p) // first: after the answer the command may end
 	if bytes.HasSuffix(p, []byte("\n")) {
 		_, err := a.stdin.Write([]byte("\n"))
 		a.err = errors.Join(a.err, err)
 	}
-	return a.Buffer.Write(p)
+	return n, err
 }
 
 // TestAnsweredOutput has the writer of the output answer the command, from the first line on.
@@ -81,7 +82,7 @@ func TestAnsweredOutput(t *testing.T) {
 // As with os/exec, output is everything that comes until nobody holds the streams.
 func TestOutputOfTheBackground(t *testing.T) {
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
-		out, err := env.Command(background(t), "sh", "-c", "(sleep .6; echo late) & echo early").Output()
+		out, err := env.Command(background(t), "sh", "-c", "(while kill -0 $$; do sleep .01; done 2>/dev/null; sleep .6; echo late) & echo early").Output()
 		if err != nil || string(out) != "early\nlate\n" {
 			t.Errorf("%q, %v", out, err)
 		}
