@@ -38,7 +38,7 @@ var (
 // os/exec says: "exit 3", "SIGKILL", or the name of an error.
 type waitCase struct {
 	name   string
-	script string // of sh; it says its process id when it is ready
+	script string // of sh; it says its process id when it is ready, and that of who holds its output
 	end    string // how it is ended then: by its context, by kill(1), or not
 	cancel string // Cancel: "", or a signal that it sends, or how it fails
 	delay  time.Duration
@@ -65,10 +65,10 @@ var waitCases = []waitCase{
 	{name: "ends meanwhile, done", script: "trap 'exit 0' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "done", want: ""},
 	{name: "ends meanwhile, broken", script: "trap 'exit 0' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "broken", want: "broken"},
 	{name: "fails meanwhile, broken", script: "trap 'exit 3' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "broken", want: "exit 3"},
-	{name: "held", script: "echo $$; sleep 3 & exit 0", delay: 100 * time.Millisecond, writer: true, want: "ErrWaitDelay"},
-	{name: "held, fails", script: "echo $$; sleep 1 & exit 3", delay: 100 * time.Millisecond, writer: true, want: "exit 3"},
-	{name: "held, context", script: "echo $$; sleep 1 & exec sleep 3600", end: "context", delay: 100 * time.Millisecond, writer: true, want: "SIGKILL"},
-	{name: "held, ends meanwhile", script: "trap 'exit 0' USR1; (sleep 1) & echo $$; while :; do sleep .01; done", end: "context", cancel: "nothing", delay: 600 * time.Millisecond, writer: true, want: "context"},
+	{name: "held", script: "sleep 3600 & echo $$ $!; exit 0", delay: 100 * time.Millisecond, writer: true, want: "ErrWaitDelay"},
+	{name: "held, fails", script: "sleep 3600 & echo $$ $!; exit 3", delay: 100 * time.Millisecond, writer: true, want: "exit 3"},
+	{name: "held, context", script: "sleep 3600 & echo $$ $!; exec sleep 3600", end: "context", delay: 100 * time.Millisecond, writer: true, want: "SIGKILL"},
+	{name: "held, ends meanwhile", script: "trap 'exit 0' USR1; sleep 3600 & echo $$ $!; while :; do sleep .01; done", end: "context", cancel: "nothing", delay: 3 * time.Second, writer: true, want: "context"},
 }
 
 // Wait says what os/exec says, as soon.
@@ -145,10 +145,14 @@ func (w *waitCase) check(t *testing.T, c waiting, setStdout func(io.Writer), can
 	}
 	lines := bufio.NewReaderSize(stdout, 16)
 	line, err := lines.ReadString('\n')
-	pid, _ := strconv.Atoi(strings.TrimSpace(line))
+	var pid, holder int
+	_, _ = fmt.Sscan(line, &pid, &holder)
 	w.pid = pid
 	if err != nil || pid == 0 {
 		t.Fatalf("the process says %q: %v", line, err)
+	}
+	if holder != 0 {
+		defer func() { _ = syscall.Kill(holder, syscall.SIGKILL) }()
 	}
 	if w.writer {
 		go func() { _, _ = io.Copy(io.Discard, lines) }()
@@ -321,7 +325,7 @@ func TestLimitEndsUnread(t *testing.T) {
 func TestCloseTellsEndings(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
-			env := p.open(t, nil)
+			env := p.open(t, patientClose())
 			c := env.Command(background(t), "sh", "-c", "echo $$; exec yes")
 			stdout, err := c.StdoutPipe()
 			if err != nil {
