@@ -132,10 +132,9 @@ func TestForward(t *testing.T) {
 			}
 		})
 		t.Run("nobody listens", func(t *testing.T) {
-			gone := listenFar(t)
-			_ = gone.Close()
-			_, err := env.Forward(background(t), "tcp", gone.Addr().String())
-			if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "cannot connect to "+gone.Addr().String()) {
+			address := testkit.FreeAddress(t)
+			_, err := env.Forward(background(t), "tcp", address)
+			if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "cannot connect to "+address) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -383,7 +382,7 @@ func TestListenAfterReconnection(t *testing.T) {
 	env, err := client.Dial(background(t), p.url, nil)
 	env = opened(t, env, err)
 	far := listenFar(t)
-	f, err := env.Listen(background(t), "127.0.0.1:0", "tcp", far.Addr().String())
+	f, err := env.Listen(background(t), testkit.FreeAddress(t), "tcp", far.Addr().String()) // which nobody else gets after Close
 	if err != nil {
 		t.Fatal(err)
 	}

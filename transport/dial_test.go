@@ -164,8 +164,8 @@ func TestDialFails(t *testing.T) {
 	if _, err := transport.Dial(ctx, silent, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a server that says nothing: %v", err)
 	}
-	_ = listener.Close()
-	for url, want := range map[string]error{silent: syscall.ECONNREFUSED, "unix:///nowhere/s": syscall.ENOENT} {
+	nobody := "ws://" + testkit.FreeAddress(t)
+	for url, want := range map[string]error{nobody: syscall.ECONNREFUSED, "unix:///nowhere/s": syscall.ENOENT} {
 		if _, err := transport.Dial(context.Background(), url, nil); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", url, err, want)
 		}

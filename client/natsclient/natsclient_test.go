@@ -79,19 +79,11 @@ func hostname(t testing.TB, env *client.Environment) {
 	}
 }
 
-// restart stops a server and starts another one at its address.
-func restart(t testing.TB, s *natsserver.Server) *natsserver.Server {
-	t.Helper()
-	at := netip.MustParseAddrPort(s.Addr().String())
-	s.Shutdown()
-	s.WaitForShutdown()
-	return natstest.Serve(t, func(o *natsserver.Options) { o.Port = int(at.Port()) })
-}
-
 // TestStreamThroughRestarts restarts the NATS server while a process streams. Every byte
 // arrives once, and the true ending.
 func TestStreamThroughRestarts(t *testing.T) {
-	nats := natstest.Serve(t, nil)
+	address := natstest.At(t, testkit.FreeAddress(t))
+	nats := natstest.Serve(t, address)
 	serve(t, nats.ClientURL())
 	env := dial(t, nats.ClientURL())
 	const size, restarts = 24 << 20, 3
@@ -117,7 +109,9 @@ func TestStreamThroughRestarts(t *testing.T) {
 			t.Fatalf("part %d is not what the process wrote", i)
 		}
 		if i < restarts {
-			nats = restart(t, nats)
+			nats.Shutdown()
+			nats.WaitForShutdown()
+			nats = natstest.Serve(t, address)
 		}
 	}
 	if more, err := io.ReadAll(out); len(more) > 0 || err != nil {

@@ -192,13 +192,13 @@ func TestIdle(t *testing.T) {
 
 // TestServerRestarts loses the NATS server. The connection ends, and the next one works.
 func TestServerRestarts(t *testing.T) {
-	first := natstest.Serve(t, nil)
+	address := natstest.At(t, testkit.FreeAddress(t))
+	first := natstest.Serve(t, address)
 	url := first.ClientURL()
 	var ended atomic.Int64
 	p := newPair(t, url, url, &natstransport.Options{Lost: func(n int) { ended.Add(int64(n)) }})
 	far, near := p.connect(t, nil)
 	atFar, atNear := read(far), read(near)
-	port := first.Addr().String()
 	first.Shutdown()
 	first.WaitForShutdown()
 	for _, end := range []<-chan error{atFar, atNear} {
@@ -212,7 +212,7 @@ func TestServerRestarts(t *testing.T) {
 		}
 		return nil
 	})
-	natstest.Serve(t, at(t, port))
+	natstest.Serve(t, address)
 	testkit.WaitFor(t, testkit.Patience, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

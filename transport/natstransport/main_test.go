@@ -4,10 +4,8 @@ package natstransport_test
 
 import (
 	"context"
-	"net/netip"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"execserver/internal/testkit"
@@ -60,13 +58,4 @@ func (p pair) connect(t testing.TB, hello []byte) (far, near *natstransport.Conn
 		t.Fatal(err)
 	}
 	return far, near
-}
-
-// at makes a server listen at an address.
-func at(t testing.TB, address string) func(*server.Options) {
-	addr, err := netip.ParseAddrPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(o *server.Options) { o.Port = int(addr.Port()) }
 }

@@ -2,6 +2,7 @@
 package natstest
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -32,6 +33,16 @@ func Serve(t testing.TB, change func(*server.Options)) *server.Server {
 		t.Fatal("the NATS server does not start")
 	}
 	return s
+}
+
+// At makes a server listen at an address, as that of testkit.FreeAddress.
+func At(t testing.TB, address string) (change func(*server.Options)) {
+	t.Helper()
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(o *server.Options) { o.Port = int(at.Port()) }
 }
 
 // Connect connects to a server until the test ends.
