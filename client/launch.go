@@ -20,8 +20,8 @@ import (
 const stopTimeout = 2 * time.Second
 
 // lastWordsTimeout is how long a server that has closed its output may take to exit, so
-// that the error can say how it ended.
-const lastWordsTimeout = 200 * time.Millisecond
+// that the error can say how it ended. On a busy machine that is not at once.
+const lastWordsTimeout = 2 * time.Second
 
 // Launch starts a server and communicates with it over its stdin and stdout, such as
 // exec.Command("ssh", "box", "exec-server", "--listen", "stdio"). ctx bounds the start
