@@ -13,8 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"execserver/client"
 	"execserver/internal/testkit"
@@ -225,8 +225,18 @@ func TestWriteCountsWhatIsWritten(t *testing.T) {
 // When a launched server says something and does not answer, that is in the error.
 func TestLaunchQuotesOnTimeout(t *testing.T) {
 	leavesNothing(t)
-	command := exec.Command("/bin/sh", "-c", "echo 'waiting for the bus' >&2; exec sleep 3600")
-	_, err := client.Launch(context.Background(), command, &client.Options{InitializeTimeout: 2 * time.Second})
+	said := filepath.Join(t.TempDir(), "said")
+	if err := syscall.Mkfifo(said, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancelCause(background(t))
+	defer end(nil)
+	go func() { // ends when the server has said it
+		_, _ = os.ReadFile(said)
+		end(context.DeadlineExceeded)
+	}()
+	command := exec.Command("/bin/sh", "-c", `echo 'waiting for the bus' >&2; : >"$0"; exec sleep 3600`, said)
+	_, err := client.Launch(ctx, command, &client.Options{InitializeTimeout: testkit.Patience})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting for the bus") {
 		t.Errorf("%v", err)
 	}
