@@ -22,6 +22,10 @@ import (
 // DefaultStopTimeout is how long each step of ending the MCP server may take by default.
 const DefaultStopTimeout = 5 * time.Second
 
+// killTimeout is how long it may take to learn that a killed MCP server has exited, however
+// little time it had to exit by itself.
+const killTimeout = 10 * time.Second
+
 // Transport is an mcp.Transport. Connect starts the command and exchanges JSON-RPC
 // messages with it, one to a line. It connects once.
 //
@@ -118,12 +122,15 @@ func (s *server) end() error {
 	exited := make(chan error, 1)
 	go func() { exited <- s.command.Wait() }() // ends with the MCP server or the Environment
 	defer s.stdout.Close()
-	for _, ask := range []func(context.Context) error{
-		s.command.CloseStdin,
-		func(ctx context.Context) error { return s.command.Terminate(ctx, s.timeout) },
-		func(ctx context.Context) error { return s.command.Terminate(ctx, 0) },
+	for _, step := range []struct {
+		ask     func(context.Context) error
+		timeout time.Duration
+	}{
+		{s.command.CloseStdin, s.timeout},
+		{func(ctx context.Context) error { return s.command.Terminate(ctx, s.timeout) }, s.timeout},
+		{func(ctx context.Context) error { return s.command.Terminate(ctx, 0) }, max(s.timeout, killTimeout)},
 	} {
-		if done, err := s.try(ask, exited); done {
+		if done, err := try(step.ask, step.timeout, exited); done {
 			return err
 		}
 	}
@@ -131,8 +138,8 @@ func (s *server) end() error {
 }
 
 // try takes one step, and waits for the MCP server to exit.
-func (s *server) try(ask func(context.Context) error, exited <-chan error) (done bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+func try(ask func(context.Context) error, timeout time.Duration, exited <-chan error) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if ask(ctx) != nil { // the step is not supported; its exit says if it was unnecessary
 		cancel()

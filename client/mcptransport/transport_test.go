@@ -126,7 +126,7 @@ func TestToolCall(t *testing.T) {
 			defer cancel()
 			c := command(t, open(t), "obedient")
 			session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
-				Connect(ctx, &mcptransport.Transport{Command: c}, nil)
+				Connect(ctx, &mcptransport.Transport{Command: c, StopTimeout: testkit.Patience}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
