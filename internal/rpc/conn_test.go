@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"execserver/internal/rpc"
@@ -61,17 +62,19 @@ func TestScenarios(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, peer := serve(t, h, nil)
-			for _, step := range test.steps {
-				switch step[:2] {
-				case "> ":
-					peer.send("%s", step[2:])
-				case "? ":
-					_ = peer.conn.Write([]byte(step[2:]))
-				default:
-					peer.expect(step[2:])
+			synctest.Test(t, func(t *testing.T) { // the peer has a second to read why the connection ends
+				_, peer := serve(t, h, nil)
+				for _, step := range test.steps {
+					switch step[:2] {
+					case "> ":
+						peer.send("%s", step[2:])
+					case "? ":
+						_ = peer.conn.Write([]byte(step[2:]))
+					default:
+						peer.expect(step[2:])
+					}
 				}
-			}
+			})
 		})
 	}
 }
@@ -325,18 +328,20 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestCloseFlushes sends what is queued before the end.
+// TestCloseFlushes sends what is queued before the end, for which the peer has a second.
 func TestCloseFlushes(t *testing.T) {
-	c, peer := serve(t, handler{}, nil)
-	const count = 1000
-	for i := range count {
-		if err := c.Notify("n", i); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		c, peer := serve(t, handler{}, nil)
+		const count = 1000
+		for i := range count {
+			if err := c.Notify("n", i); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	c.Close(transport.Reason{}, errors.New("done"))
-	for i := range count {
-		peer.expect(fmt.Sprintf(`{"method":"n","params":%d}`, i))
-	}
-	peer.expect("error: EOF")
+		c.Close(transport.Reason{}, errors.New("done"))
+		for i := range count {
+			peer.expect(fmt.Sprintf(`{"method":"n","params":%d}`, i))
+		}
+		peer.expect("error: EOF")
+	})
 }
