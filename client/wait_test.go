@@ -325,7 +325,7 @@ func TestLimitEndsUnread(t *testing.T) {
 func TestCloseTellsEndings(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
-			env := p.open(t, patientClose())
+			env := p.open(t, nil)
 			c := env.Command(background(t), "sh", "-c", "echo $$; exec yes")
 			stdout, err := c.StdoutPipe()
 			if err != nil {
