@@ -33,7 +33,7 @@ const maskBytes = 128 << 10
 const writeBytes = 256 << 10
 
 // closeTimeout bounds how long Close may take to tell the peer, and the peer to answer.
-var closeTimeout = time.Second // tests change it
+const closeTimeout = time.Second
 
 // webSocket is one end of a WebSocket connection, with one message to a text frame
 // (PROTOCOL.md, "WebSocket"). It implements Conn and Pinger.

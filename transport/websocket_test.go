@@ -65,7 +65,6 @@ func TestViolations(t *testing.T) {
 		{"close with a reason not UTF-8", closing(1000, "\xff"), 1002, "invalid close frame"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			transport.SetCloseTimeout(t, testkit.Patience)
 			near, peer := dialRaw(t, 0)
 			result := make(chan error, 1)
 			go func() {
@@ -345,7 +344,6 @@ func dialIndependent(url string, client *http.Client) (*websocket.Conn, error) {
 }
 
 func TestCloseHandshake(t *testing.T) {
-	transport.SetCloseTimeout(t, testkit.Patience)
 	long := strings.Repeat("ü", 100)
 	for _, test := range []struct {
 		reason transport.Reason
@@ -404,7 +402,6 @@ func TestCloseHandshake(t *testing.T) {
 // TestCloseWithUnreadInput has a peer that sends much and then reads why it was
 // turned away.
 func TestCloseWithUnreadInput(t *testing.T) {
-	transport.SetCloseTimeout(t, testkit.Patience)
 	near, peer := dialRaw(t, 0)
 	reading := make(chan struct{})
 	go func() {
