@@ -68,14 +68,16 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 		return nil, err
 	}
 	opts.Transport.Instance = member.Instance
+	// Before Listen, which waits until the NATS server knows of both: a gateway may drain the
+	// machine as soon as it is there.
 	var err error
-	if m.listener, err = natstransport.Listen(nc, member.Name, &opts.Transport); err != nil {
+	if m.control, err = nc.Subscribe(controlSubject+member.Name, m.obey); err != nil {
 		m.leave()
 		return nil, err
 	}
-	if m.control, err = nc.Subscribe(controlSubject+member.Name, m.obey); err != nil {
+	if m.listener, err = natstransport.Listen(nc, member.Name, &opts.Transport); err != nil {
+		_ = m.control.Unsubscribe() // fails only if the connection to NATS is gone
 		m.leave()
-		m.listener.Close()
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.Background())
