@@ -256,8 +256,12 @@ func (m *Membership) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	for {
-		// The gateway may have to finish what it was asked last.
-		if _, err := m.ask(ctx, registerRequest{Leave: true}); err == nil || !sleep(ctx, leavePause) {
+		// The gateway may have to finish what it was asked last. It answers the first request
+		// that comes too soon, and none of those after it.
+		attempt, end := context.WithTimeout(ctx, leaveTimeout/4)
+		_, err := m.ask(attempt, registerRequest{Leave: true})
+		end()
+		if err == nil || !sleep(ctx, leavePause) {
 			return
 		}
 	}
