@@ -4,6 +4,8 @@ package fleet
 
 import (
 	"bufio"
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +26,8 @@ func TestStartOfDocument(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(string(text), "\n## Start\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	ports := strings.NewReplacer("localhost:8765", testkit.FreeAddress(t), "127.0.0.1:4222", testkit.FreeAddress(t))
+	n := &node{client: testkit.FreeAddress(t)}
+	ports := strings.NewReplacer("localhost:8765", n.client, "127.0.0.1:4222", testkit.FreeAddress(t))
 	var blocks []string
 	for _, part := range strings.Split(section, "\n```sh\n")[1:] {
 		block, _, _ := strings.Cut(part, "\n```\n")
@@ -35,6 +38,12 @@ func TestStartOfDocument(t *testing.T) {
 	}
 	p := newPerson(t)
 	p.serves(blocks[0])
+	testkit.WaitFor(t, testkit.Patience, func() error { // or the machine may say that it has to try again
+		if got := readiness(t, n); got != http.StatusOK {
+			return fmt.Errorf("/readyz answers %d", got)
+		}
+		return nil
+	})
 	machine, log := p.serves(blocks[1])
 	out, err := p.shell("set -e\n" + blocks[2] + "\n" + blocks[3]).CombinedOutput()
 	host, _ := os.Hostname()

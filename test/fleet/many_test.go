@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -53,19 +54,20 @@ func rss(t testing.TB, pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// list returns the machines that a gateway lists.
-func list(t testing.TB, n *node) (machines []fleet.Member) {
-	t.Helper()
+// list returns the machines that a gateway lists. It does not answer so as long as it does not
+// know them.
+func list(n *node) (machines []fleet.Member, err error) {
 	browser := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := browser.Get("http://" + n.client + "/fleet")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	defer answer.Body.Close()
-	if err := json.NewDecoder(answer.Body).Decode(&machines); err != nil {
-		t.Fatal(err)
+	if answer.StatusCode != http.StatusOK {
+		return nil, errors.New("the gateway answers " + answer.Status)
 	}
-	return machines
+	err = json.NewDecoder(answer.Body).Decode(&machines)
+	return machines, err
 }
 
 // listed waits until a gateway lists a number of machines, and returns how long it took.
@@ -73,8 +75,8 @@ func listed(t testing.TB, n *node, count int) time.Duration {
 	t.Helper()
 	start := time.Now()
 	testkit.WaitFor(t, 2*testkit.Patience, func() error {
-		if got := len(list(t, n)); got != count {
-			return fmt.Errorf("%d machines are listed, want %d", got, count)
+		if got, err := list(n); err != nil || len(got) != count {
+			return fmt.Errorf("%d machines are listed, %v, want %d", len(got), err, count)
 		}
 		return nil
 	})
