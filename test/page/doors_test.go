@@ -100,11 +100,15 @@ func TestForeignPage(t *testing.T) {
 			socket.onopen = () => resolve("open"); socket.onerror = reject;
 		}));
 		const frame = document.createElement("iframe");
-		frame.src = base; document.body.append(frame);
-		await new Promise((resolve) => { frame.onload = resolve; setTimeout(resolve, 3000); });
+		frame.src = base;
+		await new Promise((resolve) => { frame.onload = resolve; document.body.append(frame); });
 		await attempt("read a frame", () => frame.contentDocument ? frame.contentDocument.body.innerText : Promise.reject());
-		const opened = window.open(base); await new Promise((resolve) => setTimeout(resolve, 500));
-		await attempt("reach a window", () => opened && opened.document ? opened.document.body.innerText : Promise.reject());
+		const opened = window.open(base);
+		await attempt("reach a window", async () => {
+			while (opened && !opened.closed && opened.location.href === "about:blank") // the page's own, until the other one is there
+				await new Promise((resolve) => setTimeout(resolve, 20));
+			return opened && opened.document ? opened.document.body.innerText : Promise.reject();
+		});
 		return results;
 	})()`, s.page(), link[len(s.page())+1:]))
 	for what, result := range results {

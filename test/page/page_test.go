@@ -23,10 +23,11 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"execserver/client"
+	"execserver/internal/testkit"
 )
 
 // patience bounds every wait.
-const patience = 30 * time.Second
+const patience = testkit.Patience
 
 var program string // the exec-server that is tested
 
@@ -197,7 +198,7 @@ var (
 func browse(t *testing.T) *browser {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 860),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 860), chromedp.WSURLReadTimeout(patience),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
 	)
