@@ -239,9 +239,7 @@ func TestPlacementsAreGone(t *testing.T) {
 	if err := again.Detach(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	resumed, err := client.Dial(t.Context(), s.url+"/any", &client.Options{Session: again.Session()})
-	if err != nil {
+	if _, err := dialWith(t, s.url+"/any", &client.Options{Session: again.Session()}); err != nil {
 		t.Fatal(err)
 	}
-	_ = resumed.Close()
 }
