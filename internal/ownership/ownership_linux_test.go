@@ -422,7 +422,7 @@ func ownedPids(t *testing.T, o *ownership.Ownership) {
 
 // ownedCPUs: a process gets no more processor time than its share.
 func ownedCPUs(t *testing.T, o *ownership.Ownership) {
-	spec := processtest.Child("use", "1", "3000")
+	spec := processtest.Child("spin", "3000")
 	spec.Limits.CPUs = 0.2
 	s := limited(t, o, ownership.LimitCPUs, spec)
 	if used := s.Exit.Rusage.UserMs + s.Exit.Rusage.SystemMs; used > 1500 {

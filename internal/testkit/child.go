@@ -64,6 +64,7 @@ var children = map[string]func(args []string){
 	"drain":   childDrain,
 	"close0":  childCloseStdin,
 	"use":     childUse,
+	"spin":    childSpin,
 }
 
 // childExit exits with a code.
@@ -238,12 +239,22 @@ func childCloseStdin([]string) {
 // childUse uses the given MiB of memory and milliseconds of processor time.
 func childUse(args []string) {
 	mib, _ := strconv.Atoi(args[0])
-	ms, _ := strconv.Atoi(args[1])
+	ms, _ := strconv.ParseInt(args[1], 10, 64)
 	memory := make([]byte, mib<<20)
 	for i := 0; i < len(memory); i += 4096 {
 		memory[i] = 1
 	}
-	for start := time.Now(); time.Since(start) < time.Duration(ms)*time.Millisecond; {
+	for used := int64(-1); used < ms*1e6; {
+		var usage syscall.Rusage
+		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+		used = usage.Utime.Nano() + usage.Stime.Nano()
 	}
 	fmt.Println(memory[4096])
+}
+
+// childSpin takes what processor time it gets in the given milliseconds.
+func childSpin(args []string) {
+	ms, _ := strconv.Atoi(args[0])
+	for start := time.Now(); time.Since(start) < time.Duration(ms)*time.Millisecond; {
+	}
 }
