@@ -61,7 +61,7 @@ func (u *Undying) AwaitKill(t *testing.T) {
 		if line != "killed" {
 			t.Fatalf("the tracer says %q, want killed", line)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(Patience):
 		t.Fatal("the process was not killed")
 	}
 }
