@@ -4,6 +4,8 @@ package process_test
 
 import (
 	"errors"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -117,16 +119,25 @@ func TestOutputLimitLosesNothing(t *testing.T) {
 
 // The time that a timeout gives to descendants that ignore SIGTERM ends, too.
 func TestTimeoutEndsTheTree(t *testing.T) {
-	spec := toTheEnd(child("hold", "streams", "hup", "term"))
-	spec.Limits.Timeout = 2 * time.Second // until then both have to be there
-	p := start(t, spec, nil)
-	pid := heldPid(t, p)
-	before := time.Now()
-	follow(t, p)
-	if took := time.Since(before); took < process.TimeoutGrace {
-		t.Errorf("closed after %v, although the descendant ignores SIGTERM", took)
+	for timeout := 500 * time.Millisecond; ; timeout *= 2 {
+		spec := toTheEnd(shell("trap '' TERM; sleep 1000 & echo $!"))
+		spec.Limits.Timeout = timeout
+		before := time.Now()
+		s := follow(t, start(t, spec, nil))
+		took := time.Since(before)
+		if s.All == "" && s.Exit.EndedBy == protocol.EndedByTimeout {
+			continue // the shell had yet to begin
+		}
+		if took < timeout+process.TimeoutGrace {
+			t.Errorf("closed after %v, although the descendant ignores SIGTERM", took)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(s.All))
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Gone(t, pid)
+		return
 	}
-	testkit.Gone(t, pid)
 }
 
 func TestRusage(t *testing.T) {
