@@ -172,7 +172,7 @@ func TestTerminateGracefully(t *testing.T) {
 		}
 	})
 	t.Run("stopped", func(t *testing.T) {
-		p := start(t, shell(`trap 'exit 4' TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done`), nil)
+		p := start(t, shell(`trap 'exit 4' TERM; (kill -STOP $$; echo ready) & while :; do sleep 0.02; done`), nil)
 		hasOutput(t, p, "ready")
 		p.TerminateGracefully(time.Hour)
 		if s := follow(t, p); s.Exit.ExitCode != 4 {
