@@ -96,7 +96,7 @@ func (p *Process) settle() {
 		return // the usual case: only the leader held them
 	}
 	exited := time.Now()
-	timer := time.NewTimer(min(quietTime, p.drain))
+	timer := time.NewTimer(min(p.opts.quietTime, p.drain))
 	defer timer.Stop()
 	for _, s := range p.streams {
 		for open := true; open; {
@@ -120,12 +120,12 @@ func (p *Process) unsettled(exited time.Time) time.Duration {
 	ending := p.ending.begun
 	p.mu.Unlock()
 	if ending {
-		return quietTime // a process that is being ended leaves nothing in the background
+		return p.opts.quietTime // a process that is being ended leaves nothing in the background
 	}
-	quiet := quietTime - p.Log.Quiet()
+	quiet := p.opts.quietTime - p.Log.Quiet()
 	for _, s := range p.streams {
 		if s.open() && s.pending() {
-			quiet = quietTime // its reader is late, or waits for room
+			quiet = p.opts.quietTime // its reader is late, or waits for room
 		}
 	}
 	return min(quiet, p.drain-time.Since(exited))

@@ -63,6 +63,7 @@ type Options struct {
 	// to its streams keep the process from closing. If they are quiet it closes
 	// sooner. 0: DefaultDrainTimeout; negative: as long as they hold the streams.
 	DrainTimeout time.Duration
+	quietTime    time.Duration // default quietTime; tests change it
 }
 
 // Listener learns what happens to a process. Its methods are called without locks and
@@ -146,6 +147,9 @@ func (o *Options) complete() {
 	}
 	if o.Budget == nil {
 		o.Budget = output.NewBudget(1 << 62)
+	}
+	if o.quietTime <= 0 {
+		o.quietTime = quietTime
 	}
 	if o.Owner == nil {
 		o.Owner, o.soleOwner = ownership.SoleOwner(), true
