@@ -4,6 +4,9 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
+
+	"execserver/internal/testkit"
 )
 
 // OnSync calls saw whenever a file or directory is synced to disk.
@@ -21,4 +24,21 @@ func (h *Handles) Open(ctx context.Context, id, path string, mode HandleMode) er
 	return h.OpenWith(ctx, id, path, mode, func(ctx context.Context, path string, mode HandleMode) (*os.File, error) {
 		return OpenFile(ctx, path, mode, 0o666)
 	})
+}
+
+// FlushWatcher waits until a Watcher has noted a change of path, and has it report what it
+// has noted as if the time of Debounce were over.
+func FlushWatcher(t *testing.T, w *Watcher, path string) {
+	t.Helper()
+	noted := func() bool {
+		w.journal.mu.Lock()
+		defer w.journal.mu.Unlock()
+		return w.journal.pending[path].kind != 0
+	}
+	for deadline := time.Now().Add(testkit.Patience); !noted(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing is noted about %s", path)
+		}
+	}
+	w.journal.flush()
 }
