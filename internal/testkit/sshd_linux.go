@@ -40,12 +40,7 @@ func StartSSHD(t testing.TB, dir string, more ...string) *SSHD {
 			t.Fatalf("%v: %s", err, text)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &SSHD{Address: l.Addr().String(), dir: dir}
-	_ = l.Close()
+	s := &SSHD{Address: FreeAddress(t), dir: dir}
 	_, port, _ := net.SplitHostPort(s.Address)
 	config := filepath.Join(dir, "sshd_config")
 	text := fmt.Sprintf("ListenAddress 127.0.0.1\nPort %s\nHostKey %s/host\nAuthorizedKeysFile %s/key.pub\nStrictModes no\nUsePAM no\nPidFile none\n"+
