@@ -251,8 +251,23 @@ func (p *Process) kill(others func()) {
 }
 
 // treeTimeout bounds how long a killed tree keeps the process from closing. There are
-// processes that the kernel cannot kill.
-const treeTimeout = time.Second
+// processes that the kernel cannot kill. It passes in steps: a stop of the whole program,
+// in which nobody could kill, counts as one of them.
+const (
+	treeTimeout = time.Second
+	treeSteps   = 20
+)
+
+// awaitTree waits until done is closed, for treeTimeout at most.
+func awaitTree(done <-chan struct{}) {
+	for range treeSteps {
+		select {
+		case <-done:
+			return
+		case <-time.After(treeTimeout / treeSteps):
+		}
+	}
+}
 
 // finish waits until a killed tree is gone and writes nothing any more. Then it ends the
 // streams that others still hold.
@@ -260,16 +275,10 @@ func (p *Process) finish(killed chan<- struct{}) {
 	gone := make(chan struct{})
 	go func() { // ends with Kill, which is bounded
 		defer close(gone)
-		select {
-		case <-p.reapedCh:
-		case <-time.After(treeTimeout):
-		}
+		awaitTree(p.reapedCh)
 		p.tree.Kill()
 	}()
-	select {
-	case <-gone:
-	case <-time.After(treeTimeout):
-	}
+	awaitTree(gone)
 	close(killed)
 	p.finishStreams()
 }
