@@ -98,17 +98,22 @@ func TestUnacknowledgedOutputHoldsTheChild(t *testing.T) {
 	f := newFollower()
 	c := dial(t, url, testclient.Options{Notify: f.notify, Asks: protocol.ClientCapabilities{ProcessAck: true}})
 	startChild(t, c, "p", "flood", strconv.Itoa(size))
-	since := time.Now()
-	for held := uint64(0); time.Since(since) < time.Second; {
-		if n := retained(t, c, "p"); n != held {
-			held, since = n, time.Now()
+	testkit.WaitFor(t, testkit.Patience, func() error { // until there is no room for a chunk
+		if held, seen := retained(t, c, "p"), f.progress("p"); held < limit-chunk || seen == 0 {
+			return fmt.Errorf("%d bytes are retained, %d events have come", held, seen)
 		}
-		if held > limit+chunk {
+		return nil
+	})
+	for since := time.Now(); time.Since(since) < time.Second; {
+		if held := retained(t, c, "p"); held > limit+chunk {
 			t.Fatalf("%d bytes are retained", held)
 		}
 	}
-	if seen := f.progress("p"); seen == 0 || f.bytes["p"] > limit+chunk {
-		t.Fatalf("%d events, %d bytes", seen, f.bytes["p"])
+	f.mu.Lock()
+	told := f.bytes["p"]
+	f.mu.Unlock()
+	if told > limit+chunk {
+		t.Fatalf("%d bytes have come", told)
 	}
 	testkit.WaitFor(t, testkit.Patience, func() error {
 		if err := c.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: "p", Seq: f.progress("p")}); err != nil {
