@@ -397,6 +397,7 @@ func TestTCPOfTokens(t *testing.T) {
 	if r := observer.call("tcp/open", openParams("s", l, 0)); r.Error == nil || !strings.Contains(r.Error.Message, "this connection observes session") {
 		t.Errorf("an observer: %s, %v", r.Result, r.Error)
 	}
+	log.Close() // which writes what waits
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
