@@ -29,10 +29,10 @@ func dialEnvironment(t *testing.T, url string) *client.Environment {
 }
 
 // onTerminal starts a shell script on a terminal.
-func onTerminal(t *testing.T, env *client.Environment, size client.Size, script string) *client.Cmd {
+func onTerminal(t *testing.T, env *client.Environment, size client.Size, out io.Writer, script string) *client.Cmd {
 	t.Helper()
 	c := env.Command(testContext(t), "/bin/sh", "-c", script)
-	c.TTY, c.Stdout = &size, io.Discard
+	c.TTY, c.Stdout = &size, out
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +58,16 @@ func awaitScreen(t *testing.T, p *client.Process, wanted func(*client.Screen) bo
 func TestScreenOfEvictedOutput(t *testing.T) {
 	url := serve(t, &server.Options{Session: server.SessionOptions{RetainedBytes: 64 << 10}})
 	env := dialEnvironment(t, url)
-	c := onTerminal(t, env, client.Size{Rows: 5, Cols: 40},
+	var out testkit.Buffer
+	c := onTerminal(t, env, client.Size{Rows: 5, Cols: 40}, &out,
 		`printf '\033[7m'; seq 200000; printf '\033[mend '; read x; printf more; read x`)
+	// A screen that is looked at meanwhile is kept, and may lack nothing of a slow output.
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if !strings.HasSuffix(out.String(), "end ") {
+			return errors.New("the output has not ended")
+		}
+		return nil
+	})
 	s := awaitScreen(t, c.Process, func(s *client.Screen) bool { return strings.HasSuffix(s.Text[4], "end") })
 	if !slices.Equal(s.Text, []string{"199997", "199998", "199999", "200000", "end"}) || s.OmittedBytes == 0 {
 		t.Errorf("%q, %d bytes omitted", s.Text, s.OmittedBytes)
@@ -85,7 +93,7 @@ func TestScreenOfEvictedOutput(t *testing.T) {
 // is interpreted with the size that it was written for.
 func TestScreenFollowsTheSize(t *testing.T) {
 	env := dialEnvironment(t, serve(t, &server.Options{}))
-	c := onTerminal(t, env, client.Size{Rows: 3, Cols: 10},
+	c := onTerminal(t, env, client.Size{Rows: 3, Cols: 10}, io.Discard,
 		`trap 'printf "\033[2;1Habcdefghijklmnop"' WINCH; stty -echo; printf 'abcdefghijklm'; while :; do read x && break; done; stty rows 4 cols 30; sleep 100`)
 	awaitScreen(t, c.Process, func(s *client.Screen) bool { return s.Text[1] == "klm" })
 	if err := c.Process.Resize(testContext(t), client.Size{Rows: 2, Cols: 20}); err != nil {
@@ -109,7 +117,7 @@ func TestScreenFollowsTheSize(t *testing.T) {
 func TestScreensOfFlood(t *testing.T) {
 	url := serve(t, &server.Options{})
 	env := dialEnvironment(t, url)
-	c := onTerminal(t, env, client.Size{Rows: 10, Cols: 40}, `while :; do seq 100000 100999; done`)
+	c := onTerminal(t, env, client.Size{Rows: 10, Cols: 40}, io.Discard, `while :; do seq 100000 100999; done`)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
