@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -20,6 +21,17 @@ func newConfiningServer(t *testing.T) *server.Server {
 	engine := sandbox.New(&sandbox.Options{StateDir: t.TempDir()})
 	t.Cleanup(engine.Close)
 	return newFileServer(t, &server.Options{Internal: server.Internal{Sandbox: engine}})
+}
+
+// confined waits until so many file operations have had a place in a sandbox.
+func confined(t *testing.T, srv *server.Server, n uint64) {
+	t.Helper()
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if had := srv.Stats().Confined[server.ConfinedFiles]; had < n {
+			return fmt.Errorf("%d file operations have had a place, want %d", had, n)
+		}
+		return nil
+	})
 }
 
 // hiding is a sandbox that lets everything be read but a directory.
@@ -113,6 +125,7 @@ func TestHangingConfinedOperations(t *testing.T) {
 	for range 40 {
 		stuck = append(stuck, p.send("fs/getMetadata", fileParams{"path": dead + "/f", "sandbox": hiding(hidden)}))
 	}
+	confined(t, srv, 1+8) // what is sent later may overtake those that have no place yet
 	for range 5 {
 		other.call("fs/getMetadata", params, nil)
 	}
