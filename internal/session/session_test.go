@@ -226,9 +226,12 @@ func TestOutputThatWaitedForTheAnnouncement(t *testing.T) {
 	for e, ok := r.poll(); ok; e, ok = r.poll() {
 		t.Logf("event %d", e.Params.Seq)
 	}
-	if r.peer.asked.Load() == asked {
-		t.Error("nobody asked for an acknowledgement of what was sent")
-	}
+	testkit.WaitFor(t, testkit.Patience, func() error { // it may begin to wait only now
+		if r.peer.asked.Load() == asked {
+			return errors.New("nobody asked for an acknowledgement of what was sent")
+		}
+		return nil
+	})
 	r.ack = true
 	r.out.Acknowledged(r.sent)
 	r.until(protocol.NotificationClosed)
