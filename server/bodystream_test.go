@@ -213,11 +213,11 @@ func TestStreamTimeoutWhileNobodyReads(t *testing.T) {
 	c := newCaller(t, serveWebSocket(t, nil), "")
 	mute(c, true)
 	p := stream("s")
-	p["timeoutMs"] = 3000 // enough to begin
+	p["timeoutMs"] = 10_000 // enough to begin
 	c.send("http/request", httpParams(url, p))
 	await(t, "the end of the request", over)
 	mute(c, false)
-	if _, failure := c.body("s"); failure != "error decoding response body: timeout after 3000 ms" {
+	if _, failure := c.body("s"); failure != "error decoding response body: timeout after 10000 ms" {
 		t.Errorf("failure %q", failure)
 	}
 }

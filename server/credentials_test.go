@@ -63,7 +63,7 @@ func TestExpiry(t *testing.T) {
 	as := func(name string, life time.Duration) bearer {
 		return bearer{srv.url, signedToken(fmt.Sprintf(`{"exp":%d,"iss":"me","sub":%q}`, time.Now().Add(life).Unix(), name))}
 	}
-	c := newCaller(t, as("ann", time.Second), "")
+	c := newCaller(t, as("ann", 5*time.Second), "") // enough to connect
 	neighbour := newCaller(t, as("ann", time.Hour), "")
 	if got, want := c.ended(1008), "the credentials of this connection have expired; connect again with new ones to resume the session"; got != want {
 		t.Errorf("closed because %q, want %q", got, want)
