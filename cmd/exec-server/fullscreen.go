@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 
@@ -46,12 +47,17 @@ func (s *fullScreen) leave() {
 // with the keyboard: then it closes keys.
 func (s *fullScreen) readKeys(want <-chan struct{}, keys chan<- string) {
 	defer close(keys)
-	buf := make([]byte, 64)
+	buf, kept := make([]byte, 64), 0
 	for range want {
-		n, err := s.keyboard.Read(buf)
+		n, err := s.keyboard.Read(buf[kept:])
 		if err != nil {
 			return
 		}
-		keys <- string(buf[:n])
+		n, kept = n+kept, 0
+		if i := bytes.IndexByte(buf[n-min(2, n):n], esc); n == len(buf) && i >= 0 {
+			kept = 2 - i // of an arrow, whose end has not been read yet
+		}
+		keys <- string(buf[:n-kept])
+		copy(buf, buf[n-kept:n])
 	}
 }

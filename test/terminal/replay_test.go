@@ -5,6 +5,7 @@ package terminal
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -78,9 +79,8 @@ func TestReplaySkipsPause(t *testing.T) {
 	s := newScreen(t)
 	s.line("exec-server replay " + path)
 	s.await("before")
-	for range 1800 / 10 {
-		s.press("Right")
-	}
+	// All at once: on a slow machine the pause could otherwise be over before the last one.
+	s.press(slices.Repeat([]string{"Right"}, 1800/10)...)
 	s.await("exited with 7 after 30m")
 	s.shows("after")
 	s.isLocal()
