@@ -121,9 +121,13 @@ func TestTerminate(t *testing.T) {
 		if n := len(testkit.WithWord(t, kept)); n != 3 {
 			t.Errorf("%d processes of the others are left, want 3", n)
 		}
-		if zombies := zombiesOf(p.server()); len(zombies) > 0 {
-			t.Errorf("zombies: %s", zombies)
-		}
+		server := p.server()
+		testkit.WaitFor(t, testkit.Patience, func() error { // those that have just been killed, too, are waited for
+			if zombies := zombiesOf(server); len(zombies) > 0 {
+				return fmt.Errorf("zombies: %s", zombies)
+			}
+			return nil
+		})
 	})
 }
 
