@@ -14,16 +14,16 @@ import (
 )
 
 // asked reports how it is refreshed.
-type asked chan string
+type asked struct{ atOnce, byALook chan struct{} }
 
-func (a asked) Refresh() (changed bool, err error) { return a.by("at once") }
+func (a asked) Refresh() (changed bool, err error) { return a.by(a.atOnce) }
 
-func (a asked) Poll() (changed bool, err error) { return a.by("by a look") }
+func (a asked) Poll() (changed bool, err error) { return a.by(a.byALook) }
 
-func (a asked) by(how string) (changed bool, err error) {
+func (a asked) by(how chan<- struct{}) (changed bool, err error) {
 	select {
-	case a <- how:
-	default:
+	case how <- struct{}{}:
+	default: // the test has yet to receive the one before
 	}
 	return false, nil
 }
@@ -33,7 +33,7 @@ func (a asked) by(how string) (changed bool, err error) {
 func TestReload(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
-	ended, hangups, files := make(chan struct{}), make(chan os.Signal, 1), make(asked, 1)
+	ended, hangups, files := make(chan struct{}), make(chan os.Signal, 1), asked{make(chan struct{}, 1), make(chan struct{}, 1)}
 	go func() {
 		defer close(ended)
 		reload(ctx, slog.New(slog.DiscardHandler), nil, nil, hangups, "", map[string]refresher{"credentials": files})
@@ -42,20 +42,15 @@ func TestReload(t *testing.T) {
 		stop()
 		<-ended
 	}()
-	until := func(want string) {
+	await := func(what string, how <-chan struct{}) {
 		t.Helper()
-		for deadline := time.After(testkit.Patience); ; {
-			select {
-			case how := <-files:
-				if how == want {
-					return
-				}
-			case <-deadline:
-				t.Fatalf("the files are not refreshed %s", want)
-			}
+		select {
+		case <-how:
+		case <-time.After(testkit.Patience):
+			t.Fatalf("the files are not refreshed %s", what)
 		}
 	}
-	until("by a look")
+	await("by a look", files.byALook)
 	hangups <- syscall.SIGHUP
-	until("at once")
+	await("at once", files.atOnce)
 }
