@@ -29,7 +29,7 @@ func TestAuditLog(t *testing.T) {
 	p := newServer(t, "--tokens", file, "--audit-log", log, "--audit-required", "--log-level=info")
 	c := as(t, p, "the token of ann", nil)
 	session := c.handshake("")
-	c.script("echo $$ 1; exit 3")
+	c.start(shellSpec("p", "exit 3"))
 	logged(t, p, `msg="process exited"`)
 	c.call("fs/writeFile", object{"path": dir + "/f", "dataBase64": "eA=="}, nil)
 	address := strings.TrimPrefix(p.url, "ws://")

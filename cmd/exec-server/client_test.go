@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -166,13 +165,13 @@ func (c *wireClient) script(text string) []int {
 	c.t.Helper()
 	c.start(shellSpec("p", text))
 	pids := c.pidsOf("p")
-	c.t.Cleanup(func() {
-		for _, pid := range pids {
-			if testkit.Alive(pid) {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
+	for _, pid := range pids {
+		p, err := os.FindProcess(pid) // which knows it from a later one with the same id
+		if err != nil {
+			c.t.Fatal(err)
 		}
-	})
+		c.t.Cleanup(func() { _ = p.Kill() })
+	}
 	return pids
 }
 
