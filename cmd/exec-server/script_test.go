@@ -44,7 +44,7 @@ import (
 //	socket PATH                   leaves a socket behind that nobody listens on
 //	nats NKEY                     starts a NATS server that admits the user with this public key, and sets $nats
 //
-// After end, stdout and stderr are those of the server.
+// $free is an address at which nothing listens. After end, stdout and stderr are those of the server.
 //
 // With EXEC_SERVER_COMMAND, such as "codex exec-server", the test runs that command, and
 // only the scripts whose names begin with "released": there both servers print the same.
@@ -77,6 +77,7 @@ func TestScripts(t *testing.T) {
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", os.Getenv("GORACE"))
+			env.Setenv("free", testkit.FreeAddress(t))
 			env.Values[serverKey{}] = new(*program)
 			if released != "" {
 				return replaceProgram(env, released)
