@@ -175,17 +175,35 @@ func (p *program) signal(s os.Signal) error { return p.command.Process.Signal(s)
 
 // wait waits for the end and returns the exit code, or the negative number of the signal
 // that killed the program.
+//
+// It waits in steps: while the machine stands still, so does the program.
 func (p *program) wait(limit time.Duration) (int, error) {
-	select {
-	case <-p.ended:
-	case <-time.After(limit):
-		return 0, fmt.Errorf("still running after %s; stderr: %s", limit, p.stderr.text())
+	const step = 100 * time.Millisecond
+	for waited := time.Duration(0); !over(p.ended); {
+		if waited >= limit {
+			return 0, fmt.Errorf("still running after %s; stderr: %s", limit, p.stderr.text())
+		}
+		begun := time.Now()
+		select {
+		case <-p.ended:
+		case <-time.After(step):
+		}
+		waited += min(time.Since(begun), 2*step)
 	}
 	status := p.command.ProcessState.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
 		return -int(status.Signal()), nil
 	}
 	return status.ExitStatus(), nil
+}
+
+func over(ended <-chan struct{}) bool {
+	select {
+	case <-ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // exits fails the test unless the program ends promptly with an exit code.
