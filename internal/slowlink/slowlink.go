@@ -13,6 +13,7 @@ import (
 type Options struct {
 	BitsPerSecond int64         // in each direction, all connections together; 0: no bound
 	RoundTrip     time.Duration // half of it in each direction
+	BreaksAfter   int64         // breaks the connections when so much has entered it towards the target; 0: never
 }
 
 // Link listens on a port of this machine and passes each connection on to one address. It
@@ -150,6 +151,10 @@ func (l *Link) pass(to, from net.Conn, d *direction) {
 		n, err := from.Read(buf)
 		if n > 0 {
 			sent := d.send(n, l.opts.BitsPerSecond)
+			if d == &l.up && l.opts.BreaksAfter > 0 && d.bytes.Load() >= l.opts.BreaksAfter {
+				l.Cut()
+				return
+			}
 			select {
 			case flight <- piece{buf[:n], sent.Add(l.opts.RoundTrip / 2)}:
 			case <-l.ended:

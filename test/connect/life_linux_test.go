@@ -116,7 +116,7 @@ func TestListen(t *testing.T) {
 			if strings.HasPrefix(url, "ws") {
 				refusesOthers(t, b, url)
 			}
-			env, err := client.Dial(t.Context(), url, &client.Options{InitializeTimeout: testkit.Patience, RecoveryTimeout: 1})
+			env, err := client.Dial(t.Context(), url, &client.Options{ConnectTimeout: testkit.Patience, InitializeTimeout: testkit.Patience, RecoveryTimeout: 1})
 			must(t, err)
 			defer env.Close()
 			must(t, connect.Process.Signal(syscall.SIGTERM))
