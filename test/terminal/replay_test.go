@@ -51,12 +51,12 @@ func TestReplay(t *testing.T) {
 	s.clear()
 	s.line("cd " + filepath.Dir(path))
 	s.clear()
-	s.line("cat test.cast | exec-server replay --max-pause 1h --speed 0.5 -")
+	s.line("cat test.cast | exec-server replay --max-pause 1h --speed 0.05 -")
 	s.await("first")
 	s.press("Right")
 	s.await("second")
 	for range 8 {
-		s.press("+") // 128 times as fast; the pause of 10,000 seconds takes more than a minute
+		s.press("+") // to 12.8 times the speed, at which the pause of an hour takes minutes
 	}
 	s.press("Space")
 	s.await("stopped")
