@@ -2,9 +2,9 @@ package filesystem
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"execserver/internal/testkit"
 )
@@ -30,15 +30,13 @@ func (h *Handles) Open(ctx context.Context, id, path string, mode HandleMode) er
 // has noted as if the time of Debounce were over.
 func FlushWatcher(t *testing.T, w *Watcher, path string) {
 	t.Helper()
-	noted := func() bool {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		w.journal.mu.Lock()
 		defer w.journal.mu.Unlock()
-		return w.journal.pending[path].kind != 0
-	}
-	for deadline := time.Now().Add(testkit.Patience); !noted(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nothing is noted about %s", path)
+		if w.journal.pending[path].kind == 0 {
+			return fmt.Errorf("nothing is noted about %s", path)
 		}
-	}
+		return nil
+	})
 	w.journal.flush()
 }

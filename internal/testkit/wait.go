@@ -11,25 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
-
-// WaitFor polls until check returns nil, and fails the test if that takes longer than
-// limit. Use it only where there is no channel to wait on.
-func WaitFor(t testing.TB, limit time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", limit, err)
-		}
-		time.Sleep(pause)
-	}
-}
 
 // Alive reports whether a process exists and is not a zombie.
 func Alive(pid int) bool {

@@ -12,6 +12,23 @@ import (
 // longer than any event takes, because the machine may be busy.
 const Patience = time.Minute
 
+// WaitFor polls until check returns nil, and fails the test if that takes longer than
+// limit. Use it only where there is no channel to wait on.
+func WaitFor(t testing.TB, limit time.Duration, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v: %v", limit, err)
+		}
+		time.Sleep(pause)
+	}
+}
+
 // Within runs f and ends the program, with the stacks of all goroutines, if f takes
 // longer than Patience.
 func Within(t testing.TB, what string, f func()) {
