@@ -26,9 +26,6 @@ import (
 	"execserver/internal/testkit"
 )
 
-// patience bounds every wait.
-const patience = testkit.Patience
-
 var program string // the exec-server that is tested
 
 func TestMain(m *testing.M) {
@@ -123,9 +120,9 @@ func (s *server) start(name string, terminal bool, words ...string) {
 // until waits until something at the server is so.
 func (s *server) until(what string, is func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(testkit.Patience); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatalf("not within %s: %s", patience, what)
+			s.t.Fatalf("not within %s: %s", testkit.Patience, what)
 		}
 	}
 }
@@ -198,7 +195,7 @@ var (
 func browse(t *testing.T) *browser {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 860), chromedp.WSURLReadTimeout(patience),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 860), chromedp.WSURLReadTimeout(testkit.Patience),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
 	)
@@ -258,7 +255,7 @@ func (b *browser) clean(but ...string) {
 
 func (b *browser) run(actions ...chromedp.Action) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, testkit.Patience)
 	defer cancel()
 	// The first call starts the browser, which must outlive the timeout.
 	if chromedp.FromContext(b.ctx).Browser == nil {
@@ -336,12 +333,12 @@ func (b *browser) text(selector string) string {
 // until waits until an expression is true.
 func (b *browser) until(what, expression string) {
 	b.t.Helper()
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(testkit.Patience); ; {
 		if value[bool](b, "Boolean("+expression+")") {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("not within %s: %s\n%s\nthe page shows:\n%s", patience, what, b.trouble(), b.text("body"))
+			b.t.Fatalf("not within %s: %s\n%s\nthe page shows:\n%s", testkit.Patience, what, b.trouble(), b.text("body"))
 		}
 		time.Sleep(20 * time.Millisecond) // the page says nothing when it changes
 	}

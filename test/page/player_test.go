@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
 // TestPlayerOfAsciinema plays recordings in asciinema's own player: of a terminal whose
@@ -26,7 +28,7 @@ func TestPlayerOfAsciinema(t *testing.T) {
 	s.start("terminal", true, "sh", "-c", "stty rows 10 cols 40; printf '\\033[31mred\\033[m \\360\\237\\230\\200 \\377 text\\n'; sleep 0.3; echo the end; exit 5")
 	s.start("pipes", false, "sh", "-c", "echo to stdout; echo to stderr >&2; echo the end; kill -9 $$")
 	var casts []string
-	for end := time.Now().Add(patience); len(casts) < 2; {
+	for end := time.Now().Add(testkit.Patience); len(casts) < 2; {
 		if casts, err = filepath.Glob(filepath.Join(recordings, "*.cast")); err != nil || time.Now().After(end) {
 			t.Fatalf("the recordings are %q, %v", casts, err)
 		}
