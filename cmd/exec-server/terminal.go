@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -99,15 +100,24 @@ func (c *console) keys() <-chan []byte {
 		defer c.closeOnPanic()
 		defer close(keys)
 		buf := make([]byte, 4096)
-		for {
+		for failed := false; ; {
 			n, err := os.Stdin.Read(buf)
 			if n > 0 {
 				keys <- append([]byte(nil), buf[:n]...)
 			}
 			switch {
-			case err != nil && !c.owned():
+			case err == nil:
+				failed = false
+			case !c.owned():
+				failed = false
 				time.Sleep(backgroundTime)
-			case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+			case errors.Is(err, os.ErrDeadlineExceeded):
+			case errors.Is(err, syscall.EIO) && !failed:
+				// So fails a read in the background, too. If this program was stopped just then, it
+				// may have the terminal again by now: only the next read can tell.
+				failed = true
+				time.Sleep(backgroundTime)
+			default:
 				return
 			}
 		}
