@@ -1,6 +1,7 @@
-# The same targets for people and for CI. Only Go is needed for build, run, test
-# and lint; race needs a C compiler, and test-codex needs npm, which it installs
-# on Debian as root.
+# The same targets for people and for CI. Only Go is needed for build, run, test and
+# lint; race needs a C compiler. CONTRIBUTING.md has what the other tests need. With
+# CI=true, targets install the Codex releases that they need, and a test that lacks
+# something fails; otherwise nothing is installed, and such a test is skipped.
 
 GO ?= go
 export CGO_ENABLED ?= 0
@@ -15,29 +16,41 @@ TIMEOUT ?= 20m
 ROUNDS ?= 5
 RELEASE_PLATFORMS := $(or $(PLATFORMS),linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64)
 PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
+# Of two releases between which nothing changed that the tests see, the newer one.
+CODEX := 0.171.0
+CODEX_RELEASES ?= $(CODEX) 0.169.0 0.130.0
+install_codex = $(if $(filter true,$(CI)),scripts/install-codex $(1),@:)
 CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
+PAGES_SHORT := Story|HandOver|Keyboard|Foreign|Codex|Files|Commands|Fleet(\b|OfOne|OfLiars|OfHostile|Without)
 PICTURES ?= $(CURDIR)/coverage/page
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help build core otel run test race lint docs fmt fuzz bench bench-codex bench-commands microbench cover test-codex test-codex-fleet picture soak model chaos test-sleep test-cuts test-sandbox test-pause test-faults test-terminal test-page test-metrics test-otel test-neighbours test-embedding test-module-path corpus slopes measure-copies measure-bulk measure-connect measure-fleet release test-release install
+# No target is a file.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*##.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-build: ## build bin/exec-server, static and stripped
+build: ## build bin/exec-server and bin/exec-fleet, static and stripped
 	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/exec-server ./cmd/exec-server
-
-core: ## build bin/exec-server-core, without the parts that can be left out
-	$(GO) build -tags core -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/exec-server-core ./cmd/exec-server
-
-otel: ## build bin/exec-server-otel, which sends traces
-	$(GO) build -tags otel -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/exec-server-otel ./cmd/exec-server
+	cd fleet && $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o ../bin/exec-fleet ./cmd/exec-fleet
 
 run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
 
-test: ## run all tests that need nothing but Go
-	$(GO) test -shuffle=on -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) $(PACKAGES)
+# The packages that take longest come first, and four run at a time, because they mostly wait.
+test: ## run the tests that need nothing but Go, as any user
+	$(GO) test -shuffle=on -p 4 -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) \
+		$$($(GO) list $(if $(filter ./...,$(PACKAGES)),./server ./client ./cmd/exec-server) $(PACKAGES))
+
+test-system: ## run the tests with sshd, tmux, Chromium, Prometheus, namespaces and other users, as root on Linux
+	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) \
+		$$(grep -rl --include='*_test.go' --exclude-dir=page --exclude-dir=metrics --exclude-dir=faults --exclude-dir=fleet 'testkit\.System' . | xargs -n1 dirname | sort -u)
+	$(MAKE) test-metrics
+	$(MAKE) test-page PAGES='$(or $(PAGES),$(PAGES_SHORT))'
+
+test-fleet: ## run the tests of gateways and the machines behind them
+	cd fleet && $(GO) test -shuffle=on -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) ./...
 
 race: ## the same with the race detector, which needs a C compiler (SKIP leaves tests out)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) $(if $(SKIP),-skip '$(SKIP)') $(PACKAGES)
@@ -60,15 +73,15 @@ test-module-path: ## give a copy of the tree another module path, and build it
 lint: ## formatting, vet on every platform (PLATFORMS), staticcheck
 	@test -z "$$($(TOOL) gofumpt -l .)" || { echo "gofumpt would change:"; $(TOOL) gofumpt -l .; exit 1; }
 	$(GO) vet $(PACKAGES)
-	$(GO) vet -tags core ./cmd/exec-server
-	$(GO) vet -tags otel ./cmd/exec-server ./internal/tracing
 	for platform in $(PLATFORMS); do \
-		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet $(PACKAGES) || exit 1; \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet $(PACKAGES) && \
+		(cd fleet && GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet ./...) || exit 1; \
 	done
 	$(TOOL) staticcheck $(PACKAGES)
+	cd fleet && $(GO) vet ./... && $(GO) tool -modfile=../tools/go.mod staticcheck ./...
 
 docs: ## rewrite docs/configuration.md when a flag of serve has changed
-	$(GO) test -count=1 -run TestConfigurationReference ./cmd/exec-server -update
+	$(GO) test -count=1 -run TestConfigurationReference ./internal/cli/serve -update
 
 fmt: ## format the code
 	$(TOOL) gofumpt -w .
@@ -99,12 +112,12 @@ cover: ## write coverage/coverage.html
 	$(GO) test -coverpkg=$(PACKAGES) -coverprofile=coverage/coverage.out $(PACKAGES)
 	$(GO) tool cover -html=coverage/coverage.out -o coverage/coverage.html
 
-test-codex: ## released Codex clients with the server, also behind a gateway, and its server with our client (installs them with npm)
-	scripts/install-codex 0.169.0 0.130.0
+test-codex: ## run the tests with the Codex releases that scripts/install-codex installs with npm
+	$(call install_codex,$(CODEX_RELEASES))
 	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) $(CODEX_PACKAGES)
 
 test-codex-fleet: ## released Codex clients with the server behind a gateway, alone
-	scripts/install-codex 0.169.0 0.130.0
+	$(call install_codex,$(CODEX_RELEASES))
 	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -run '//-gateway$$' ./test/codex
 
 model: ## 100,000 random operations against a reference model, with the race detector
@@ -113,43 +126,42 @@ model: ## 100,000 random operations against a reference model, with the race det
 chaos: ## 1,000 processes over a network that delays, stalls, cuts and forgets connections
 	CGO_ENABLED=1 CHAOS_PROCESSES=1000 $(GO) test -race -count=1 -timeout 60m -v ./test/chaos
 
-test-neighbours: ## hold what clients wait beside large hashes, walks and removals against 100 ms, on a quiet machine
-	QUIET_MACHINE=1 $(GO) test -count=1 -v -run 'NeighboursOfLong|ManyProcessesEnd' ./cmd/exec-server
+test-memory: ## bounds of memory, on a quiet machine
+	QUIET_MACHINE=1 $(GO) test -count=1 -run 'ConfinedReadsReserve|FilesWithoutSize' ./server
+
+test-neighbours: ## bounds of time on a quiet machine: neighbours of large hashes, walks and removals, and the end of the program
+	QUIET_MACHINE=1 $(GO) test -count=1 -v -run 'NeighboursOfLong|ManyProcessesEnd|Script|End|Signal' ./cmd/exec-server
 
 test-sleep: ## stop a released Codex client for 200 seconds, as a laptop does that sleeps, and let it go on
-	scripts/install-codex 0.169.0
+	$(call install_codex,$(CODEX))
 	EXEC_SERVER_TEST_CODEX=1 EXEC_SERVER_TEST_SLEEP=200s $(GO) test -count=1 -timeout 10m -run SleepingLaptop -v ./test/codex
 
 test-cuts: ## cut the link 1,000 times during a gigabyte, and during 10,000 writes
 	EXEC_SERVER_TEST_CUTS=full $(GO) test -count=1 -run Cuts -v -timeout 60m ./client
 
 test-pause: ## a consumer that pauses for 95 seconds, with the released Codex server
-	scripts/install-codex 0.169.0
+	$(call install_codex,$(CODEX))
 	EXEC_SERVER_TEST_CODEX=1 EXEC_SERVER_TEST_PAUSE=95s $(GO) test -count=1 -run PausesAtCodex -v ./client
 
 test-sandbox: ## write 10,000 files through a link that leads in and out of the sandbox in turn
-	EXEC_SERVER_TEST_ROUNDS=10000 $(GO) test -count=1 -run 'FlippedLinks/(ordinary|self)/userNamespace' -v -timeout 60m ./test/sandbox
+	EXEC_SERVER_TEST_SYSTEM=1 EXEC_SERVER_TEST_ROUNDS=10000 $(GO) test -count=1 -run 'FlippedLinks/(ordinary|self)/userNamespace' -v -timeout 60m ./test/sandbox
 
 test-faults: ## make every system call fail or be late, one at a time, and look whether contracts hold
-	$(GO) test -tags faults -count=1 -v -timeout 90m ./test/faults
+	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test -tags faults -count=1 -v -timeout 90m ./test/faults
 
 test-terminal: ## people at terminals in tmux, whose links are down for a minute
-	EXEC_SERVER_TEST_CUT=60s $(GO) test -count=1 -v -timeout 20m ./test/terminal
+	EXEC_SERVER_TEST_SYSTEM=1 EXEC_SERVER_TEST_CUT=60s $(GO) test -count=1 -v -timeout 20m ./test/terminal
 
-test-page: ## the page in Chromium, with released Codex (PICTURES gets pictures of its steps, PAGES chooses tests)
-	scripts/install-codex 0.169.0
+test-page: ## the page in Chromium, and with released Codex (PICTURES gets pictures of its steps, PAGES chooses tests)
+	$(call install_codex,$(CODEX))
 	mkdir -p '$(PICTURES)'
-	cd test/page && $(GO) vet ./... && PICTURES='$(PICTURES)' EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
+	cd test/page && $(GO) vet ./... && PICTURES='$(PICTURES)' EXEC_SERVER_TEST_SYSTEM=1 EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
 
 test-metrics: ## metrics in a real Prometheus, if there is one, and the dashboard in Grafana's schema
-	cd test/metrics && $(GO) vet ./... && $(GO) test -count=$(COUNT) -v ./...
+	cd test/metrics && $(GO) vet ./... && EXEC_SERVER_TEST_SYSTEM=1 $(GO) test -count=$(COUNT) -v ./...
 
-test-otel: ## what only a build with the tag otel has
-	CGO_ENABLED=1 $(GO) test -race -tags otel -count=$(COUNT) ./internal/tracing
-
-slopes: ## 100,000 commands in one session and in a thousand; coverage/slopes has the plots
-	SLOPES_COMMANDS=$${SLOPES_COMMANDS:-100000} SLOPES_OUT=$(CURDIR)/coverage/slopes \
-		$(GO) test -count=1 -v -timeout 120m ./test/slopes
+slopes: ## 100,000 commands in one session and in a thousand
+	EXEC_SERVER_TEST_SYSTEM=1 SLOPES_COMMANDS=$${SLOPES_COMMANDS:-100000} $(GO) test -count=1 -v -timeout 120m ./test/slopes
 
 measure-copies: ## cp, keys and seq beside rsync, scp and ssh, over a link of 20 Mbit/s with 50 ms for a round trip
 	EXEC_SERVER_MEASURE_COPIES=1 $(GO) test -count=1 -v -timeout 60m ./test/slowlink
@@ -158,13 +170,13 @@ measure-bulk: ## a gigabyte out of commands, and in and out, beside ssh, $(ROUND
 	EXEC_SERVER_MEASURE_BULK=$(ROUNDS) $(GO) test -count=1 -v -timeout 60m ./test/bulk
 
 measure-fleet: ## three gateways that are killed and cut off from each other under 200 sessions, 2,000 machines, stalled readers, throughput
-	FLEET_SESSIONS=200 FLEET_PACE=100ms FLEET_SECONDS=60 FLEET_MACHINES=2000 $(GO) test -count=1 -parallel 1 -v -timeout 20m ./test/fleet
+	cd fleet && FLEET_SESSIONS=200 FLEET_PACE=100ms FLEET_SECONDS=60 FLEET_MACHINES=2000 $(GO) test -count=1 -parallel 1 -v -timeout 20m ./test/fleet
 
 measure-connect: ## the start of connect over ssh beside ssh HOST true, in turns, on a quiet machine
-	EXEC_SERVER_MEASURE_CONNECT=$${EXEC_SERVER_MEASURE_CONNECT:-51} $(GO) test -count=1 -v -run TestStart -timeout 20m ./test/connect
-
-picture: build ## record docs/picture.svg, the picture of the README, in a real run (root on Linux with tmux and sshd)
-	codex=$$(scripts/install-codex 0.169.0) && $(GO) run ./internal/picture/record bin/exec-server "$${codex%/codex}" docs/picture.svg
+	EXEC_SERVER_TEST_SYSTEM=1 EXEC_SERVER_MEASURE_CONNECT=$${EXEC_SERVER_MEASURE_CONNECT:-51} $(GO) test -count=1 -v -run TestStart -timeout 20m ./test/connect
 
 soak: ## the suite 20 times with the race detector
 	$(MAKE) race COUNT=20 TIMEOUT=90m
+
+nightly: ## what takes long: the tests that .ci/run leaves out or shortens, with a summary at the end
+	scripts/nightly

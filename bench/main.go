@@ -1,16 +1,15 @@
 //go:build linux
 
-// Bench measures exec-servers: output, keystrokes, starts, files, memory. It starts any
-// command that prints a ws:// URL on stdout. With two commands it alternates between them
-// in one run, and prints medians and the ratio. The same run measures the floors: the same
-// work without a server.
+// Bench measures exec-servers: output, keystrokes, starts, files, memory, and how long a
+// client waits while another one keeps the server busy. It starts any command that prints a
+// ws:// URL on stdout. With two commands it alternates between them in one run and prints
+// medians and the ratio. The same run measures the floors: the same work without a server.
 //
 //	go run ./bench 'bin/exec-server --listen ws://127.0.0.1:0' 'codex exec-server --listen ws://127.0.0.1:0'
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,28 +30,20 @@ func main() {
 	}
 }
 
-// dispatch runs this program as its arguments say: as a process that a case needs beside
-// the server, or as the measurement itself.
+// dispatch runs the program as its arguments say: as a process that a case needs next to the
+// server, or as the measurement itself.
 func dispatch(args []string) error {
 	switch {
-	case len(args) == 1 && args[0] == peerCommand:
-		return runPeer()
-	case len(args) == 4 && args[0] == neighbourCommand:
+	case len(args) == 1 && args[0] == "relay":
+		return runRelay()
+	case len(args) == 4 && args[0] == "neighbour":
 		return runNeighbour(args[1], args[2], args[3])
 	}
 	// With a second processor, the idle threads of the runtime would look for work and
 	// slow the server down.
 	runtime.GOMAXPROCS(1)
-	return run()
-}
-
-func run() error {
 	rounds := flag.Int("rounds", 5, "how often each case is measured; medians are printed")
 	only := flag.String("cases", ".", "measure the cases that match this regular `expression`")
-	scale := flag.Bool("scale", false, "also measure against the number of processes and connections and the size of output")
-	plots := flag.String("plots", "", "write plots as SVG into this `directory`")
-	document := flag.String("document", "", "write the tables into this `file`, as docs/performance.md has them")
-	raw := flag.String("json", "", "write every measurement to this `file`")
 	timeout := flag.Duration("timeout", 2*time.Minute, "give up a case after this time")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: bench [flags] COMMAND [COMMAND]\n\n"+
@@ -68,118 +60,169 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("-cases: %w", err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // no server may stay
 	defer stop()
-
-	b := &bench{timeout: *timeout, results: newResults(commands)}
-	b.printMachine()
-	selected := append(cases, tailsCases()...)
-	if *scale {
-		selected = append(selected[:len(selected):len(selected)], scaleCases()...)
-	}
-	for _, c := range selected {
+	printHeader(commands)
+	for _, c := range append(cases, tailsCases()...) {
 		if pattern.MatchString(c.name) {
-			if err := b.measure(ctx, c, commands, *rounds); err != nil {
-				return err
-			}
+			measure(ctx, c, commands, *rounds, *timeout)
 		}
 	}
-	if *raw != "" {
-		if err := writeJSON(*raw, b.results); err != nil {
-			return err
-		}
-	}
-	if *document != "" {
-		if err := b.results.document(*document); err != nil {
-			return err
-		}
-	}
-	if *plots != "" {
-		return b.results.plot(*plots)
-	}
-	return nil
+	return ctx.Err()
 }
 
-func writeJSON(path string, v any) error {
-	text, err := json.MarshalIndent(v, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
-}
-
-// benchCase is one measurement. run measures a server that was started for it alone;
-// floor does the same work without a server.
+// benchCase is one measurement. run measures a server that was started for it alone, with a
+// client; floor does the same work without a server.
 type benchCase struct {
 	name  string
-	run   func(context.Context, *server, *sample) error
-	floor func(context.Context, *sample) error
+	run   func(m *sample, s *server, c *client)
+	floor func(m *sample)
 }
 
-type bench struct {
-	timeout time.Duration
-	results *results
+// sample is what one round of a case measures.
+type sample struct {
+	ctx     context.Context // of the round
+	err     error           // the first failure
+	figures []figure
 }
 
-// measure runs a case in rounds, in which the servers and the floor take turns.
-func (b *bench) measure(ctx context.Context, c benchCase, commands []string, rounds int) error {
-	for round := range rounds {
+// figure is one value, or those of all rounds: of the floor, and then of each command.
+type figure struct {
+	name, unit string
+	value      float64
+	columns    [3][]float64
+}
+
+func (m *sample) add(name, unit string, value float64) {
+	m.figures = append(m.figures, figure{name: name, unit: unit, value: value})
+}
+
+// check notes a failure, and reports whether there is none.
+func (m *sample) check(err error) bool {
+	if m.err == nil {
+		m.err = err
+	}
+	return m.err == nil
+}
+
+// measure runs a case in rounds, in which the servers and the floor take turns, and prints
+// its rows.
+func measure(ctx context.Context, c benchCase, commands []string, rounds int, timeout time.Duration) {
+	var figures []figure
+	once := func(column int, f func(*sample)) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		m := &sample{ctx: ctx}
+		if f(m); m.err != nil { // the others are measured all the same
+			fmt.Fprintf(os.Stderr, "bench: %s, %s: %v\n", c.name, columns(commands)[column], m.err)
+			return
+		}
+		for _, v := range m.figures {
+			i := slices.IndexFunc(figures, func(f figure) bool { return f.name == v.name })
+			if i < 0 {
+				i, figures = len(figures), append(figures, v)
+			}
+			figures[i].columns[column] = append(figures[i].columns[column], v.value)
+		}
+	}
+	for round := 0; round < rounds && ctx.Err() == nil; round++ {
 		if c.floor != nil {
-			b.once(ctx, c.name, floorColumn, func(ctx context.Context, s *sample) error { return c.floor(ctx, s) })
+			once(0, c.floor)
 		}
 		for i := range commands {
-			column := (i + round) % len(commands)
-			b.once(ctx, c.name, column, func(ctx context.Context, s *sample) error {
-				srv, err := startServer(ctx, commands[column])
-				if err != nil {
-					return err
+			i = (i + round) % len(commands)
+			once(i+1, func(m *sample) {
+				s, err := startServer(m.ctx, commands[i])
+				if !m.check(err) {
+					return
 				}
-				defer srv.stop()
-				return c.run(ctx, srv, s)
+				defer s.stop()
+				client := s.connect(m.ctx)
+				if c.run(m, s, client); client.err != nil {
+					m.check(client.err)
+				}
 			})
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 	}
-	b.results.print(os.Stdout, c.name)
-	return nil
+	for _, f := range figures {
+		f.print(len(commands))
+	}
 }
 
-// once measures one sample. A failure is a result, too.
-func (b *bench) once(ctx context.Context, name string, column int, f func(context.Context, *sample) error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
-	s := &sample{}
-	if err := f(ctx, s); err != nil {
-		fmt.Fprintf(os.Stderr, "bench: %s, %s: %v\n", name, b.results.columnName(column), err)
-		b.results.fail(name, column)
-		return
+// columns returns the names of the columns of values.
+func columns(commands []string) []string {
+	names := []string{"without a server"}
+	for i, command := range commands {
+		name := filepath.Base(strings.Fields(command + " .")[0])
+		if slices.Contains(names, name) {
+			name = fmt.Sprintf("%s (%d)", name, i+1)
+		}
+		names = append(names, name)
 	}
-	b.results.add(name, column, s)
+	return names
 }
 
-func (b *bench) printMachine() {
-	cpu := "unknown processor"
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if _, after, ok := strings.Cut(string(text), "model name"); ok {
-			line, _, _ := strings.Cut(after, "\n")
-			cpu = strings.TrimLeft(line, "\t :")
-		}
-		cpu = fmt.Sprintf("%d × %s", strings.Count(string(text), "processor\t"), cpu)
-	}
+// printHeader begins a table in Markdown.
+func printHeader(commands []string) {
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") // for information only
-	fmt.Printf("%s, Linux %s, %s\n", cpu, strings.TrimSpace(string(kernel)), time.Now().Format(time.DateOnly))
-	for i, command := range b.results.Commands {
-		fmt.Printf("%s: %s\n", b.results.columnName(i), command)
+	fmt.Printf("%d processors, Linux %s, %s\n\n", runtime.NumCPU(), strings.TrimSpace(string(kernel)), time.Now().Format(time.DateOnly))
+	names := columns(commands)
+	if len(commands) == 2 {
+		names = append(names, "times better")
 	}
+	fmt.Printf("| | %s |\n| ---%s |\n", strings.Join(names, " | "), strings.Repeat(" | ---:", len(names)))
 }
 
-// shortName returns the name of a command for tables.
-func shortName(command string) string {
-	fields := strings.Fields(command)
-	if len(fields) == 0 {
-		return command
+// print prints the row of a figure.
+func (f *figure) print(commands int) {
+	row := []string{f.name}
+	for column := range commands + 1 {
+		text := "–"
+		if v, ok := f.of(column); ok {
+			text = digits(v) + " " + f.unit
+		}
+		row = append(row, text)
 	}
-	return filepath.Base(fields[0])
+	if commands == 2 {
+		row = append(row, f.times())
+	}
+	fmt.Printf("| %s |\n", strings.Join(row, " | "))
+}
+
+// of returns the median of a column, or the worst of all rounds where that is measured, and
+// false if nothing was measured.
+func (f *figure) of(column int) (float64, bool) {
+	v := slices.Sorted(slices.Values(f.columns[column]))
+	switch {
+	case len(v) == 0:
+		return 0, false
+	case strings.HasSuffix(f.name, "worst"):
+		return v[len(v)-1], true
+	}
+	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2, true
+}
+
+// times returns how many times better the first command is than the second. More is better
+// for rates alone.
+func (f *figure) times() string {
+	a, ok1 := f.of(1)
+	b, ok2 := f.of(2)
+	if !strings.HasSuffix(f.unit, "/s") {
+		a, b = b, a
+	}
+	if !ok1 || !ok2 || b == 0 {
+		return "–"
+	}
+	return digits(a / b)
+}
+
+// digits formats v with three significant digits, or as a whole number.
+func digits(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
 }

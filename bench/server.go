@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -21,63 +22,45 @@ type server struct {
 	url  string
 	cmd  *exec.Cmd
 	exe  string // the program that serves
-	log  *os.File
+	log  bytes.Buffer
 	open []*client
 }
 
 // startServer runs a command in a shell, so that it may be more than a program, and waits
 // for its URL.
 func startServer(ctx context.Context, command string) (*server, error) {
-	log, err := os.CreateTemp("", "bench-*.log")
-	if err != nil {
-		return nil, err
-	}
-	s := &server{cmd: exec.Command("/bin/sh", "-c", "exec "+command), log: log}
-	s.cmd.Stderr = log
+	s := &server{cmd: exec.Command("/bin/sh", "-c", "exec "+command)}
+	s.cmd.Stderr = &s.log
+	s.cmd.WaitDelay = time.Second // what the server leaves may hold its stderr
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := s.cmd.StdoutPipe()
 	if err == nil {
 		err = s.cmd.Start()
 	}
 	if err != nil {
-		s.closeLog()
 		return nil, fmt.Errorf("start %q: %w", command, err)
 	}
-	urls := make(chan string, 1)
-	go func() {
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			if i := strings.Index(lines.Text(), "ws://"); i >= 0 {
-				urls <- strings.TrimSpace(lines.Text()[i:])
-				break
-			}
+	defer context.AfterFunc(ctx, s.kill)() // before it prints its URL
+	lines := bufio.NewScanner(stdout)
+	for s.url == "" && lines.Scan() {
+		if i := strings.Index(lines.Text(), "ws://"); i >= 0 {
+			s.url = strings.TrimSpace(lines.Text()[i:])
 		}
-		_, _ = io.Copy(io.Discard, stdout)
-	}()
-	select {
-	case s.url = <-urls:
-	case <-ctx.Done():
-	case <-time.After(20 * time.Second):
-	}
-	if s.url == "" {
-		text, _ := os.ReadFile(log.Name()) // may be empty
-		s.stop()
-		return nil, fmt.Errorf("%q printed no ws:// URL; its stderr: %.500s", command, text)
 	}
 	s.exe, err = os.Readlink(fmt.Sprintf("/proc/%d/exe", s.cmd.Process.Pid))
-	if err != nil {
+	if s.url == "" || err != nil {
 		s.stop()
-		return nil, err
+		return nil, fmt.Errorf("%q printed no ws:// URL; its stderr: %.500s", command, &s.log)
 	}
+	go func() { _, _ = io.Copy(io.Discard, stdout) }() // ends with the server
 	return s, nil
 }
 
 // connect opens a connection with a session of its own.
-func (s *server) connect(ctx context.Context) (*client, error) {
-	c, err := dial(ctx, s.url)
-	if err == nil {
-		s.open = append(s.open, c)
-	}
-	return c, err
+func (s *server) connect(ctx context.Context) *client {
+	c := dial(ctx, s.url)
+	s.open = append(s.open, c)
+	return c
 }
 
 func (s *server) stop() {
@@ -85,103 +68,46 @@ func (s *server) stop() {
 		c.close()
 	}
 	_ = syscall.Kill(s.cmd.Process.Pid, syscall.SIGTERM)
-	kill := time.AfterFunc(5*time.Second, func() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) })
+	kill := time.AfterFunc(5*time.Second, s.kill)
 	_ = s.cmd.Wait() // its status says nothing about the measurement
 	kill.Stop()
-	s.closeLog()
 }
 
-func (s *server) closeLog() {
-	_ = s.log.Close()
-	_ = os.Remove(s.log.Name())
-}
+func (s *server) kill() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) }
 
-// pids returns the processes of the server itself: those of its tree that run its
-// program, without its commands.
-func (s *server) pids() []int {
-	return s.tree(func(pid int) bool {
-		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		return err == nil && exe == s.exe
-	})
-}
-
-// tree returns the server and those of its descendants that are wanted, with their
-// descendants.
-func (s *server) tree(wanted func(pid int) bool) []int {
-	children := map[int][]int{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		if pid, stat, err := readStat(path); err == nil {
-			parent, _ := strconv.Atoi(stat[1])
-			children[parent] = append(children[parent], pid)
+// each calls f for each process that runs the server's program: a server may be several.
+func (s *server) each(f func(proc string)) {
+	all, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
+	for _, proc := range all {
+		if exe, err := os.Readlink(proc + "/exe"); err == nil && exe == s.exe {
+			f(proc)
 		}
 	}
-	var own []int
-	for queue := []int{s.cmd.Process.Pid}; len(queue) > 0; queue = queue[1:] {
-		if wanted(queue[0]) {
-			own = append(own, queue[0])
-			queue = append(queue, children[queue[0]]...)
-		}
-	}
-	return own
-}
-
-// readStat reads /proc/PID/stat. The fields are those after the name, beginning with the
-// state.
-func readStat(path string) (pid int, fields []string, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, nil, err
-	}
-	end := strings.LastIndexByte(string(text), ')')
-	pid, err = strconv.Atoi(filepath.Base(filepath.Dir(path)))
-	fields = strings.Fields(string(text[end+1:]))
-	if err != nil || len(fields) < 13 {
-		return 0, nil, fmt.Errorf("%s: %q", path, text)
-	}
-	return pid, fields, nil
 }
 
 // cpu returns the processor time that the server itself has used.
-func (s *server) cpu() time.Duration {
+func (s *server) cpu() (total time.Duration) {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 everywhere
-	var total time.Duration
-	for _, pid := range s.pids() {
-		_, fields, err := readStat(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
+	s.each(func(proc string) {
+		text, _ := os.ReadFile(proc + "/stat") // it may have ended
+		if fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])); len(fields) > 12 {
+			user, _ := strconv.Atoi(fields[11])
+			system, _ := strconv.Atoi(fields[12])
+			total += time.Duration(user+system) * tick
 		}
-		user, _ := strconv.Atoi(fields[11])
-		system, _ := strconv.Atoi(fields[12])
-		total += time.Duration(user+system) * tick
-	}
+	})
 	return total
 }
 
-// rss returns the resident memory of the server in bytes. Pages that its processes share
+// memory returns the resident memory of the server in bytes. Pages that its processes share
 // count once.
-func (s *server) rss() float64 {
-	total := 0.0
-	for _, pid := range s.pids() {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-		if err != nil {
-			continue
+func (s *server) memory() (total float64) {
+	s.each(func(proc string) {
+		text, _ := os.ReadFile(proc + "/smaps_rollup") // it may have ended
+		if _, rest, ok := strings.Cut(string(text), "\nPss:"); ok {
+			kB, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			total += kB * 1024
 		}
-		for line := range strings.Lines(string(text)) {
-			if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
-				kB, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-				total += kB * 1024
-			}
-		}
-	}
+	})
 	return total
-}
-
-// binarySize returns the size of the server's program in bytes.
-func (s *server) binarySize() (float64, error) {
-	info, err := os.Stat(s.exe)
-	if err != nil {
-		return 0, err
-	}
-	return float64(info.Size()), nil
 }

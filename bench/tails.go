@@ -3,13 +3,16 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,180 +24,201 @@ import (
 
 // The tails are the longest times that a client waits while a neighbour keeps the server
 // busy. The neighbour is a process of its own with its own connection and session. This
-// program only types and requests metadata, one after the other. The server, the
-// neighbour, its commands and this program share the processors.
+// program only types and requests metadata, one after the other.
 
-const tailsTime = 3 * time.Second // for each neighbour in each round
+const (
+	tailsTime   = 3 * time.Second // for each neighbour in each round
+	startsBatch = 100
+	readBytes   = 16 << 20
+	treeFiles   = 50_000
+	trees       = 2
+)
 
-// tailsPrefix begins the name of each of these cases.
-const tailsPrefix = "tails beside "
+// neighbour keeps the server busy. Its work ends with c, or when nothing is left to do.
+type neighbour struct {
+	name    string
+	prepare func(dir string) error // creates the files for work; may be nil
+	work    func(c *client, dir string)
+}
+
+// neighbours are in the order of the second table in docs/performance.md.
+var neighbours = []neighbour{
+	{"a flood", nil, func(c *client, _ string) { c.run(false, nil, "/bin/cat", "/dev/zero") }},
+	{"100 starts at once", nil, startBatches},
+	{"16 MiB reads", makeZeros, readAgain},
+	{"walks of /usr/lib", nil, walkAgain},
+	{"removals of 50,000 files", makeTrees, removeTrees},
+}
 
 // tailsCases returns a case for each neighbour.
-func tailsCases() []benchCase {
-	list := make([]benchCase, len(neighbours))
-	for i, n := range neighbours {
-		list[i] = benchCase{tailsPrefix + n.name, func(ctx context.Context, s *server, m *sample) error {
-			return tails(ctx, s, m, n)
-		}, nil}
+func tailsCases() (list []benchCase) {
+	for _, n := range neighbours {
+		list = append(list, benchCase{"tails, " + n.name, func(m *sample, s *server, c *client) { n.tails(m, s, c) }, nil})
 	}
 	return list
 }
 
-// tails measures a terminal and metadata beside a neighbour. It also measures a relay
-// that only passes keys between a connection and a terminal: the delay there is due to
-// the machine.
-func tails(ctx context.Context, s *server, m *sample, n neighbour) error {
+// tails measures a terminal and metadata while the neighbour works. It also measures a relay
+// that only passes keys between a connection and a terminal: the delay there is due to the
+// machine.
+func (n *neighbour) tails(m *sample, s *server, c *client) {
 	dir, err := os.MkdirTemp("", "bench")
-	if err != nil {
-		return err
+	if !m.check(err) {
+		return
 	}
 	defer os.RemoveAll(dir)
 	if n.prepare != nil {
-		if err := n.prepare(dir); err != nil {
-			return err
-		}
+		m.check(n.prepare(dir))
 		syscall.Sync() // later writes do not wait for the prepared files
 	}
-	c, err := s.connect(ctx)
-	if err != nil {
-		return err
+	ctx, cancel := context.WithCancel(m.ctx)
+	defer cancel()
+	address, _, err := startSelf(ctx, "relay")
+	if !m.check(err) {
+		return
 	}
-	key, err := c.typist(ctx)
-	if err != nil {
-		return err
+	relay, err := net.Dial("tcp", address)
+	if !m.check(err) {
+		return
 	}
-	metadata, err := c.request(protocol.MethodGetMetadata, fileParams("/usr/bin/env"))
-	if err != nil {
-		return err
+	defer relay.Close()
+	key, relayed, get := c.typist(), typistAt(m, relay), encode(protocol.MethodGetMetadata, fileParams("/usr/bin/env"))
+	_, ended, err := startSelf(ctx, "neighbour", n.name, s.url, dir)
+	if !m.check(err) {
+		return
 	}
-	relay, stop, err := peer(ctx, askKeys)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	relayed, err := typistAt(relay)
-	if err != nil {
-		return err
-	}
-	busy, err := startNeighbour(ctx, n.name, s.url, dir)
-	if err != nil {
-		return err
-	}
-	defer busy.kill()
-	probes := []*probe{
-		{name: "echo", ask: key},
-		{name: "metadata", ask: func() error { _, err := metadata.call(ctx); return err }},
-		{name: "bare relay", ask: relayed},
-	}
-	begin := time.Now()
-	for time.Since(begin) < tailsTime && !busy.ended() {
-		for _, p := range probes {
-			if err := p.once(); err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
-			}
+	probes := []func(){key, func() { c.again(get) }, relayed}
+	times := make([][]float64, len(probes))
+	busy := true
+	for begin := time.Now(); busy && time.Since(begin) < tailsTime; time.Sleep(keyPause) {
+		for i, ask := range probes {
+			begin := time.Now()
+			ask()
+			times[i] = append(times[i], time.Since(begin).Seconds()*1e3)
 		}
-		time.Sleep(keyPause)
-	}
-	elapsed := time.Since(begin)
-	done, err := busy.stop()
-	if err != nil {
-		return err
-	}
-	for _, p := range probes {
-		if err := p.report(m); err != nil {
-			return err
+		select {
+		case err := <-ended:
+			m.check(err)
+			busy = false
+		default:
 		}
 	}
-	m.add("neighbour", n.unit, higher, done/elapsed.Seconds())
-	return nil
+	for i, what := range []string{"key", "metadata", "key through a bare relay"} {
+		slices.Sort(times[i])
+		m.add(n.name+": "+what+", p50", "ms", percentile(times[i], 50))
+		m.add(n.name+": "+what+", p99", "ms", percentile(times[i], 99))
+		m.add(n.name+": "+what+", worst", "ms", times[i][len(times[i])-1])
+	}
 }
 
-// probe is an operation that tails measures again and again.
-type probe struct {
-	name  string
-	ask   func() error
-	times []float64 // µs
+// startSelf starts this program with other arguments until ctx ends, and returns the first
+// line that it prints, and how it ends.
+func startSelf(ctx context.Context, args ...string) (line string, ended chan error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	line, err = bufio.NewReader(out).ReadString('\n')
+	ended = make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // ends with ctx
+	if err != nil {
+		return "", nil, fmt.Errorf("%s did not begin: %w", args[0], err)
+	}
+	return strings.TrimSpace(line), ended, nil
 }
 
-func (p *probe) once() error {
-	begin := time.Now()
-	err := p.ask()
-	p.times = append(p.times, micros(time.Since(begin)))
+// runRelay passes bytes between one connection and a terminal with the command of the
+// keystroke case. It ends with the connection.
+func runRelay() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	conn, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	master, err := startTerminal(exec.Command(rawCat[0], rawCat[1:]...)) // ends with its terminal
+	if err != nil {
+		return err
+	}
+	go func() { _, _ = io.Copy(conn, struct{ io.Reader }{master}) }() // the other end notices what is missing
+	_, err = io.Copy(struct{ io.Writer }{master}, conn)
 	return err
 }
 
-func (p *probe) report(m *sample) error {
-	if len(p.times) == 0 {
-		return errors.New("the neighbour had ended before there was anything to measure")
+// runNeighbour works until it is killed or has nothing left to do.
+func runNeighbour(name, url, dir string) error {
+	i := slices.IndexFunc(neighbours, func(n neighbour) bool { return n.name == name })
+	if i < 0 {
+		return fmt.Errorf("no neighbour is called %q", name)
 	}
-	slices.Sort(p.times)
-	m.add(p.name+" p50", "µs", lower, percentile(p.times, 50))
-	m.add(p.name+" p99", "µs", lower, percentile(p.times, 99))
-	m.addWorst(p.name+" worst", "µs", p.times[len(p.times)-1])
+	c := dial(context.Background(), url)
+	if c.err == nil {
+		fmt.Println("connected")
+		neighbours[i].work(c, dir)
+	}
+	return c.err
+}
+
+func startBatches(c *client, _ string) {
+	for c.err == nil {
+		c.inFlight(startsBatch, startsBatch, func() { c.sendStart(false, nil, "/bin/true") }, &c.closed)
+	}
+}
+
+func makeZeros(dir string) error {
+	return os.WriteFile(filepath.Join(dir, "zeros"), make([]byte, readBytes), 0o644)
+}
+
+func readAgain(c *client, dir string) {
+	get := encode(protocol.MethodReadFile, fileParams(filepath.Join(dir, "zeros")))
+	for c.err == nil {
+		if len(c.again(get)) < base64.StdEncoding.EncodedLen(readBytes) {
+			c.fail(errors.New("fs/readFile answered too little"))
+		}
+	}
+}
+
+func walkAgain(c *client, _ string) {
+	walk := encode(protocol.MethodWalk, protocol.WalkParams{
+		Path:    protocol.URIPath("/usr/lib"),
+		Options: protocol.WalkOptions{MaxDepth: 64, MaxDirectories: 10_000, MaxEntries: 50_000},
+	})
+	for c.err == nil {
+		c.again(walk)
+	}
+}
+
+// makeTrees creates trees of files, a hundred in each directory.
+func makeTrees(dir string) error {
+	for n := range trees * treeFiles {
+		sub := filepath.Join(dir, strconv.Itoa(n/treeFiles), strconv.Itoa(n/100))
+		if err := os.MkdirAll(sub, 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(sub, strconv.Itoa(n)), nil, 0o644); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// busyNeighbour is the process of a neighbour.
-type busyNeighbour struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	output bytes.Buffer  // how much it has done, once it has ended
-	over   chan struct{} // closed when it has ended
-	err    error         // why it ended; valid when over is closed
-}
-
-// startNeighbour starts the process and returns when it is connected.
-func startNeighbour(ctx context.Context, name, url, dir string) (*busyNeighbour, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+// removeTrees removes the trees of makeTrees.
+func removeTrees(c *client, dir string) {
+	for i := range trees {
+		c.call(protocol.MethodRemove, protocol.RemoveParams{
+			Path: protocol.URIPath(filepath.Join(dir, strconv.Itoa(i))), Recursive: true, FollowSymlinks: true,
+		})
 	}
-	b := &busyNeighbour{cmd: exec.CommandContext(ctx, self, neighbourCommand, name, url, dir), over: make(chan struct{})}
-	b.cmd.Stderr = os.Stderr
-	stdin, err := b.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	b.stdin = stdin
-	stdout, err := b.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := b.cmd.Start(); err != nil {
-		return nil, err
-	}
-	if _, err := io.ReadFull(stdout, make([]byte, len(connectedLine))); err != nil {
-		_ = b.cmd.Process.Kill()
-		return nil, errors.Join(fmt.Errorf("the neighbour did not connect: %w", err), b.cmd.Wait())
-	}
-	go func() {
-		defer close(b.over)
-		_, err := io.Copy(&b.output, stdout)
-		b.err = errors.Join(err, b.cmd.Wait())
-	}()
-	return b, nil
-}
-
-func (b *busyNeighbour) ended() bool {
-	select {
-	case <-b.over:
-		return true
-	default:
-		return false
-	}
-}
-
-// stop ends the neighbour and returns how much it has done.
-func (b *busyNeighbour) stop() (done float64, err error) {
-	_ = b.stdin.Close() // it may have ended
-	<-b.over
-	if b.err != nil {
-		return 0, fmt.Errorf("neighbour: %w", b.err)
-	}
-	return strconv.ParseFloat(strings.TrimSpace(b.output.String()), 64)
-}
-
-func (b *busyNeighbour) kill() {
-	_ = b.cmd.Process.Kill() // it may have ended
-	<-b.over
 }

@@ -71,7 +71,7 @@ func TestCompressionAcrossCuts(t *testing.T) {
 	p := newProxy(t, serveWebSocket(t, nil))
 	env, err := client.Dial(background(t), p.url, &client.Options{Compression: client.CompressAlways})
 	env = opened(t, env, err)
-	const size = 16 << 20
+	const size = 4 << 20
 	p.cutEvery(size/100, 20)
 	var out patternChecker
 	c := child(env, "cat")

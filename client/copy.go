@@ -1,52 +1,147 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 )
+
+// CopyIn copies a file, or a directory with everything in it, from this machine to the
+// machine of the FS. The copy gets the name, whose parent must exist; a directory is merged
+// into an existing one. Permissions (without the set-user-ID, set-group-ID and sticky bits),
+// times of modification and symbolic links are copied; owners are not. If localPath is a
+// link, CopyIn copies its target.
+//
+// CopyIn skips a file that exists with the same size and time. It writes any other existing
+// file in place, so that the file keeps its inode, owner, mode and links; if that fails or is
+// interrupted, the error says that the file is incomplete. A new file of more than 256 KiB
+// has a hidden name, .exec-server-….part, until it is whole. CopyIn replaces a link where it
+// copies a file to, and follows none below name.
+//
+// If a file cannot be copied, CopyIn continues with the others and returns a *CopyError at
+// the end. If nothing more can be copied, it stops with a *fs.PathError. If the connection
+// breaks, it continues over the next one. The end of the context of WithContext ends it;
+// the server may still carry out requests that are under way.
+//
+// With servers without the capability fsMetadata (PROTOCOL.md), modes and times are not
+// copied, each file is copied again, and links fail with an *UnsupportedError.
+func (f *FS) CopyIn(localPath, name string, opts *CopyOptions) error {
+	const op = "copy"
+	target, err := f.osPath(op, name)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(localPath)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		if localPath, err = filepath.EvalSymlinks(localPath); err != nil {
+			return err
+		}
+	}
+	from, err := newLocalSide(localPath, info.IsDir())
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	c := f.newCopying(opts)
+	to := c.remote(target)
+	old, err := to.resolve()
+	if err != nil {
+		return c.finish(op, name, err)
+	}
+	c.from, c.to = from, to
+	return c.finish(op, localPath, c.run(infoEntry(".", info), old))
+}
+
+// CopyOut copies a file, or a directory with everything in it, from the machine of the FS to
+// this machine. It is the counterpart of [FS.CopyIn], and does in the other direction what
+// CopyIn does. The copy is called localPath, whose parent must exist.
+//
+// Whatever the server answers, CopyOut writes nothing outside of localPath: it copies links
+// as they are on the machine, but does not write through them.
+//
+// With servers without the capability fsMetadata (PROTOCOL.md), modes and times are not
+// copied, each file is copied again, links to directories fail with an *UnsupportedError,
+// and the targets of other links are copied.
+func (f *FS) CopyOut(name, localPath string, opts *CopyOptions) error {
+	const op = "copy"
+	source, err := f.osPath(op, name)
+	if err != nil {
+		return err
+	}
+	c := f.newCopying(opts)
+	from := c.remote(source)
+	entry, err := from.stat(".", true)
+	if err != nil {
+		return c.finish(op, source, err)
+	}
+	var old *copyEntry
+	info, err := os.Stat(localPath)
+	if isNotExist(err) {
+		info, err = os.Lstat(localPath) // a dangling link
+	} else if err == nil && !entry.mode.IsDir() { // the caller's own link is followed
+		localPath, err = filepath.EvalSymlinks(localPath)
+	}
+	switch {
+	case err == nil:
+		old = infoEntry(".", info)
+	case isNotExist(err) && entry.mode.IsDir():
+		err = os.Mkdir(localPath, c.firstMode(entry))
+	case isNotExist(err):
+		err = nil
+	}
+	if err != nil {
+		return c.finish(op, source, err)
+	}
+	to, err := newLocalSide(localPath, entry.mode.IsDir() && (old == nil || old.mode.IsDir()))
+	if err != nil {
+		return c.finish(op, source, err)
+	}
+	defer to.close()
+	c.from, c.to = from, to
+	return c.finish(op, source, c.run(entry, old))
+}
 
 // CopyOptions are the options of FS.CopyIn and FS.CopyOut. Nil and the zero value mean the
 // defaults. The copy calls one function at a time, which should return soon.
 type CopyOptions struct {
+	// Modes also gives files and directories that exist the permissions of their source,
+	// and such directories its time of modification.
+	Modes bool
+
 	// Progress, if not nil, is called several times a second, and at the end.
 	Progress func(CopyProgress)
 
-	// Problem, if not nil, is called when something is left out. The error names the file
-	// as it is called where it is read. It matches ErrSpecialFile for what cannot be
-	// copied, which is no failure.
+	// Problem, if not nil, is called when something is not copied. The error names the file
+	// as it is called at the source. It matches ErrSpecialFile for what cannot be copied,
+	// which is not a failure.
 	Problem func(*fs.PathError)
-
-	// Only, if not nil, chooses what is copied of a directory. name is relative to it, with
-	// slashes. The copy has nothing of a directory for which Only returns false. Only may be
-	// called concurrently, also with the other functions.
-	Only func(name string, directory bool) bool
 }
 
-// CopyProgress says how far a copy is. Links count as files, and directories do not count.
+// CopyProgress reports the progress of a copy. Links count as files, and directories do not
+// count.
 type CopyProgress struct {
 	Files, Bytes int64 // copied
-	Unchanged    int64 // files that were there already, which count nowhere else
-	LeftOut      int64 // special files, which count nowhere else
+	Unchanged    int64 // files that existed with the same size and time
+	LeftOut      int64 // special files
 	Failed       int64 // files and directories that could not be copied
 
-	// TotalFiles and TotalBytes are to be copied, as far as is known. They are final when
+	// TotalBytes is the size of the files to copy that have been found, all of them when
 	// Complete is true.
-	TotalFiles, TotalBytes int64
-	Complete               bool
+	TotalBytes int64
+	Complete   bool
 
-	Name string // of a file in work, as it is called where it is read
+	Name string // of the latest file, as it is called at the source
 }
 
-// ErrSpecialFile says that FS.CopyIn or FS.CopyOut left something out that is neither a
-// file nor a directory nor a link: a FIFO, a socket, or a device.
+// ErrSpecialFile says that FS.CopyIn or FS.CopyOut left out something that is not a
+// file, a directory or a symbolic link: a FIFO, a socket, or a device.
 var ErrSpecialFile = errors.New("not a file, a directory or a link")
 
 // CopyError says that some files could not be copied. The others were.
@@ -71,180 +166,58 @@ func (e *CopyError) Unwrap() []error {
 	return list
 }
 
-// Bounds of a copy.
-const (
-	// smallFile is the size of the largest file that is copied by one request.
-	smallFile = 256 << 10
-	// largeFiles is how many larger ones are copied at a time, so that a file's first
-	// and last round trips cost nothing.
-	largeFiles = 16
-	// copyAhead is how many files may be known and wait to be copied.
-	copyAhead = 4096
-	// listings is how many directories may be listed at a time.
-	listings = 16
-	// maxCopyDepth bounds a tree. Only one that has no end is deeper.
-	maxCopyDepth = 256
-	// maxCopyProblems bounds CopyError.Problems.
-	maxCopyProblems = 16
-	// copyTold is the time between two calls of CopyOptions.Progress.
-	copyTold = 100 * time.Millisecond
-)
-
-// copying is one copy, in either direction.
-type copying struct {
-	fs       *FS
-	link     *link
-	ctx      context.Context // ends with a failure that concerns everything
-	cancel   context.CancelCauseFunc
-	opts     CopyOptions
-	details  bool // the server knows times and links
-	modes    bool // both systems have permission bits
-	window   *window
-	requests sync.WaitGroup // that wait for their answers, and files that are copied in blocks
-	large    chan struct{}  // a token for each of these files
-
-	mu       sync.Mutex
-	progress CopyProgress
-	told     time.Time
-	problems []*fs.PathError
-
-	telling sync.Mutex // held while a function of opts runs
+// copyEntry describes a file of either side of a copy, as a listing does.
+type copyEntry struct {
+	name     string      // below the root of the copy, with slashes; "." is the root
+	mode     fs.FileMode // type and permissions
+	size     int64
+	modified time.Time
+	target   string // of a symbolic link
+	details  bool   // permissions and time are known
 }
 
-// newCopying begins a copy. The caller must call finish.
-func (f *FS) newCopying(opts *CopyOptions) *copying {
-	c := &copying{fs: f, link: f.env.link, details: f.env.has(capMetadata), window: newWindow(), large: make(chan struct{}, largeFiles)}
-	c.modes = c.details && runtime.GOOS != "windows" && c.link.machine.goos() != "windows"
-	if opts != nil {
-		c.opts = *opts
+func (e *copyEntry) isLink() bool { return e != nil && e.mode.Type() == fs.ModeSymlink }
+
+// infoEntry describes a file of this machine.
+func infoEntry(name string, info fs.FileInfo) *copyEntry {
+	return &copyEntry{name: name, mode: info.Mode(), size: info.Size(), modified: info.ModTime(), details: true}
+}
+
+// joinName returns the name of an entry of a directory.
+func joinName(dir, name string) string {
+	if dir == "." {
+		return name
 	}
-	c.ctx, c.cancel = context.WithCancelCause(f.ctx)
-	return c
+	return dir + "/" + name
 }
 
-// finish waits for everything under way and returns how the copy ended.
-func (c *copying) finish(op, name string, err error) error {
-	c.requests.Wait()
-	if c.ctx.Err() != nil {
-		err = context.Cause(c.ctx)
-	}
-	c.cancel(nil)
-	c.mu.Lock()
-	p := c.progress
-	problems := c.problems
-	c.mu.Unlock()
-	p.Name = ""
-	c.tell(func() { c.opts.Progress(p) }, c.opts.Progress != nil)
-	switch {
-	case errors.As(err, new(*fs.PathError)):
-		return err
-	case err != nil:
-		return &fs.PathError{Op: op, Path: name, Err: err}
-	case p.Failed > 0:
-		return &CopyError{Failed: p.Failed, Problems: problems}
-	}
-	return nil
-}
-
-// tell calls a function of the options, if there is one.
-func (c *copying) tell(call func(), wanted bool) {
-	if !wanted {
-		return
-	}
-	c.telling.Lock()
-	defer c.telling.Unlock()
-	call()
-}
-
-// count changes the progress, and tells it from time to time.
-func (c *copying) count(change func(*CopyProgress)) {
-	c.mu.Lock()
-	change(&c.progress)
-	now := time.Now()
-	due := c.opts.Progress != nil && now.Sub(c.told) >= copyTold
-	if due {
-		c.told = now
-	}
-	p := c.progress
-	c.mu.Unlock()
-	c.tell(func() { c.opts.Progress(p) }, due)
-}
-
-// found counts a file that is to be copied.
-func (c *copying) found(size int64) {
-	c.count(func(p *CopyProgress) { p.TotalFiles++; p.TotalBytes += size })
-}
-
-// unchanged takes back what found counted, because the file is there.
-func (c *copying) unchanged(size int64) {
-	c.count(func(p *CopyProgress) { p.TotalFiles--; p.TotalBytes -= size; p.Unchanged++ })
-}
-
-// complete says that everything is found.
-func (c *copying) complete() { c.count(func(p *CopyProgress) { p.Complete = true }) }
-
-// copied counts a file of which n bytes were not counted yet.
-func (c *copying) copied(name string, n int64) {
-	c.count(func(p *CopyProgress) { p.Files++; p.Bytes += n; p.Name = name })
-}
-
-// moved counts bytes of a file in work.
-func (c *copying) moved(name string, n int64) {
-	c.count(func(p *CopyProgress) { p.Bytes += n; p.Name = name })
-}
-
-// wants reports whether the caller wants something copied. name is local, and relative to
-// the root of the copy.
-func (c *copying) wants(name string, directory bool) bool {
-	return c.opts.Only == nil || c.opts.Only(filepath.ToSlash(name), directory)
-}
-
-// leftOut tells that something cannot be copied.
-func (c *copying) leftOut(name string) {
-	c.count(func(p *CopyProgress) { p.LeftOut++ })
-	c.tell(func() { c.opts.Problem(&fs.PathError{Op: "copy", Path: name, Err: ErrSpecialFile}) }, c.opts.Problem != nil)
-}
-
-// failed records that one file or directory could not be copied. The others go on, unless
-// the cause concerns them, too.
-func (c *copying) failed(name string, err error) {
-	switch {
-	case c.ctx.Err() != nil, errors.As(err, new(*aboveError)):
-		return // what ended the copy is the error, or is told already, and this follows from it
-	case concernsAll(err) || c.fs.env.Err() != nil:
-		c.cancel(&fs.PathError{Op: "copy", Path: name, Err: plain(err)})
-		return
-	}
-	problem := &fs.PathError{Op: "copy", Path: name, Err: plain(err)}
-	c.count(func(p *CopyProgress) {
-		p.Failed++
-		if len(c.problems) < maxCopyProblems {
-			c.problems = append(c.problems, problem)
-		}
-	})
-	c.tell(func() { c.opts.Problem(problem) }, c.opts.Problem != nil)
-}
-
-// concernsAll reports whether no other file can be copied either.
-func concernsAll(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.As(err, new(*DisconnectedError)) || errors.Is(err, ErrRecovering)
-}
-
-// plain removes the name that an error has already: the problem has the whole name.
-func plain(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
-}
-
-// sameTime reports whether two times are the same, as far as all file systems keep them.
-func sameTime(a, b time.Time) bool {
-	return a.Truncate(time.Microsecond).Equal(b.Truncate(time.Microsecond))
-}
-
-// mayName reports whether a name of the far machine can be a name in a directory here, and
-// nothing else.
+// mayName reports whether a name that a server lists can be a name in a directory of this
+// machine, and nothing else.
 func mayName(name string) bool {
 	return name != "." && !strings.ContainsAny(name, "/\x00") && !strings.ContainsRune(name, filepath.Separator) && filepath.IsLocal(name)
 }
+
+// inUseError says that something else has the name at the target.
+type inUseError struct{ err error }
+
+func (e *inUseError) Error() string {
+	return "the name is in use where it is copied to: " + e.err.Error()
+}
+
+func (e *inUseError) Unwrap() error { return e.err }
+
+// incompleteError says that a file was only partly written under its name.
+type incompleteError struct{ err error }
+
+func (e *incompleteError) Error() string {
+	return "the file is incomplete where it was copied to; copy it again: " + e.err.Error()
+}
+
+func (e *incompleteError) Unwrap() error { return e.err }
+
+// Reasons why a file is not copied.
+var (
+	errTooDeep = fmt.Errorf("more than %d directories below each other; the tree may contain its own copy", maxCopyDepth)
+	errGrew    = errors.New("the file became much larger while it was copied; copy it again")
+	errShrunk  = errors.New("the file became shorter while it was copied; copy it again")
+)

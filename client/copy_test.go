@@ -4,22 +4,18 @@ package client_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"execserver/client"
-	"execserver/internal/slowlink"
 	"execserver/internal/testkit"
 )
 
@@ -204,7 +200,7 @@ func TestCopyAgain(t *testing.T) {
 		if err := copy(env, source, target, &w.CopyOptions); err != nil {
 			t.Fatal(err)
 		}
-		if w.last.Files != 0 || w.last.Bytes != 0 || w.last.Unchanged != all || w.last.TotalFiles != 0 || w.last.TotalBytes != 0 {
+		if w.last.Files != 0 || w.last.Bytes != 0 || w.last.Unchanged != all || w.last.TotalBytes != 0 {
 			t.Errorf("the second copy told %+v, and the first copied %d files", w.last, all)
 		}
 		when := time.Unix(1234567890, 123456789)
@@ -220,6 +216,7 @@ func TestCopyAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		w = watch()
+		w.Modes = true
 		if err := copy(env, source, target, &w.CopyOptions); err != nil {
 			t.Fatal(err)
 		}
@@ -234,87 +231,54 @@ func TestCopyAgain(t *testing.T) {
 	})
 }
 
-// TestCopyContinues checks that a large file continues where an ended copy stopped.
-func TestCopyContinues(t *testing.T) {
+// TestCopyInPlace checks that an existing file stays the same file: its inode, its mode and
+// its other names.
+func TestCopyInPlace(t *testing.T) {
 	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
-		// The link is so slow that the copy ends in the middle, on a busy machine too.
-		slow, err := slowlink.Listen("127.0.0.1:0", strings.TrimPrefix(serveWebSocket(t, nil), "ws://"), slowlink.Options{BitsPerSecond: 8_000_000})
-		if err != nil {
+		env := openWebSocket(t, nil)
+		source, target, other := t.TempDir(), t.TempDir(), t.TempDir()
+		sizes := map[string]int64{"empty": 0, "small": 1000, "large": 1<<20 + 7}
+		before := map[string]fs.FileInfo{}
+		for name, size := range sizes {
+			err := errors.Join(
+				os.WriteFile(filepath.Join(source, name), testkit.Pattern(size), 0o600),
+				os.WriteFile(filepath.Join(target, name), bytes.Repeat([]byte("old"), 1<<20), 0o644),
+				os.Chmod(filepath.Join(target, name), 0o664),
+				os.Link(filepath.Join(target, name), filepath.Join(other, name)),
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if before[name], err = os.Stat(filepath.Join(target, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := copy(env, source, target, nil); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(slow.Close)
-		env, err := client.Dial(background(t), "ws://"+slow.Addr(), nil)
-		opened(t, env, err)
-		dir := t.TempDir()
-		source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
-		const size = 6 << 20
-		data := testkit.Pattern(size)
-		when := time.Now().Add(-time.Hour)
-		if err := errors.Join(os.WriteFile(source, data, 0o640), os.Chtimes(source, when, when)); err != nil {
-			t.Fatal(err)
+		for name, size := range sizes {
+			after, err := os.Stat(filepath.Join(target, name))
+			from, fromErr := os.Stat(filepath.Join(source, name))
+			if err := errors.Join(err, fromErr); err != nil {
+				t.Fatal(err)
+			}
+			if !os.SameFile(before[name], after) || after.Mode() != 0o664 || !after.ModTime().Equal(from.ModTime()) {
+				t.Errorf("%s: %v %v, same file: %v", name, after.Mode(), after.ModTime(), os.SameFile(before[name], after))
+			}
+			if data, err := os.ReadFile(filepath.Join(other, name)); err != nil || !bytes.Equal(data, testkit.Pattern(size)) {
+				t.Errorf("%s has %d bytes, %v", name, len(data), err)
+			}
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
 		w := watch()
-		w.Progress = func(p client.CopyProgress) {
-			if p.Bytes > 0 {
-				cancel()
+		w.Modes = true
+		if err := copy(env, source, target, &w.CopyOptions); err != nil || w.last.Unchanged != int64(len(sizes)) {
+			t.Fatalf("again, with modes: %+v, %v", w.last, err)
+		}
+		for name := range sizes {
+			if info, err := os.Stat(filepath.Join(target, name)); err != nil || info.Mode() != 0o600 || !os.SameFile(before[name], info) {
+				t.Errorf("%s, with modes: %v, %v", name, info, err)
 			}
 		}
-		switch copyIn := strings.HasSuffix(t.Name(), "/in"); {
-		case copyIn:
-			err = env.FS(target).WithContext(ctx).CopyIn(source, ".", &w.CopyOptions)
-		default:
-			err = env.FS(source).WithContext(ctx).CopyOut(".", target, &w.CopyOptions)
-		}
-		if !errors.Is(err, context.Canceled) {
-			t.Fatalf("the first copy: %v", err)
-		}
-		if _, err := os.Stat(target); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("the target of an unfinished copy: %v", err)
-		}
-		_ = env.Close()
-		slow.Close()
-		closedHere(t, dir)
-		parts, _ := filepath.Glob(filepath.Join(dir, ".exec-server-*.part"))
-		if len(parts) != 1 {
-			t.Fatalf("an unfinished copy leaves %q", parts)
-		}
-		// Another version of the file, which nobody will continue.
-		old := regexp.MustCompile(`-[0-9a-f]+-[0-9a-f]+.part$`).ReplaceAllString(parts[0], "-0123456789ab-0123456789ab.part")
-		if err := os.WriteFile(old, []byte("old"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		w = watch()
-		if err := copy(openWebSocket(t, nil), source, target, &w.CopyOptions); err != nil {
-			t.Fatal(err)
-		}
-		if w.last.Files != 1 || w.last.Bytes < 1 || w.last.Bytes >= size || w.last.TotalBytes != w.last.Bytes {
-			t.Errorf("the second copy told %+v", w.last)
-		}
-		info, err := os.Stat(target)
-		got, readErr := os.ReadFile(target)
-		if err != nil || readErr != nil || !bytes.Equal(got, data) || info.Mode() != 0o640 || !info.ModTime().Equal(when.Truncate(1)) {
-			t.Errorf("the copy: %v, %v, %d bytes, equal %v", err, info, len(got), bytes.Equal(got, data))
-		}
-		if left, _ := filepath.Glob(filepath.Join(dir, ".exec-server-*")); len(left) > 0 {
-			t.Errorf("left behind: %q", left)
-		}
-	})
-}
-
-// closedHere waits until the server, which is in this program, has closed every file in a
-// directory: it may have received requests that it carries out after the copy has ended.
-func closedHere(t *testing.T, dir string) {
-	t.Helper()
-	testkit.WaitFor(t, testkit.Patience, func() error {
-		open, _ := filepath.Glob("/proc/self/fd/*") // none on other systems
-		for _, fd := range open {
-			if name, _ := os.Readlink(fd); strings.HasPrefix(name, dir) {
-				return fmt.Errorf("%s is open", name)
-			}
-		}
-		return nil
 	})
 }
 

@@ -3,6 +3,8 @@
 package client_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -194,6 +196,166 @@ func TestCopyInGrows(t *testing.T) {
 	if len(removed) != 1 || !strings.HasPrefix(removed[0], "file:///far/.exec-server-") {
 		t.Errorf("removed: %q", removed)
 	}
+}
+
+// interruption is a copy of one large file that is interrupted when a block is under way.
+type interruption struct {
+	server  fileServer
+	removed []string // by the client
+	renamed int
+	blocks  int // requests
+}
+
+// interrupt makes a fake that calls cancel at the second block.
+func interrupt(cancel func(), list ...object) *interruption {
+	i := new(interruption)
+	i.server.list = func(string) []object { return list }
+	i.server.hold = func(c *fakeConn, m fakeMessage) bool {
+		switch m.Method {
+		case protocol.MethodRemove:
+			i.removed = append(i.removed, m.Params.Path)
+		case protocol.MethodRename:
+			i.renamed++
+		case protocol.MethodReadBlock, protocol.MethodWriteBlock:
+			if i.blocks++; i.blocks > 1 {
+				cancel()
+				return true
+			}
+			if m.Method == protocol.MethodReadBlock {
+				c.reply(m, object{"chunk": testkit.Pattern(256 << 10), "eof": false})
+				return true
+			}
+		}
+		return false
+	}
+	return i
+}
+
+// TestCopyInterrupted checks that an interrupted copy removes a file that was new, and
+// reports an existing one as incomplete.
+func TestCopyInterrupted(t *testing.T) {
+	const size = 2 << 20
+	for _, existing := range []bool{false, true} {
+		for _, in := range []bool{true, false} {
+			t.Run(fmt.Sprintf("in %v, existing %v", in, existing), func(t *testing.T) {
+				leavesNothing(t)
+				ctx, cancel := context.WithCancel(background(t))
+				defer cancel()
+				local, content := t.TempDir(), append([]byte("old"), testkit.Pattern(size)...)
+				var list []object
+				if existing || !in {
+					list = append(list, entry("large", "file", size))
+				}
+				if existing || in {
+					if err := os.WriteFile(filepath.Join(local, "large"), content, 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fake := interrupt(func() {
+					if existing && !in { // until the first block is written
+						testkit.WaitFor(t, testkit.Patience, func() error {
+							data, err := os.ReadFile(filepath.Join(local, "large"))
+							if err == nil && bytes.Equal(data, content) {
+								err = errors.New("nothing is written")
+							}
+							return err
+						})
+					}
+					cancel()
+				}, list...)
+				env := newFake(t, fake.server.serve).dial(nil)
+				far, err, source := env.FS("/far").WithContext(ctx), error(nil), "/far/large"
+				if in {
+					source = filepath.Join(local, "large")
+					err = far.CopyIn(local, ".", nil)
+				} else {
+					err = far.CopyOut(".", local, nil)
+				}
+				_ = env.Close()
+				failed, ok := errors.AsType[*fs.PathError](err)
+				if !ok || !errors.Is(err, context.Canceled) {
+					t.Fatalf("the copy: %v", err)
+				}
+				if said := strings.Contains(err.Error(), "the file is incomplete"); said != existing || said && failed.Path != source {
+					t.Errorf("the copy: %v", err)
+				}
+				names, _ := filepath.Glob(filepath.Join(local, "*"))
+				hidden, _ := filepath.Glob(filepath.Join(local, ".*"))
+				if len(hidden) > 0 || len(names) > 0 != (existing || in) {
+					t.Errorf("left behind: %q, %q", names, hidden)
+				}
+				if in && !existing && (len(fake.removed) != 1 || !strings.HasPrefix(fake.removed[0], "file:///far/.exec-server-")) || existing && len(fake.removed) > 0 || fake.renamed > 0 {
+					t.Errorf("removed %q, renamed %d", fake.removed, fake.renamed)
+				}
+			})
+		}
+	}
+}
+
+// TestCopyHides checks that a large new file has a hidden name and its mode until it is
+// whole, and does not replace what has got its name meanwhile.
+func TestCopyHides(t *testing.T) {
+	const size = 300 << 10
+	t.Run("in", func(t *testing.T) {
+		leavesNothing(t)
+		local := filepath.Join(t.TempDir(), "large")
+		if err := errors.Join(os.WriteFile(local, testkit.Pattern(size), 0o600), os.Chmod(local, 0o640)); err != nil {
+			t.Fatal(err)
+		}
+		s := &fileServer{gone: true, hold: func(c *fakeConn, m fakeMessage) bool {
+			switch m.Method {
+			case protocol.MethodOpen:
+				if !strings.HasPrefix(m.Params.Path, "file:///far/.exec-server-") || m.Params.CreateMode != 0o640 {
+					t.Errorf("the client opens %s with the mode %o", m.Params.Path, m.Params.CreateMode)
+				}
+			case protocol.MethodRename:
+				if !m.Params.NoReplace {
+					t.Error("the client would replace a file")
+				}
+				c.refuse(m, protocol.CodeInvalidRequest, "File exists (os error 17)")
+				return true
+			}
+			return false
+		}}
+		err := newFake(t, s.serve).dial(nil).FS("/far").CopyIn(local, "large", nil)
+		if !errors.Is(err, fs.ErrExist) {
+			t.Errorf("CopyIn: %v", err)
+		}
+	})
+	t.Run("out", func(t *testing.T) {
+		leavesNothing(t)
+		target := t.TempDir()
+		s := &fileServer{
+			list: func(string) []object { return []object{entry("large", "file", size)} },
+			hold: func(c *fakeConn, m fakeMessage) bool {
+				if m.Method != protocol.MethodReadBlock {
+					return false
+				}
+				_, err := os.Lstat(filepath.Join(target, "large"))
+				hidden, _ := filepath.Glob(filepath.Join(target, ".exec-server-*"))
+				if m.Params.Offset == 0 {
+					if !errors.Is(err, fs.ErrNotExist) || len(hidden) != 1 {
+						t.Errorf("there are %q, and the target has %v", hidden, err)
+					} else if info, err := os.Lstat(hidden[0]); err != nil || info.Mode() != 0o755 {
+						t.Errorf("the hidden file has %v, %v", info.Mode(), err)
+					}
+					if err := os.WriteFile(filepath.Join(target, "large"), []byte("mine"), 0o600); err != nil {
+						t.Error(err)
+					}
+				}
+				c.reply(m, object{"chunk": testkit.Pattern(min(256<<10, size-int64(m.Params.Offset))), "eof": m.Params.Offset > 0})
+				return true
+			},
+		}
+		err := newFake(t, s.serve).dial(nil).FS("/src").CopyOut(".", target, nil)
+		if !errors.Is(err, fs.ErrExist) {
+			t.Errorf("CopyOut: %v", err)
+		}
+		data, _ := os.ReadFile(filepath.Join(target, "large"))
+		if hidden, _ := filepath.Glob(filepath.Join(target, ".*")); string(data) != "mine" || len(hidden) > 0 {
+			t.Errorf("the target has %.20q, and there are %q", data, hidden)
+		}
+	})
 }
 
 // holdUntil holds the answers to requests of a method until n of them are there. Later

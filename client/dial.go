@@ -88,7 +88,7 @@ func checkToken(o Options) error {
 		return errors.New("client: Options.Token and Options.TokenFile are both set")
 	}
 	if strings.ContainsAny(o.Token, "\r\n\x00") {
-		return errors.New("invalid value for exec-server WebSocket header `authorization`")
+		return errors.New("the token has control characters")
 	}
 	return nil
 }

@@ -243,8 +243,8 @@ type serverError struct {
 func (e *serverError) Error() string   { return e.said.Error() }
 func (e *serverError) Unwrap() []error { return []error{e.said, e.errno} }
 
-// osError finds the number in the text of every server: "No such file or directory (os
-// error 2)". Its first use compiles it, because many programs that import this package
+// osError finds the number in the text of every server: "no such file or directory (os
+// error 2)" of this one, other words with the same number of a released one. Its first use compiles it, because many programs that import this package
 // never need it.
 var osError = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(os error (\d+)\)`) })
 

@@ -87,6 +87,8 @@ type fakeMessage struct {
 		Details         bool
 		WatchID         string
 		After           string
+		CreateMode      int
+		NoReplace       bool
 		Capabilities    map[string]bool
 	}
 }

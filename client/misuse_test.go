@@ -202,7 +202,7 @@ func TestWriteCountsWhatIsWritten(t *testing.T) {
 			case !ok:
 				return
 			case m.Method == "fs/writeBlock" && blocks > 0:
-				c.refuse(m, protocol.CodeInternal, "No space left on device (os error 28)")
+				c.refuse(m, protocol.CodeInternal, "no space left on device (os error 28)")
 			case m.Method == "fs/writeBlock":
 				blocks++
 				c.reply(m, object{})

@@ -84,6 +84,21 @@ func TestCopyOutOfManyNames(t *testing.T) {
 	}
 }
 
+// A copy ends when the pages of a listing do not follow each other, and so may have no end.
+func TestCopyOutOfEndlessPages(t *testing.T) {
+	leavesNothing(t)
+	server := &fileServer{hold: func(c *fakeConn, m fakeMessage) bool {
+		if m.Method == protocol.MethodReadDirectory {
+			c.reply(m, object{"entries": []object{entry("b", "fifo", 0), entry("a", "fifo", 0)}, "truncated": true, "next": m.Params.After + "x"})
+		}
+		return m.Method == protocol.MethodReadDirectory
+	}}
+	err := newFake(t, server.serve).dial(nil).FS("/src").CopyOut(".", filepath.Join(t.TempDir(), "target"), nil)
+	if err == nil || !strings.Contains(err.Error(), "the pages are not in the order of the names") {
+		t.Errorf("CopyOut: %v", err)
+	}
+}
+
 // ReadDir returns as much as a program may hold, and no page that comes again.
 func TestReadDirOfEndless(t *testing.T) {
 	leavesNothing(t)
@@ -121,29 +136,17 @@ func TestListingsOfLongNames(t *testing.T) {
 	leavesNothing(t)
 	const pages = 12
 	name := strings.Repeat("x", 8<<20)
-	local := t.TempDir()
-	file := filepath.Join(local, "file")
-	if err := os.WriteFile(file, make([]byte, 1<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for what, use := range map[string]func(*client.FS) error{
-		"ReadDir":            func(f *client.FS) error { _, err := f.ReadDir("."); return err },
-		"CopyIn":             func(f *client.FS) error { return f.CopyIn(local, ".", nil) },
-		"CopyIn of one file": func(f *client.FS) error { return f.CopyIn(file, "file", nil) },
-	} {
-		asked := 0
-		server := &fileServer{hold: func(c *fakeConn, m fakeMessage) bool {
-			if m.Method != protocol.MethodReadDirectory {
-				return false
-			}
-			asked++
-			c.raw(fmt.Sprintf(`{"id":%s,"result":{"entries":[{"fileName":".exec-server-part-%s"}],"truncated":%t,"next":"%d"}}`,
-				m.ID, name, asked < pages, asked))
-			return true
-		}}
-		err := use(newFake(t, server.serve).dial(nil).FS("/src"))
-		if asked == 0 || asked >= pages {
-			t.Errorf("%s asks for %d pages, %v", what, asked, err)
+	asked := 0
+	server := &fileServer{hold: func(c *fakeConn, m fakeMessage) bool {
+		if m.Method != protocol.MethodReadDirectory {
+			return false
 		}
+		asked++
+		c.raw(fmt.Sprintf(`{"id":%s,"result":{"entries":[{"fileName":"%s"}],"truncated":%t,"next":"%d"}}`, m.ID, name, asked < pages, asked))
+		return true
+	}}
+	_, err := newFake(t, server.serve).dial(nil).FS("/src").ReadDir(".")
+	if asked == 0 || asked >= pages {
+		t.Errorf("ReadDir asks for %d pages, %v", asked, err)
 	}
 }

@@ -74,7 +74,7 @@ func (e *Environment) Recordings(ctx context.Context) ([]RecordingInfo, error) {
 // recordingBlock is how much of a recording one request reads.
 const recordingBlock = 256 << 10
 
-// Recording returns a reader of a recording: an asciicast of version 3, a text with a JSON
+// Recording returns a reader of a recording: an asciicast of version 2, a text with a JSON
 // value in each line. It ends with what the server has written so far. An error comes from
 // Read: a *protocol.Error with the code InvalidRequest if there is no such recording. The
 // reader must not be used concurrently, and needs no closing. The server needs the

@@ -209,19 +209,21 @@ func (l *link) copyFile(ctx context.Context, from, to string, all bool) error {
 	return err
 }
 
-// handle is a file that is open at the server. Handles end with their connection; a
-// handle for reading is opened again if the file is unchanged.
+// handle is a file that is open at the server. Handles end with their connection. A handle
+// for reading is opened again if the file is unchanged, and one of the mode OpenUpdate if it
+// is the same file.
 type handle struct {
 	link *link
 	path string
-	meta *protocol.FileMetadata // nil for writing
+	meta *protocol.FileMetadata // when it was opened; nil for a new file
 
 	mode   protocol.OpenMode  // "" for reading
 	create *protocol.FileMode // of a new file, less the umask; nil for the default
 
-	mu    sync.Mutex
-	id    string
-	epoch int // of the connection
+	mu      sync.Mutex
+	id      string
+	epoch   int   // of the connection
+	written int64 // the end of the last block that the server has written
 }
 
 func (l *link) openFile(ctx context.Context, path string, meta *protocol.FileMetadata) (blocks, error) {
@@ -260,7 +262,7 @@ func (h *handle) open(ctx context.Context) error {
 	}
 }
 
-// reopen opens a file for reading again when its connection is gone.
+// reopen opens the file again when its connection is gone.
 func (h *handle) reopen(ctx context.Context, epoch int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -271,11 +273,19 @@ func (h *handle) reopen(ctx context.Context, epoch int) error {
 	if err != nil {
 		return err
 	}
-	now, before := fileInfo{meta: *meta}, fileInfo{meta: *h.meta}
-	if now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime()) {
+	if !h.same(meta) {
 		return errChanged
 	}
 	return h.open(ctx)
+}
+
+// same reports whether the file at the path is still the one that was opened.
+func (h *handle) same(meta *protocol.FileMetadata) bool {
+	if h.mode == protocol.OpenUpdate { // the path of a new file is known to nobody else
+		return meta.Size >= h.written && (h.meta == nil || meta.CreatedAtMs == h.meta.CreatedAtMs)
+	}
+	now, before := fileInfo{meta: *meta}, fileInfo{meta: *h.meta}
+	return now.Size() == before.Size() && now.ModTime().Equal(before.ModTime())
 }
 
 func (h *handle) current() (id string, epoch int) {
@@ -312,12 +322,30 @@ func (h *handle) readBlock(ctx context.Context, offset int64, n int) ([]byte, bo
 }
 
 func (h *handle) writeBlock(ctx context.Context, offset int64, block []byte) error {
-	id, epoch := h.current()
-	_, err := h.link.request(ctx, protocol.MethodWriteBlock, protocol.WriteBlockParams{HandleID: id, Offset: uint64(offset), Chunk: block})
-	if isNotExist(err) && h.link.currentEpoch() != epoch {
-		return &DisconnectedError{Cause: errors.New("the file was being written over a connection that is gone")}
+	for {
+		id, epoch := h.current()
+		_, err := h.link.try(ctx, protocol.MethodWriteBlock, protocol.WriteBlockParams{HandleID: id, Offset: uint64(offset), Chunk: block})
+		var broken *brokenError
+		switch {
+		case errors.As(err, &broken):
+			err = broken.cause
+		case isNotExist(err) && h.link.currentEpoch() != epoch:
+			err = errors.New("the file was being written over a connection that is gone")
+		case err == nil:
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.written = max(h.written, offset+int64(len(block)))
+			return nil
+		default:
+			return err
+		}
+		if h.mode != protocol.OpenUpdate {
+			return &DisconnectedError{Cause: err}
+		}
+		if err := h.reopen(ctx, epoch); err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // close closes the file if it is still open at the server.

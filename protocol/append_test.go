@@ -33,7 +33,7 @@ func same(t *testing.T, got []byte, want any) {
 	if diff := cmp.Diff(b, a); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", got, diff)
 	}
-	if _, err := protocol.ParseMessage(got); err != nil && !strings.Contains(err.Error(), "missing field `error`") {
+	if _, err := protocol.ParseMessage(got); err != nil && !strings.Contains(err.Error(), "a message has") {
 		t.Errorf("%s: %v", got, err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"reflect"
 
 	"execserver/internal/base64"
 )
@@ -111,7 +111,7 @@ func DecodeResult(raw json.RawMessage, data []byte, result any) error {
 func join(v any, data []byte) error {
 	b, ok := v.(interface{ join(data []byte) })
 	if !ok {
-		return fmt.Errorf("a binary message has data, and %s has no member for it", wireName(reflect.TypeOf(v).Elem()))
+		return errors.New("a binary message has data, and this message takes none")
 	}
 	b.join(data)
 	return nil

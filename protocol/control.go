@@ -51,7 +51,7 @@ func (s SignalParams) Name() string {
 
 func (s *SignalParams) check() error {
 	if !signalNames[strings.TrimPrefix(s.Name(), "SIG")] {
-		return fmt.Errorf("unknown variant `%s`, expected `interrupt` or the name of a signal, such as `SIGTERM`", s.Signal)
+		return at("signal", fmt.Errorf("expected interrupt or the name of a signal such as SIGTERM, got %s", quote(s.Signal)))
 	}
 	return nil
 }
@@ -95,13 +95,13 @@ const MaxGracefulMs = 3_600_000
 func (p *TerminateParams) check() error {
 	switch graceful := p.Mode == TerminateGraceful; {
 	case !graceful && p.Mode != "" && p.Mode != TerminateForce:
-		return fmt.Errorf("unknown variant `%s`, expected `force` or `graceful`", p.Mode)
+		return at("mode", oneOf(string(p.Mode), string(TerminateForce), string(TerminateGraceful)))
 	case !graceful && p.TimeoutMs != nil:
-		return errors.New("`timeoutMs` is for mode `graceful`")
+		return at("timeoutMs", errors.New("only for the mode graceful"))
 	case graceful && p.TimeoutMs == nil:
-		return errors.New("missing field `timeoutMs`")
+		return missing("timeoutMs")
 	case graceful && *p.TimeoutMs > MaxGracefulMs:
-		return fmt.Errorf("`timeoutMs` is %d, the limit is %d", *p.TimeoutMs, MaxGracefulMs)
+		return at("timeoutMs", fmt.Errorf("%d ms, the limit is %d", *p.TimeoutMs, MaxGracefulMs))
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -73,13 +72,13 @@ func DecodeBulk[P any](raw json.RawMessage, data []byte) (P, error) {
 	if coded, ok := errors.AsType[*Error](err); ok {
 		return *p, coded
 	}
-	return *p, Errorf(CodeInvalidParams, "%s", err)
+	return *p, Errorf(CodeInvalidParams, "invalid params: %s", err)
 }
 
 // decodeStruct decodes an object. joined says that data of a binary message takes the place
 // of a member.
 func decodeStruct(raw json.RawMessage, joined bool, v reflect.Value) error {
-	f, err := fieldsOf(raw, wireName(v.Type()))
+	f, err := fieldsOf(raw)
 	if err != nil {
 		return err
 	}
@@ -108,12 +107,12 @@ func (f *fields) fill(v reflect.Value) {
 		switch field := v.FieldByIndex(w.index); {
 		case w.bulk && f.joined:
 			if raw != nil {
-				f.fail(fmt.Errorf("`%s` is in the JSON of a binary message, which has it as data", w.name))
+				f.fail(at(w.name, errors.New("a binary message carries this as data, not in its JSON")))
 			}
 		case raw == nil && w.required:
-			f.fail(fmt.Errorf("missing field `%s`", w.name))
+			f.fail(missing(w.name))
 		case raw != nil && !(w.null && isNull(raw)):
-			f.fail(w.decode(raw, field))
+			f.fail(at(w.name, w.decode(raw, field)))
 		case field.Kind() == reflect.Bool:
 			field.SetBool(w.absent == "true")
 		case field.Kind() == reflect.String:
@@ -133,16 +132,16 @@ func (w *wireField) decode(raw json.RawMessage, field reflect.Value) (err error)
 	switch p := field.Addr().Interface().(type) {
 	case *string:
 		if w.identifier {
-			*p, err = decodeIdentifier(raw, w.name)
+			*p, err = decodeIdentifier(raw)
 		} else if *p, err = decodeString(raw); err == nil {
-			err = checkEnum(*p, w.enum)
+			err = oneOf(*p, w.enum...)
 		}
 	case *bool:
 		*p, err = decodeBool(raw)
 	case *uint64:
 		*p, err = decodeUnsigned(raw)
 	case *uint16:
-		*p, err = decodeDimension(raw, w.name)
+		*p, err = decodeDimension(raw)
 	case *float64:
 		*p, err = decodeFloat(raw)
 	case *[]byte:
@@ -176,7 +175,7 @@ func (w *wireField) decodeKind(raw json.RawMessage, field reflect.Value) error {
 		field.Set(reflect.MakeSlice(field.Type(), len(items), len(items)))
 		for i, item := range items {
 			if err := w.decode(item, field.Index(i)); err != nil {
-				return err
+				return at(index(i), err)
 			}
 		}
 		return nil
@@ -186,25 +185,9 @@ func (w *wireField) decodeKind(raw json.RawMessage, field reflect.Value) error {
 			return err
 		}
 		field.SetString(s)
-		return checkEnum(s, w.enum)
+		return oneOf(s, w.enum...)
 	}
 	panic("protocol: no decoder for " + field.Type().String())
-}
-
-// checkEnum refuses a string that is not in the list; an empty list allows every string.
-func checkEnum(s string, allowed []string) error {
-	for _, a := range allowed {
-		if s == a {
-			return nil
-		}
-	}
-	switch len(allowed) {
-	case 0:
-		return nil
-	case 2:
-		return fmt.Errorf("unknown variant `%s`, expected `%s` or `%s`", s, allowed[0], allowed[1])
-	}
-	return oneOf(s, allowed...)
 }
 
 var knownFields sync.Map // of []wireField, by reflect.Type
@@ -260,38 +243,4 @@ func newWireField(field reflect.StructField, name, tag string) wireField {
 		}
 	}
 	return w
-}
-
-// wireName returns the name that released servers give a struct in error texts.
-func wireName(t reflect.Type) string {
-	switch name := t.Name(); name {
-	case "StartParams":
-		return "ExecParams"
-	case "resolvedStart":
-		return "ExecForm"
-	case "startIO":
-		return "ExecIo"
-	case "startPipe":
-		return "ExecPipe"
-	case "EnvPolicy", "Metadata":
-		return "Exec" + name
-	case "Output":
-		return "ExecOutputDeltaNotification"
-	case "FileParams":
-		return "FsParams"
-	case "WriteFileParams", "CreateDirectoryParams", "RemoveParams", "CopyParams", "RenameParams", "JoinParams", "WalkParams",
-		"SetMetadataParams", "SymlinkParams",
-		"OpenParams", "ReadBlockParams", "WriteBlockParams", "CloseParams", "WatchMissingParams", "WatchParams", "UnwatchParams":
-		return "Fs" + name
-	case "HTTPRequest":
-		return "HttpRequestParams"
-	case "HTTPHeader":
-		return "HttpHeader"
-	case "HTTPBodyDelta":
-		return "HttpRequestBodyDeltaNotification"
-	case "DiscoverRootsParams":
-		return "CapabilityRootsDiscoverParams"
-	default:
-		return name
-	}
 }

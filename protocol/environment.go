@@ -3,7 +3,6 @@ package protocol
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 )
 
@@ -157,14 +156,12 @@ type ConfigLayer struct {
 type NoParams struct{}
 
 func (*NoParams) decode(raw json.RawMessage) error {
-	kind := kindOf(raw)
-	if kind == "null" {
+	if len(raw) == 0 || isNull(raw) {
 		return nil
 	}
-	if kind == "map" {
-		if f, err := fieldsOf(raw, ""); err == nil && len(f.members) == 0 {
-			return nil
-		}
+	f, err := fieldsOf(raw)
+	if err == nil && len(f.members) > 0 {
+		err = at(quote(string(f.members[0].name)), errors.New("the method takes no params"))
 	}
-	return fmt.Errorf("invalid type: %s, expected unit", kind)
+	return err
 }

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"execserver/internal/base64"
 )
@@ -20,11 +21,11 @@ type fields struct {
 	space   [12]member // of most objects
 }
 
-// fieldsOf splits raw, which must be an object of the named type; an absent or
-// null raw is an error. raw has been validated as part of its message.
-func fieldsOf(raw json.RawMessage, typeName string) (*fields, error) {
-	if kind := kindOf(raw); kind != "map" {
-		return nil, fmt.Errorf("invalid type: %s, expected struct %s", kind, typeName)
+// fieldsOf splits raw, which must be an object; an absent or null raw is an error.
+// raw has been validated as part of its message.
+func fieldsOf(raw json.RawMessage) (*fields, error) {
+	if err := expect(raw, "an object"); err != nil {
+		return nil, err
 	}
 	f := new(fields)
 	var err error
@@ -46,7 +47,7 @@ func (f *fields) get(name string) json.RawMessage {
 func (f *fields) required(name string) json.RawMessage {
 	raw := f.get(name)
 	if raw == nil {
-		f.fail(fmt.Errorf("missing field `%s`", name))
+		f.fail(missing(name))
 	}
 	return raw
 }
@@ -67,20 +68,29 @@ func (f *fields) fail(err error) {
 	}
 }
 
-// parse hands raw, unless it is nil, to a decoder and keeps the error.
-func parse[T any](f *fields, raw json.RawMessage, decode func(json.RawMessage) (T, error)) (v T) {
+// parse decodes raw, the value of name, unless it is nil, and keeps the error.
+func parse[T any](f *fields, name string, raw json.RawMessage, decode func(json.RawMessage) (T, error)) (v T) {
 	if raw == nil || f.err != nil {
 		return v
 	}
 	v, err := decode(raw)
-	if err != nil {
-		f.fail(err)
-	}
+	f.fail(at(name, err))
 	return v
 }
 
 func (f *fields) string(name string) string {
-	return parse(f, f.required(name), decodeString)
+	return parse(f, name, f.required(name), decodeString)
+}
+
+// choice returns a required string that must be one of those known.
+func (f *fields) choice(name string, known ...string) string {
+	return parse(f, name, f.required(name), func(raw json.RawMessage) (string, error) {
+		s, err := decodeString(raw)
+		if err == nil {
+			err = oneOf(s, known...)
+		}
+		return s, err
+	})
 }
 
 // optionalString distinguishes absent or null (nil) from empty.
@@ -89,7 +99,7 @@ func (f *fields) optionalString(name string) *string {
 	if raw == nil {
 		return nil
 	}
-	s := parse(f, raw, decodeString)
+	s := parse(f, name, raw, decodeString)
 	return &s
 }
 
@@ -99,7 +109,7 @@ func (f *fields) boolOr(name string, absent bool) bool {
 	if raw == nil {
 		return absent
 	}
-	return parse(f, raw, decodeBool)
+	return parse(f, name, raw, decodeBool)
 }
 
 // optionalBool lets null stand for absence.
@@ -108,54 +118,108 @@ func (f *fields) optionalBool(name string, absent bool) bool {
 	if raw == nil {
 		return absent
 	}
-	return parse(f, raw, decodeBool)
+	return parse(f, name, raw, decodeBool)
 }
 
 func (f *fields) integer(name string) int64 {
-	return parse(f, f.required(name), func(raw json.RawMessage) (int64, error) {
+	return parse(f, name, f.required(name), func(raw json.RawMessage) (int64, error) {
 		n, err := strconv.ParseInt(string(raw), 10, 64)
 		if err != nil {
-			return 0, expected(raw, "number", "i64")
+			return 0, expected("a whole number", raw)
 		}
 		return n, nil
 	})
 }
 
-// kindOf names the JSON type of a value as error texts do.
+// A memberError says what is wrong with one value of the params.
+type memberError struct {
+	path string // from the outermost object to the value, such as "size.rows" or "argv[1]"
+	err  error
+}
+
+func (e *memberError) Error() string { return e.path + ": " + e.err.Error() }
+func (e *memberError) Unwrap() error { return e.err }
+
+// at adds the name of a member, or an index such as "[1]", to an error of its value. An
+// *Error stays as it is.
+func at(name string, err error) error {
+	switch e := err.(type) {
+	case nil, *Error:
+		return err
+	case *memberError:
+		if e.path[0] != '[' {
+			name += "."
+		}
+		return &memberError{name + e.path, e.err}
+	}
+	return &memberError{name, err}
+}
+
+func missing(name string) error { return &memberError{name, errors.New("missing")} }
+
+// kindOf names the JSON type of a value.
 func kindOf(raw json.RawMessage) string {
 	if len(raw) == 0 {
-		return "null"
+		return "nothing"
 	}
 	switch raw[0] {
 	case '{':
-		return "map"
+		return "an object"
 	case '[':
-		return "sequence"
+		return "an array"
 	case '"':
-		return "string " + string(raw[:min(len(raw), 80)])
+		return "a string"
 	case 't', 'f':
-		return "boolean"
+		return "a boolean"
 	case 'n':
 		return "null"
 	}
-	return "number"
+	return "a number"
+}
+
+// expect refuses a value of another JSON type.
+func expect(raw json.RawMessage, kind string) error {
+	if kindOf(raw) == kind {
+		return nil
+	}
+	return expected(kind, raw)
+}
+
+// expected says what a value should be, and what it is. It repeats a number, which may be
+// of the right type and out of range.
+func expected(wanted string, raw json.RawMessage) error {
+	const most = 40 // digits
+	got := kindOf(raw)
+	if got == "a number" && len(raw) <= most {
+		got = string(raw)
+	}
+	return fmt.Errorf("expected %s, got %s", wanted, got)
+}
+
+// oneOf refuses a value that is not in the list; an empty list allows every value.
+func oneOf(value string, known ...string) error {
+	if len(known) == 0 || slices.Contains(known, value) {
+		return nil
+	}
+	return fmt.Errorf("expected one of %s, got %s", strings.Join(known, ", "), quote(value))
+}
+
+// quote quotes the text of a peer in an error, which must not become long by it.
+func quote(s string) string {
+	const most = 256 // bytes
+	if len(s) > most {
+		return strconv.Quote(strings.ToValidUTF8(s[:most], "")) + "…"
+	}
+	return strconv.Quote(s)
 }
 
 func isNull(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == 'n' }
 
-// expected explains why raw is not the wanted kind of value.
-func expected(raw json.RawMessage, kind, wanted string) error {
-	if got := kindOf(raw); got != kind {
-		return fmt.Errorf("invalid type: %s, expected %s", got, wanted)
-	}
-	return errors.New("invalid number")
-}
-
 // textOf returns the text of a JSON string, without a copy when it holds no
 // escapes.
 func textOf(raw json.RawMessage) ([]byte, error) {
-	if len(raw) == 0 || raw[0] != '"' {
-		return nil, fmt.Errorf("invalid type: %s, expected a string", kindOf(raw))
+	if err := expect(raw, "a string"); err != nil {
+		return nil, err
 	}
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1], nil
@@ -174,10 +238,10 @@ func decodeString(raw json.RawMessage) (string, error) {
 // remembers many of them (PROTOCOL.md, "Limits").
 const MaxIdentifierBytes = 256
 
-func decodeIdentifier(raw json.RawMessage, name string) (string, error) {
+func decodeIdentifier(raw json.RawMessage) (string, error) {
 	text, err := textOf(raw)
 	if err == nil && len(text) > MaxIdentifierBytes {
-		return "", fmt.Errorf("%s is %d bytes long, the limit is %d bytes", name, len(text), MaxIdentifierBytes)
+		return "", fmt.Errorf("%d bytes long, the limit is %d bytes", len(text), MaxIdentifierBytes)
 	}
 	return string(text), err
 }
@@ -194,19 +258,16 @@ func decodeBase64(raw json.RawMessage) ([]byte, error) {
 func decodeUnsigned(raw json.RawMessage) (uint64, error) {
 	n, err := strconv.ParseUint(string(raw), 10, 64)
 	if err != nil {
-		return 0, expected(raw, "number", "u64")
+		return 0, expected("a whole number from 0 to 18446744073709551615", raw)
 	}
 	return n, nil
 }
 
 // decodeDimension decodes the rows or columns of a terminal.
-func decodeDimension(raw json.RawMessage, name string) (uint16, error) {
-	n, err := strconv.ParseUint(string(raw), 10, 64)
-	switch {
-	case err != nil:
-		return 0, expected(raw, "number", "u16")
-	case n < 1 || n > math.MaxUint16:
-		return 0, fmt.Errorf("invalid value: integer `%d`, expected `%s` from 1 to %d", n, name, math.MaxUint16)
+func decodeDimension(raw json.RawMessage) (uint16, error) {
+	n, err := strconv.ParseUint(string(raw), 10, 16)
+	if err != nil || n == 0 {
+		return 0, expected("a whole number from 1 to 65535", raw)
 	}
 	return uint16(n), nil
 }
@@ -214,25 +275,28 @@ func decodeDimension(raw json.RawMessage, name string) (uint16, error) {
 func decodeFloat(raw json.RawMessage) (float64, error) {
 	n, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil {
-		return 0, expected(raw, "number", "f64")
+		return 0, expected("a number of double precision", raw)
 	}
 	return n, nil
 }
 
 func decodeBool(raw json.RawMessage) (bool, error) {
-	if kind := kindOf(raw); kind != "boolean" {
-		return false, fmt.Errorf("invalid type: %s, expected a boolean", kind)
+	if err := expect(raw, "a boolean"); err != nil {
+		return false, err
 	}
 	return raw[0] == 't', nil
 }
 
 func decodeItems(raw json.RawMessage) (items []json.RawMessage, err error) {
-	if kind := kindOf(raw); kind != "sequence" {
-		return nil, fmt.Errorf("invalid type: %s, expected a sequence", kind)
+	if err := expect(raw, "an array"); err != nil {
+		return nil, err
 	}
 	err = json.Unmarshal(raw, &items)
 	return items, err
 }
+
+// index returns the part of a path that stands for an element of an array.
+func index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 
 func decodeList[T any](raw json.RawMessage, decode func(json.RawMessage) (T, error)) ([]T, error) {
 	items, err := decodeItems(raw)
@@ -242,15 +306,15 @@ func decodeList[T any](raw json.RawMessage, decode func(json.RawMessage) (T, err
 	list := make([]T, len(items))
 	for i, item := range items {
 		if list[i], err = decode(item); err != nil {
-			return nil, err
+			return nil, at(index(i), err)
 		}
 	}
 	return list, nil
 }
 
 func decodeStringMap(raw json.RawMessage) (map[string]string, error) {
-	if kind := kindOf(raw); kind != "map" {
-		return nil, fmt.Errorf("invalid type: %s, expected a map", kind)
+	if err := expect(raw, "an object"); err != nil {
+		return nil, err
 	}
 	members, err := splitObject(raw, nil)
 	if err != nil {
@@ -259,11 +323,13 @@ func decodeStringMap(raw json.RawMessage) (map[string]string, error) {
 	m := make(map[string]string, len(members))
 	for _, member := range members {
 		if m[string(member.name)], err = decodeString(member.value); err != nil {
-			return nil, err
+			return nil, at(quote(string(member.name)), err)
 		}
 	}
 	return m, nil
 }
+
+func decodePaths(raw json.RawMessage) ([]Path, error) { return decodeList(raw, decodePath) }
 
 func decodePath(raw json.RawMessage) (p Path, err error) {
 	err = p.decode(raw)

@@ -140,7 +140,7 @@ func (b *Base64) decode(raw json.RawMessage) (err error) {
 func (b Base64) Decode() ([]byte, error) {
 	data, err := base64.Decode(b)
 	if err != nil {
-		return nil, Errorf(CodeInvalidRequest, "fs/writeFile requires valid base64 dataBase64: %s", err)
+		return nil, Errorf(CodeInvalidRequest, "invalid params: dataBase64: %s", err)
 	}
 	return data, nil
 }
@@ -154,7 +154,7 @@ const maxFileMode = 0o7777
 func (m *FileMode) decode(raw json.RawMessage) error {
 	n, err := decodeUnsigned(raw)
 	if err == nil && n > maxFileMode {
-		return fmt.Errorf("mode must not exceed %d (octal %o)", maxFileMode, maxFileMode)
+		return fmt.Errorf("must not exceed %d (octal %o)", maxFileMode, maxFileMode)
 	}
 	*m = FileMode(n)
 	return err

@@ -21,7 +21,7 @@ const (
 type OpenParams struct {
 	HandleID string          `json:"handleId" wire:"identifier"` // chosen by the client
 	Path     Path            `json:"path"`
-	Mode     OpenMode        `json:"mode,omitempty" wire:"absent=read"`
+	Mode     OpenMode        `json:"mode,omitempty" wire:"absent=read,enum=read|replace|update"`
 	Sandbox  json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 
 	CreateMode *FileMode `json:"createMode,omitempty"` // of a file that the request creates; an extension
@@ -46,16 +46,6 @@ const (
 	OpenReplace OpenMode = "replace" // creates the file, or empties it
 	OpenUpdate  OpenMode = "update"  // creates the file, or keeps its content; an extension
 )
-
-// decode does not name OpenUpdate in its error, whose text clients know.
-func (m *OpenMode) decode(raw json.RawMessage) error {
-	s, err := decodeString(raw)
-	if err == nil && s != string(OpenUpdate) {
-		err = checkEnum(s, []string{string(OpenRead), string(OpenReplace)})
-	}
-	*m = OpenMode(s)
-	return err
-}
 
 // OpenResult is the answer to fs/open.
 type OpenResult struct {

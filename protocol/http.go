@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"encoding/json"
-	"fmt"
 	"strconv"
 
 	"execserver/internal/base64"
@@ -40,10 +39,10 @@ const (
 func (p *RedirectPolicy) decode(raw json.RawMessage) error {
 	s, err := decodeString(raw)
 	if err != nil {
-		return fmt.Errorf("invalid type: %s, expected string or map", kindOf(raw))
+		return err
 	}
 	*p = RedirectPolicy(s)
-	return checkEnum(s, []string{string(RedirectFollow), string(RedirectStop)})
+	return oneOf(s, string(RedirectFollow), string(RedirectStop))
 }
 
 // HTTPHeader is one line of a header. ValueEnvVar, in requests only, names a variable of

@@ -61,7 +61,7 @@ func TestIdentifiersAreBounded(t *testing.T) {
 				}
 				want := ""
 				if size > 256 {
-					want = fmt.Sprintf("%s is %d bytes long, the limit is 256 bytes", test.name, size)
+					want = fmt.Sprintf("invalid params: %s: %d bytes long, the limit is 256 bytes", test.name, size)
 				}
 				_, err = test.decode(raw)
 				if e, ok := errors.AsType[*protocol.Error](err); want == "" && err != nil ||
@@ -75,7 +75,7 @@ func TestIdentifiersAreBounded(t *testing.T) {
 
 // TestRequestIDsAreBounded has the id of a request.
 func TestRequestIDsAreBounded(t *testing.T) {
-	for size, want := range map[int]string{256: "", 257: "id is 257 bytes long, the limit is 256 bytes"} {
+	for size, want := range map[int]string{256: "", 257: "id: 257 bytes long, the limit is 256 bytes"} {
 		_, err := protocol.ParseMessage(fmt.Appendf(nil, `{"id":%q,"method":"m"}`, strings.Repeat("x", size)))
 		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
 			t.Errorf("%d bytes: %v, want %q", size, err, want)

@@ -124,7 +124,7 @@ type ListParams struct {
 // decode accepts nothing but absent params, unless they have an "all": process/list had no
 // params once.
 func (p *ListParams) decode(raw json.RawMessage) error {
-	if f, err := fieldsOf(raw, ""); err == nil && f.get("all") != nil {
+	if f, err := fieldsOf(raw); err == nil && f.get("all") != nil {
 		f.into(p)
 		return f.err
 	}

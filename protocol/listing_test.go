@@ -71,8 +71,8 @@ func TestWriteFileData(t *testing.T) {
 		`"aGk="`:           "hi",
 		`""`:               "",
 		`"aG\u006b\u003d"`: "hi",
-		`"aGk"`:            "fs/writeFile requires valid base64 dataBase64: Invalid padding",
-		`"!!"`:             "fs/writeFile requires valid base64 dataBase64: Invalid symbol 33, offset 0.",
+		`"aGk"`:            "invalid params: dataBase64: illegal base64 data at input byte 0",
+		`"!!"`:             "invalid params: dataBase64: illegal base64 data at input byte 0",
 	} {
 		p, err := protocol.DecodeParams[protocol.WriteFileParams](raw(`{"path":"/f","dataBase64":` + in + `}`))
 		if err != nil {

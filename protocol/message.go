@@ -51,13 +51,13 @@ func (id ID) append(b []byte) []byte {
 
 func parseID(raw json.RawMessage) (ID, error) {
 	if raw[0] == '"' {
-		s, err := decodeIdentifier(raw, "id")
+		s, err := decodeIdentifier(raw)
 		return TextID(s), err
 	}
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return NumberID(n), nil
 	}
-	return ID{}, &SyntaxError{"data did not match any variant of untagged enum RequestId"}
+	return ID{}, expected("a string or a 64-bit integer", raw)
 }
 
 // MaxAnswerBytes is the size of the largest answer that released clients accept
@@ -119,7 +119,7 @@ func ParseMessage(data []byte) (Message, error) {
 	}
 	if id != nil {
 		if m.ID, err = parseID(id); err != nil {
-			return Message{}, err
+			return Message{}, asSyntaxError(at("id", err))
 		}
 	}
 	switch {
@@ -128,17 +128,20 @@ func ParseMessage(data []byte) (Message, error) {
 		if id != nil {
 			m.Kind = Request
 			m.Trace, err = decodeTrace(trace)
+			err = at("trace", err)
 		}
 		if err == nil {
 			m.Method, err = decodeString(method)
+			err = at("method", err)
 		}
 	case id != nil && result != nil:
 		m.Kind, m.Result = Response, result
 	case id != nil && failure != nil:
 		m.Kind = ErrorResponse
 		m.Error, err = decodeError(failure)
+		err = at("error", err)
 	default:
-		err = &SyntaxError{"missing field `error`"}
+		err = &SyntaxError{"a message has a method, or an id and a result or an error"}
 	}
 	if err != nil {
 		return Message{}, asSyntaxError(err)
@@ -151,7 +154,7 @@ func decodeTrace(raw json.RawMessage) (t TraceContext, err error) {
 	if raw == nil || isNull(raw) {
 		return t, nil
 	}
-	f, err := fieldsOf(raw, "W3cTraceContext")
+	f, err := fieldsOf(raw)
 	if err != nil {
 		return t, err
 	}
@@ -165,7 +168,7 @@ func decodeTrace(raw json.RawMessage) (t TraceContext, err error) {
 }
 
 func decodeError(raw json.RawMessage) (*Error, error) {
-	f, err := fieldsOf(raw, "JSONRPCErrorError")
+	f, err := fieldsOf(raw)
 	if err != nil {
 		return nil, err
 	}

@@ -210,7 +210,7 @@ func (p SymlinkParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}
 
 func (p *SymlinkParams) check() error {
 	if p.Target == nil && p.TargetBase64 == nil {
-		return errors.New("missing field `target`")
+		return missing("target")
 	}
 	return nil
 }

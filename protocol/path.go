@@ -30,7 +30,7 @@ type Path struct {
 	uri    bool   // wire is a URI
 }
 
-// PathError says that a path is misspelled. Its text is that of the error on the wire.
+// PathError says that a path is misspelled.
 type PathError struct {
 	Spelling string // as received
 	Text     string
@@ -46,7 +46,7 @@ type ForeignPathError struct {
 }
 
 func (e *ForeignPathError) Error() string {
-	return fmt.Sprintf("'%s' is invalid on '%s'", e.URI, e.OS)
+	return fmt.Sprintf("%s names no file on a machine with %s", quote(e.URI), e.OS)
 }
 
 // ParsePath parses a path in either form. The error is a *PathError. A well-formed URI
@@ -67,7 +67,7 @@ func (p Path) OSPath() (string, error) {
 	case p.osPath != "":
 		return p.osPath, nil
 	case p.wire == "":
-		return "", &PathError{Text: errNotAbsolute}
+		return "", &PathError{Text: "the path is missing"}
 	}
 	return "", &ForeignPathError{URI: p.wire, OS: OSName(runtime.GOOS)}
 }
@@ -106,7 +106,7 @@ func (p *Path) UnmarshalJSON(data []byte) error {
 	}
 	var s string
 	if err := json.Unmarshal(data, &s); err != nil {
-		return &PathError{Spelling: string(data), Text: "invalid type: " + jsonKind(data) + ", expected a string"}
+		return &PathError{Spelling: string(data), Text: expected("a string", data).Error()}
 	}
 	parsed, err := ParsePath(s)
 	if err != nil {
@@ -116,25 +116,12 @@ func (p *Path) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-func jsonKind(data []byte) string {
-	switch data[0] {
-	case '{':
-		return "map"
-	case '[':
-		return "sequence"
-	case 't', 'f':
-		return "boolean `" + string(data) + "`"
-	}
-	return "number"
-}
-
-// The texts of *PathError, which existing clients expect.
+// What is wrong with a misspelled path.
 const (
-	errNotAbsolute = "invalid URI: relative URL without a base"
-	errHost        = "invalid URI: invalid international domain name"
-	errIPv6        = "invalid URI: invalid IPv6 address"
-	errQuery       = "query parameters are not allowed in path URIs"
-	errFragment    = "fragments are not allowed in path URIs"
+	errNotAbsolute = "is neither an absolute path nor a file: URI"
+	errHost        = "has an invalid host"
+	errQuery       = "has a query; write ? as %3F in a file: URI"
+	errFragment    = "has a fragment; write # as %23 in a file: URI"
 )
 
 // OSName returns the name that clients use for a system with this name in Go.
@@ -154,7 +141,7 @@ func parsePath(goos, s string) (Path, error) {
 	}
 	u, text := parseFileURI(s)
 	if text != "" {
-		return Path{}, &PathError{Spelling: s, Text: text}
+		return Path{}, &PathError{Spelling: s, Text: quote(s) + " " + text}
 	}
 	p := Path{wire: u.String(), uri: true}
 	raw, isFallback := u.fallback()
@@ -300,11 +287,8 @@ func parseFileURI(s string) (u fileURI, text string) {
 		return r
 	}, s)
 	scheme, rest, ok := cutScheme(s)
-	if !ok {
+	if !ok || scheme != "file" {
 		return u, errNotAbsolute
-	}
-	if scheme != "file" {
-		return u, "unsupported path URI scheme `" + scheme + "`"
 	}
 	tail := ""
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {
@@ -361,7 +345,7 @@ func parseHost(s string) (host, text string) {
 		inner, closed := strings.CutSuffix(s[1:], "]")
 		addr, err := netip.ParseAddr(inner)
 		if !closed || err != nil || !addr.Is6() || addr.Zone() != "" {
-			return "", errIPv6
+			return "", errHost
 		}
 		return "[" + addr.String() + "]", ""
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,14 +17,11 @@ const foreign = "foreign"
 
 func TestParsePathOnLinux(t *testing.T) {
 	const (
-		notAbsolute = "invalid URI: relative URL without a base"
-		badHost     = "invalid URI: invalid international domain name"
-		badIPv6     = "invalid URI: invalid IPv6 address"
-		query       = "query parameters are not allowed in path URIs"
-		fragment    = "fragments are not allowed in path URIs"
+		badHost  = "has an invalid host"
+		query    = "has a query"
+		fragment = "has a fragment"
 	)
-	invalid := func(uri string) string { return "'" + uri + "' is invalid on 'linux'" }
-	scheme := func(s string) string { return "unsupported path URI scheme `" + s + "`" }
+	invalid := func(uri string) string { return strconv.Quote(uri) + " names no file on a machine with linux" }
 	tests := []struct {
 		in     string
 		osPath string // or foreign, with wire = the URI named by the error
@@ -109,8 +107,8 @@ func TestParsePathOnLinux(t *testing.T) {
 		{in: "file://%/x", err: badHost},
 		{in: "file://local%00host/x", err: badHost},
 		{in: "file://u@h/x?q", err: badHost},
-		{in: "file://[zz]/x", err: badIPv6},
-		{in: "file://[::1/x", err: badIPv6},
+		{in: "file://[zz]/x", err: badHost},
+		{in: "file://[::1/x", err: badHost},
 		{in: "file://server/share/x", osPath: foreign, wire: "file://server/share/x"},
 		{in: "file://SERVER/Share/x/../../..", osPath: foreign, wire: "file://server/"},
 		{in: "file://tmp", osPath: foreign, wire: "file://tmp/"},
@@ -139,20 +137,20 @@ func TestParsePathOnLinux(t *testing.T) {
 		{in: "file:///x/C:/y", osPath: "/x/C:/y", wire: "file:///x/C:/y"},
 		{in: "file:///%43:/x", osPath: "/C:/x", wire: "file:///%43:/x"},
 		// Other schemes, and no scheme.
-		{in: "http://x/y?z", err: scheme("http")},
-		{in: `C:\x`, err: scheme("c")},
-		{in: "mailto:x", err: scheme("mailto")},
-		{in: "A+b:x", err: scheme("a+b")},
-		{in: "", err: notAbsolute},
-		{in: "rel", err: notAbsolute},
-		{in: "file", err: notAbsolute},
-		{in: "~", err: notAbsolute},
-		{in: "~/x", err: notAbsolute},
-		{in: `\\srv\share`, err: notAbsolute},
-		{in: "1a:x", err: notAbsolute},
-		{in: "a_b:x", err: notAbsolute},
-		{in: ":x", err: notAbsolute},
-		{in: "\u00a0file:///etc", err: notAbsolute},
+		{in: "http://x/y?z", err: errNotAbsolute},
+		{in: `C:\x`, err: errNotAbsolute},
+		{in: "mailto:x", err: errNotAbsolute},
+		{in: "A+b:x", err: errNotAbsolute},
+		{in: "", err: errNotAbsolute},
+		{in: "rel", err: errNotAbsolute},
+		{in: "file", err: errNotAbsolute},
+		{in: "~", err: errNotAbsolute},
+		{in: "~/x", err: errNotAbsolute},
+		{in: `\\srv\share`, err: errNotAbsolute},
+		{in: "1a:x", err: errNotAbsolute},
+		{in: "a_b:x", err: errNotAbsolute},
+		{in: ":x", err: errNotAbsolute},
+		{in: "\u00a0file:///etc", err: errNotAbsolute},
 		// In the form of the operating system.
 		{in: "/", osPath: "/", wire: "/"},
 		{in: "/srv/x", osPath: "/srv/x", wire: "/srv/x"},
@@ -169,7 +167,7 @@ func TestParsePathOnLinux(t *testing.T) {
 			p, err := parsePath("linux", tt.in)
 			if tt.err != "" {
 				pathErr, ok := errors.AsType[*PathError](err)
-				if !ok || pathErr.Error() != tt.err || pathErr.Spelling != tt.in {
+				if !ok || !strings.Contains(pathErr.Error(), tt.err) || pathErr.Spelling != tt.in {
 					t.Fatalf("error = %#v, want %q", err, tt.err)
 				}
 				return
@@ -297,7 +295,7 @@ func TestForeignPath(t *testing.T) {
 	if !ok || foreignErr.URI != "file://server/share" {
 		t.Fatalf("error = %#v", err)
 	}
-	if want := "'file://server/share' is invalid on '" + OSName(runtime.GOOS) + "'"; err.Error() != want {
+	if want := `"file://server/share" names no file on a machine with ` + OSName(runtime.GOOS); err.Error() != want {
 		t.Errorf("text = %s, want %s", err, want)
 	}
 }
@@ -321,11 +319,11 @@ func TestPathJSON(t *testing.T) {
 		t.Errorf("marshal: %s, %v; want %s", out, err, want)
 	}
 	for in, want := range map[string]string{
-		`5`:     "invalid type: number, expected a string",
-		`true`:  "invalid type: boolean `true`, expected a string",
-		`{}`:    "invalid type: map, expected a string",
-		`["x"]`: "invalid type: sequence, expected a string",
-		`"x"`:   "invalid URI: relative URL without a base",
+		`5`:     "expected a string, got 5",
+		`true`:  "expected a string, got a boolean",
+		`{}`:    "expected a string, got an object",
+		`["x"]`: "expected a string, got an array",
+		`"x"`:   `"x" is neither an absolute path nor a file: URI`,
 	} {
 		err := json.Unmarshal([]byte(`{"path":`+in+`}`), &got)
 		if pathErr, ok := errors.AsType[*PathError](err); !ok || pathErr.Error() != want {

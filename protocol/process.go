@@ -77,7 +77,7 @@ const (
 )
 
 func (p *EnvPolicy) check() error {
-	return oneOf(p.Inherit, InheritCore, InheritAll, InheritNone)
+	return at("inherit", oneOf(p.Inherit, InheritCore, InheritAll, InheritNone))
 }
 
 // Metadata connects a process with the caller's records. The server only logs it.
@@ -88,7 +88,7 @@ type Metadata struct {
 
 func (m *Metadata) check() error {
 	if m.ThreadID != nil && !isUUID(*m.ThreadID) {
-		return fmt.Errorf("UUID parsing failed: %q is not a UUID", *m.ThreadID)
+		return at("threadId", fmt.Errorf("%s is not a UUID", quote(*m.ThreadID)))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // The values of SandboxType.
@@ -89,7 +88,7 @@ func DecodeSandbox(raw json.RawMessage, forFiles bool) (*Sandbox, error) {
 	if foreign, ok := errors.AsType[*sandboxHostError](err); ok && forFiles {
 		return nil, Errorf(CodeInvalidRequest, "%s", foreign)
 	}
-	return nil, Errorf(CodeInvalidParams, "%s", err)
+	return nil, Errorf(CodeInvalidParams, "invalid params: %s", at("sandbox", err))
 }
 
 // sandboxHostError says that a sandbox is well formed, but not for this host.
@@ -97,13 +96,15 @@ type sandboxHostError struct{ text string }
 
 func (e *sandboxHostError) Error() string { return e.text }
 
+var errNotSupported = errors.New("not supported; update the client")
+
 func decodeSandbox(raw json.RawMessage) (*Sandbox, error) {
-	f, err := fieldsOf(raw, "FileSystemSandboxContext")
+	f, err := fieldsOf(raw)
 	if err != nil {
 		return nil, err
 	}
 	if f.optional("additionalPermissions") != nil {
-		return nil, errors.New("`additionalPermissions` is not supported; update the client")
+		return nil, at("additionalPermissions", errNotSupported)
 	}
 	if f.get("permissions") == nil {
 		return decodeOldSandbox(f)
@@ -121,29 +122,19 @@ func decodeSandbox(raw json.RawMessage) (*Sandbox, error) {
 func (s *Sandbox) decodeContext(f *fields) {
 	context := f
 	if raw := f.optional("policyContext"); raw != nil {
-		inner, err := fieldsOf(raw, "PolicyContext")
-		if err != nil {
-			f.fail(err)
+		if context = parse(f, "policyContext", raw, fieldsOf); context == nil {
 			return
 		}
-		context = inner
 	}
 	s.Cwd = context.optionalPath("cwd")
-	if raw := context.optional("workspaceRoots"); raw != nil {
-		s.WorkspaceRoots = parse(context, raw, func(raw json.RawMessage) ([]Path, error) {
-			return decodeList(raw, decodePath)
-		})
+	s.WorkspaceRoots = parse(context, "workspaceRoots", context.optional("workspaceRoots"), decodePaths)
+	if context != f {
+		f.fail(at("policyContext", context.err))
 	}
-	f.fail(context.err)
 	f.optionalPath("userHomeDir")
 	f.boolOr("useLegacyLandlock", false)
-	level := f.string("windowsSandboxLevel")
-	switch {
-	case f.err != nil:
-	case level == "mxc":
-		f.fail(&sandboxHostError{"native MXC is unavailable on this executor"})
-	default:
-		f.fail(oneOf(level, "disabled", "restricted-token", "elevated", "mxc"))
+	if f.choice("windowsSandboxLevel", "disabled", "restricted-token", "elevated", "mxc") == "mxc" {
+		f.fail(&sandboxHostError{"windowsSandboxLevel asks for MXC, which this server does not have"})
 	}
 }
 
@@ -162,82 +153,67 @@ func (s *Sandbox) checkPaths() error {
 	}
 	for _, p := range paths {
 		if _, err := p.OSPath(); err != nil {
-			return &sandboxHostError{"invalid sandbox permission path URI: " + err.Error()}
+			return &sandboxHostError{"sandbox: " + err.Error()}
 		}
 	}
 	return nil
 }
 
 func (s *Sandbox) decodePermissions(f *fields) {
-	p, err := fieldsOf(f.required("permissions"), "PermissionProfile")
-	if err != nil {
-		f.fail(err)
+	p := parse(f, "permissions", f.required("permissions"), fieldsOf)
+	if p == nil {
 		return
 	}
-	kind := p.string("type")
-	if p.err == nil {
-		p.fail(oneOf(kind, "managed", "disabled", "external"))
-	}
+	kind := p.choice("type", "managed", "disabled", "external")
 	if kind == "disabled" {
 		s.Network = true
 	} else {
-		network := p.string("network")
-		if p.err == nil {
-			p.fail(oneOf(network, "restricted", "enabled"))
-		}
-		s.Network = network == "enabled"
+		s.Network = p.choice("network", "restricted", "enabled") == "enabled"
 	}
 	if kind == "managed" && p.err == nil {
-		s.Files = parse(p, p.required("file_system"), decodeFilePolicy)
+		s.Files = parse(p, "file_system", p.required("file_system"), decodeFilePolicy)
 	}
-	f.fail(p.err)
+	f.fail(at("permissions", p.err))
 }
 
 func decodeFilePolicy(raw json.RawMessage) (*FilePolicy, error) {
-	f, err := fieldsOf(raw, "FileSystem")
+	f, err := fieldsOf(raw)
 	if err != nil {
 		return nil, err
 	}
-	kind := f.string("type")
-	if f.err == nil {
-		f.fail(oneOf(kind, "restricted", "unrestricted"))
-	}
+	kind := f.choice("type", "restricted", "unrestricted")
 	if f.err != nil || kind == "unrestricted" {
 		return nil, f.err
 	}
 	p := &FilePolicy{}
 	if raw := f.optional("glob_scan_max_depth"); raw != nil {
-		p.GlobDepth = new(parse(f, raw, decodeUnsigned))
+		p.GlobDepth = new(parse(f, "glob_scan_max_depth", raw, decodeUnsigned))
 	}
-	p.Entries = parse(f, f.required("entries"), func(raw json.RawMessage) ([]FileEntry, error) {
+	p.Entries = parse(f, "entries", f.required("entries"), func(raw json.RawMessage) ([]FileEntry, error) {
 		return decodeList(raw, decodeFileEntry)
 	})
 	if len(p.Entries) > maxPolicyEntries {
-		f.fail(fmt.Errorf("the policy has %d entries, the limit is %d", len(p.Entries), maxPolicyEntries))
+		f.fail(at("entries", fmt.Errorf("%d entries, the limit is %d", len(p.Entries), maxPolicyEntries)))
 	}
 	return p, f.err
 }
 
 func decodeFileEntry(raw json.RawMessage) (FileEntry, error) {
-	f, err := fieldsOf(raw, "FileSystemEntry")
+	f, err := fieldsOf(raw)
 	if err != nil {
 		return FileEntry{}, err
 	}
-	e := parse(f, f.required("path"), decodeEntryPath)
-	access := f.string("access")
-	if behavior := f.optionalString("missing_path_behavior"); behavior != nil && f.err == nil {
-		f.fail(oneOf(*behavior, "skip"))
-	}
-	switch {
-	case f.err != nil:
-	case access == "read":
+	e := parse(f, "path", f.required("path"), decodeEntryPath)
+	switch f.choice("access", "read", "write", "deny", "none") {
+	case "read":
 		e.Access = AccessRead
-	case access == "write":
+	case "write":
 		e.Access = AccessWrite
-	case access == "deny", access == "none":
+	case "deny", "none":
 		e.Access = AccessDeny
-	default:
-		f.fail(oneOf(access, "read", "write", "deny"))
+	}
+	if f.optional("missing_path_behavior") != nil {
+		f.choice("missing_path_behavior", "skip")
 	}
 	if e.Special == SpecialUnknown && e.Access == AccessDeny {
 		f.fail(errors.New("an entry denies a special path that this server does not know; update it"))
@@ -246,21 +222,20 @@ func decodeFileEntry(raw json.RawMessage) (FileEntry, error) {
 }
 
 func decodeEntryPath(raw json.RawMessage) (e FileEntry, err error) {
-	f, err := fieldsOf(raw, "FileSystemPath")
+	f, err := fieldsOf(raw)
 	if err != nil {
 		return e, err
 	}
-	switch kind := f.string("type"); kind {
+	switch f.choice("type", "path", "special", "glob_pattern") {
 	case "path":
-		e.Path = parse(f, f.required("path"), decodePath)
+		e.Path = parse(f, "path", f.required("path"), decodePath)
 	case "glob_pattern":
 		if e.Pattern = f.string("pattern"); len(e.Pattern) > maxPatternBytes {
-			f.fail(fmt.Errorf("a pattern is %d bytes long, the limit is %d", len(e.Pattern), maxPatternBytes))
+			f.fail(at("pattern", fmt.Errorf("%d bytes long, the limit is %d", len(e.Pattern), maxPatternBytes)))
 		}
 	case "special":
-		value, err := fieldsOf(f.required("value"), "FileSystemSpecialPath")
-		if err != nil {
-			f.fail(err)
+		value := parse(f, "value", f.required("value"), fieldsOf)
+		if value == nil {
 			break
 		}
 		e.Special = value.string("kind")
@@ -271,27 +246,15 @@ func decodeEntryPath(raw json.RawMessage) (e FileEntry, err error) {
 			e.Subpath = *subpath
 		}
 		if value.err == nil {
-			value.fail(oneOf(e.Special, SpecialRoot, SpecialMinimal, SpecialProjectRoots, SpecialTmpdir, SpecialSlashTmp, SpecialUnknown))
+			value.fail(at("kind", oneOf(e.Special, SpecialRoot, SpecialMinimal, SpecialProjectRoots, SpecialTmpdir, SpecialSlashTmp, SpecialUnknown)))
 		}
-		f.fail(value.err)
-	default:
-		if f.err == nil {
-			f.fail(oneOf(kind, "path", "special", "glob_pattern"))
-		}
+		f.fail(at("value", value.err))
 	}
 	return e, f.err
 }
 
-// oneOf refuses an unknown value.
-func oneOf(value string, known ...string) error {
-	if slices.Contains(known, value) {
-		return nil
-	}
-	return fmt.Errorf("unknown variant `%s`, expected one of `%s`", value, strings.Join(known, "`, `"))
-}
-
 func (f *fields) optionalPath(name string) Path {
-	return parse(f, f.optional(name), decodePath)
+	return parse(f, name, f.optional(name), decodePath)
 }
 
 // decodeOldSandbox decodes the form of clients before 0.124: a policy with other names,
@@ -299,28 +262,24 @@ func (f *fields) optionalPath(name string) Path {
 func decodeOldSandbox(outer *fields) (*Sandbox, error) {
 	policy := outer
 	if inner := outer.optional("sandboxPolicy"); inner != nil {
-		var err error
-		if policy, err = fieldsOf(inner, "SandboxPolicy"); err != nil {
-			return nil, err
+		if policy = parse(outer, "sandboxPolicy", inner, fieldsOf); policy == nil {
+			return nil, outer.err
 		}
 	} else if outer.get("type") == nil {
-		return nil, errors.New("missing field `permissions`")
+		return nil, missing("permissions")
 	}
 	s := &Sandbox{Cwd: outer.optionalPath("sandboxPolicyCwd"), WorkspaceRoots: []Path{}}
 	if !s.Cwd.IsZero() {
 		s.WorkspaceRoots = []Path{s.Cwd}
 	}
-	kind := policy.string("type")
-	if policy.err == nil {
-		policy.fail(oneOf(kind, "read-only", "workspace-write", "danger-full-access", "external-sandbox"))
-	}
+	kind := policy.choice("type", "read-only", "workspace-write", "danger-full-access", "external-sandbox")
 	// One release had a separate read access. It is not worth supporting, and must not be
 	// ignored.
 	for _, name := range []string{"access", "read_only_access"} {
 		if raw := policy.optional(name); raw != nil {
-			access, err := fieldsOf(raw, "ReadOnlyAccess")
+			access, err := fieldsOf(raw)
 			if err != nil || access.string("type") != "full-access" {
-				return nil, fmt.Errorf("`%s` is not supported; update the client", name)
+				return nil, at(name, errNotSupported)
 			}
 		}
 	}
@@ -337,7 +296,9 @@ func decodeOldSandbox(outer *fields) (*Sandbox, error) {
 	if kind == "workspace-write" {
 		s.decodeOldWorkspace(policy)
 	}
-	outer.fail(policy.err)
+	if policy != outer {
+		outer.fail(at("sandboxPolicy", policy.err))
+	}
 	if outer.err == nil {
 		outer.fail(s.checkPaths())
 	}
@@ -356,11 +317,8 @@ func (s *Sandbox) decodeOldWorkspace(policy *fields) {
 	if !policy.optionalBool("exclude_tmpdir_env_var", false) {
 		write(FileEntry{Special: SpecialTmpdir})
 	}
-	if raw := policy.optional("writable_roots"); raw != nil {
-		roots := parse(policy, raw, func(raw json.RawMessage) ([]Path, error) { return decodeList(raw, decodePath) })
-		for _, root := range roots {
-			write(FileEntry{Path: root})
-		}
+	for _, root := range parse(policy, "writable_roots", policy.optional("writable_roots"), decodePaths) {
+		write(FileEntry{Path: root})
 	}
 }
 

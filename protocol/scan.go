@@ -76,13 +76,13 @@ func (s *scanner) whole(members []member) ([]member, error) {
 	data := s.data
 	s.space()
 	if s.pos == len(data) {
-		return nil, s.fail("EOF while parsing a value")
+		return nil, s.fail("no value")
 	}
 	if data[s.pos] != '{' {
 		if err := s.value(0); err != nil {
 			return nil, err
 		}
-		return nil, &SyntaxError{"expected a JSON-RPC object"}
+		return nil, &SyntaxError{"a message is one JSON object"}
 	}
 	s.values++
 	err := s.object(1, func(m member) { members = append(members, m) })
@@ -91,18 +91,17 @@ func (s *scanner) whole(members []member) ([]member, error) {
 	}
 	s.space()
 	if s.pos != len(data) {
-		return nil, s.fail("trailing characters")
+		return nil, s.fail("the message goes on after its object")
 	}
 	return members, nil
 }
 
-// fail reports a mistake at the current position. The column counts what has
-// been read, the offending byte included.
+// fail reports a mistake at the current position.
 func (s *scanner) fail(text string) error {
-	read := s.data[:min(s.pos+1, len(s.data))]
-	line := 1 + bytes.Count(read, []byte{'\n'})
-	column := len(read) - 1 - bytes.LastIndexByte(read, '\n')
-	return &SyntaxError{fmt.Sprintf("%s at line %d column %d", text, line, column)}
+	if s.pos >= len(s.data) {
+		return &SyntaxError{fmt.Sprintf("invalid JSON: it ends after %d bytes, in the middle of a value", len(s.data))}
+	}
+	return &SyntaxError{fmt.Sprintf("invalid JSON at byte %d: %s", s.pos, text)}
 }
 
 func (s *scanner) space() {
@@ -120,10 +119,10 @@ func (s *scanner) space() {
 func (s *scanner) value(depth int) error {
 	s.values++
 	if s.values > MaxValues {
-		return &SyntaxError{fmt.Sprintf("JSON-RPC message exceeds the limit of %d JSON values", MaxValues)}
+		return &SyntaxError{fmt.Sprintf("more than %d JSON values, the limit of one message", MaxValues)}
 	}
 	if s.pos == len(s.data) {
-		return s.fail("EOF while parsing a value")
+		return s.fail("no value")
 	}
 	switch c := s.data[s.pos]; {
 	case c == '{':
@@ -141,13 +140,13 @@ func (s *scanner) value(depth int) error {
 	case c == 'n':
 		return s.word("null")
 	}
-	return s.fail("expected value")
+	return s.fail("no value")
 }
 
 func (s *scanner) word(w string) error {
 	for i := range len(w) {
 		if s.pos == len(s.data) || s.data[s.pos] != w[i] {
-			return s.fail("expected ident")
+			return s.fail("no value")
 		}
 		s.pos++
 	}
@@ -158,7 +157,7 @@ func (s *scanner) word(w string) error {
 // each member.
 func (s *scanner) object(depth int, visit func(member)) error {
 	if depth > MaxDepth {
-		return s.fail("recursion limit exceeded")
+		return s.fail(fmt.Sprintf("nested deeper than %d", MaxDepth))
 	}
 	s.pos++
 	first := len(s.names)
@@ -166,14 +165,14 @@ func (s *scanner) object(depth int, visit func(member)) error {
 	for more := false; ; more = true {
 		s.space()
 		if s.pos == len(s.data) {
-			return s.fail("EOF while parsing an object")
+			return s.fail("no value")
 		}
 		if s.data[s.pos] == '}' && !more {
 			s.pos++
 			break
 		}
 		if s.data[s.pos] != '"' {
-			return s.fail("key must be a string")
+			return s.fail("expected the name of a member")
 		}
 		name, err := s.name()
 		if err != nil {
@@ -184,7 +183,7 @@ func (s *scanner) object(depth int, visit func(member)) error {
 		}
 		s.space()
 		if s.pos == len(s.data) || s.data[s.pos] != ':' {
-			return s.fail("expected `:`")
+			return s.fail("expected :")
 		}
 		s.pos++
 		s.space()
@@ -195,11 +194,11 @@ func (s *scanner) object(depth int, visit func(member)) error {
 		value := json.RawMessage(s.data[from:s.pos])
 		s.space()
 		if s.pos == len(s.data) {
-			return s.fail("EOF while parsing an object")
+			return s.fail("no value")
 		}
 		c := s.data[s.pos]
 		if c != ',' && c != '}' {
-			return s.fail("expected `,` or `}`")
+			return s.fail("expected , or }")
 		}
 		// Only what follows a number shows that it is whole.
 		if visit != nil {
@@ -230,7 +229,7 @@ func (s *scanner) once(name []byte, first int, seen map[string]bool) (map[string
 	}
 	if duplicate {
 		s.pos-- // the name's last byte
-		return nil, s.fail(fmt.Sprintf("duplicate JSON object key `%s`", name))
+		return nil, s.fail(fmt.Sprintf("the member %s is there twice", quote(string(name))))
 	}
 	s.names = append(s.names, name)
 	if count := len(s.names) - first; seen == nil && count > linearNames {
@@ -279,7 +278,7 @@ func (s *scanner) text() error {
 			s.pos++
 			return nil
 		case c < 0x20:
-			return s.fail("control character (\\u0000-\\u001F) found while parsing a string")
+			return s.fail("a control character in a string")
 		}
 		s.escaped = true
 		s.pos++
@@ -298,7 +297,7 @@ func (s *scanner) text() error {
 			return s.fail("invalid escape")
 		}
 	}
-	return s.fail("EOF while parsing a string")
+	return s.fail("no value")
 }
 
 // skipText scans a string that has been validated: whatever is not plain in it is
@@ -317,7 +316,7 @@ func (s *scanner) skipText() error {
 		s.escaped = true
 		s.pos = min(s.pos+2, len(s.data))
 	}
-	return s.fail("EOF while parsing a string")
+	return s.fail("no value")
 }
 
 // plainLen returns how many bytes at the start of b are plain text of a string:
@@ -382,14 +381,14 @@ func (s *scanner) codePoint() error {
 			return nil
 		}
 	}
-	return s.fail("lone surrogate in hex escape")
+	return s.fail("half a surrogate pair")
 }
 
 // hex scans four hexadecimal digits.
 func (s *scanner) hex() (rune, error) {
 	if len(s.data)-s.pos < 4 {
 		s.pos = len(s.data)
-		return 0, s.fail("EOF while parsing a string")
+		return 0, s.fail("no value")
 	}
 	n, err := strconv.ParseUint(string(s.data[s.pos:s.pos+4]), 16, 16)
 	if err != nil {
@@ -406,13 +405,13 @@ func isHex(c byte) bool {
 // array scans an array whose opening bracket is at pos.
 func (s *scanner) array(depth int) error {
 	if depth > MaxDepth {
-		return s.fail("recursion limit exceeded")
+		return s.fail(fmt.Sprintf("nested deeper than %d", MaxDepth))
 	}
 	s.pos++
 	for more := false; ; more = true {
 		s.space()
 		if s.pos == len(s.data) {
-			return s.fail("EOF while parsing a list")
+			return s.fail("no value")
 		}
 		if s.data[s.pos] == ']' && !more {
 			s.pos++
@@ -423,7 +422,7 @@ func (s *scanner) array(depth int) error {
 		}
 		s.space()
 		if s.pos == len(s.data) {
-			return s.fail("EOF while parsing a list")
+			return s.fail("no value")
 		}
 		switch s.data[s.pos] {
 		case ',':
@@ -432,7 +431,7 @@ func (s *scanner) array(depth int) error {
 			s.pos++
 			return nil
 		default:
-			return s.fail("expected `,` or `]`")
+			return s.fail("expected , or ]")
 		}
 	}
 }

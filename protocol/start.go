@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 )
 
 // StartForm says how much of a process/start the server still has to resolve.
@@ -42,7 +41,7 @@ type startPipe struct {
 
 func (io *startIO) check() error {
 	if (io.PTY == nil) == (io.Pipe == nil) {
-		return errors.New("`io` must have exactly one of `pty` and `pipe`")
+		return errors.New("needs either pty or pipe")
 	}
 	return nil
 }
@@ -59,7 +58,7 @@ func (p *StartParams) decodeIO(f *fields) {
 	f.into(&given)
 	p.Size = given.Size
 	if given.IO == nil {
-		p.TTY = parse(f, f.required("tty"), decodeBool)
+		p.TTY = parse(f, "tty", f.required("tty"), decodeBool)
 		p.PipeStdin = f.boolOr("pipeStdin", false)
 		if p.Size != nil && !p.TTY {
 			f.fail(errors.New("`size` is for a terminal; set `tty` to true"))
@@ -136,9 +135,9 @@ func (p *StartParams) decodeFields(f *fields) {
 
 // decodeForm decodes a start whose member name is raw.
 func (p *StartParams) decodeForm(f *fields, name string, raw json.RawMessage) {
-	inner, err := fieldsOf(raw, wireName(reflect.TypeFor[resolvedStart]()))
+	inner, err := fieldsOf(raw)
 	if err != nil {
-		f.fail(err)
+		f.fail(at(name, err))
 		return
 	}
 	for _, member := range ordinaryMembers {
@@ -155,7 +154,7 @@ func (p *StartParams) decodeForm(f *fields, name string, raw json.RawMessage) {
 	var form resolvedStart
 	f.into(&outer)
 	inner.into(&form)
-	f.fail(inner.err)
+	f.fail(at(name, inner.err))
 	switch {
 	case f.err != nil:
 		return
@@ -174,8 +173,7 @@ func (p *StartParams) decodeForm(f *fields, name string, raw json.RawMessage) {
 	if p.Form == StartDirect {
 		p.Arg0 = form.Arg0
 	} else if form.Program == nil {
-		inner.required("program")
-		f.fail(inner.err)
+		f.fail(at(name, missing("program")))
 	} else {
 		p.Program = *form.Program
 	}

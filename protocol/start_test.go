@@ -59,7 +59,7 @@ func TestStartContradictions(t *testing.T) {
 		inner    = `"argv":["a"],"cwd":"/","env":{},` + pipe
 	)
 	for _, test := range []struct{ members, want string }{
-		{ordinary, "missing field `tty`"},
+		{ordinary, "tty: missing"},
 		{ordinary + `,"tty":false,"startId":""`, "startId must not be empty"},
 		{ordinary + `,"tty":false,"size":{"rows":1,"cols":2}`, "`size` is for a terminal; set `tty` to true"},
 		{ordinary + `,"tty":true,"pipeStdin":false,"size":{"rows":1,"cols":2},` + pty, ""},
@@ -69,26 +69,26 @@ func TestStartContradictions(t *testing.T) {
 		{ordinary + `,"pipeStdin":true,` + pty, "`io` and `pipeStdin` contradict each other"},
 		{ordinary + `,"size":{"rows":2,"cols":2},` + pty, "`io` and `size` contradict each other"},
 		{ordinary + `,"size":{"rows":2,"cols":2},` + pipe, "`io` and `size` contradict each other"},
-		{ordinary + `,"io":{}`, "`io` must have exactly one of `pty` and `pipe`"},
-		{ordinary + `,"io":{"pty":{"rows":1,"cols":2},"pipe":{"stdin":"open"}}`, "`io` must have exactly one of `pty` and `pipe`"},
-		{ordinary + `,"io":{"pty":{}}`, "missing field `rows`"},
-		{ordinary + `,"io":{"pipe":{}}`, "missing field `stdin`"},
-		{ordinary + `,"io":{"pipe":{"stdin":"inherit"}}`, "unknown variant `inherit`, expected `open` or `closed`"},
-		{ordinary + `,"io":1`, "invalid type: number, expected struct ExecIo"},
+		{ordinary + `,"io":{}`, "io: needs either pty or pipe"},
+		{ordinary + `,"io":{"pty":{"rows":1,"cols":2},"pipe":{"stdin":"open"}}`, "io: needs either pty or pipe"},
+		{ordinary + `,"io":{"pty":{}}`, "io.pty.rows: missing"},
+		{ordinary + `,"io":{"pipe":{}}`, "io.pipe.stdin: missing"},
+		{ordinary + `,"io":{"pipe":{"stdin":"inherit"}}`, `io.pipe.stdin: expected one of open, closed, got "inherit"`},
+		{ordinary + `,"io":1`, "io: expected an object, got 1"},
 
 		{ordinary + `,"tty":false,"drain":"quiet"`, ""},
 		{ordinary + `,"tty":false,"drain":null`, ""},
-		{ordinary + `,"tty":false,"drain":""`, "unknown variant ``, expected `quiet` or `eof`"},
-		{ordinary + `,"tty":false,"drain":250`, "invalid type: number, expected a string"},
+		{ordinary + `,"tty":false,"drain":""`, `drain: expected one of quiet, eof, got ""`},
+		{ordinary + `,"tty":false,"drain":250`, "drain: expected a string, got 250"},
 		{`"processId":"p","drain":"eof","direct":{` + inner + `}`, ""},
 
 		{`"processId":"p","direct":{"processId":"p",` + inner + `}`, ""},
 		{`"processId":"p","direct":{"processId":"q",` + inner + `}`, "two different `processId`"},
-		{`"direct":{` + inner + `}`, "missing field `processId`"},
+		{`"direct":{` + inner + `}`, "processId: missing"},
 		{`"processId":"p","direct":{` + inner + `},"prepared":{` + inner + `}`, "`direct` and `prepared` exclude each other"},
-		{`"processId":"p","prepared":{` + inner + `}`, "missing field `program`"},
-		{`"processId":"p","direct":{"argv":["a"],"cwd":"/","env":{}}`, "missing field `io`"},
-		{`"processId":"p","direct":[]`, "invalid type: sequence, expected struct ExecForm"},
+		{`"processId":"p","prepared":{` + inner + `}`, "prepared.program: missing"},
+		{`"processId":"p","direct":{"argv":["a"],"cwd":"/","env":{}}`, "direct.io: missing"},
+		{`"processId":"p","direct":[]`, "direct: expected an object, got an array"},
 		{`"processId":"p","direct":{` + inner + `},"argv":["a"]`, "`direct` and `argv` exclude each other"},
 		{`"processId":"p","direct":{` + inner + `},"tty":false`, "`direct` and `tty` exclude each other"},
 		// What asks for protection is not overlooked, wherever it stands.
@@ -101,7 +101,7 @@ func TestStartContradictions(t *testing.T) {
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", test.members, err)
-		case test.want != "" && (err == nil || err.Error() != test.want):
+		case test.want != "" && (err == nil || err.Error() != "invalid params: "+test.want):
 			t.Errorf("%s: error %v, want %q", test.members, err, test.want)
 		}
 	}

@@ -9,16 +9,18 @@ import (
 	"execserver/protocol"
 )
 
-// AuditLog records what clients do, one JSON object to a line, each with the hash of the
-// line before. [OpenAuditLog] opens one; close it after the Shutdown of its Server. Its
-// methods may be called concurrently. Those of a nil *AuditLog do nothing.
+// AuditLog records what clients do, one JSON object to a line. [OpenAuditLog] opens one;
+// close it after the Shutdown of its Server. Its methods may be called concurrently. Those
+// of a nil *AuditLog do nothing.
 type AuditLog struct {
 	log *audit.Log
 }
 
-// OpenAuditLog opens the audit log at path, or creates it with mode 0600. If required is
-// true, the server refuses what it cannot record; otherwise it counts the lost events in
-// the log. The server reports failed writes to log; nil discards them.
+// OpenAuditLog opens the audit log at path for appending, or creates it with mode 0600. It
+// refuses a symbolic link, and a file that others own or may read. The path "-" means
+// standard error. If required is true, the server refuses what it cannot record; otherwise
+// it counts the lost events in the log. The server reports failed writes to log; nil
+// discards them.
 func OpenAuditLog(path string, required bool, log *slog.Logger) (*AuditLog, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -30,7 +32,7 @@ func OpenAuditLog(path string, required bool, log *slog.Logger) (*AuditLog, erro
 	return &AuditLog{l}, nil
 }
 
-// Reopen continues in a new file at the same path, if the previous file has been renamed.
+// Reopen opens the file at the same path again, after another program has renamed it.
 // After an error the log continues in the previous file.
 func (l *AuditLog) Reopen() error { return l.inner().Reopen() }
 

@@ -217,7 +217,7 @@ func TestStreamTimeoutWhileNobodyReads(t *testing.T) {
 	c.send("http/request", httpParams(url, p))
 	await(t, "the end of the request", over)
 	mute(c, false)
-	if _, failure := c.body("s"); failure != "error decoding response body: timeout after 10000 ms" {
+	if _, failure := c.body("s"); failure != "the body is incomplete: timeout after 10000 ms" {
 		t.Errorf("failure %q", failure)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"execserver/internal/filesystem"
+	"execserver/internal/quota"
 	"execserver/internal/rpc"
 	"execserver/internal/sandbox"
-	"execserver/internal/share"
 	"execserver/protocol"
 )
 
@@ -122,7 +122,7 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 			return call(smallAnswerBytes)
 		})
 	default:
-		c.changes.submit(paths, func(x *change) {
+		c.changes.submit(func(x *change) {
 			r.Go(func() {
 				defer c.changes.done(x)
 				defer c.server.inPlace.begin()() // as far as the server can tell
@@ -209,13 +209,13 @@ func (c *connection) confine(ctx context.Context, policy *protocol.Sandbox) (*sa
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, confinedPatience, errNoPlace)
 	defer cancel()
-	if err := c.confined.Take(waiting, share.Everybody); err != nil {
-		return nil, noPlace(err, "this connection", c.confined.Check(share.Everybody), maxConfinedShare)
+	if err := c.confined.Acquire(waiting, quota.Everybody); err != nil {
+		return nil, noPlace(err, "this connection", c.confined.Check(quota.Everybody), maxConfinedShare)
 	}
-	of := c.principal.Share()
-	if err := s.confined.Take(waiting, of); err != nil {
+	of := c.principal.QuotaKey()
+	if err := s.confined.Acquire(waiting, of); err != nil {
 		err = noPlace(err, "the server", s.confined.Check(of), maxConfined)
-		c.confined.Give(share.Everybody)
+		c.confined.Release(quota.Everybody)
 		return nil, err
 	}
 	s.counters.confined.Add(ConfinedFiles)
@@ -232,12 +232,12 @@ var errNoPlace = errors.New("no place for a helper")
 
 // noPlace returns why there was no place for a helper: refusal says how many there are now.
 // whose names their owner.
-func noPlace(err error, whose string, refusal *share.Error, limit int) error {
+func noPlace(err error, whose string, refusal *quota.Error, limit int) error {
 	if !errors.Is(err, errNoPlace) {
 		return err
 	}
 	has := fmt.Sprintf("%s has its limit of %d file operations in sandboxes under way", whose, limit)
-	if refusal != nil && refusal.Greedy() {
+	if refusal != nil && refusal.Principal {
 		has = refusal.Of("has", "file operations in sandboxes under way")
 	}
 	return protocol.Errorf(protocol.CodeInternal, "%s, and none has ended for %v; perhaps a file system does not answer",
@@ -251,8 +251,8 @@ func (c *connection) unconfine(confinement *sandbox.Confinement) {
 }
 
 func (c *connection) leavePlaces() {
-	c.server.confined.Give(c.principal.Share())
-	c.confined.Give(share.Everybody)
+	c.server.confined.Release(c.principal.QuotaKey())
+	c.confined.Release(quota.Everybody)
 }
 
 // rawAnswer is the encoded answer of a helper.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"container/list"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,9 +14,9 @@ import (
 	"execserver/internal/auth"
 	"execserver/internal/filesystem"
 	"execserver/internal/forward"
+	"execserver/internal/quota"
 	"execserver/internal/rpc"
 	"execserver/internal/session"
-	"execserver/internal/share"
 	"execserver/protocol"
 	"execserver/transport"
 )
@@ -43,8 +42,7 @@ type connection struct {
 	resumable bool
 	principal *auth.Principal
 	early     transport.Limited // bounds the bytes before initialize; nil if nothing does
-	greeting  *time.Timer       // ends the connection if it does not initialize in time
-	queued    *list.Element     // its place among those without a session; guarded by server.mu
+	handshake *handshake        // nil if nothing bounds its time
 	counted   bool              // counted among those with one; guarded by server.mu
 	remote    string
 	phase     phase
@@ -52,10 +50,9 @@ type connection struct {
 	asks      protocol.ClientCapabilities // set before the session knows the connection
 	observing bool                        // an observer, which does not own its session
 
-	confined *share.Places // of its helpers
+	confined *quota.Semaphore // of its helpers
 	changes  changes
 	handles  filesystem.Handles
-	opening  opening
 	missing  *filesystem.MissingWatch
 
 	// The reader sets session and outbox once, under mu. The reader and the handlers that
@@ -80,7 +77,7 @@ func newConnection(s *Server, stream transport.Conn, principal *auth.Principal, 
 	if principal.Name != "" {
 		c.log = c.log.With("principal", principal.Name)
 	}
-	c.confined = share.NewPlaces(maxConfinedShare)
+	c.confined = quota.NewSemaphore(maxConfinedShare)
 	c.handles.Durable, c.handles.Admit = s.opts.DurableWrites, c.takeHandle
 	c.missing = filesystem.NewMissingWatch(c.missingChanged)
 	c.rpc = rpc.New(stream, c, &rpc.Options{
@@ -103,7 +100,7 @@ func notImplemented(r *rpc.Request) error {
 func (c *connection) Request(r *rpc.Request) {
 	serve, ok := methods[r.Method]
 	c.server.counters.request(r.Method)
-	c.trace(r)
+	c.logRequest(r)
 	if !ok {
 		r.Fail(notImplemented(r))
 		return
@@ -123,7 +120,7 @@ func (c *connection) Request(r *rpc.Request) {
 
 // refused answers a request that the client's credentials do not allow.
 func (c *connection) refused(r *rpc.Request, err error) {
-	c.server.penalties.counts.Add(RefusedScope)
+	c.server.refusals.counts.Add(RefusedScope)
 	c.log.Warn("request refused", "method", r.Method, "reason", err)
 	e := c.event("refusal")
 	e.Method, e.Reason = r.Method, err.Error()
@@ -190,7 +187,7 @@ func (c *connection) initialize(r *rpc.Request) {
 	}
 	s, outbox, err := c.attach(p)
 	if err != nil {
-		c.server.penalties.counts.Add(refusalOf(p))
+		c.server.refusals.counts.Add(refusalOf(p))
 		r.Fail(err)
 		return
 	}
@@ -198,7 +195,11 @@ func (c *connection) initialize(r *rpc.Request) {
 		c.server.sessions.EndAfter(s, g.MaxSession)
 	}
 	c.phase = phaseGreeted
-	c.greeted()
+	if c.early != nil {
+		c.early.LimitTotal(0)
+	}
+	c.endHandshake()
+	c.server.countInitialized(c)
 	if c.asks.BinaryFrames {
 		c.rpc.AcceptBinary()
 		if c.asks.Compress {
@@ -270,7 +271,7 @@ func refusalOf(p protocol.InitializeParams) RefusalReason {
 
 // tooMany logs and returns the error for one connection too many.
 func (c *connection) tooMany(err error) error {
-	c.server.penalties.logRefusal(c.remote, err.Error())
+	c.server.refusals.record(c.remote, err.Error())
 	return protocol.Errorf(protocol.CodeInvalidRequest, "%s", err)
 }
 
@@ -340,7 +341,7 @@ func (c *connection) Asks() protocol.ClientCapabilities { return c.asks }
 func (c *connection) Credentials() session.Credentials {
 	authenticator, principal := c.server.auth, c.principal
 	return session.Credentials{
-		Principal: principal.Name, Share: principal.Share(), Rights: principal.Rights(),
+		Principal: principal.Name, QuotaKey: principal.QuotaKey(), Rights: principal.Rights(),
 		Stand: func() bool { return authenticator.Stands(principal) },
 	}
 }

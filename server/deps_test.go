@@ -17,6 +17,7 @@ func TestDependencies(t *testing.T) {
 		"github.com/golang-jwt/jwt/v5",  // signed tokens
 		"github.com/klauspost/compress", // compressed messages
 		"github.com/segmentio/asm",      // base64
+		"golang.org/x/sync",             // semaphores
 		"golang.org/x/sys",              // system calls
 		"golang.org/x/text",             // widths of characters on a screen
 	}
@@ -30,7 +31,7 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("the server needs %s of %s", path, of)
 		}
 		switch path {
-		case "execserver/internal/metrics", "execserver/internal/web", "execserver/internal/fleet", "execserver/internal/broker", "execserver/transport/natstransport":
+		case "execserver/internal/metrics", "execserver/internal/web", "execserver/fleet/internal/fleet", "execserver/fleet/internal/broker", "execserver/fleet/natstransport":
 			t.Errorf("the server needs %s", path)
 		}
 	}

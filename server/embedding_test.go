@@ -3,7 +3,6 @@
 package server_test
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/audit"
 	"execserver/protocol"
 	"execserver/server"
 )
@@ -69,14 +67,10 @@ func TestOpenAuditLog(t *testing.T) {
 		t.Errorf("with a closed log: %v", err)
 	}
 
-	var chain *audit.Chain
 	for i, name := range []string{path + ".1", path} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
-		}
-		if chain, err = audit.Verify(bytes.NewReader(text), chain); err != nil {
-			t.Errorf("%s: %v", name, err)
 		}
 		want := []string{`"argv":["/bin/sh","-c","exit 3"]`, `"argv":["/bin/sh","-c","exit 4"]`}
 		if !strings.Contains(string(text), want[i]) || strings.Contains(string(text), want[1-i]) {

@@ -11,7 +11,6 @@ import (
 	"execserver/internal/process"
 	"execserver/internal/rpc"
 	"execserver/internal/sandbox"
-	"execserver/internal/session"
 	"execserver/protocol"
 )
 
@@ -91,7 +90,7 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		ProcessPreparedExec:      c.server.opts.AllowPreparedExec,
 		ProcessReadBackground:    true,
 		ProcessResize:            process.Terminals,
-		ProcessScreen:            process.Terminals && session.Screens,
+		ProcessScreen:            process.Terminals,
 		ProcessSignals:           process.Signals,
 		ProcessSnapshot:          true,
 		ProcessTerminateGraceful: process.Signals,

@@ -3,15 +3,19 @@ package server
 import (
 	"maps"
 	"slices"
+	"time"
 
-	"execserver/internal/share"
+	"execserver/internal/quota"
 )
 
 // LimitFileOperations sets how many file operations may be under way.
-func LimitFileOperations(s *Server, n int) { s.pools.operations = share.NewPool(n) }
+func LimitFileOperations(s *Server, n int) { s.quotas.operations = quota.New(n) }
 
 // LimitForwards sets how many forwarded connections there may be.
-func LimitForwards(s *Server, n int) { s.pools.forwards = share.NewPool(n) }
+func LimitForwards(s *Server, n int) { s.quotas.forwards = quota.New(n) }
+
+// DelayRefusals sets how long the answer to wrong credentials is delayed.
+func DelayRefusals(s *Server, d time.Duration) { s.refusals.delay = d }
 
 // FileError is what a peer is told of an error of the file system.
 var FileError = fileError
@@ -23,7 +27,7 @@ func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
 func Decided(method string) bool { return needs[method] != 0 }
 
 // LimitConfined sets how many file operations in sandboxes may be under way.
-func LimitConfined(s *Server, n int) { s.confined = share.NewPlaces(n) }
+func LimitConfined(s *Server, n int) { s.confined = quota.NewSemaphore(n) }
 
-// LimitHandles sets how many file handles the principals with shares may have.
-func LimitHandles(s *Server, n int) { s.pools.handles = share.NewPool(n) }
+// LimitHandles sets how many file handles the principals with quotas may have.
+func LimitHandles(s *Server, n int) { s.quotas.handles = quota.New(n) }

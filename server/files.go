@@ -29,13 +29,13 @@ const (
 
 // answer serves a request that changes nothing, concurrently with all others.
 func (c *connection) answer(r *rpc.Request, do func() (any, error)) {
-	r.Pool(func() { c.operate(r, do) })
+	r.FilePool(func() { c.operate(r, do) })
 }
 
 // answerLarge is like answer, for an answer that may be as large as clients accept and
 // whose size is not known before. It may call do several times; see reserveInSteps.
 func (c *connection) answerLarge(r *rpc.Request, do func(fits func(bytes int) bool) (any, error)) {
-	r.HeavyPool(func() {
+	r.HeavyFilePool(func() {
 		c.operate(r, func() (any, error) {
 			return c.reserveInSteps(r, firstListingBytes, do)
 		})
@@ -44,7 +44,7 @@ func (c *connection) answerLarge(r *rpc.Request, do func(fits func(bytes int) bo
 
 // change serves a request that changes something at these paths, in order.
 func (c *connection) change(r *rpc.Request, paths []string, do func() error) {
-	c.changes.submit(paths, func(x *change) {
+	c.changes.submit(func(x *change) {
 		r.Go(func() {
 			defer c.changes.done(x)
 			c.operate(r, func() (any, error) {
@@ -76,12 +76,12 @@ func (c *connection) operate(r *rpc.Request, do func() (any, error)) {
 	r.Reply(result)
 }
 
-// reserve is like r.Reserve, within an operation, which does not count as in progress
+// reserve is like r.ReserveFile, within an operation, which does not count as in progress
 // meanwhile.
 func (c *connection) reserve(r *rpc.Request, n int) error {
 	c.giveOperation()
-	defer c.server.pools.operations.Add(c.principal.Share())
-	return r.Reserve(n)
+	defer c.server.quotas.operations.Add(c.principal.QuotaKey())
+	return r.ReserveFile(n)
 }
 
 // reserveInSteps reserves memory for an answer of unknown size, first n bytes. do makes
@@ -99,7 +99,7 @@ func (c *connection) reserveInSteps(r *rpc.Request, n int, do func(fits func(byt
 				return true
 			}
 			n = 2 * bytes
-			short = !r.Grow(n)
+			short = !r.GrowFile(n)
 			return !short
 		})
 		if err != nil || !short {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"io/fs"
 	"os"
-	"slices"
-	"sync"
 
 	"execserver/internal/base64"
 	"execserver/internal/filesystem"
@@ -16,43 +14,6 @@ import (
 // Requests about one handle keep their order of arrival in a lane of its own. Those that
 // write are also among the connection's changes.
 
-// opening holds the paths of the handles that are being opened, by id. An id has several
-// paths if the client has sent more than one fs/open for it, because any of them may
-// succeed. The connection's admission bounds their number. The zero value is ready to
-// use.
-type opening struct {
-	mu    sync.Mutex
-	paths map[string][]string
-}
-
-// begin records that an id may soon stand for a path.
-func (o *opening) begin(id, path string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.paths == nil {
-		o.paths = make(map[string][]string)
-	}
-	o.paths[id] = append(o.paths[id], path)
-}
-
-// end records that the earliest open of an id is over, successful or not.
-func (o *opening) end(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.paths[id]) == 1 {
-		delete(o.paths, id)
-		return
-	}
-	o.paths[id] = o.paths[id][1:]
-}
-
-// of returns the paths that an id may soon stand for.
-func (o *opening) of(id string) []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.paths[id])
-}
-
 // handleLane returns the key of a handle's lane. Lanes of processes have keys in the same
 // space; an equal key only means a shared lane.
 func handleLane(id string) string { return "\x00file handle " + id }
@@ -62,11 +23,10 @@ func (c *connection) inHandleLane(r *rpc.Request, id string, serve func()) {
 	r.Queue(handleLane(id), rpc.Blocking, func(*rpc.Lane) { serve() })
 }
 
-// changeInHandleLane does the same for a request that changes the file at one of these
-// paths.
-func (c *connection) changeInHandleLane(r *rpc.Request, id string, paths []string, serve func()) {
+// changeInHandleLane does the same for a request that changes the file.
+func (c *connection) changeInHandleLane(r *rpc.Request, id string, serve func()) {
 	turn := make(chan struct{})
-	x := c.changes.submit(paths, func(*change) { close(turn) })
+	x := c.changes.submit(func(*change) { close(turn) })
 	c.inHandleLane(r, id, func() {
 		defer c.changes.done(x)
 		select {
@@ -106,9 +66,7 @@ var handleModes = map[protocol.OpenMode]filesystem.HandleMode{
 // openWith serves fs/open with a function that opens the file.
 func (c *connection) openWith(r *rpc.Request, p protocol.OpenParams, path string, opener filesystem.Opener) {
 	mode := handleModes[p.Mode]
-	c.opening.begin(p.HandleID, path)
 	serve := func() {
-		defer c.opening.end(p.HandleID)
 		c.operate(r, func() (any, error) {
 			if mode != filesystem.HandleRead {
 				if err := c.auditChange(r.Method, []string{path}); err != nil {
@@ -123,17 +81,7 @@ func (c *connection) openWith(r *rpc.Request, p protocol.OpenParams, path string
 		c.inHandleLane(r, p.HandleID, serve)
 		return
 	}
-	c.changeInHandleLane(r, p.HandleID, []string{path}, serve)
-}
-
-// handlePaths returns the paths for which a handle may stand once the earlier requests
-// have been served. It returns none for an unknown handle.
-func (c *connection) handlePaths(id string) []string {
-	paths := c.opening.of(id)
-	if path, ok := c.handles.Path(id); ok {
-		paths = append(paths, path)
-	}
-	return paths
+	c.changeInHandleLane(r, p.HandleID, serve)
 }
 
 // readBlock serves fs/readBlock.
@@ -151,7 +99,7 @@ func (c *connection) readBlock(r *rpc.Request, p protocol.ReadBlockParams) {
 
 // writeBlock serves fs/writeBlock.
 func (c *connection) writeBlock(r *rpc.Request, p protocol.WriteBlockParams) {
-	c.changeInHandleLane(r, p.HandleID, c.handlePaths(p.HandleID), func() {
+	c.changeInHandleLane(r, p.HandleID, func() {
 		c.operate(r, func() (any, error) {
 			return protocol.Empty{}, c.handles.WriteBlock(r.Context(), p.HandleID, p.Offset, p.Chunk)
 		})

@@ -39,16 +39,15 @@ func (s *Server) Handler() http.Handler {
 // server may request.
 func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer s.startups.refused(r)
 		if err := s.checkHost(r); err != nil {
-			s.penalties.refusal(RefusedHost, r.RemoteAddr, err.Error())
+			s.refusals.add(RefusedHost, r.RemoteAddr, err.Error())
 			refuse(w, http.StatusForbidden, err.Error())
 			return
 		}
 		ofPage := page[r.URL.Path]
 		allowed := s.checkOrigin(r) || ofPage != nil && fromOwnPage(r)
 		if !allowed || fetchedElsewhere(r) && (ofPage == nil || !navigates(r)) {
-			s.penalties.refusal(RefusedOrigin, r.RemoteAddr, "the server does not allow its origin")
+			s.refusals.add(RefusedOrigin, r.RemoteAddr, "the server does not allow its origin")
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
@@ -86,7 +85,7 @@ func (s *Server) refuseUpgrade(w http.ResponseWriter, r *http.Request) bool {
 	if status == 0 {
 		return false
 	}
-	s.penalties.counts.Add(RefusedUpgrade)
+	s.refusals.counts.Add(RefusedUpgrade)
 	refuse(w, status, text)
 	return true
 }
@@ -96,7 +95,7 @@ func (s *Server) refuseUpgrade(w http.ResponseWriter, r *http.Request) bool {
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, principal *auth.Principal, signedOut <-chan struct{}) {
 	conn, err := transport.Upgrade(w, r, s.opts.MaxMessageBytes)
 	if err != nil {
-		s.penalties.refusal(RefusedUpgrade, r.RemoteAddr, err.Error())
+		s.refusals.add(RefusedUpgrade, r.RemoteAddr, err.Error())
 		return
 	}
 	over := make(chan struct{})
@@ -118,7 +117,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, principal *auth
 // request and returns nil.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) *auth.Principal {
 	if s.admitsNobody {
-		s.penalties.refusal(RefusedCredentials, r.RemoteAddr, errNoAuthenticator.Error())
+		s.refusals.add(RefusedCredentials, r.RemoteAddr, errNoAuthenticator.Error())
 		refuse(w, http.StatusForbidden, errNoAuthenticator.Error())
 		return nil
 	}
@@ -136,12 +135,10 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) *auth.Principal {
 	return principal
 }
 
-// authFailed counts and records that a request has wrong credentials, and waits as long as
-// its sender must.
+// authFailed counts and records that a request has wrong credentials, and delays the answer.
 func (s *Server) authFailed(r *http.Request, reason string) {
-	s.penalties.refusal(RefusedCredentials, r.RemoteAddr, reason)
-	s.startups.refused(r)
-	s.penalties.authFailed(r.Context(), sourceOf(r.RemoteAddr))
+	s.refusals.add(RefusedCredentials, r.RemoteAddr, reason)
+	s.refusals.wait(r.Context())
 	s.auditRefusal(r.RemoteAddr, reason)
 }
 
@@ -152,7 +149,7 @@ func (s *Server) refusePeer(w http.ResponseWriter, r *http.Request) bool {
 	if err == nil {
 		return false
 	}
-	s.penalties.refusal(RefusedPeer, r.RemoteAddr, err.Error())
+	s.refusals.add(RefusedPeer, r.RemoteAddr, err.Error())
 	s.auditRefusal(r.RemoteAddr, err.Error())
 	refuse(w, http.StatusForbidden, err.Error())
 	return true
@@ -183,12 +180,9 @@ func (s *Server) serveHTTP(l net.Listener, handler http.Handler) error {
 	s.warnOfUsers(l)
 	httpServer := &http.Server{
 		Handler:        handler,
-		ReadTimeout:    startupTimeout,
-		WriteTimeout:   startupTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
-		ConnContext:    s.startups.begin,
-		ConnState:      s.startups.state,
-		ErrorLog:       log.New(httpLog{s.penalties}, "", 0),
+		ConnState:      s.boundRequests(), // and their time
+		ErrorLog:       log.New(httpLog{s.refusals}, "", 0),
 	}
 	httpServer.SetKeepAlivesEnabled(false) // one request; a refused client must connect again
 	err := httpServer.Serve(patient{l, s.log})
@@ -223,7 +217,7 @@ func (s *Server) serveUnix(conn net.Conn) {
 		if refused, ok := errors.AsType[*auth.PeerRefusedError](err); ok {
 			source = fmt.Sprintf("uid:%d", refused.UID)
 		}
-		s.penalties.refusal(RefusedPeer, source, err.Error())
+		s.refusals.add(RefusedPeer, source, err.Error())
 		s.auditRefusal(stream.Remote(), err.Error())
 		refuseStream(stream, err)
 		return

@@ -68,7 +68,7 @@ func TestHTTPCertificates(t *testing.T) {
 	url, certificate := farTLS(t, new(requests), false)
 	srv := serveWebSocket(t, nil)
 	for _, test := range []struct{ name, codex, ssl, want string }{
-		{"none", "", "", "http/request failed: error sending request for url (" + url + "/): tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		{"none", "", "", "http/request failed: request to " + url + "/: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
 		{"CODEX_CA_CERTIFICATE", certificate, "", ""},
 		{"SSL_CERT_FILE", "", certificate, ""},
 		{"missing", "", "/does/not/exist", "http/request failed: read the CA certificates that SSL_CERT_FILE names: open /does/not/exist: no such file or directory"},

@@ -80,7 +80,7 @@ func (h *httpRequests) begin(p protocol.HTTPRequest) (*exchange, error) {
 	defer h.mu.Unlock()
 	if p.StreamResponse && h.streams[p.RequestID] != nil {
 		return nil, protocol.Errorf(protocol.CodeInvalidParams,
-			"http/request streamResponse requestId `%s` is already active", p.RequestID)
+			"http/request refused: a request streams its response as %q already; choose another requestId", p.RequestID)
 	}
 	if h.active >= maxHTTPRequests {
 		return nil, protocol.Errorf(protocol.CodeInvalidRequest,
@@ -222,7 +222,7 @@ func (h *httpRequests) answer(e *exchange, response *httprequest.Response) (*pro
 		if _, ok := errors.AsType[*httprequest.TooLargeError](err); ok {
 			err = fmt.Errorf("%w; ask for streamResponse", err)
 		}
-		return nil, protocol.Errorf(protocol.CodeInternal, "failed to read http/request response body: %s", err)
+		return nil, protocol.Errorf(protocol.CodeInternal, "http/request failed: %s", err)
 	}
 	return answer, nil
 }

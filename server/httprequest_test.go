@@ -170,7 +170,7 @@ func TestHTTPBodyLimits(t *testing.T) {
 		t.Errorf("%d bytes", len(got.Body))
 	}
 	err := c.httpError(fmt.Sprintf("%s/%d", sizes, 10*limit), nil)
-	const tooLarge = "failed to read http/request response body: body of at least 262145 bytes exceeds the limit of 262144 bytes; " +
+	const tooLarge = "http/request failed: body of at least 262145 bytes exceeds the limit of 262144 bytes; " +
 		"ask for streamResponse"
 	if err.Code != protocol.CodeInternal || err.Message != tooLarge {
 		t.Errorf("%d %s", err.Code, err.Message)

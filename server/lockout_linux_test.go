@@ -12,7 +12,7 @@ import (
 
 // Who may observe the sessions of others cannot keep their owners from observing them.
 func TestObserversOfOthers(t *testing.T) {
-	const limit, share = 8, 6
+	const limit, each = 8, 4
 	as := serveTokens(t, server.Options{Session: server.SessionOptions{MaxObservers: limit}}, map[string]string{
 		"owner": `scope = ["exec"]`, "watcher": `scope = ["observe"]`, "second": `scope = ["observe"]`,
 	})
@@ -23,12 +23,12 @@ func TestObserversOfOthers(t *testing.T) {
 		}
 		return nil
 	}
-	for i := range share {
+	for i := range each {
 		if err := watch("watcher"); err != nil {
 			t.Fatalf("observer %d: %v", i, err)
 		}
 	}
-	want := fmt.Sprintf("has %d observers of this principal, its share of %d is %d", share, limit, share)
+	want := fmt.Sprintf("has %d observers of this principal, the limit is %d", each, each)
 	if err := watch("watcher"); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("one more: %v, want %s", err, want)
 	}
@@ -47,12 +47,12 @@ func TestObserversOfOthers(t *testing.T) {
 
 // A principal whose file requests hang in sandboxes leaves places to others, over however
 // many connections it has sent them.
-func TestShareOfConfinedOperations(t *testing.T) {
+func TestQuotaOfConfinedOperations(t *testing.T) {
 	t.Parallel() // it mostly waits
 	if !testkit.InMountNamespace(t) {
 		return
 	}
-	const limit, share = 8, 6
+	const limit, each = 8, 4
 	full := map[string]string{"greedy": `scope = ["full"]`, "modest": `scope = ["full"]`}
 	srv, as := newTokenServer(t, confiningOptions(t), full)
 	server.LimitConfined(srv, limit)
@@ -68,10 +68,10 @@ func TestShareOfConfinedOperations(t *testing.T) {
 	for i := range limit + 4 {
 		stuck = append(stuck, greedy[i%2].send("fs/getMetadata", hangs))
 	}
-	confined(t, srv, 1+share) // what is sent later may overtake those that have no place yet
-	want := fmt.Sprintf("of this principal, the limit is %d, its share of %d, and none has ended for", share, limit)
+	confined(t, srv, 1+each) // what is sent later may overtake those that have no place yet
+	want := fmt.Sprintf("of this principal, the limit is %d, and none has ended for", each)
 	if err := greedy[0].call("fs/getMetadata", live).Error; err == nil || !strings.Contains(err.Message, want) {
-		t.Errorf("beyond the share: %v, want %s", err, want)
+		t.Errorf("beyond the quota: %v, want %s", err, want)
 	}
 	if err := modest.call("fs/getMetadata", live).Error; err != nil {
 		t.Errorf("another principal: %v", err)
@@ -89,8 +89,8 @@ func TestShareOfConfinedOperations(t *testing.T) {
 
 // Open files of one principal leave descriptors to others. They come back, however they
 // have ended.
-func TestShareOfHandles(t *testing.T) {
-	const limit, most = 8, 6
+func TestQuotaOfHandles(t *testing.T) {
+	const limit, most = 8, 4
 	dir := t.TempDir()
 	full := map[string]string{"greedy": `scope = ["full"]`, "modest": `scope = ["full"]`}
 	srv, as := newTokenServer(t, server.Options{}, full)
@@ -112,7 +112,7 @@ func TestShareOfHandles(t *testing.T) {
 			t.Errorf("another principal: %v", err)
 		}
 	}
-	for _, id := range []string{"0", "2"} { // its share is smaller now
+	for _, id := range []string{"0", "2"} {
 		greedy[0].result("fs/close", params{"handleId": id}, new(struct{}))
 	}
 	if err := open(greedy[1], "again", file); err != nil {

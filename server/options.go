@@ -23,7 +23,7 @@ type Options struct {
 	// MaxConnections is the number of connections with a session at which the server
 	// refuses new sessions; default DefaultMaxConnections. It still admits a connection
 	// that resumes or observes a session: Session.MaxSessions and Session.MaxObservers
-	// bound those, and Startups bounds connections without a session.
+	// bound those.
 	MaxConnections int
 
 	// MaxHTTPBodyBytes bounds the body of an HTTP response that is not streamed; default
@@ -48,10 +48,6 @@ type Options struct {
 	// AllowOrigins are the origins of pages that may connect, as browsers spell them:
 	// scheme://host[:port]. The server refuses all other pages.
 	AllowOrigins []string
-	// Startups and Penalties bound clients that are not admitted yet. The zero values
-	// mean DefaultStartups and DefaultPenalties.
-	Startups  Startups
-	Penalties Penalties
 
 	// AllowDirectExec and AllowPreparedExec let clients start programs with exactly their
 	// own environment, and without looking anything up (PROTOCOL.md, "Direct and prepared
@@ -64,12 +60,6 @@ type Options struct {
 	// Metrics, if not nil, makes the handler of "/metrics" for the listeners of WebSocket
 	// clients. Only clients that may observe the sessions of others reach it.
 	Metrics func(*Server) http.Handler
-
-	// Trace, if not nil, is called with each request that carries a trace context, before the
-	// server serves it. The function that it returns is called once: when the request is
-	// answered, with the error of the answer or nil, or when its connection has ended. Neither
-	// may block. They run on any goroutine.
-	Trace func(TracedRequest) (answered func(error))
 
 	// Audit records what clients do; nil records nothing. The caller must close it after
 	// Shutdown.
@@ -155,7 +145,7 @@ func (s *Server) sessionOptions() *session.Options {
 		Log: s.log, Ownership: s.ownership,
 		DetachedTTL: o.DetachedTTL, SilentTTL: o.SilentTTL, MaxKeep: o.MaxKeep, ClosedTTL: o.ClosedTTL,
 		MaxSessions: o.MaxSessions, MaxProcesses: o.MaxProcesses, MaxClosed: o.MaxClosed, MaxObservers: o.MaxObservers,
-		SharedProcesses: quarterOfDescriptors() / 2, SharedWatches: filesystem.MaxWatchers(),
+		AllProcesses: quarterOfDescriptors() / 2, AllWatches: filesystem.MaxWatchers(),
 		RetainedBytes: o.RetainedBytes, EvictDetached: o.EvictDetached, DrainTimeout: o.DrainTimeout,
 		Recorder: s.opts.Internal.Recorder,
 	}

@@ -8,8 +8,8 @@ import (
 	"os"
 
 	"execserver/internal/auth"
+	"execserver/internal/quota"
 	"execserver/internal/sandbox"
-	"execserver/internal/share"
 )
 
 // Ready returns why the server would refuse a new client or its starts now, or nil. It
@@ -20,7 +20,7 @@ func (s *Server) Ready() error {
 	if s.closing() {
 		return errors.New("the server is shutting down")
 	}
-	if s.pools.connections.Check(share.Everybody) != nil {
+	if s.quotas.connections.Check(quota.Everybody) != nil {
 		return fmt.Errorf("the server has its limit of %d connections", s.opts.MaxConnections)
 	}
 	if s.sessions.Full() {
@@ -94,7 +94,7 @@ func (s *Server) metricsOn(made func(*Server) http.Handler) http.HandlerFunc {
 		}
 		if !principal.Grant.Allows(auth.Observe) {
 			text := "these credentials do not allow metrics; they need the scope observe or full"
-			s.penalties.refusal(RefusedScope, r.RemoteAddr, text)
+			s.refusals.add(RefusedScope, r.RemoteAddr, text)
 			s.auditRefusal(r.RemoteAddr, text)
 			refuse(w, http.StatusForbidden, text)
 			return

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -13,9 +12,7 @@ import (
 // TestRefusalsOnUnixSocket has two users connect who may not, one of them many times:
 // the log names each once.
 func TestRefusalsOnUnixSocket(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be other users")
-	}
+	testkit.System(t, testkit.Root)
 	var log testkit.Buffer
 	srv := server.New(&server.Options{Log: testLog(&log)})
 	t.Cleanup(func() { testkit.Shutdown(t, srv) })

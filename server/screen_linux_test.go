@@ -1,5 +1,3 @@
-//go:build !core
-
 package server_test
 
 import (

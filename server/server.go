@@ -26,9 +26,9 @@ import (
 	"execserver/internal/auth"
 	"execserver/internal/ownership"
 	"execserver/internal/peer"
+	"execserver/internal/quota"
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
-	"execserver/internal/share"
 	"execserver/transport"
 )
 
@@ -59,16 +59,15 @@ type Server struct {
 
 	holders        peer.Holders
 	localAddresses localAddresses
-	penalties      *penalties
-	startups       *startups
-	confined       *share.Places // of helpers in sandboxes
-	overHTTP       atomic.Bool   // Handler was called
-	pools          pools
+	pending        *pending
+	refusals       *refusals
+	confined       *quota.Semaphore // of helpers in sandboxes
+	overHTTP       atomic.Bool      // Handler was called
+	quotas         quotas
 	counters       counters
 
 	mu        sync.Mutex
 	conns     map[*connection]struct{}
-	greetings arrivals[*connection] // those of conns without a session
 	listeners map[net.Listener]struct{}
 	shutdown  bool
 	wg        sync.WaitGroup // connections being served
@@ -84,7 +83,7 @@ var ErrClosed = errors.New("server closed")
 // confine or record nothing.
 func New(opts *Options) *Server {
 	s := &Server{conns: make(map[*connection]struct{}), listeners: make(map[net.Listener]struct{})}
-	s.confined = share.NewPlaces(maxConfined)
+	s.confined = quota.NewSemaphore(maxConfined)
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -98,9 +97,6 @@ func New(opts *Options) *Server {
 	}
 	if s.opts.Sandbox != nil && s.sandbox == nil || s.opts.Audit != nil && s.audit == nil {
 		panic("server: a Sandbox or AuditLog that NewSandbox or OpenAuditLog has not made")
-	}
-	if s.sandbox != nil {
-		sandbox.ReserveThreads()
 	}
 	if s.opts.Log == nil {
 		s.opts.Log = slog.New(slog.DiscardHandler)
@@ -117,15 +113,9 @@ func New(opts *Options) *Server {
 	if s.opts.MaxHTTPBodyBytes <= 0 {
 		s.opts.MaxHTTPBodyBytes = DefaultMaxHTTPBodyBytes
 	}
-	if s.opts.Startups == (Startups{}) {
-		s.opts.Startups = DefaultStartups
-	}
-	if s.opts.Penalties == (Penalties{}) {
-		s.opts.Penalties = DefaultPenalties
-	}
-	s.penalties = newPenalties(s.opts.Penalties, s.opts.Log)
-	s.startups = newStartups(s.opts.Startups, s.penalties)
-	s.pools = newPools(&s.opts)
+	s.pending = newPending(min(maxPending, quarterOfDescriptors()))
+	s.refusals = newRefusals(s.opts.Log, s.pending.limit/16+1)
+	s.quotas = newQuotas(&s.opts)
 	s.counters.begin()
 	s.log, s.ownership = s.opts.Log, s.opts.Internal.Ownership
 	if s.ownership == nil {
@@ -152,20 +142,20 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 	c := newConnection(s, stream, principal, resumable)
 	s.counters.opened.Add(1)
 	if err := s.add(c); err != nil {
-		s.penalties.counts.Add(RefusedShutdown)
+		s.refusals.counts.Add(RefusedShutdown)
 		c.log.Warn("connection refused", "reason", err)
 		refuseStream(stream, err)
 		return err
 	}
 	defer s.remove(c)
 	if err := s.audit.Commit(c.event("connection opened")); err != nil {
-		s.penalties.counts.Add(RefusedAudit)
+		s.refusals.counts.Add(RefusedAudit)
 		c.log.Warn("connection refused", "reason", err)
 		refuseStream(stream, err)
 		return err
 	}
 	c.log.Info("connection opened")
-	c.awaitGreeting(stream)
+	c.beginHandshake(stream)
 	if !s.auth.Holds(principal) { // they may have been revoked a moment ago
 		c.end(errRevoked)
 	}
@@ -180,9 +170,7 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 		wg.Go(c.expire)
 	}
 	<-c.rpc.Context().Done()
-	if c.greeting != nil {
-		c.greeting.Stop()
-	}
+	c.endHandshake()
 	c.leave()
 	c.tcp.Close(context.Cause(c.rpc.Context()))
 	<-c.rpc.Closed()
@@ -225,7 +213,6 @@ func (s *Server) remove(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	s.unqueueLocked(c)
 	s.uncountLocked(c)
 	s.wg.Done()
 }

@@ -4,7 +4,6 @@ package server_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -214,9 +213,7 @@ func TestControlAudited(t *testing.T) {
 // The users of a machine list their own sessions and control no others, even if one of
 // them is root.
 func TestSessionsOfUsers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("it needs several users")
-	}
+	testkit.System(t, testkit.Root)
 	uids := []int{61234, 61235, 0}
 	srv := server.New(&server.Options{Peers: &server.Peers{UIDs: []uint{61234, 61235}}})
 	t.Cleanup(func() { testkit.Shutdown(t, srv) })

@@ -34,6 +34,9 @@ func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
 		}
 		err := c.auditStart(p, spec.Dir)
 		if err == nil {
+			if c.server.sandbox != nil {
+				sandbox.ReserveThreads() // now, because most servers wait long for their first command
+			}
 			err = c.session.Start(p.ProcessID, startID, spec)
 		}
 		if err != nil {

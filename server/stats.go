@@ -137,8 +137,7 @@ const (
 	RefusedCredentials RefusalReason = "credentials" // missing, wrong or expired
 	RefusedPeer        RefusalReason = "peer"        // another user, or a confined command
 	RefusedScope       RefusalReason = "scope"       // its credentials do not allow a request
-	RefusedStartups    RefusalReason = "startups"    // too many or too slow before the upgrade
-	RefusedGreeting    RefusalReason = "greeting"    // too many or too slow before initialize
+	RefusedHandshake   RefusalReason = "handshake"   // too many or too slow before initialize
 	RefusedLimit       RefusalReason = "limit"       // of connections or sessions
 	RefusedSession     RefusalReason = "session"     // it cannot resume or observe the session
 	RefusedAudit       RefusalReason = "audit"       // the audit log cannot record it
@@ -182,9 +181,9 @@ func (s *Server) Stats() Stats {
 		Started: of.Started, Endings: c.endings.All(), StartsFailed: c.failed.All(), Confined: c.confined.All(),
 		SessionsCreated: of.Created, SessionsResumed: of.Resumed, SessionsEnded: of.Ended,
 		SessionsAttached: of.Attached, SessionsDetached: of.Detached,
-		Opened: c.opened.Load(), Connections: s.connectionStates(), Refusals: s.penalties.counts.All(),
+		Opened: c.opened.Load(), Connections: s.connectionStates(), Refusals: s.refusals.counts.All(),
 		Requests:       make(map[string]uint64),
-		FileOperations: s.pools.operations.Count(), Forwards: s.pools.forwards.Count(),
+		FileOperations: s.quotas.operations.Count(), Forwards: s.quotas.forwards.Count(),
 		AuditLost: s.audit.Lost(),
 	}
 	stats.addOutput(of.Output)

@@ -41,7 +41,7 @@ func TestTCPToLocalRoutes(t *testing.T) {
 	}
 	// What has no route is no address of this machine.
 	p := params{"streamId": "far", "host": "192.0.2.1", "port": 9, "credit": 0}
-	if r := inside.call("tcp/open", p); r.Error == nil || r.Error.Message != "cannot connect to 192.0.2.1:9: Network unreachable (os error 101)" {
+	if r := inside.call("tcp/open", p); r.Error == nil || r.Error.Message != "cannot connect to 192.0.2.1:9: network is unreachable (os error 101)" {
 		t.Errorf("an address without a route: %s, %v", r.Result, r.Error)
 	}
 }

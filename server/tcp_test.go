@@ -196,11 +196,11 @@ func TestTCPViolations(t *testing.T) {
 			c.open("s", l, 1<<30)
 			c.tell("tcp/credit", params{"streamId": "s", "bytes": 1})
 		},
-		"the credit is 18446744073709551615 bytes, the limit is 1073741824": func(c *tcpCaller) {
+		"bytes: the credit is 18446744073709551615 bytes, the limit is 1073741824": func(c *tcpCaller) {
 			c.open("s", l, 0)
 			c.tell("tcp/credit", params{"streamId": "s", "bytes": uint64(1<<64 - 1)})
 		},
-		"invalid type: null": func(c *tcpCaller) {
+		"expected an object, got null": func(c *tcpCaller) {
 			c.open("s", l, 0)
 			c.tell("tcp/data", nil)
 		},

@@ -14,13 +14,11 @@ import (
 	"testing"
 
 	"execserver/internal/testkit"
-	"execserver/internal/testkit/natstest"
 	"execserver/internal/transcript"
 	"execserver/internal/transcript/peer"
 	"execserver/internal/unixsocket"
 	"execserver/server"
 	"execserver/transport"
-	"execserver/transport/natstransport"
 )
 
 // memoryServer connects within the process.
@@ -52,47 +50,6 @@ func (p memoryPeer) End(code int, reason string) error {
 }
 
 func (p memoryPeer) Drop() { _ = p.conn.Close(transport.Reason{}) }
-
-// natsServer connects through a NATS server.
-type natsServer struct{ dialer *natstransport.Dialer }
-
-func listenNATS(t *testing.T, srv *server.Server, limit int64) transcript.Server {
-	t.Helper()
-	url := natstest.Serve(t, nil).ClientURL()
-	listener, err := natstransport.Listen(natstest.Connect(t, url), "box", &natstransport.Options{MaxMessageBytes: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(listener.Close)
-	dialer := natstransport.NewDialer(natstest.Connect(t, url), nil)
-	t.Cleanup(dialer.Close)
-	go func() { // ends with the listener
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go srv.ServeFor(conn, conn.Hello())
-		}
-	}()
-	return natsServer{dialer}
-}
-
-func (s natsServer) Connect() (transcript.Conn, error) {
-	conn, err := s.dialer.Dial(context.Background(), "box", natstransport.Call{Hello: []byte(`{"alone":true,"all":true}`)})
-	return natsPeer{memoryPeer{conn}}, err
-}
-
-// natsPeer is a peer whose connection ends with a code.
-type natsPeer struct{ memoryPeer }
-
-func (p natsPeer) Receive() ([]byte, error) {
-	message, err := p.conn.Read(nil)
-	if closed, ok := errors.AsType[*transport.PeerClosedError](err); ok {
-		return message, &transcript.EndedError{Code: closed.Reason.Code, Reason: closed.Reason.Text}
-	}
-	return message, err
-}
 
 // stdioServer serves connections that are pairs of pipes, as on stdio.
 type stdioServer struct {

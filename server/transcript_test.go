@@ -4,17 +4,14 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"execserver/internal/recording"
-	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/servertest"
 	"execserver/internal/transcript"
-	"execserver/internal/web"
 	"execserver/server"
 )
 
@@ -33,7 +30,7 @@ func TestTranscripts(t *testing.T) {
 			t.Setenv(name, value)
 		}
 	}
-	for _, transport := range []string{"memory", "websocket", "unix", "stdio", "wss", "nats"} {
+	for _, transport := range []string{"memory", "websocket", "unix", "stdio", "wss"} {
 		t.Run(transport, func(t *testing.T) {
 			if *update {
 				for _, f := range files {
@@ -112,7 +109,7 @@ func realTempDir(t *testing.T) string {
 // checks in the end that it goes away.
 func serveInProcess(t *testing.T, transport string, options map[string]string) transcript.Server {
 	t.Helper()
-	o := serverOptions(t, options)
+	o := servertest.Options(t, options)
 	var authority *testkit.Authority
 	if transport == "wss" {
 		authority = testkit.NewAuthority(t, "test")
@@ -127,7 +124,7 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 	}
 	srv := server.New(o)
 	t.Cleanup(func() { testkit.Shutdown(t, srv) })
-	limit := serverOptions(t, options).MaxMessageBytes
+	limit := servertest.Options(t, options).MaxMessageBytes
 	switch transport {
 	case "memory":
 		return memoryServer{srv, limit}
@@ -137,95 +134,8 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 		return listenUnix(t, srv)
 	case "wss":
 		return listenTLS(t, srv, authority)
-	case "nats":
-		return listenNATS(t, srv, limit)
 	}
 	return listenWebSocket(t, srv)
-}
-
-// serverOptions understands the flags of the program that matter to the wire.
-func serverOptions(t *testing.T, flags map[string]string) *server.Options {
-	t.Helper()
-	o := &server.Options{Version: "0.0.0-test", Auth: server.Unauthenticated}
-	for name, value := range flags {
-		number := func() int {
-			n, err := strconv.Atoi(value)
-			if err != nil {
-				t.Fatalf("option %s: %v", name, err)
-			}
-			return n
-		}
-		switch name {
-		case "max-message-bytes":
-			o.MaxMessageBytes = int64(number())
-		case "max-connections":
-			o.MaxConnections = number()
-		case "durable-writes":
-			o.DurableWrites = value == "true"
-		case "max-sessions":
-			o.Session.MaxSessions = number()
-		case "max-observers-per-session":
-			o.Session.MaxObservers = number()
-		case "sandbox":
-			// Nothing is confined where the transcripts run, so that they say the
-			// same everywhere: what needs no means, and how the rest is refused.
-			engine := sandbox.New(&sandbox.Options{Mode: sandbox.Mode(value), Means: []sandbox.Means{}, StateDir: t.TempDir()})
-			t.Cleanup(engine.Close)
-			o.Internal.Sandbox = engine
-		case "allow-direct-exec":
-			o.AllowDirectExec = value == "true"
-		case "allow-prepared-exec":
-			o.AllowPreparedExec = value == "true"
-		case "max-processes-per-session":
-			o.Session.MaxProcesses = number()
-		case "max-http-body-bytes":
-			o.MaxHTTPBodyBytes = int64(number())
-		case "retained-output-bytes":
-			o.Session.RetainedBytes = int64(number())
-		case "retained-output-total":
-			o.Session.RetainedTotalBytes = int64(number())
-		case "detached-output":
-			o.Session.EvictDetached = value == "evict"
-		case "record":
-			recorder, err := recording.Open(filepath.Join(t.TempDir(), "recordings"), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(recorder.Close)
-			o.Internal.Recorder = recorder
-		case "page":
-			if value == "true" {
-				o.Internal.Page = web.New()
-			}
-		case "drain-timeout":
-			d, err := time.ParseDuration(value)
-			if err != nil {
-				t.Fatalf("option %s: %v", name, err)
-			}
-			if d == 0 {
-				d = -1
-			}
-			o.Session.DrainTimeout = d
-		case "detached-session-ttl":
-			d, err := time.ParseDuration(value)
-			if err != nil {
-				t.Fatalf("option %s: %v", name, err)
-			}
-			o.Session.DetachedTTL = d
-		case "max-session-keep":
-			d, err := time.ParseDuration(value)
-			if err != nil {
-				t.Fatalf("option %s: %v", name, err)
-			}
-			if d == 0 {
-				d = -1
-			}
-			o.Session.MaxKeep = d
-		default:
-			t.Fatalf("unknown option %s", name)
-		}
-	}
-	return o
 }
 
 // TestTranscriptsOfCommand runs the transcripts against the server that

@@ -83,9 +83,8 @@ func FuzzUpgradeRequest(f *testing.F) {
 	}
 	srv := server.New(&server.Options{
 		Auth: new(server.Authenticator), // lets nobody in
-		// Nobody waits for the refusal.
-		Penalties: server.Penalties{Min: time.Hour, Max: time.Hour},
 	})
+	server.DelayRefusals(srv, 0)
 	listener := &memoryListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	go srv.ServeWebSocket(listener)
 	f.Cleanup(func() { testkit.Shutdown(f, srv) })

@@ -16,7 +16,7 @@ func (c *connection) watchMissing(r *rpc.Request, p protocol.WatchMissingParams)
 		return
 	}
 	missing, present := missingPaths(p)
-	r.Pool(func() {
+	r.FilePool(func() {
 		var begin func()
 		c.operate(r, func() (_ any, err error) {
 			var result protocol.WatchMissingResult

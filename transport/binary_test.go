@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/transporttest"
 	"execserver/transport"
 )
 
@@ -37,8 +38,8 @@ func TestFramesBetweenLines(t *testing.T) {
 	defer far.Close(transport.Reason{})
 	far.(transport.BinaryCarrier).AcceptBinary()
 	var messages [][]byte
-	for i, size := range sizes {
-		binary := message(i, size)
+	for i, size := range transporttest.Sizes {
+		binary := transporttest.Message(i, size)
 		binary[0] = byte(i % 2) // the formats
 		messages = append(messages, binary, []byte(`{"id":1}`), append([]byte{0}, "\n\n\r\n"...))
 	}

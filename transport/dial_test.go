@@ -22,6 +22,7 @@ import (
 	"github.com/coder/websocket"
 
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/transporttest"
 	"execserver/transport"
 )
 
@@ -40,7 +41,7 @@ func dialUnix(t testing.TB, limit int64) (transport.Conn, far) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ends(t, near, &farLines{bufio.NewReader(conn), conn, conn})
+	return transporttest.Ends(t, near, &farLines{bufio.NewReader(conn), conn, conn})
 }
 
 // dialWebSocket dials a server of an independent implementation.
@@ -66,7 +67,7 @@ func dialWebSocket(t testing.TB, limit int64, secure bool) (transport.Conn, far)
 	conn := <-accepted
 	conn.SetReadLimit(-1)
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	return ends(t, near, farWebSocket{conn})
+	return transporttest.Ends(t, near, farWebSocket{conn})
 }
 
 // serveUpgrades serves HTTP and returns the URL in the form of WebSocket, and

@@ -12,9 +12,6 @@ import (
 	"syscall"
 )
 
-// messageFrom begins what an error calls a message; see Conn.Name.
-const messageFrom = "JSON-RPC message from exec-server "
-
 // lines is a Conn with one message to a line, for stdio and unix sockets (PROTOCOL.md,
 // "Lines").
 type lines struct {
@@ -74,9 +71,6 @@ func (r unixReader) Read(b []byte) (int, error) {
 	}
 	return n, err
 }
-
-// Name implements Conn.
-func (l *lines) Name() string { return messageFrom + l.kind }
 
 // Remote implements Conn. A stream has no address, so Remote returns its kind.
 func (l *lines) Remote() string { return l.kind }

@@ -105,7 +105,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 // TestStdioHalfClosed answers a peer that has nothing more to say.
 func TestStdioHalfClosed(t *testing.T) {
 	near, end := connectStdio(t, 0)
-	if err := end.send([]byte("last")); err != nil {
+	if err := end.Send([]byte("last")); err != nil {
 		t.Fatal(err)
 	}
 	_ = end.(*farLines).w.Close()
@@ -118,7 +118,7 @@ func TestStdioHalfClosed(t *testing.T) {
 	if err := near.Write([]byte("answer")); err != nil {
 		t.Error(err)
 	}
-	if got, err := end.receive(); err != nil || string(got) != "answer" {
+	if got, err := end.Receive(); err != nil || string(got) != "answer" {
 		t.Errorf("%q, %v", got, err)
 	}
 }

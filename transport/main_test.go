@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -20,42 +19,29 @@ import (
 	"github.com/coder/websocket"
 
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/transporttest"
 	"execserver/transport"
 )
 
 func TestMain(m *testing.M) { testkit.VerifyMain(testkit.Ledger(m)) }
 
-// far is the peer of the Conn under test, made without the package where that
-// is possible.
-type far interface {
-	send(msg []byte) error
-	receive() ([]byte, error)
-	close()
+type far = transporttest.Far
+
+var kinds = []transporttest.Kind{
+	{Name: "stdio", Connect: connectStdio},
+	{Name: "unix", Connect: connectUnix},
+	{Name: "websocket", Connect: func(t testing.TB, limit int64) (transport.Conn, far) { return connectWebSocket(t, limit, false) }, Blank: true},
+	{Name: "websocket over TLS", Connect: func(t testing.TB, limit int64) (transport.Conn, far) { return connectWebSocket(t, limit, true) }, Blank: true},
+	{Name: "memory", Connect: connectMemory, Blank: true},
+	{Name: "dialed unix", Connect: dialUnix},
+	{Name: "dialed websocket", Connect: func(t testing.TB, limit int64) (transport.Conn, far) { return dialWebSocket(t, limit, false) }, Blank: true},
+	{Name: "dialed websocket over TLS", Connect: func(t testing.TB, limit int64) (transport.Conn, far) { return dialWebSocket(t, limit, true) }, Blank: true},
 }
 
-// kind is one of the transports.
-type kind struct {
-	name    string
-	connect func(t testing.TB, limit int64) (transport.Conn, far)
-	blank   bool // carries empty messages
-}
-
-var kinds = []kind{
-	{"stdio", connectStdio, false},
-	{"unix", connectUnix, false},
-	{"websocket", func(t testing.TB, limit int64) (transport.Conn, far) { return connectWebSocket(t, limit, false) }, true},
-	{"websocket over TLS", func(t testing.TB, limit int64) (transport.Conn, far) { return connectWebSocket(t, limit, true) }, true},
-	{"memory", connectMemory, true},
-	{"dialed unix", dialUnix, false},
-	{"dialed websocket", func(t testing.TB, limit int64) (transport.Conn, far) { return dialWebSocket(t, limit, false) }, true},
-	{"dialed websocket over TLS", func(t testing.TB, limit int64) (transport.Conn, far) { return dialWebSocket(t, limit, true) }, true},
-	{"nats", connectNATS, true},
-}
-
-// each runs a test over every transport.
-func each(t *testing.T, run func(t *testing.T, k kind)) {
+// TestConformance runs the tests of every transport over each of them.
+func TestConformance(t *testing.T) {
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) { run(t, k) })
+		t.Run(k.Name, func(t *testing.T) { transporttest.Run(t, k) })
 	}
 }
 
@@ -66,17 +52,17 @@ type farLines struct {
 	c io.Closer
 }
 
-func (f *farLines) send(msg []byte) error {
+func (f *farLines) Send(msg []byte) error {
 	_, err := f.w.Write(append(bytes.Clone(msg), '\n'))
 	return err
 }
 
-func (f *farLines) receive() ([]byte, error) {
+func (f *farLines) Receive() ([]byte, error) {
 	line, err := f.r.ReadBytes('\n')
 	return bytes.TrimSuffix(line, []byte{'\n'}), err
 }
 
-func (f *farLines) close() { _, _ = f.w.Close(), f.c.Close() }
+func (f *farLines) Close() { _, _ = f.w.Close(), f.c.Close() }
 
 func connectStdio(t testing.TB, limit int64) (transport.Conn, far) {
 	in, toNear, err := os.Pipe()
@@ -88,7 +74,7 @@ func connectStdio(t testing.TB, limit int64) (transport.Conn, far) {
 		t.Fatal(err)
 	}
 	stop := func() error { return errors.Join(in.Close(), out.Close()) }
-	return ends(t, transport.NewLines("stdio", in, out, stop, limit), &farLines{bufio.NewReader(fromNear), toNear, fromNear})
+	return transporttest.Ends(t, transport.NewLines("stdio", in, out, stop, limit), &farLines{bufio.NewReader(fromNear), toNear, fromNear})
 }
 
 func connectUnix(t testing.TB, limit int64) (transport.Conn, far) {
@@ -106,28 +92,28 @@ func connectUnix(t testing.TB, limit int64) (transport.Conn, far) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ends(t, transport.NewUnix(accepted, limit), &farLines{bufio.NewReader(conn), conn, conn})
+	return transporttest.Ends(t, transport.NewUnix(accepted, limit), &farLines{bufio.NewReader(conn), conn, conn})
 }
 
 func connectMemory(t testing.TB, limit int64) (transport.Conn, far) {
 	client, server := transport.Pipe(limit)
-	return ends(t, server, farMemory{client})
+	return transporttest.Ends(t, server, farMemory{client})
 }
 
 type farMemory struct{ conn transport.Conn }
 
-func (f farMemory) send(msg []byte) error    { return f.conn.Write(msg) }
-func (f farMemory) receive() ([]byte, error) { return f.conn.Read(nil) }
-func (f farMemory) close()                   { _ = f.conn.Close(transport.Reason{}) }
+func (f farMemory) Send(msg []byte) error    { return f.conn.Write(msg) }
+func (f farMemory) Receive() ([]byte, error) { return f.conn.Read(nil) }
+func (f farMemory) Close()                   { _ = f.conn.Close(transport.Reason{}) }
 
 // farWebSocket is an independent implementation of WebSocket.
 type farWebSocket struct{ conn *websocket.Conn }
 
-func (f farWebSocket) send(msg []byte) error {
+func (f farWebSocket) Send(msg []byte) error {
 	return f.conn.Write(context.Background(), websocket.MessageText, msg)
 }
 
-func (f farWebSocket) receive() ([]byte, error) {
+func (f farWebSocket) Receive() ([]byte, error) {
 	kind, msg, err := f.conn.Read(context.Background())
 	if err == nil && kind != websocket.MessageText {
 		return nil, errors.New("not a text message")
@@ -135,7 +121,7 @@ func (f farWebSocket) receive() ([]byte, error) {
 	return msg, err
 }
 
-func (f farWebSocket) close() { _ = f.conn.Close(websocket.StatusNormalClosure, "bye") }
+func (f farWebSocket) Close() { _ = f.conn.Close(websocket.StatusNormalClosure, "bye") }
 
 func connectWebSocket(t testing.TB, limit int64, secure bool) (transport.Conn, far) {
 	near, conn := acceptWebSocket(t, limit, secure, func(url string, client *http.Client) (*websocket.Conn, error) {
@@ -144,7 +130,7 @@ func connectWebSocket(t testing.TB, limit int64, secure bool) (transport.Conn, f
 	})
 	conn.SetReadLimit(-1)
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	return ends(t, near, farWebSocket{conn})
+	return transporttest.Ends(t, near, farWebSocket{conn})
 }
 
 // acceptWebSocket serves one upgrade, which dial asks for.
@@ -183,37 +169,4 @@ func acceptWebSocket[T any](t testing.TB, limit int64, secure bool, dial func(ur
 		t.Fatal(near.err)
 	}
 	return near.conn.(transport.Pinger), conn
-}
-
-// ends sees to it that both ends of a connection are closed with the test.
-func ends(t testing.TB, near transport.Conn, end far) (transport.Conn, far) {
-	t.Cleanup(func() {
-		_ = near.Close(transport.Reason{Code: transport.CodeNormal})
-		end.close()
-		for {
-			if _, err := near.Read(nil); err != nil && !tooLarge(err) {
-				return
-			}
-		}
-	})
-	return near, end
-}
-
-func tooLarge(err error) bool {
-	_, ok := errors.AsType[*transport.TooLargeError](err)
-	return ok
-}
-
-// message is a message of size bytes that no other index has; it is not blank
-// and has no line ends.
-func message(index, size int) []byte {
-	b := make([]byte, size)
-	var word [8]byte
-	for i := range b {
-		if i%8 == 0 {
-			binary.BigEndian.PutUint64(word[:], uint64(index)*0x9E3779B97F4A7C15+uint64(i))
-		}
-		b[i] = 'A' + word[i%8]%50
-	}
-	return b
 }

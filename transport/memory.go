@@ -42,9 +42,6 @@ func Pipe(limit int64) (client, server Conn) {
 	return end(toClient, toServer, DefaultMaxMessageBytes), end(toServer, toClient, limit)
 }
 
-// Name implements Conn.
-func (p *pipeEnd) Name() string { return messageFrom + p.Remote() }
-
 // Remote implements Conn.
 func (p *pipeEnd) Remote() string { return "in-process connection" }
 

@@ -39,10 +39,6 @@ type Conn interface {
 	// Close ends the connection, and sends the reason to the peer if the transport can.
 	Close(Reason) error
 
-	// Name returns what the error that answers a malformed message calls that message:
-	// "JSON-RPC message from exec-server stdio".
-	Name() string
-
 	// Remote describes the other end for the log: "127.0.0.1:4711", "unix socket",
 	// "stdio", "in-process connection".
 	Remote() string

@@ -77,8 +77,8 @@ func TestUpgradeWithData(t *testing.T) {
 			t.Errorf("%q, %v, want %q", got, err, want)
 		}
 	}
-	if !strings.Contains(near.Name(), peer.conn.LocalAddr().String()) {
-		t.Errorf("the name %q does not name the peer %s", near.Name(), peer.conn.LocalAddr())
+	if !strings.Contains(near.Remote(), peer.conn.LocalAddr().String()) {
+		t.Errorf("the name %q does not name the peer %s", near.Remote(), peer.conn.LocalAddr())
 	}
 }
 

@@ -90,9 +90,6 @@ func newWebSocket(conn net.Conn, r *bufio.Reader, client bool, peer string, limi
 	}
 }
 
-// Name implements Conn. The released server says "websocket" twice, too.
-func (w *webSocket) Name() string { return "websocket " + messageFrom + "websocket " + w.remote }
-
 // Remote implements Conn.
 func (w *webSocket) Remote() string { return w.remote }
 

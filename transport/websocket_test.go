@@ -19,6 +19,7 @@ import (
 	"github.com/coder/websocket"
 
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/transporttest"
 	"execserver/transport"
 )
 
@@ -144,7 +145,7 @@ func TestFragments(t *testing.T) {
 // TestLargeFragments has fragments whose sizes are no multiples of anything.
 func TestLargeFragments(t *testing.T) {
 	near, peer := dialRaw(t, 0)
-	msg := string(message(1, 1<<20))
+	msg := string(transporttest.Message(1, 1<<20))
 	go func() {
 		peer.send(frame(text, msg[:70_001]))
 		peer.send(frame(continuation, msg[70_001:370_004]))
@@ -173,7 +174,7 @@ func TestOutgoingFrames(t *testing.T) {
 		{2*most + 1, 3},
 	} {
 		near, peer := dialRaw(t, 0)
-		msg := message(1, test.size)
+		msg := transporttest.Message(1, test.size)
 		result := make(chan error, 1)
 		go func() { result <- near.Write(msg) }()
 		var got []byte
@@ -200,8 +201,8 @@ func TestOutgoingFrames(t *testing.T) {
 // TestPingWhileWriterIsStuck has a peer that sends, and reads only later.
 func TestPingWhileWriterIsStuck(t *testing.T) {
 	near, peer := dialRaw(t, 0)
-	begun, writer := flood(near, 1<<20)
-	count := stalled(t, begun)
+	begun, writer := transporttest.Flood(near, 1<<20)
+	count := transporttest.Stalled(t, begun)
 	messages := make(chan string)
 	go func() {
 		defer close(messages)
@@ -232,7 +233,7 @@ func TestPingWhileWriterIsStuck(t *testing.T) {
 		switch {
 		case f.first == fin|pong && strings.HasPrefix(string(f.payload), "ping "):
 			answered = answered || string(f.payload) == "ping 4"
-		case f.first == fin|text && bytes.Equal(f.payload, message(next, 1<<20)):
+		case f.first == fin|text && bytes.Equal(f.payload, transporttest.Message(next, 1<<20)):
 			next++
 		default:
 			t.Fatalf("frame %v when message %d was due", f, next)
@@ -307,7 +308,7 @@ func TestReceived(t *testing.T) {
 			t.Errorf("%d bytes before the first", n)
 		}
 		const size = 100_000
-		whole := masked(fin|text, size, message(1, size))
+		whole := masked(fin|text, size, transporttest.Message(1, size))
 		half := len(whole) - size/2
 		peer.send(whole[:half])
 		testkit.Within(t, "Received", func() {
@@ -316,7 +317,7 @@ func TestReceived(t *testing.T) {
 			}
 		})
 		peer.send(whole[half:])
-		if err := <-done; tooLarge(err) != (limit > 0) || near.Received() != size {
+		if err := <-done; transporttest.TooLarge(err) != (limit > 0) || near.Received() != size {
 			t.Errorf("%d bytes in the end, %v", near.Received(), err)
 		}
 	}

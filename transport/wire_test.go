@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/transporttest"
 	"execserver/transport"
 )
 
@@ -125,7 +126,7 @@ func dialRaw(t testing.TB, limit int64, first ...byte) (transport.Pinger, *rawPe
 		_ = peer.conn.Close()
 		_ = near.Close(transport.Reason{})
 		for {
-			if _, err := near.Read(nil); err != nil && !tooLarge(err) {
+			if _, err := near.Read(nil); err != nil && !transporttest.TooLarge(err) {
 				return
 			}
 		}
@@ -192,7 +193,7 @@ func readAll(near transport.Conn) (messages []string, err error) {
 		switch {
 		case err == nil:
 			messages = append(messages, string(msg))
-		case tooLarge(err):
+		case transporttest.TooLarge(err):
 			messages = append(messages, err.Error())
 		default:
 			return messages, err

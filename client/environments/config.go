@@ -1,9 +1,11 @@
 package environments
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -20,26 +22,54 @@ func (s seconds) duration() time.Duration {
 	return max(1, time.Duration(float64(s)*float64(time.Second)))
 }
 
-// parseConfig reads and checks environments.toml. The library parses it; the checks are
-// here, so that the errors are those of Codex.
+// file is the text of environments.toml. A nil member is absent.
+type file struct {
+	Default      *string     `toml:"default"`
+	IncludeLocal *bool       `toml:"include_local"`
+	Environments []fileEntry `toml:"environments"`
+}
+
+type fileEntry struct {
+	ID     *string `toml:"id"`
+	Skills any     `toml:"skills"` // a table of no meaning here
+
+	URL            *string  `toml:"url"`
+	Token          *string  `toml:"auth_bearer_token"`
+	ConnectTimeout *float64 `toml:"connect_timeout_sec"`
+
+	Program *string   `toml:"program"`
+	Args    *[]string `toml:"args"`
+	Env     any       `toml:"env"` // a table; the library ignores other values for a map
+	Cwd     *string   `toml:"cwd"`
+
+	InitializeTimeout *float64 `toml:"initialize_timeout_sec"`
+}
+
+// parseConfig reads and checks environments.toml. It refuses what Codex refuses.
 func parseConfig(path string, text []byte) (*config, error) {
+	refuse := func(format string, args ...any) error {
+		return configError("cannot read %s: %s", path, fmt.Sprintf(format, args...))
+	}
 	if !utf8.Valid(text) {
-		return nil, configError("failed to read environment config `%s`: stream did not contain valid UTF-8", path)
+		return nil, refuse("it is not valid UTF-8")
 	}
-	var root map[string]any
-	if err := toml.Unmarshal(text, &root); err != nil {
-		return nil, configError("failed to parse environment config `%s`: %s", path, err)
+	var f file
+	meta, err := toml.Decode(string(text), &f)
+	if err != nil {
+		return nil, refuse("%s", err)
 	}
-	t := &table{values: root}
-	c := &config{source: path}
-	t.only("default", "include_local", "environments")
-	defaultName := t.text("default")
-	c.local = t.boolean("include_local", true)
-	for _, value := range t.list("environments") {
-		c.entries = append(c.entries, parseEntry(t, value))
+	for _, key := range meta.Keys() {
+		if !known(key) {
+			return nil, refuse("unknown key %s", key)
+		}
 	}
-	if t.err != nil {
-		return nil, configError("failed to parse environment config `%s`: %s", path, t.err)
+	c := &config{source: path, local: f.IncludeLocal == nil || *f.IncludeLocal}
+	for i, e := range f.Environments {
+		entry, err := e.entry()
+		if err != nil {
+			return nil, refuse("environments[%d]: %s", i, err)
+		}
+		c.entries = append(c.entries, entry)
 	}
 	for i, e := range c.entries {
 		if err := e.check(); err != nil {
@@ -49,35 +79,77 @@ func parseConfig(path string, text []byte) (*config, error) {
 			return nil, configError("environment id `%s` is duplicated", e.id)
 		}
 	}
-	return c, c.setDefault(defaultName)
+	return c, c.setDefault(f.Default)
 }
 
-func parseEntry(t *table, value any) configEntry {
-	values, ok := value.(map[string]any)
-	if !ok {
-		t.fail("environments", "invalid type: %s, expected struct EnvironmentToml", kind(value))
-		return configEntry{}
+// known reports whether the file may have a key. The library compares names without case,
+// and Codex does not.
+func known(key toml.Key) bool {
+	t := reflect.TypeFor[file]()
+	for _, name := range key {
+		i := slices.IndexFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.Tag.Get("toml") == name })
+		if i < 0 {
+			return false
+		}
+		if t = t.Field(i).Type; t.Kind() != reflect.Slice {
+			return true
+		}
+		t = t.Elem()
 	}
-	sub := &table{values: values, path: "environments", err: t.err}
-	sub.only("id", "skills", "url", "auth_bearer_token", "program", "args", "env", "cwd",
-		"connect_timeout_sec", "initialize_timeout_sec")
-	e := configEntry{
-		url: sub.text("url"), token: sub.text("auth_bearer_token"), program: sub.text("program"),
-		args: sub.texts("args"), env: sub.textMap("env"), cwd: sub.text("cwd"),
-		connectTimeout: sub.seconds("connect_timeout_sec"), initializeTimeout: sub.seconds("initialize_timeout_sec"),
+	return true
+}
+
+// entry checks the types that TOML does not know.
+func (e fileEntry) entry() (entry configEntry, err error) {
+	if e.ID == nil {
+		return entry, errors.New("id is missing")
 	}
-	_, e.hasArgs = values["args"]
-	_, e.hasEnv = values["env"]
-	if skills, ok := values["skills"]; ok && kind(skills) != "map" {
-		sub.fail("skills", "invalid type: %s, expected struct ScopedSkillsConfig", kind(skills))
+	entry = configEntry{
+		id: *e.ID, url: e.URL, token: e.Token, program: e.Program, cwd: e.Cwd,
+		hasArgs: e.Args != nil, hasEnv: e.Env != nil,
 	}
-	if id := sub.text("id"); id != nil {
-		e.id = *id
-	} else {
-		sub.failHere("missing field `id`")
+	if e.Args != nil {
+		entry.args = *e.Args
 	}
-	t.err = sub.err
-	return e
+	if entry.env, err = texts(e.Env); err != nil {
+		return entry, fmt.Errorf("env %w", err)
+	}
+	if _, ok := e.Skills.(map[string]any); !ok && e.Skills != nil {
+		return entry, errors.New("skills is not a table")
+	}
+	if entry.connectTimeout, err = duration(e.ConnectTimeout); err != nil {
+		return entry, fmt.Errorf("connect_timeout_sec %w", err)
+	}
+	if entry.initializeTimeout, err = duration(e.InitializeTimeout); err != nil {
+		return entry, fmt.Errorf("initialize_timeout_sec %w", err)
+	}
+	return entry, nil
+}
+
+// texts checks a table of strings.
+func texts(value any) (map[string]string, error) {
+	table, ok := value.(map[string]any)
+	if !ok && value != nil {
+		return nil, errors.New("is not a table")
+	}
+	texts := make(map[string]string, len(table))
+	for name, value := range table {
+		if texts[name], ok = value.(string); !ok {
+			return nil, fmt.Errorf("has %s, which is not a string", name)
+		}
+	}
+	return texts, nil
+}
+
+// duration checks a number of seconds. Those that Codex does not accept are an error.
+func duration(s *float64) (*seconds, error) {
+	switch {
+	case s == nil:
+		return nil, nil
+	case !(*s >= 0 && *s < 1<<64):
+		return nil, fmt.Errorf("is not a number of seconds: %v", *s)
+	}
+	return new(seconds(min(*s, float64(math.MaxInt64/int64(time.Second))))), nil
 }
 
 // check returns the first error of an entry.
@@ -103,7 +175,7 @@ func (e configEntry) check() error {
 		return err
 	}
 	if e.token != nil && strings.ContainsFunc(*e.token, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F }) {
-		return configError("invalid value for exec-server WebSocket header `authorization`")
+		return configError("environment `%s` auth_bearer_token has control characters", e.id)
 	}
 	return nil
 }
@@ -134,23 +206,14 @@ func notInID(r rune) bool {
 }
 
 func checkURL(text string) error {
-	_, rest, _ := strings.Cut(text, "://")
+	u, err := url.Parse(text)
 	switch {
 	case text == "":
 		return configError("environment url cannot be empty")
 	case !strings.HasPrefix(text, "ws://") && !strings.HasPrefix(text, "wss://"):
 		return configError("environment url `%s` must use ws:// or wss://", text)
-	case rest == "":
-		return configError("environment url `%s` is invalid: HTTP format error: empty string", text)
-	}
-	u, err := url.Parse(text)
-	switch {
-	case strings.ContainsAny(text, " <>\"\\^`{|}"):
-		return configError("environment url `%s` is invalid: HTTP format error: invalid uri character", text)
-	case err != nil:
-		return configError("environment url `%s` is invalid: HTTP format error: invalid authority", text)
-	case u.Host == "":
-		return configError("environment url `%s` is invalid: HTTP format error: invalid format", text)
+	case err != nil || u.Host == "" || strings.ContainsAny(text, " <>\"\\^`{|}"):
+		return configError("environment url `%s` is invalid; write ws://HOST:PORT or wss://HOST:PORT", text)
 	}
 	return nil
 }
@@ -174,164 +237,4 @@ func (c *config) setDefault(name *string) error {
 	}
 	c.defaultName = id
 	return nil
-}
-
-// table reads the members of a table and keeps the first error with its place.
-type table struct {
-	values map[string]any
-	path   string
-	err    error
-}
-
-// fail records an error of a member.
-func (t *table) fail(name, format string, args ...any) {
-	if t.path != "" {
-		name = t.path + "." + name
-	}
-	t.note(fmt.Errorf(format+"\nin `%s`", append(args, name)...))
-}
-
-// failHere records an error of the table itself.
-func (t *table) failHere(text string) {
-	if t.path != "" {
-		text += "\nin `" + t.path + "`"
-	}
-	t.note(fmt.Errorf("%s", text))
-}
-
-func (t *table) note(err error) {
-	if t.err == nil {
-		t.err = err
-	}
-}
-
-// only refuses members other than those named.
-func (t *table) only(names ...string) {
-	unknown := ""
-	for name := range t.values {
-		if !slices.Contains(names, name) && (unknown == "" || name < unknown) {
-			unknown = name
-		}
-	}
-	if unknown != "" {
-		t.failHere(fmt.Sprintf("unknown field `%s`, expected one of `%s`", unknown, strings.Join(names, "`, `")))
-	}
-}
-
-func (t *table) text(name string) *string {
-	value, ok := t.values[name]
-	if !ok {
-		return nil
-	}
-	s, ok := value.(string)
-	if !ok {
-		t.fail(name, "invalid type: %s, expected a string", kind(value))
-	}
-	return &s
-}
-
-func (t *table) boolean(name string, absent bool) bool {
-	value, ok := t.values[name]
-	if !ok {
-		return absent
-	}
-	b, ok := value.(bool)
-	if !ok {
-		t.fail(name, "invalid type: %s, expected a boolean", kind(value))
-	}
-	return b
-}
-
-func (t *table) list(name string) []any {
-	switch value := t.values[name].(type) {
-	case nil:
-		return nil
-	case []any:
-		return value
-	case []map[string]any:
-		list := make([]any, len(value))
-		for i, v := range value {
-			list[i] = v
-		}
-		return list
-	default:
-		t.fail(name, "invalid type: %s, expected a sequence", kind(value))
-		return nil
-	}
-}
-
-func (t *table) texts(name string) (texts []string) {
-	for _, value := range t.list(name) {
-		s, ok := value.(string)
-		if !ok {
-			t.fail(name, "invalid type: %s, expected a string", kind(value))
-		}
-		texts = append(texts, s)
-	}
-	return texts
-}
-
-func (t *table) textMap(name string) map[string]string {
-	value, ok := t.values[name]
-	if !ok {
-		return nil
-	}
-	values, ok := value.(map[string]any)
-	if !ok {
-		t.fail(name, "invalid type: %s, expected a map", kind(value))
-		return nil
-	}
-	texts := make(map[string]string, len(values))
-	sub := &table{values: values, path: strings.TrimPrefix(t.path+"."+name, "."), err: t.err}
-	for name := range values {
-		if s := sub.text(name); s != nil {
-			texts[name] = *s
-		}
-	}
-	t.err = sub.err
-	return texts
-}
-
-// maxSeconds is the longest duration of Codex.
-const maxSeconds = 1 << 63
-
-func (t *table) seconds(name string) *seconds {
-	value, ok := t.values[name]
-	if !ok {
-		return nil
-	}
-	var f float64
-	switch value := value.(type) {
-	case int64:
-		f = float64(value)
-	case float64:
-		f = value
-	default:
-		t.fail(name, "invalid type: %s, expected f64", kind(value))
-	}
-	switch {
-	case math.IsNaN(f), f >= 2*maxSeconds:
-		t.fail(name, "cannot convert float seconds to Duration: value is either too big or NaN")
-	case f < 0:
-		t.fail(name, "cannot convert float seconds to Duration: value is negative")
-	}
-	s := seconds(min(f, float64(math.MaxInt64/int64(time.Second))))
-	return &s
-}
-
-// kind names the type of a value as Codex's errors do.
-func kind(value any) string {
-	switch value := value.(type) {
-	case string:
-		return fmt.Sprintf("string %q", value)
-	case int64:
-		return fmt.Sprintf("integer `%d`", value)
-	case float64:
-		return fmt.Sprintf("floating point `%v`", value)
-	case bool:
-		return fmt.Sprintf("boolean `%t`", value)
-	case []any, []map[string]any:
-		return "sequence"
-	}
-	return "map"
 }

@@ -35,7 +35,7 @@ var ErrNone = errors.New("no execution environment is configured")
 // which reads the same file.
 type ConfigError struct{ text string }
 
-func (e *ConfigError) Error() string { return "exec-server protocol error: " + e.text }
+func (e *ConfigError) Error() string { return e.text }
 
 func configError(format string, args ...any) error {
 	return &ConfigError{fmt.Sprintf(format, args...)}
@@ -135,7 +135,7 @@ func loadConfig() (*config, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return configOfVariable(os.Getenv(urlVariable)), nil
 	case err != nil:
-		return nil, configError("failed to read environment config `%s`: %s", path, errno.Text(err))
+		return nil, configError("cannot read %s: %s", path, errno.Text(err))
 	}
 	c, err := parseConfig(path, text)
 	if err != nil {

@@ -16,6 +16,10 @@ import (
 	"golang.org/x/term"
 
 	"execserver/client"
+	"execserver/internal/cli/advice"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/serve"
+	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
 
@@ -46,7 +50,7 @@ func newAttachCommand() *cobra.Command {
 			"  exec-server attach --on box --read-only build",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &usageError{errors.New("name one session or process to attach to; exec-server ps lists them"), command}
+				return usage.New(errors.New("name one session or process to attach to; exec-server ps lists them"), command)
 			}
 			return nil
 		},
@@ -67,7 +71,7 @@ func newAttachCommand() *cobra.Command {
 			default:
 				return o.run(args[0], escape)
 			}
-			return &usageError{err, command}
+			return usage.New(err, command)
 		},
 	}
 	command.ValidArgsFunction = o.where.completeTargets
@@ -84,7 +88,7 @@ func newAttachCommand() *cobra.Command {
 
 // run attaches to the target and returns its exit code as an exitCode.
 func (o *attachOptions) run(target string, escape int) error {
-	ignoreBrokenPipes()
+	serve.IgnoreBrokenPipes()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 16)
@@ -104,8 +108,8 @@ func (o *attachOptions) run(target string, escape int) error {
 	err := o.start(ctx, r, target, escape)
 	close(started)
 	<-stopped
-	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
-		return exitCode(exitSignal + int(s.signal))
+	if s, ok := errors.AsType[exit.SignalError](context.Cause(ctx)); ok {
+		return exit.Code(exit.Signaled + int(s.Signal))
 	}
 	if err != nil {
 		return runFailed(err)
@@ -177,7 +181,7 @@ func (o *attachOptions) find(ctx context.Context, target string) (f found, err e
 	if err != nil {
 		return f, err
 	}
-	defer leave(env)
+	defer exit.Leave(env)
 	session, process, err := resolveProcess(ctx, env, target)
 	if err != nil {
 		return f, o.where.atChosen(err)
@@ -314,7 +318,7 @@ func (r *runner) leaveAttached(s syscall.Signal) error {
 		}
 		r.renewLease(ctx, r.session.EvictOutput)
 		if err := r.env.Detach(ctx); err != nil {
-			text = advise(err)
+			text = advice.Line(err)
 		}
 		switch kept := r.env.Info().SessionLifetime; {
 		case r.session.Keep > 0:
@@ -326,7 +330,7 @@ func (r *runner) leaveAttached(s syscall.Signal) error {
 	}
 	r.parting = text
 	if s != 0 {
-		return exitCode(exitSignal + int(s))
+		return exit.Code(exit.Signaled + int(s))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/usage"
 )
 
 func newCatCommand() *cobra.Command {
@@ -24,7 +25,7 @@ func newCatCommand() *cobra.Command {
 		Example: "  exec-server cat --on box /etc/os-release\n" +
 			"  exec-server cat --on box core | gdb program -",
 		ValidArgsFunction: w.completePaths,
-		Args:              cobra.MatchAll(needArgs("name the file to print"), needPaths),
+		Args:              cobra.MatchAll(usage.NeedArgs("name the file to print"), usage.NeedPaths),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := w.check(command); err != nil {
 				return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -13,10 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
 	"execserver/client/environments"
+	"execserver/internal/cli/advice"
+	"execserver/internal/cli/usage"
 )
 
 // codexAddOptions are the flags of codex-config add.
@@ -32,9 +32,9 @@ func newCodexAddCommand() *cobra.Command {
 		Short: "Make Codex and --on know a machine",
 		Long: "add writes an entry into Codex's environments.toml, which is in ~/.codex or in $CODEX_HOME. With --ssh,\n" +
 			"\"exec-server connect ssh\" leads to the machine; with --url, a server listens there; PROGRAM speaks the\n" +
-			"protocol on its standard input and output. Everything else in the file stays as it is, a backup goes to\n" +
-			"environments.toml.bak, and the difference to standard error. add asks nothing and connects to nothing; it\n" +
-			"prints the command with which you try the machine.\n\n" +
+			"protocol on its standard input and output. Everything else in the file stays as it is. add prints the\n" +
+			"lines that it adds and removes on standard error; a file that it cannot change by whole lines it leaves alone.\n" +
+			"It asks nothing and connects to nothing, and prints the command with which you try the machine.\n\n" +
 			"add sets include_local = false: otherwise Codex can work on this machine as well, and runs commands here\n" +
 			"when it has no link to the other one. Without include_local Codex needs a default, so the first machine\n" +
 			"becomes that.",
@@ -50,7 +50,7 @@ func newCodexAddCommand() *cobra.Command {
 	f.StringVar(&o.tokenFile, "token-file", "", "copy the bearer token for --url from this `FILE` into the entry")
 	f.BoolVar(&o.byDefault, "default", false, "make it the machine that Codex and exec-server use if none is named")
 	f.BoolVar(&o.replace, "replace", false, "replace the entry of this name, if there is one")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the difference, and write nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the lines, and write nothing")
 	f.BoolP("help", "h", false, "print this text")
 	return command
 }
@@ -60,24 +60,22 @@ func newCodexRemoveCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Make Codex and --on forget a machine",
-		Long: "remove removes an entry from Codex's environments.toml. Everything else in the file stays as it is, a\n" +
-			"backup goes to environments.toml.bak, and the difference to standard error. If the machine was the\n" +
-			"default, Codex has none afterwards.",
+		Long: "remove removes an entry from Codex's environments.toml. Everything else in the file stays as it is. remove\n" +
+			"prints the lines that it removes on standard error; a file that it cannot change by whole lines it leaves\n" +
+			"alone. If the machine was the default, Codex has none afterwards.",
 		Example: "  exec-server codex-config remove box",
 		RunE: func(command *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &usageError{errors.New("name one environment"), command}
+				return usage.New(errors.New("name one environment"), command)
 			}
 			f, err := readCodexFile()
 			if err != nil {
 				return err
 			}
-			if !slices.Contains(f.ids(), args[0]) {
+			if f.err == nil && !slices.Contains(f.ids(), args[0]) {
 				return fmt.Errorf("there is no environment %q in %s%s", args[0], f.path, known(f.ids()))
 			}
-			if err := f.remove(args[0]); err != nil {
-				return fmt.Errorf("change %s: %w", f.path, err)
-			}
+			f.remove(args[0])
 			if f.want["default"] == args[0] {
 				f.unset("default")
 			}
@@ -85,7 +83,7 @@ func newCodexRemoveCommand() *cobra.Command {
 		},
 		ValidArgsFunction: completeNames,
 	}
-	command.Flags().BoolVar(&dryRun, "dry-run", false, "print the difference, and write nothing")
+	command.Flags().BoolVar(&dryRun, "dry-run", false, "print the lines, and write nothing")
 	command.Flags().BoolP("help", "h", false, "print this text")
 	return command
 }
@@ -105,12 +103,12 @@ func (o *codexAddOptions) run(command *cobra.Command, args []string) error {
 		args, program = args[:dash], args[dash:]
 	}
 	if len(args) != 1 || !environments.IsName(args[0]) {
-		return &usageError{errors.New("name the environment: letters, digits, - and _, at most 64, and neither local nor none"), command}
+		return usage.New(errors.New("name the environment: letters, digits, - and _, at most 64, and neither local nor none"), command)
 	}
 	name := args[0]
 	entry, err := o.entry(name, program)
 	if err != nil {
-		return &usageError{err, command}
+		return usage.New(err, command)
 	}
 	f, err := readCodexFile()
 	if err != nil {
@@ -119,17 +117,17 @@ func (o *codexAddOptions) run(command *cobra.Command, args []string) error {
 	if slices.Contains(f.ids(), name) && !o.replace {
 		return fmt.Errorf("%s has an environment %q already; --replace replaces it", f.path, name)
 	}
-	if err := f.put(name, entry); err != nil {
-		return fmt.Errorf("change %s: %w", f.path, err)
-	}
 	if f.want["include_local"] != false {
-		f.set("include_local", "false", false, "Or Codex would run commands on this machine when it cannot reach the other one.")
+		f.set("include_local", "false", false, "# Or Codex would run commands on this machine when it cannot reach the other one.\n")
 	}
-	if byDefault, ok := f.want["default"].(string); o.byDefault || !ok {
-		f.set("default", quoteTOML(name), name, "")
+	if byDefault, ok := f.want["default"].(string); !ok || o.byDefault && byDefault != name {
+		f.set("default", quoteTOML(name), name)
 	} else if strings.TrimSpace(byDefault) == "local" {
 		return fmt.Errorf("the default in %s is this machine, on which Codex would go on to run commands; "+
 			"--default makes %s the default", f.path, name)
+	}
+	if err := f.add(name, entry); err != nil {
+		return err
 	}
 	if err := f.finish(command.ErrOrStderr(), o.dryRun); err != nil || o.dryRun {
 		return err
@@ -160,11 +158,11 @@ func (o *codexAddOptions) entry(name string, program []string) (string, error) {
 		return "", errors.New("--token-file is for --url")
 	case o.url != "":
 		if scheme, _, _ := strings.Cut(o.url, "://"); scheme != "ws" && scheme != "wss" && scheme != "unix" {
-			return "", invalidValue("url", withoutSecrets(o.url), "expected ws://HOST:PORT or wss://HOST:PORT")
+			return "", usage.InvalidValue("url", withoutSecrets(o.url), "expected ws://HOST:PORT or wss://HOST:PORT")
 		}
 		return (&codexConfigOptions{id: name, tokenFile: o.tokenFile}).entry(o.url)
 	case o.ssh != "":
-		if isServerURL(o.ssh) {
+		if advice.IsServerURL(o.ssh) {
 			return "", fmt.Errorf("%q is the URL of a server; use --url", withoutSecrets(o.ssh))
 		}
 		if err := checkDestination(o.ssh); err != nil {
@@ -209,35 +207,6 @@ func nameOfThisProgram() (string, error) {
 		return name, nil
 	}
 	return self, nil
-}
-
-// tokens are the lines of a difference that have one.
-var tokens = regexp.MustCompile(`(?m)^([-+ ]\s*"?auth_bearer_token"?\s*=).*$`)
-
-// finish shows the difference, and writes the file.
-func (f *codexFile) finish(log io.Writer, dryRun bool) error {
-	text, err := f.text()
-	if err != nil {
-		return err
-	}
-	shown := tokens.ReplaceAllString(string(diff.Diff(f.path, f.old, f.path, text)), "$1 (not shown)")
-	_, shown, _ = strings.Cut(shown, "\n") // the first line names diff
-	if shown == "" {
-		fmt.Fprintf(log, "%s says this already\n", printable(f.path))
-		return nil
-	}
-	fmt.Fprint(log, printableLines(shown))
-	if dryRun {
-		return nil
-	}
-	backup, err := f.write(text)
-	if err != nil {
-		return err
-	}
-	if backup != "" {
-		fmt.Fprintf(log, "the old file is %s\n", printable(backup))
-	}
-	return nil
 }
 
 // firstCodex is the first version of Codex that reads environments.toml.

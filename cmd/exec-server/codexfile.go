@@ -1,14 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -18,20 +19,21 @@ import (
 	"execserver/internal/errno"
 )
 
-// codexFile is the text of environments.toml. Its methods change lines and leave all
-// others as they are. They look only at the beginnings of lines, so check compares what
-// the library reads in the result with what it should say.
+// codexFile is environments.toml. Its methods add and remove whole lines. They know how
+// tables and settings begin, and no more of TOML: finish parses the result, and leaves the
+// file alone if that does not say what it should.
 type codexFile struct {
-	path  string
-	old   []byte // nil if there is no file
-	lines []string
-	want  map[string]any // what lines should mean
+	path    string
+	info    fs.FileInfo // nil if there is no file
+	lines   []string
+	head    []string       // settings that go before lines
+	want    map[string]any // what the result should say
+	changes []string       // for people: lines with + or - before them
+	secret  bool           // a token is added
+	err     error          // why these methods cannot change the file
 }
 
-// errLayout is the error for a file that these methods do not understand.
-var errLayout = errors.New("this program cannot change a file that is laid out like this one; change it by hand")
-
-// readCodexFile reads the file, unless there is none. It refuses one that Codex refuses.
+// readCodexFile reads the file, if there is one.
 func readCodexFile() (*codexFile, error) {
 	path, err := environments.File()
 	if err != nil {
@@ -39,28 +41,31 @@ func readCodexFile() (*codexFile, error) {
 	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // the link stays one
+	} else if _, err := os.Lstat(path); err == nil {
+		return nil, fmt.Errorf("%s is a link that leads nowhere", path)
 	}
 	f := &codexFile{path: path, want: map[string]any{}}
-	f.old, err = os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if f.info, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, errno.Wrap(err))
 	}
-	if err := environments.Check(path, f.old); err != nil {
-		return nil, err
+	f.lines = slices.Collect(strings.Lines(string(text)))
+	if f.err = environments.Check(path, text); f.err == nil {
+		f.err = toml.Unmarshal(text, &f.want)
 	}
-	if err := toml.Unmarshal(f.old, &f.want); err != nil {
-		return nil, fmt.Errorf("parse %s: %w", path, err)
-	}
-	if _, blocks := f.want["environments"].([]map[string]any); f.want["environments"] != nil && !blocks {
-		return nil, fmt.Errorf("change %s: %w", path, errLayout)
-	}
-	if f.lines = strings.SplitAfter(string(f.old), "\n"); f.lines[len(f.lines)-1] == "" {
-		f.lines = f.lines[:len(f.lines)-1]
+	if _, tables := f.want["environments"].([]map[string]any); f.err == nil && f.want["environments"] != nil && !tables {
+		f.err = errors.New("its environments are not tables of their own")
 	}
 	return f, nil
+}
+
+// entries returns what the file says about the environments.
+func (f *codexFile) entries() []map[string]any {
+	entries, _ := f.want["environments"].([]map[string]any)
+	return entries
 }
 
 // ids returns the names of the environments, in the order of the file.
@@ -72,80 +77,61 @@ func (f *codexFile) ids() (ids []string) {
 	return ids
 }
 
-func (f *codexFile) entries() []map[string]any {
-	entries, _ := f.want["environments"].([]map[string]any)
-	return entries
-}
+// tokens are lines that nobody should see.
+var tokens = regexp.MustCompile(`^(\s*"?auth_bearer_token"?\s*=).*`)
 
-var (
-	entryHeader = regexp.MustCompile(`^\s*\[\[\s*environments\s*\]\]`)
-	partHeader  = regexp.MustCompile(`^\s*\[+\s*environments\s*\.`)
-)
-
-func isHeader(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "[") }
-
-// hasContent reports whether a line is neither empty nor a comment.
-func hasContent(line string) bool {
-	text := strings.TrimSpace(line)
-	return text != "" && text[0] != '#'
-}
-
-// block returns the lines of the entry of that number.
-func (f *codexFile) block(number int) (start, end int, err error) {
-	for i, line := range f.lines {
-		if !entryHeader.MatchString(line) {
-			continue
-		}
-		if number > 0 {
-			number--
-			continue
-		}
-		end = i + 1
-		for j := end; j < len(f.lines) && (!isHeader(f.lines[j]) || partHeader.MatchString(f.lines[j])); j++ {
-			if hasContent(f.lines[j]) {
-				end = j + 1 // comments after it belong to what follows
-			}
-		}
-		return i, end, nil
+// note keeps lines for people, with a sign before each.
+func (f *codexFile) note(sign string, lines ...string) {
+	for _, line := range lines {
+		line = strings.TrimRight(line, "\r\n")
+		f.changes = append(f.changes, sign+tokens.ReplaceAllString(line, "$1 (not shown)"))
 	}
-	return 0, 0, errLayout
 }
 
-// put adds an entry, or puts it in the place of the one with its name.
-func (f *codexFile) put(name, entry string) error {
+// add appends an entry, in the place of the one with its name.
+func (f *codexFile) add(name, entry string) error {
 	var added struct{ Environments []map[string]any }
 	if err := toml.Unmarshal([]byte(entry), &added); err != nil {
 		return err
 	}
-	lines := strings.SplitAfter(strings.TrimSuffix(entry, "\n"), "\n")
-	lines[len(lines)-1] += "\n"
-	entries := slices.Clone(f.entries())
 	if number := slices.Index(f.ids(), name); number >= 0 {
-		start, end, err := f.block(number)
-		if err != nil {
-			return err
+		if reflect.DeepEqual(f.entries()[number], added.Environments[0]) {
+			return nil
 		}
-		f.lines = slices.Replace(f.lines, start, end, lines...)
-		entries[number] = added.Environments[0]
-	} else {
-		if last := len(f.lines) - 1; last >= 0 {
-			f.lines[last] = strings.TrimSuffix(f.lines[last], "\n") + "\n"
-			f.lines = append(f.lines, "\n")
-		}
-		f.lines = append(f.lines, lines...)
-		entries = append(entries, added.Environments[0])
+		f.remove(name)
 	}
-	f.want["environments"] = entries
+	lines := slices.Collect(strings.Lines(entry))
+	if last := len(f.lines) - 1; last >= 0 {
+		f.lines[last] = strings.TrimSuffix(f.lines[last], "\n") + "\n"
+		f.lines = append(f.lines, "\n")
+	}
+	f.lines = append(f.lines, lines...)
+	f.note("+", lines...)
+	f.want["environments"] = append(slices.Clone(f.entries()), added.Environments[0])
+	_, token := added.Environments[0]["auth_bearer_token"]
+	f.secret = f.secret || token
 	return nil
 }
 
-// remove removes an entry.
-func (f *codexFile) remove(name string) error {
+var (
+	entryHeader = regexp.MustCompile(`^\s*\[\[\s*environments\s*\]\]`)
+	entryPart   = regexp.MustCompile(`^\s*(\[+\s*environments\s*\.|[^\s#\[])`) // a table in it, or a setting
+)
+
+func isHeader(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "[") }
+
+// remove removes the entry of that name.
+func (f *codexFile) remove(name string) {
 	number := slices.Index(f.ids(), name)
-	start, end, err := f.block(number)
-	if err != nil {
-		return err
+	start, end := f.table(number)
+	if start < 0 {
+		f.note("-", "[[environments]]", "id = "+quoteTOML(name))
+		if f.err == nil {
+			f.err = fmt.Errorf("there is no table of %q in it", name)
+		}
+		return
 	}
+	f.note("-", f.lines[start:end]...)
 	blank := func(i int) bool { return i < 0 || i >= len(f.lines) || strings.TrimSpace(f.lines[i]) == "" }
 	if start > 0 && blank(start-1) && blank(end) {
 		start--
@@ -156,123 +142,119 @@ func (f *codexFile) remove(name string) error {
 	if len(entries) == 0 {
 		delete(f.want, "environments")
 	}
+}
+
+// table returns the lines of the entry of that number, without the comments at its end,
+// which belong to what follows. start is -1 if it has none.
+func (f *codexFile) table(number int) (start, end int) {
+	start = -1
+	if number < 0 {
+		return start, end
+	}
+	for i, line := range f.lines {
+		switch {
+		case start < 0:
+			if entryHeader.MatchString(line) {
+				number--
+			}
+			if number < 0 {
+				start, end = i, i+1
+			}
+		case entryPart.MatchString(line):
+			end = i + 1
+		case isHeader(line):
+			return start, end
+		}
+	}
+	return start, end
+}
+
+// set puts a setting at the top of the file, and removes the line that has it now. about
+// are comments for it.
+func (f *codexFile) set(key, text string, value any, about ...string) {
+	f.unset(key)
+	f.want[key] = value
+	added := append(about, key+" = "+text+"\n")
+	f.note("+", added...)
+	f.head = append(f.head, added...)
+}
+
+// unset removes the line of a setting before the first table.
+func (f *codexFile) unset(key string) {
+	delete(f.want, key)
+	is := regexp.MustCompile(`^\s*"?` + key + `"?\s*=`)
+	for i, line := range f.lines {
+		if isHeader(line) {
+			return
+		}
+		if is.MatchString(line) {
+			f.note("-", line)
+			f.lines = slices.Delete(f.lines, i, i+1)
+			return
+		}
+	}
+}
+
+// text returns the new content, or an error if Codex would refuse it or it says something
+// else than it should.
+func (f *codexFile) text() ([]byte, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	lines := f.head
+	if len(f.head) > 0 && len(f.lines) > 0 && strings.TrimSpace(f.lines[0]) != "" {
+		lines = append(lines, "\n")
+	}
+	text := []byte(strings.Join(append(lines, f.lines...), ""))
+	var says map[string]any
+	if err := toml.Unmarshal(text, &says); err != nil || !reflect.DeepEqual(says, f.want) {
+		return nil, errors.New("this program does not understand how it is written")
+	}
+	return text, environments.Check(f.path, text)
+}
+
+// finish shows the changes, and makes them.
+func (f *codexFile) finish(log io.Writer, dryRun bool) error {
+	if len(f.changes) == 0 {
+		fmt.Fprintf(log, "%s says this already\n", printable(f.path))
+		return nil
+	}
+	text, err := f.text()
+	fmt.Fprintf(log, "%s:\n%s\n", printable(f.path), printableLines(strings.Join(f.changes, "\n")))
+	if err != nil {
+		return fmt.Errorf("%s stays as it is: %w; make the change by hand", f.path, err)
+	}
+	if dryRun {
+		return nil
+	}
+	if err := f.write(text); err != nil {
+		return fmt.Errorf("write %s: %w", f.path, err)
+	}
 	return nil
 }
 
-// head returns where the settings before the first table end.
-func (f *codexFile) head() int {
-	if first := slices.IndexFunc(f.lines, isHeader); first >= 0 {
-		return first
+// write replaces the file by one with the same mode and owner. Nobody sees a part of it.
+func (f *codexFile) write(text []byte) error {
+	if f.secret && f.info != nil && f.info.Mode()&0o044 != 0 && runtime.GOOS != "windows" {
+		return fmt.Errorf("others can read it, and the entry has a token; first run: chmod 600 %s", quoteShell(f.path))
 	}
-	return len(f.lines)
-}
-
-// setting returns the line of a setting before the first table, or -1.
-func (f *codexFile) setting(key string) int {
-	is := regexp.MustCompile(`^\s*"?` + key + `"?\s*=`)
-	return slices.IndexFunc(f.lines[:f.head()], is.MatchString)
-}
-
-// value is that of a setting that this program can replace, after the equals sign.
-var value = regexp.MustCompile(`=\s*("[^"\\]*"|'[^']*'|true|false)`)
-
-// set sets a setting before the first table. comment goes above a new line.
-func (f *codexFile) set(key, text string, to any, comment string) {
-	f.want[key] = to
-	if at := f.setting(key); at >= 0 {
-		f.lines[at] = value.ReplaceAllLiteralString(f.lines[at], "= "+text)
-		return
-	}
-	at := f.head()
-	for at > 0 && strings.HasPrefix(strings.TrimSpace(f.lines[at-1]), "#") {
-		at-- // these belong to the table
-	}
-	for i, line := range slices.Backward(f.lines[:at]) {
-		if hasContent(line) {
-			at = i + 1
-			break
-		}
-	}
-	added := []string{key + " = " + text + "\n"}
-	if comment != "" {
-		added = append([]string{"# " + comment + "\n"}, added...)
-	}
-	if at < len(f.lines) && strings.TrimSpace(f.lines[at]) != "" {
-		added = append(added, "\n")
-	}
-	if at > 0 {
-		f.lines[at-1] = strings.TrimSuffix(f.lines[at-1], "\n") + "\n"
-	}
-	f.lines = slices.Insert(f.lines, at, added...)
-}
-
-// unset removes a setting before the first table.
-func (f *codexFile) unset(key string) {
-	delete(f.want, key)
-	if at := f.setting(key); at >= 0 {
-		f.lines = slices.Delete(f.lines, at, at+1)
-	}
-}
-
-// text returns the new content. It is an error if Codex would refuse it, or if it means
-// something else than it should.
-func (f *codexFile) text() ([]byte, error) {
-	text := []byte(strings.Join(f.lines, ""))
-	if bytes.Contains(f.old, []byte("\r\n")) {
-		text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\n"), []byte("\r\n"))
-	}
-	var means map[string]any
-	err := toml.Unmarshal(text, &means)
-	if err != nil || !reflect.DeepEqual(means, f.want) {
-		return nil, fmt.Errorf("change %s: %w", f.path, errLayout)
-	}
-	if err := environments.Check(f.path, text); err != nil {
-		return nil, fmt.Errorf("change %s: %w", f.path, err)
-	}
-	return text, nil
-}
-
-// write replaces the file, whose old content it keeps in backup, the path that it returns
-// if there was a file.
-func (f *codexFile) write(text []byte) (backup string, err error) {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
-		return "", fmt.Errorf("make the directory of environments.toml: %w", err)
+		return err
 	}
-	if f.old != nil {
-		backup = f.path + ".bak"
-		if err := putFile(backup, f.old); err != nil {
-			return "", fmt.Errorf("make a backup of %s: %w", f.path, err)
-		}
-	}
-	now, err := os.ReadFile(f.path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return backup, fmt.Errorf("read %s again: %w", f.path, err)
-	}
-	if (f.old == nil) != (err != nil) || !bytes.Equal(now, f.old) {
-		return backup, fmt.Errorf("another program has changed %s in the meantime; try again", f.path)
-	}
-	if err := putFile(f.path, text); err != nil {
-		return backup, fmt.Errorf("write %s: %w", f.path, err)
-	}
-	return backup, nil
-}
-
-// putFile puts a file with this content, which only its owner may read, in the place
-// of path. Nobody sees a part of it.
-func putFile(path string, text []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // with mode 0600
+	file, err := os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+".*") // with mode 0600
 	if err != nil {
 		return err
 	}
+	defer os.Remove(file.Name()) // it fails after the rename
 	_, err = file.Write(text)
+	if err == nil && f.info != nil {
+		err = errors.Join(keepOwner(file, f.info), file.Chmod(f.info.Mode().Perm()))
+	}
 	if err == nil {
 		err = file.Sync()
 	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
 	}
-	if err != nil {
-		_ = os.Remove(file.Name()) // what is left of it
-	}
-	return err
+	return os.Rename(file.Name(), f.path)
 }

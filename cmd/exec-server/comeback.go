@@ -34,7 +34,7 @@ func (w *where) comeBack(info *client.Info, how string, args ...string) string {
 	}
 	// It is one release older, and does not say its name.
 	return how + " (NAME is the machine that the gateway has chosen): " + attach +
-		"\nfind it with: exec-server fleet ls" + flagWords(list) + ", and exec-server ps" + flagWords(flags)
+		"\nfind it with: exec-fleet ls" + flagWords(list) + ", and exec-server ps" + flagWords(flags)
 }
 
 // flagWords returns flags with their values as a shell reads them, behind a space.
@@ -56,7 +56,7 @@ func (w *where) atChosen(err error) error {
 }
 
 // chosen reports whether a gateway chooses the machine, which may be another one each time.
-// attach are the flags that lead to the machine of this name there, and list those for fleet ls.
+// attach are the flags that lead to the machine of this name there, and list those for exec-fleet ls.
 func (w *where) chosen(machine string) (attach, list [][2]string, ok bool) {
 	address, name, tokenFile := w.url, "", w.tokenFile
 	byVariable := false
@@ -71,7 +71,7 @@ func (w *where) chosen(machine string) (attach, list [][2]string, ok bool) {
 		address, name = found.URL, found.Name
 		byVariable = found.Source == environments.GatewayVariable
 		if found.Token != "" {
-			tokenFile = "FILE" // fleet ls reads no environments.toml
+			tokenFile = "FILE" // exec-fleet ls reads no environments.toml
 		}
 	}
 	u, err := url.Parse(address)

@@ -7,6 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"execserver/internal/cli/manpages"
+	"execserver/internal/cli/serve"
+	"execserver/internal/cli/usage"
 )
 
 // Groups of subcommands, in the order of the help text.
@@ -21,7 +25,7 @@ const (
 // of the released server expect.
 func newCommand() *cobra.Command {
 	cobra.EnableCommandSorting = false // the help text has the most important ones first
-	var o options
+	o := serve.Flags{Version: buildVersion()}
 	var version bool
 	command := &cobra.Command{
 		Use:   "exec-server",
@@ -31,20 +35,20 @@ func newCommand() *cobra.Command {
 			"Without a command it serves, with the flags of \"exec-server serve\".",
 		Example: "  exec-server serve --listen ws://localhost:8765\n" +
 			"  exec-server run --url ws://localhost:8765 -- make test",
-		Args:          subcommandOnly,
+		Args:          usage.SubcommandOnly,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if version { // not cobra's own, whose template costs the program 2 MB
 				return printVersion(command)
 			}
-			return o.run(command)
+			return o.Run(command)
 		},
 	}
-	command.SetFlagErrorFunc(flagError)
+	command.SetFlagErrorFunc(usage.FlagError)
 	command.SetHelpFunc(printHelp)
 	f := command.Flags()
-	o.define(f)
+	o.Define(f)
 	f.VisitAll(func(f *pflag.Flag) { f.Hidden = true }) // in the help text of serve
 	f.BoolP("help", "h", false, "print this text")
 	f.BoolVarP(&version, "version", "v", false, "print the version")
@@ -54,20 +58,20 @@ func newCommand() *cobra.Command {
 		&cobra.Group{ID: groupLook, Title: "Look after what runs there:"},
 		&cobra.Group{ID: groupSetUp, Title: "Set up:"},
 	)
+	serving := serve.Command(buildVersion())
+	serving.GroupID = groupServe
 	command.AddCommand(
-		newServeCommand(), newDrainCommand(), newConfigCommand(), newSandboxCommand(), newAuditCommand(),
+		serving, newDrainCommand(), newConfigCommand(), newSandboxCommand(),
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
-		newPushCommand(), newPullCommand(),
 		newWatchCommand(), newForwardCommand(), newConnectCommand(),
-		newProcessesCommand(), newTopCommand(), newLogsCommand(), newScreenCommand(), newKillCommand(), newSessionsCommand(),
+		newProcessesCommand(), newLogsCommand(), newScreenCommand(), newKillCommand(), newSessionsCommand(),
 	)
 	command.AddCommand(recordingCommands()...)
-	command.AddCommand(webCommands()...)
-	command.AddCommand(fleetCommands()...)
+	command.AddCommand(newWebCommand())
 	command.AddCommand(
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
-	command.AddCommand(buildCommands()...)
+	command.AddCommand(manpages.Commands(buildVersion())...)
 	command.SetHelpCommand(newHelpCommand())
 	command.InitDefaultHelpCmd()
 	for _, sub := range command.Commands() {
@@ -96,9 +100,9 @@ func newHelpCommand() *cobra.Command {
 				case sub != nil:
 					topic = sub
 				case topic.HasAvailableSubCommands():
-					return unknownCommand(topic, word)
+					return usage.UnknownCommand(topic, word)
 				default:
-					return noArgs(command, []string{word})
+					return usage.NoArgs(command, []string{word})
 				}
 			}
 			return topic.Help()
@@ -142,7 +146,7 @@ func newVersionCommand() *cobra.Command {
 		Short:   "Print the version of this program",
 		GroupID: groupSetUp,
 		Long:    "version prints the version of this program. \"exec-server info\" prints that of a server.",
-		Args:    noArgs,
+		Args:    usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
 				return printJSON(command.OutOrStdout(), map[string]string{"version": buildVersion()})
@@ -178,9 +182,9 @@ func newCompletionCommand() *cobra.Command {
 		Args: func(command *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return &usageError{errors.New("name the shell: " + strings.Join(shells, ", ")), command}
+				return usage.New(errors.New("name the shell: "+strings.Join(shells, ", ")), command)
 			case len(args) > 1:
-				return noArgs(command, args[1:])
+				return usage.NoArgs(command, args[1:])
 			}
 			return nil
 		},
@@ -196,7 +200,7 @@ func newCompletionCommand() *cobra.Command {
 			case "powershell":
 				return command.Root().GenPowerShellCompletionWithDesc(out)
 			}
-			return &usageError{fmt.Errorf("there is no completion for %q; expected %s", args[0], strings.Join(shells, ", ")), command}
+			return usage.New(fmt.Errorf("there is no completion for %q; expected %s", args[0], strings.Join(shells, ", ")), command)
 		},
 	}
 	command.Flags().BoolP("help", "h", false, "print this text")

@@ -12,6 +12,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
+	"execserver/internal/cli/exit"
 )
 
 // completionTimeout bounds how long a person waits for a completion from another machine.
@@ -100,6 +101,6 @@ func (w *where) ask(noSession bool, question func(ctx context.Context, env *clie
 	if err != nil {
 		return
 	}
-	defer leave(env)
+	defer exit.Leave(env)
 	question(ctx, env)
 }

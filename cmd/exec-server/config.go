@@ -1,28 +1,20 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"execserver/internal/errno"
-	"execserver/internal/trusted"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/serve"
+	"execserver/internal/cli/usage"
 )
-
-// configName is the flag that names the configuration file, and no setting of it.
-const configName = "config"
 
 func newConfigCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "config COMMAND", Short: "Check a configuration file", GroupID: groupServe,
-		Args: cobra.MatchAll(needArgs("name what to do: check"), subcommandOnly),
+		Args: cobra.MatchAll(usage.NeedArgs("name what to do: check"), usage.SubcommandOnly),
 		RunE: func(*cobra.Command, []string) error { return nil }, // Args accepts nothing
 	}
 	check := &cobra.Command{
@@ -34,17 +26,17 @@ func newConfigCommand() *cobra.Command {
 		Example: "  exec-server config check /etc/exec-server/config.toml && systemctl restart exec-server",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return &usageError{errors.New("name the file to check"), command}
+				return usage.New(errors.New("name the file to check"), command)
 			}
-			return noArgs(command, args[1:])
+			return usage.NoArgs(command, args[1:])
 		},
 		RunE: func(command *cobra.Command, args []string) error {
-			faults := checkConfig(args[0])
+			faults := serve.CheckConfig(args[0])
 			for _, fault := range faults {
 				fmt.Fprintln(command.ErrOrStderr(), oneLine(fault.Error()))
 			}
 			if len(faults) > 0 {
-				return exitCode(1)
+				return exit.Code(1)
 			}
 			_, err := fmt.Fprintln(command.OutOrStdout(), "ok")
 			return err
@@ -55,234 +47,4 @@ func newConfigCommand() *cobra.Command {
 	}
 	command.AddCommand(check)
 	return command
-}
-
-// setting is a flag that a configuration file sets.
-type setting struct {
-	name   string
-	line   int      // in the file; 0 if unknown
-	values []string // as on the command line; several for a flag that may be repeated
-}
-
-// apply sets the flag.
-func (s setting) apply(f *pflag.FlagSet) error {
-	for _, value := range s.values {
-		err := f.Set(s.name, value)
-		if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-			err = invalidValue(s.name, value, expected(invalid))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check returns what is wrong with the value, whatever the other settings are.
-func (s setting) check() error {
-	f, alone := newFlags()
-	err := s.apply(f)
-	if err == nil {
-		err = alone.complete(f)
-	}
-	if invalid, ok := errors.AsType[*invalidValueError](err); ok && invalid.flag == s.name {
-		return fmt.Errorf("invalid value %q for %s: %s", invalid.value, s.name, invalid.problem)
-	}
-	return nil // what else is wrong is about other flags
-}
-
-// newFlags returns the flags of the server.
-func newFlags() (*pflag.FlagSet, *options) {
-	var o options
-	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	o.define(f)
-	return f, &o
-}
-
-// configure applies the settings of --config, apart from those that the command line has.
-func (o *options) configure(f *pflag.FlagSet) error {
-	if o.config == "" {
-		return nil
-	}
-	path, err := trusted.Absolute(o.config)
-	if err != nil {
-		return fmt.Errorf("find the configuration %s: %w", o.config, err)
-	}
-	o.config = path
-	settings, faults := readConfig(path)
-	if len(faults) > 0 {
-		return errors.Join(faults...)
-	}
-	settings = slices.DeleteFunc(settings, func(s setting) bool { return f.Changed(s.name) })
-	for _, s := range settings {
-		if err := s.apply(f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkConfig returns the reasons for which a server would not start with a file.
-func checkConfig(path string) (faults []error) {
-	settings, faults := readConfig(path)
-	if len(faults) > 0 {
-		return faults
-	}
-	f, o := newFlags()
-	var err error
-	for _, s := range settings {
-		err = cmp.Or(err, s.apply(f))
-	}
-	if err == nil {
-		err = o.complete(f)
-	}
-	var where listenAddress
-	if err == nil {
-		where, err = parseListen(o.listen, o.tlsCert != "")
-	}
-	switch {
-	case err != nil:
-	case where.kind == listenInherited: // the sockets would tell more
-		err = o.auth.check()
-	default:
-		_, _, err = o.prepare(where)
-	}
-	if err != nil {
-		return []error{fmt.Errorf("%s: %w", path, err)}
-	}
-	return nil
-}
-
-// readConfig reads a configuration file. Each fault has its place.
-func readConfig(path string) (settings []setting, faults []error) {
-	text, err := trusted.Read(path, trusted.Public)
-	if err != nil {
-		return nil, []error{fmt.Errorf("read the configuration %s: %w", path, errno.Wrap(err))}
-	}
-	var values map[string]toml.Primitive
-	meta, err := toml.Decode(string(text), &values)
-	if parse, ok := errors.AsType[toml.ParseError](err); ok {
-		return nil, []error{placed(path, parse.Position.Line, errors.New(parse.Message))}
-	} else if err != nil {
-		return nil, []error{fmt.Errorf("%s: %w", path, err)}
-	}
-	flags, _ := newFlags()
-	for _, key := range meta.Keys() {
-		value, ok := values[key[0]]
-		if delete(values, key[0]); !ok { // a part of a value
-			continue
-		}
-		s := setting{name: key[0], line: lineOf(&meta, value)}
-		var content any
-		err := meta.PrimitiveDecode(value, &content)
-		if err == nil {
-			s.values, err = flagValues(flags, s.name, content)
-		}
-		if err == nil {
-			err = s.check()
-		}
-		if err != nil {
-			faults = append(faults, placed(path, s.line, err))
-			continue
-		}
-		settings = append(settings, s)
-	}
-	return settings, faults
-}
-
-// placed adds the place of a fault.
-func placed(path string, line int, fault error) error {
-	if line == 0 {
-		return fmt.Errorf("%s: %w", path, fault)
-	}
-	return fmt.Errorf("%s:%d: %w", path, line, fault)
-}
-
-// unreadable cannot be decoded, so that the library says where it is.
-type unreadable struct{}
-
-func (unreadable) UnmarshalTOML(any) error { return errors.New("unreadable") }
-
-// lineOf returns the line of a value, or 0 if the library does not know it.
-func lineOf(meta *toml.MetaData, value toml.Primitive) int {
-	parse, _ := errors.AsType[toml.ParseError](meta.PrimitiveDecode(value, new(unreadable)))
-	line := parse.Position.Line
-	var parts map[string]toml.Primitive
-	if line == 0 && meta.PrimitiveDecode(value, &parts) == nil { // a table without a line of its own
-		for _, part := range parts {
-			if at := lineOf(meta, part); line == 0 || at < line {
-				line = at
-			}
-		}
-	}
-	return line
-}
-
-// flagValues returns the values for the flag of that name.
-func flagValues(flags *pflag.FlagSet, name string, content any) ([]string, error) {
-	flag := flags.Lookup(name)
-	if flag == nil || name == configName {
-		return nil, unknownSetting(flags, name)
-	}
-	switch flag.Value.Type() {
-	case "bool":
-		if value, ok := content.(bool); ok {
-			return []string{strconv.FormatBool(value)}, nil
-		}
-		return nil, fmt.Errorf("%s: expected true or false, without quotes", name)
-	case "int", "int64", "uint64":
-		if value, ok := content.(int64); ok {
-			return []string{strconv.FormatInt(value, 10)}, nil
-		}
-		return nil, fmt.Errorf("%s: expected a whole number, without quotes", name)
-	case "stringArray":
-		return elements(name, content, `strings, such as ["a", "b"]`, text)
-	case "uintSlice":
-		return elements(name, content, "numbers, such as [1000, 1001]", func(element any) (string, bool) {
-			value, ok := element.(int64)
-			return strconv.FormatInt(value, 10), ok
-		})
-	}
-	if value, ok := text(content); ok {
-		return []string{value}, nil
-	}
-	example := "a string in quotes, not empty"
-	if flag.Value.Type() == "duration" {
-		example = `a time in quotes with its unit, such as "90s" or "10m"`
-	}
-	return nil, fmt.Errorf("%s: expected %s", name, example)
-}
-
-// text accepts a string that is not empty: a variable that a template has not replaced
-// must not open the server.
-func text(content any) (string, bool) {
-	value, ok := content.(string)
-	return value, ok && value != ""
-}
-
-// elements returns the values of an array.
-func elements(name string, content any, expected string, convert func(any) (string, bool)) (values []string, err error) {
-	array, ok := content.([]any)
-	for _, element := range array {
-		value, good := convert(element)
-		values, ok = append(values, value), ok && good
-	}
-	if !ok {
-		return nil, fmt.Errorf("%s: expected an array of %s", name, expected)
-	}
-	return values, nil
-}
-
-// unknownSetting says that there is no setting of this name, and which one is like it.
-func unknownSetting(flags *pflag.FlagSet, name string) error {
-	names := &cobra.Command{SuggestionsMinimumDistance: min(max(1, len(name)/2), 3)} // it compares words
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Name != configName {
-			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-		}
-	})
-	if near := names.SuggestionsFor(name); len(near) > 0 {
-		return fmt.Errorf("unknown setting %q; did you mean %s?", name, strings.Join(near, " or "))
-	}
-	return fmt.Errorf("unknown setting %q", name)
 }

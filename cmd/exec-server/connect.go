@@ -16,6 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/internal/bootstrap"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/serve"
+	"execserver/internal/cli/usage"
 )
 
 // connecting has the flags of connect.
@@ -24,8 +27,7 @@ type connecting struct {
 	release   string
 	listen    string
 	serve     []string
-
-	workspaces connectWorkspaces
+	shown     []string // values of --workspace
 
 	name  string   // of what leads there, in the person's words
 	words []string // of the command that leads there
@@ -81,12 +83,12 @@ func newConnectCommand() *cobra.Command {
 			"The program for another kind of machine is a file exec-server-OS-ARCH, as \"make release\" makes them:\n" +
 			"in $EXEC_SERVER_RELEASE, next to this program, in ../lib/exec-server beside its directory, or in\n" +
 			"~/.local/share/exec-server.\n\n" +
-			"Codex names the directory in which it was started. With --workspace that directory exists there, and\n" +
-			"with --push it has the files of this machine; \"exec-server pull\" brings changes back.\n\n" +
+			"Codex names the directory in which it was started. With --workspace that directory exists there, too;\n" +
+			"git, rsync or \"exec-server cp\" bring files there and back.\n\n" +
 			"With --listen, connect serves clients that cannot start a program. Each gets a server of its own.",
 		Example: "  exec-server connect ssh box </dev/null        # copies it there, and tries it\n" +
 			"  exec-server connect ssh -p 2222 me@box.example\n" +
-			"  exec-server connect --workspace ~/project=~/project --push=git ssh box\n" +
+			"  exec-server connect --workspace ~/project=~/project ssh box\n" +
 			"  exec-server connect kubectl web-0 -n shop -c app\n" +
 			"  exec-server connect --listen ws://127.0.0.1:8765 ssh box\n" +
 			"  exec-server connect -- ssh box sudo -u builder sh",
@@ -103,7 +105,7 @@ func newConnectCommand() *cobra.Command {
 	f.StringVar(&c.remoteDir, "remote-dir", "", "keep the program in this `DIR` of the other machine, an absolute path or one below ~/; by default in the user's cache directory")
 	f.StringVar(&c.release, "release", "", "look in this `DIR` first for the programs for other kinds of machines")
 	f.StringArrayVar(&c.serve, "serve-flag", nil, "start the server with this `FLAG` of exec-server serve, such as --serve-flag=--sandbox=require; may be repeated")
-	c.workspaces.define(f)
+	f.StringArrayVar(&c.shown, "workspace", nil, "make the directory `DIR` of this machine there, with the same path, or show REMOTE there at this path with DIR=REMOTE; REMOTE may begin with ~/; may be repeated")
 	f.BoolP("help", "h", false, "print this text")
 	return command
 }
@@ -118,7 +120,7 @@ func completeWays(_ *cobra.Command, args []string, _ string) ([]cobra.Completion
 // parse takes the words after the flags.
 func (c *connecting) parse(command *cobra.Command, args []string) error {
 	invalid := func(format string, values ...any) error {
-		return &usageError{fmt.Errorf(format, values...), command}
+		return usage.New(fmt.Errorf(format, values...), command)
 	}
 	for _, name := range []string{"listen", "remote-dir", "release"} {
 		// An unset variable in a script must not mean the default.
@@ -127,13 +129,23 @@ func (c *connecting) parse(command *cobra.Command, args []string) error {
 		}
 	}
 	if c.remoteDir != "" && c.remoteDir[0] != '/' && !strings.HasPrefix(c.remoteDir, "~/") {
-		return &usageError{invalidValue("remote-dir", c.remoteDir, "expected an absolute path, or one that begins with ~/"), command}
+		return usage.New(usage.InvalidValue("remote-dir", c.remoteDir, "expected an absolute path, or one that begins with ~/"), command)
 	}
-	serve, err := c.workspaces.complete(command.Flags())
-	if err != nil {
-		return &usageError{err, command}
+	for _, text := range c.shown {
+		dir, remote, mapped := strings.Cut(text, "=")
+		if dir == "" || mapped && remote == "" {
+			return usage.New(usage.InvalidValue("workspace", text, "expected DIR or DIR=REMOTE"), command)
+		}
+		dir, err := filepath.Abs(dir)
+		if err != nil {
+			return err
+		}
+		flag := "--workspace=" + dir
+		if mapped {
+			flag += "=" + remote
+		}
+		c.serve = append(c.serve, flag)
 	}
-	c.serve = append(c.serve, serve...)
 	if len(args) == 0 {
 		return invalid("say what leads to the machine: %s", wayNames)
 	}
@@ -157,19 +169,17 @@ func (c *connecting) parse(command *cobra.Command, args []string) error {
 
 // run starts the server, and passes on what clients and it say to each other.
 func (c *connecting) run(command *cobra.Command) error {
-	ignoreBrokenPipes()
-	ctx, stop := untilSignal()
+	serve.IgnoreBrokenPipes()
+	ctx, stop := exit.UntilSignal()
 	defer stop()
-	err := c.pushWorkspaces(ctx)
-	switch {
-	case err != nil:
-	case c.listen != "":
+	var err error
+	if c.listen != "" {
 		err = c.serveClients(ctx)
-	default:
+	} else {
 		err = c.pass(ctx, command.InOrStdin(), command.OutOrStdout())
 	}
-	if s, signaled := errors.AsType[signalError](context.Cause(ctx)); signaled {
-		return exitCode(exitSignal + int(s.signal))
+	if s, signaled := errors.AsType[exit.SignalError](context.Cause(ctx)); signaled {
+		return exit.Code(exit.Signaled + int(s.Signal))
 	}
 	return err
 }
@@ -192,7 +202,7 @@ func (c *connecting) start(ctx context.Context) (*bootstrap.Session, error) {
 
 // releases are the directories that may have programs for other kinds of machines.
 func (c *connecting) releases() (directories []string) {
-	directories = given(directories, c.release, os.Getenv("EXEC_SERVER_RELEASE"))
+	directories = serve.Given(directories, c.release, os.Getenv("EXEC_SERVER_RELEASE"))
 	if self, err := os.Executable(); err == nil {
 		if real, err := filepath.EvalSymlinks(self); err == nil {
 			self = real
@@ -223,14 +233,14 @@ func (c *connecting) pass(ctx context.Context, in io.Reader, out io.Writer) erro
 	said, err := copyBytes(out, session)
 	session.End()
 	if errors.Is(err, syscall.EPIPE) {
-		return exitCode(exitSignal + int(syscall.SIGPIPE))
+		return exit.Code(exit.Signaled + int(syscall.SIGPIPE))
 	}
 	code := ended(session.Wait())
 	if said == 0 && code >= exitNotAllowed && ctx.Err() == nil {
 		return &runFailure{fmt.Sprintf("connect by %s: the command started a server, and ended with the exit code %d before that answered; "+
 			"if the program below %s there is damaged, remove it", c.name, code, cmp.Or(c.remoteDir, "~/.cache/exec-server")), code}
 	}
-	return exitCode(code)
+	return exit.Code(code)
 }
 
 // ended returns the exit code for that of another program.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/serve"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -17,11 +19,11 @@ const maxRelayed = 64
 
 // serveClients listens, and gives each client a server of its own on the other machine.
 func (c *connecting) serveClients(ctx context.Context) error {
-	where, err := parseListen(c.listen, false)
+	where, err := serve.ParseListen(c.listen, false)
 	if err != nil {
 		return err
 	}
-	if where.kind == listenStdio || where.checkOpen(false, false) != nil {
+	if where.Kind == serve.ListenStdio || where.CheckOpen(false, false) != nil {
 		return fmt.Errorf("cannot listen at %s: connect serves this machine alone; expected ws://127.0.0.1:PORT or unix:///PATH", printable(c.listen))
 	}
 	// A copy takes longer than clients wait, and an error is better seen here.
@@ -45,14 +47,14 @@ func (c *connecting) serveClients(ctx context.Context) error {
 		}},
 	})
 	ended := make(chan error, 2) // listeners
-	if err := start(srv, log, where, options{}, ended); err != nil {
+	if err := serve.Start(srv, log, where, serve.Flags{}, ended); err != nil {
 		return err
 	}
 	select {
 	case <-ctx.Done():
 	case err = <-ended:
 	}
-	closing, stop := context.WithTimeout(context.Background(), closeTimeout)
+	closing, stop := context.WithTimeout(context.Background(), exit.CloseTimeout)
 	defer stop()
 	err = errors.Join(err, srv.Shutdown(closing))
 	for range maxRelayed { // until no client has a place

@@ -17,12 +17,15 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
+	"execserver/internal/cli/advice"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/usage"
 )
 
 // copyOptions are the flags of cp.
 type copyOptions struct {
-	where       where
-	quiet, json bool
+	where              where
+	modes, quiet, json bool
 }
 
 func newCopyCommand() *cobra.Command {
@@ -36,8 +39,9 @@ func newCopyCommand() *cobra.Command {
 			"path of the environment of this name, and :PATH a path of the machine of --on or --url; a relative\n" +
 			"PATH begins in the directory in which the server was started. ./a:b is a file here.\n\n" +
 			"If TARGET is a directory, the copies go into it under their names. Permissions, times and links\n" +
-			"come along; owners do not. A file that is there already with the same size and time is left as it\n" +
-			"is, and a large file continues where an interrupted copy stopped: repeat the command to finish it.\n" +
+			"are copied; owners are not. cp skips a file that exists with the same size and time, and writes any\n" +
+			"other existing file in place: it keeps its permissions, without -a or -p, its owner and its links.\n" +
+			"A new file appears when it is whole. After an interruption, repeat the command.\n\n" +
 			"FIFOs, sockets and devices are left out. The exit code is 1 if something else was not copied.",
 		Example: "  exec-server cp -r src box:project/\n" +
 			"  exec-server cp --url ws://localhost:8765 :/var/log/app.log .",
@@ -45,11 +49,11 @@ func newCopyCommand() *cobra.Command {
 		Args: func(command *cobra.Command, args []string) error {
 			switch len(args) {
 			case 0:
-				return &usageError{errors.New("name what to copy, and where to"), command}
+				return usage.New(errors.New("name what to copy, and where to"), command)
 			case 1:
-				return &usageError{fmt.Errorf("name where to copy %q to", args[0]), command}
+				return usage.New(fmt.Errorf("name where to copy %q to", args[0]), command)
 			}
-			return needPaths(command, args)
+			return usage.NeedPaths(command, args)
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
@@ -57,7 +61,7 @@ func newCopyCommand() *cobra.Command {
 			}
 			task, err := o.task(args)
 			if err != nil {
-				return &usageError{err, command}
+				return usage.New(err, command)
 			}
 			return task.where.do("cp", func(ctx context.Context, env *client.Environment) error {
 				return o.run(ctx, env, task)
@@ -66,7 +70,9 @@ func newCopyCommand() *cobra.Command {
 	}
 	f := command.Flags()
 	f.SortFlags = false
-	f.BoolP("recursive", "r", false, "for the habit: directories are always copied with everything in them")
+	f.BoolP("recursive", "r", false, "accepted, but directories are always copied with everything in them")
+	f.BoolVarP(&o.modes, "preserve", "p", false, "also give existing files and directories the permissions of their source")
+	f.BoolVarP(&o.modes, "archive", "a", false, "the same as -r -p")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print errors only, also on a terminal")
 	f.BoolVar(&o.json, "json", false, "print a JSON object that says what was copied")
 	o.where.addFlags(f)
@@ -151,7 +157,7 @@ func bothHere(source, target string) error {
 
 // run copies.
 func (o *copyOptions) run(ctx context.Context, env *client.Environment, t *copyTask) error {
-	r := &copyRun{env: env, files: env.FS(t.target).WithContext(ctx), task: t, report: copyReport{Problems: []copyProblem{}}, began: time.Now()}
+	r := &copyRun{env: env, files: env.FS(t.target).WithContext(ctx), task: t, modes: o.modes, report: copyReport{Problems: []copyProblem{}}, began: time.Now()}
 	if !o.quiet && !o.json {
 		r.meter = newMeter(os.Stderr)
 	}
@@ -174,14 +180,14 @@ func (o *copyOptions) run(ctx context.Context, env *client.Environment, t *copyT
 	})
 	r.meter.finish(&r.report, time.Since(r.began))
 	if r.unfinished(ctx) {
-		fmt.Fprintln(os.Stderr, "the copy is not complete; repeat the command to continue it")
+		fmt.Fprintln(os.Stderr, "the copy is not complete; repeat the command to finish it")
 	}
 	r.report.Seconds = time.Since(r.began).Seconds()
 	if o.json {
 		err = errors.Join(err, printJSON(os.Stdout, &r.report))
 	}
 	if err == nil && r.failed {
-		err = exitCode(1)
+		err = exit.Code(1)
 	}
 	return err
 }
@@ -209,6 +215,7 @@ type copyRun struct {
 	env    *client.Environment
 	files  *client.FS // at the target, if that is on the machine
 	task   *copyTask
+	modes  bool
 	began  time.Time
 	meter  *meter
 	report copyReport
@@ -278,10 +285,10 @@ func (r *copyRun) needDirectory(ctx context.Context, source string) error {
 	return nil // the copy tells about an error
 }
 
-// withRoom says what to do when a disk is full. The part of the file that has arrived stays.
+// withRoom adds advice to the error of a full disk.
 func withRoom(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%w; make room there, and repeat the command to continue", err)
+		return fmt.Errorf("%w; make room there, and repeat the command", err)
 	}
 	return err
 }
@@ -292,7 +299,7 @@ func isSeparator(c rune) bool { return c < utf8.RuneSelf && os.IsPathSeparator(b
 
 // copy copies one source.
 func (r *copyRun) copy(ctx context.Context, source string, into bool) error {
-	opts := &client.CopyOptions{Progress: r.progress}
+	opts := &client.CopyOptions{Modes: r.modes, Progress: r.progress}
 	target := r.task.target
 	if into {
 		name := filepath.Base(source)
@@ -367,7 +374,7 @@ func checkInside(source, target, dir string, in bool) error {
 	return nil
 }
 
-// unfinished reports whether the copy stopped early, so that another one continues it.
+// unfinished reports whether the copy stopped early.
 func (r *copyRun) unfinished(ctx context.Context) bool { return ctx.Err() != nil || r.env.Err() != nil }
 
 func (r *copyRun) progress(p client.CopyProgress) {
@@ -381,7 +388,7 @@ func (r *copyRun) problem(p *fs.PathError, err error) {
 	if errors.Is(p, client.ErrSpecialFile) {
 		fmt.Fprintf(os.Stderr, "left out %s: %s\n", printable(p.Path), printable(p.Err.Error()))
 	} else {
-		fmt.Fprintf(os.Stderr, "Error: %s\n", advise(withRoom(err)))
+		fmt.Fprintf(os.Stderr, "Error: %s\n", advice.Line(withRoom(err)))
 	}
 	r.note(p.Path, p.Err)
 }

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"execserver/client"
 	"execserver/client/local"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/usage"
 )
 
 func newDoctorCommand() *cobra.Command {
@@ -28,20 +29,20 @@ func newDoctorCommand() *cobra.Command {
 			"nothing there. The exit code is 1 if there is a problem.",
 		Example: "  exec-server doctor --on box\n" +
 			"  exec-server doctor --url wss://box.example:8765 --token-file token",
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := w.checkOne(command); err != nil {
 				return err // what else may be wrong is a finding
 			}
-			ctx, stop := untilSignal()
+			ctx, stop := exit.UntilSignal()
 			defer stop()
 			d := &doctor{ctx: ctx, findings: []finding{}}
 			if !json {
 				d.out = command.OutOrStdout()
 			}
 			d.examine(&w)
-			if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
-				return exitCode(exitSignal + int(s.signal))
+			if s, ok := errors.AsType[exit.SignalError](context.Cause(ctx)); ok {
+				return exit.Code(exit.Signaled + int(s.Signal))
 			}
 			return d.report(command.OutOrStdout(), json)
 		},
@@ -92,9 +93,6 @@ func (d *doctor) find(check string, v verdict, mend, format string, args ...any)
 	_, _ = fmt.Fprintln(d.out, line) // the exit code says the same
 }
 
-// oneLine makes text from anywhere fit for one line.
-func oneLine(text string) string { return printable(strings.Join(strings.Fields(text), " ")) }
-
 func (d *doctor) ok(check, format string, args ...any) { d.find(check, fine, "", format, args...) }
 
 // report prints the document, if it is wanted, and returns whether there is a problem.
@@ -113,7 +111,7 @@ func (d *doctor) report(out io.Writer, json bool) error {
 		}
 	}
 	if !well {
-		return exitCode(1)
+		return exit.Code(1)
 	}
 	return nil
 }
@@ -143,7 +141,7 @@ func (d *doctor) examine(w *where) {
 	if env == nil {
 		return
 	}
-	defer leave(env)
+	defer exit.Leave(env)
 	if way.url == "" && way.command == nil {
 		d.ok("version", "this program is %s", buildVersion())
 	} else {

@@ -13,9 +13,7 @@ import (
 // TestDoctorOfRights has a server whose user may not write, or not even be, where it was
 // started.
 func TestDoctorOfRights(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can start a server as another user")
-	}
+	testkit.System(t, testkit.Root)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
+	"execserver/internal/cli/advice"
 	"execserver/internal/errno"
 	"execserver/protocol"
 	"execserver/transport"
@@ -30,7 +31,6 @@ const doctorTimeout = 10 * time.Second
 // way is the way to a server.
 type way struct {
 	url     string
-	nats    natsFlags // for url
 	command *exec.Cmd // the program that leads there instead
 	opts    client.Options
 
@@ -44,14 +44,14 @@ func (d *doctor) examineName(w *where) *way {
 	switch {
 	case w.url != "":
 		d.ok("name", "--url names the server at %s", withoutSecrets(w.url))
-		return &way{url: w.url, nats: w.nats, opts: opts}
+		return &way{url: w.url, opts: opts}
 	case w.on == onThisMachine:
 		d.ok("name", "--on local is this machine, without a server")
 		return &way{opts: opts}
 	}
 	if w.on == "" {
 		if err := needDefault(); err != nil {
-			d.find("name", problem, adviceFor(err), "%s", err)
+			d.find("name", problem, advice.For(err), "%s", err)
 			return nil
 		}
 	}
@@ -60,7 +60,7 @@ func (d *doctor) examineName(w *where) *way {
 		mend := "correct the name, or add an entry: exec-server codex-config prints one"
 		if errors.As(err, new(*environments.ConfigError)) {
 			mend = "correct the file; Codex refuses it, too"
-		} else if advice := adviceFor(err); advice != "" {
+		} else if advice := advice.For(err); advice != "" {
 			mend = advice
 		}
 		d.find("name", problem, mend, "%s", err)
@@ -134,9 +134,6 @@ func (d *doctor) examineCodex(entry *environments.Entry) {
 func (d *doctor) examineWay(w *way) bool {
 	if path, ok := strings.CutPrefix(w.url, "unix://"); ok {
 		return d.examineSocket(path)
-	}
-	if isNATSURL(w.url) {
-		return true // the client library of NATS finds the way
 	}
 	u, err := url.Parse(w.url)
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Hostname() == "" {
@@ -317,8 +314,7 @@ func (d *doctor) examineToken(w *way) bool {
 // examineHandshake connects as every subcommand does. It returns nil if that fails.
 func (d *doctor) examineHandshake(w *way) *client.Environment {
 	began := time.Now()
-	to := where{url: w.url, tokenFile: w.opts.TokenFile, nats: w.nats}
-	env, err := to.dial(d.ctx, &w.opts)
+	env, err := client.Dial(d.ctx, w.url, &w.opts)
 	if err != nil {
 		d.refused(w, err)
 		return nil
@@ -342,17 +338,13 @@ func (d *doctor) refused(w *way, err error) {
 		err = dial.Err
 	}
 	text := err.Error()
-	if advice := adviseNATS(err); advice != "" {
-		d.find("handshake", problem, advice, "%s", text)
-		return
-	}
 	said := text
 	if answer, ok := errors.AsType[*transport.RefusedError](err); ok {
 		said = answer.Text
 	}
 	switch {
-	case lacksMachine(said):
-		d.find("handshake", problem, adviceToList, "%s", text)
+	case advice.LacksMachine(said):
+		d.find("handshake", problem, advice.ToList, "%s", text)
 	case dial != nil && dial.Status == 401 && w.opts.Token == "" && w.opts.TokenFile == "":
 		d.find("token", problem, "give the server's token with --token-file, or in environments.toml", "the server demands one: %s", said)
 	case dial != nil && dial.Status == 401 && (strings.Contains(said, "expired") || strings.Contains(said, "not valid yet")):
@@ -365,7 +357,7 @@ func (d *doctor) refused(w *way, err error) {
 		d.find("handshake", problem, "use the name or the account that the server's operator allows", "the server refuses this client: %s", said)
 	case dial != nil && dial.Status == 407:
 		d.find("proxy", problem, "give them in HTTP_PROXY or HTTPS_PROXY", "the proxy demands a user and a password")
-	case strings.Contains(said, saysTLS) || strings.Contains(text, `malformed HTTP response "\x15\x03`):
+	case strings.Contains(said, advice.SaysTLS) || strings.Contains(text, `malformed HTTP response "\x15\x03`):
 		d.find("handshake", problem, "use wss:// for it", "the server speaks TLS")
 	case strings.Contains(text, `malformed HTTP response "SSH-`):
 		d.find("handshake", problem, `use an entry with program = "ssh"; exec-server codex-config USER@HOST prints one`, "this is a server for SSH")

@@ -11,6 +11,8 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/usage"
 )
 
 // drainOptions are the flags of drain.
@@ -32,24 +34,24 @@ func newDrainCommand() *cobra.Command {
 			"server does the same, without waiting.",
 		Example: "  exec-server drain --url ws://localhost:8765 --timeout 10m\n" +
 			"  exec-server drain --pid \"$(systemctl show -P MainPID exec-server)\"",
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
 			}
 			switch named := o.where.url != "" || o.where.on != ""; {
 			case command.Flags().Changed("pid") == named:
-				return &usageError{errors.New("name the server: --pid PID, --url URL or --on NAME"), command}
+				return usage.New(errors.New("name the server: --pid PID, --url URL or --on NAME"), command)
 			case !named && o.pid <= 0:
-				return &usageError{invalidValue("pid", fmt.Sprint(o.pid), "must be greater than zero"), command}
+				return usage.New(usage.InvalidValue("pid", fmt.Sprint(o.pid), "must be greater than zero"), command)
 			case o.timeout < 0:
-				return &usageError{invalidValue("timeout", o.timeout.String(), "must not be negative"), command}
+				return usage.New(usage.InvalidValue("timeout", o.timeout.String(), "must not be negative"), command)
 			}
-			ctx, stop := untilSignal()
+			ctx, stop := exit.UntilSignal()
 			defer stop()
 			err := o.drain(ctx, command.ErrOrStderr())
-			if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
-				return exitCode(exitSignal + int(s.signal))
+			if s, ok := errors.AsType[exit.SignalError](context.Cause(ctx)); ok {
+				return exit.Code(exit.Signaled + int(s.Signal))
 			}
 			return err
 		},
@@ -109,8 +111,8 @@ func (o *drainOptions) drain(ctx context.Context, log io.Writer) error {
 
 // url returns the URL of the server that --url or --on names.
 func (o *drainOptions) url() (string, error) {
-	if isNATSURL(o.where.url) || environments.IsMachine(o.where.on) {
-		return "", errors.New("drain ends a server on this machine; exec-server fleet drain drains a machine of a gateway")
+	if environments.IsMachine(o.where.on) {
+		return "", errors.New("drain ends a server on this machine; exec-fleet drain drains a machine of a gateway")
 	}
 	if o.where.url != "" {
 		return o.where.url, nil
@@ -135,6 +137,6 @@ func (o *drainOptions) list(ctx context.Context, out io.Writer) {
 	if err != nil {
 		return // it has ended, or says nothing to these credentials
 	}
-	defer leave(env)
+	defer exit.Leave(env)
 	_ = new(sessionsOptions).list(ctx, env, out)
 }

@@ -14,7 +14,7 @@ import (
 
 // drain runs drain with --pid, and returns its exit code and what it prints.
 func drain(pid int) (code int, text string) {
-	command := exec.Command("exec-server", "drain", "--pid", fmt.Sprint(pid), "--timeout", promptly.String())
+	command := exec.Command("exec-server", "drain", "--pid", fmt.Sprint(pid), "--timeout", "9s")
 	out, _ := command.CombinedOutput()
 	return command.ProcessState.ExitCode(), string(out)
 }

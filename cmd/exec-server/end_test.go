@@ -14,13 +14,14 @@ import (
 	"testing"
 
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/scripts"
 	"execserver/internal/transcript"
 )
 
 // listeners returns the arguments for every way to listen.
 func listeners(t *testing.T) map[string][]string {
 	t.Helper()
-	cert, key, err := certificate()
+	cert, key, err := scripts.MakeCertificate()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/usage"
 )
 
 // forwardTimeout is how long forward tries to reach a server again: until somebody ends
@@ -41,11 +42,11 @@ func newForwardCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return &usageError{errors.New("name at least one port to forward, such as 3000 or 8080:localhost:3000"), command}
+				return usage.New(errors.New("name at least one port to forward, such as 3000 or 8080:localhost:3000"), command)
 			}
 			for _, arg := range args {
 				if _, err := parsePorts(arg); err != nil {
-					return &usageError{err, command}
+					return usage.New(err, command)
 				}
 			}
 			return nil

@@ -157,7 +157,7 @@ func TestForwardHTTP(t *testing.T) {
 	if err == nil || err == io.EOF {
 		t.Errorf("a connection to nobody: %v", err)
 	}
-	const want = "cannot connect to 127.0.0.1:1: Connection refused (os error 111)"
+	const want = "cannot connect to 127.0.0.1:1: connection refused (os error 111)"
 	if err := p.stderr.await(testkit.Patience, func(text string) bool { return strings.Contains(text, want) }); err != nil {
 		t.Errorf("%v: %s", err, p.stderr.text())
 	}

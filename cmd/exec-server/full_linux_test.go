@@ -31,7 +31,7 @@ func TestCopyToFullDisk(t *testing.T) {
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		line := strings.ToLower(string(out))
 		if !ok || exit.ExitCode() != 1 || strings.Count(line, "\n") != 1 || !strings.Contains(line, "no space left on device") ||
-			!strings.HasSuffix(line, "; make room there, and repeat the command to continue\n") {
+			!strings.HasSuffix(line, "; make room there, and repeat the command\n") {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
 		if _, err := os.Lstat(filepath.Join(full, "big")); !errors.Is(err, os.ErrNotExist) {

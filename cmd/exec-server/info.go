@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/usage"
 )
 
 func newInfoCommand() *cobra.Command {
@@ -23,7 +24,7 @@ func newInfoCommand() *cobra.Command {
 			"where it was started, and what it can do (PROTOCOL.md, \"Environment\").",
 		Example: "  exec-server info --on box\n" +
 			"  exec-server info --on box --json",
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := w.check(command); err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/client"
+	"execserver/internal/cli/usage"
 )
 
 // killOptions are the flags of kill.
@@ -35,7 +36,7 @@ func newKillCommand() *cobra.Command {
 		Example: "  exec-server kill --on box build\n" +
 			"  exec-server kill --on box -s HUP server/1",
 		ValidArgsFunction: o.where.completeTargets,
-		Args:              needArgs("name the process; exec-server ps lists them"),
+		Args:              usage.NeedArgs("name the process; exec-server ps lists them"),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
@@ -44,11 +45,11 @@ func newKillCommand() *cobra.Command {
 			if command.Flags().Changed("signal") {
 				var err error
 				if signal, err = parseSignal(o.signal); err != nil {
-					return &usageError{err, command}
+					return usage.New(err, command)
 				}
 			}
 			if o.grace < 0 {
-				return &usageError{invalidValue("grace", o.grace.String(), "must not be negative"), command}
+				return usage.New(usage.InvalidValue("grace", o.grace.String(), "must not be negative"), command)
 			}
 			return o.where.look("kill", func(ctx context.Context, env *client.Environment) error {
 				return each(ctx, env, args, func(target string) error { return o.end(ctx, env, target, signal) })
@@ -73,7 +74,7 @@ func killFlagError(command *cobra.Command, err error) error {
 			err = fmt.Errorf("%w; name a signal by -s %s", err, word)
 		}
 	}
-	return flagError(command, err)
+	return usage.FlagError(command, err)
 }
 
 // end ends a target, or sends it a signal if that is not nil.

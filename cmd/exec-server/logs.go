@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
 
@@ -33,7 +35,7 @@ func newLogsCommand() *cobra.Command {
 		Example: "  exec-server logs --on box build\n" +
 			"  exec-server logs --on box -f build/2 | grep error",
 		ValidArgsFunction: o.where.completeTargets,
-		Args:              oneTarget,
+		Args:              usage.OneTarget,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
@@ -63,7 +65,7 @@ func (o *logsOptions) run(ctx context.Context, env *client.Environment, target s
 	if err != nil {
 		return err
 	}
-	defer leave(observer)
+	defer exit.Leave(observer)
 	if err := o.print(ctx, observer, process, out); err != nil && !isBrokenPipe(err) {
 		return fmt.Errorf("cannot print the output of %s: %w", printable(target), err)
 	} else if err != nil {

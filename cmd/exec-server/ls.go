@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
 
@@ -36,7 +37,7 @@ func newListCommand() *cobra.Command {
 		Example: "  exec-server ls --on box -l /var/log\n" +
 			"  exec-server ls --on box --json src",
 		ValidArgsFunction: o.where.completePaths,
-		Args:              needPaths,
+		Args:              usage.NeedPaths,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err

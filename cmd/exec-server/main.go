@@ -5,19 +5,21 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"runtime/debug"
+	"runtime"
+
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/serve"
+	"execserver/internal/cli/show"
 )
 
 // version is set by the release build.
 var version = ""
 
-func main() {
-	becomeHelper()
-	go func() { os.Exit(run(os.Args[1:])) }()
-	runFirstThread()
-}
+// The first thread starts no process, and reaps orphans: see ownership.ReapOrphans.
+func init() { runtime.LockOSThread() }
+
+func main() { serve.Main(func() int { return run(os.Args[1:]) }) }
 
 // run executes the command line and returns the exit code: 0, 1 for a failure, 2 for an
 // invalid command line, 128 and its number for a signal, and for the subcommand run that of
@@ -26,30 +28,12 @@ func run(args []string) int {
 	command := newCommand()
 	command.SetArgs(args)
 	err := command.Execute()
-	if err == nil {
-		return 0
-	}
-	if usage, ok := errors.AsType[*usageError](err); ok {
-		fmt.Fprint(os.Stderr, usage.text())
-		return 2
-	}
-	if code, ok := errors.AsType[exitCode](err); ok {
-		return int(code)
-	}
-	fmt.Fprintf(os.Stderr, "Error: %s\n", printableLines(err.Error()))
+	code := exit.Report(err)
 	if failure, ok := errors.AsType[*runFailure](err); ok {
 		return failure.code
 	}
-	return 1
+	return code
 }
 
 // buildVersion returns the version for clients and --version.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "0.0.0-dev"
-}
+func buildVersion() string { return show.Version(version) }

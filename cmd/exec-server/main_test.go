@@ -27,9 +27,15 @@ import (
 )
 
 // The test binary is also the program: under the name exec-server it runs main.
+// signalTimeoutVariable sets signalTimeout in the program that tests run.
+const signalTimeoutVariable = "EXEC_SERVER_TEST_SIGNAL_TIMEOUT"
+
 func TestMain(m *testing.M) {
 	server.RunHelper()
 	testkit.Main()
+	if limit, err := time.ParseDuration(os.Getenv(signalTimeoutVariable)); err == nil {
+		signalTimeout = limit
+	}
 	testscript.Main(leakChecked{m}, map[string]func(){"exec-server": main})
 }
 
@@ -49,14 +55,17 @@ func (l leakChecked) Run() int {
 	return 0
 }
 
-// promptly bounds how long the program may take to end. It is generous because the
-// machine may be busy, and shorter than the ten seconds of most timeouts that the program
-// must not wait for; on a machine that does nothing else (QUIET_MACHINE=1) shorter than any.
+// quiet says that the machine does nothing else, so that times can be held to bounds.
+var quiet = os.Getenv("QUIET_MACHINE") != ""
+
+// promptly bounds how long the program may take to end. On a
+// quiet machine it is shorter than any timeout that the program
+// must not wait for.
 var promptly = func() time.Duration {
-	if os.Getenv("QUIET_MACHINE") != "" {
+	if quiet {
 		return 3 * time.Second
 	}
-	return 9 * time.Second
+	return testkit.Patience
 }()
 
 // program is a running server.
@@ -226,7 +235,7 @@ func (p *program) kill() {
 	_ = p.stdin.Close()
 	select {
 	case <-p.stderr.end:
-	case <-time.After(promptly):
+	case <-time.After(9 * time.Second): // somebody else has it open
 	}
 	_ = p.stdout.file.Close()
 	_ = p.stderr.file.Close()

@@ -1,21 +1,32 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"strconv"
-	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
-
-	"golang.org/x/term"
 
 	"execserver/client"
+	"execserver/internal/cli/advice"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/show"
+)
+
+// What package show has, as the commands call it.
+var (
+	printJSON      = show.JSON
+	encodeJSON     = show.EncodeJSON
+	onTerminal     = show.OnTerminal
+	printableLines = show.PrintableLines
+	printable      = show.Printable
+	printTable     = show.Table
+	printColumns   = show.Columns
+	wrap           = show.Wrap
+	shortDuration  = show.ShortDuration
+	remaining      = show.Remaining
+	spell          = show.Spell
+	oneLine        = show.OneLine
+	printHelp      = show.Help
+	printLink      = show.PageLink
 )
 
 // each calls work for each argument of a subcommand. A failure does not keep it from the
@@ -30,155 +41,8 @@ func each(ctx context.Context, env *client.Environment, args []string, work func
 		if ctx.Err() != nil || env.Err() != nil || isBrokenPipe(err) {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "Error: %s\n", advise(err))
-		failed = exitCode(1)
+		fmt.Fprintf(os.Stderr, "Error: %s\n", advice.Line(err))
+		failed = exit.Code(1)
 	}
 	return failed
-}
-
-// printJSON prints one JSON document.
-func printJSON(w io.Writer, value any) error { return encodeJSON(w, value, "  ") }
-
-// encodeJSON prints one JSON document with an indent, or as one line if that is "".
-// Control characters that JSON allows in strings are escaped, too: a terminal could obey
-// them.
-func encodeJSON(w io.Writer, value any, indent string) error {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", indent)
-	if err := encoder.Encode(value); err != nil {
-		return err
-	}
-	var safe []byte
-	for _, r := range text.String() {
-		if unicode.IsControl(r) && r != '\n' {
-			safe = fmt.Appendf(safe, `\u%04x`, r)
-		} else {
-			safe = utf8.AppendRune(safe, r)
-		}
-	}
-	_, err := w.Write(safe)
-	return err
-}
-
-// onTerminal reports whether w is a terminal, and its width.
-func onTerminal(w io.Writer) (width int, ok bool) {
-	file, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return 0, false
-	}
-	width, _, err := term.GetSize(int(file.Fd()))
-	if err != nil || width < 1 {
-		width = 80
-	}
-	return width, true
-}
-
-// printable returns text from another machine as a person may see it: without characters
-// that would control the terminal, or look like another line.
-func printable(text string) string {
-	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return text
-	}
-	quoted := strconv.Quote(text)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-}
-
-// printableLines is like printable for text of several lines.
-func printableLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = printable(line)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// printTable prints rows in columns that are two spaces apart. right has the columns of
-// numbers, whose ends are aligned.
-func printTable(w io.Writer, rows [][]string, right ...int) error {
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	isRight := make(map[int]bool)
-	for _, i := range right {
-		isRight[i] = true
-	}
-	var text strings.Builder
-	for _, row := range rows {
-		for i, cell := range row {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			switch {
-			case isRight[i]:
-				text.WriteString(space + cell)
-			case i < len(row)-1:
-				text.WriteString(cell + space)
-			default:
-				text.WriteString(cell)
-			}
-			if i < len(row)-1 {
-				text.WriteString("  ")
-			}
-		}
-		text.WriteByte('\n')
-	}
-	_, err := io.WriteString(w, text.String())
-	return err
-}
-
-// printColumns prints names as ls does: in columns, top to bottom, of a width.
-func printColumns(w io.Writer, names []string, width int) error {
-	longest := 0
-	for _, name := range names {
-		longest = max(longest, utf8.RuneCountInString(name))
-	}
-	columns := max(1, (width+2)/(longest+2))
-	lines := (len(names) + columns - 1) / columns
-	rows := make([][]string, lines)
-	for i, name := range names {
-		rows[i%lines] = append(rows[i%lines], name)
-	}
-	return printTable(w, rows)
-}
-
-// wrap joins words to lines of at most width characters, if no word is longer.
-func wrap(words []string, width int) (lines []string) {
-	for _, word := range words {
-		last := len(lines) - 1
-		if last < 0 || utf8.RuneCountInString(lines[last]+word) >= width {
-			lines = append(lines, word)
-			continue
-		}
-		lines[last] += " " + word
-	}
-	return lines
-}
-
-// shortDuration returns a duration in its largest unit: 5s, 12m, 3h, 4d.
-func shortDuration(d time.Duration) string {
-	const day = 24 * time.Hour
-	for _, unit := range []struct {
-		size time.Duration
-		name string
-	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
-		if d >= 2*unit.size {
-			return strconv.FormatInt(int64(d/unit.size), 10) + unit.name
-		}
-	}
-	return strconv.FormatInt(int64(max(0, d)/time.Second), 10) + "s"
-}
-
-// remaining returns how much time is left, in seconds or in whole minutes: 45s, 7h59m.
-// Other than shortDuration, it must not be an hour too short.
-func remaining(d time.Duration) string {
-	if d >= 2*time.Minute {
-		d = d.Round(time.Minute)
-	}
-	return spell(max(0, d))
 }

@@ -349,6 +349,7 @@ func init() {
 // skipWithout skips a test if the kernel refuses it a namespace.
 func skipWithout(t *testing.T, attr *syscall.SysProcAttr) {
 	t.Helper()
+	testkit.System(t)
 	p := startOwned(t, attr, false, "--version")
 	if state := p.ending(); state.ExitCode() == 119 {
 		t.Skipf("no PID namespace here: %s", p.stderr.all())

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
 
@@ -30,7 +31,7 @@ func newProcessesCommand() *cobra.Command {
 			"what logs and kill take, as PROCESS or SESSION/PROCESS.",
 		Example: "  exec-server ps --on box\n" +
 			"  exec-server ps --on box -a --json",
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := o.where.check(command); err != nil {
 				return err

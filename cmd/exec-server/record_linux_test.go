@@ -1,5 +1,3 @@
-//go:build !core
-
 package main
 
 import (
@@ -42,7 +40,7 @@ func TestRecord(t *testing.T) {
 		return nil
 	})
 	content, err := os.ReadFile(recorded(t, dir)[0])
-	if err != nil || !bytes.Contains(content, []byte(`"o", "shown\r\n"]`)) || !bytes.HasSuffix(content, []byte(`"x", "4"]`+"\n")) {
+	if err != nil || !bytes.Contains(content, []byte(`"o", "shown\r\n"]`)) || !bytes.HasSuffix(content, []byte(`"m", "exit status 4"]`+"\n")) {
 		t.Errorf("the recording is %s, %v", content, err)
 	}
 	if confines(c, ws) {

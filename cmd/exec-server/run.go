@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -12,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/serve"
+	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
 
@@ -22,14 +24,7 @@ const (
 	exitFailed     = 125
 	exitNotAllowed = 126
 	exitNotFound   = 127
-	exitSignal     = 128 // plus the signal's number
 )
-
-// exitCode is the error of a subcommand that ends the program with a code and without a
-// message.
-type exitCode int
-
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // runFailure says why run cannot exit as its command did.
 type runFailure struct {
@@ -41,9 +36,9 @@ func (e *runFailure) Error() string { return e.text }
 
 // endingOf returns the end of this program for that of a command. It says why somebody else
 // than the command, or a signal of this program, has ended it.
-func endingOf(exit client.Exit) error {
-	code := exit.ExitCode & 0xFF
-	switch exit.EndedBy {
+func endingOf(end client.Exit) error {
+	code := end.ExitCode & 0xFF
+	switch end.EndedBy {
 	case protocol.EndedByTimeout:
 		return &runFailure{"the time of --timeout is over, so the server has ended the command", exitTimeout}
 	case protocol.EndedByOutputLimit:
@@ -53,10 +48,10 @@ func endingOf(exit client.Exit) error {
 	case protocol.EndedByServerShutdown:
 		return &runFailure{"the server was stopped, and has ended the command", code}
 	}
-	if exit.OOMKilled {
+	if end.OOMKilled {
 		return &runFailure{"the kernel has killed the command, or a part of it, for lack of memory", code}
 	}
-	return exitCode(code)
+	return exit.Code(code)
 }
 
 func newRunCommand() *cobra.Command {
@@ -76,7 +71,7 @@ func newRunCommand() *cobra.Command {
 			"  tar c . | exec-server run --on box -- tar x -C /tmp",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return &usageError{errors.New("there is no command to run; put it after --"), command}
+				return usage.New(errors.New("there is no command to run; put it after --"), command)
 			}
 			return nil
 		},
@@ -97,7 +92,7 @@ func newRunCommand() *cobra.Command {
 // run runs the command and returns its exit code as an exitCode.
 func (o *runOptions) run(args []string) error {
 	// The writers notice that nobody reads any more, and then run ends the command.
-	ignoreBrokenPipes()
+	serve.IgnoreBrokenPipes()
 	collectLess()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -120,8 +115,8 @@ func (o *runOptions) run(args []string) error {
 	err := o.start(ctx, r, args)
 	close(started)
 	<-stopped
-	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
-		return exitCode(exitSignal + int(s.signal))
+	if s, ok := errors.AsType[exit.SignalError](context.Cause(ctx)); ok {
+		return exit.Code(exit.Signaled + int(s.Signal))
 	}
 	if errors.Is(err, exec.ErrNotFound) {
 		err = meantOn(args[0], err)
@@ -183,7 +178,7 @@ func endByFirst(signals <-chan os.Signal, started <-chan struct{}, cancel contex
 			return
 		case s := <-signals:
 			if s != resizeSignal && s != continueSignal {
-				cancel(signalError{s.(syscall.Signal)})
+				cancel(exit.SignalError{Signal: s.(syscall.Signal)})
 				return
 			}
 		}

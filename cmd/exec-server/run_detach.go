@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/client"
+	"execserver/internal/cli/advice"
+	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
 
@@ -37,7 +39,7 @@ func checkSessionName(name string) error {
 	case name == "":
 		return errors.New("--name is empty; give it a value, or leave it out")
 	case !protocol.IsSessionName(name):
-		return invalidValue("name", name, fmt.Sprintf("expected at most %d of the characters A-Z a-z 0-9 . _ @ -", protocol.MaxSessionName))
+		return usage.InvalidValue("name", name, fmt.Sprintf("expected at most %d of the characters A-Z a-z 0-9 . _ @ -", protocol.MaxSessionName))
 	}
 	return nil
 }
@@ -95,7 +97,7 @@ func sessionName(program string) string {
 func keepable(env *client.Environment) error {
 	switch kept := env.Info().SessionLifetime; {
 	case kept == nil:
-		return errors.New("this server keeps no session without a connection; " + adviceToServe)
+		return errors.New("this server keeps no session without a connection; " + advice.ToServe)
 	case kept.MaxKeep == 0 || !env.Info().Capabilities["sessionKeep"]:
 		return errors.New("this server keeps sessions only for " + kept.Detached.String())
 	}
@@ -163,16 +165,4 @@ func (r *runner) detach() error {
 	}
 	r.left, r.parting = true, text+"\n"+r.where.comeBack(r.env.Info(), "come back with", session)
 	return nil
-}
-
-// spell spells a duration without zeros at its end: 8h, 1m30s.
-func spell(d time.Duration) string {
-	text := d.Round(time.Second).String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }

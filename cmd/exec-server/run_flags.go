@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/client"
+	"execserver/internal/cli/usage"
 )
 
 // runOptions are the flags of run.
@@ -73,7 +74,7 @@ func (o *runOptions) check(command *cobra.Command) (err error) {
 	o.escape, err = parseEscape(o.escapeChar)
 	switch {
 	case err != nil:
-		return &usageError{fmt.Errorf("--escape-char: %w", err), command}
+		return usage.New(fmt.Errorf("--escape-char: %w", err), command)
 	case o.where == (where{}):
 		o.where.on = onThisMachine
 	}
@@ -98,12 +99,12 @@ func (o *runOptions) check(command *cobra.Command) (err error) {
 	case o.sandbox == "" && (len(o.allowWrite) > 0 || o.network):
 		err = errors.New("--allow-write and --network are for --sandbox")
 	case set("sandbox") && o.sandbox != "read-only" && o.sandbox != "workspace-write":
-		err = invalidValue("sandbox", o.sandbox, "expected read-only or workspace-write")
+		err = usage.InvalidValue("sandbox", o.sandbox, "expected read-only or workspace-write")
 	default:
 		err = o.setVariables()
 	}
 	if err != nil {
-		return &usageError{err, command}
+		return usage.New(err, command)
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"execserver/client"
+	"execserver/internal/cli/advice"
+	"execserver/internal/cli/exit"
 )
 
 // runner is one process elsewhere and its connections with this program.
@@ -83,7 +85,7 @@ func (r *runner) run(signals <-chan os.Signal) error {
 			case errors.Is(err, context.DeadlineExceeded):
 				return r.unanswered(first)
 			case err != nil && !errors.Is(err, os.ErrProcessDone):
-				r.cancel(signalError{first})
+				r.cancel(exit.SignalError{Signal: first})
 			}
 		case s := <-signals:
 			switch {
@@ -157,7 +159,7 @@ func (r *runner) do(command byte, ended <-chan error) (done bool, err error) {
 			return true, r.hangUp(syscall.SIGHUP, ended)
 		}
 		if err := r.detach(); err != nil {
-			r.screen.print("\r\ncannot detach: " + advise(err) + "\r\n")
+			r.screen.print("\r\ncannot detach: " + advice.Line(err) + "\r\n")
 			return false, nil
 		}
 		return true, nil
@@ -183,7 +185,7 @@ func (r *runner) hangUp(s syscall.Signal, ended <-chan error) error {
 			r.parting = fmt.Sprintf("the server ends the command %s after it has noticed, unless you come back\n%s",
 				spell(kept.Detached), r.where.comeBack(r.env.Info(), "come back with", r.env.Session()))
 		}
-		return exitCode(exitSignal + int(s))
+		return exit.Code(exit.Signaled + int(s))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hangUpPatience)
 	defer cancel()
@@ -193,7 +195,7 @@ func (r *runner) hangUp(s syscall.Signal, ended <-chan error) error {
 		case <-ctx.Done():
 		}
 	}
-	return exitCode(exitSignal + int(s))
+	return exit.Code(exit.Signaled + int(s))
 }
 
 // close closes the environment, and gives the terminal back. Keys that come before are
@@ -203,7 +205,7 @@ func (r *runner) close() {
 	go func() { // if it takes too long, the program exits without it
 		defer close(closed)
 		if r.env != nil && !r.weather.get().down {
-			leave(r.env)
+			exit.Leave(r.env)
 		}
 	}()
 	if r.console == nil || r.typist.keys == nil {
@@ -219,10 +221,9 @@ func (r *runner) close() {
 
 // signalTimeout is how long the server may take to confirm a signal. Then run ends. After
 // signalPatience it already ends when another signal arrives.
-const (
-	signalTimeout  = 5 * time.Second
-	signalPatience = time.Second
-)
+var signalTimeout = 5 * time.Second
+
+const signalPatience = time.Second
 
 func (r *runner) pass(s syscall.Signal, passed chan<- error) {
 	ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
@@ -236,28 +237,22 @@ func (r *runner) unanswered(s syscall.Signal) error {
 	if r.env.Info().SessionLifetime != nil {
 		text += "\n" + r.where.comeBack(r.env.Info(), "come back with", r.sessionLabel())
 	}
-	return &runFailure{text, exitSignal + int(s)}
+	return &runFailure{text, exit.Signaled + int(s)}
 }
-
-// signalError is the cause when run ends a command to which it could not forward a
-// signal.
-type signalError struct{ signal syscall.Signal }
-
-func (e signalError) Error() string { return e.signal.String() }
 
 // result converts the result of Wait to the result of this program.
 func (r *runner) result(err error) error {
-	exit, ended := errors.AsType[*client.ExitError](err)
-	if s, ok := errors.AsType[signalError](err); ok {
-		return exitCode(exitSignal + int(s.signal))
+	end, ended := errors.AsType[*client.ExitError](err)
+	if s, ok := errors.AsType[exit.SignalError](err); ok {
+		return exit.Code(exit.Signaled + int(s.Signal))
 	}
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, errBrokenPipe):
-		return exitCode(exitSignal + int(syscall.SIGPIPE))
+		return exit.Code(exit.Signaled + int(syscall.SIGPIPE))
 	case ended:
-		return endingOf(exit.Exit)
+		return endingOf(end.Exit)
 	}
 	r.unexpected = true
 	failure := runFailed(err)
@@ -288,7 +283,7 @@ func (r *runner) lost(err error) string {
 
 // runFailed converts an error to the end of run.
 func runFailed(err error) error {
-	failure := &runFailure{advise(err), exitFailed}
+	failure := &runFailure{advice.Line(err), exitFailed}
 	switch {
 	case errors.As(err, new(*client.DialError)):
 	case errors.Is(err, exec.ErrNotFound):

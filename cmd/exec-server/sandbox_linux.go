@@ -13,6 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/serve"
+	"execserver/internal/cli/usage"
 	"execserver/internal/process"
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
@@ -39,7 +42,7 @@ func newSandboxCommand() *cobra.Command {
 		Example: "  exec-server sandbox --read / --write . --no-network -- make test",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return &usageError{errors.New("there is no command to run; put it after --"), command}
+				return usage.New(errors.New("there is no command to run; put it after --"), command)
 			}
 			return nil
 		},
@@ -106,7 +109,7 @@ func (o *sandboxOptions) run(args []string) error {
 			return failed(err)
 		}
 	}
-	inheritNothing()
+	serve.InheritNothing()
 	engine := sandbox.New(&sandbox.Options{Sockets: sockets})
 	defer engine.Close()
 	confinement, err := engine.Confine(policy, sandbox.Context{Cwd: dir, TmpDir: os.Getenv("TMPDIR")})
@@ -145,11 +148,11 @@ func sandboxResult(err error) error {
 	if err == nil {
 		return nil
 	}
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			return exitCode(exitSignal + int(status.Signal()))
+	if end, ok := errors.AsType[*exec.ExitError](err); ok {
+		if status, ok := end.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			return exit.Code(exit.Signaled + int(status.Signal()))
 		}
-		return exitCode(exit.ExitCode())
+		return exit.Code(end.ExitCode())
 	}
 	failure := &runFailure{fmt.Sprintf("the command was not started in a sandbox: %s", err), exitFailed}
 	why, ok := errors.AsType[*launcher.Failure](err)

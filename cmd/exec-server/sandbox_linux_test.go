@@ -90,7 +90,7 @@ func TestSandboxRefuses(t *testing.T) {
 	}{
 		{nil, 2, "there is no command to run; put it after --"},
 		{[]string{"--read", "/", "--", "no-such-program"}, 127, "no-such-program"},
-		{[]string{"--read", "/", "--", "/etc/passwd"}, 126, "Permission denied"},
+		{[]string{"--read", "/", "--", "/etc/passwd"}, 126, "permission denied"},
 		{[]string{"--", "true"}, 125, "the working directory cannot be reached in the sandbox; add --read . or --write ."},
 		{[]string{"--write", "no-such-directory", "--", "true"}, 125, "no-such-directory"},
 	} {

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/usage"
 )
 
 // screenOptions are the flags of screen.
@@ -35,7 +37,7 @@ func newScreenCommand() *cobra.Command {
 		Example: "  exec-server screen --on box build\n" +
 			"  exec-server screen --on box --json build | jq .cursor",
 		ValidArgsFunction: o.where.completeTargets,
-		Args:              oneTarget,
+		Args:              usage.OneTarget,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
@@ -65,7 +67,7 @@ func (o *screenOptions) run(ctx context.Context, env *client.Environment, target
 	if err != nil {
 		return err
 	}
-	defer leave(observer)
+	defer exit.Leave(observer)
 	process, err := observer.Attach(ctx, id)
 	if err != nil {
 		return err

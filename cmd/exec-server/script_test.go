@@ -3,17 +3,9 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -25,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/scripts"
 	"execserver/internal/transcript"
 )
 
@@ -42,7 +35,6 @@ import (
 //	certificate CERT KEY          makes a certificate for 127.0.0.1
 //	configure FILE URL            makes URL the environment "box" of Codex, with the token "secret"
 //	socket PATH                   leaves a socket behind that nobody listens on
-//	nats NKEY                     starts a NATS server that admits the user with this public key, and sets $nats
 //
 // $free is an address at which nothing listens. After end, stdout and stderr are those of the server.
 //
@@ -63,17 +55,16 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Deadline:            time.Now().Add(5 * testkit.Patience), // for all scripts together, on a busy machine
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":       scriptExits,
-			"awaits":      scriptAwaits,
+			"exits":       scripts.Exits,
+			"awaits":      scripts.Awaits,
 			"serve":       scriptServe,
 			"talk":        scriptTalk,
 			"end":         scriptEnd,
 			"logged":      scriptLogged,
-			"mode":        scriptMode,
-			"certificate": scriptCertificate,
-			"configure":   scriptConfigure,
+			"mode":        scripts.Mode,
+			"certificate": scripts.Certificate,
+			"configure":   scripts.Configure,
 			"socket":      scriptSocket,
-			"nats":        scriptNATS,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", os.Getenv("GORACE"))
@@ -98,48 +89,11 @@ func replaceProgram(env *testscript.Env, command string) error {
 	return os.WriteFile(filepath.Join(dir, "exec-server"), []byte(script), 0o755)
 }
 
-func usage(ts *testscript.TestScript, ok bool, text string) {
-	if !ok {
-		ts.Fatalf("usage: %s", text)
-	}
-}
-
-func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) >= 2, "exits CODE PROGRAM [ARG...]")
-	code := 0
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
-		exit, ok := errors.AsType[*exec.ExitError](err)
-		if !ok {
-			ts.Fatalf("%v", err)
-		}
-		code = exit.ExitCode()
-	}
-	if strconv.Itoa(code) != args[0] {
-		ts.Fatalf("exit code %d, want %s", code, args[0])
-	}
-}
-
-func scriptAwaits(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) >= 2, "awaits PATTERN PROGRAM [ARG...]")
-	pattern, err := regexp.Compile("(?m)" + args[0])
-	ts.Check(err)
-	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		err := ts.Exec(args[1], args[2:]...)
-		printed := ts.ReadFile("stdout")
-		if err == nil && pattern.MatchString(printed) {
-			return
-		}
-		if time.Since(begun) > testkit.Patience {
-			ts.Fatalf("%q is not printed: %v", args[0], err)
-		}
-	}
-}
-
 // serverKey is where a script keeps its server.
 type serverKey struct{}
 
 func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg, "serve [ARG...]")
+	scripts.WantArgs(ts, !neg, "serve [ARG...]")
 	if p := running(ts); p != nil {
 		p.kill()
 	}
@@ -159,7 +113,7 @@ func running(ts *testscript.TestScript) *program { return *ts.Value(serverKey{})
 const reply = 10 * time.Second
 
 func scriptTalk(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 1, "talk FILE")
+	scripts.WantArgs(ts, !neg && len(args) == 1, "talk FILE")
 	f, err := transcript.Parse([]byte("-- " + args[0] + " --\n" + ts.ReadFile(args[0])))
 	ts.Check(err)
 	dir, err := os.MkdirTemp(ts.MkAbs("."), "talk")
@@ -172,7 +126,7 @@ var signals = map[string]syscall.Signal{
 }
 
 func scriptEnd(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 2, "end SIGNAL|stdin CODE")
+	scripts.WantArgs(ts, !neg && len(args) == 2, "end SIGNAL|stdin CODE")
 	p := running(ts)
 	if args[0] == "stdin" {
 		ts.Check(p.stdin.Close())
@@ -189,7 +143,7 @@ func scriptEnd(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptLogged(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 1, "logged PATTERN")
+	scripts.WantArgs(ts, !neg && len(args) == 1, "logged PATTERN")
 	pattern, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	stderr := running(ts).stderr
@@ -198,57 +152,10 @@ func scriptLogged(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func scriptMode(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 2, "mode FILE PERMISSIONS")
-	info, err := os.Lstat(ts.MkAbs(args[0]))
-	ts.Check(err)
-	if got := fmt.Sprintf("%04o", info.Mode().Perm()); got != args[1] {
-		ts.Fatalf("permissions %s, want %s", got, args[1])
-	}
-}
-
-func scriptConfigure(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 2, "configure FILE URL")
-	text := fmt.Sprintf("[[environments]]\nid = \"box\"\nurl = %q\nauth_bearer_token = \"a secret of the test\"\n", args[1])
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
-}
-
 func scriptSocket(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 1, "socket PATH")
+	scripts.WantArgs(ts, !neg && len(args) == 1, "socket PATH")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: ts.MkAbs(args[0]), Net: "unix"})
 	ts.Check(err)
 	l.SetUnlinkOnClose(false)
 	ts.Check(l.Close())
-}
-
-func scriptCertificate(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 2, "certificate CERT KEY")
-	cert, key, err := certificate()
-	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), cert, 0o644))
-	ts.Check(os.WriteFile(ts.MkAbs(args[1]), key, 0o600))
-}
-
-// certificate makes a self-signed certificate and its key, in PEM.
-func certificate() (cert, key []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		NotAfter:     time.Now().Add(time.Hour),
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		return nil, nil, err
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return nil, nil, err
-	}
-	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
-	return cert, key, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
 
@@ -31,7 +32,7 @@ func newSessionsCommand() *cobra.Command {
 			"processes of one program, and outlives its connection for a while.",
 		Example: "  exec-server sessions --on box\n" +
 			"  exec-server sessions --on box --end build",
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := o.where.check(command); err != nil {
 				return err

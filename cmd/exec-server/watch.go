@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/usage"
 )
 
 func newWatchCommand() *cobra.Command {
@@ -30,9 +31,9 @@ func newWatchCommand() *cobra.Command {
 		ValidArgsFunction: w.completePaths,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return noArgs(command, args[1:])
+				return usage.NoArgs(command, args[1:])
 			}
-			return needPaths(command, args)
+			return usage.NeedPaths(command, args)
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := w.check(command); err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,8 +55,6 @@ func label(w *where) string {
 		return w.on
 	case w.url == "" || err != nil:
 		return "the server"
-	case isNATSURL(w.url):
-		return strings.Trim(u.Path, "/") // the host has many machines
 	case u.Host != "":
 		return u.Host
 	default:

@@ -1,5 +1,3 @@
-//go:build !core
-
 package main
 
 import (
@@ -7,42 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"os"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"execserver/client"
 	"execserver/client/environments"
-	"execserver/internal/web"
-	"execserver/server"
+	"execserver/internal/cli/usage"
 )
-
-// webFlags are the flags of the server about its page. The build tag core leaves them out.
-type webFlags struct{ on bool }
-
-func (o *webFlags) define(f *pflag.FlagSet) {
-	f.BoolVar(&o.on, "web", false, "serve a page for browsers at /web of the WebSocket listener; exec-server web prints a link to it")
-}
-
-func (o *webFlags) check(main listenAddress) error {
-	if o.on && main.kind != listenWebSocket {
-		return fmt.Errorf("--web requires a WebSocket listener, not %s", main.kind)
-	}
-	return nil
-}
-
-func (o *webFlags) apply(to *server.Options) {
-	if o.on {
-		to.Internal.Page = web.New()
-	}
-}
-
-// webCommands returns the subcommands about the page.
-func webCommands() []*cobra.Command { return []*cobra.Command{newWebCommand()} }
 
 func newWebCommand() *cobra.Command {
 	var w where
@@ -54,10 +23,10 @@ func newWebCommand() *cobra.Command {
 		Long: "web prints a link to the page of a server that was started with --web: what runs there, live, with\n" +
 			"the terminals and recordings. The link works once, within a minute, for whoever opens it. The browser\n" +
 			"can then do what you can do here, for 12 hours or until it signs out. For the page of a gateway there\n" +
-			"is \"exec-server fleet web\".",
+			"is \"exec-fleet web\".",
 		Example: "  exec-server web --on box\n" +
 			"  xdg-open \"$(exec-server web --url ws://localhost:8765)\"",
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := w.check(command); err != nil {
 				return err
@@ -77,7 +46,7 @@ func newWebCommand() *cobra.Command {
 func (w *where) printLink(ctx context.Context, env *client.Environment, out io.Writer) error {
 	path, life, err := env.WebLink(ctx)
 	if _, unsupported := errors.AsType[*client.UnsupportedError](err); unsupported {
-		return errors.New("this server has no page; start it with --web. For a machine of a fleet, exec-server fleet web prints a link to the page of the gateway")
+		return errors.New("this server has no page; start it with --web. For a machine of a fleet, exec-fleet web prints a link to the page of the gateway")
 	}
 	if err != nil {
 		return fmt.Errorf("cannot get a link to the page: %w", err)
@@ -99,37 +68,4 @@ func (w *where) address() (string, error) {
 		return "", err
 	}
 	return entry.URL, nil
-}
-
-// printLink prints a link to a path, with a query, that a server at a URL has answered.
-func printLink(out io.Writer, at, path, query string, life time.Duration) error {
-	page, err := url.Parse(path)
-	if err != nil || page.Host != "" || page.Scheme != "" {
-		return fmt.Errorf("the server answers with %q, which is no path", path)
-	}
-	page.RawQuery = query
-	link, err := pageURL(at, page)
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(out, link); err != nil {
-		return err
-	}
-	if _, shows := onTerminal(out); shows {
-		fmt.Fprintf(os.Stderr, "The link works once, within %s.\n", spell(life.Round(time.Second)))
-	}
-	return nil
-}
-
-// pageURL returns the URL of a page of the server at a URL, for a browser on this machine.
-func pageURL(at string, page *url.URL) (string, error) {
-	u, err := url.Parse(at)
-	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" {
-		return "", errors.New("the page needs the address of the server, and this way to it has none; use --url ws://HOST:PORT, " +
-			"with exec-server forward to the port if it is not reachable")
-	}
-	u.Scheme = map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
-	u.User, u.RawQuery = nil, page.RawQuery
-	u.Path, u.RawPath, u.Fragment = strings.TrimSuffix(u.Path, "/")+page.Path, "", page.Fragment // a proxy may serve it below a path
-	return u.String(), nil
 }

@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	codexVersion = "0.169.0"
+	codexVersion = "0.171.0"
 	firstPrompt  = "hostname; cat hello.txt"
 	patience     = 2 * time.Minute // for one prompt; a person at the terminal has any time
 )

@@ -6,6 +6,7 @@ require execserver v0.0.0
 
 require (
 	github.com/klauspost/compress v1.20.3 // indirect
+	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
 

@@ -1,10 +1,10 @@
-// Package audit records events in a log in which every line has the hash of the line
-// before, so that nobody can change it later unnoticed.
+// Package audit records events in a log, one JSON object to a line.
 //
-// Start at [Open] and [Log.Record]. [Verify] checks a log.
+// Start at [Open] and [Log.Record].
 package audit
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,15 +37,12 @@ type Event struct {
 	Reason     string   `json:"reason,omitempty"`
 	Suppressed uint64   `json:"suppressed,omitempty"` // similar refusals that were not written
 	Lost       uint64   `json:"lost,omitempty"`       // earlier events that could not be written
-	Torn       string   `json:"torn,omitempty"`       // the hash of bytes before this line that are not an event
 }
 
 // line is an event as the log spells it.
 type line struct {
-	Seq  uint64 `json:"seq"`
 	Time string `json:"time"`
 	Event
-	Prev string `json:"prev"`
 }
 
 // Bounds of what the log keeps of an event, and of the events that wait.
@@ -54,6 +51,11 @@ const (
 	maxWaiting   = 8192
 	maxRefusals  = 20 // written in one second
 )
+
+// StandardError is the path of a log that goes to standard error.
+const StandardError = "-"
+
+var errClosed = errors.New("it is closed")
 
 // Log is an audit log. All methods may be called concurrently. The methods of a nil *Log
 // do nothing.
@@ -73,27 +75,28 @@ type Log struct {
 	refusals int
 	ignored  uint64
 
-	file   *os.File // used by the writer alone, like all below
-	end    end
-	unsure bool // the file may end with bytes that could not be removed
-	told   time.Time
+	writing sync.Mutex // guards what follows; held while the file is written
+	file    *os.File
+	torn    bool // the file does not end with a line end
+	ended   bool // the file is closed
+	told    time.Time
 }
 
-// waiting is an event that waits to be written, or a request for a new file.
+// waiting is an event that waits to be written.
 type waiting struct {
 	event   Event
 	at      time.Time
-	reopen  bool
 	written chan<- error // nil if nobody waits
 }
 
-// Open opens an audit log, or creates it. If required is true, Commit returns an error
-// for an event that it cannot write.
+// Open opens an audit log for appending, or creates it with mode 0600. If required is true,
+// Commit returns an error for an event that it cannot write.
 func Open(path string, required bool, log *slog.Logger) (*Log, error) {
-	l := &Log{path: path, required: required, log: log, more: make(chan struct{}, 1), done: make(chan struct{}), end: end{head: Beginning}}
-	if err := l.open(); err != nil {
+	file, torn, err := openLog(path)
+	if err != nil {
 		return nil, err
 	}
+	l := &Log{path: path, required: required, log: log, more: make(chan struct{}, 1), done: make(chan struct{}), file: file, torn: torn}
 	go l.run()
 	l.Record(Event{Event: "opened", Pid: os.Getpid()})
 	return l, nil
@@ -171,14 +174,24 @@ func (l *Log) Refused(e Event) {
 	l.Record(e)
 }
 
-// Reopen continues in a new file if the log has been renamed.
+// Reopen opens the file under the log's name again, which another program may have renamed.
+// After an error the log continues in the file that it has.
 func (l *Log) Reopen() error {
-	if l == nil {
+	if l == nil || l.path == StandardError {
 		return nil
 	}
-	written := make(chan error, 1)
-	l.add(waiting{reopen: true, written: written})
-	return <-written
+	file, torn, err := openLog(l.path)
+	if err != nil {
+		return err
+	}
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if l.ended {
+		return errors.Join(errClosed, file.Close())
+	}
+	old := l.file
+	l.file, l.torn = file, torn
+	return old.Close()
 }
 
 // Close writes the waiting events and a last event, "closed". If that event is missing,
@@ -204,7 +217,7 @@ func (l *Log) add(w waiting) {
 	var refused error
 	switch {
 	case l.closed:
-		refused = errors.New("it is closed")
+		refused = errClosed
 	case len(l.waiting) >= maxWaiting:
 		refused = errors.New("too much waits to be written")
 		l.lost++
@@ -276,35 +289,98 @@ func (l *Log) run() {
 	for range l.more {
 		l.mu.Lock()
 		batch, lost, closed := l.waiting, l.lost, l.closed
-		l.waiting, l.lost = nil, 0
+		l.waiting = nil
 		l.mu.Unlock()
-		ever := uint64(0)
-		for len(batch) > 0 {
-			n := 0
-			for n < len(batch) && !batch[n].reopen {
-				n++
-			}
-			if n > 0 {
-				l.replaceDeleted()
-				if err := l.write(batch[:n], lost); err == nil {
-					lost = 0
-				} else {
-					lost += uint64(n)
-					ever += uint64(n)
-				}
-			} else {
-				batch[0].written <- l.reopen()
-				n = 1
-			}
-			batch = batch[n:]
+		if len(batch) > 0 {
+			l.write(batch, lost)
 		}
-		l.mu.Lock()
-		l.lost += lost
-		l.everLost += ever
-		l.mu.Unlock()
 		if closed {
-			_ = l.file.Close()
+			l.end()
 			return
 		}
 	}
+}
+
+// end closes the file.
+func (l *Log) end() {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.ended = true
+	if l.path != StandardError {
+		_ = l.file.Close()
+	}
+}
+
+// write writes events with one system call, the first with the number of those that were
+// lost before, and answers the callers that wait. A full disk may hold only some of them.
+func (l *Log) write(batch []waiting, lost uint64) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	var text []byte
+	if l.torn {
+		text = append(text, '\n') // an incomplete line must not swallow the next
+	}
+	ends := make([]int, len(batch))
+	batch[0].event.Lost = lost
+	for i, w := range batch {
+		encoded, err := json.Marshal(line{w.at.UTC().Format("2006-01-02T15:04:05.000000Z"), w.event})
+		if err != nil { // an event has only text and numbers
+			panic(err)
+		}
+		text = append(append(text, encoded...), '\n')
+		ends[i] = len(text)
+	}
+	n, err := l.file.Write(text)
+	if n > 0 {
+		l.torn = text[n-1] != '\n'
+	}
+	if err != nil && time.Since(l.told) > time.Minute {
+		l.told = time.Now()
+		l.log.Error("cannot write the audit log", "file", l.path, "error", err)
+	}
+	failed := uint64(0)
+	l.mu.Lock()
+	for _, end := range ends {
+		if end > n {
+			failed++
+		}
+	}
+	if ends[0] <= n {
+		l.lost -= lost // further ones may have been lost meanwhile
+	}
+	l.lost += failed
+	l.everLost += failed
+	l.mu.Unlock()
+	for i, w := range batch {
+		switch {
+		case w.written == nil:
+		case ends[i] <= n:
+			w.written <- nil
+		default:
+			w.written <- err
+		}
+	}
+}
+
+// openLog opens the file of a log, or creates it. torn means that it does not end with a
+// line end, as after a crash.
+func openLog(path string) (file *os.File, torn bool, err error) {
+	if path == StandardError {
+		return os.Stderr, false, nil
+	}
+	file, err = openFile(path)
+	if err != nil {
+		return nil, false, fmt.Errorf("open the audit log %s: %w", path, err)
+	}
+	info, err := file.Stat()
+	if err == nil && info.Size() > 0 {
+		var last [1]byte
+		_, err = file.ReadAt(last[:], info.Size()-1)
+		torn = last[0] != '\n'
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, false, fmt.Errorf("read the end of the audit log %s: %w", path, err)
+	}
+	return file, torn, nil
 }

@@ -1,7 +1,6 @@
 package audit_test
 
 import (
-	"os"
 	"os/signal"
 	"syscall"
 	"testing"
@@ -28,23 +27,4 @@ func withFileLimit(t *testing.T, limit uint64, f func()) {
 		}
 	}()
 	f()
-}
-
-// setAppendOnly has nothing be taken away from a file, as chattr +a does.
-func setAppendOnly(t *testing.T, path string) {
-	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const appendOnly = 0x20 // FS_APPEND_FL of linux/fs.h
-	set := func(flags int) error { return unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, flags) }
-	if err := set(appendOnly); err != nil {
-		_ = file.Close()
-		t.Skipf("files cannot be made append-only here: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = set(0)
-		_ = file.Close()
-	})
 }

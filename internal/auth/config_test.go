@@ -302,7 +302,7 @@ func TestTokensFileErrors(t *testing.T) {
 		{"a life of nothing", entry + "max_session = \"0s\"", "max_session must be a time"},
 		{"a relative path of the sandbox", entry + "[token.sandbox]\nwrite = [\".\"]", "must be absolute"},
 		{"an unknown key of the sandbox", entry + "[token.sandbox]\nwrites = [\"/\"]", "unknown key"},
-		{"keys missing", "[[token]]\nname = \"a\"\njwks = \"missing\"", "No such file"},
+		{"keys missing", "[[token]]\nname = \"a\"\njwks = \"missing\"", "no such file"},
 		{"keys empty", jwks(``), "no key for EdDSA"},
 		{"a shared secret among the keys", jwks(`{"kty":"oct","k":"aHVzaA"}`), "it is secret"},
 		{"a private key among the keys", jwks(`{"kty":"OKP","crv":"Ed25519","x":"a","d":"aHVzaA"}`), "it is secret"},

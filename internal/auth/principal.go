@@ -5,7 +5,7 @@ import (
 	"crypto/subtle"
 	"time"
 
-	"execserver/internal/share"
+	"execserver/internal/quota"
 )
 
 // Principal is the identity of a client.
@@ -30,11 +30,11 @@ type Principal struct {
 // Anybody is the principal of every client without authentication.
 var Anybody = &Principal{Alone: true}
 
-// Share returns the name under which the server counts what it has for the principal, so
+// QuotaKey returns the name under which the server counts what it has for the principal, so
 // that others keep something; "" if there are no others.
-func (p *Principal) Share() string {
+func (p *Principal) QuotaKey() string {
 	if p.Alone {
-		return share.Everybody
+		return quota.Everybody
 	}
 	return p.Name
 }

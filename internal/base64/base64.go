@@ -7,22 +7,12 @@ package base64
 import (
 	"bytes"
 	stdbase64 "encoding/base64"
-	"errors"
-	"fmt"
 	"slices"
 
 	fastbase64 "github.com/segmentio/asm/base64"
 )
 
 var strict = stdbase64.StdEncoding.Strict()
-
-// Error says why a text is not standard base64. Its texts are those that
-// clients of the wire know.
-type Error struct {
-	text string
-}
-
-func (e *Error) Error() string { return e.text }
 
 // EncodedLen returns the length in bytes of the encoding of n bytes.
 func EncodedLen(n int) int { return stdbase64.StdEncoding.EncodedLen(n) }
@@ -38,8 +28,8 @@ func AppendEncode(dst, src []byte) []byte {
 }
 
 // AppendDecode appends the decoding of src to dst and returns the extended
-// buffer. On error it returns dst unchanged and an *Error. It keeps no
-// reference to src.
+// buffer. On error it returns dst unchanged and a CorruptInputError of
+// encoding/base64. It keeps no reference to src.
 func AppendDecode(dst, src []byte) ([]byte, error) {
 	n := stdbase64.StdEncoding.DecodedLen(len(src))
 	from := len(dst)
@@ -52,8 +42,8 @@ func AppendDecode(dst, src []byte) ([]byte, error) {
 	return out[:from+n], nil
 }
 
-// Decode decodes b into the memory that it is in. On error the error is an
-// *Error, and b has no meaning any more.
+// Decode decodes b into the memory that it is in. On error the error is a
+// CorruptInputError of encoding/base64, and b has no meaning any more.
 func Decode(b []byte) ([]byte, error) {
 	// A block is decoded beside b, for the libraries do not say that they can decode
 	// in place.
@@ -85,46 +75,14 @@ func decodeFast(dst, src []byte) (done int) {
 // before it have become, and returns the length of all.
 func decodeStrict(dst, rest []byte, done int) (int, error) {
 	for _, c := range []byte("\r\n") { // faster than IndexAny by far
-		if bytes.IndexByte(rest, c) >= 0 {
-			return 0, invalidSymbol(rest, done, bytes.IndexAny(rest, "\r\n"))
+		if i := bytes.IndexByte(rest, c); i >= 0 {
+			return 0, stdbase64.CorruptInputError(done + i)
 		}
 	}
 	from := done / 4 * 3
 	n, err := strict.Decode(dst[from:], rest)
-	if err != nil {
-		return 0, explain(rest, done, err)
+	if corrupt, ok := err.(stdbase64.CorruptInputError); ok {
+		return 0, stdbase64.CorruptInputError(done) + corrupt
 	}
-	return from + n, nil
-}
-
-// explain turns the library's offset into the texts of the wire. The done symbols
-// before rest are valid.
-func explain(rest []byte, done int, err error) error {
-	var corrupt stdbase64.CorruptInputError
-	if !errors.As(err, &corrupt) {
-		return &Error{err.Error()}
-	}
-	for i, c := range rest {
-		if !inAlphabet(c) && c != '=' {
-			return invalidSymbol(rest, done, i)
-		}
-	}
-	body := bytes.TrimRight(rest, "=")
-	if i := bytes.IndexByte(body, '='); i >= 0 {
-		return invalidSymbol(rest, done, i)
-	}
-	padding := len(rest) - len(body)
-	if len(body)%4 == 1 || padding > 2 || len(rest)%4 != 0 {
-		return &Error{"Invalid padding"}
-	}
-	last := len(body) - 1
-	return &Error{fmt.Sprintf("Invalid last symbol %d, offset %d.", rest[last], done+last)}
-}
-
-func invalidSymbol(rest []byte, done, i int) error {
-	return &Error{fmt.Sprintf("Invalid symbol %d, offset %d.", rest[i], done+i)}
-}
-
-func inAlphabet(c byte) bool {
-	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '/'
+	return from + n, err
 }

@@ -9,24 +9,14 @@ import (
 	"testing"
 )
 
-func TestErrorTexts(t *testing.T) {
-	for _, test := range []struct{ in, want string }{
-		{"!!!!", "Invalid symbol 33, offset 0."},
-		{"aGk", "Invalid padding"},
-		{"a", "Invalid padding"},
-		{"aGk=\n", "Invalid symbol 10, offset 4."},
-		{"aG\nk=", "Invalid symbol 10, offset 2."},
-		{"ab-_", "Invalid symbol 45, offset 2."},
-		{"aG==aG==", "Invalid symbol 61, offset 2."},
-		{"aGl=", "Invalid last symbol 108, offset 2."},
-		{"====", "Invalid padding"},
-	} {
-		got, err := AppendDecode([]byte("keep"), []byte(test.in))
-		if err == nil || err.Error() != test.want {
-			t.Errorf("AppendDecode(%q): error %v, want %q", test.in, err, test.want)
+func TestRefusals(t *testing.T) {
+	for _, in := range []string{"!!!!", "aGk", "a", "aGk=\n", "aG\nk=", "ab-_", "aG==aG==", "aGl=", "===="} {
+		got, err := AppendDecode([]byte("keep"), []byte(in))
+		if _, ok := err.(stdbase64.CorruptInputError); !ok {
+			t.Errorf("AppendDecode(%q): error %v", in, err)
 		}
 		if string(got) != "keep" {
-			t.Errorf("AppendDecode(%q) changed the buffer to %q", test.in, got)
+			t.Errorf("AppendDecode(%q) changed the buffer to %q", in, got)
 		}
 	}
 }
@@ -52,7 +42,7 @@ func check(t *testing.T, in []byte) {
 	got, err := AppendDecode(nil, in)
 	want, wantErr := stdbase64.StdEncoding.Strict().DecodeString(string(in))
 	if strings.ContainsAny(string(in), "\r\n") {
-		wantErr = &Error{"line break"}
+		wantErr = stdbase64.CorruptInputError(0)
 	}
 	if (err == nil) != (wantErr == nil) {
 		t.Fatalf("AppendDecode(%q): error %v, the standard library says %v", in, err, wantErr)
@@ -88,11 +78,6 @@ func TestEveryByteEverywhere(t *testing.T) {
 		text := bytes.Repeat([]byte("azAZ09+/"), length/8+1)[:length]
 		text[i] = byte(c)
 		check(t, text)
-		_, err := AppendDecode(nil, text)
-		if want := fmt.Sprintf("Invalid symbol %d, offset %d.", c, i); !inAlphabet(byte(c)) && (c != '=' || i < length-2) &&
-			(err == nil || err.Error() != want) {
-			t.Fatalf("byte %d at %d: %v", c, i, err)
-		}
 	}
 	for c := range 256 {
 		for i := range 100 {

@@ -1,5 +1,5 @@
-// Package errno gives errors of the operating system the texts that clients of this
-// protocol know: the wording of the released server's C library, and the number.
+// Package errno writes errors of the operating system as clients of this protocol receive
+// them: in Go's words, with the number.
 package errno
 
 import (
@@ -8,18 +8,14 @@ import (
 	"syscall"
 )
 
-// Text returns "No such file or directory (os error 2)" for the errno inside err. It
+// Text returns "no such file or directory (os error 2)" for the errno inside err. It
 // returns err's own text if there is no errno.
 func Text(err error) string {
 	e, ok := errors.AsType[syscall.Errno](err)
 	if !ok {
 		return err.Error()
 	}
-	text, ok := texts[e]
-	if !ok {
-		text = e.Error()
-	}
-	return fmt.Sprintf("%s (os error %d)", text, int(e))
+	return fmt.Sprintf("%s (os error %d)", e.Error(), int(e))
 }
 
 // Error is an error with the text that Text returns for it.

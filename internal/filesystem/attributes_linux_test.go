@@ -42,7 +42,7 @@ func TestWriteKeepsAccessLists(t *testing.T) {
 		before := stat(t, path)
 		ok(t, "write", write(path, "new"))
 		after := stat(t, path)
-		if after.Ino == before.Ino || after.Mode != before.Mode {
+		if after.Ino != before.Ino || after.Mode != before.Mode {
 			t.Errorf("%s: mode %o, was %o; same inode %v", path, after.Mode, before.Mode, after.Ino == before.Ino)
 		}
 	}

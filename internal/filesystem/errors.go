@@ -31,8 +31,8 @@ func (e *Refusal) Error() string { return e.Text }
 func (e *Refusal) Is(target error) bool { return target == fs.ErrInvalid }
 
 // Classify returns the kind of an error of this package and the text for a peer. The text
-// of a system error is that of the C library with its number, as in "No such file or
-// directory (os error 2)", because existing clients show it to people, who know it. The
+// of a system error ends in its number, as in "No such file or
+// directory (os error 2)", because package client distinguishes errors by it. The
 // text has no paths, because the peer knows them.
 func Classify(err error) (Kind, string) {
 	if err == nil {

@@ -36,18 +36,18 @@ func TestErrnoCodesAndTexts(t *testing.T) {
 		{"ENOENT", filesystem.NotFound, notFound, func(t *testing.T) error {
 			return read(t.TempDir() + "/none")
 		}},
-		{"EPERM", filesystem.InvalidInput, "Operation not permitted (os error 1)", func(t *testing.T) error {
+		{"EPERM", filesystem.InvalidInput, "operation not permitted (os error 1)", func(t *testing.T) error {
 			file := put(t, t.TempDir()+"/f", "old")
 			setImmutable(t, file)
 			return write(file)
 		}},
-		{"EACCES", filesystem.InvalidInput, "Permission denied (os error 13)", func(t *testing.T) (err error) {
+		{"EACCES", filesystem.InvalidInput, "permission denied (os error 13)", func(t *testing.T) (err error) {
 			file := put(t, sharedDir(t)+"/f", "old")
 			ok(t, "chmod", os.Chmod(file, 0o600))
 			asNobody(t, func() { err = read(file) })
 			return err
 		}},
-		{"EINVAL", filesystem.InvalidInput, "Invalid argument (os error 22)", func(t *testing.T) error {
+		{"EINVAL", filesystem.InvalidInput, "invalid argument (os error 22)", func(t *testing.T) error {
 			dir := mkdir(t, t.TempDir()+"/d")
 			return filesystem.Rename(ctx, dir, dir+"/below", filesystem.RenameOptions{})
 		}},
@@ -59,42 +59,44 @@ func TestErrnoCodesAndTexts(t *testing.T) {
 			return err
 		}},
 		{"EISDIR", filesystem.Other, isDir, func(t *testing.T) error { return write(t.TempDir()) }},
-		{"ENOTEMPTY", filesystem.Other, "Directory not empty (os error 39)", func(t *testing.T) error {
+		{"ENOTEMPTY", filesystem.Other, "directory not empty (os error 39)", func(t *testing.T) error {
 			dir := t.TempDir()
 			put(t, dir+"/d/f", "")
 			return filesystem.Remove(ctx, dir+"/d", filesystem.RemoveOptions{})
 		}},
-		{"ELOOP", filesystem.Other, "Symbolic link loop (os error 40)", func(t *testing.T) error {
+		{"ELOOP", filesystem.Other, "too many levels of symbolic links (os error 40)", func(t *testing.T) error {
 			return read(symlink(t, "loop", t.TempDir()+"/loop"))
 		}},
-		{"ENAMETOOLONG", filesystem.Other, "Filename too long (os error 36)", func(t *testing.T) error {
+		{"ENAMETOOLONG", filesystem.Other, "file name too long (os error 36)", func(t *testing.T) error {
 			return write(filepath.Join(t.TempDir(), strings.Repeat("x", 300)))
 		}},
-		{"ENOSPC", filesystem.Other, "No space left on device (os error 28)", func(t *testing.T) error {
+		{"ENOSPC", filesystem.Other, "no space left on device (os error 28)", func(t *testing.T) error {
 			return filesystem.WriteFile(ctx, mountTmpfs(t, "size=64k")+"/f", make([]byte, 200_000), filesystem.WriteOptions{})
 		}},
-		{"EIO", filesystem.Other, "I/O error (os error 5)", func(t *testing.T) error {
+		{"EIO", filesystem.Other, "input/output error (os error 5)", func(t *testing.T) error {
 			return read("/proc/self/mem") // nothing is mapped at address 0
 		}},
-		{"EBUSY", filesystem.Other, "Resource busy (os error 16)", func(t *testing.T) error {
+		{"EBUSY", filesystem.Other, "device or resource busy (os error 16)", func(t *testing.T) error {
 			return filesystem.Remove(ctx, mountTmpfs(t, ""), filesystem.RemoveOptions{Recursive: true, Force: true})
 		}},
-		{"ETXTBSY", filesystem.Other, "Text file busy (os error 26)", func(t *testing.T) error {
-			return write(runningProgram(t))
+		{"ETXTBSY", filesystem.Other, "text file busy (os error 26)", func(t *testing.T) error {
+			program := runningProgram(t)
+			ok(t, "link", os.Link(program, t.TempDir()+"/other")) // so that it cannot be replaced
+			return write(program)
 		}},
-		{"EROFS", filesystem.Other, "Read-only file system (os error 30)", func(t *testing.T) error {
+		{"EROFS", filesystem.Other, "read-only file system (os error 30)", func(t *testing.T) error {
 			return write(mountTmpfs(t, "ro") + "/f")
 		}},
-		{"ENXIO", filesystem.Other, "No such device or address (os error 6)", func(t *testing.T) error {
+		{"ENXIO", filesystem.Other, "no such device or address (os error 6)", func(t *testing.T) error {
 			return read(socket(t, t.TempDir()+"/s"))
 		}},
-		{"EBADF", filesystem.Other, "Bad file descriptor (os error 9)", func(t *testing.T) error {
+		{"EBADF", filesystem.Other, "bad file descriptor (os error 9)", func(t *testing.T) error {
 			var h filesystem.Handles
 			defer h.Close()
 			ok(t, "open", h.Open(ctx, "r", put(t, t.TempDir()+"/f", ""), filesystem.HandleRead))
 			return h.WriteBlock(ctx, "r", 0, []byte("x"))
 		}},
-		{"EXDEV", filesystem.Other, "Cross-device link (os error 18)", func(t *testing.T) error {
+		{"EXDEV", filesystem.Other, "invalid cross-device link (os error 18)", func(t *testing.T) error {
 			return filesystem.Rename(ctx, put(t, t.TempDir()+"/f", ""), mountTmpfs(t, "")+"/f", filesystem.RenameOptions{})
 		}},
 	}
@@ -113,7 +115,7 @@ func TestClassifyOtherErrors(t *testing.T) {
 		{context.Canceled, filesystem.Other, "context canceled"},
 		{os.ErrNotExist, filesystem.NotFound, "file does not exist"},
 		{syscall.ENOTBLK, filesystem.Other, "block device required (os error 15)"},
-		{&os.LinkError{Op: "link", Err: syscall.EMLINK}, filesystem.Other, "Too many links (os error 31)"},
+		{&os.LinkError{Op: "link", Err: syscall.EMLINK}, filesystem.Other, "too many links (os error 31)"},
 	} {
 		wantError(t, tt.err.Error(), tt.err, tt.kind, tt.text)
 	}

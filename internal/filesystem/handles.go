@@ -52,7 +52,6 @@ type Handles struct {
 }
 
 type handle struct {
-	path  string // as requested
 	mode  HandleMode
 	leave func()        // see Handles.Admit
 	ready chan struct{} // closed when f or err is set
@@ -90,7 +89,7 @@ func (h *Handles) OpenWith(ctx context.Context, id, path string, mode HandleMode
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	mine, err := h.reserve(id, path, mode)
+	mine, err := h.reserve(id, mode)
 	if err != nil {
 		return err
 	}
@@ -111,7 +110,7 @@ func (h *Handles) OpenWith(ctx context.Context, id, path string, mode HandleMode
 	return err
 }
 
-func (h *Handles) reserve(id, path string, mode HandleMode) (*handle, error) {
+func (h *Handles) reserve(id string, mode HandleMode) (*handle, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -125,7 +124,7 @@ func (h *Handles) reserve(id, path string, mode HandleMode) (*handle, error) {
 	if h.open == nil {
 		h.open = map[string]*handle{}
 	}
-	mine := &handle{path: path, mode: mode, leave: func() {}, ready: make(chan struct{})}
+	mine := &handle{mode: mode, leave: func() {}, ready: make(chan struct{})}
 	if h.Admit != nil {
 		leave, err := h.Admit()
 		if err != nil {
@@ -145,17 +144,6 @@ func (h *Handles) removeLocked(id string) *handle {
 		found.leave()
 	}
 	return found
-}
-
-// Path returns the path that was opened under an id. It reports false if no file is open
-// or being opened under the id.
-func (h *Handles) Path(id string) (path string, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if found := h.open[id]; found != nil {
-		return found.path, true
-	}
-	return "", false
 }
 
 // get returns the handle with an id. It waits while the file is being opened.

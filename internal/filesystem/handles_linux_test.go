@@ -22,7 +22,7 @@ func TestOpenHandleTable(t *testing.T) {
 	socket(t, dir+"/sock")
 	symlink(t, "f", dir+"/lf")
 	symlink(t, "made", dir+"/dang")
-	const nxio = "No such device or address (os error 6)"
+	const nxio = "no such device or address (os error 6)"
 	notFile := func(path string) string { return "path `" + path + "` is not a file" }
 	for _, tt := range []struct{ path, read, replace string }{
 		{dir + "/f", "", ""},
@@ -82,10 +82,10 @@ func TestWriteBlockErrorsKeepTheHandle(t *testing.T) {
 	defer h.Close()
 	ok(t, "open", h.Open(ctx, "h", dir+"/f", filesystem.HandleReplace))
 	err := h.WriteBlock(ctx, "h", 0, make([]byte, 200_000))
-	wantError(t, "full", err, filesystem.Other, "No space left on device (os error 28)")
+	wantError(t, "full", err, filesystem.Other, "no space left on device (os error 28)")
 	ok(t, "write", h.WriteBlock(ctx, "h", 0, []byte("x")))
 	ok(t, "open", h.Open(ctx, "e", t.TempDir()+"/f", filesystem.HandleReplace))
 	err = h.WriteBlock(ctx, "e", 1<<63-4, []byte("hi"))
-	wantError(t, "beyond what the file system can", err, filesystem.Other, "File too large (os error 27)")
+	wantError(t, "beyond what the file system can", err, filesystem.Other, "file too large (os error 27)")
 	ok(t, "write", h.WriteBlock(ctx, "e", 0, []byte("x")))
 }

@@ -40,6 +40,7 @@ func mountTmpfs(t *testing.T, options string) string {
 
 func mount(t *testing.T, source, target, kind string, flags uintptr, options string) {
 	t.Helper()
+	testkit.System(t, testkit.Root)
 	if err := unix.Mount(source, target, kind, flags, options); err != nil {
 		t.Skip("may not mount here: ", err)
 	}

@@ -94,10 +94,10 @@ func ok(t *testing.T, what string, err error) {
 
 // The most frequent errors, as every Unix words them for a peer.
 const (
-	notFound = "No such file or directory (os error 2)"
-	notDir   = "Not a directory (os error 20)"
-	isDir    = "Is a directory (os error 21)"
-	exists   = "File exists (os error 17)"
+	notFound = "no such file or directory (os error 2)"
+	notDir   = "not a directory (os error 20)"
+	isDir    = "is a directory (os error 21)"
+	exists   = "file exists (os error 17)"
 )
 
 func TestEndedContextStopsEverything(t *testing.T) {

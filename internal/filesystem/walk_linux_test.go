@@ -8,12 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"execserver/internal/filesystem"
+	"execserver/internal/testkit"
 )
 
 func TestWalkUnreadable(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	testkit.System(t, testkit.Root)
 	dir := sharedDir(t)
 	put(t, dir+"/open/f\xff", "")
 	put(t, dir+"/closed/below/f", "")
@@ -25,7 +24,7 @@ func TestWalkUnreadable(t *testing.T) {
 	if len(got.Errors) != 1 || got.Errors[0].Path != dir+"/closed" {
 		t.Fatalf("errors: %+v", got.Errors)
 	}
-	wantError(t, "closed", got.Errors[0].Err, filesystem.InvalidInput, "Permission denied (os error 13)")
+	wantError(t, "closed", got.Errors[0].Err, filesystem.InvalidInput, "permission denied (os error 13)")
 	want := []filesystem.WalkEntry{{Path: dir + "/closed", IsDirectory: true}, {Path: dir + "/open", IsDirectory: true}, {Path: dir + "/open/f\xff"}}
 	if diff := cmp.Diff(want, got.Entries); diff != "" {
 		t.Error(diff)
@@ -35,5 +34,5 @@ func TestWalkUnreadable(t *testing.T) {
 		t.Errorf("unreadable root: %+v, %v", got, err)
 	}
 	asNobody(t, func() { got, err = filesystem.Walk(context.Background(), dir+"/closed/below", walkAll) })
-	wantError(t, "below", err, filesystem.InvalidInput, "Permission denied (os error 13)")
+	wantError(t, "below", err, filesystem.InvalidInput, "permission denied (os error 13)")
 }

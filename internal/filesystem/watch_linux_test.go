@@ -282,9 +282,7 @@ func TestWatcherFollowsALinkToItsRoot(t *testing.T) {
 }
 
 func TestWatcherUnreadableDirectory(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	testkit.System(t, testkit.Root)
 	dir := sharedDir(t)
 	ok(t, "chmod", os.Chmod(mkdir(t, dir+"/closed"), 0o700))
 	mkdir(t, dir+"/open")

@@ -77,15 +77,14 @@ func (e *WriteError) outcome() string {
 // WriteFile makes data the content of a file, and creates the file if necessary. It
 // writes through a link; a dangling link creates its target.
 //
-// On Linux the content changes at once or not at all: WriteFile writes it beside the file
-// and renames it over the file, with the owner, mode and extended attributes of the old
-// file. Where a rename would change more than the content, it reserves room if the file
-// system can, and writes in place: if the file has other names (hard links), is a mount
-// point, belongs to a user for whom the server cannot create files, or lies in a
-// directory where it may not create files. On other systems it always writes in place.
+// An existing file is written in place and stays the same file, with its owner, mode, links
+// and attributes: whoever has it open, watches it or mounts it sees the new content. On Linux
+// WriteFile reserves room first where the file system can, so that a full disk changes
+// nothing. A write does not leave a torn file when the context ends: after the first byte
+// it continues, for at most ten minutes. A new file on Linux appears whole or not at all.
 //
-// A write in place does not leave a torn file when the context ends: after the first byte
-// it continues, for at most ten minutes.
+// The file of a running program cannot be written in place. On Linux it is replaced by a
+// file with the same owner, mode and extended attributes, unless it has other names.
 //
 // WriteFile writes to character devices and refuses any other special file.
 func WriteFile(ctx context.Context, path string, data []byte, options WriteOptions) error {

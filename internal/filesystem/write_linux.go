@@ -116,7 +116,7 @@ func (w *writer) create(ctx context.Context, target place) error {
 	if want := w.options.ExpectedSHA256; want != "" {
 		return &ChangedError{Want: want}
 	}
-	tmp, err := newTemporary(target.dir, 0o666)
+	tmp, err := newTemporary(target.dir, w.newMode())
 	if err != nil {
 		return w.failed("open", err)
 	}
@@ -136,8 +136,17 @@ func (w *writer) create(ctx context.Context, target place) error {
 	}
 }
 
+// newMode returns the mode, less the umask, of a new file until finish sets it: nobody may
+// read the content who may not read the file.
+func (w *writer) newMode() uint32 {
+	if w.options.Mode == nil {
+		return 0o666
+	}
+	return ModeBits(w.options.Mode.Perm())
+}
+
 func (w *writer) createPlainly(ctx context.Context, target place) error {
-	fd, err := target.open(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, 0o666)
+	fd, err := target.open(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, w.newMode())
 	if err == unix.EEXIST {
 		return errAgain
 	}
@@ -166,6 +175,10 @@ func (w *writer) rewrite(ctx context.Context, p, target place) error {
 	}
 	// Opening the file for writing also checks the permission.
 	fd, err := p.open(flags, 0)
+	running := err == unix.ETXTBSY // a program that is being run: the permission is there
+	if running {
+		fd, err = p.open(flags&^unix.O_WRONLY|unix.O_RDONLY, 0)
+	}
 	if err == unix.ENOENT {
 		return errAgain
 	}
@@ -200,17 +213,20 @@ func (w *writer) rewrite(ctx context.Context, p, target place) error {
 			return err
 		}
 	}
+	if !running {
+		return w.overwrite(ctx, old, st)
+	}
 	if st.Nlink == 1 && target.is(st) {
 		done, err := w.swap(ctx, old, st, target)
 		if done {
 			return err
 		}
 	}
-	return w.overwrite(ctx, old, st)
+	return w.failed("open", unix.ETXTBSY)
 }
 
-// swap writes the content beside the file and renames it over the file. It reports false
-// if that would change more than the content.
+// swap writes the content beside the file and renames it over the file, which the kernel
+// lets nobody write. It reports false if that would change more than the content.
 func (w *writer) swap(ctx context.Context, old *os.File, st unix.Stat_t, target place) (bool, error) {
 	tmp, err := newTemporary(target.dir, 0o600)
 	if err != nil {
@@ -239,10 +255,16 @@ func (w *writer) swap(ctx context.Context, old *os.File, st unix.Stat_t, target 
 	}
 }
 
-// overwrite writes in place. It reserves room first, so that it notices a full disk while
-// the old content is still whole.
+// overwrite writes in place, so that the file stays the one that others have open, watch,
+// or mount somewhere. It reserves room first, so that it notices a full disk while the old
+// content is still whole.
 func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) error {
 	fd := int(old.Fd())
+	if w.options.Mode != nil { // before the content, which the new mode may keep from others
+		if err := w.setMode(fd); err != nil {
+			return &WriteError{Path: w.path, Err: err, Unchanged: true}
+		}
+	}
 	if w.content.size > 0 {
 		_, err := retry(func() (int, error) {
 			return 0, sys.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, w.content.size)
@@ -292,12 +314,7 @@ const setID = unix.S_ISUID | unix.S_ISGID
 // for the disk if requested.
 func (w *writer) finish(f *os.File) error {
 	if w.options.Mode != nil {
-		mode := ModeBits(*w.options.Mode)
-		err := sys.Fchmod(int(f.Fd()), mode)
-		if err == unix.EPERM && mode&setID != 0 { // as in a sandbox
-			err = sys.Fchmod(int(f.Fd()), mode&^setID)
-		}
-		if err != nil {
+		if err := w.setMode(int(f.Fd())); err != nil { // again, as writing may have taken setID bits away
 			return err
 		}
 	}
@@ -313,6 +330,15 @@ func (w *writer) finish(f *os.File) error {
 		return syncFile(f)
 	}
 	return nil
+}
+
+func (w *writer) setMode(fd int) error {
+	mode := ModeBits(*w.options.Mode)
+	err := sys.Fchmod(fd, mode)
+	if err == unix.EPERM && mode&setID != 0 { // as in a sandbox
+		err = sys.Fchmod(fd, mode&^setID)
+	}
+	return err
 }
 
 // sync makes a change of a directory durable.

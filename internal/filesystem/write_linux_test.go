@@ -3,43 +3,59 @@ package filesystem_test
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"execserver/internal/filesystem"
+	"execserver/internal/testkit"
 )
 
 func write(path, data string) error {
 	return filesystem.WriteFile(context.Background(), path, []byte(data), filesystem.WriteOptions{})
 }
 
-// TestWriteIsAtomic checks that a reader sees the old content or the new, never a
-// mixture.
-func TestWriteIsAtomic(t *testing.T) {
-	file := put(t, t.TempDir()+"/f", strings.Repeat("a", 100_000))
-	var stop atomic.Bool
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for !stop.Load() {
-			data, err := os.ReadFile(file)
-			if err != nil || len(data) != 100_000 || strings.Count(string(data), string(data[:1])) != len(data) {
-				t.Errorf("read %d bytes, %v", len(data), err)
-				return
-			}
-		}
-	}()
-	for i := range 200 {
-		ok(t, "write", write(file, strings.Repeat(string(rune('a'+i%26)), 100_000)))
+// TestWriteReachesOtherMounts writes a file that is mounted by itself elsewhere, as into a
+// container, and that somebody has open.
+func TestWriteReachesOtherMounts(t *testing.T) {
+	dir := t.TempDir()
+	file := put(t, dir+"/f", "old")
+	elsewhere := put(t, t.TempDir()+"/g", "")
+	mount(t, file, elsewhere, "", unix.MS_BIND, "")
+	reader, err := os.Open(file)
+	ok(t, "open", err)
+	defer reader.Close()
+	ok(t, "write", write(file, "the new content"))
+	if got := content(t, elsewhere); got != "the new content" {
+		t.Errorf("the mount shows %q", got)
 	}
-	stop.Store(true)
-	<-done
+	if data, err := io.ReadAll(reader); err != nil || string(data) != "the new content" {
+		t.Errorf("an open file reads %q, %v", data, err)
+	}
+	leftovers(t, dir, "f")
+}
+
+// TestWriteRunningProgram replaces what the kernel lets nobody write.
+func TestWriteRunningProgram(t *testing.T) {
+	file := runningProgram(t)
+	ok(t, "setxattr", unix.Setxattr(file, "user.test", []byte("value"), 0))
+	ok(t, "chmod", os.Chmod(file, 0o751))
+	before := stat(t, file)
+	ok(t, "write", write(file, "new"))
+	after := stat(t, file)
+	if after.Ino == before.Ino || after.Mode != before.Mode || after.Uid != before.Uid || after.Gid != before.Gid {
+		t.Errorf("%+v, was %+v", after, before)
+	}
+	if got := content(t, file); got != "new" || !hasAttribute(t, file, "user.test") {
+		t.Errorf("%q, attribute kept: %v", got, hasAttribute(t, file, "user.test"))
+	}
+	leftovers(t, filepath.Dir(file), filepath.Base(file))
 }
 
 func TestWriteKeepsWhatTheFileIs(t *testing.T) {
@@ -53,8 +69,8 @@ func TestWriteKeepsWhatTheFileIs(t *testing.T) {
 	before := stat(t, file)
 	ok(t, "write", write(file, "new"))
 	after := stat(t, file)
-	if after.Ino == before.Ino {
-		t.Error("written in place, which is not atomic")
+	if after.Ino != before.Ino {
+		t.Error("not the same file any more")
 	}
 	if os.Geteuid() != 0 {
 		before.Mode &^= unix.S_ISUID
@@ -84,8 +100,7 @@ func TestWriteKeepsWhatTheFileIs(t *testing.T) {
 	leftovers(t, dir, "f", "masked", "new")
 }
 
-// TestWriteInPlace checks that WriteFile writes in place where a rename would change more
-// than the content.
+// TestWriteInPlace checks that WriteFile writes in place where it could do nothing else.
 func TestWriteInPlace(t *testing.T) {
 	check := func(t *testing.T, file string) {
 		t.Helper()
@@ -115,9 +130,7 @@ func TestWriteInPlace(t *testing.T) {
 		leftovers(t, dir, "f")
 	})
 	t.Run("directory not writable", func(t *testing.T) {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root")
-		}
+		testkit.System(t, testkit.Root)
 		dir := sharedDir(t)
 		file := put(t, dir+"/f", "old")
 		ok(t, "chmod", os.Chmod(file, 0o666))
@@ -125,9 +138,7 @@ func TestWriteInPlace(t *testing.T) {
 		leftovers(t, dir, "f")
 	})
 	t.Run("owner that cannot be kept", func(t *testing.T) {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root")
-		}
+		testkit.System(t, testkit.Root)
 		dir := sharedDir(t)
 		ok(t, "chmod", os.Chmod(dir, 0o777))
 		file := put(t, dir+"/f", "old")
@@ -136,9 +147,7 @@ func TestWriteInPlace(t *testing.T) {
 		leftovers(t, dir, "f")
 	})
 	t.Run("sticky directory", func(t *testing.T) {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root")
-		}
+		testkit.System(t, testkit.Root)
 		dir := sharedDir(t)
 		ok(t, "chmod", unix.Chmod(dir, 0o1777))
 		file := put(t, dir+"/f", "old")
@@ -171,7 +180,7 @@ func TestFullDisk(t *testing.T) {
 	ctx := context.Background()
 	dir := mountTmpfs(t, "size=64k")
 	big := make([]byte, 200_000)
-	const full = "No space left on device (os error 28)"
+	const full = "no space left on device (os error 28)"
 
 	file := put(t, dir+"/f", "precious")
 	err := filesystem.WriteFile(ctx, file, big, filesystem.WriteOptions{})
@@ -216,19 +225,17 @@ func TestCancelledWriteLeavesTheFile(t *testing.T) {
 }
 
 func TestWriteWithoutPermission(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	testkit.System(t, testkit.Root)
 	// The directory allows replacing a read-only file, but that would be wrong.
 	dir := sharedDir(t)
 	ok(t, "chmod", os.Chmod(dir, 0o777))
 	file := put(t, dir+"/f", "old")
 	asNobody(t, func() {
-		wantError(t, "write", write(file, "new"), filesystem.InvalidInput, "Permission denied (os error 13)")
+		wantError(t, "write", write(file, "new"), filesystem.InvalidInput, "permission denied (os error 13)")
 	})
 	ok(t, "chmod", os.Chmod(dir, 0o755))
 	asNobody(t, func() {
-		wantError(t, "create", write(dir+"/g", "new"), filesystem.InvalidInput, "Permission denied (os error 13)")
+		wantError(t, "create", write(dir+"/g", "new"), filesystem.InvalidInput, "permission denied (os error 13)")
 	})
 	leftovers(t, dir, "f")
 }
@@ -281,7 +288,7 @@ func TestWriteOnOtherFileSystems(t *testing.T) {
 			}
 			full := mountTmpfs(t, "size=64k")
 			err = filesystem.WriteFile(context.Background(), full+"/f", make([]byte, 200_000), filesystem.WriteOptions{})
-			wantError(t, "full disk", err, filesystem.Other, "No space left on device (os error 28)")
+			wantError(t, "full disk", err, filesystem.Other, "no space left on device (os error 28)")
 			leftovers(t, full)
 			leftovers(t, dir, "f")
 		})
@@ -301,4 +308,17 @@ func TestWriteOnOtherFileSystems(t *testing.T) {
 		}
 		leftovers(t, base+"/mnt", "f", "g")
 	})
+}
+
+// TestWriteHidesContent checks that a new file has no more permissions while it is written
+// than it will have.
+func TestWriteHidesContent(t *testing.T) {
+	filesystem.PoorFileSystem(t)
+	file, mode := t.TempDir()+"/f", fs.FileMode(0o600)
+	ok(t, "write", filesystem.WriteFile(context.Background(), file, []byte("secret"), filesystem.WriteOptions{Mode: &mode, InPlace: func() func() {
+		if info, err := os.Stat(file); err != nil || info.Mode() != mode {
+			t.Errorf("before the first byte the file has the mode %v, %v", info.Mode(), err)
+		}
+		return func() {}
+	}}))
 }

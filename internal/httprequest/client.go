@@ -85,7 +85,7 @@ type SendError struct {
 }
 
 func (e *SendError) Error() string {
-	return fmt.Sprintf("error sending request for url (%s): %s", shorten(e.URL), shorten(e.Err.Error()))
+	return fmt.Sprintf("request to %s: %s", shorten(e.URL), shorten(e.Err.Error()))
 }
 
 func (e *SendError) Unwrap() error { return e.Err }

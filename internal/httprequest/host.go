@@ -10,11 +10,11 @@ import (
 )
 
 var (
-	errEmptyHost = errors.New("empty host")
-	errPort      = errors.New("invalid port number")
-	errIPv4      = errors.New("invalid IPv4 address")
-	errIPv6      = errors.New("invalid IPv6 address")
-	errDomain    = errors.New("invalid international domain name")
+	errEmptyHost = errors.New("it has no host")
+	errPort      = errors.New("its port is not a number up to 65535")
+	errIPv4      = errors.New("its host is not an IPv4 address")
+	errIPv6      = errors.New("its host is not an IPv6 address")
+	errDomain    = errors.New("its host is not a domain name")
 )
 
 // parseHostPort normalizes the host of a URL and removes the scheme's default port. It

@@ -49,14 +49,14 @@ func invalid(format string, args ...any) error {
 // build checks the request and converts it to one of net/http.
 func (r *Request) build() (*http.Request, error) {
 	if !isToken(r.Method) {
-		return nil, invalid("method is invalid: invalid HTTP method")
+		return nil, invalid("the method is not an HTTP method")
 	}
 	u, err := parseURL(r.URL, nil)
 	if scheme, ok := err.(*schemeError); ok {
-		return nil, invalid("only supports http and https URLs, got %s", scheme.scheme)
+		return nil, invalid("the URL has the scheme %s; http and https are supported", scheme.scheme)
 	}
 	if err != nil {
-		return nil, invalid("url is invalid: %s", err)
+		return nil, invalid("the URL is invalid: %s", err)
 	}
 	out := &http.Request{
 		Method: r.Method, URL: u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -83,36 +83,36 @@ func (r *Request) build() (*http.Request, error) {
 // are in the map, and looks for its own in other spellings.
 func (r *Request) add(out *http.Request, h Header) error {
 	if !isToken(h.Name) {
-		return invalid("header name is invalid: invalid HTTP header name")
+		return invalid("the name of a header is not an HTTP header name")
 	}
 	value := h.Value
 	if h.ValueEnvVar != nil {
 		secret, ok := os.LookupEnv(*h.ValueEnvVar)
 		switch {
 		case !ok:
-			return invalid("header %s requires executor environment variable %s", shorten(h.Name), shorten(*h.ValueEnvVar))
+			return invalid("the header %s takes its value from the environment variable %s, which the server does not have", shorten(h.Name), shorten(*h.ValueEnvVar))
 		case secret == "":
-			return invalid("header %s requires a non-empty executor environment variable %s", shorten(h.Name), shorten(*h.ValueEnvVar))
+			return invalid("the header %s takes its value from the environment variable %s, which is empty", shorten(h.Name), shorten(*h.ValueEnvVar))
 		}
 		value += secret
 	}
 	if !isFieldValue(value) {
-		return invalid("header value is invalid for %s: failed to parse header value", shorten(h.Name))
+		return invalid("the value of the header %s has control characters", shorten(h.Name))
 	}
 	switch name := strings.ToLower(h.Name); name {
 	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
 		// These belong to the connection, which is not the client's.
 	case "content-length":
 		if n, err := strconv.Atoi(value); err != nil || n != len(r.Body) {
-			return invalid("header value is invalid for %s: the body has %d bytes; leave the header out", h.Name, len(r.Body))
+			return invalid("the header %s contradicts the body of %d bytes; leave the header out", h.Name, len(r.Body))
 		}
 	case "host":
 		u, err := url.Parse("http://" + value)
 		switch {
 		case err != nil || u.Host != value || strings.ContainsAny(value, `"<>`):
-			return invalid("header value is invalid for %s: not a host", h.Name)
+			return invalid("the value of the header %s is not a host", h.Name)
 		case out.Host != "":
-			return invalid("header value is invalid for %s: there can be only one", h.Name)
+			return invalid("the header %s is there twice", h.Name)
 		}
 		out.Host = value
 	default:

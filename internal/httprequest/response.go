@@ -63,7 +63,7 @@ func asText(value string) string {
 // BodyError says that a body is incomplete.
 type BodyError struct{ Err error }
 
-func (e *BodyError) Error() string { return "error decoding response body: " + shorten(e.Err.Error()) }
+func (e *BodyError) Error() string { return "the body is incomplete: " + shorten(e.Err.Error()) }
 func (e *BodyError) Unwrap() error { return e.Err }
 
 // body adds the cause to the errors of a response's body.

@@ -9,9 +9,9 @@ import (
 // schemeError says that this package does not support the scheme of a URL.
 type schemeError struct{ scheme string }
 
-func (e *schemeError) Error() string { return "unsupported URL scheme: " + e.scheme }
+func (e *schemeError) Error() string { return "the unsupported scheme " + e.scheme }
 
-var errNoBase = errors.New("relative URL without a base")
+var errNoBase = errors.New("it has no scheme")
 
 // parseURL parses text as browsers do (the URL standard of the WHATWG), for http and
 // https alone. It ignores white space around the URL, turns backslashes into slashes,

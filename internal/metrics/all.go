@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"execserver/protocol"
 	"execserver/server"
 )
@@ -19,35 +17,35 @@ var (
 	connections = []server.ConnectionState{
 		server.ConnectionWaiting, server.ConnectionOwner, server.ConnectionObserver, server.ConnectionNoSession,
 	}
-	refusals = []server.RefusalReason{
+	Refusals = []server.RefusalReason{
 		server.RefusedHost, server.RefusedOrigin, server.RefusedTLS, server.RefusedUpgrade, server.RefusedCredentials,
-		server.RefusedPeer, server.RefusedScope, server.RefusedStartups, server.RefusedGreeting, server.RefusedLimit,
+		server.RefusedPeer, server.RefusedScope, server.RefusedHandshake, server.RefusedLimit,
 		server.RefusedSession, server.RefusedAudit, server.RefusedShutdown,
 	}
 )
 
 // all are the metrics of a server, in the order of docs/metrics.md.
 var all = []*metric{
-	labeled(prometheus.GaugeValue, "exec_server_build_info", "The version of the server; the value is always 1.", []string{"version"},
+	labeled(Gauge, "exec_server_build_info", "The version of the server; the value is always 1.", []string{"version"},
 		func(s *server.Stats, add func(float64, ...string)) { add(1, s.Version) }),
 
 	gauge("exec_server_processes", "Processes that have not exited.",
 		func(s *server.Stats) float64 { return float64(s.Running) }),
 	counter("exec_server_processes_started_total", "Processes that were started.",
 		func(s *server.Stats) float64 { return float64(s.Started) }),
-	labeled(prometheus.CounterValue, "exec_server_processes_ended_total", "Processes that have exited, by how they ended and who ended them.",
-		[]string{"result", "ended_by"}, func(s *server.Stats, add func(float64, ...string)) {
+	labeled(Counter, "exec_server_processes_ended_total", "Processes that have exited, by how they ended and who ended them.",
+		[]string{"ended_by", "result"}, func(s *server.Stats, add func(float64, ...string)) {
 			for _, result := range endings {
 				if result == server.EndedUnknown {
-					add(float64(s.Endings[server.Ending{Result: result}]), string(result), "unknown")
+					add(float64(s.Endings[server.Ending{Result: result}]), "unknown", string(result))
 					continue
 				}
 				for _, by := range enders {
-					add(float64(s.Endings[server.Ending{Result: result, By: by}]), string(result), string(by))
+					add(float64(s.Endings[server.Ending{Result: result, By: by}]), string(by), string(result))
 				}
 			}
 		}),
-	labeled(prometheus.CounterValue, "exec_server_process_start_failures_total", "Requests to start a process that failed, by reason.",
+	labeled(Counter, "exec_server_process_start_failures_total", "Requests to start a process that failed, by reason.",
 		[]string{"reason"}, func(s *server.Stats, add func(float64, ...string)) {
 			for _, reason := range failures {
 				add(float64(s.StartsFailed[reason]), string(reason))
@@ -61,7 +59,7 @@ var all = []*metric{
 			}
 			return s.Starts, s.StartTime.Seconds(), buckets
 		}),
-	labeled(prometheus.CounterValue, "exec_server_sandboxes_total", "Sandboxes requested for processes and for file operations.",
+	labeled(Counter, "exec_server_sandboxes_total", "Sandboxes requested for processes and for file operations.",
 		[]string{"for"}, func(s *server.Stats, add func(float64, ...string)) {
 			for _, what := range sandboxes {
 				add(float64(s.Confined[what]), string(what))
@@ -83,7 +81,7 @@ var all = []*metric{
 	gauge("exec_server_output_stalled_streams", "Streams of processes that wait for room.",
 		func(s *server.Stats) float64 { return float64(s.Stalled) }),
 
-	labeled(prometheus.GaugeValue, "exec_server_sessions", "Sessions, by whether they have a connection.",
+	labeled(Gauge, "exec_server_sessions", "Sessions, by whether they have a connection.",
 		[]string{"state"}, func(s *server.Stats, add func(float64, ...string)) {
 			add(float64(s.SessionsAttached), "attached")
 			add(float64(s.SessionsDetached), "detached")
@@ -95,7 +93,7 @@ var all = []*metric{
 	counter("exec_server_sessions_ended_total", "Sessions ended.",
 		func(s *server.Stats) float64 { return float64(s.SessionsEnded) }),
 
-	labeled(prometheus.GaugeValue, "exec_server_connections", "Connections, by their relation to sessions.",
+	labeled(Gauge, "exec_server_connections", "Connections, by their relation to sessions.",
 		[]string{"state"}, func(s *server.Stats, add func(float64, ...string)) {
 			for _, state := range connections {
 				add(float64(s.Connections[state]), string(state))
@@ -103,14 +101,14 @@ var all = []*metric{
 		}),
 	counter("exec_server_connections_opened_total", "Connections that were admitted.",
 		func(s *server.Stats) float64 { return float64(s.Opened) }),
-	labeled(prometheus.CounterValue, "exec_server_refusals_total", "Connections and requests that were refused, by reason.",
+	labeled(Counter, "exec_server_refusals_total", "Connections and requests that were refused, by reason.",
 		[]string{"reason"}, func(s *server.Stats, add func(float64, ...string)) {
-			for _, reason := range refusals {
+			for _, reason := range Refusals {
 				add(float64(s.Refusals[reason]), string(reason))
 			}
 		}),
 
-	labeled(prometheus.CounterValue, "exec_server_requests_total", "Requests of clients, by method; methods that nobody has called are absent.",
+	labeled(Counter, "exec_server_requests_total", "Requests of clients, by method; methods that nobody has called are absent.",
 		[]string{"method"}, func(s *server.Stats, add func(float64, ...string)) {
 			for method, n := range s.Requests {
 				add(float64(n), method)
@@ -123,14 +121,14 @@ var all = []*metric{
 	counter("exec_server_audit_lost_events_total", "Events that could not be written to the audit log.",
 		func(s *server.Stats) float64 { return float64(s.AuditLost) }),
 
-	labeled(prometheus.GaugeValue, "exec_server_recordings", "Recordings of processes, by whether they are being written.",
+	labeled(Gauge, "exec_server_recordings", "Recordings of processes, by whether they are being written.",
 		[]string{"state"}, func(s *server.Stats, add func(float64, ...string)) {
 			add(float64(s.Recordings.Live), "live")
 			add(float64(s.Recordings.Kept), "kept")
 		}),
 	gauge("exec_server_recordings_bytes", "Size of all recordings; small ones count more than their size.",
 		func(s *server.Stats) float64 { return float64(s.Recordings.Bytes) }),
-	labeled(prometheus.CounterValue, "exec_server_recordings_stopped_total", "Recordings that ended before their process, by reason.",
+	labeled(Counter, "exec_server_recordings_stopped_total", "Recordings that ended before their process, by reason.",
 		[]string{"reason"}, func(s *server.Stats, add func(float64, ...string)) {
 			for _, reason := range server.RecordingStops {
 				add(float64(s.Recordings.Stopped[reason]), reason)

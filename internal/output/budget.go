@@ -5,11 +5,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"execserver/internal/share"
+	"execserver/internal/quota"
 )
 
 // Budget bounds the output that the processes of one principal retain together. The
-// principals of a server have one pool, of which each has a share (see package share).
+// principals of a server have one pool, of which each may have its quota (see package quota).
 //
 // When a budget is used up, it evicts the oldest output that has been acknowledged, of its
 // own principal or of one that retains more. Then it evicts the heads that are kept for
@@ -42,10 +42,10 @@ type pool struct {
 	budgets map[string]*Budget // by principal, those that are in use
 }
 
-// NewBudget makes a pool of limit bytes. It returns the budget of share.Everybody.
+// NewBudget makes a pool of limit bytes. It returns the budget of quota.Everybody.
 func NewBudget(limit int64) *Budget {
 	p := &pool{limit: limit, budgets: make(map[string]*Budget)}
-	return p.budget(share.Everybody)
+	return p.budget(quota.Everybody)
 }
 
 // Of returns the budget of a principal in the same pool. The caller must call Leave.
@@ -120,10 +120,10 @@ func (b *Budget) use(n int64) {
 // allowed returns how much the budget may use while the others use what they do.
 func (b *Budget) allowed() int64 {
 	others := b.pool.used.Load() - b.used.Load()
-	if b.of == share.Everybody {
+	if b.of == quota.Everybody {
 		return b.pool.limit - others
 	}
-	return share.Of(b.pool.limit, others)
+	return min(quota.Of(b.pool.limit), b.pool.limit-others)
 }
 
 // full reports whether everything is used up.

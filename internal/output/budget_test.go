@@ -182,11 +182,11 @@ func TestManyLogsWaitForTheBudget(t *testing.T) {
 	}
 }
 
-// Who has used up its share waits alone: it neither holds up others nor evicts what they
-// have. The others evict what it has.
-func TestSharesOfTheBudget(t *testing.T) {
+// A principal that has used up its quota waits alone: it neither holds up others nor evicts their
+// output. The others evict its output.
+func TestQuotasOfTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		budget := NewBudget(4000)
+		budget := NewBudget(6000) // 3000 for each
 		greedy, modest := budget.Of("greedy"), budget.Of("modest")
 		defer greedy.Leave()
 		defer modest.Leave()
@@ -214,7 +214,7 @@ func TestSharesOfTheBudget(t *testing.T) {
 			t.Error("no room although everything was acknowledged")
 		}
 		// The principal that retains most makes room for the others.
-		big := readLog(1<<20, greedy, 2000)
+		big := readLog(1<<20, greedy, 5000)
 		defer big.Release()
 		small.append(protocol.Stdout, make([]byte, 1000), nil)
 		if small.waitRoom() == 0 || big.Read(0, nil).DroppedBytes == 0 {

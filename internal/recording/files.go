@@ -87,18 +87,19 @@ func cutText(text string, most int) string {
 
 // header returns the first line of a recording.
 func (r *Recorder) header(about session.Recorded) []byte {
-	h := Header{
-		Version: 3, Timestamp: about.Started.Unix(), Command: strings.Join(about.Argv, " "),
-		Term: Term{Cols: int(about.Size.Cols), Rows: int(about.Size.Rows), Type: cutText(about.Term, maxTerm)},
-		ExecServer: &Source{
+	h := header{
+		Version: version, Width: 80, Height: 24, Timestamp: about.Started.Unix(), Command: strings.Join(about.Argv, " "),
+		ExecServer: &source{
 			Principal: about.Principal, Session: about.Session, Process: about.Process, Name: about.SessionName,
 			Argv: about.Argv, Cut: about.ArgvTruncated, Dir: cutText(about.Dir, maxDir), Pipes: !about.TTY, Input: r.opts.Input,
 		},
 	}
-	if !about.TTY {
-		h.Term = Term{Cols: 80, Rows: 24}
+	if about.TTY {
+		h.Width, h.Height = min(max(int(about.Size.Cols), 1), maxSide), min(max(int(about.Size.Rows), 1), maxSide)
+		if about.Term != "" {
+			h.Env = map[string]string{"TERM": cutText(about.Term, maxTerm)}
+		}
 	}
-	h.Term.Cols, h.Term.Rows = min(max(h.Term.Cols, 1), maxSide), min(max(h.Term.Rows, 1), maxSide)
 	return append(encode(h), '\n')
 }
 

@@ -1,42 +1,44 @@
-// Package recording records processes in files, and reads such files. A file is an
-// asciicast of version 3, which the programs of asciinema play.
+// Package recording records processes in files. A file is an asciicast of version 2, which
+// the programs of asciinema play.
 //
-// [Open] makes a [Recorder], which writes the files in a directory. [NewReader] reads one.
+// [Open] makes a [Recorder], which writes the files in a directory.
 //
-// A terminal is recorded as asciinema does it. The recording of pipes differs in two
-// things: it has a carriage return before each line feed, as players expect, which
-// [Reader] takes out again; and an event "s" with the name of a stream says to which
-// stream the output after it belongs. Players ignore that event.
+// The recording of pipes has a carriage return before each line feed, as a terminal would
+// have written it. The package adds nothing to the format but one member of the header, and
+// tells in markers what the format has no event for: gaps, and how the process ended.
 package recording
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"strconv"
 	"time"
 )
 
-// Header is the first line of a recording.
-type Header struct {
-	Version   int    `json:"version"`
-	Term      Term   `json:"term"`
-	Timestamp int64  `json:"timestamp,omitempty"` // of the start, Unix seconds
-	Command   string `json:"command,omitempty"`
-	Title     string `json:"title,omitempty"`
+// version is the version of the format.
+const version = 2
+
+// header is the first line of a recording.
+type header struct {
+	Version   int               `json:"version"`
+	Width     int               `json:"width"`
+	Height    int               `json:"height"`
+	Timestamp int64             `json:"timestamp,omitempty"` // of the start, Unix seconds
+	Command   string            `json:"command,omitempty"`
+	Env       map[string]string `json:"env,omitempty"` // TERM alone
 
 	// ExecServer is nil in the recording of another program.
-	ExecServer *Source `json:"execServer,omitempty"`
+	ExecServer *source `json:"execServer,omitempty"`
 }
 
-// Term is the terminal, or the one on which a recording of pipes is shown.
-type Term struct {
-	Cols int    `json:"cols"`
-	Rows int    `json:"rows"`
-	Type string `json:"type,omitempty"`
-}
+// maxSide bounds the rows and the columns of a terminal.
+const maxSide = 1000
 
-// Source says what was recorded.
-type Source struct {
+// source says what was recorded.
+type source struct {
 	Principal string   `json:"principal"`
 	Session   string   `json:"sessionId"`
 	Process   string   `json:"processId"`
@@ -48,23 +50,34 @@ type Source struct {
 	Input     bool     `json:"input,omitempty"` // input is recorded, too
 }
 
-// The codes of events. A reader ignores others.
+// readHeader reads the first line of a recording that this package wrote.
+func readHeader(r io.Reader) (h header, err error) {
+	line, err := bufio.NewReader(r).ReadBytes('\n')
+	if err != nil {
+		return h, fmt.Errorf("it has no header: %w", err)
+	}
+	if err := json.Unmarshal(line, &h); err != nil {
+		return h, fmt.Errorf("its first line is not a header: %w", err)
+	}
+	if h.Version != version || h.ExecServer == nil {
+		return h, fmt.Errorf("another program has recorded it, in version %d of the format", h.Version)
+	}
+	return h, nil
+}
+
+// The codes of events.
 const (
 	codeOutput = 'o'
 	codeInput  = 'i'
 	codeResize = 'r'
 	codeMarker = 'm'
-	codeExit   = 'x'
-	codeStream = 's' // our own: the stream of the output that follows
 )
 
-// stdout is the stream to which the output of pipes belongs at first.
-const stdout = "stdout"
-
-// appendEvent appends an event as a line. Characters that are not UTF-8 become U+FFFD.
-func appendEvent(b []byte, after time.Duration, code byte, data string) []byte {
+// appendEvent appends an event as a line. at is the time since the start. Characters that
+// are not UTF-8 become U+FFFD.
+func appendEvent(b []byte, at time.Duration, code byte, data string) []byte {
 	b = append(b, '[')
-	b = strconv.AppendFloat(b, after.Seconds(), 'f', 6, 64)
+	b = strconv.AppendFloat(b, at.Seconds(), 'f', 6, 64)
 	b = append(b, ',', ' ', '"', code, '"', ',', ' ')
 	return append(append(b, encode(data)...), "]\n"...)
 }

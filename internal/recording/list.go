@@ -89,7 +89,7 @@ func (r *Recorder) Read(p protocol.ReadRecordingParams, viewer server.RecordingV
 		return result, unknown
 	}
 	file, err := r.openFile(p.RecordingID)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrCut) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) {
 		return result, unknown
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ type recorded struct {
 	*os.File
 	id     string
 	info   fs.FileInfo
-	header Header // with an ExecServer
+	header header
 	live   bool
 }
 
@@ -151,14 +151,11 @@ func (r *Recorder) openName(id, end string) (_ *recorded, err error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("it is not a regular file")
 	}
-	reader, err := NewReader(io.NewSectionReader(file, 0, maxHeader))
+	h, err := readHeader(io.NewSectionReader(file, 0, maxHeader))
 	if err != nil {
 		return nil, err
 	}
-	if reader.header.ExecServer == nil {
-		return nil, errors.New("another program has recorded it")
-	}
-	return &recorded{file, id, info, reader.header, end == liveEnd}, nil
+	return &recorded{file, id, info, h, end == liveEnd}, nil
 }
 
 // listed describes a recording in an answer to recording/list.

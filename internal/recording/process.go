@@ -93,7 +93,7 @@ func (r *recording) takeSides() []side {
 	defer r.mu.Unlock()
 	sides := r.sides
 	if r.lost > 0 {
-		sides = append(sides, side{time.Now(), r.source.Tail().Offset, codeMarker, fmt.Sprintf("%d bytes of input "+missingHere, r.lost)})
+		sides = append(sides, side{time.Now(), r.source.Tail().Offset, codeMarker, fmt.Sprintf("%d bytes of input are missing here", r.lost)})
 	}
 	r.sides, r.sideBytes, r.lost = nil, 0, 0
 	return sides
@@ -153,7 +153,7 @@ func (r *recording) add(event output.Event, missing uint64) {
 	now := time.Now()
 	if missing > 0 {
 		r.recorder.missing.Add(missing)
-		r.event(now, codeMarker, fmt.Sprintf("%d bytes of output "+missingHere, missing))
+		r.event(now, codeMarker, fmt.Sprintf("%d bytes of output are missing here", missing))
 	}
 	switch event.Kind {
 	case output.Output:
@@ -186,7 +186,7 @@ func (r *recording) flush() bool {
 	}
 	full := r.recorder.reserve(r, int64(len(r.lines)))
 	if full != nil {
-		r.lines = appendEvent(r.fitting(), 0, codeMarker, "the recording stops here: "+full.Error())
+		r.lines = appendEvent(r.fitting(), r.last, codeMarker, "the recording stops here: "+full.Error())
 	}
 	n, err := r.file.Write(r.lines)
 	r.lines = r.lines[:0]
@@ -194,7 +194,7 @@ func (r *recording) flush() bool {
 	case err != nil:
 		r.recorder.stopped(r, stopError, err)
 		if n > 0 {
-			_ = r.file.Truncate(r.size) // or the last line is torn, which readers know
+			_ = r.file.Truncate(r.size) // or the last line is torn
 		}
 		return false
 	case full != nil:

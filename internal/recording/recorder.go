@@ -177,7 +177,7 @@ func (r *Recorder) know(id string) {
 func (r *Recorder) Record(about session.Recorded, log *output.Log) session.Recording {
 	rec := &recording{
 		recorder: r, about: about, id: newID(about.Started), source: log, done: make(chan struct{}), wake: func() {},
-		encoder: encoder{pipes: !about.TTY, began: about.Started, stream: stdout, split: make(map[string][]byte)},
+		encoder: encoder{pipes: !about.TTY, began: about.Started, split: make(map[string][]byte)},
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,9 +2,8 @@ package recording_test
 
 import (
 	"bytes"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,48 +96,69 @@ func only(t *testing.T, dir string) []byte {
 	return content
 }
 
-// read returns the events of a recording, and how it ends.
-func read(t *testing.T, content []byte) (events []recording.Event, end error) {
-	t.Helper()
-	r, err := recording.NewReader(bytes.NewReader(content))
-	for err == nil {
-		var e recording.Event
-		if e, err = r.Next(); err == nil {
-			events = append(events, e)
-		}
-	}
-	return events, err
+// event is an event of a recording.
+type event struct {
+	at         float64 // seconds since the start
+	code, data string
 }
 
-// text joins what was written to a stream.
-func text(events []recording.Event, kind recording.EventKind, stream string) string {
+// castHeader is what players read of the first line.
+type castHeader struct {
+	Version, Width, Height int
+	Env                    map[string]string
+	ExecServer             struct{ Principal string }
+}
+
+// read returns the header and the events of a recording, which must be as the format says:
+// whole lines, with times that do not run backwards.
+func read(t *testing.T, content []byte) (h castHeader, events []event) {
+	t.Helper()
+	if !bytes.HasSuffix(content, []byte("\n")) {
+		t.Errorf("the last line is not whole: %.100q", content[bytes.LastIndexByte(content, '\n')+1:])
+	}
+	for i, line := range bytes.Split(bytes.TrimSuffix(content, []byte("\n")), []byte("\n")) {
+		if i == 0 {
+			if err := json.Unmarshal(line, &h); err != nil || h.Version != 2 || h.Width < 1 || h.Height < 1 {
+				t.Fatalf("the header is %s: %v", line, err)
+			}
+			continue
+		}
+		var e event
+		fields := []any{&e.at, &e.code, &e.data}
+		if err := json.Unmarshal(line, &fields); err != nil || len(fields) != 3 || len(e.code) != 1 {
+			t.Fatalf("an event is %.100q: %v", line, err)
+		}
+		if len(events) > 0 && e.at < events[len(events)-1].at || e.at < 0 {
+			t.Errorf("time runs backwards to %v", e.at)
+		}
+		events = append(events, e)
+	}
+	return h, events
+}
+
+// text joins the data of events.
+func text(events []event, code string) string {
 	var b strings.Builder
 	for _, e := range events {
-		if e.Kind == kind && e.Stream == stream {
-			b.WriteString(e.Text)
+		if e.code == code {
+			b.WriteString(e.data)
 		}
 	}
 	return b.String()
 }
 
-// TestPipes records pipes. Their streams come back with the bytes that were written, also
-// where a character was cut in two and where lines end in different ways.
+// TestPipes records pipes, with the carriage returns that a terminal would have added, also
+// where a character was cut in two.
 func TestPipes(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, filepath.Join(dir, "new"), nil)
 	record(t, r, shell(`printf 'a\r\nb\303'; echo oops >&2; sleep 0.1; printf '\251\n\n\r\033[1m\302'; exit 3`))
-	content := only(t, filepath.Join(dir, "new"))
-	events, err := read(t, content)
-	if !errors.Is(err, io.EOF) {
-		t.Errorf("the recording ends with %v", err)
+	_, events := read(t, only(t, filepath.Join(dir, "new")))
+	got := text(events, "o")
+	if !strings.Contains(got, "oops\r\n") || strings.Replace(got, "oops\r\n", "", 1) != "a\r\r\nbé\r\n\r\n\r\x1b[1m\ufffd" {
+		t.Errorf("the output is %q", got)
 	}
-	if got := text(events, recording.Output, "stdout"); got != "a\r\nbé\n\n\r\x1b[1m\ufffd" {
-		t.Errorf("stdout is %q", got)
-	}
-	if got := text(events, recording.Output, "stderr"); got != "oops\n" {
-		t.Errorf("stderr is %q", got)
-	}
-	if last := events[len(events)-1]; last.Kind != recording.Exit || last.Text != "3" || last.At < 100*time.Millisecond {
+	if last := events[len(events)-1]; last.code != "m" || last.data != "exit status 3" || last.at < 0.1 {
 		t.Errorf("the last event is %+v", last)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "new", files(t, filepath.Join(dir, "new"))[0])); err != nil || info.Mode().Perm() != 0o600 {
@@ -164,51 +184,24 @@ func TestTerminal(t *testing.T) {
 			p.Write([]byte("secret\n"), nil, nil, nil)
 			testkit.Within(t, "the recording", func() { <-rec.Done() })
 			content := only(t, dir)
-			events, _ := read(t, content)
-			out := text(events, recording.Output, "")
+			header, events := read(t, content)
+			out := text(events, "o")
 			if !strings.Contains(out, "30 100\r\n") {
 				t.Errorf("the output is %q", out)
 			}
-			resized := slices.IndexFunc(events, func(e recording.Event) bool { return e.Kind == recording.Resize })
-			if resized < 0 || events[resized].Rows != 30 || events[resized].Cols != 100 {
+			if got := text(events, "r"); got != "100x30" {
 				t.Errorf("the events are %+v", events)
 			}
-			if got := text(events, recording.Input, ""); got != "secret\n" && input || got != "" && !input {
+			if got := text(events, "i"); got != "secret\n" && input || got != "" && !input {
 				t.Errorf("the input is %q", got)
 			}
-			if got := text(events, recording.Marker, ""); got != "killed by SIGKILL" {
+			if got := text(events, "m"); got != "killed by SIGKILL" {
 				t.Errorf("the marker is %q", got)
 			}
-			reader, err := recording.NewReader(bytes.NewReader(content))
-			if err != nil || reader.Header().Term != (recording.Term{Cols: 80, Rows: 24, Type: "xterm"}) || reader.Header().ExecServer.Principal != "somebody" {
-				t.Errorf("the header is %+v, %v", reader.Header(), err)
+			if header.Width != 80 || header.Height != 24 || header.Env["TERM"] != "xterm" || header.ExecServer.Principal != "somebody" {
+				t.Errorf("the header is %+v", header)
 			}
 		})
-	}
-}
-
-// TestCut cuts a recording at every byte. What was whole before is read, and nothing else.
-func TestCut(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "r")
-	r := open(t, dir, nil)
-	record(t, r, shell(`for i in 1 2 3 4 5; do echo "line $i é"; sleep 0.01; done`))
-	content := only(t, dir)
-	all, _ := read(t, content)
-	header := bytes.IndexByte(content, '\n') + 1
-	for n := range content {
-		events, err := read(t, content[:n])
-		whole := n >= header && content[n-1] == '\n'
-		if whole != errors.Is(err, io.EOF) || !whole && !errors.Is(err, recording.ErrCut) {
-			t.Fatalf("cut at %d of %d: %v", n, len(content), err)
-		}
-		lines := max(0, bytes.Count(content[:n], []byte("\n"))-1)
-		if len(events) != min(lines, len(all)) || !slices.Equal(events, all[:len(events)]) {
-			t.Fatalf("cut at %d: %d events of %d lines", n, len(events), lines)
-		}
-	}
-	// After a crash of the machine, the end of a file may be zeros.
-	if events, err := read(t, append(slices.Clone(content[:header]), make([]byte, 4096)...)); !errors.Is(err, recording.ErrCut) || len(events) != 0 {
-		t.Errorf("zeros: %v, %v", events, err)
 	}
 }
 
@@ -228,7 +221,7 @@ func TestKilled(t *testing.T) {
 	for torn, want := range map[string]string{
 		string(content[:half+5]): string(content[:half+1]),
 		string(content):          string(content),
-		`{"version":3,`:          "",
+		`{"version":2,`:          "",
 		"":                       "",
 	} {
 		for _, left := range files(t, dir) {
@@ -269,9 +262,8 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		total += len(content)
-		events, err := read(t, content)
-		if !errors.Is(err, io.EOF) || text(events, recording.Marker, "") != "the recording stops here: it may have 100000 bytes" {
-			t.Errorf("%s ends with %v, %q", name, err, text(events, recording.Marker, ""))
+		if _, events := read(t, content); text(events, "m") != "the recording stops here: it may have 100000 bytes" {
+			t.Errorf("%s ends with %q", name, text(events, "m"))
 		}
 	}
 	if total > 250_000 {
@@ -290,16 +282,16 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestShares has one principal record more than its share: its own recordings make room,
-// and those of others stay. Without shares, the oldest makes room.
-func TestShares(t *testing.T) {
-	for _, shares := range []bool{true, false} {
-		t.Run(fmt.Sprint("shares ", shares), func(t *testing.T) {
+// TestQuotas has one principal record more than its quota: its own recordings make room,
+// and those of others stay. Without quotas, the oldest makes room.
+func TestQuotas(t *testing.T) {
+	for _, limited := range []bool{true, false} {
+		t.Run(fmt.Sprint("quotas ", limited), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "r")
 			r := open(t, dir, &recording.Options{MaxBytes: 60_000, TotalBytes: 300_000})
 			recordAs := func(principal string) string {
 				before := files(t, dir)
-				_, rec := startAs(t, r, shell(`head -c 50000 /dev/zero | tr '\0' x`), session.Recorded{Principal: principal, Shares: shares})
+				_, rec := startAs(t, r, shell(`head -c 50000 /dev/zero | tr '\0' x`), session.Recorded{Principal: principal, Limited: limited})
 				testkit.Within(t, "the recording", func() { <-rec.Done() })
 				for _, name := range files(t, dir) {
 					if !slices.Contains(before, name) {
@@ -314,7 +306,7 @@ func TestShares(t *testing.T) {
 					t.Error("mallory is not recorded any more")
 				}
 			}
-			if there := slices.Contains(files(t, dir), ann); there != shares {
+			if there := slices.Contains(files(t, dir), ann); there != limited {
 				t.Errorf("the recording of ann is there: %v", there)
 			}
 			if recordAs("ann") == "" || recordAs("bob") == "" {
@@ -330,20 +322,20 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestLiveShare fills the share of a principal with recordings that are not over.
-func TestLiveShare(t *testing.T) {
+// TestLiveQuota fills the quota of a principal with recordings that are not over.
+func TestLiveQuota(t *testing.T) {
 	r := open(t, filepath.Join(t.TempDir(), "r"), &recording.Options{TotalBytes: 300_000})
 	var all []session.Recording
 	for range 30 {
-		_, rec := startAs(t, r, process.Spec{Argv: []string{"sleep", "1000"}}, session.Recorded{Principal: "mallory", Shares: true})
+		_, rec := startAs(t, r, process.Spec{Argv: []string{"sleep", "1000"}}, session.Recorded{Principal: "mallory", Limited: true})
 		all = append(all, rec)
 	}
 	refused := 0
-	for _, rec := range all[20:] { // 18 have room without shares
+	for _, rec := range all[20:] { // 18 would have room without quotas
 		testkit.Within(t, "the end of a recording without room", func() { <-rec.Done() })
 		refused++
 	}
-	_, rec := startAs(t, r, shell("echo evidence"), session.Recorded{Principal: "ann", Shares: true})
+	_, rec := startAs(t, r, shell("echo evidence"), session.Recorded{Principal: "ann", Limited: true})
 	testkit.Within(t, "the recording", func() { <-rec.Done() })
 	if c := r.Counts(); c.Kept != 1 {
 		t.Errorf("%d were refused, and the counts are %+v", refused, c)
@@ -360,15 +352,11 @@ func TestHostileWriter(t *testing.T) {
 	input := append([]byte("echo evil\n"), bytes.Repeat([]byte{1}, 3_000_000)...)
 	p.Write(input, nil, nil, nil)
 	testkit.Within(t, "the recording", func() { <-rec.Done() })
-	content := only(t, dir)
-	events, err := read(t, content)
-	if !errors.Is(err, io.EOF) {
-		t.Errorf("the recording ends with %v", err)
-	}
-	if got := text(events, recording.Input, ""); !strings.HasPrefix(got, "echo evil\n\x01") || len(got) < 900_000 {
+	_, events := read(t, only(t, dir))
+	if got := text(events, "i"); !strings.HasPrefix(got, "echo evil\n\x01") || len(got) < 900_000 {
 		t.Errorf("%d bytes of input, which begin with %.20q", len(got), got)
 	}
-	if got := text(events, recording.Marker, ""); !strings.Contains(got, "bytes of input are missing here") {
+	if got := text(events, "m"); !strings.Contains(got, "bytes of input are missing here") {
 		t.Errorf("the marker is %q", got)
 	}
 	must := func(err error) {
@@ -395,20 +383,4 @@ func TestForeignDirectory(t *testing.T) {
 	if _, err := recording.Open(dir, nil); err == nil || !strings.Contains(err.Error(), "chmod 700") {
 		t.Errorf("recordings that others can read: %v", err)
 	}
-}
-
-func FuzzReader(f *testing.F) {
-	f.Add([]byte(`{"version":3,"term":{"cols":80,"rows":24},"execServer":{"pipes":true}}` + "\n" + `[1, "o", "x\r\n"]` + "\n" + `[0,"r","1x1"]` + "\n"))
-	f.Add([]byte(`{"version":2,"width":80,"height":24}` + "\n" + `[1e9, "s", "stderr"]` + "\n#\n[null]\n"))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		r, err := recording.NewReader(bytes.NewReader(content))
-		last := time.Duration(0)
-		for err == nil {
-			var e recording.Event
-			if e, err = r.Next(); err == nil && e.At < last {
-				t.Errorf("time runs backwards to %v", e.At)
-			}
-			last = max(last, e.At)
-		}
-	})
 }

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"execserver/internal/share"
+	"execserver/internal/quota"
 )
 
-// All recordings share TotalBytes. Where principals have shares, one that records much
+// All recordings share TotalBytes. Where principals have quotas, one that records much
 // removes its own old recordings, and not those of others.
 
 // wholeFile is a recording that nobody writes any more.
@@ -48,7 +48,7 @@ func (r *Recorder) makeRoom(rec *recording, cost int64) error {
 	r.mu.Lock()
 	old := r.expireLocked()
 	more, principal := cost-rec.counted, rec.about.Principal
-	removed, err := r.roomLocked(principal, rec.about.Shares, more)
+	removed, err := r.roomLocked(principal, rec.about.Limited, more)
 	if err == nil {
 		r.countLocked(principal, more)
 		rec.counted = cost
@@ -60,7 +60,7 @@ func (r *Recorder) makeRoom(rec *recording, cost int64) error {
 
 // roomLocked forgets recordings until there is room for more bytes of a principal. The
 // caller removes the files, without the lock.
-func (r *Recorder) roomLocked(principal string, shares bool, more int64) (old []wholeFile, err error) {
+func (r *Recorder) roomLocked(principal string, limited bool, more int64) (old []wholeFile, err error) {
 	forget := func(principal string) bool { // the oldest one
 		i := slices.IndexFunc(r.whole, func(f wholeFile) bool { return f.principal == principal })
 		if i < 0 {
@@ -71,17 +71,13 @@ func (r *Recorder) roomLocked(principal string, shares bool, more int64) (old []
 		r.whole = slices.Delete(r.whole, i, i+1)
 		return true
 	}
-	for shares {
-		most := share.Of(r.opts.TotalBytes, r.total-r.of[principal])
-		if r.of[principal]+more <= most {
-			break
-		}
+	for most := quota.Of(r.opts.TotalBytes); limited && r.of[principal]+more > most; {
 		if !forget(principal) {
 			return old, &totalError{most, "the recordings of this principal"}
 		}
 	}
-	// The oldest makes room; where there are shares, the oldest of whoever has most.
-	for shares && r.total+more > r.opts.TotalBytes && forget(r.largestLocked()) {
+	// The oldest makes room; where there are quotas, the oldest of the principal that has most.
+	for limited && r.total+more > r.opts.TotalBytes && forget(r.largestLocked()) {
 	}
 	n := 0
 	for ; r.total+more > r.opts.TotalBytes && n < len(r.whole); n++ {

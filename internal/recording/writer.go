@@ -2,8 +2,8 @@ package recording
 
 import (
 	"bytes"
-	"fmt"
 	"iter"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -12,19 +12,17 @@ import (
 
 // encoder writes the events of one process as lines. It knows no file.
 type encoder struct {
-	pipes  bool
-	began  time.Time
-	last   time.Duration     // of the event before, since began, in whole microseconds
-	stream string            // of the output before
-	split  map[string][]byte // by stream: the beginning of a character whose rest has not come
-	lines  []byte            // that are not in the file yet
+	pipes bool
+	began time.Time
+	last  time.Duration     // of the event before, since began
+	split map[string][]byte // by stream: the beginning of a character whose rest has not come
+	lines []byte            // that are not in the file yet
 }
 
 // event appends an event. Times never run backwards.
 func (e *encoder) event(at time.Time, code byte, data string) {
-	now := max(e.last, at.Sub(e.began).Truncate(time.Microsecond))
-	e.lines = appendEvent(e.lines, now-e.last, code, data)
-	e.last = now
+	e.last = max(e.last, at.Sub(e.began))
+	e.lines = appendEvent(e.lines, e.last, code, data)
 }
 
 // output appends what a stream has written. The first bytes of a character wait for the
@@ -33,19 +31,10 @@ func (e *encoder) output(at time.Time, stream string, data []byte) {
 	data = append(e.split[stream], data...)
 	whole := len(data) - unfinished(data)
 	e.split[stream] = bytes.Clone(data[whole:])
-	e.text(at, stream, data[:whole])
+	e.text(at, data[:whole])
 }
 
-func (e *encoder) text(at time.Time, stream string, data []byte) {
-	if len(data) == 0 {
-		return
-	}
-	if e.pipes {
-		if stream != e.stream {
-			e.event(at, codeStream, stream)
-			e.stream = stream
-		}
-	}
+func (e *encoder) text(at time.Time, data []byte) {
 	for piece := range pieces(data) {
 		if e.pipes {
 			piece = bytes.ReplaceAll(piece, []byte("\n"), []byte("\r\n"))
@@ -55,7 +44,7 @@ func (e *encoder) text(at time.Time, stream string, data []byte) {
 }
 
 // maxPiece is how much of what was written or read an event has at most. In JSON it becomes
-// six times as long at most, and so fits into a line that a Reader accepts.
+// six times as long at most, so a player needs little memory for a line.
 const maxPiece = 64 << 10
 
 // pieces yields data in pieces for events, without cutting characters.
@@ -89,25 +78,20 @@ func unfinished(data []byte) int {
 
 // end appends the characters that stayed unfinished.
 func (e *encoder) end(at time.Time) {
-	for stream, data := range e.split {
-		e.text(at, stream, data)
+	for _, data := range e.split {
+		e.text(at, data)
 	}
 }
 
 // exit appends how the process has ended. The server may not know that.
 func (e *encoder) exit(at time.Time, exit protocol.ExitRecord) {
 	e.end(at)
-	if how := ending(exit); how != "" {
-		e.event(at, codeMarker, how)
-	}
-	if exit.ExitCode >= 0 {
-		e.event(at, codeExit, fmt.Sprint(exit.ExitCode))
-	}
+	e.event(at, codeMarker, ending(exit))
 }
 
-// ending says in words what an exit code does not say.
+// ending says how a process has ended.
 func ending(exit protocol.ExitRecord) string {
-	how := ""
+	how := "exit status " + strconv.Itoa(exit.ExitCode)
 	switch {
 	case exit.Signal != "":
 		how = "killed by " + exit.Signal
@@ -115,9 +99,6 @@ func ending(exit protocol.ExitRecord) string {
 		how = "ended; the system did not report how"
 	}
 	if exit.EndedBy != "" && exit.EndedBy != protocol.EndedBySelf {
-		if how == "" {
-			how = "ended"
-		}
 		how += " (" + string(exit.EndedBy) + ")"
 	}
 	return how

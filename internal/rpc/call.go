@@ -116,23 +116,14 @@ func (c *Conn) CallBulk(ctx context.Context, method string, params any) (json.Ra
 // Begin is the first half of Call: it sends the request, so that the caller can send more
 // before the answer. await is the second half; the caller must call it once.
 func (c *Conn) Begin(method string, params any) (await func(context.Context) (json.RawMessage, error), err error) {
-	awaitBulk, err := c.BeginBulk(method, params)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) (json.RawMessage, error) {
-		result, _, err := awaitBulk(ctx)
-		return result, err
-	}, nil
-}
-
-// BeginBulk is the first half of CallBulk, as Begin is of Call.
-func (c *Conn) BeginBulk(method string, params any) (await func(context.Context) (json.RawMessage, []byte, error), err error) {
 	id, answer, err := c.send(method, params)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (json.RawMessage, []byte, error) { return c.await(ctx, id, answer) }, nil
+	return func(ctx context.Context) (json.RawMessage, error) {
+		result, _, err := c.await(ctx, id, answer)
+		return result, err
+	}, nil
 }
 
 // send sends a request, and returns what await needs.

@@ -76,10 +76,6 @@ type Options struct {
 	// begins. Hold must not block.
 	Hold func(calling bool) (room <-chan struct{})
 
-	// Patience is how long a request keeps its place in the pool, and its reservation,
-	// while others wait for one. Default 1 s.
-	Patience time.Duration
-
 	// PingInterval is the time between two pings, by default 15 s. ProbeTimeout is how
 	// long Probe waits for a sign of life, by default 1 s.
 	PingInterval time.Duration
@@ -106,9 +102,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxPendingRequests <= 0 {
 		o.MaxPendingRequests = 65536
-	}
-	if o.Patience <= 0 {
-		o.Patience = time.Second
 	}
 	if o.PingInterval <= 0 {
 		o.PingInterval = 15 * time.Second
@@ -143,12 +136,12 @@ type Conn struct {
 	gone bool
 	wg   sync.WaitGroup // every goroutine of this connection except that of Run
 
-	lanes Lanes // order the requests that need an order
-	pool  pool
-	heavy pool
-	out   outbound
-	texts [][]byte // of the writer: what goes out together
-	work  admission
+	lanes             Lanes // order the requests that need an order
+	pool, heavy       pool
+	files, heavyFiles pool
+	out               outbound
+	texts             [][]byte // of the writer: what goes out together
+	work              admission
 
 	acceptsBinary bool // of the reader; see AcceptBinary
 	sendsBinary   atomic.Bool
@@ -172,9 +165,11 @@ func New(stream transport.Conn, handler Handler, opts *Options) *Conn {
 	c.log = c.opts.Log
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.waits, c.endWaits = context.WithCancel(c.ctx)
-	c.pool = pool{conn: c, size: poolSize, maxOverdue: maxOverdue, patience: c.opts.Patience}
-	c.heavy = pool{conn: c, size: heavyPoolSize, maxOverdue: heavyMaxOverdue, patience: c.opts.Patience}
-	c.out.init(c.opts.MaxOutboundBytes, c.opts.Patience)
+	c.pool = pool{conn: c, size: poolSize}
+	c.heavy = pool{conn: c, size: heavyPoolSize}
+	c.files = pool{conn: c, size: poolSize}
+	c.heavyFiles = pool{conn: c, size: heavyPoolSize}
+	c.out.init(c.opts.MaxOutboundBytes)
 	c.work.init(c.opts.MaxPendingBytes, c.opts.MaxPendingRequests)
 	c.calls.init()
 	if pinger, ok := stream.(transport.Pinger); ok {
@@ -347,10 +342,9 @@ func (c *Conn) dispatch(buf *buffer) error {
 	if err != nil {
 		defer buffers.put(buf)
 		if binary {
-			return fmt.Errorf("failed to parse a binary %s: %w", c.stream.Name(), err)
+			return fmt.Errorf("malformed binary message: %w", err)
 		}
-		text := fmt.Sprintf("failed to parse %s: %s", c.stream.Name(), err)
-		c.fail(protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "%s", text))
+		c.fail(protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "malformed message: %s", err))
 		return nil
 	}
 	if c.ctx.Err() != nil {
@@ -441,7 +435,7 @@ func (c *Conn) Publish(method string, params any, size int) error {
 		return protocol.AppendNotification(b, method, params)
 	})
 	if err != nil {
-		c.out.room.giveBack(reserved)
+		reserved.giveBack()
 		return err
 	}
 	if !c.out.put(msg, reserved) {

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -12,7 +13,9 @@ import (
 type outbound struct {
 	limit int64
 	done  chan struct{} // closed when the writer has ended
-	room  *room         // of large replies
+
+	room, files *room  // of large replies; files of those to requests that use a file system
+	closeRoom   func() // of both
 
 	mu       sync.Mutex
 	changed  sync.Cond // signalled for the writer, on mu
@@ -36,10 +39,18 @@ type outgoing struct {
 	reserved *reservation // nil without a reservation
 }
 
-func (o *outbound) init(limit int64, patience time.Duration) {
+// drop releases the memory of a message that is written, or never will be.
+func (m outgoing) drop() {
+	if m.reserved != nil {
+		m.reserved.giveBack()
+	}
+}
+
+func (o *outbound) init(limit int64) {
 	o.limit = limit
 	o.done = make(chan struct{})
-	o.room = newRoom(limit, patience)
+	ctx, cancel := context.WithCancel(context.Background())
+	o.room, o.files, o.closeRoom = newRoom(ctx, limit), newRoom(ctx, limit), cancel
 	o.changed.L = &o.mu
 	o.written.L = &o.mu
 }
@@ -49,13 +60,13 @@ func (o *outbound) init(limit int64, patience time.Duration) {
 // releases it.
 func (o *outbound) put(msg []byte, reserved *reservation) bool {
 	if reserved != nil {
-		o.room.made(reserved, int64(len(msg)))
+		reserved.made(int64(len(msg)))
 	}
 	m := outgoing{msg, reserved}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.finished || o.unread {
-		o.room.drop(m)
+		m.drop()
 		return false
 	}
 	o.queue = append(o.queue, m)
@@ -94,7 +105,7 @@ func (o *outbound) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.finished = true
-	o.room.close()
+	o.closeRoom()
 	o.changed.Signal()
 	o.written.Broadcast()
 }
@@ -135,7 +146,7 @@ func (o *outbound) nextQueued(batch []outgoing) (messages []outgoing) {
 // sent releases the room of written messages.
 func (o *outbound) sent(messages []outgoing) {
 	for _, m := range messages {
-		o.room.drop(m)
+		m.drop()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -157,7 +168,7 @@ func (o *outbound) abandon() {
 	defer o.mu.Unlock()
 	o.unread = true
 	o.queue = nil
-	o.room.close()
+	o.closeRoom()
 	o.written.Broadcast()
 	o.quietLocked()
 }

@@ -13,14 +13,15 @@ import (
 	"execserver/transport"
 )
 
-// TestPoolOverdue fills the pool with requests that do not return: others get
-// their places after a while, up to a limit.
-func TestPoolOverdue(t *testing.T) {
-	t.Run("pool", func(t *testing.T) { testPoolOverdue(t, 128, 512, (*rpc.Request).Pool) })
-	t.Run("heavy", func(t *testing.T) { testPoolOverdue(t, 16, 128, (*rpc.Request).HeavyPool) })
+// TestPoolsOfFiles fills the pools of requests that use a file system with ones that do
+// not return. Other requests are served at once, and those that wait are served in order
+// of arrival.
+func TestPoolsOfFiles(t *testing.T) {
+	t.Run("pool", func(t *testing.T) { testPoolOfFiles(t, 128, (*rpc.Request).FilePool) })
+	t.Run("heavy", func(t *testing.T) { testPoolOfFiles(t, 16, (*rpc.Request).HeavyFilePool) })
 }
 
-func testPoolOverdue(t *testing.T, size, overdue int, pool func(*rpc.Request, func())) {
+func testPoolOfFiles(t *testing.T, size int, pool func(*rpc.Request, func())) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var running atomic.Int64
@@ -32,42 +33,52 @@ func testPoolOverdue(t *testing.T, size, overdue int, pool func(*rpc.Request, fu
 					echo(r)
 				})
 			},
-			"quick": func(r *rpc.Request) { pool(r, func() { echo(r) }) },
+			"file":  func(r *rpc.Request) { pool(r, func() { echo(r) }) },
+			"pool":  func(r *rpc.Request) { r.Pool(func() { echo(r) }) },
+			"heavy": func(r *rpc.Request) { r.HeavyPool(func() { echo(r) }) },
 		}
-		_, peer := serve(t, h, &rpc.Options{Patience: time.Second})
-		for i := range size {
+		_, peer := serve(t, h, nil)
+		const more = 100
+		for i := range size + more {
 			peer.send(`{"id":%d,"method":"stuck","params":0}`, i)
 		}
-		synctest.Wait()
-		start := time.Now()
 		for i := range 3 {
-			peer.send(`{"id":%d,"method":"quick","params":1}`, 10_000+i)
-			peer.expect(fmt.Sprintf(`{"id":%d,"result":1}`, 10_000+i))
-			if waited := time.Since(start); waited != time.Second {
-				t.Errorf("request %d waited for %v", i, waited)
+			peer.send(`{"id":%d,"method":"file","params":1}`, 10_000+i)
+		}
+		for i, method := range []string{"pool", "heavy"} {
+			peer.send(`{"id":%d,"method":%q,"params":1}`, 20_000+i, method)
+			peer.expect(fmt.Sprintf(`{"id":%d,"result":1}`, 20_000+i))
+		}
+		synctest.Wait()
+		if n := running.Load(); n != int64(size) {
+			t.Errorf("%d requests are running, want %d", n, size)
+		}
+		for range more { // one after another, so that the order shows
+			release <- struct{}{}
+			synctest.Wait()
+			peer.response()
+		}
+		release <- struct{}{}
+		synctest.Wait()
+		seen := map[int]bool{}
+		for range 4 { // the one that was stuck, and the three behind it
+			seen[peer.response().ID] = true
+		}
+		for i := range 3 {
+			if !seen[10_000+i] {
+				t.Errorf("request %d was not served in its turn: %v", i, seen)
 			}
 		}
-
-		// Whoever does this again and again only gets so far.
-		for i := range 2000 {
-			peer.send(`{"id":%d,"method":"stuck","params":0}`, size+i)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n := running.Load(); n != int64(size+overdue) {
-			t.Errorf("%d requests are running, want %d", n, size+overdue)
-		}
-		peer.send(`{"id":20000,"method":"quick","params":1}`)
 		close(release)
-		for range size + 2000 + 1 {
-			peer.next()
+		for range size - 1 {
+			peer.response()
 		}
 	})
 }
 
-// TestPoolPatient has requests wait for a peer that does not read: those keep
+// TestPoolBehindASlowPeer has requests wait for a peer that does not read: those keep
 // their places, and so what they hold is bounded.
-func TestPoolPatient(t *testing.T) {
+func TestPoolBehindASlowPeer(t *testing.T) {
 	const size, count = 128, 300
 	synctest.Test(t, func(t *testing.T) {
 		var running atomic.Int64
@@ -82,7 +93,7 @@ func TestPoolPatient(t *testing.T) {
 				r.Reply(strings.Repeat("x", 900))
 			})
 		}}
-		_, peer := serve(t, h, &rpc.Options{Patience: time.Second, MaxOutboundBytes: 1000})
+		_, peer := serve(t, h, &rpc.Options{MaxOutboundBytes: 1000})
 		for i := range count {
 			peer.send(`{"id":%d,"method":"big"}`, i)
 		}

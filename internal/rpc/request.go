@@ -24,7 +24,6 @@ type Request struct {
 	buf      *buffer
 	size     int64 // of the message
 	reserved *reservation
-	waiting  atomic.Bool // in Reserve
 	answered atomic.Bool
 	then     func(error) // nil, or for the answer
 }
@@ -51,42 +50,51 @@ func (r *Request) Go(f func()) {
 }
 
 // Pool serves the rest of the request as soon as one of a bounded number of goroutines is
-// free. A request that takes longer than [Options.Patience], outside of Reserve, loses
-// its place.
+// free.
 func (r *Request) Pool(f func()) { r.pool(&r.conn.pool, f) }
 
 // HeavyPool is like Pool, for requests that need much memory: fewer run at the same time.
 func (r *Request) HeavyPool(f func()) { r.pool(&r.conn.heavy, f) }
 
+// FilePool is like Pool, for requests that use a file system. A file system that hangs
+// holds up these alone.
+func (r *Request) FilePool(f func()) { r.pool(&r.conn.files, f) }
+
+// HeavyFilePool is like HeavyPool, for requests that use a file system.
+func (r *Request) HeavyFilePool(f func()) { r.pool(&r.conn.heavyFiles, f) }
+
 func (r *Request) pool(p *pool, f func()) {
-	p.submit(&task{patient: &r.waiting, run: func() {
+	p.submit(func() {
 		if r.conn.ctx.Err() != nil {
 			r.Drop()
 			return
 		}
 		r.guard(f)
-	}})
+	})
 }
 
 // Reserve waits until the connection has room for a reply of about n bytes, and the
-// request may use n bytes of memory. Reservations are granted in order of arrival.
-// Reserve first releases a reservation that the request holds already, so no request
-// waits while it holds one. It fails when the connection ends.
-func (r *Request) Reserve(n int) error {
+// request may use n bytes of memory. Reservations are granted in order of arrival, small
+// ones apart from large ones. Reserve first releases a reservation that the request holds
+// already, so no request waits while it holds one. It fails when the connection ends.
+func (r *Request) Reserve(n int) error { return r.reserve(r.conn.out.room, n) }
+
+// ReserveFile is like Reserve, for a request that uses a file system. Such requests wait
+// for each other, and others do not wait for them.
+func (r *Request) ReserveFile(n int) error { return r.reserve(r.conn.out.files, n) }
+
+func (r *Request) reserve(m *room, n int) (err error) {
 	if r.reserved != nil {
-		r.conn.out.room.giveBack(r.reserved)
-		r.reserved = nil
+		r.reserved.giveBack()
 	}
-	r.waiting.Store(true)
-	defer r.waiting.Store(false)
-	reserved, err := r.conn.out.room.reserve(int64(n))
-	r.reserved = reserved
+	r.reserved, err = m.reserve(int64(n))
 	return err
 }
 
-// Grow changes the request's reservation to n bytes if that needs no waiting, and reports
-// whether it did. If not, the request must drop what it has made, and reserve again.
-func (r *Request) Grow(n int) bool { return r.conn.out.room.grow(r.reserved, int64(n)) }
+// GrowFile changes the request's reservation of ReserveFile to n bytes if that needs no
+// waiting, and reports whether it did. If not, the request must drop what it has made, and
+// reserve again.
+func (r *Request) GrowFile(n int) bool { return r.conn.out.files.grow(r.reserved, int64(n)) }
 
 // Encoded is an encoded answer to a request, begun by [Request.Begin].
 type Encoded []byte
@@ -156,7 +164,7 @@ func (r *Request) send(msg []byte, failure error) {
 func (r *Request) Drop() {
 	if !r.answered.Swap(true) {
 		if r.reserved != nil {
-			r.conn.out.room.giveBack(r.reserved)
+			r.reserved.giveBack()
 		}
 		if r.then != nil {
 			r.then(ErrDropped)

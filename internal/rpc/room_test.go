@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"execserver/internal/rpc"
 	"execserver/transport"
@@ -81,10 +80,10 @@ func TestGrow(t *testing.T) {
 		held, release := make(chan bool, 10), make(chan struct{})
 		_, peer := serve(t, handler{"grow": func(r *rpc.Request) {
 			r.Go(func() {
-				if err := r.Reserve(1000); err != nil {
+				if err := r.ReserveFile(1000); err != nil {
 					t.Error(err)
 				}
-				held <- r.Grow(6000)
+				held <- r.GrowFile(6000)
 				<-release
 				r.Reply(nil)
 			})
@@ -103,33 +102,42 @@ func TestGrow(t *testing.T) {
 	})
 }
 
-// TestReserveBesideOneThatHangs has replies that are never made, as of a file on
-// a file system that does not answer. Others are made all the same, large ones,
-// too.
-func TestReserveBesideOneThatHangs(t *testing.T) {
+// TestReserveWhileFilesHang has replies that are never made, as of a file on a file system
+// that does not answer. Requests that do not use files get their room at once, and so do
+// small replies to those that do.
+func TestReserveWhileFilesHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, stuck = 1_000_000, 20
-		_, peer := serve(t, handler{"hang": func(r *rpc.Request) {
-			r.Go(func() {
-				if err := r.Reserve(8 * limit); err != nil {
-					r.Fail(err)
-					return
-				}
-				<-r.Context().Done()
-				r.Drop()
-			})
-		}, "large": reserving(t, 2*limit), "small": reserving(t, 1000)}, &rpc.Options{MaxOutboundBytes: limit, Patience: time.Second})
+		_, peer := serve(t, handler{
+			"hang": func(r *rpc.Request) {
+				r.Go(func() {
+					if err := r.ReserveFile(8 * limit); err != nil {
+						r.Fail(err)
+						return
+					}
+					<-r.Context().Done()
+					r.Drop()
+				})
+			},
+			"file": func(r *rpc.Request) {
+				r.Go(func() {
+					if err := r.ReserveFile(1000); err != nil {
+						t.Error(err)
+					}
+					r.Reply(nil)
+				})
+			},
+			"large": reserving(t, 2*limit), "small": reserving(t, 1000),
+		}, &rpc.Options{MaxOutboundBytes: limit})
 		for range stuck {
 			peer.send(`{"id":0,"method":"hang"}`)
 		}
 		synctest.Wait()
-		begin := time.Now()
-		peer.send(`{"id":1,"method":"small"}`)
-		peer.response()
-		peer.send(`{"id":2,"method":"large"}`)
-		peer.response()
-		if took := time.Since(begin); took > 3*time.Second {
-			t.Errorf("answered after %v", took)
+		for i, method := range []string{"small", "large", "file"} {
+			peer.send(`{"id":%d,"method":%q}`, i+1, method)
+			if r := peer.response(); r.ID != i+1 {
+				t.Errorf("%s: an answer to %d", method, r.ID)
+			}
 		}
 	})
 }

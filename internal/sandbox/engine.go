@@ -154,7 +154,7 @@ func (e *Engine) probe() {
 type UnavailableError struct{ Reason string }
 
 func (e *UnavailableError) Error() string {
-	return "sandbox intent cannot be enforced on this executor: " + e.Reason
+	return "the sandbox cannot be enforced on this machine: " + e.Reason
 }
 
 // PolicyError says that the engine cannot enforce this policy.

@@ -46,7 +46,8 @@ const reservedThreads = 32
 
 // ReserveThreads makes the Go runtime create threads, which it keeps. The runtime ends a
 // program that needs another thread when the kernel grants none, for example while a
-// command uses all processes. A server calls ReserveThreads before it starts commands.
+// command uses all processes. A server calls ReserveThreads before it starts its first
+// command.
 func ReserveThreads() { reserveThreads() }
 
 var reserveThreads = sync.OnceFunc(func() {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"execserver/internal/testkit"
 )
 
 // differs tells what two screens do not have in common, or returns "".
@@ -124,55 +122,80 @@ func TestDrawingOfCorpus(t *testing.T) {
 	}
 }
 
-// The worst that a program can write costs a bounded time and memory for each byte, also on the
-// largest screens. The bound of the time is far above what it takes.
+// worst is what takes most time or memory for each byte, as far as anybody knows.
+var worst = map[string]string{
+	"text":        "a",
+	"lines":       "\n",
+	"fill":        "\x1b#8",
+	"clear":       "\x1b[J",
+	"clear all":   "\x1b[41m\x1b[2J",
+	"scroll":      "\x1b[65535S",
+	"insert":      "\x1b[L",
+	"shift":       "\x1b[@",
+	"delete":      "\x1b[P",
+	"split":       "漢\b",
+	"repeat":      "a\x1b[65535b\r",
+	"insert text": "\ra",
+	"insert many": "\r\x1b[999b",
+	"insert wide": "漢\r\x1b[999b",
+	"marks":       "\u0301",
+	"alternate":   "\x1b[?47h\x1b[?47l",
+	"tabs":        "\x1b[3g\x1b[65535I\x1b[65535Z",
+	"title":       "\x1b]2;" + strings.Repeat("x", 2000) + "\a",
+	"no title":    "\x1b]2;x",
+	"parameters":  "\x1b[" + strings.Repeat("1;", 100) + "m",
+	"fill, shift": "\x1b#8\x1b[@",
+	"reset":       "\x1bc",
+}
+
+// writeWorst writes size bytes of a unit of worst to a new screen.
+func writeWorst(name string, rows, cols, size int) *Screen {
+	s := New(rows, cols)
+	if strings.HasPrefix(name, "insert ") {
+		s.Write([]byte("\x1b[4hxx"))
+	}
+	s.Write(bytes.Repeat([]byte(worst[name]), size/len(worst[name])+1))
+	return s
+}
+
+var worstShapes = [][2]int{{24, 80}, {MaxRows, MaxCells / MaxRows}, {MaxCells / MaxCols, MaxCols}}
+
+// The worst that a program can write costs bounded memory, also on the largest screens.
 func TestWorstInput(t *testing.T) {
-	for name, unit := range map[string]string{
-		"text":        "a",
-		"lines":       "\n",
-		"fill":        "\x1b#8",
-		"clear":       "\x1b[J",
-		"clear all":   "\x1b[41m\x1b[2J",
-		"scroll":      "\x1b[65535S",
-		"insert":      "\x1b[L",
-		"shift":       "\x1b[@",
-		"delete":      "\x1b[P",
-		"split":       "漢\b",
-		"repeat":      "a\x1b[65535b\r",
-		"insert text": "\ra",
-		"insert many": "\r\x1b[999b",
-		"insert wide": "漢\r\x1b[999b",
-		"marks":       "\u0301",
-		"alternate":   "\x1b[?47h\x1b[?47l",
-		"tabs":        "\x1b[3g\x1b[65535I\x1b[65535Z",
-		"title":       "\x1b]2;" + strings.Repeat("x", 2000) + "\a",
-		"no title":    "\x1b]2;x",
-		"parameters":  "\x1b[" + strings.Repeat("1;", 100) + "m",
-		"fill, shift": "\x1b#8\x1b[@",
-		"reset":       "\x1bc",
-	} {
-		for _, shape := range [][2]int{{24, 80}, {MaxRows, MaxCells / MaxRows}, {MaxCells / MaxCols, MaxCols}} {
-			s, size := New(shape[0], shape[1]), 1<<20
+	for name := range worst {
+		for _, shape := range worstShapes {
+			t.Run(fmt.Sprintf("%s/%d rows", name, shape[0]), func(t *testing.T) {
+				t.Parallel()
+				s := writeWorst(name, shape[0], shape[1], 16<<10)
+				if most := 4*MaxCells*80 + 1<<20; s.Memory() > most || len(s.Drawing()) > most {
+					t.Errorf("%d bytes, and %d of the drawing", s.Memory(), len(s.Drawing()))
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkWorstInput writes more of it, whose memory and time are bounded. The bound of the
+// time is far above what it takes.
+func BenchmarkWorstInput(b *testing.B) {
+	for name := range worst {
+		for _, shape := range worstShapes {
+			size := 1 << 20
 			if shape[0]*shape[1] > 24*80 {
 				size /= 4
 			}
-			if testkit.RaceEnabled {
-				size /= 16
-			}
-			if strings.HasPrefix(name, "insert ") {
-				s.Write([]byte("\x1b[4hxx"))
-			}
-			input := bytes.Repeat([]byte(unit), size/len(unit)+1)
-			begin := time.Now()
-			stalled := testkit.Stalled(func() { s.Write(input) })
-			took := time.Since(begin) - stalled
-			t.Logf("%s, %d rows: %v", name, shape[0], took.Round(time.Millisecond))
-			if took > 5*time.Second {
-				t.Errorf("%s: %d bytes took %v", name, size, took)
-			}
-			if most := 4*MaxCells*80 + 1<<20; s.Memory() > most || len(s.Drawing()) > most {
-				t.Errorf("%s: %d bytes, and %d of the drawing", name, s.Memory(), len(s.Drawing()))
-			}
+			b.Run(fmt.Sprintf("%s/%d rows", name, shape[0]), func(b *testing.B) {
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					s := writeWorst(name, shape[0], shape[1], size)
+					if most := 4*MaxCells*80 + 1<<20; s.Memory() > most || len(s.Drawing()) > most {
+						b.Errorf("%d bytes, and %d of the drawing", s.Memory(), len(s.Drawing()))
+					}
+				}
+				if each := b.Elapsed() / time.Duration(b.N); each > 5*time.Second {
+					b.Errorf("%d bytes took %v", size, each)
+				}
+			})
 		}
 	}
 }

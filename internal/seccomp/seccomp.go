@@ -27,6 +27,8 @@ const (
 	offArg1   = 24
 	offArg2   = 32
 	offArg3   = 40
+	offArg4   = 48
+	high      = 4 // from the lower half of an argument to the upper one
 )
 
 // Opcodes.
@@ -47,6 +49,7 @@ const (
 	afNetlink = 16  // programs ask for addresses and routes with it
 	kindMask  = 0xf // the second argument of socket also has flags
 	stream    = 1
+	solSocket = 1
 	seqpacket = 5
 	newUser   = 0x10000000 // CLONE_NEWUSER
 	setID     = 0o6000     // S_ISUID | S_ISGID
@@ -60,7 +63,9 @@ const (
 //
 // If network is true, the filter restricts the network: the only sockets left are stream
 // pairs from socketpair. Datagrams are not allowed, because a program could send them to
-// any name in the file system through a socket that is connected elsewhere. If network is
+// any name in the file system through a socket that is connected elsewhere. The pairs work
+// like any others: send, which is sendto without an address, shutdown, names, and the options
+// of the socket itself. Event loops wake themselves through such a pair. If network is
 // false, there are unix, Internet and netlink sockets. Other families reach things that
 // nobody means by a network, such as the host of a virtual machine.
 //
@@ -103,6 +108,8 @@ type architecture struct {
 	foreign    uint32 // numbers from here on belong to another architecture; 0 if there are none
 	always     []uint32
 	restricted []uint32 // besides always
+	sendto     uint32
+	setsockopt uint32
 	socket     uint32
 	socketpair uint32
 	ioSetup    uint32
@@ -142,6 +149,19 @@ func (a architecture) filter(network, files bool) []Instruction {
 		f = append(f, Instruction{Op: opJeq, Jf: 1, K: number}, ret(retEPERM))
 	}
 	if network {
+		f = append(f,
+			Instruction{Op: opJeq, Jf: 6, K: a.sendto},
+			Instruction{Op: opLoad, K: offArg4}, // the address
+			Instruction{Op: opJeq, Jf: 3, K: 0},
+			Instruction{Op: opLoad, K: offArg4 + high},
+			Instruction{Op: opJeq, Jf: 1, K: 0},
+			ret(retAllow),
+			ret(retEPERM),
+			Instruction{Op: opJeq, Jf: 4, K: a.setsockopt},
+			Instruction{Op: opLoad, K: offArg1}, // the level
+			Instruction{Op: opJeq, Jf: 1, K: solSocket},
+			ret(retAllow),
+			ret(retEPERM))
 		for _, number := range []uint32{a.socket, a.socketpair} {
 			f = append(f,
 				Instruction{Op: opJeq, Jf: 8, K: number},

@@ -43,8 +43,8 @@ func run(t *testing.T, program []Instruction, data []byte) uint32 {
 func TestFilter(t *testing.T) {
 	const i386, anyArch, cloexec = 0x40000003, 0, 0x80000
 	numbers := map[string]map[string]uint32{
-		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435, "io_setup": 206, "openat": 257, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "mknodat": 259, "openat2": 437},
-		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435, "io_setup": 0, "openat": 56, "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "mknodat": 33, "openat2": 437},
+		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "sendto": 44, "setsockopt": 54, "getsockopt": 55, "shutdown": 48, "getsockname": 51, "getpeername": 52, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435, "io_setup": 206, "openat": 257, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "mknodat": 259, "openat2": 437},
+		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "sendto": 206, "setsockopt": 208, "getsockopt": 209, "shutdown": 210, "getsockname": 204, "getpeername": 205, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435, "io_setup": 0, "openat": 56, "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "mknodat": 33, "openat2": 437},
 	}
 	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
 		for _, tt := range []struct {
@@ -105,6 +105,36 @@ func TestFilter(t *testing.T) {
 				if got := run(t, arch.filter(true, files), data); got != tt.restricted {
 					t.Errorf("%s, no network: %#x, want %#x", what, got, tt.restricted)
 				}
+			}
+		}
+		for _, tt := range []struct {
+			call       string
+			level      uint64
+			address    uint64
+			restricted uint32
+		}{
+			{"sendto", 0, 0, retAllow}, // as send does
+			{"sendto", 0, 0x7ffc00001000, retEPERM},
+			{"sendto", 0, 0x1000, retEPERM},
+			{"sendto", 0, 1 << 32, retEPERM},
+			{"setsockopt", solSocket, 0, retAllow},
+			{"setsockopt", 6, 0, retEPERM}, // of TCP
+			{"getsockopt", solSocket, 0, retAllow},
+			{"shutdown", 2, 0, retAllow},
+			{"getsockname", 0, 0, retAllow},
+			{"getpeername", 0, 0, retAllow},
+		} {
+			data := make([]byte, 64)
+			binary.LittleEndian.PutUint32(data[offNumber:], numbers[name][tt.call])
+			binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
+			binary.LittleEndian.PutUint64(data[offArg1:], tt.level)
+			binary.LittleEndian.PutUint64(data[offArg4:], tt.address)
+			if got := run(t, arch.filter(false, true), data); got != retAllow {
+				t.Errorf("%s of %s, network: %#x", name, tt.call, got)
+			}
+			if got := run(t, arch.filter(true, true), data); got != tt.restricted {
+				t.Errorf("%s of %s(%#x, address %#x), no network: %#x, want %#x",
+					name, tt.call, tt.level, tt.address, got, tt.restricted)
 			}
 		}
 		for _, tt := range []struct {

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 
 	"execserver/internal/output"
-	"execserver/internal/share"
+	"execserver/internal/quota"
 )
 
 // Counts are what Sessions have seen and have. Numbers of what happened only grow.
@@ -34,7 +34,7 @@ func (s *Sessions) Counts() Counts {
 // as there may be, and none of them is idle. It ignores what closed processes have left
 // running, because finding that takes time.
 func (s *Sessions) Full() bool {
-	if s.count.Check(share.Everybody) == nil {
+	if s.count.Check(quota.Everybody) == nil {
 		return false
 	}
 	s.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/quota"
 	"execserver/internal/session"
-	"execserver/internal/share"
 	"execserver/internal/testkit"
 	"execserver/protocol"
 )
@@ -113,7 +113,7 @@ func TestCountsComeBack(t *testing.T) {
 	}
 	for i := range limit {
 		p := newPeer(true)
-		p.principal = share.Everybody
+		p.principal = quota.Everybody
 		_, out, err := sessions.Create(p)
 		if err != nil {
 			t.Fatalf("session %d of %d: %v", i, limit, err)

@@ -67,7 +67,7 @@ func (s *Sessions) farewell(session *Session, d *detachment, out *Outbox) {
 }
 
 // makeRoom ends the idle session that has been detached for longest if there is no room
-// for a new one of a principal, and reports whether it did. A principal that has its share
+// for a new one of a principal, and reports whether it did. A principal that has its quota
 // gets room from its own sessions only.
 func (s *Sessions) makeRoom(principal string) bool {
 	refusal := s.count.Check(principal)
@@ -82,7 +82,7 @@ func (s *Sessions) makeRoom(principal string) bool {
 	var owners []*ownership.Owner
 	s.mu.Lock()
 	for session, d := range s.detached {
-		if refusal.Greedy() && session.share != principal {
+		if refusal.Principal && session.quotaKey != principal {
 			continue
 		}
 		session.mu.Lock()

@@ -56,11 +56,11 @@ func (s *Sessions) Keep(out *Outbox, p protocol.KeepParams) (granted time.Durati
 	}
 	switch {
 	case granted > 0 && session.keep == 0:
-		if refusal := s.kept.Take(session.share); refusal != nil {
+		if refusal := s.kept.Take(session.quotaKey); refusal != nil {
 			return 0, protocol.Errorf(protocol.CodeInvalidRequest, "lease refused: %s", refusal.Of("keeps", "sessions"))
 		}
 	case granted == 0 && session.keep > 0:
-		s.kept.Give(session.share)
+		s.kept.Release(session.quotaKey)
 	}
 	session.keep, session.detachedOutput = granted, nil
 	if granted > 0 {

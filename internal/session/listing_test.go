@@ -191,7 +191,7 @@ func TestListsWaitWithNothing(t *testing.T) {
 
 // heap returns the bytes that are in use.
 func heap() int64 {
-	runtime.GC() // which leaves what pools have, such as the buffers in which directories are read
+	runtime.GC() // which leaves what quotas have, such as the buffers in which directories are read
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -1,7 +1,7 @@
 package session
 
 import (
-	"execserver/internal/share"
+	"execserver/internal/quota"
 	"execserver/protocol"
 )
 
@@ -44,23 +44,20 @@ func (s *Sessions) Observe(id string, peer Peer, others bool) (*Session, *Outbox
 // Observers of another principal than the session's must leave room for the session's own,
 // which would otherwise be unable to take the session over.
 func (s *Session) checkObserverLocked(principal string) error {
-	refusal := share.Error{Limit: s.opts.MaxObservers}
+	if n := len(s.observers); n >= s.opts.MaxObservers {
+		return protocol.Errorf(protocol.CodeInvalidRequest, "session %s has %d observers, the limit is %d", s.ID, n, s.opts.MaxObservers)
+	}
+	if principal == s.Principal {
+		return nil
+	}
+	own, most := 0, int(quota.Of(int64(s.opts.MaxObservers)))
 	for o := range s.observers {
 		if o.peer.Credentials().Principal == principal {
-			refusal.Own++
-		} else {
-			refusal.Others++
+			own++
 		}
 	}
-	if principal != s.Principal {
-		refusal.Share = int(share.Of(int64(refusal.Limit), int64(refusal.Others)))
-	}
-	switch n := len(s.observers); {
-	case n >= refusal.Limit:
-		return protocol.Errorf(protocol.CodeInvalidRequest, "session %s has %d observers, the limit is %d", s.ID, n, refusal.Limit)
-	case refusal.Greedy():
-		return protocol.Errorf(protocol.CodeInvalidRequest, "session %s has %d observers of this principal, its share of %d is %d",
-			s.ID, refusal.Own, refusal.Limit, refusal.Share)
+	if own >= most {
+		return protocol.Errorf(protocol.CodeInvalidRequest, "session %s has %d observers of this principal, the limit is %d", s.ID, own, most)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ type Writer interface {
 // Credentials say who owns a session, and for how long.
 type Credentials struct {
 	Principal string      // the same whenever the same client comes back
-	Share     string      // under which package share counts what the principal has
+	QuotaKey  string      // under which package quota counts what the principal has
 	Rights    string      // the same as long as nobody has changed them
 	Stand     func() bool // reports whether they have not been revoked; nil: they never are
 }

@@ -6,7 +6,7 @@ import (
 
 	"execserver/internal/output"
 	"execserver/internal/process"
-	"execserver/internal/share"
+	"execserver/internal/quota"
 	"execserver/protocol"
 )
 
@@ -21,7 +21,7 @@ type Recorder interface {
 type Recorded struct {
 	Principal, Session, Process string
 	SessionName                 string                // "" if it has none
-	Shares                      bool                  // the principal has a share of what there is for all
+	Limited                     bool                  // the principal has a quota
 	Size                        protocol.TerminalSize // of its terminal; zero if it has none
 	Term                        string                // the kind of its terminal
 	process.Description
@@ -41,7 +41,7 @@ func (s *Session) record(e *entry, proc *process.Process, spec process.Spec) {
 		return
 	}
 	about := Recorded{
-		Principal: s.Principal, Session: s.ID, Process: e.id, Shares: s.share != share.Everybody,
+		Principal: s.Principal, Session: s.ID, Process: e.id, Limited: s.quotaKey != quota.Everybody,
 		Description: proc.Describe(),
 	}
 	s.mu.Lock()

@@ -1,5 +1,3 @@
-//go:build !core
-
 package session
 
 import (
@@ -16,9 +14,6 @@ import (
 // The server interprets the output of a terminal when a client asks for the screen, and
 // then keeps the screen for a while, so that the next request interprets only what came
 // since. Nothing happens for a process whose screen nobody wants.
-
-// Screens says that this program can tell what a terminal shows.
-const Screens = true
 
 const (
 	// screenIdle is how long a screen is kept that nobody asks for.
@@ -41,7 +36,7 @@ type picture struct {
 	screen  *screen.Screen
 	at      output.Position // what the screen shows
 	omitted uint64          // bytes that it misses
-	units   int             // counted in pools.screens for it
+	units   int             // counted in quotas.screens for it
 	of      *Session
 	idle    *time.Timer
 }
@@ -138,13 +133,13 @@ func (v *picture) take(ctx context.Context, sizes []process.SizedAt, e output.Ev
 // feed interprets output, whenever it is its principal's turn.
 func (v *picture) feed(ctx context.Context, sizes []process.SizedAt, data []byte) error {
 	for len(data) > 0 {
-		if err := v.of.pools.drawing.Take(ctx, v.of.share); err != nil {
+		if err := v.of.quotas.drawing.Acquire(ctx, v.of.quotaKey); err != nil {
 			return err
 		}
 		for begin := time.Now(); len(data) > 0 && time.Since(begin) < screenTurn; {
 			data = data[v.step(sizes, data):]
 		}
-		v.of.pools.drawing.Give(v.of.share)
+		v.of.quotas.drawing.Release(v.of.quotaKey)
 	}
 	return nil
 }
@@ -200,7 +195,7 @@ func (v *picture) result(p protocol.ScreenParams) *protocol.ScreenResult {
 // keep keeps the screen for the next request, if there is memory for it.
 func (v *picture) keep() {
 	wanted := v.screen.Memory()/screenUnit + 1
-	for v.units < wanted && v.of.pools.screens.Take(v.of.share) == nil {
+	for v.units < wanted && v.of.quotas.screens.Take(v.of.quotaKey) == nil {
 		v.units++
 	}
 	if v.units < wanted {
@@ -208,7 +203,7 @@ func (v *picture) keep() {
 		return
 	}
 	for ; v.units > wanted; v.units-- {
-		v.of.pools.screens.Give(v.of.share)
+		v.of.quotas.screens.Release(v.of.quotaKey)
 	}
 	if v.idle == nil {
 		v.idle = time.AfterFunc(screenIdle, v.drop)
@@ -242,7 +237,7 @@ func (v *picture) drop() {
 
 func (v *picture) forget() {
 	for ; v.units > 0; v.units-- {
-		v.of.pools.screens.Give(v.of.share)
+		v.of.quotas.screens.Release(v.of.quotaKey)
 	}
 	v.screen = nil
 	if v.idle != nil {

@@ -29,13 +29,13 @@ type Session struct {
 	ID        string
 	Principal string // the principal that created it, and can resume it
 
-	share  string         // under which package share counts it
-	budget *output.Budget // of its principal
-	pools  *pools
-	counts *counts // of the Sessions
-	opts   Options
-	log    *slog.Logger
-	owner  *ownership.Owner // of the processes and their background processes
+	quotaKey string         // under which package quota counts it
+	budget   *output.Budget // of its principal
+	quotas   *quotas
+	counts   *counts // of the Sessions
+	opts     Options
+	log      *slog.Logger
+	owner    *ownership.Owner // of the processes and their background processes
 
 	life     *time.Timer   // ends the session; nil if nothing does; guarded by Sessions.mu
 	lifeEnds time.Time     // when it does; guarded by Sessions.mu
@@ -80,10 +80,10 @@ type entry struct {
 	recording Recording        // nil if it is not recorded; set before proc
 }
 
-func newSession(id string, by Credentials, opts Options, pools *pools) *Session {
+func newSession(id string, by Credentials, opts Options, quotas *quotas) *Session {
 	return &Session{
 		ID: id, Principal: by.Principal, by: by, opts: opts, log: opts.Log.With("sessionId", id), created: time.Now(),
-		share: by.Share, budget: opts.Budget.Of(by.Share), pools: pools,
+		quotaKey: by.QuotaKey, budget: opts.Budget.Of(by.QuotaKey), quotas: quotas,
 		owner:   opts.Ownership.NewOwner(),
 		entries: make(map[string]*entry),
 	}

@@ -70,7 +70,7 @@ func (p *peer) Name() string { return "test" }
 func (p *peer) Asks() protocol.ClientCapabilities { return p.asks }
 
 func (p *peer) Credentials() session.Credentials {
-	return session.Credentials{Principal: p.principal, Share: p.principal, Rights: p.rights, Stand: func() bool { return !p.revoked.Load() }}
+	return session.Credentials{Principal: p.principal, QuotaKey: p.principal, Rights: p.rights, Stand: func() bool { return !p.revoked.Load() }}
 }
 
 func (p *peer) TakenOver(_ string, byObserver bool) {

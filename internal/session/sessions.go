@@ -10,7 +10,7 @@ import (
 	"execserver/internal/output"
 	"execserver/internal/ownership"
 	"execserver/internal/process"
-	"execserver/internal/share"
+	"execserver/internal/quota"
 	"execserver/protocol"
 )
 
@@ -39,9 +39,9 @@ type Options struct {
 	EvictDetached bool           // while detached, evict output instead of blocking the child
 	MaxObservers  int            // of one session
 
-	// Bounds for all principals that have shares together (see package share): of live
+	// Bounds for all principals that have quotas together (see package quota): of live
 	// processes, and of watches. 0 means 1 << 20.
-	SharedProcesses, SharedWatches int
+	AllProcesses, AllWatches int
 
 	// Exited, if not nil, is called when a process of a session has ended. It must not
 	// block.
@@ -91,11 +91,11 @@ func (o Options) withDefaults() Options {
 	if o.MaxObservers <= 0 {
 		o.MaxObservers = DefaultMaxObservers
 	}
-	if o.SharedProcesses <= 0 {
-		o.SharedProcesses = 1 << 20
+	if o.AllProcesses <= 0 {
+		o.AllProcesses = 1 << 20
 	}
-	if o.SharedWatches <= 0 {
-		o.SharedWatches = 1 << 20
+	if o.AllWatches <= 0 {
+		o.AllWatches = 1 << 20
 	}
 	if o.RetainedBytes <= 0 {
 		o.RetainedBytes = process.DefaultRetainedBytes
@@ -114,9 +114,9 @@ func (o Options) withDefaults() Options {
 type Sessions struct {
 	opts Options
 
-	count    *share.Pool // of sessions; changes under mu
-	kept     *share.Pool // of those with a lease; changes under mu
-	pools    *pools      // of what they have
+	count    *quota.Quota // of sessions; changes under mu
+	kept     *quota.Quota // of those with a lease; changes under mu
+	quotas   *quotas      // of what they have
 	mu       sync.Mutex
 	byID     map[string]*Session
 	detached map[*Session]*detachment
@@ -145,10 +145,10 @@ func New(opts *Options) *Sessions {
 		s.opts = *opts
 	}
 	s.opts = s.opts.withDefaults()
-	s.count, s.kept = share.NewPool(s.opts.MaxSessions), share.NewPool(s.opts.maxKept())
-	s.pools = &pools{
-		processes: share.NewPool(s.opts.SharedProcesses), watches: share.NewPool(s.opts.SharedWatches),
-		screens: share.NewPool(maxScreenUnits), drawing: share.NewPlaces(1),
+	s.count, s.kept = quota.New(s.opts.MaxSessions), quota.New(s.opts.maxKept())
+	s.quotas = &quotas{
+		processes: quota.New(s.opts.AllProcesses), watches: quota.New(s.opts.AllWatches),
+		screens: quota.New(maxScreenUnits), drawing: quota.NewSemaphore(1),
 	}
 	return s
 }
@@ -157,7 +157,7 @@ func New(opts *Options) *Sessions {
 // session.
 func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 	by := peer.Credentials()
-	for !s.Draining() && s.makeRoom(by.Share) {
+	for !s.Draining() && s.makeRoom(by.QuotaKey) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,10 +170,10 @@ func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 	if by.revoked() {
 		return nil, nil, errRevoked
 	}
-	if refusal := s.count.Take(by.Share); refusal != nil {
+	if refusal := s.count.Take(by.QuotaKey); refusal != nil {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "session refused: %s", refusal.Of("has", "sessions"))
 	}
-	session := newSession(newID(), by, s.opts, s.pools)
+	session := newSession(newID(), by, s.opts, s.quotas)
 	session.counts = &s.counts
 	s.creates++
 	session.order = s.creates
@@ -355,9 +355,9 @@ func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason st
 	if s.byID[session.ID] == session {
 		delete(s.byID, session.ID)
 		s.counts.ended.Add(1)
-		s.count.Give(session.share)
+		s.count.Release(session.quotaKey)
 		if session.keep > 0 {
-			s.kept.Give(session.share)
+			s.kept.Release(session.quotaKey)
 		}
 		s.finishDrainLocked()
 	}

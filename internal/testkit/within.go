@@ -10,7 +10,7 @@ import (
 
 // Patience is the time for which a test waits for an event that must come. It is much
 // longer than any event takes, because the machine may be busy.
-const Patience = time.Minute
+const Patience = 5 * time.Minute
 
 // WaitFor polls until check returns nil, and fails the test if that takes longer than
 // limit. Use it only where there is no channel to wait on.

@@ -70,7 +70,6 @@ func (s *Scenario) apply(edits []edit) {
 var (
 	encoded = regexp.MustCompile(`"(chunk|dataBase64)":"([A-Za-z0-9+/=]*)"`)
 	greeted = regexp.MustCompile(`"sessionId":"[^"]*","environmentInfo":\{.*\}\}\}$`)
-	source  = regexp.MustCompile(`failed to parse [a-zA-Z -]* (websocket [0-9.:]+|stdio|socket|connection): `)
 )
 
 // spell formats a message as a person would write it.
@@ -90,7 +89,6 @@ func (r *runner) spell(l *link, data []byte) string {
 		}
 		return `"` + parts[1] + `":` + string(literal)
 	})
-	text = source.ReplaceAllLiteralString(text, "failed to parse ${*}: ")
 	text = greeted.ReplaceAllLiteralString(text, `"sessionId":"$session`+l.name+`","environmentInfo":"$any"}}`)
 	for _, name := range []string{"uri", "dir"} {
 		if value, ok := r.vars[name].(string); ok && value != "" {

@@ -171,8 +171,8 @@ func TestListenRefuses(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"file": notSocket, "directory": notSocket, "link": notSocket, "fifo": notSocket,
-		"missing/s":              "No such file or directory (os error 2)",
-		"file/s":                 "Not a directory (os error 20)",
+		"missing/s":              "no such file or directory (os error 2)",
+		"file/s":                 "not a directory (os error 20)",
 		strings.Repeat("s", 200): "; choose a shorter one",
 	} {
 		listener, err := unixsocket.Listen(path(name))

@@ -110,7 +110,7 @@ func (d *doorman) signIn(w http.ResponseWriter, r *http.Request) {
 // command returns the command that prints links.
 func (d *doorman) command() string {
 	if d.door.IsGateway() {
-		return "exec-server fleet web"
+		return "exec-fleet web"
 	}
 	return "exec-server web"
 }

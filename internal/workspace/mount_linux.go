@@ -145,17 +145,9 @@ func mountAll(list []Workspace) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return os.NewSyscallError("keep mounts in the namespace", err)
 	}
-	var covers []string
 	for _, w := range list {
-		covered, err := w.mount()
-		if err != nil {
+		if err := w.mount(); err != nil {
 			return fmt.Errorf("show %s under %s: %w", w.Source, w.Path, err)
-		}
-		covers = append(covers, covered...)
-	}
-	for _, path := range covers {
-		if err := seal(path); err != nil {
-			return fmt.Errorf("show the workspaces: %w", err)
 		}
 	}
 	for _, w := range list {
@@ -170,36 +162,27 @@ func mountAll(list []Workspace) error {
 	return os.Chdir(dir) // a mount may cover it
 }
 
-// mount shows the workspace. It returns the directories that it had to cover for that.
-func (w Workspace) mount() (covers []string, err error) {
+// mount shows the workspace by a bind mount.
+func (w Workspace) mount() error {
 	point, err := makeAll(w.Path)
-	if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		real, _, err := resolve(w.Path)
-		if err != nil {
-			return nil, err
-		}
-		if err := cover(real); err != nil {
-			return nil, fmt.Errorf("make a directory in %s: %w", real, err)
-		}
-		covers = append(covers, real)
-		point, err = makeAll(w.Path)
-		if err != nil {
-			return nil, err
-		}
-	} else if err != nil {
-		return nil, err
+	if err != nil {
+		return err
 	}
 	source, err := openReal(w.Source)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer source.Close()
 	target, err := openDir(point)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer target.Close()
-	return covers, bind(source, target)
+	name := func(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+	if err := unix.Mount(name(source), name(target), "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return &os.PathError{Op: "mount on", Path: target.Name(), Err: err}
+	}
+	return nil
 }
 
 // openReal opens a directory, following no links but those that resolve accepts.
@@ -228,14 +211,4 @@ func openDir(path string) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	return os.NewFile(uintptr(fd), path), nil
-}
-
-// bind mounts what one descriptor leads to over what another one does.
-func bind(source, target *os.File) error {
-	name := func(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
-	err := unix.Mount(name(source), name(target), "", unix.MS_BIND|unix.MS_REC, "")
-	if err != nil {
-		return &os.PathError{Op: "mount on", Path: target.Name(), Err: err}
-	}
-	return nil
 }

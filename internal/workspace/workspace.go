@@ -1,3 +1,7 @@
+// Package workspace makes the directories that clients name exist on this machine. A
+// client such as Codex names the directory in which it was started on its own machine. The
+// package makes it here, or shows another directory in its place: by a bind mount that
+// only this program and what it starts see, or by a symbolic link.
 package workspace
 
 import (
@@ -112,17 +116,16 @@ func makeAll(path string) (string, error) {
 // maxLinks bounds the links in a path.
 const maxLinks = 40
 
-// resolve follows the links in an absolute path, as far as it exists for this user: real
-// has no links, and rest are the names below it that do not exist, or that are in a
-// directory closed to this user. Links of other users than this
-// program's and root are an error, because they may have planted them.
+// resolve follows the links in an absolute path, as far as it exists: real has no links, and
+// rest are the names below it that do not exist. Links of other users than this program's
+// and root are an error, because they may have planted them.
 func resolve(path string) (real string, rest []string, err error) {
 	real, rest = split(path)
 	for links := 0; len(rest) > 0; {
 		next := filepath.Join(real, rest[0]) // rest has no "..", because the paths are clean
 		info, err := os.Lstat(next)
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		case errors.Is(err, fs.ErrNotExist):
 			return real, rest, nil
 		case err != nil:
 			return "", nil, err
@@ -158,6 +161,21 @@ func split(path string) (root string, names []string) {
 		return root, nil
 	}
 	return root, strings.Split(path, string(filepath.Separator))
+}
+
+// Link makes the path of each workspace a symbolic link to its directory. It replaces
+// nothing.
+func Link(list []Workspace) error {
+	for _, w := range list {
+		dir, err := makeAll(filepath.Dir(w.Path))
+		if err == nil {
+			err = os.Symlink(w.Source, filepath.Join(dir, filepath.Base(w.Path)))
+		}
+		if err != nil {
+			return fmt.Errorf("make %s a link to %s: %w", w.Path, w.Source, err)
+		}
+	}
+	return nil
 }
 
 // Hides reports whether a mount on the path of the workspace hides something there.

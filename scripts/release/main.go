@@ -19,7 +19,10 @@ import (
 	"time"
 )
 
-const program = "exec-server"
+const (
+	program = "exec-server"
+	fleet   = "exec-fleet" // a module of its own
+)
 
 // release is one run.
 type release struct {
@@ -122,7 +125,7 @@ func (r *release) empty() error {
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if !strings.HasPrefix(name, program) && name != "install.sh" && name != sums {
+		if !strings.HasPrefix(name, program) && !strings.HasPrefix(name, fleet) && name != "install.sh" && name != sums {
 			return fmt.Errorf("%s holds %s, which is of no release: remove it, or choose another directory with -out", r.out, name)
 		}
 		if err := os.Remove(filepath.Join(r.out, name)); err != nil {
@@ -144,12 +147,20 @@ func (r *release) build(p platform, docs []file) error {
 	if err := r.compile(binary, p, "./cmd/exec-server"); err != nil {
 		return err
 	}
+	if err := r.buildFleet(p); err != nil {
+		return err
+	}
 	base := program + "-" + r.version + "-" + p.String()
 	if !r.lean {
 		if err := r.list(filepath.Join(r.out, base+".cdx.json"), binary); err != nil {
 			return err
 		}
 	}
+	notices, err := r.notices(binary)
+	if err != nil {
+		return err
+	}
+	docs = append(slices.Clip(docs), file{"share/doc/exec-server/THIRD_PARTY_NOTICES.txt", 0o644, notices})
 	content, err := os.ReadFile(binary)
 	if err != nil {
 		return err
@@ -167,10 +178,28 @@ func (r *release) build(p platform, docs []file) error {
 	return err
 }
 
+// buildFleet makes the program for machines behind gateways, alone.
+func (r *release) buildFleet(p platform) error {
+	name := fleet + "-" + p.String()
+	if p.system == "windows" {
+		name += ".exe"
+	}
+	binary, err := filepath.Abs(filepath.Join(r.out, name))
+	if err != nil {
+		return err
+	}
+	if err := r.compile(binary, p, "./cmd/exec-fleet", "-C", "fleet"); err != nil {
+		return err
+	}
+	_, err = r.notices(binary)
+	return err
+}
+
 // compile builds a package. No byte of the program depends on the directory or on git.
 func (r *release) compile(target string, p platform, pkg string, flags ...string) error {
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version=" + r.version, "-o", target}, flags...)
-	command := exec.Command(r.goTool, append(args, pkg)...)
+	args := append([]string{"build"}, flags...) // -C must be the first
+	args = append(args, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+r.version, "-o", target, pkg)
+	command := exec.Command(r.goTool, args...)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0",
 		"GOOS="+p.system, "GOARCH="+p.arch)
 	_, err := output(command)

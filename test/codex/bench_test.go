@@ -45,7 +45,7 @@ func timeCommands(b *testing.B, environments string) []time.Duration {
 	const commands = 20
 	var asked time.Time
 	var took []time.Duration
-	r := newRun(b, client{version: "0.169.0"}, scenario{model: func(req *responses.Request) []responses.Item {
+	r := newRun(b, client{version: newest}, scenario{model: func(req *responses.Request) []responses.Item {
 		if req.N > 0 {
 			took = append(took, time.Since(asked))
 		}

@@ -72,7 +72,7 @@ func TestBrokenConnection(t *testing.T) {
 		{
 			// This one gives up its command, and the server with it, and says so.
 			name:     "stream, given up",
-			only:     func(c client) bool { return c.version == "0.130.0" },
+			only:     func(c client) bool { return c.version == oldest },
 			onlyOurs: true,
 			linked:   true,
 			flags:    logged,

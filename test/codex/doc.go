@@ -5,7 +5,7 @@
 // The tests need installed clients and take minutes, so they are skipped unless
 // EXEC_SERVER_TEST_CODEX=1. "make test-codex" installs the clients and runs them:
 //
-//	scripts/install-codex 0.169.0 0.130.0
+//	scripts/install-codex 0.171.0 0.169.0 0.130.0
 //	EXEC_SERVER_TEST_CODEX=1 go test ./test/codex
 //
 // A test is a [scenario] played with each client of the list in main_test.go. To add one,

@@ -22,12 +22,19 @@ type client struct {
 	gateway bool // the client dials a gateway that the server has joined
 }
 
+// Releases with which something began or ended.
+const (
+	newest = testkit.CodexVersion
+	oldest = "0.130.0" // plain paths, polls with process/read, knows no environments.toml
+)
+
 var clients = []client{
+	{version: newest},
+	{version: newest, stdio: true},
+	{version: newest, gateway: true},
 	{version: "0.169.0"},
-	{version: "0.169.0", stdio: true},
-	{version: "0.169.0", gateway: true},
-	{version: "0.130.0"}, // plain paths, polls with process/read, knows no environments.toml
-	{version: "0.130.0", gateway: true},
+	{version: oldest},
+	{version: oldest, gateway: true},
 }
 
 func (c client) String() string {
@@ -44,9 +51,7 @@ func (c client) String() string {
 func (c client) program(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(cacheFolder(t), "codex", c.version, "codex")
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("Codex %s is not installed, run scripts/install-codex %[1]s: %v", c.version, err)
-	}
+	testkit.NeedFile(t, path, "scripts/install-codex "+c.version)
 	return path
 }
 
@@ -99,6 +104,22 @@ var buildServer = sync.OnceValues(func() (string, error) {
 	serverFolder = folder
 	program := filepath.Join(folder, "exec-server")
 	build := exec.Command("go", "build", "-o", program, "execserver/cmd/exec-server")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return program, nil
+})
+
+// buildFleet builds exec-fleet beside the server.
+var buildFleet = sync.OnceValues(func() (string, error) {
+	server, err := buildServer()
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(filepath.Dir(server), "exec-fleet")
+	build := exec.Command("go", "build", "-o", program, "./cmd/exec-fleet")
+	build.Dir = filepath.Join("..", "..", "fleet")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)

@@ -81,7 +81,7 @@ func TestMCP(t *testing.T) {
 	mcp := startMCP(t)
 	play(t, []scenario{{
 		name: "resource",
-		only: func(c client) bool { return c.version != "0.130.0" }, // it asks MCP servers itself
+		only: func(c client) bool { return c.version != oldest }, // it asks MCP servers itself
 		prepare: func(t *testing.T, r *run) {
 			path := filepath.Join(r.home, "config.toml")
 			config, err := os.ReadFile(path)

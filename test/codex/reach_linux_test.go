@@ -24,9 +24,7 @@ exec unshare --mount --uts sh -c 'mount --bind %[1]s/there %[1]s && hostname far
 // exec-server. It returns how this machine sees the other one's directory of the run.
 func (r *run) reach(t testing.TB, program string) (there string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can make another machine of this one")
-	}
+	testkit.Need(t, testkit.Root) // who alone can make another machine of this one
 	script := filepath.Join(r.root, "sshd", "machine")
 	r.write(t, "sshd/machine", fmt.Sprintf(otherMachine, r.root))
 	there = filepath.Join(r.root, "there")
@@ -73,6 +71,7 @@ func TestAddedMachine(t *testing.T) {
 				t.Fatal(err)
 			}
 			check := r.person(t, "exec-server codex-config add box --ssh far-box")
+			r.person(t, "exec-server connect ssh far-box </dev/null") // the first time: copies the program
 			if got := r.person(t, check); got != "far-box\n" {
 				t.Errorf("%s printed %q", check, got)
 			}
@@ -87,7 +86,7 @@ func TestAddedMachine(t *testing.T) {
 }
 
 // TestWorkspace has the client work in its directory on a machine that had no such
-// directory. What it changes there comes back with pull.
+// directory. cp brings files there and back.
 func TestWorkspace(t *testing.T) {
 	var scenarios []scenario
 	for _, way := range []struct{ name, remote, source string }{
@@ -102,7 +101,9 @@ func TestWorkspace(t *testing.T) {
 				r.reach(t, program)
 				r.write(t, "work/greeting", "hello\n")
 				r.write(t, "work/sub/old", "old\n")
-				r.person(t, "exec-server codex-config add box -- exec-server connect --push --workspace "+r.work+way.remote+" ssh far-box")
+				r.person(t, "exec-server codex-config add box -- exec-server connect --workspace "+r.work+way.remote+" ssh far-box")
+				r.person(t, "exec-server connect ssh far-box </dev/null") // the first time: copies the program
+				r.person(t, "exec-server cp --on box greeting sub :"+r.work)
 			},
 			model: responses.Script(
 				responses.Say(shell("read", "hostname; pwd; cat greeting sub/old")),
@@ -117,13 +118,13 @@ func TestWorkspace(t *testing.T) {
 						t.Errorf("%s there is %q: %v", name, got, err)
 					}
 					if got, err := os.ReadFile(filepath.Join(r.work, name)); string(got) == content {
-						t.Errorf("%s has changed here before pull: %v", name, err)
+						t.Errorf("%s has changed here before cp: %v", name, err)
 					}
 				}
-				r.person(t, "exec-server pull --on box")
+				r.person(t, fmt.Sprintf("exec-server cp --on box :%[1]s/greeting :%[1]s/made :%[1]s/new .", r.work))
 				for name, content := range changed {
 					if got, err := os.ReadFile(filepath.Join(r.work, name)); string(got) != content {
-						t.Errorf("after pull, %s is %q: %v", name, got, err)
+						t.Errorf("after cp, %s is %q: %v", name, got, err)
 					}
 				}
 			},

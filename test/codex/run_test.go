@@ -119,7 +119,7 @@ func newRun(t testing.TB, c client, s scenario) *run {
 			r.makeCertificates(t)
 			r.writeTokens(t)
 		}
-		r.startServer(t, s, command[0], listening)
+		r.startServer(t, s, listening)
 		if s.linked {
 			r.link = newLink(t, r.server.url)
 		}
@@ -144,7 +144,8 @@ func stdioEnvironment(t testing.TB, command []string) string {
 	for _, arg := range command[1:] {
 		fmt.Fprintf(&text, "%q, ", arg)
 	}
-	text.WriteString("]\n\n[environments.env]\n")
+	// The first start may copy the program, on a busy machine.
+	text.WriteString("]\ninitialize_timeout_sec = 120\n\n[environments.env]\n")
 	for _, entry := range serverEnv(t) {
 		name, value, _ := strings.Cut(entry, "=")
 		fmt.Fprintf(&text, "%s = %q\n", name, value)

@@ -12,7 +12,7 @@ import (
 )
 
 // knowsSandbox picks the clients that leave the sandbox to the server.
-func knowsSandbox(c client) bool { return c.version == "0.169.0" }
+func knowsSandbox(c client) bool { return c.version != oldest }
 
 // denied checks that a command was kept from something, and that the model was
 // told what.

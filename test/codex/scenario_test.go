@@ -132,6 +132,17 @@ func typeInto(command, id, chars string, yieldMillis int) responses.Model {
 	}
 }
 
+// wantTyped expects what a command prints that asks for a name and greets, in the results of
+// both calls. A command that is late asks after the name has been typed.
+func (r *run) wantTyped(t *testing.T, ask, answer string) {
+	t.Helper()
+	asked, answered := r.result(t, ask), r.result(t, answer)
+	got := asked.output + answered.output
+	if want := "Ada\r\nhello Ada\r\n"; answered.exit != 0 || !strings.Contains(got, "name? ") || strings.Replace(got, "name? ", "", 1) != want {
+		t.Errorf("exit %d, output %q; want 0, and %q with a question", answered.exit, got, want)
+	}
+}
+
 // A result is what the model is told about a command.
 type result struct {
 	exit    int // -1 while it runs

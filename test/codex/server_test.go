@@ -23,9 +23,9 @@ type server struct {
 	url     string
 }
 
-// startServer starts the server that the client dials. program is that of the server,
-// listening makes the command line of one that listens.
-func (r *run) startServer(t testing.TB, s scenario, program string, listening func(url string) []string) {
+// startServer starts the server that the client dials. listening makes the command line of
+// one that listens.
+func (r *run) startServer(t testing.TB, s scenario, listening func(url string) []string) {
 	t.Helper()
 	r.server = new(server) // run.close ends what has been started of it
 	if !r.client.gateway {
@@ -34,10 +34,14 @@ func (r *run) startServer(t testing.TB, s scenario, program string, listening fu
 		r.server.url = r.server.announces(t, "server", &r.server.stdout, r.webSocket())
 		return
 	}
-	g := &gateway{run: r, command: program, doors: s.doors, clients: r.webSocket() + "127.0.0.1:0", machines: "nats://127.0.0.1:0"}
+	fleet, err := buildFleet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{run: r, command: fleet, doors: s.doors, clients: r.webSocket() + "127.0.0.1:0", machines: "nats://127.0.0.1:0"}
 	r.server.gateway = g
 	g.start(t)
-	command := []string{program, "join", "--name", "box", "--fleet", g.machines, "--token-file", filepath.Join(g.data(), "join-token")}
+	command := []string{fleet, "join", "--name", "box", "--fleet", g.machines, "--token-file", filepath.Join(g.data(), "join-token")}
 	if r.secure {
 		command = append(command, "--fleet-ca", "ca.pem")
 	}
@@ -98,7 +102,7 @@ func (g *gateway) start(t testing.TB) {
 		g.command, "gateway", "--listen", g.clients, "--fleet-listen", g.machines, "--data", g.data(),
 	}, g.doors...), g.run.work, g.run.env())
 	g.clients = g.announces(t, "gateway", &g.stdout, g.run.webSocket())
-	const joining = "exec-server fleet on "
+	const joining = "exec-fleet on "
 	g.machines = strings.TrimPrefix(g.announces(t, "gateway", &g.stderr, joining), joining)
 }
 

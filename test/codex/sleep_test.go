@@ -40,7 +40,7 @@ func TestSleepingLaptop(t *testing.T) {
 	}
 	play(t, []scenario{{
 		name:     "stopped client",
-		only:     func(c client) bool { return c.version == "0.169.0" && !c.stdio },
+		only:     func(c client) bool { return c.version == newest && !c.stdio },
 		onlyOurs: true,
 		model:    responses.Script(steps...),
 		flags:    []string{"--log-level", "info"},

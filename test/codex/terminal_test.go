@@ -21,11 +21,9 @@ func TestTerminalProgram(t *testing.T) {
 	if os.Getenv("EXEC_SERVER_TEST_CODEX") != "1" {
 		t.Skip("needs installed Codex clients: set EXEC_SERVER_TEST_CODEX=1, or run make test-codex")
 	}
-	if _, err := exec.LookPath("tmux"); err != nil {
-		t.Skip("needs tmux")
-	}
+	testkit.Need(t, "tmux")
 	for _, c := range clients {
-		if c.version != "0.169.0" || c.stdio {
+		if c.version != newest || c.stdio {
 			continue
 		}
 		t.Run("stop/"+c.String(), func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 func TestOwnAuthority(t *testing.T) {
 	play(t, []scenario{{
 		name:     "own authority",
-		only:     func(c client) bool { return c.version == "0.169.0" && !c.stdio },
+		only:     func(c client) bool { return c.version != oldest && !c.stdio },
 		onlyOurs: true,
 		doors:    []string{"--tls-cert", "server.pem", "--tls-key", "server.key", "--ws-auth", "capability-token", "--ws-token-file", "token"},
 		secure:   true,

@@ -18,6 +18,7 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
+	testkit.SystemMain()
 	testkit.IsolateMounts()
 	testkit.DefaultSignals()
 	dir, err := os.MkdirTemp("", "connect-")
@@ -68,9 +69,7 @@ type box struct {
 // newBox makes the accounts. Their files are gone with the test.
 func newBox(t *testing.T) *box {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can have accounts in a mount namespace")
-	}
+	testkit.System(t, testkit.Root)
 	mount(t, "tmpfs", site, "tmpfs", 0, "mode=755")
 	b := &box{accounts: make(map[string]account)}
 	passwd := "root:x:0:0:root:/root:/bin/sh\n"
@@ -138,10 +137,9 @@ func newBox(t *testing.T) *box {
 // makeRoot makes the root of an account that has nothing but a busybox.
 func makeRoot(t *testing.T, root string) {
 	t.Helper()
+	testkit.Need(t, "busybox")
 	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Skip("install busybox: there is no busybox")
-	}
+	must(t, err)
 	for _, dir := range []string{"bin", "dev", "proc", "home"} {
 		must(t, os.Mkdir(filepath.Join(root, dir), 0o755))
 	}

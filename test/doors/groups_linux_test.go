@@ -18,9 +18,7 @@ import (
 // server's user that hide their descriptors, as sshd does. If a process may not leave the
 // server's control group, the group of the socket shows that it comes from elsewhere.
 func TestHiddenPeers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can make control groups for others")
-	}
+	testkit.System(t, testkit.Root)
 	own, other := controlGroup(t, "own"), controlGroup(t, "other")
 	in := func(group int, cmd *exec.Cmd) *exec.Cmd {
 		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group}

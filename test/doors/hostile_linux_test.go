@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,8 +192,8 @@ func frame(message string) string {
 	return string(append(b, 0, 0, 0, 0)) + message
 }
 
-// TestGreeting checks the limits before initialize, and that they end there.
-func TestGreeting(t *testing.T) {
+// TestBeforeInitialize checks the limits before initialize, and that they end there.
+func TestBeforeInitialize(t *testing.T) {
 	d := serve(t, os.Geteuid(), "--listen", "ws://127.0.0.1:0")
 	initialize := frame(`{"id":1,"method":"initialize","params":{"clientName":"x"}}`) + frame(`{"method":"initialized"}`)
 	status := `{"id":2,"method":"environment/status"}`
@@ -236,24 +235,20 @@ func TestGreeting(t *testing.T) {
 	}
 }
 
-// TestWrongTokens cost growing time, and one line of the log; the right one from the
-// same address costs nothing.
+// TestWrongTokens has many wrong tokens refused, which costs one line of the log; the right one
+// from the same address gets in meanwhile.
 func TestWrongTokens(t *testing.T) {
 	t.Parallel() // it mostly waits
 	tokenFile, token := secret(t, os.Geteuid())
-	d := serve(t, os.Geteuid(), "--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token", "--ws-token-file", tokenFile,
-		"--per-source-penalties", "authfail:600ms,min:1200ms,max:6s")
+	d := serve(t, os.Geteuid(), "--listen", "ws://127.0.0.1:0", "--ws-auth", "capability-token", "--ws-token-file", tokenFile)
 	var wg sync.WaitGroup
-	begun := time.Now()
-	var last, refused atomic.Int64
-	const wrong = 8
-	for range wrong {
+	for range 8 {
 		wg.Go(func() {
-			if status, body := knock(d.address, upgrade(d.address, token+"x")); status != 401 {
-				t.Errorf("got %d %s", status, body)
+			for range 4 {
+				if status, body := knock(d.address, upgrade(d.address, token+"x")); status != 401 {
+					t.Errorf("got %d %s", status, body)
+				}
 			}
-			last.Store(max(last.Load(), int64(time.Since(begun))))
-			refused.Add(1)
 		})
 	}
 	for range 10 {
@@ -261,13 +256,7 @@ func TestWrongTokens(t *testing.T) {
 			t.Errorf("the right token gets %d %s", status, body)
 		}
 	}
-	if refused.Load() == wrong {
-		t.Errorf("the right token has waited for all the wrong ones, %v", time.Since(begun))
-	}
 	wg.Wait()
-	if took := time.Duration(last.Load()); took < 4*time.Second || took > 6*time.Second+slack {
-		t.Errorf("the last of %d wrong tokens was refused after %v", wrong, took)
-	}
 	if n := strings.Count(d.log.String(), "connection refused"); n != 1 {
 		t.Errorf("%d lines in the log:\n%s", n, d.log)
 	}

@@ -103,7 +103,7 @@ func TestComeBackAtLimit(t *testing.T) {
 		{"the server has not noticed", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := serve(t, os.Geteuid(), "--listen", "ws://127.0.0.1:0", "--max-connections", "2", "--max-startups", "4:30:8")
+			d := serve(t, os.Geteuid(), "--listen", "ws://127.0.0.1:0", "--max-connections", "2")
 			link := newRelay(t, d.address)
 			env := dial(t, link.url())
 			command := env.Command(t.Context(), "/bin/sh", "-c", "read line; echo $line")

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 		flood(os.Args[2:])
 		return
 	}
+	testkit.SystemMain()
 	testkit.DefaultSignals()
 	var err error
 	if programs, err = makePrograms(); err != nil {

@@ -21,9 +21,7 @@ type object = map[string]any
 
 // TestOtherUsers checks that the server admits only its own user and root over loopback.
 func TestOtherUsers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be other users")
-	}
+	testkit.System(t, testkit.Root)
 	for _, test := range []struct {
 		server, client int
 		flags          []string

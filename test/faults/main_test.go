@@ -19,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testkit.Main()
+	testkit.SystemMain()
 	testkit.InheritNothing()
 	testkit.DefaultSignals()
 	owning.Main(m)

@@ -4,7 +4,10 @@ go 1.26.0
 
 require execserver v0.0.0
 
-require go.uber.org/goleak v1.3.0 // indirect
+require (
+	go.uber.org/goleak v1.3.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+)
 
 require (
 	github.com/grafana/grafana-foundation-sdk/go v0.0.22

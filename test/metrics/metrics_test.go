@@ -50,10 +50,7 @@ func TestDashboardSchema(t *testing.T) {
 // TestPrometheus has a Prometheus scrape a server as docs/metrics.md says, and asks it
 // everything that the dashboard asks.
 func TestPrometheus(t *testing.T) {
-	prometheus, err := exec.LookPath("prometheus")
-	if err != nil {
-		t.Skip("install prometheus: there is none")
-	}
+	testkit.System(t, "prometheus")
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -75,7 +72,7 @@ scrape_configs:
     static_configs:
       - targets: ["%s"]
 `, token, strings.TrimPrefix(server, "ws://")))
-	command := exec.Command(prometheus, "--config.file", config, "--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", address)
+	command := exec.Command("prometheus", "--config.file", config, "--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", address)
 	run(t, command)
 
 	env, err := client.Dial(t.Context(), server, &client.Options{Token: "token-of-the-agent-0123456789abcdef"})

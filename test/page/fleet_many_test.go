@@ -13,10 +13,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"execserver/internal/fleet"
+	"execserver/fleet/internal/fleet"
+	"execserver/fleet/natstransport"
 	"execserver/internal/testkit"
 	srv "execserver/server"
-	"execserver/transport/natstransport"
 )
 
 // crowd is many machines in this process, each with a connection to NATS of its own, and one

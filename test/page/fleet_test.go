@@ -15,7 +15,7 @@ import (
 	"execserver/client"
 )
 
-// gateway is an exec-server gateway with a page.
+// gateway is an exec-fleet gateway with a page.
 type gateway struct {
 	*server
 	fleet, joinToken string            // for machines
@@ -41,14 +41,14 @@ func serveGateway(t *testing.T) *gateway {
 	addresses := make(chan string, 1)
 	go func() { // ends with the test program
 		for lines := bufio.NewScanner(r); lines.Scan(); {
-			if at, ok := strings.CutPrefix(lines.Text(), "exec-server fleet on "); ok {
+			if at, ok := strings.CutPrefix(lines.Text(), "exec-fleet on "); ok {
 				addresses <- at
-			} else if !strings.HasPrefix(lines.Text(), "exec-server ") {
+			} else if !strings.HasPrefix(lines.Text(), "exec-") {
 				fmt.Fprintln(os.Stderr, lines.Text())
 			}
 		}
 	}()
-	g.process, g.url = g.run(w, program, "gateway", "--listen", "ws://127.0.0.1:0", "--web", "--data", data, "--tokens", g.clients)
+	g.process, g.url = g.run(w, fleetProgram, "gateway", "--listen", "ws://127.0.0.1:0", "--web", "--data", data, "--tokens", g.clients)
 	g.fleet = <-addresses
 	token, err := os.ReadFile(filepath.Join(data, "join-token"))
 	must(t, err)
@@ -79,7 +79,7 @@ func (g *gateway) join(name, host string, flags ...string) *exec.Cmd {
 	g.t.Helper()
 	const named = `printf %s "$0" > /proc/sys/kernel/hostname && exec "$@"`
 	process, _ := g.run(os.Stderr, "unshare", append([]string{
-		"--map-root-user", "--uts", "sh", "-c", named, host, program, "join",
+		"--map-root-user", "--uts", "sh", "-c", named, host, fleetProgram, "join",
 		"--fleet", g.fleet, "--token-file", g.joinToken, "--name", name, "--cgroups", "off", "--keeper", "off",
 	}, flags...)...)
 	return process
@@ -88,7 +88,7 @@ func (g *gateway) join(name, host string, flags ...string) *exec.Cmd {
 // link returns a new link for somebody.
 func (g *gateway) link(who string, args ...string) string {
 	g.t.Helper()
-	command := exec.Command(program, append([]string{"fleet", "web", "--gateway", g.url, "--token-file", g.tokens[who]}, args...)...)
+	command := exec.Command(fleetProgram, append([]string{"web", "--gateway", g.url, "--token-file", g.tokens[who]}, args...)...)
 	command.Stderr = os.Stderr
 	out, err := command.Output()
 	must(g.t, err)
@@ -184,7 +184,7 @@ func TestFleet(t *testing.T) {
 	must(t, third.Process.Signal(syscall.SIGTERM))
 	b.until("it disappears while one looks", `document.querySelectorAll(".machines li").length === 1`)
 	b.click("button", "Sign out")
-	b.shows(".sign-in", "exec-server fleet web")
+	b.shows(".sign-in", "exec-fleet web")
 	b.clean("WebSocket connection to")
 }
 
@@ -216,7 +216,7 @@ func TestFleetOfOne(t *testing.T) {
 	b.connected()
 	b.until("there is something to choose from", `["#filter", ".hint.empty"].every((part) => document.querySelector(part).checkVisibility())`)
 	must(t, os.WriteFile(g.clients, nil, 0o600))
-	b.shows(".sign-in", "exec-server fleet web")
+	b.shows(".sign-in", "exec-fleet web")
 	b.clean("WebSocket connection to", "401 (Unauthorized)")
 }
 

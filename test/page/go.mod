@@ -1,4 +1,5 @@
-module execserver/test/page
+// The path lies below that of the fleet, whose internal packages these tests use.
+module execserver/fleet/test/page
 
 go 1.26.0
 
@@ -22,13 +23,18 @@ require (
 	github.com/segmentio/asm v1.1.3 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
 
 require (
 	execserver v0.0.0
+	execserver/fleet v0.0.0
 	github.com/nats-io/nats.go v1.55.0
 )
 
-replace execserver => ../..
+replace (
+	execserver => ../..
+	execserver/fleet => ../../fleet
+)

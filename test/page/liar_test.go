@@ -16,8 +16,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/nats-io/nats.go"
 
-	"execserver/internal/fleet"
-	"execserver/transport/natstransport"
+	"execserver/fleet/internal/fleet"
+	"execserver/fleet/natstransport"
 )
 
 // call is a request of the page to a machine.
@@ -261,7 +261,7 @@ func TestFleetOfHostileNames(t *testing.T) {
 	processes[0]["exitCode"], processes[0]["state"] = nil, "running"
 	drawing := base64.StdEncoding.EncodeToString([]byte(nasty))
 	stream := object{"head": drawing, "tail": "", "omittedBytes": 0, "totalBytes": 1}
-	cast := `{"version":3,"term":{"cols":1e9,"rows":-1},"title":"</title>"}` + "\n" + `[1e999,"o","x"]` + "\n"
+	cast := `{"version":2,"width":1e9,"height":-1,"title":"</title>"}` + "\n" + `[1e999,"o","x"]` + "\n"
 	g.liar(m, func(c call) []string {
 		switch c.Method {
 		case "initialize":

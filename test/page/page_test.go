@@ -26,20 +26,24 @@ import (
 	"execserver/internal/testkit"
 )
 
-var program string // the exec-server that is tested
+// The exec-server that is tested, and the exec-fleet beside it.
+var program, fleetProgram string
 
 func TestMain(m *testing.M) {
+	testkit.SystemMain("chromium")
 	dir, err := os.MkdirTemp("", "page")
 	if err != nil {
 		panic(err)
 	}
-	program = filepath.Join(dir, "exec-server")
-	build := exec.Command("go", "build", "-o", program, "./cmd/exec-server")
-	build.Dir = filepath.Join("..", "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build exec-server: %v\n%s", err, out)
-		os.Exit(1)
+	program, fleetProgram = filepath.Join(dir, "exec-server"), filepath.Join(dir, "exec-fleet")
+	for path, module := range map[string]string{program: filepath.Join("..", ".."), fleetProgram: filepath.Join("..", "..", "fleet")} {
+		build := exec.Command("go", "build", "-o", path, "./cmd/"+filepath.Base(path))
+		build.Dir = module
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", path, err, out)
+			os.Exit(1)
+		}
 	}
 	code := m.Run()
 	_ = os.RemoveAll(dir)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
 )
 
 // bomb is a program that starts as many processes as it can.
@@ -85,9 +87,7 @@ func pidsGroup(t *testing.T, most int) string {
 // TestBombs runs commands that start as many processes as a low limit allows. The server
 // still serves existing sessions (row 51).
 func TestBombs(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can be another user, of whom there are no other processes")
-	}
+	testkit.System(t, testkit.Root)
 	for i, test := range []struct {
 		name         string
 		uid          int
@@ -106,7 +106,7 @@ func TestBombs(t *testing.T) {
 				}
 				m := prepareMachine(t, u, means)
 				if means == "bubblewrap" && m.bubblewrap == "" {
-					t.Skip("there is no bubblewrap")
+					testkit.Need(t, "bwrap")
 				}
 				group := ""
 				if test.group > 0 {

@@ -106,7 +106,7 @@ func newMachine(t *testing.T, u user, means string) *machine {
 	t.Helper()
 	m := prepareMachine(t, u, means)
 	if means == "bubblewrap" && m.bubblewrap == "" {
-		t.Skip("there is no bubblewrap; EXEC_SERVER_TEST_BWRAP names one")
+		testkit.Need(t, "bwrap") // EXEC_SERVER_TEST_BWRAP names another
 	}
 	m.start()
 	if m.conn.Info.Sandbox.Means == "none" {

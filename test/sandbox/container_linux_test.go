@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"execserver/internal/seccomp"
+	"execserver/internal/testkit"
 )
 
 // becomeContained executes a program in a container like those that container engines
@@ -143,9 +144,7 @@ var containerAttacks = append(slices.DeleteFunc(
 
 // newContained starts a server in a container.
 func newContained(t *testing.T, kind string) *machine {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can make the container")
-	}
+	testkit.System(t, testkit.Root)
 	u := user{"ordinary", 61234}
 	if kind == "root" {
 		u = user{"root", 0}
@@ -176,7 +175,7 @@ func TestContainer(t *testing.T) {
 			[2]string{"touch x", "done"}, [2]string{"cat " + m.outside + "/file", "No such file"}, [2]string{"touch .git/x", "Read-only file system"})
 		m.says(m.workspaceWrite(at(m.outside, "deny")), [2]string{"ls " + m.outside, "Permission denied"})
 		write := object{"path": uri(m.outside + "/new"), "dataBase64": "", "sandbox": m.workspaceWrite()}
-		m.wants(-32603, "Read-only file system (os error 30)", "fs/writeFile", write)
+		m.wants(-32603, "read-only file system (os error 30)", "fs/writeFile", write)
 		write["path"] = uri(m.ws + "/new")
 		m.wants(0, "", "fs/writeFile", write)
 		if after := m.snapshot(m.outside) + m.snapshot(filepath.Join(m.ws, ".git")); after != before {

@@ -11,7 +11,8 @@ import (
 	"execserver/protocol"
 )
 
-// wants checks the error code of a call. With code 0 the call must succeed.
+// wants checks the error code of a call, and its text, which shells say with a capital. With
+// code 0 the call must succeed.
 func (m *machine) wants(code protocol.Code, text, method string, params object) {
 	m.t.Helper()
 	err := m.call(method, params, nil)
@@ -19,7 +20,7 @@ func (m *machine) wants(code protocol.Code, text, method string, params object) 
 	switch {
 	case failed == nil && code != 0:
 		m.t.Errorf("%s %v works, want %d", method, params["path"], code)
-	case failed != nil && (failed.Code != code || !strings.Contains(failed.Message, text)):
+	case failed != nil && (failed.Code != code || !strings.Contains(strings.ToLower(failed.Message), strings.ToLower(text))):
 		m.t.Errorf("%s %v: %v, want %d %q", method, params["path"], failed, code, text)
 	}
 }
@@ -27,7 +28,7 @@ func (m *machine) wants(code protocol.Code, text, method string, params object) 
 // TestFiles calls the methods about files with a sandbox (rows 40 to 42).
 func TestFiles(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
-		const readOnly, hello = "Read-only file system (os error 30)", "aGVsbG8="
+		const readOnly, hello = "read-only file system (os error 30)", "aGVsbG8="
 		sandbox := m.workspaceWrite()
 		ws := func(name string) string { return uri(filepath.Join(m.ws, name)) }
 		out := func(name string) string { return uri(filepath.Join(m.outside, name)) }
@@ -44,7 +45,7 @@ func TestFiles(t *testing.T) {
 			}
 			data, recursive := object{"dataBase64": hello}, object{"recursive": true}
 			edit(0, "", "fs/writeFile", ws("made"), data)
-			edit(-32004, "No such file or directory (os error 2)", "fs/writeFile", ws("none/made"), data)
+			edit(-32004, "no such file or directory (os error 2)", "fs/writeFile", ws("none/made"), data)
 			edit(0, "", "fs/createDirectory", ws("none"), recursive)
 			edit(0, "", "fs/remove", ws("none"), recursive)
 			for _, path := range []string{out("file"), out("new"), ws("link/file"), ws("link/new"), ws(".git/config"), ws("git/config"), ws(".git/x"), ws(".codex/x")} {
@@ -96,14 +97,14 @@ func TestFiles(t *testing.T) {
 			walk := object{"maxDepth": 4, "maxDirectories": 9, "maxEntries": 9, "followDirectorySymlinks": true}
 			m.wants(-32004, "", "fs/walk", object{"path": out(""), "options": walk, "sandbox": minimal})
 			m.wants(-32004, "", "fs/open", object{"handleId": "x", "path": out("file"), "sandbox": minimal})
-			m.wants(-32600, "Permission denied", "fs/readDirectory", object{"path": ws("dir"), "sandbox": minimal})
-			m.wants(-32600, "Permission denied", "fs/readFile", object{"path": ws("dir/x"), "sandbox": minimal})
+			m.wants(-32600, "permission denied", "fs/readDirectory", object{"path": ws("dir"), "sandbox": minimal})
+			m.wants(-32600, "permission denied", "fs/readFile", object{"path": ws("dir/x"), "sandbox": minimal})
 			for _, method := range []string{"fs/getMetadata", "fs/canonicalize", "fs/open"} {
-				m.wants(-32600, "Permission denied", method, object{"handleId": "x", "path": ws("dir/x"), "sandbox": minimal})
+				m.wants(-32600, "permission denied", method, object{"handleId": "x", "path": ws("dir/x"), "sandbox": minimal})
 			}
 			denied := m.policy("enabled", special("root", "read"), special("project_roots", "write"), project("file", "deny"))
-			m.wants(-32600, "Permission denied", "fs/readFile", object{"path": ws("file"), "sandbox": denied})
-			m.wants(-32600, "Permission denied", "fs/open", object{"handleId": "x", "path": ws("file"), "sandbox": denied})
+			m.wants(-32600, "permission denied", "fs/readFile", object{"path": ws("file"), "sandbox": denied})
+			m.wants(-32600, "permission denied", "fs/open", object{"handleId": "x", "path": ws("file"), "sandbox": denied})
 			var metadata struct{ Size int }
 			if m.must(m.call("fs/getMetadata", object{"path": ws("file"), "sandbox": denied}, &metadata)); metadata.Size != 0 {
 				t.Errorf("a denied file has the size %d", metadata.Size)

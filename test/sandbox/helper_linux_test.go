@@ -2,7 +2,6 @@ package sandbox_test
 
 import (
 	"encoding/json"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
+	"execserver/internal/testkit"
 	"execserver/protocol"
 	"execserver/server"
 	"execserver/transport"
@@ -85,9 +85,7 @@ func TestParamsOfSeveralLines(t *testing.T) {
 // TestFirstProcess runs the server as PID 1 of a container. Its processes then have the
 // same process ids as processes in a sandbox.
 func TestFirstProcess(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only the superuser makes a namespace of processes by itself")
-	}
+	testkit.System(t, testkit.Root)
 	for _, means := range []string{"userNamespace", "namespaces", "bubblewrap"} {
 		t.Run(means, func(t *testing.T) {
 			t.Parallel()

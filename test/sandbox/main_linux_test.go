@@ -71,6 +71,7 @@ func TestMain(m *testing.M) {
 			return
 		}
 	}
+	testkit.SystemMain()
 	testkit.DefaultSignals()
 	// The threads that start children live as long as the program.
 	testkit.VerifyMain(m)

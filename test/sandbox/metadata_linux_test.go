@@ -14,7 +14,7 @@ import (
 // 54).
 func TestMetadata(t *testing.T) {
 	everywhere(t, func(t *testing.T, m *machine) {
-		const readOnly, denied, notPermitted = "Read-only file system (os error 30)", "Permission denied", "Operation not permitted"
+		const readOnly, denied, notPermitted = "read-only file system (os error 30)", "Permission denied", "Operation not permitted"
 		sandbox := m.workspaceWrite()
 		ws := func(name string) string { return uri(filepath.Join(m.ws, name)) }
 		out := func(name string) string { return uri(filepath.Join(m.outside, name)) }
@@ -70,13 +70,13 @@ func TestMetadata(t *testing.T) {
 				m.wants(-32603, readOnly, "fs/symlink", with(path, target))
 			}
 			for _, path := range []string{ws(".git"), ws(".codex"), ws("file")} {
-				m.wants(-32603, "File exists", "fs/symlink", with(path, target))
+				m.wants(-32603, "file exists", "fs/symlink", with(path, target))
 			}
 			// A new link leads no further than one that was there.
 			m.wants(0, "", "fs/symlink", with(ws("escape"), target))
 			m.wants(-32603, readOnly, "fs/writeFile", with(ws("escape/file"), object{"dataBase64": ""}))
 			m.wants(-32603, readOnly, "fs/setMetadata", with(ws("escape/file"), object{"mode": 0o777}))
-			m.wants(-32603, "Not a directory", "fs/setMetadata", with(ws("escape/file"), object{"mode": 0o777, "followSymlinks": false}))
+			m.wants(-32603, "not a directory", "fs/setMetadata", with(ws("escape/file"), object{"mode": 0o777, "followSymlinks": false}))
 			m.wants(-32600, "path contains a symbolic link", "fs/setMetadata", with(ws("escape"), object{"mode": 0o777, "followSymlinks": false}))
 		})
 		t.Run("reading", func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
 )
 
 // foreigner is neither the server's user nor root.
@@ -16,9 +18,7 @@ const foreigner = 61235
 // TestForeignNames lets another user create protected names in a directory that everybody
 // may write. The server still starts commands.
 func TestForeignNames(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only the superuser can be several users")
-	}
+	testkit.System(t, testkit.Root)
 	everywhere(t, func(t *testing.T, m *machine) {
 		shared := m.shared()
 		in := func(name string) string { return filepath.Join(shared, name) }
@@ -104,9 +104,7 @@ func TestForeignLocks(t *testing.T) {
 
 // TestForeignFlips lets another user create and remove names as fast as possible.
 func TestForeignFlips(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only the superuser can be several users")
-	}
+	testkit.System(t, testkit.Root)
 	everyUser(t, func(t *testing.T, m *machine) {
 		m.start()
 		shared := m.shared()

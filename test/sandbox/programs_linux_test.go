@@ -145,9 +145,7 @@ func identity() {
 // TestSetUserID executes set-user-ID programs and programs with file capabilities
 // (row 32).
 func TestSetUserID(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can make a program of another user")
-	}
+	testkit.System(t, testkit.Root)
 	everywhere(t, func(t *testing.T, m *machine) {
 		var fs unix.Statfs_t
 		if m.must(unix.Statfs(m.base, &fs)); fs.Flags&unix.ST_NOSUID != 0 {

@@ -66,9 +66,7 @@ func mountLater(means sandbox.Means, ws, outside string) error {
 // TestLaterMounts checks that a running command cannot write to a file system that is
 // mounted later outside of its writable directories.
 func TestLaterMounts(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only the superuser mounts")
-	}
+	testkit.System(t, testkit.Root)
 	for _, means := range []string{"userNamespace", "namespaces"} {
 		t.Run(means, func(t *testing.T) {
 			t.Parallel()

@@ -52,7 +52,7 @@ func TestFlippedLinks(t *testing.T) {
 					switch {
 					case failed == nil:
 						inside.Add(1)
-					case strings.HasSuffix(failed.Message, "Read-only file system (os error 30)") && failed.Code == -32603:
+					case strings.HasSuffix(failed.Message, "read-only file system (os error 30)") && failed.Code == -32603:
 						refused.Add(1)
 					case failed.Code == -32004:
 						missing.Add(1)

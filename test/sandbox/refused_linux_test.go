@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
 )
 
 // TestNoMeans runs servers without any means of confinement, and with a program instead of
@@ -43,7 +45,7 @@ func TestNoMeans(t *testing.T) {
 func TestBubblewrapFails(t *testing.T) {
 	bwrap := bubblewrapOf()
 	if bwrap == "" {
-		t.Skip("there is no bubblewrap; EXEC_SERVER_TEST_BWRAP names one")
+		testkit.Need(t, "bwrap") // EXEC_SERVER_TEST_BWRAP names another
 	}
 	m := prepareMachine(t, user{}, "bubblewrap")
 	m.bubblewrap = filepath.Join(m.base, "bwrap")
@@ -98,7 +100,7 @@ func TestNoNamespaces(t *testing.T) {
 			}
 			m := prepareMachine(t, u, means)
 			if m.bubblewrap == "" && means == "bubblewrap" {
-				t.Skip("there is no bubblewrap; EXEC_SERVER_TEST_BWRAP names one")
+				testkit.Need(t, "bwrap") // EXEC_SERVER_TEST_BWRAP names another
 			}
 			id := os.Geteuid()
 			if u.uid != 0 {
@@ -126,7 +128,7 @@ func TestNoNamespaces(t *testing.T) {
 // error says in one sentence why and what to do, and that other requests work.
 func (m *machine) refusesEverything() {
 	m.t.Helper()
-	for _, text := range []string{"sandbox intent cannot be enforced on this executor: ", "; allow user namespaces to this program ("} {
+	for _, text := range []string{"the sandbox cannot be enforced on this machine: ", "; allow user namespaces to this program ("} {
 		m.refuses(m.workspaceWrite(), -32602, text)
 		m.wants(-32603, text, "fs/writeFile", object{"path": uri(m.ws + "/x"), "dataBase64": "", "sandbox": m.workspaceWrite()})
 	}
@@ -156,7 +158,7 @@ func TestNetworkAlone(t *testing.T) {
 	} {
 		m.attack(t, "alone", m.program, sandbox, false, 0)
 	}
-	m.refuses(object{"permissions": object{"type": "new"}, "windowsSandboxLevel": "disabled"}, -32602, "unknown variant `new`")
+	m.refuses(object{"permissions": object{"type": "new"}, "windowsSandboxLevel": "disabled"}, -32602, `got "new"`)
 	if _, _, err := m.begin(command{argv: []string{"/none"}, sandbox: object{"permissions": object{"type": "external", "network": "restricted"}, "windowsSandboxLevel": "disabled"}}); err == nil {
 		t.Error("a program that does not exist is started")
 	}
@@ -217,7 +219,7 @@ func TestLandlock(t *testing.T) {
 			before := m.snapshot(m.ws)
 			for _, change := range []object{{"mode": 0o600}, {"modifiedAtMs": 1000}, {"size": 0}} {
 				change["path"], change["sandbox"] = uri(filepath.Join(m.ws, "file")), readOnly
-				m.wants(-32603, "Read-only file system (os error 30)", "fs/setMetadata", change)
+				m.wants(-32603, "read-only file system (os error 30)", "fs/setMetadata", change)
 			}
 			if after := m.snapshot(m.ws); after != before {
 				t.Errorf("the workspace has changed to %s", after)

@@ -34,7 +34,7 @@ func TestSecrets(t *testing.T) {
 		// Nor can the next command find it at another place.
 		m.says(m.workspaceWrite(), [2]string{"mv deep moved", "busy"}, [2]string{"ln deep/key here", denied}, [2]string{"rm -f deep/key", denied})
 		read := object{"path": uri(token), "sandbox": m.policy("restricted", special("minimal", "read"), at(token, "read"))}
-		m.wants(-32004, "No such file or directory (os error 2)", "fs/readFile", read)
+		m.wants(-32004, "no such file or directory (os error 2)", "fs/readFile", read)
 		m.says(nil, [2]string{"cat " + token, "secret"})
 	})
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
 )
 
 // connectAll is a program that waits for a file, connects to sockets and prints each
@@ -241,9 +243,7 @@ func TestSocketDirectoriesComeAndGo(t *testing.T) {
 // TestSocketsThatOthersKeep has a socket in a directory that another user keeps to itself.
 // It keeps no command of root from starting, and none connects to it.
 func TestSocketsThatOthersKeep(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only the superuser finds a socket there")
-	}
+	testkit.System(t, testkit.Root)
 	everywhere(t, func(t *testing.T, m *machine) {
 		dir, err := os.MkdirTemp("/var/tmp", "kept-")
 		m.must(err)
@@ -284,6 +284,36 @@ var datagramAttacks = []attempt{
 	{"22 sendmsg from a pair", "EPERM", func(a *attacker) error {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 		return datagram(pair[0], err, a.socket)
+	}},
+	{"22 sendto from a pair of streams", "EPERM", func(a *attacker) error {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Sendto(pair[0], []byte("x"), 0, &unix.SockaddrUnix{Name: a.socket})
+	}},
+	// Event loops, asyncio's among them, wake themselves so.
+	{"22 send within a pair of streams", "allowed", func(*attacker) error {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Sendto(pair[0], []byte("x"), 0, nil); err != nil {
+			return err
+		}
+		if _, err := unix.GetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_TYPE); err != nil {
+			return err
+		}
+		if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<16); err != nil {
+			return err
+		}
+		if _, err := unix.Getsockname(pair[0]); err != nil {
+			return err
+		}
+		if _, err := unix.Getpeername(pair[0]); err != nil {
+			return err
+		}
+		return unix.Shutdown(pair[0], unix.SHUT_WR)
 	}},
 	{"22 sendmsg from a pair of streams", "EISCONN", func(a *attacker) error {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)

@@ -21,12 +21,12 @@ const terabyte = 1 << 40
 const (
 	works   = ""
 	notFile = "is not a file"
-	nobody  = "No such device or address (os error 6)"
-	full    = "No space left on device (os error 28)"
-	noLink  = "Invalid argument (os error 22)"
+	nobody  = "no such device or address (os error 6)"
+	full    = "no space left on device (os error 28)"
+	noLink  = "invalid argument (os error 22)"
 	device  = ")" // EROFS, or EPERM for another user
-	exists  = "File exists (os error 17)"
-	notDir  = "Not a directory (os error 20)"
+	exists  = "file exists (os error 17)"
+	notDir  = "not a directory (os error 20)"
 	noCopy  = "only supports regular files, directories, and symlinks"
 	large   = "limit is 50330624 bytes, size is 1099511627776 bytes"
 )

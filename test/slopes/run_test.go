@@ -64,7 +64,6 @@ type run struct {
 
 // sample holds the measures at one moment.
 type sample struct {
-	commands    int
 	descriptors int
 	groups      int
 	goroutines  int
@@ -180,7 +179,7 @@ func (r *run) ended(start time.Duration) {
 	}
 	slices.Sort(r.starts)
 	s := sample{
-		commands: r.done, goroutines: runtime.NumGoroutine(), groups: countGroups(r.groups),
+		goroutines: runtime.NumGoroutine(), groups: countGroups(r.groups),
 		start: float64(r.starts[len(r.starts)/2].Microseconds()) / 1000,
 	}
 	s.descriptors = testkit.Descriptors(r.t)

@@ -18,6 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	testkit.SystemMain()
 	testkit.InheritNothing()
 	testkit.DefaultSignals()
 	owning.Main(m)

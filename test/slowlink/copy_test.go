@@ -25,7 +25,7 @@ const (
 
 // What copies may take beside the tools that people use today, and beside the content.
 const (
-	maxTime  = 1.2
+	maxTime  = 1.3
 	maxBytes = 1.1
 )
 

@@ -15,7 +15,7 @@ import (
 // TestDetachAndAttach checks that a command goes on when its person detaches, and that
 // another terminal shows it as it was.
 func TestDetachAndAttach(t *testing.T) {
-	need(t, "vi")
+	testkit.Need(t, "vi")
 	s, network := newShell(t, "--name work")
 	s.line("echo be''fore; vi -u NONE -N text")
 	s.await("~\n~")
@@ -131,7 +131,7 @@ func TestWatchers(t *testing.T) {
 // TestLateWatcher checks that a watcher of a program with the whole screen for itself sees the
 // screen as it is, without the output before it, and then goes on.
 func TestLateWatcher(t *testing.T) {
-	need(t, "vi")
+	testkit.Need(t, "vi")
 	owner, network := newShell(t, "--name work")
 	owner.write("~d") // to give the session a name
 	owner.await("detached")

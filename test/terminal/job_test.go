@@ -14,7 +14,7 @@ import (
 // TestKillStopped checks that the shell of this machine can end run -t that was stopped,
 // in each way, and has its terminal afterwards.
 func TestKillStopped(t *testing.T) {
-	need(t, "bash") // whose kill continues what it has stopped
+	testkit.Need(t, "bash") // whose kill continues what it has stopped
 	for _, test := range []struct {
 		name string
 		stop func(s *screen)
@@ -51,7 +51,7 @@ func TestKillStopped(t *testing.T) {
 // TestBackground checks that run -t stops when somebody continues it in the background,
 // and goes on when it is in the foreground.
 func TestBackground(t *testing.T) {
-	need(t, "bash") // whose jobs lists those that have stopped
+	testkit.Need(t, "bash") // whose jobs lists those that have stopped
 	s, _ := newShell(t, "")
 	s.write("~")
 	s.press("C-z")

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
 // cutTime is how long the link is down: long enough for the status line, or what
@@ -106,7 +108,7 @@ func TestCutLinkInPrograms(t *testing.T) {
 	} {
 		for _, speed := range []string{"quick", "slow"} {
 			t.Run(test.name+"/"+speed, func(t *testing.T) {
-				need(t, test.program)
+				testkit.Need(t, test.program)
 				s, network := newShell(t, "")
 				if err := os.WriteFile(filepath.Join(s.far, "careful"), []byte(careful), 0o600); err != nil {
 					t.Fatal(err)

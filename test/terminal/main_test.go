@@ -18,11 +18,8 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
+	testkit.SystemMain("tmux")
 	testkit.DefaultSignals()
-	if _, err := exec.LookPath("tmux"); err != nil {
-		fmt.Fprintln(os.Stderr, "no tests: there is no tmux")
-		return
-	}
 	var err error
 	if programs, err = makePrograms(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -27,7 +27,7 @@ func newShell(t *testing.T, flags string) (s *screen, network *proxy) {
 // TestPrograms checks that programs that own the whole screen work, as do the size of the
 // terminal, ^C, ^Z and fg.
 func TestPrograms(t *testing.T) {
-	need(t, "vi", "less", "top")
+	testkit.Need(t, "vi", "less", "top")
 	s, _ := newShell(t, "")
 	s.line("stty size")
 	s.await("\n20 100")

@@ -271,13 +271,3 @@ func (s *screen) children() []int {
 	}
 	return testkit.Children(shell)
 }
-
-// need skips the test if a program is missing.
-func need(t *testing.T, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("needs %s", name)
-		}
-	}
-}

@@ -1,3 +1,3 @@
 // Package workspace tests how the program shows directories under the paths that clients
-// name, as root and as an ordinary user, and how it pushes and pulls what is in them.
+// name, as root and as an ordinary user.
 package workspace

@@ -18,6 +18,7 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
+	testkit.SystemMain()
 	testkit.DefaultSignals()
 	dir, err := makeProgram()
 	if err != nil {

@@ -76,7 +76,7 @@ function askToSignIn(problem) {
   });
   document.body.replaceChildren(element("main", { class: "sign-in" },
     element("h1", { text: "exec-server" }), note,
-    element("p", {}, "Open the link that ", element("code", { text: isGateway ? "exec-server fleet web" : "exec-server web" }), " prints,"), form));
+    element("p", {}, "Open the link that ", element("code", { text: isGateway ? "exec-fleet web" : "exec-server web" }), " prints,"), form));
 }
 
 // Page is the page of somebody who has signed in.

@@ -94,11 +94,11 @@ export class Recordings {
   }
 }
 
-// parse reads an asciicast of version 3, up to the first line that is none.
+// parse reads an asciicast of version 2, up to the first line that is not an event.
 function parse(text) {
   const lines = linesOf(text);
   const header = JSON.parse(lines.next().value ?? null);
-  if (header?.version !== 3) throw new Error("this is no recording that the page can play");
+  if (header?.version !== 2) throw new Error("this is no recording that the page can play");
   const events = [];
   let at = 0;
   for (const line of lines) {
@@ -110,10 +110,10 @@ function parse(text) {
       break; // it was cut here
     }
     if (!Array.isArray(event) || !Number.isFinite(event[0]) || typeof event[2] !== "string") break;
-    at += Math.max(0, 1000 * event[0]);
+    at = Math.max(at, 1000 * event[0]);
     events.push({ at, code: event[1], text: event[2] });
   }
-  return { rows: within(header.term?.rows, 24, 500), cols: within(header.term?.cols, 80, 1000), events, length: at };
+  return { rows: within(header.height, 24, 500), cols: within(header.width, 80, 1000), events, length: at };
 }
 
 // linesOf returns the lines of a text one after the other: there may be millions.
@@ -213,7 +213,6 @@ class Player {
         resize();
         text += event.text;
       }
-      if (event.code === "x") this.#endings.push("exit status " + printable(event.text));
       if (event.code === "m") this.#endings.push(printable(event.text));
       const size = event.code === "r" && /^(\d+)x(\d+)$/.exec(event.text);
       if (size) {

@@ -1,0 +1,433 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"execserver/protocol"
+)
+
+// remoteSide is the side of a copy on the server's machine.
+type remoteSide struct {
+	c        *copying
+	link     *link
+	root     string // a path of the machine
+	resolved bool   // root has no links in it: none need be followed
+}
+
+func (c *copying) remote(root string) *remoteSide {
+	return &remoteSide{c: c, link: c.env.link, root: root}
+}
+
+func (s *remoteSide) separator() string {
+	if s.link.machine.goos() == "windows" {
+		return `\`
+	}
+	return "/"
+}
+
+func (s *remoteSide) path(name string) string {
+	if name == "." {
+		return s.root
+	}
+	return strings.TrimSuffix(s.root, s.separator()) + s.separator() + strings.ReplaceAll(name, "/", s.separator())
+}
+
+func (s *remoteSide) uri(name string) protocol.Path { return s.link.machine.uri(s.path(name)) }
+
+// split divides a path into its directory and its last name.
+func (s *remoteSide) split(path string) (dir, base string) {
+	separators := "/"
+	if s.link.machine.goos() == "windows" {
+		separators = `/\`
+	}
+	at := strings.LastIndexAny(path, separators)
+	return path[:max(at, 1)], path[at+1:]
+}
+
+// resolve resolves links in the path of a target, and returns what is there, or nil.
+func (s *remoteSide) resolve() (*copyEntry, error) {
+	real, err := s.link.realPath(s.c.ctx, s.root)
+	switch {
+	case err == nil:
+		s.root, s.resolved = real, true
+	case isNotExist(err):
+		dir, base := s.split(s.root)
+		if dir, err = s.link.realPath(s.c.ctx, dir); err != nil {
+			return nil, err
+		}
+		s.root = dir
+		s.root, s.resolved = s.path(base), true
+	case !errors.Is(err, errors.ErrUnsupported):
+		return nil, err
+	}
+	e, err := s.stat(".", false)
+	if isNotExist(err) {
+		return nil, nil
+	}
+	return e, err
+}
+
+// stat describes a name, or the target of the link that it is.
+func (s *remoteSide) stat(name string, follow bool) (*copyEntry, error) {
+	m, err := s.link.metadata(s.c.ctx, s.path(name), s.c.details && !follow)
+	if err != nil {
+		return nil, err
+	}
+	info := &fileInfo{meta: *m}
+	e := &copyEntry{name: name, mode: info.Mode(), size: info.Size(), modified: info.ModTime()}
+	if m.FileDetails != nil {
+		e.target, e.details = m.Text(), true
+	} else if m.IsSymlink && m.IsDirectory && !follow {
+		e.mode = fs.ModeSymlink
+	}
+	return e, nil
+}
+
+func (s *remoteSide) list(dir string) iter.Seq2[*copyEntry, error] {
+	return func(yield func(*copyEntry, error) bool) {
+		params := s.link.listing(s.path(dir), s.c.details)
+		for last := ""; ; {
+			var page protocol.ReadDirectoryResult
+			if err := s.link.query(s.c.ctx, protocol.MethodReadDirectory, params, &page); err != nil {
+				yield(nil, err)
+				return
+			}
+			entries := s.entries(dir, page.Entries)
+			if len(entries) > 0 && last != "" && entries[0].name <= last {
+				yield(nil, &answerError{protocol.MethodReadDirectory, errors.New("the pages are not in the order of the names")})
+				return
+			}
+			for some := range slices.Chunk(entries, 64) {
+				errs := s.describe(dir, some)
+				for i, e := range some {
+					if !yield(e, errs[i]) {
+						return
+					}
+					last = e.name
+				}
+			}
+			next, err := following(params, &page)
+			if err != nil {
+				yield(nil, err)
+			}
+			if next == nil {
+				return
+			}
+			params.After = next
+		}
+	}
+}
+
+// entries converts a page of a listing, and sorts it.
+func (s *remoteSide) entries(dir string, list []protocol.DirectoryEntry) []*copyEntry {
+	entries := make([]*copyEntry, len(list))
+	for i, wire := range list {
+		e := &copyEntry{name: joinName(dir, s.link.exactName(wire)), mode: mode(wire.IsDirectory, wire.IsFile)}
+		if d := wire.EntryDetails; d != nil {
+			e.mode, e.size, e.target, e.details = detailedMode(d.Kind, d.Mode), max(d.Size, 0), d.Text(), true
+			e.modified = time.UnixMilli(d.ModifiedAtMs).Add(time.Duration(min(d.ModifiedNs, 999_999)))
+		}
+		entries[i] = e
+	}
+	slices.SortStableFunc(entries, func(a, b *copyEntry) int { return strings.Compare(a.name, b.name) })
+	return entries
+}
+
+// describe checks some entries of a directory of a source, and asks about those of a server
+// whose listings have no sizes and do not distinguish links. It returns an error for each.
+func (s *remoteSide) describe(dir string, entries []*copyEntry) []error {
+	errs := make([]error, len(entries))
+	if s != s.c.from {
+		return errs
+	}
+	var asking errgroup.Group
+	for i, e := range entries {
+		base := e.name // all that the server listed: it may have slashes
+		if dir != "." {
+			base = strings.TrimPrefix(base, dir+"/")
+		}
+		switch {
+		case !mayName(base):
+			errs[i] = fmt.Errorf("the server lists a file of the name %q, which is not a name", base)
+		case e.isLink() && (e.target == "" || strings.ContainsRune(e.target, 0)):
+			errs[i] = fmt.Errorf("the server describes a link to %q, which is impossible", e.target)
+		case !s.c.details:
+			asking.Go(func() error {
+				found, err := s.stat(e.name, false)
+				if errs[i] = err; err == nil {
+					*e = *found
+				}
+				if err == nil && e.isLink() {
+					errs[i] = &UnsupportedError{"copy a link to a directory", capMetadata}
+				}
+				return nil
+			})
+		}
+	}
+	_ = asking.Wait()
+	return errs
+}
+
+// mkdir accepts a directory that exists, so that it can be repeated.
+func (s *remoteSide) mkdir(name string, mode fs.FileMode) error {
+	params := protocol.CreateDirectoryParams{Path: s.uri(name), Recursive: true, FollowSymlinks: !s.resolved}
+	if s.c.modes {
+		params.Mode = modeBits(mode)
+	}
+	_, err := s.link.repeat(s.c.ctx, protocol.MethodCreateDirectory, params)
+	return err
+}
+
+func (s *remoteSide) symlink(e, old *copyEntry) error {
+	if !s.c.details {
+		return &UnsupportedError{"make a link", capMetadata}
+	}
+	path := s.path(e.name)
+	if old != nil {
+		path = s.hidden(e.name)
+	}
+	_, err := s.link.repeat(s.c.ctx, protocol.MethodSymlink, protocol.SymlinkParams{
+		Path: s.link.machine.uri(path), FollowSymlinks: !s.resolved, LinkTarget: protocol.NewLinkTarget(e.target),
+	})
+	if errors.Is(err, fs.ErrExist) && s.isLink(path, e.target) { // the request was repeated
+		err = nil
+	}
+	if err != nil || old == nil {
+		return err
+	}
+	if err = s.rename(path, e.name, true); err != nil {
+		s.c.cleanup(func(ctx context.Context) { s.remove(ctx, path) })
+	}
+	return err
+}
+
+// isLink reports whether a path of the machine is a link with a text.
+func (s *remoteSide) isLink(path, text string) bool {
+	m, err := s.link.metadata(s.c.ctx, path, true)
+	return err == nil && m.FileDetails != nil && m.Kind == protocol.KindSymlink && m.Text() == text
+}
+
+// hidden returns a path for a file that is not whole, in the directory of a name.
+func (s *remoteSide) hidden(name string) string {
+	dir, _ := s.split(s.path(name))
+	return strings.TrimSuffix(dir, s.separator()) + s.separator() + hiddenName()
+}
+
+// rename gives a hidden file its name. With replace the name may be in use, also by a link.
+func (s *remoteSide) rename(path, name string, replace bool) error {
+	params := protocol.RenameParams{
+		SourcePath: s.link.machine.uri(path), DestinationPath: s.uri(name),
+		NoReplace: !replace, FollowSymlinks: !s.resolved || replace,
+	}
+	for repeated := false; ; repeated = true {
+		_, err := s.link.try(s.c.ctx, protocol.MethodRename, params)
+		switch {
+		case repeated && isNotExist(err):
+			return nil // an earlier request has renamed it
+		case errors.Is(err, fs.ErrExist):
+			return &inUseError{fs.ErrExist}
+		case !errors.As(err, new(*brokenError)):
+			return err
+		}
+	}
+}
+
+// remove removes a hidden file. Nothing depends on its success.
+func (s *remoteSide) remove(ctx context.Context, path string) {
+	_, _ = s.link.repeat(ctx, protocol.MethodRemove, protocol.RemoveParams{
+		Path: s.link.machine.uri(path), Force: true, FollowSymlinks: true, // of a link, the link itself
+	})
+}
+
+func (s *remoteSide) change(name string, mode *fs.FileMode, modified *time.Time) error {
+	return s.set(s.path(name), mode, modified, nil)
+}
+
+func (s *remoteSide) set(path string, mode *fs.FileMode, modified *time.Time, size *uint64) error {
+	params := protocol.SetMetadataParams{Path: s.link.machine.uri(path), FollowSymlinks: !s.resolved, Size: size}
+	if mode != nil {
+		params.Mode = modeBits(*mode)
+	}
+	if modified != nil {
+		params.FileTime = protocol.NewFileTime(*modified)
+	}
+	_, err := s.link.repeat(s.c.ctx, protocol.MethodSetMetadata, params)
+	return err
+}
+
+// maxGrown bounds the answer with a small file, which may have grown: many answers may be in
+// memory.
+const maxGrown = 8 * smallFile
+
+func (s *remoteSide) readAll(e *copyEntry) ([]byte, error) {
+	// FileParams would spell out what is the default, and small files are many.
+	params := struct {
+		Path protocol.Path `json:"path"`
+	}{s.uri(e.name)}
+	for {
+		raw, data, err := s.link.tryBulk(s.c.ctx, protocol.MethodReadFile, params)
+		switch {
+		case errors.As(err, new(*brokenError)):
+			continue
+		case err != nil:
+			return nil, err
+		case len(raw)+len(data) > maxGrown:
+			return nil, errGrew
+		}
+		var result protocol.ReadFileResult
+		err = understandBulk(protocol.MethodReadFile, raw, data, &result)
+		return result.Data, err
+	}
+}
+
+func (s *remoteSide) open(e *copyEntry) (blocks, error) {
+	path := s.path(e.name)
+	meta := protocol.FileMetadata{IsFile: true, Size: e.size, ModifiedAtMs: e.modified.UnixMilli()}
+	if e.details {
+		meta.FileDetails = &protocol.FileDetails{Kind: protocol.KindFile, Mode: *modeBits(e.mode), ModifiedNs: uint32(e.modified.Nanosecond() % 1e6)}
+	}
+	source, err := s.link.openFile(s.c.ctx, path, &meta)
+	if errors.Is(err, errors.ErrUnsupported) {
+		var data []byte
+		data, err = s.link.readFile(s.c.ctx, path)
+		return wholeFile(data), err
+	}
+	return source, err
+}
+
+func (s *remoteSide) writeAll(data []byte, t *copyTarget) error {
+	if t.old.isLink() && s.link.env.has(capRename) { // the request would not replace it
+		return s.writeParts(data, t)
+	}
+	params := protocol.WriteFileParams{Path: s.uri(t.name), Data: data, FollowSymlinks: !s.resolved}
+	if t.mode != nil {
+		params.Mode = modeBits(*t.mode)
+	}
+	if t.modified != nil {
+		params.FileTime = protocol.NewFileTime(*t.modified)
+	}
+	_, err := s.link.repeat(s.c.ctx, protocol.MethodWriteFile, params)
+	return err
+}
+
+// writeParts writes a small file as if it were a large one.
+func (s *remoteSide) writeParts(data []byte, t *copyTarget) error {
+	w, err := s.create(t)
+	if err != nil {
+		return err
+	}
+	if len(data) > 0 {
+		err = w.writeBlock(s.c.ctx, 0, data)
+	}
+	if err == nil {
+		err = w.commit()
+	}
+	if err != nil && w.abandon() {
+		err = &incompleteError{err}
+	}
+	return err
+}
+
+func (s *remoteSide) create(t *copyTarget) (copyWriter, error) {
+	w := &remoteWriter{side: s, target: t, path: s.path(t.name), mode: protocol.OpenUpdate}
+	has := s.link.env.has
+	switch {
+	case !has(capFileWriting) && t.size > maxWhole:
+		return nil, fmt.Errorf("the server takes files of up to %d bytes: %w", maxWhole, &UnsupportedError{"write a large file", capFileWriting})
+	case !has(capFileWriting):
+		return &wholeCopy{s, t, make([]byte, t.size)}, nil
+	case !s.c.details || !has(capRename):
+		w.mode = protocol.OpenReplace
+	case !t.inPlace():
+		w.hidden, w.path = true, s.hidden(t.name)
+	}
+	return w, w.open()
+}
+
+// remoteWriter is a file of the machine that is being written.
+type remoteWriter struct {
+	side   *remoteSide
+	target *copyTarget
+	path   string
+	hidden bool // path is
+	mode   protocol.OpenMode
+	handle *handle
+	wrote  atomic.Bool
+}
+
+func (w *remoteWriter) open() error {
+	s := w.side
+	w.handle = &handle{link: s.link, path: w.path, mode: w.mode}
+	switch {
+	case w.hidden && w.target.mode != nil:
+		// The owner may write, because the file is opened again if the connection breaks.
+		w.handle.create = modeBits(*w.target.mode | 0o200)
+	case w.mode == protocol.OpenUpdate && !w.hidden:
+		meta, err := s.link.stat(s.c.ctx, w.path)
+		if err != nil {
+			return err
+		}
+		w.handle.meta = meta
+	}
+	w.wrote.Store(w.mode == protocol.OpenReplace) // which empties the file
+	return w.handle.open(s.c.ctx)
+}
+
+func (w *remoteWriter) writeBlock(ctx context.Context, offset int64, block []byte) error {
+	w.wrote.Store(true)
+	return w.handle.writeBlock(ctx, offset, block)
+}
+
+func (w *remoteWriter) commit() error {
+	s, t := w.side, w.target
+	err := w.handle.close(s.c.ctx)
+	switch {
+	case err != nil || !s.c.details:
+		return err
+	case w.hidden:
+		err = s.set(w.path, t.mode, t.modified, nil)
+	default:
+		size := uint64(t.size)
+		err = s.set(w.path, t.mode, t.modified, &size)
+	}
+	if err != nil || !w.hidden {
+		return err
+	}
+	return s.rename(w.path, t.name, t.old != nil)
+}
+
+func (w *remoteWriter) abandon() bool {
+	w.side.c.cleanup(func(ctx context.Context) {
+		_ = w.handle.close(ctx)
+		if w.hidden {
+			w.side.remove(ctx, w.path)
+		}
+	})
+	return !w.hidden && w.wrote.Load()
+}
+
+// wholeCopy collects a file for servers that only write files whole.
+type wholeCopy struct {
+	side   *remoteSide
+	target *copyTarget
+	data   []byte
+}
+
+func (w *wholeCopy) writeBlock(_ context.Context, offset int64, block []byte) error {
+	copy(w.data[offset:], block)
+	return nil
+}
+
+func (w *wholeCopy) commit() error { return w.side.writeAll(w.data, w.target) }
+
+func (w *wholeCopy) abandon() bool { return false }

@@ -1,4 +1,0 @@
-package main
-
-// catchIgnored does nothing: processes on Windows inherit no signal dispositions.
-func catchIgnored() {}

@@ -1,7 +1,0 @@
-//go:build !manpages
-
-package main
-
-import "github.com/spf13/cobra"
-
-func buildCommands() []*cobra.Command { return nil }

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"execserver/client"
+	"execserver/client/environments"
+	"execserver/fleet/internal/fleet"
+	"execserver/internal/cli/advice"
+	"execserver/internal/cli/exit"
+	"execserver/internal/cli/show"
+	"execserver/internal/cli/usage"
+)
+
+// fleetAt says which gateway the commands ask.
+type fleetAt struct{ gateway, tokenFile string }
+
+func (a *fleetAt) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&a.gateway, "gateway", "", "ask the gateway at this `URL`: ws://HOST:PORT or wss://HOST:PORT; default is $"+environments.GatewayVariable)
+	f.StringVar(&a.tokenFile, "token-file", "", "read the bearer token from this `FILE`; default is $"+environments.GatewayTokenVariable+" for the gateway of $"+environments.GatewayVariable)
+}
+
+// check completes the flags.
+func (a *fleetAt) check(command *cobra.Command) error {
+	named := "--gateway"
+	if a.gateway == "" {
+		gateway, tokenFile := environments.Gateway()
+		a.gateway, a.tokenFile = gateway, cmp.Or(a.tokenFile, tokenFile)
+		named = "$" + environments.GatewayVariable
+	}
+	if a.gateway == "" {
+		return usage.New(fmt.Errorf("name the gateway with --gateway ws://HOST:PORT or wss://HOST:PORT, or in $%s", environments.GatewayVariable), command)
+	}
+	gateway, err := environments.GatewayURL(a.gateway)
+	if err != nil {
+		return usage.New(fmt.Errorf("%s %w", named, err), command)
+	}
+	a.gateway = gateway
+	return nil
+}
+
+// machineURL returns the URL of a machine for clients.
+func (a *fleetAt) machineURL(name string) string { return a.gateway + "/env/" + url.PathEscape(name) }
+
+// fleetTimeout bounds one request to a gateway.
+const fleetTimeout = 15 * time.Second
+
+// maxFleetAnswer bounds the answer of a gateway: an entry is at most 16 KiB.
+const maxFleetAnswer = 256 << 20
+
+// ask sends a request to the gateway.
+func (a *fleetAt) ask(ctx context.Context, method, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http"+strings.TrimPrefix(a.gateway, "ws")+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if a.tokenFile != "" {
+		token, err := os.ReadFile(a.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the bearer token: %w", err)
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	way := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	answer, err := way.RoundTrip(r)
+	if err != nil {
+		return nil, a.failed(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxFleetAnswer))
+	if err != nil {
+		return nil, a.failed(err)
+	}
+	if answer.StatusCode/100 != 2 {
+		return nil, &gatewayRefusal{answer.StatusCode, show.Printable(strings.TrimSpace(string(text[:min(len(text), 1<<10)])))}
+	}
+	return text, nil
+}
+
+// failed says why the gateway does not answer, and what to do.
+func (a *fleetAt) failed(err error) error {
+	advice := advice.Dialing(&client.DialError{URL: a.machineURL("NAME"), Err: err})
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err // without the address, which the caller knows
+	}
+	if advice != "" {
+		return fmt.Errorf("cannot ask the gateway %s: %w; %s", a.gateway, err, advice)
+	}
+	return fmt.Errorf("cannot ask the gateway %s: %w", a.gateway, err)
+}
+
+// gatewayRefusal is the error of a gateway that answers with another status than success.
+type gatewayRefusal struct {
+	status int
+	text   string
+}
+
+// Error implements error.
+func (e *gatewayRefusal) Error() string {
+	text := fmt.Sprintf("the gateway answers %d %s", e.status, http.StatusText(e.status))
+	if e.text != "" && !strings.HasPrefix(e.text, "<") { // a web page is no help in an error
+		text += ": " + e.text
+	}
+	if advice := e.advice(); advice != "" {
+		text += "; " + advice
+	}
+	return text
+}
+
+func (e *gatewayRefusal) advice() string {
+	switch {
+	case e.status == http.StatusUnauthorized:
+		return "give the gateway's token with --token-file"
+	case advice.LacksMachine(e.text):
+		return advice.ToList
+	case strings.Contains(e.text, advice.SaysTLS):
+		return "use wss:// for a gateway with TLS"
+	case e.status < 500 && e.status != http.StatusForbidden && e.status != http.StatusTooManyRequests:
+		return "is this the URL of a gateway?"
+	}
+	return ""
+}
+
+// list returns the machines with all labels of a selection.
+func (a *fleetAt) list(ctx context.Context, selection []string) ([]fleet.Member, error) {
+	path := "/fleet"
+	if len(selection) > 0 {
+		path += "?" + url.Values{"label": selection}.Encode()
+	}
+	text, err := a.ask(ctx, http.MethodGet, path)
+	if err != nil {
+		return nil, err
+	}
+	var machines []fleet.Member
+	if err := json.Unmarshal(text, &machines); err != nil {
+		return nil, errors.New("this is no gateway: its list of machines is not understood")
+	}
+	return machines, nil
+}
+
+// subcommand completes a command that asks a gateway: with a context that signals end.
+func subcommand(command *cobra.Command, at *fleetAt, run func(ctx context.Context, args []string) error) *cobra.Command {
+	command.GroupID = groupLook
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if err := at.check(command); err != nil {
+			return err
+		}
+		ctx, stop := exit.UntilSignal()
+		defer stop()
+		err := run(ctx, args)
+		if s, signaled := errors.AsType[exit.SignalError](context.Cause(ctx)); signaled {
+			return exit.Code(exit.Signaled + int(s.Signal))
+		}
+		return err
+	}
+	at.addFlags(command.Flags())
+	command.Flags().BoolP("help", "h", false, "print this text")
+	return command
+}
+
+func newListCommand() *cobra.Command {
+	var at fleetAt
+	var labels []string
+	var asJSON bool
+	command := &cobra.Command{
+		Use: "ls [flags]", Short: "List machines",
+		Long:    "ls lists the machines that have joined, as far as your token may use them.",
+		Example: "  exec-fleet ls --gateway wss://gateway:8765 --token-file ~/.token --label gpu=h100",
+		Args:    usage.NoArgs,
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.StringArrayVar(&labels, "label", nil, "list machines with this label, `KEY=VALUE`, or KEY for any value; may be repeated")
+	f.BoolVar(&asJSON, "json", false, "print a JSON array with one object for each machine")
+	return subcommand(command, &at, func(ctx context.Context, _ []string) error {
+		machines, err := at.list(ctx, labels)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return show.JSON(command.OutOrStdout(), machines)
+		}
+		rows := [][]string{{"MACHINE", "STATE", "SESSIONS", "RUNNING", "SYSTEM", "VERSION", "JOINED", "LABELS"}}
+		for _, m := range machines {
+			rows = append(rows, []string{
+				show.Printable(m.Name), stateOfMachine(m), fmt.Sprintf("%d of %d", m.Load.Sessions, m.Load.Capacity), fmt.Sprint(m.Load.Processes),
+				show.Printable(m.System), show.Printable(m.Version), show.ShortDuration(time.Since(m.Joined)), show.Printable(strings.Join(m.LabelTexts(), " ")),
+			})
+		}
+		return show.Table(command.OutOrStdout(), rows)
+	})
+}
+
+func stateOfMachine(m fleet.Member) string {
+	if m.Load.Draining {
+		return "draining"
+	}
+	return "serving"
+}
+
+func newInfoCommand() *cobra.Command {
+	var at fleetAt
+	command := &cobra.Command{
+		Use: "info NAME", Short: "Print what is known about a machine, as JSON",
+		Long:    "info prints what the fleet knows about a machine. \"exec-server info\" asks the machine itself.",
+		Example: "  exec-fleet info --gateway wss://gateway:8765 --token-file ~/.token box-7",
+		Args:    oneMachine,
+	}
+	return subcommand(command, &at, func(ctx context.Context, args []string) error {
+		machines, err := at.list(ctx, nil)
+		if err != nil {
+			return err
+		}
+		for _, m := range machines {
+			if m.Name == args[0] {
+				return show.JSON(command.OutOrStdout(), m)
+			}
+		}
+		return fmt.Errorf("there is no machine %s; %s", show.Printable(args[0]), advice.ToList)
+	})
+}
+
+// oneMachine checks that there is one name.
+func oneMachine(command *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage.New(errors.New("name the machine; "+advice.ToList), command)
+	}
+	return usage.NoArgs(command, args[1:])
+}
+
+// newChangeCommand returns a subcommand that changes each machine that it gets. done is
+// what it prints behind the name of each, if anything.
+func newChangeCommand(name, short, long, method, suffix, done string) *cobra.Command {
+	var at fleetAt
+	command := &cobra.Command{
+		Use: name + " NAME...", Short: short, Long: long + " It needs a token with the scope full.",
+		Example: "  exec-fleet " + name + " --gateway wss://gateway:8765 --token-file ~/.token box-7",
+		Args:    usage.NeedArgs("name the machines"),
+	}
+	return subcommand(command, &at, func(ctx context.Context, args []string) error {
+		failed := 0
+		for _, machine := range args {
+			if _, err := at.ask(ctx, method, "/fleet/"+url.PathEscape(machine)+suffix); ctx.Err() != nil {
+				return err
+			} else if err != nil {
+				failed++
+				fmt.Fprintf(os.Stderr, "Error: cannot %s %s: %s\n", name, show.Printable(machine), show.Printable(err.Error()))
+			} else if done != "" {
+				fmt.Fprintf(command.OutOrStdout(), "%s %s\n", show.Printable(machine), done)
+			}
+		}
+		if failed > 0 {
+			return exit.Code(1)
+		}
+		return nil
+	})
+}

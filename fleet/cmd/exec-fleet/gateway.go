@@ -1,0 +1,360 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"execserver/fleet/internal/broker"
+	"execserver/fleet/internal/fleet"
+	"execserver/fleet/internal/metrics"
+	"execserver/fleet/natstransport"
+	"execserver/internal/auth"
+	"execserver/internal/cli/serve"
+	"execserver/internal/cli/show"
+	"execserver/internal/cli/usage"
+	"execserver/internal/errno"
+	"execserver/internal/trusted"
+	"execserver/server"
+)
+
+// gatewayOptions are the flags of gateway. Of options it has those about clients.
+type gatewayOptions struct {
+	serve.Flags
+	servesMetrics bool
+
+	// An own NATS server,
+	data, machines string
+	fleetListen    []string
+	cluster        clusterFlags
+	insecureNoTLS  bool
+	// or others.
+	nats    []string
+	account string
+	signIn  natsFlags
+}
+
+func newGatewayCommand() *cobra.Command {
+	var o gatewayOptions
+	command := &cobra.Command{
+		Use:   "gateway --listen URL [flags]",
+		Short: "Serve clients the machines that have joined a fleet",
+		Long: "gateway serves the machines that \"exec-fleet join\" connects to it, at the path /env/NAME of its\n" +
+			"WebSocket listener, and at /any the one with the least load, with /any?label=KEY=VALUE among those with\n" +
+			"a label. Codex and every other client uses it as if each were a server. It runs a NATS server itself,\n" +
+			"or uses others with --nats. docs/fleet.md describes fleets.",
+		GroupID: groupServe,
+		Example: "  exec-fleet gateway --listen ws://localhost:8765 --data ~/.local/state/exec-server/gateway\n" +
+			"  exec-fleet gateway --listen wss://0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem --tokens tokens.toml \\\n" +
+			"    --data /var/lib/exec-server --fleet-listen nats://0.0.0.0:4222 --machines machines.toml",
+		Args: usage.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := o.check(command.Flags()); err != nil {
+				return usage.New(err, command)
+			}
+			return o.run()
+		},
+	}
+	o.defineGateway(command.Flags())
+	command.Flags().BoolP("help", "h", false, "print this text")
+	return command
+}
+
+func (o *gatewayOptions) defineGateway(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.StringVar(&o.Listen, "listen", "ws://127.0.0.1:0", "serve clients at `URL`: ws://IP:PORT or wss://IP:PORT; IP may be localhost; port 0 picks a free port")
+	f.StringVar(&o.data, "data", "", "keep what the NATS server stores, and its token for machines, in this `directory`, which nothing else uses")
+	f.StringArrayVar(&o.fleetListen, "fleet-listen", []string{"nats://127.0.0.1:0"}, "let machines join at `URL`: nats://IP:PORT, ws://IP:PORT or wss://IP:PORT; with --tls-cert, nats:// has TLS too; may be repeated")
+	f.StringVar(&o.machines, "machines", "", "read which machines may join, with which tokens, from this TOML `file`; without it, one token in the directory lets a machine take any name")
+	o.cluster.define(f)
+	f.BoolVar(&o.insecureNoTLS, "insecure-no-tls", false, "use NATS beyond this machine without TLS: everybody on the network could read and change every session, take the tokens of machines and the secret of the cluster, and run commands on all machines")
+	f.StringArrayVar(&o.nats, "nats", nil, "use the NATS servers at this `URL` instead of an own one; may be repeated")
+	f.StringVar(&o.account, "account", auth.DefaultAccount, "`NAME` of the account that --nats signs in to, in the file of --tokens")
+	o.signIn.define(f)
+	f.BoolVar(&o.InsecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: everybody who can connect can run commands on all machines")
+	o.Doors.Define(f)
+	f.StringVar(&o.TLSCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")
+	f.StringVar(&o.TLSKey, "tls-key", "", "read the private key of --tls-cert from this PEM `file`")
+	f.StringVar(&o.Auth.Config.ClientCAFile, "tls-client-ca", "", "require a client certificate from an authority in this PEM `file`")
+	o.Auth.Define(f)
+	o.Auth.Config.Gateway = true
+	f.StringVar(&o.AuditLog, "audit-log", "", "record who uses which machine in this `file`, one JSON object to a line; - for standard error")
+	f.BoolVar(&o.AuditRequired, "audit-required", false, "refuse what cannot be recorded in the audit log")
+	f.BoolVar(&o.Web.On, "web", false, "serve a page for browsers with the machines at /web; exec-fleet web prints a link to it")
+	f.BoolVar(&o.servesMetrics, "metrics", false, "serve metrics in the format of Prometheus at /metrics, to clients that may observe")
+	f.StringVar(&o.LogLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
+	f.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log: text or json")
+}
+
+// check checks what the flag library cannot.
+func (o *gatewayOptions) check(f *pflag.FlagSet) error {
+	var empty error
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed && flag.Value.String() == "" {
+			empty = fmt.Errorf("--%s needs a value", flag.Name) // an unset variable must not open the gateway
+		}
+	})
+	own := len(o.nats) == 0
+	switch {
+	case empty != nil:
+		return empty
+	case own && o.data == "":
+		return errors.New("--data must name the directory of the NATS server, or --nats the NATS servers to use")
+	case !own && (o.data != "" || o.machines != "" || o.cluster.listen != "" || f.Changed("fleet-listen")):
+		return errors.New("--data, --machines, --fleet-listen and --cluster-listen are about an own NATS server, which --nats replaces")
+	case o.AuditRequired && o.AuditLog == "":
+		return errors.New("--audit-required needs --audit-log")
+	case own && (o.signIn != natsFlags{} || f.Changed("account")):
+		return errors.New("--account, --fleet-creds, --fleet-nkey, --fleet-ca, --fleet-cert and --fleet-key are about the servers of --nats; a gateway needs none of them for its own NATS server")
+	case (o.TLSCert == "") != (o.TLSKey == ""):
+		return errors.New("--tls-cert and --tls-key go together")
+	}
+	_, err := o.NewLog(io.Discard)
+	return errors.Join(o.cluster.complete(o.machines), o.Auth.Complete(f), o.Doors.Complete(), o.signIn.check(o.nats), err)
+}
+
+// run serves until a signal or a failure.
+func (o *gatewayOptions) run() error {
+	log, err := o.NewLog(os.Stderr)
+	if err != nil {
+		return err
+	}
+	where, err := serve.ParseListen(o.Listen, o.TLSCert != "")
+	if err != nil {
+		return err
+	}
+	if where.Kind != serve.ListenWebSocket {
+		return fmt.Errorf("a gateway listens at ws://IP:PORT or wss://IP:PORT, not on %s", where.Kind)
+	}
+	authenticator, certificate, err := o.Prepare(where)
+	if err != nil {
+		return err
+	}
+	if err := o.checkClear(); err != nil {
+		return err
+	}
+	routes, err := o.cluster.load()
+	if err != nil {
+		return err
+	}
+	audited, err := o.OpenAudit(log)
+	if err != nil {
+		return err
+	}
+	defer audited.Close()
+	gateway := fleet.NewGateway(log)
+	own, machines, closeFleet, err := o.openFleet(gateway, certificate, routes, log)
+	if err != nil {
+		return err
+	}
+	defer closeFleet()
+	options := &server.Options{
+		Log: log, Version: show.Version(version), Auth: authenticator, Audit: audited,
+		Internal: server.Internal{Gateway: gateway},
+	}
+	o.Doors.Apply(options)
+	o.Web.Apply(options)
+	if o.servesMetrics {
+		options.Metrics = func(s *server.Server) http.Handler { return metrics.GatewayHandler(s, gateway, own) }
+	}
+	srv := server.New(options)
+	_, supervisor := serve.HandedOver()
+	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(signals, serve.Ending()...)
+	signal.Notify(hangups, syscall.SIGHUP)
+	serve.IgnoreBrokenPipes()
+	ended := make(chan error, 2) // listeners
+	if err := serve.Start(srv, log, where, o.Flags, ended); err != nil {
+		return err
+	}
+	reloading, stop := context.WithCancel(context.Background())
+	defer stop()
+	of := map[string]serve.Refresher{"credentials": authenticator, "TLS certificate": certificate, "certificate of the cluster": routes}
+	if machines != nil {
+		of["machines"] = recheckedMachines{machines, own}
+	}
+	go func() {
+		serve.Reload(untilKnown(reloading, gateway), log, srv, audited, hangups, "", of) // a hangup does not make it ready
+		supervisor.Say("READY=1")
+		serve.Reload(reloading, log, srv, audited, hangups, supervisor, of)
+	}()
+	select {
+	case received := <-signals:
+		log.Info("shutting down", "signal", received.String())
+	case err = <-ended:
+	}
+	supervisor.Say("STOPPING=1")
+	gateway.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), serve.ShutdownTimeout)
+	defer cancel()
+	if timeout := srv.Shutdown(ctx); timeout != nil {
+		log.Info("shutdown did not finish in time", "error", timeout)
+	}
+	return err
+}
+
+// knownInterval is how often a gateway that has just started looks whether it knows its
+// machines. In a cluster that may take as long as the other servers do.
+const knownInterval = 50 * time.Millisecond
+
+// untilKnown returns a context that ends when the gateway knows its machines, or with ctx.
+func untilKnown(ctx context.Context, gateway *fleet.Gateway) context.Context {
+	known, end := context.WithCancel(ctx)
+	go func() {
+		defer end()
+		ticker := time.NewTicker(knownInterval)
+		defer ticker.Stop()
+		for gateway.Ready() != nil {
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return known
+}
+
+// recheckedMachines disconnects the machines that may not be connected any more, at every
+// look at their file: tokens expire without a change.
+type recheckedMachines struct {
+	*broker.Machines
+	broker *broker.Broker
+}
+
+func (r recheckedMachines) Refresh() (bool, error) { return r.recheck(r.Machines.Refresh()) }
+func (r recheckedMachines) Poll() (bool, error)    { return r.recheck(r.Machines.Poll()) }
+
+func (r recheckedMachines) recheck(changed bool, err error) (bool, error) {
+	r.broker.Recheck()
+	return changed, err
+}
+
+// openFleet connects a gateway with its machines. own is its NATS server, or nil.
+func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (own *broker.Broker, machines *broker.Machines, closeAll func(), err error) {
+	var closers []func()
+	end := func() {
+		for _, closer := range slices.Backward(closers) {
+			closer()
+		}
+	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
+	opts, err := o.signIn.options(log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	connect := func(string) (*nats.Conn, error) { return nats.Connect(strings.Join(o.nats, ","), opts...) }
+	accounts := []string{o.account}
+	if len(o.nats) == 0 {
+		data, err := broker.OpenData(o.data)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("use --data: %w", errno.Wrap(err))
+		}
+		closers = append(closers, func() { _ = data.Close() }) // nothing was written to it
+		if own, machines, err = o.openBroker(certificate, routes, log); err != nil {
+			return nil, nil, nil, err
+		}
+		closers = append(closers, own.Close)
+		accounts = machines.Accounts()
+		connect = func(account string) (*nats.Conn, error) { return own.Connect(account, opts...) }
+	}
+	for _, account := range accounts {
+		nc, err := connect(account)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
+		}
+		closers = append(closers, nc.Close)
+		roster, err := fleet.NewRoster(nc, o.cluster.replicas, log, &natstransport.Options{Lost: gateway.Lost})
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
+		}
+		closers = append(closers, roster.Close)
+		gateway.Add(account, roster)
+	}
+	return own, machines, end, nil
+}
+
+// openBroker starts the own NATS server. certificate and routes are nil for none.
+func (o *gatewayOptions) openBroker(certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (*broker.Broker, *broker.Machines, error) {
+	machines, token, err := o.readMachines()
+	if err != nil {
+		return nil, nil, err
+	}
+	settings := broker.Options{
+		Data: o.data, Listen: o.fleetListen, Machines: machines, Accounts: machines.Accounts(), Log: log,
+	}
+	if err := o.cluster.apply(&settings, routes); err != nil {
+		return nil, nil, err
+	}
+	if certificate != nil {
+		// The server sets GetConfigForClient itself. Machines have tokens, and need no certificate.
+		settings.TLS = &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.Get(), nil },
+		}
+	}
+	own, err := broker.New(settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, url := range []string{own.URL(), own.WebSocketURL()} {
+		if url != "" {
+			fmt.Fprintln(os.Stderr, "exec-fleet on "+url)
+		}
+	}
+	if url := own.ClusterURL(); url != "" {
+		fmt.Fprintln(os.Stderr, "exec-server cluster on "+url)
+	}
+	if token != "" {
+		fmt.Fprintln(os.Stderr, "exec-fleet token in "+token)
+	}
+	return own, machines, nil
+}
+
+// readMachines reads which machines may join. Without a file they need a token, which it
+// makes at the first start.
+func (o *gatewayOptions) readMachines() (machines *broker.Machines, tokenFile string, err error) {
+	if o.machines != "" {
+		machines, err = broker.ReadMachines(o.machines)
+		return machines, "", err
+	}
+	tokenFile = filepath.Join(o.data, "join-token")
+	file, err := os.OpenFile(tokenFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		_, err = io.WriteString(file, rand.Text()+"\n")
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, "", errno.Wrap(err)
+	}
+	text, err := trusted.Read(tokenFile, trusted.Secret)
+	if err != nil {
+		return nil, "", fmt.Errorf("read the token of machines in %s: %w", tokenFile, errno.Wrap(err))
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 {
+		return nil, "", fmt.Errorf("the token in %s is too short; remove the file, and the gateway makes a new one", tokenFile)
+	}
+	machines, err = broker.OneMachineToken(token)
+	return machines, tokenFile, err
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"execserver/fleet/internal/fleet"
+	"execserver/fleet/natstransport"
+	"execserver/internal/cli/serve"
+	"execserver/internal/cli/show"
+	"execserver/internal/cli/usage"
+	"execserver/internal/errno"
+	"execserver/internal/session"
+	"execserver/internal/trusted"
+	"execserver/server"
+)
+
+// fleetFlags are the flags of the server about the fleet that it joins.
+type fleetFlags struct {
+	server        *serve.Flags
+	nats          natsFlags
+	insecureNoTLS bool
+
+	urls   []string
+	name   string
+	labels []string
+}
+
+// notOfJoin are the flags of serve about listening, which join has not.
+var notOfJoin = []string{
+	"listen", "insecure-no-auth", "loopback-peers", "allow-host", "allow-origin",
+	"tls-cert", "tls-key", "tls-client-ca", "allow-uid", "allow-gid", "ws-auth", "tokens", "ws-token-file", "ws-token-sha256",
+	"ws-shared-secret-file", "ws-jwks-file", "ws-issuer", "ws-audience", "ws-max-clock-skew-seconds", "ws-allow-query-token",
+	"metrics", "web",
+}
+
+func newJoinCommand() *cobra.Command {
+	o := serve.Flags{Version: show.Version(version)}
+	joined := &fleetFlags{server: &o}
+	command := &cobra.Command{
+		Use:   "join --fleet URL [--name NAME] [flags]",
+		Short: "Serve this machine to the clients of a gateway, which it dials",
+		Long: "join serves this machine as serve does, but listens nowhere: it connects to a gateway, or to NATS\n" +
+			"servers that gateways use, and clients reach it through them by its name. So it may be behind a\n" +
+			"firewall. It has the flags of serve that are not about listening. docs/fleet.md describes fleets.",
+		GroupID: groupServe,
+		Example: "  exec-fleet join --fleet tls://gateway:4222 --token-file ~/.config/exec-server/join/token --name box-7 --label gpu=h100\n" +
+			"  exec-fleet join --fleet wss://gateway:8443 --token-file ~/.config/exec-server/join/token",
+		Args: usage.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			for _, name := range notOfJoin {
+				if command.Flags().Changed(name) {
+					return usage.New(fmt.Errorf("--%s is about listening, and join does not listen", name), command)
+				}
+			}
+			if err := joined.complete(); err != nil {
+				return usage.New(err, command)
+			}
+			if len(joined.urls) > 0 {
+				o.Fleet = joined
+			}
+			return o.Run(command)
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.StringArrayVar(&joined.urls, "fleet", nil, "connect to the fleet at `URL`: nats://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT or wss://HOST:PORT; may be repeated for the other servers of a cluster")
+	f.StringVar(&joined.name, "name", "", "join under this `NAME`, of the characters A-Z a-z 0-9 _ -; default is the name of this machine")
+	f.StringArrayVar(&joined.labels, "label", nil, "tell that this machine has a label, `KEY=VALUE`; may be repeated")
+	f.StringVar(&joined.nats.tokenFile, "token-file", "", "sign in with the token in this `FILE`, which the gateway has to know")
+	joined.nats.define(f)
+	f.BoolVar(&joined.insecureNoTLS, "insecure-no-tls", false, "join beyond this machine without TLS: everybody on the network can read the token, and run commands here")
+	o.Define(f)
+	for _, name := range notOfJoin {
+		f.Lookup(name).Hidden = true
+	}
+	f.BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// complete checks what the flag library cannot.
+func (o *fleetFlags) complete() error {
+	if len(o.urls) == 0 {
+		return errors.New("name the fleet with --fleet URL")
+	}
+	if o.name == "" {
+		host, _ := os.Hostname() // without one, the error says what to do
+		o.name, _, _ = strings.Cut(host, ".")
+	}
+	if !natstransport.ValidName(o.name) {
+		return usage.InvalidValue("name", o.name, "expected 1 to 64 of the characters A-Z a-z 0-9 _ -")
+	}
+	if _, err := fleet.ParseLabels(o.labels); err != nil {
+		return err
+	}
+	if err := o.nats.check(o.urls); err != nil {
+		return err
+	}
+	for _, text := range o.urls {
+		scheme := schemeBeyond(text)
+		clear := scheme == "ws" || scheme == "nats" && o.nats.ca == "" // with it, NATS demands TLS
+		if clear && !o.insecureNoTLS {
+			return fmt.Errorf("refusing to join at %s without TLS: everybody on the network could read the token, and run commands here; make it tls:// or wss://, or say --insecure-no-tls if that is what you want", text)
+		}
+	}
+	return nil
+}
+
+// Files returns the files that only the server may read.
+func (o *fleetFlags) Files() []string { return o.nats.files() }
+
+// Machine returns the name of this machine in its fleet.
+func (o *fleetFlags) Machine() string { return o.name }
+
+// Join implements serve.Fleet.
+func (o *fleetFlags) Join(srv *server.Server, log *slog.Logger, drains chan<- os.Signal, ended chan<- error) (leave func(), err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), serve.Ending()...)
+	defer stop()
+	nc, err := o.connect(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	labels, _ := fleet.ParseLabels(o.labels) // complete has checked them
+	host, _ := os.Hostname()                 // "" where there is none
+	capacity := cmp.Or(o.server.MaxSessions, session.DefaultMaxSessions)
+	drain := func() {
+		srv.Drain() // at once, so that the entry says so
+		select {
+		case drains <- os.Interrupt: // any signal
+		default: // it is draining
+		}
+	}
+	membership, err := fleet.Join(ctx, nc, fleet.Member{
+		Name: o.name, Host: host, Labels: labels, Version: show.Version(version), System: runtime.GOOS + "/" + runtime.GOARCH, Sandbox: o.server.Sandbox,
+	}, fleet.JoinOptions{
+		Log:       log,
+		Transport: natstransport.Options{MaxMessageBytes: o.server.MaxMessageBytes},
+		Serve:     func(conn *natstransport.Conn) { _ = srv.ServeFor(conn, conn.Hello()) }, // serve logs how it ends
+		Drain:     drain,
+		Load: func() fleet.Load {
+			s := srv.Stats()
+			return fleet.Load{Sessions: s.SessionsAttached + s.SessionsDetached, Processes: s.Running, Capacity: capacity, Draining: srv.Draining()}
+		},
+	})
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("join the fleet: %w", err)
+	}
+	serve.Banner(log, "fleet:"+o.name)
+	go func() { // ends with the membership
+		<-membership.Done()
+		if err := membership.Err(); err != nil {
+			ended <- err
+		}
+	}()
+	return func() {
+		membership.Close()
+		nc.Close()
+	}, nil
+}
+
+// connect connects to the fleet. It waits for one that does not listen yet, until ctx ends.
+func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn, error) {
+	opts, err := o.nats.options(log)
+	if err != nil {
+		return nil, err
+	}
+	if file := o.nats.tokenFile; file != "" {
+		text, err := trusted.Read(file, trusted.Secret)
+		if err != nil {
+			return nil, fmt.Errorf("read the token of the fleet in %s: %w", file, errno.Wrap(err))
+		}
+		if len(strings.TrimSpace(string(text))) == 0 {
+			return nil, fmt.Errorf("read the token of the fleet: %s is empty", file)
+		}
+		opts = append(opts, nats.UserInfoHandler(func() (user, password string) {
+			text, err := trusted.Read(file, trusted.Secret) // it may have been replaced
+			if err != nil {
+				log.Error("cannot read the token of the fleet", "error", err)
+			}
+			return o.name, strings.TrimSpace(string(text))
+		}))
+	}
+	opts = append(opts, nats.Name(o.name), nats.CustomInboxPrefix(fleet.InboxPrefix(o.name)))
+	where := strings.Join(o.urls, ",")
+	for attempts := 0; ; attempts++ {
+		nc, err := nats.Connect(where, opts...)
+		switch {
+		case err == nil:
+			return nc, nil
+		case errors.Is(err, nats.ErrAuthorization):
+			if len(serve.Given(nil, o.nats.tokenFile, o.nats.creds, o.nats.nkey)) == 0 {
+				return nil, errors.New("join the fleet: the gateway wants a token; name its file with --token-file")
+			}
+			return nil, fmt.Errorf("join the fleet: the gateway refuses the name %s or its token", o.name)
+		case errors.As(err, new(*tls.CertificateVerificationError)):
+			return nil, fmt.Errorf("join the fleet at %s: %w", where, err)
+		case attempts == 0:
+			log.Warn("cannot connect to the fleet yet; trying again", "at", where, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("join the fleet at %s: interrupted while waiting for it: %w", where, err)
+		case <-time.After(reconnectDelay(attempts)):
+		}
+	}
+}

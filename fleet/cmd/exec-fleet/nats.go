@@ -1,0 +1,162 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"execserver/internal/cli/serve"
+	"execserver/internal/errno"
+	"execserver/internal/trusted"
+)
+
+// natsFlags say how to sign in to NATS.
+type natsFlags struct {
+	tokenFile, creds, nkey, ca, cert, key string
+}
+
+func (o *natsFlags) define(f *pflag.FlagSet) {
+	f.StringVar(&o.creds, "fleet-creds", "", "sign in with the credentials of NATS in this `file`, at NATS servers that a gateway does not run itself")
+	f.StringVar(&o.nkey, "fleet-nkey", "", "sign in with the nkey of NATS whose seed is in this `file`")
+	f.StringVar(&o.ca, "fleet-ca", "", "trust the authorities in this PEM `file` for tls:// and wss://, instead of the system's")
+	f.StringVar(&o.cert, "fleet-cert", "", "present the certificate in this PEM `file`")
+	f.StringVar(&o.key, "fleet-key", "", "read the private key of --fleet-cert from this PEM `file`")
+}
+
+// files returns the files that only this program may read.
+func (o *natsFlags) files() []string { return serve.Given(nil, o.tokenFile, o.creds, o.nkey, o.key) }
+
+// options returns the options of a connection to NATS.
+func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
+	opts := []nats.Option{
+		nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(reconnectDelay),
+		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.FlusherTimeout(5 * time.Second),
+		nats.Timeout(5 * time.Second),
+		nats.IgnoreAuthErrorAbort(), // the token may be in the file of the gateway soon
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("the connection to the fleet was lost; connecting again", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(c *nats.Conn) { log.Warn("connected to the fleet again", "at", c.ConnectedUrlRedacted()) }),
+		nats.ErrorHandler(reportOnce(log)),
+	}
+	if o.creds != "" {
+		if _, err := trusted.Read(o.creds, trusted.Secret); err != nil {
+			return nil, fmt.Errorf("read the credentials of NATS in %s: %w", o.creds, errno.Wrap(err))
+		}
+		opts = append(opts, nats.UserCredentials(o.creds))
+	}
+	if o.nkey != "" {
+		if _, err := trusted.Read(o.nkey, trusted.Secret); err != nil {
+			return nil, fmt.Errorf("read the nkey in %s: %w", o.nkey, errno.Wrap(err))
+		}
+		option, err := nats.NkeyOptionFromSeed(o.nkey)
+		if err != nil {
+			return nil, fmt.Errorf("read the nkey in %s: %w", o.nkey, err)
+		}
+		opts = append(opts, option)
+	}
+	config, err := o.tls()
+	if config != nil {
+		opts = append(opts, nats.Secure(config))
+	}
+	return opts, err
+}
+
+// reportOnce returns a handler that logs an error of NATS unless it was the last one: while a
+// fleet refuses a machine, the same comes at each attempt.
+func reportOnce(log *slog.Logger) nats.ErrHandler {
+	var mu sync.Mutex
+	told := ""
+	return func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err.Error() == told:
+			return
+		case errors.Is(err, nats.ErrAuthorization):
+			log.Error("the fleet accepts the name or the token no longer; trying again")
+		default:
+			log.Warn("NATS reports an error", "error", err)
+		}
+		told = err.Error()
+	}
+}
+
+// reconnectDelay is the pause after all servers of a fleet were tried in vain. It grows, and
+// differs between machines, so that a gateway that starts again is not flooded.
+func reconnectDelay(attempts int) time.Duration {
+	most := 100 * time.Millisecond << min(attempts, 6) // up to 6.4 seconds
+	return most/2 + rand.N(most/2)
+}
+
+// tls returns the configuration of TLS, or nil for that of NATS.
+func (o *natsFlags) tls() (*tls.Config, error) {
+	if o.ca == "" && o.cert == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.ca != "" {
+		text, err := os.ReadFile(o.ca)
+		if err != nil {
+			return nil, fmt.Errorf("read TLS file %s: %w", o.ca, errno.Wrap(err))
+		}
+		if config.RootCAs, err = authorities(o.ca, text); err != nil {
+			return nil, err
+		}
+	}
+	if o.cert != "" {
+		if _, err := trusted.Read(o.key, trusted.Secret); err != nil {
+			return nil, fmt.Errorf("read TLS file %s: %w", o.key, errno.Wrap(err))
+		}
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			return nil, fmt.Errorf("load TLS certificate %s with key %s: %w", o.cert, o.key, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// authorities returns those in the text of a PEM file.
+func authorities(file string, text []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("TLS file %s has no certificate", file)
+	}
+	return pool, nil
+}
+
+// check refuses flags that contradict each other.
+func (o *natsFlags) check(urls []string) error {
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return errors.New("expected the fleet at nats://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT or wss://HOST:PORT")
+		}
+		if u.User != nil {
+			return errors.New("the URL of a fleet must not have a password, which every process here could read; use a file")
+		}
+	}
+	switch {
+	case len(serve.Given(nil, o.tokenFile, o.creds, o.nkey)) > 1:
+		return errors.New("--token-file, --fleet-creds and --fleet-nkey exclude each other")
+	case (o.cert == "") != (o.key == ""):
+		return errors.New("--fleet-cert and --fleet-key go together")
+	}
+	return nil
+}

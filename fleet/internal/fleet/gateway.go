@@ -1,0 +1,288 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"execserver/fleet/natstransport"
+	"execserver/internal/auth"
+	"execserver/internal/seldom"
+	"execserver/server"
+	"execserver/transport"
+)
+
+// Paths of a gateway.
+const (
+	pathMachine = "/env/"
+	pathAny     = "/any"
+	pathFleet   = "/fleet"
+)
+
+// askTimeout bounds a request about the fleet.
+const askTimeout = 5 * time.Second
+
+// maxClientMessage is the size of the largest message of a client, a little above that of a
+// machine, which answers a message above its own limit with an error.
+const maxClientMessage = transport.DefaultMaxMessageBytes + 64<<10
+
+// Counts are what a gateway has done.
+type Counts struct {
+	Relays             int    // connections now
+	Relayed            uint64 // connections so far
+	ToMachines         uint64 // bytes
+	ToClients          uint64 // bytes
+	Held               int64  // bytes of memory of large messages now
+	Placed             uint64 // by /any
+	Unknown            uint64 // requests for machines that are not there
+	Denied             uint64 // requests for machines that the credentials do not allow
+	Failed             uint64 // connections that a machine did not accept in time or refused
+	Lost               uint64 // connections that ended with the way to their machine
+	Machines, Draining map[string]int
+}
+
+// Gateway serves clients of the machines of one or more accounts. It implements
+// server.Gateway.
+type Gateway struct {
+	log      *slog.Logger
+	failures seldom.Line        // about machines that do not accept connections
+	rosters  map[string]*Roster // by account
+
+	relayed, toMachines, toClients, placed, unknown, denied, failed, lost atomic.Uint64
+
+	closing context.Context // ends with Close
+	cancel  context.CancelFunc
+
+	clients *quota // with those that have no relay yet
+	held    *quota // bytes of large messages
+
+	mu     sync.Mutex
+	relays map[*relay]*auth.Principal
+	work   sync.WaitGroup // clients
+}
+
+// NewGateway returns a gateway to the machines of no account.
+func NewGateway(log *slog.Logger) *Gateway {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Gateway{
+		log: log, failures: seldom.Line{Pause: failurePause}, rosters: make(map[string]*Roster), closing: ctx, cancel: cancel,
+		relays: make(map[*relay]*auth.Principal), clients: newQuota(maxClients), held: newQuota(maxHeld),
+	}
+}
+
+// Add adds an account. It must not be called once the gateway serves. The roster stays the
+// caller's.
+func (g *Gateway) Add(account string, roster *Roster) { g.rosters[account] = roster }
+
+// several reports whether there is more than one account.
+func (g *Gateway) several() bool { return len(g.rosters) > 1 }
+
+// Serves implements server.Gateway.
+func (g *Gateway) Serves(path string) bool {
+	return strings.HasPrefix(path, pathMachine) || path == pathAny || path == pathFleet || strings.HasPrefix(path, pathFleet+"/")
+}
+
+// Upgrades implements server.Gateway.
+func (g *Gateway) Upgrades(path string) bool {
+	return strings.HasPrefix(path, pathMachine) || path == pathAny
+}
+
+// Ready implements server.Gateway.
+func (g *Gateway) Ready() error {
+	for _, roster := range g.rosters {
+		if !roster.knows() {
+			return errors.New(errNotReady)
+		}
+	}
+	return nil
+}
+
+// Serve implements server.Gateway.
+func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, by *server.Admitted) {
+	roster := g.rosters[by.Grant.InAccount()]
+	if roster == nil {
+		g.denied.Add(1)
+		by.Refuse("", "the account is not this gateway's")
+		refuse(w, http.StatusForbidden, "this gateway has no account of these credentials")
+		return
+	}
+	if !g.Upgrades(r.URL.Path) {
+		g.serveFleet(w, r, by, roster)
+		return
+	}
+	if refusal := g.enter(by.Principal); refusal.Code != 0 {
+		refuse(w, http.StatusServiceUnavailable, refusal.Text)
+		return
+	}
+	defer g.leave(by.Principal)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(g.closing, cancel)()
+	one := &visit{Gateway: g, roster: roster, by: by, ctx: ctx}
+	if r.URL.Path == pathAny {
+		one.serveAny(w, r)
+	} else {
+		one.serveMachine(w, r)
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text) // the client may be gone
+}
+
+var (
+	shutdown = transport.Reason{Code: transport.CodeGoingAway, Text: "the gateway shuts down"}
+	revoked  = transport.Reason{Code: transport.CodePolicy, Text: "the credentials of this connection have been revoked or changed"}
+)
+
+func tooMany(limit int64) transport.Reason {
+	return transport.Reason{Code: transport.CodeTryAgainLater, Text: fmt.Sprintf("the gateway has its limit of %d connections", limit)}
+}
+
+func (g *Gateway) count(toMachine bool, bytes int) {
+	if toMachine {
+		g.toMachines.Add(uint64(bytes))
+	} else {
+		g.toClients.Add(uint64(bytes))
+	}
+}
+
+// Lost counts connections that ended with the way to their machine, for
+// natstransport.Options.
+func (g *Gateway) Lost(connections int) { g.lost.Add(uint64(connections)) }
+
+// Recheck implements server.Gateway. It does not wait for clients that do not read.
+func (g *Gateway) Recheck(holds func(*auth.Principal) bool) {
+	for one, p := range g.all() {
+		if !holds(p) {
+			go one.end(revoked) // soon: both sides bound how long their Close takes
+		}
+	}
+}
+
+func (g *Gateway) all() map[*relay]*auth.Principal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.relays)
+}
+
+// Close ends all connections, and waits for their goroutines. Clients may come back at
+// another gateway.
+func (g *Gateway) Close() {
+	g.mu.Lock()
+	g.cancel() // no relay begins from here on
+	g.mu.Unlock()
+	for one := range g.all() {
+		g.work.Go(func() { one.end(shutdown) })
+	}
+	g.work.Wait()
+}
+
+// Counts returns what the gateway has done.
+func (g *Gateway) Counts() Counts {
+	g.mu.Lock()
+	c := Counts{Relays: len(g.relays)}
+	g.mu.Unlock()
+	c.Relayed, c.ToMachines, c.ToClients, c.Placed = g.relayed.Load(), g.toMachines.Load(), g.toClients.Load(), g.placed.Load()
+	c.Held = g.held.all()
+	c.Unknown, c.Denied, c.Failed, c.Lost = g.unknown.Load(), g.denied.Load(), g.failed.Load(), g.lost.Load()
+	c.Machines, c.Draining = make(map[string]int), make(map[string]int)
+	for account, roster := range g.rosters {
+		for _, m := range roster.List() {
+			c.Machines[account]++
+			if m.Load.Draining {
+				c.Draining[account]++
+			}
+		}
+	}
+	return c
+}
+
+// serveFleet serves the list of machines, and requests about one of them.
+func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.Admitted, roster *Roster) {
+	name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, pathFleet), "/")
+	name, drain := strings.CutSuffix(name, "/drain")
+	switch {
+	case name == "" && !drain && r.Method == http.MethodGet:
+		g.list(w, r, by.Principal, roster)
+		return
+	case !natstransport.ValidName(name):
+		refuse(w, http.StatusNotFound, errUnknown)
+		return
+	case !by.Grant.Machine(name):
+		g.denied.Add(1)
+		by.Refuse(name, "the machine is not for these credentials")
+		refuse(w, http.StatusNotFound, errUnknown)
+		return
+	case !(drain && r.Method == http.MethodPost) && !(!drain && r.Method == http.MethodDelete):
+		refuse(w, http.StatusMethodNotAllowed, "expected GET /fleet, POST /fleet/NAME/drain or DELETE /fleet/NAME")
+		return
+	case !by.Grant.Allows(auth.Full):
+		g.denied.Add(1)
+		by.Refuse(name, "the scope does not allow to change the fleet")
+		refuse(w, http.StatusForbidden, "these credentials do not allow to change the fleet; that needs the scope full")
+		return
+	}
+	// It may not answer, like a machine that clients want.
+	if busy := roster.beginDial(name, by.QuotaKey()); busy != "" {
+		refuse(w, http.StatusServiceUnavailable, busy)
+		return
+	}
+	defer roster.endDial(name, by.QuotaKey())
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	if !roster.mayCome(name) {
+		refuse(w, http.StatusNotFound, errUnknown)
+		return
+	}
+	change, event := roster.Forget, "machine forgotten"
+	if drain {
+		change, event = roster.Drain, "machine drained"
+	}
+	if err := by.Commit(event, name); err != nil {
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	switch err := change(ctx, name); {
+	case errors.Is(err, natstransport.ErrNoMachine):
+		refuse(w, http.StatusNotFound, errUnknown)
+	case err != nil:
+		g.log.Warn("cannot change a machine of the fleet", "machine", name, "error", err)
+		refuse(w, http.StatusServiceUnavailable, errSilent)
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// list answers with the machines that a principal may use.
+func (g *Gateway) list(w http.ResponseWriter, r *http.Request, p *auth.Principal, roster *Roster) {
+	select {
+	case <-roster.ready:
+	case <-r.Context().Done():
+		return
+	case <-time.After(askTimeout):
+		refuse(w, http.StatusServiceUnavailable, errNotReady)
+		return
+	}
+	selection := r.URL.Query()["label"]
+	list := []Member{}
+	for _, m := range roster.List() {
+		if p.Grant.Machine(m.Name) && m.Matches(selection) {
+			m.Instance = ""
+			list = append(list, m)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // the client may be gone
+}

@@ -1,0 +1,150 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"execserver/fleet/natstransport"
+)
+
+// Names in NATS.
+const (
+	// Bucket has the members by their names.
+	Bucket = "exec_fleet"
+	// Placements has the machine of each session that a gateway has placed.
+	Placements = "exec_placements"
+
+	registerSubject = natstransport.DefaultPrefix + ".register."
+	controlSubject  = natstransport.DefaultPrefix + ".control."
+)
+
+// Defaults of the registration.
+const (
+	// DefaultHeartbeat is the time between two heartbeats of a machine.
+	DefaultHeartbeat = 2500 * time.Millisecond
+	// Lifetime is how long an entry without a heartbeat stays.
+	Lifetime = 8 * time.Second
+)
+
+// Member is the entry of a machine.
+type Member struct {
+	Name     string            `json:"name"`
+	Instance string            `json:"instance,omitempty"` // differs each time it joins; not for clients
+	Host     string            `json:"host,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Version  string            `json:"version"`
+	System   string            `json:"system"` // such as linux/amd64
+	Sandbox  string            `json:"sandbox,omitempty"`
+	Joined   time.Time         `json:"joined"`
+	Load     Load              `json:"load"`
+}
+
+// Load is what a machine does.
+type Load struct {
+	Sessions  int  `json:"sessions"`
+	Processes int  `json:"processes"`
+	Capacity  int  `json:"capacity"` // sessions
+	Draining  bool `json:"draining,omitempty"`
+}
+
+// ParseLabels parses labels of the form KEY=VALUE.
+func ParseLabels(texts []string) (map[string]string, error) {
+	labels := make(map[string]string, len(texts))
+	for _, text := range texts {
+		key, value, _ := strings.Cut(text, "=")
+		if !natstransport.ValidName(key) || !printable(value, maxText) {
+			return nil, fmt.Errorf("invalid label %q; expected KEY=VALUE, or KEY, whose characters are A-Z a-z 0-9 _ -", text)
+		}
+		if _, again := labels[key]; again {
+			return nil, fmt.Errorf("the label %q is given twice", key)
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+// Bounds of an entry.
+const (
+	maxText   = 256 // bytes
+	maxLabels = 64
+	maxCount  = 1_000_000
+)
+
+// printable reports whether a text has at most max bytes, which can be shown on a terminal.
+func printable(text string, max int) bool {
+	return len(text) <= max && utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
+
+// check refuses an entry that a gateway does not take.
+func (m *Member) check() error {
+	for what, text := range map[string]string{"host": m.Host, "version": m.Version, "system": m.System, "sandbox": m.Sandbox} {
+		if !printable(text, maxText) {
+			return fmt.Errorf("its %s must be at most %d bytes of printable text", what, maxText)
+		}
+	}
+	if !natstransport.ValidName(m.Name) || !natstransport.ValidName(m.Instance) {
+		return errors.New("its name or instance is invalid")
+	}
+	if len(m.Labels) > maxLabels {
+		return fmt.Errorf("it has %d labels, the limit is %d", len(m.Labels), maxLabels)
+	}
+	for key, value := range m.Labels {
+		if !natstransport.ValidName(key) || !printable(value, maxText) {
+			return fmt.Errorf("its label %q is invalid", key)
+		}
+	}
+	load := &m.Load
+	for _, count := range []*int{&load.Sessions, &load.Processes, &load.Capacity} {
+		*count = min(max(*count, 0), maxCount) // it may lie, within reason
+	}
+	return nil
+}
+
+// Matches reports whether a machine has all labels of a selection: KEY=VALUE, or KEY for any
+// value.
+func (m *Member) Matches(selection []string) bool {
+	for _, want := range selection {
+		key, value, hasValue := strings.Cut(want, "=")
+		if got, ok := m.Labels[key]; !ok || hasValue && got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// LabelTexts returns the labels as KEY=VALUE, sorted.
+func (m *Member) LabelTexts() []string {
+	var texts []string
+	for _, key := range slices.Sorted(maps.Keys(m.Labels)) {
+		texts = append(texts, strings.TrimSuffix(key+"="+m.Labels[key], "="))
+	}
+	return texts
+}
+
+// InboxPrefix returns the prefix of the subjects at which a machine receives answers, for
+// nats.CustomInboxPrefix.
+func InboxPrefix(name string) string { return "_INBOX." + name }
+
+// Permissions returns the subjects that a machine needs, besides those that requests to it
+// ask it to answer. A NATS server that the gateway does not run itself should allow its
+// machines no others: least of all JetStream, which answers to any subject.
+func Permissions(name string) (publish, subscribe []string) {
+	const prefix = natstransport.DefaultPrefix
+	publish = []string{
+		prefix + ".out." + name + ".>",
+		registerSubject + name,
+	}
+	subscribe = []string{
+		prefix + ".open." + name,
+		prefix + ".in." + name + ".>",
+		controlSubject + name,
+		InboxPrefix(name) + ".>",
+	}
+	return publish, subscribe
+}

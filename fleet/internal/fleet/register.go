@@ -1,0 +1,207 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"execserver/fleet/natstransport"
+)
+
+// registerRequest is what a machine asks at exec.register.NAME: to make its entry, or to
+// renew or remove it. Only gateways touch the bucket; a machine that could would reach every
+// subject through the answers of JetStream.
+type registerRequest struct {
+	Member   Member `json:"member"`
+	Revision uint64 `json:"revision,omitempty"` // of the entry to replace; 0 for a new one
+	Leave    bool   `json:"leave,omitempty"`    // whatever its revision is
+}
+
+// registerAnswer says what is in the bucket now.
+type registerAnswer struct {
+	Revision uint64  `json:"revision,omitempty"` // of the entry
+	Owner    *Member `json:"owner,omitempty"`    // who has the name instead
+	Error    string  `json:"error,omitempty"`    // why nothing is known; trying again may help
+	Invalid  string  `json:"invalid,omitempty"`  // why the entry is not taken
+}
+
+// The service of gateways, as the tools of NATS show it.
+const (
+	serviceName    = "exec-gateway"
+	serviceVersion = "1.0.0"
+)
+
+// maxRegistrations bounds the registrations in progress of an account at one gateway.
+const maxRegistrations = 256
+
+// registerPause is the least time between two requests of one machine at one gateway.
+const registerPause = 20 * time.Millisecond
+
+// serveRegistrations lets machines register, until the returned function is called. All
+// gateways of an account share the work.
+func (r *Roster) serveRegistrations(ctx context.Context) (stop func(), err error) {
+	service, err := micro.AddService(r.nc, micro.Config{
+		Name: serviceName, Version: serviceVersion, Description: "registers the machines of a fleet",
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = service.AddEndpoint("register", micro.HandlerFunc(func(request micro.Request) {
+		name := strings.TrimPrefix(request.Subject(), registerSubject)
+		// A machine could name any subject for the answer. Its own are those of its inbox.
+		if !natstransport.ValidName(name) || !strings.HasPrefix(request.Reply(), InboxPrefix(name)+".") {
+			return
+		}
+		// The handler must be quick: what waits for it, NATS drops, whosever it is.
+		begins, tell := r.begin(name)
+		if tell {
+			_ = request.RespondJSON(registerAnswer{Error: errTooMany}) // the machine asks again
+		}
+		if !begins {
+			return
+		}
+		go func() { // which begin has added to work
+			defer r.work.Done()
+			answer := r.answer(ctx, name, request.Data())
+			r.end(name)
+			_ = request.RespondJSON(answer)
+		}()
+	}), micro.WithEndpointSubject(registerSubject+"*"))
+	stop = func() { _ = service.Stop() } // fails only if the connection to NATS is gone
+	if err != nil {
+		stop()
+	}
+	return stop, err
+}
+
+// errTooMany answers a request that is not looked at.
+const errTooMany = "too many machines register, or this one does too often; try again"
+
+// begin reports whether a request of a machine is looked at, and adds one to work then: one
+// at a time, and a while after the last one. Of those that are not, the first is to be told.
+func (r *Roster) begin(name string) (begins, tell bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch refused, busy := r.registering[name]; {
+	case r.closed:
+		return false, false
+	case busy:
+		r.registering[name] = true
+		return false, !refused
+	case r.registrations >= maxRegistrations:
+		return false, true
+	}
+	r.registering[name] = false
+	r.registrations++
+	r.work.Add(1)
+	return true, false
+}
+
+func (r *Roster) end(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.registrations--
+	time.AfterFunc(registerPause, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.registering, name)
+	})
+}
+
+// answer does what a machine asks.
+func (r *Roster) answer(ctx context.Context, name string, text []byte) registerAnswer {
+	var request registerRequest
+	if len(text) > maxEntry {
+		return registerAnswer{Invalid: fmt.Sprintf("it has %d bytes, the limit is %d", len(text), maxEntry)}
+	}
+	if err := json.Unmarshal(text, &request); err != nil {
+		return registerAnswer{Invalid: "the request is not understood"}
+	}
+	if err := request.Member.check(); err != nil {
+		return registerAnswer{Invalid: err.Error()}
+	}
+	if request.Member.Name != name {
+		return registerAnswer{Invalid: "its name is another one"}
+	}
+	open, err := r.opened()
+	if err != nil {
+		return registerAnswer{Error: "the gateway does not have the list of machines yet"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	answer, err := register(ctx, open.members, &request)
+	if err != nil {
+		return registerAnswer{Error: err.Error()}
+	}
+	return answer
+}
+
+// register makes, renews or removes an entry. The revision guards it: an entry changes only
+// for the machine that has seen the last change.
+func register(ctx context.Context, kv jetstream.KeyValue, request *registerRequest) (answer registerAnswer, err error) {
+	name := request.Member.Name
+	if request.Leave {
+		return registerAnswer{}, leave(ctx, kv, &request.Member)
+	}
+	entry, _ := json.Marshal(request.Member) // cannot fail
+	answer.Revision, err = write(ctx, kv, name, entry, request.Revision)
+	if !errors.Is(err, jetstream.ErrKeyExists) { // also the error for another revision
+		return answer, err
+	}
+	owner, revision, err := find(ctx, kv, name)
+	switch {
+	case err != nil:
+	case owner == nil: // it went meanwhile
+		answer.Revision, err = kv.Create(ctx, name, entry)
+	case owner.Instance != request.Member.Instance:
+		// Without the instance: who knows it could pass for that machine.
+		known := &Member{Name: owner.Name, Host: owner.Host, Joined: owner.Joined, Load: Load{Draining: owner.Load.Draining}}
+		return registerAnswer{Owner: known, Revision: revision}, nil
+	default: // the machine made this entry by a request whose answer did not come
+		answer.Revision, err = kv.Update(ctx, name, entry, revision)
+	}
+	return answer, err
+}
+
+// leave removes the entry of a machine, if it is that of this instance. The machine may not
+// know its last revision.
+func leave(ctx context.Context, kv jetstream.KeyValue, member *Member) error {
+	owner, revision, err := find(ctx, kv, member.Name)
+	if err != nil || owner == nil || owner.Instance != member.Instance {
+		return err
+	}
+	return kv.Delete(ctx, member.Name, jetstream.LastRevision(revision))
+}
+
+// find returns who has a name, or nil if nobody has.
+func find(ctx context.Context, kv jetstream.KeyValue, name string) (owner *Member, revision uint64, err error) {
+	found, err := kv.Get(ctx, name)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	owner = new(Member)
+	if err := json.Unmarshal(found.Value(), owner); err != nil {
+		return nil, 0, fmt.Errorf("read the entry of %s: %w", name, err)
+	}
+	return owner, found.Revision(), nil
+}
+
+func write(ctx context.Context, kv jetstream.KeyValue, name string, entry []byte, revision uint64) (uint64, error) {
+	if revision == 0 {
+		return kv.Create(ctx, name, entry)
+	}
+	return kv.Update(ctx, name, entry, revision)
+}
+
+// attemptTimeout bounds one request to JetStream or to a machine. While a cluster has no
+// leader, JetStream does not answer.
+const attemptTimeout = time.Second

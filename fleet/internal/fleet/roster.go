@@ -1,0 +1,386 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"execserver/fleet/natstransport"
+)
+
+// Roster is what a gateway knows about the machines of one account. Its methods may be
+// called concurrently.
+type Roster struct {
+	log       *slog.Logger
+	nc        *nats.Conn
+	replicas  int
+	dialer    *natstransport.Dialer
+	cancel    context.CancelFunc
+	ready     chan struct{} // closed when the machines are known
+	once      sync.Once
+	following atomic.Bool
+	work      sync.WaitGroup
+
+	mu            sync.Mutex
+	members       map[string]*seen
+	registering   map[string]bool // machines that may not ask now, and whether one was told so
+	registrations int             // in progress
+	dialing       map[string]int  // connections that wait for their machine
+	dialingFor    map[string]int  // the same by principal
+	waiting       int             // the sum of dialing
+	buckets       *buckets        // nil until they are there
+	closed        bool
+}
+
+// seen is a member, and when its last heartbeat came.
+type seen struct {
+	Member
+	at     time.Time
+	placed []time.Time // when sessions were placed that its load may not have yet
+}
+
+// placedFor is how long a session that was placed counts as one if no heartbeat shows it: it
+// may not have come about.
+const placedFor = dialTimeout
+
+// unseen returns which of the sessions placed a heartbeat that came now may not have: it may
+// have been on its way before them.
+func (s *seen) unseen(next *seen) []time.Time {
+	if s.Instance != next.Instance {
+		return nil
+	}
+	shown := max(0, next.Load.Sessions-s.Load.Sessions)
+	rest := s.placed[min(shown, len(s.placed)):]
+	return slices.DeleteFunc(slices.Clone(rest), func(placed time.Time) bool { return next.at.Sub(placed) > placedFor })
+}
+
+// NewRoster follows the machines of an account, to which nc is connected. replicas is how
+// many NATS servers keep the bucket.
+func NewRoster(nc *nats.Conn, replicas int, log *slog.Logger, opts *natstransport.Options) (*Roster, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &Roster{
+		log: log, nc: nc, replicas: replicas, dialer: natstransport.NewDialer(nc, opts), cancel: cancel,
+		ready: make(chan struct{}), members: make(map[string]*seen),
+		registering: make(map[string]bool), dialing: make(map[string]int), dialingFor: make(map[string]int),
+	}
+	stop, err := r.serveRegistrations(ctx)
+	if err != nil {
+		r.Close()
+		return nil, fmt.Errorf("serve the registrations of machines: %w", err)
+	}
+	r.work.Go(func() {
+		defer stop()
+		r.follow(ctx)
+	})
+	return r, nil
+}
+
+// retryPause is the time between two attempts to follow the bucket.
+const retryPause = 500 * time.Millisecond
+
+// follow follows the bucket until ctx ends.
+func (r *Roster) follow(ctx context.Context) {
+	for told := ""; ctx.Err() == nil; {
+		err := r.watch(ctx)
+		if err != nil && ctx.Err() == nil && err.Error() != told {
+			told = err.Error()
+			r.log.Warn("cannot follow the machines of the fleet; trying again", "error", err)
+		}
+		sleep(ctx, retryPause)
+	}
+}
+
+// openTimeout bounds one attempt to find or create the buckets.
+const openTimeout = 5 * time.Second
+
+// watch follows the bucket until it fails.
+func (r *Roster) watch(ctx context.Context) error {
+	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	open, err := openBuckets(opening, r.nc, r.replicas)
+	if err != nil {
+		return err
+	}
+	watcher, err := open.members.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.following.Store(false)
+	defer func() { _ = watcher.Stop() }() // it has ended, or the connection has
+	r.mu.Lock()
+	r.buckets = open
+	r.mu.Unlock()
+	check := time.NewTicker(Lifetime)
+	defer check.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case entry, ok := <-watcher.Updates():
+			if !ok {
+				return errors.New("the bucket is gone")
+			}
+			if entry == nil { // the end of what there was
+				r.once.Do(func() { close(r.ready) })
+				r.following.Store(true)
+				continue
+			}
+			r.update(entry)
+		case <-check.C:
+			if err := open.gone(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// update takes an entry of the bucket.
+func (r *Roster) update(entry jetstream.KeyValueEntry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if entry.Operation() != jetstream.KeyValuePut {
+		delete(r.members, entry.Key())
+		return
+	}
+	one := &seen{at: time.Now()}
+	if err := json.Unmarshal(entry.Value(), &one.Member); err != nil || one.Name != entry.Key() {
+		delete(r.members, entry.Key())
+		return
+	}
+	if before := r.members[one.Name]; before != nil {
+		one.placed = before.unseen(one)
+	}
+	r.members[one.Name] = one
+}
+
+// List returns the machines that give signs of life, by name. The caller must not change
+// their labels.
+func (r *Roster) List() []Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expireLocked()
+	list := make([]Member, 0, len(r.members))
+	for _, one := range r.members {
+		list = append(list, one.Member)
+	}
+	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// instance returns the instance of a machine that List has, or "".
+func (r *Roster) instance(name string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if one := r.members[name]; one != nil && time.Since(one.at) < Lifetime {
+		return one.Instance
+	}
+	return ""
+}
+
+// knows reports whether the list of machines is known, and followed.
+func (r *Roster) knows() bool { return r.following.Load() && r.nc.IsConnected() }
+
+// mayCome reports whether a machine that cannot be reached is listed, or the list is not
+// known yet.
+func (r *Roster) mayCome(name string) bool {
+	select {
+	case <-r.ready:
+		return r.instance(name) != ""
+	default:
+		return true
+	}
+}
+
+// expireLocked forgets machines without heartbeats.
+func (r *Roster) expireLocked() {
+	oldest := time.Now().Add(-Lifetime)
+	for name, one := range r.members {
+		if one.at.Before(oldest) {
+			delete(r.members, name)
+		}
+	}
+}
+
+// any reports whether there is a machine that Place could choose, or that may have a session
+// although it takes no new ones.
+func (r *Roster) any(selection []string, may func(name string) bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expireLocked()
+	for _, one := range r.members {
+		if one.Matches(selection) && may(one.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Place chooses the machine with the least load among those that may be used and match a
+// selection of labels. It returns "" if there is none.
+func (r *Roster) Place(selection []string, may func(name string) bool) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expireLocked()
+	var best *seen
+	least := 0.0
+	for _, one := range r.members {
+		if one.Load.Draining || !one.Matches(selection) || !may(one.Name) {
+			continue
+		}
+		// Equal machines are taken by chance, so that gateways do not all take the same.
+		load := float64(one.Load.Sessions+len(one.placed))/float64(max(1, one.Load.Capacity)) + rand.Float64()*1e-9
+		if best == nil || load < least {
+			best, least = one, load
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	best.placed = append(best.placed, time.Now())
+	return best.Name
+}
+
+// Bounds of the clients that wait for a machine: of one machine, of one principal where there
+// are others, and of an account. Machines that do not answer must not keep the clients of
+// others out.
+const (
+	maxDialing            = 64
+	maxDialingOfPrincipal = 96
+	maxDialingInAccount   = 128
+)
+
+// beginDial counts a client that waits for a machine, or returns why it must not. The caller
+// must call endDial then. share is that of the principal.
+func (r *Roster) beginDial(machine, share string) (busy string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.dialing[machine] >= maxDialing:
+		return errBusy
+	case share != "" && r.dialingFor[share] >= maxDialingOfPrincipal:
+		return errManyWait
+	case r.waiting >= maxDialingInAccount:
+		return errAccountBusy
+	}
+	r.dialing[machine]++
+	r.dialingFor[share]++
+	r.waiting++
+	return ""
+}
+
+func (r *Roster) endDial(machine, share string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting--
+	lessOne(r.dialing, machine)
+	lessOne(r.dialingFor, share)
+}
+
+func lessOne(counts map[string]int, key string) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
+	}
+}
+
+// bucketTimeout bounds one request about a placement.
+const bucketTimeout = 2 * time.Second
+
+// errNoBuckets says that JetStream has not answered yet.
+var errNoBuckets = errors.New("JetStream has not answered yet")
+
+// opened returns the buckets.
+func (r *Roster) opened() (*buckets, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.buckets == nil {
+		return nil, errNoBuckets
+	}
+	return r.buckets, nil
+}
+
+// errElsewhere says that a machine claims a session of another one.
+var errElsewhere = errors.New("the session is at another machine")
+
+// Remember records at which machine a session is. A session does not move.
+func (r *Roster) Remember(ctx context.Context, session, machine string) error {
+	open, err := r.opened()
+	if err != nil || !natstransport.ValidName(session) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bucketTimeout)
+	defer cancel()
+	_, err = open.placements.Create(ctx, session, []byte(machine))
+	if !errors.Is(err, jetstream.ErrKeyExists) {
+		return err
+	}
+	if entry, err := open.placements.Get(ctx, session); err != nil {
+		return err
+	} else if string(entry.Value()) != machine {
+		return errElsewhere
+	}
+	_, err = open.placements.Put(ctx, session, []byte(machine)) // it stays longer
+	return err
+}
+
+// Find returns at which machine a session is, or "" if it was not placed. An error means
+// that nobody knows now.
+func (r *Roster) Find(ctx context.Context, session string) (machine string, err error) {
+	open, err := r.opened()
+	if err != nil || !natstransport.ValidName(session) {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bucketTimeout)
+	defer cancel()
+	entry, err := open.placements.Get(ctx, session)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return string(entry.Value()), nil
+}
+
+// Drain makes a machine refuse new sessions.
+func (r *Roster) Drain(ctx context.Context, name string) error {
+	answer, err := r.nc.RequestWithContext(ctx, controlSubject+name, []byte("drain"))
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return natstransport.ErrNoMachine
+	case err != nil:
+		return err
+	case string(answer.Data) != "ok":
+		return errors.New("the machine answers: " + string(answer.Data))
+	}
+	return nil
+}
+
+// Forget removes the entry of a machine, which makes it again if it is alive.
+func (r *Roster) Forget(ctx context.Context, name string) error {
+	open, err := r.opened()
+	if err != nil {
+		return err
+	}
+	return open.members.Delete(ctx, name)
+}
+
+// Close ends the connections through this Roster. The NATS connection stays the caller's.
+func (r *Roster) Close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.cancel()
+	r.dialer.Close()
+	r.work.Wait()
+}

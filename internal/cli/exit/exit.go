@@ -1,0 +1,88 @@
+// Package exit is how the commands of this project's programs end.
+package exit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"execserver/client"
+	"execserver/internal/cli/show"
+	"execserver/internal/cli/usage"
+)
+
+// Signaled is added to the number of a signal for the code of a program that it has ended.
+const Signaled = 128
+
+// Code is the error of a command that ends the program with a code and without a
+// message.
+type Code int
+
+func (e Code) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// Report prints the error of a command line, and returns the code with which the program
+// ends: 0 for nil, 1 for a failure, 2 for an invalid command line, or that of a Code.
+func Report(err error) int {
+	if err == nil {
+		return 0
+	}
+	if wrong, ok := errors.AsType[*usage.Error](err); ok {
+		fmt.Fprint(os.Stderr, wrong.Text())
+		return 2
+	}
+	if code, ok := errors.AsType[Code](err); ok {
+		return int(code)
+	}
+	fmt.Fprintf(os.Stderr, "Error: %s\n", show.PrintableLines(err.Error()))
+	return 1
+}
+
+// SignalError is the cause of a context that a signal has ended.
+type SignalError struct{ Signal syscall.Signal }
+
+func (e SignalError) Error() string { return e.Signal.String() }
+
+// UntilSignal returns a context that a signal ends, with a SignalError as its cause. A
+// second signal ends the program.
+func UntilSignal() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGHUP, os.Interrupt, syscall.SIGTERM} {
+		if !signal.Ignored(s) { // as under nohup
+			signal.Notify(signals, s)
+		}
+	}
+	go func() {
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			cancel(SignalError{s.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
+}
+
+// CloseTimeout bounds how long the program waits before it exits for a server that does
+// not answer its farewell.
+const CloseTimeout = 5 * time.Second
+
+// Leave closes an environment before the program exits.
+func Leave(env *client.Environment) {
+	closed := make(chan struct{})
+	go func() { // if it takes too long, the program exits without it
+		defer close(closed)
+		_ = env.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(CloseTimeout):
+	}
+}

@@ -1,0 +1,40 @@
+//go:build manpages
+
+// Package manpages has the command that writes man pages, in the build of a release.
+package manpages
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"execserver/internal/cli/usage"
+)
+
+// Commands returns the commands that only the build of a release needs. They are in no
+// released program, which would grow by what makes man pages. version is that of the program.
+func Commands(version string) []*cobra.Command {
+	return []*cobra.Command{{
+		Use:    "man-pages DIR",
+		Short:  "Write the man page of each command into a directory",
+		Hidden: true,
+		Args: func(command *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage.New(errors.New("name the directory for the man pages"), command)
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			root := command.Root()
+			root.DisableAutoGenTag = true
+			// The date of the pages comes from SOURCE_DATE_EPOCH.
+			header := &doc.GenManHeader{Section: "1", Source: root.Name() + " " + version, Manual: "User Commands"}
+			return doc.GenManTree(root, header, args[0])
+		},
+	}}
+}

@@ -1,0 +1,68 @@
+package serve
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "rewrite what the flags make of docs/configuration.md")
+
+// reference returns the table of all settings, in the order of the flags.
+func reference() string {
+	var b strings.Builder
+	b.WriteString("| setting | value | default | |\n| --- | --- | --- | --- |\n")
+	flags, _ := newFlags()
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name == configName {
+			return
+		}
+		_, meaning := pflag.UnquoteUsage(f)
+		value := map[string]string{
+			"bool": "true or false", "duration": "time", "string": "string",
+			"stringArray": "array of strings", "uintSlice": "array of numbers",
+		}[f.Value.Type()]
+		if value == "" {
+			value = "number"
+		}
+		byDefault := ""
+		switch {
+		case f.DefValue == "" || f.DefValue == "[]" || f.DefValue == "false":
+		case value == "number":
+			byDefault = "`" + f.DefValue + "`"
+		default:
+			byDefault = "`\"" + f.DefValue + "\"`"
+		}
+		meaning = strings.NewReplacer("; may be repeated", "", "|", `\|`).Replace(meaning)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, value, byDefault, meaning)
+	})
+	return b.String()
+}
+
+// TestConfigurationReference compares docs/configuration.md with the flags. -update
+// rewrites the document.
+func TestConfigurationReference(t *testing.T) {
+	const path, marker = "../../../docs/configuration.md", "make docs -->\n"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, table, ok := strings.Cut(string(text), marker)
+	if !ok {
+		t.Fatalf("%s has no line that ends with %q", path, marker)
+	}
+	want := "\n" + reference()
+	switch {
+	case table == want:
+	case *update:
+		if err := os.WriteFile(path, []byte(head+marker+want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("the flags of serve have changed; run make docs, which rewrites the table in %s to:\n%s", path, want)
+	}
+}

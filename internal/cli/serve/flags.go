@@ -1,0 +1,247 @@
+package serve
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"execserver/internal/auth"
+	"execserver/internal/cli/usage"
+	"execserver/internal/process"
+	"execserver/internal/sandbox"
+	"execserver/internal/session"
+	"execserver/internal/workspace"
+	"execserver/server"
+	"execserver/transport"
+)
+
+// Flags are the flags of the server, and what the program adds to them.
+type Flags struct {
+	config              string
+	Listen              string
+	InsecureNoAuth      bool
+	Doors               doors
+	TLSCert, TLSKey     string
+	tls                 *tls.Config // nil for none
+	peers               auth.Peers
+	exitOnStdinClose    bool
+	Auth                authFlags
+	detachedTTL         time.Duration
+	silentTTL           time.Duration
+	maxKeep             time.Duration
+	detachedOutput      string
+	retainedBytes       int64
+	retainedTotal       int64
+	MaxMessageBytes     int64
+	maxConnections      int
+	MaxSessions         int
+	maxProcesses        int
+	allowDirect         bool
+	allowPrepared       bool
+	durableWrites       bool
+	keeper, cgroups     string
+	keepDescendants     bool
+	Sandbox             string
+	sandboxSockets      []string
+	AuditLog            string
+	AuditRequired       bool
+	record              recordFlags
+	workspaceTexts      []string
+	workspaces          []workspace.Workspace
+	private             string // see keeper.Info
+	LogLevel, LogFormat string
+	metrics             metricsFlags
+	Web                 webFlags
+	Version             string
+	Fleet               Fleet // what the server joins instead of listening, or nil
+}
+
+// Command returns the subcommand serve, which does what the program does without a
+// subcommand. version is that of the program.
+func Command(version string) *cobra.Command {
+	o := Flags{Version: version}
+	command := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Serve the exec-server protocol to agents",
+		Long: "serve serves the exec-server protocol of Codex over WebSocket, a unix socket or stdio:\n" +
+			"it starts processes with pipes or a terminal, keeps their output through lost connections,\n" +
+			"reads, writes and watches files, and sends HTTP requests. It prints its URL when it listens.\n" +
+			"exec-server without a subcommand does the same, with the same flags.",
+		Example: "  exec-server serve --listen unix://$HOME/exec-server.sock\n" +
+			"  exec-server serve --listen stdio\n" +
+			"  exec-server serve --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file ~/.config/exec-server/token\n" +
+			"  exec-server serve --listen ws://localhost:8765",
+		Args: usage.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return o.Run(command) },
+	}
+	o.Define(command.Flags())
+	command.Flags().BoolP("help", "h", false, "print this text")
+	return command
+}
+
+// Run serves as the flags of command say.
+func (o *Flags) Run(command *cobra.Command) error {
+	if err := o.configure(command.Flags()); err != nil {
+		return err
+	}
+	if err := o.complete(command.Flags()); err != nil {
+		return usage.New(err, command)
+	}
+	return serve(*o)
+}
+
+func (o *Flags) Define(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.StringVar(&o.config, configName, "", "read settings by the names of these flags from this TOML `file`; a flag of the command line counts instead of the file's")
+	f.StringVar(&o.Listen, "listen", "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; IP may be localhost; port 0 picks a free port; systemd takes the sockets of a socket unit")
+	f.BoolVar(&o.InsecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: everybody who can connect can run commands")
+	o.Doors.Define(f)
+	f.StringVar(&o.TLSCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")
+	f.StringVar(&o.TLSKey, "tls-key", "", "read the private key of --tls-cert from this PEM `file`")
+	f.StringVar(&o.Auth.Config.ClientCAFile, "tls-client-ca", "", "require a client certificate from an authority in this PEM `file`")
+	f.UintSliceVar(&o.peers.UIDs, "allow-uid", nil, "admit the user with this `number` to the unix socket, besides the server's own user and root; may be repeated")
+	f.UintSliceVar(&o.peers.GIDs, "allow-gid", nil, "admit the members of the group with this `number` to the unix socket; may be repeated")
+	for _, name := range []string{"allow-uid", "allow-gid"} {
+		f.Lookup(name).DefValue = "" // or help would say (default [])
+	}
+	f.BoolVar(&o.exitOnStdinClose, "exit-on-stdin-close", false, "exit when standard input ends; --listen stdio always does")
+
+	o.Auth.Define(f)
+
+	f.DurationVar(&o.detachedTTL, "detached-session-ttl", session.DefaultDetachedTTL, "keep a session and its processes for this `time` without a connection")
+	f.DurationVar(&o.silentTTL, "silent-session-ttl", session.DefaultSilentTTL, "keep them for this `time` if the client only fell silent, as a sleeping laptop does")
+	f.DurationVar(&o.maxKeep, "max-session-keep", session.DefaultMaxKeep, "keep a session without a connection for up to this `time` if its client asks for it; 0 refuses that")
+	f.StringVar(&o.detachedOutput, "detached-output", "block", "`policy` when a process without a connection has filled its retained output: block the process, or evict its oldest output")
+	f.Int64Var(&o.retainedBytes, "retained-output-bytes", process.DefaultRetainedBytes, "retain up to this many `bytes` of output for each process")
+	f.Int64Var(&o.retainedTotal, "retained-output-total", session.DefaultRetainedTotalBytes, "retain up to this many `bytes` of output for all processes together")
+
+	f.Int64Var(&o.MaxMessageBytes, "max-message-bytes", transport.DefaultMaxMessageBytes, "largest message that a client may send, in `bytes`")
+	f.IntVar(&o.maxConnections, "max-connections", server.DefaultMaxConnections, "largest `number` of connections with a session; a client that resumes its session is never refused")
+	f.IntVar(&o.MaxSessions, "max-sessions", session.DefaultMaxSessions, "largest `number` of sessions, including those without a connection")
+	f.IntVar(&o.maxProcesses, "max-processes-per-session", session.DefaultMaxProcesses, "largest `number` of live processes of one session")
+
+	f.BoolVar(&o.durableWrites, "durable-writes", false, "reply to a file write only when the content is on disk")
+	f.BoolVar(&o.allowDirect, "allow-direct-exec", false, "let clients start programs with exactly the environment that they send")
+	f.BoolVar(&o.allowPrepared, "allow-prepared-exec", false, "let clients start programs by absolute path; the server looks nothing up and adds nothing")
+
+	f.StringVar(&o.keeper, "keeper", "auto", "run a small parent process that ends everything the server started if the server is killed; `choice` is auto, on or off")
+	f.StringVar(&o.cgroups, "cgroups", "auto", "use control groups to find, limit and kill the descendants of processes; `choice` is auto, on or off")
+	f.BoolVar(&o.keepDescendants, "allow-keep-descendants", false, "let clients start processes whose background processes outlive the session and the server")
+
+	f.StringArrayVar(&o.workspaceTexts, "workspace", nil, "make the directory `PATH`, or with PATH=DIRECTORY show the directory at PATH, for clients that name the directories of their own machine; may be repeated")
+
+	f.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox `mode`: auto enforces the sandbox that a client requests, or refuses the request; require also refuses commands without a sandbox; "+
+		"off refuses every request for a sandbox, on a machine that is a sandbox itself; landlock uses Landlock alone and refuses what needs more")
+
+	f.StringArrayVar(&o.sandboxSockets, "sandbox-socket", nil, "let sandboxed commands with a network use the unix socket at this `path`, or the sockets in this directory; may be repeated")
+
+	f.StringVar(&o.AuditLog, "audit-log", "", "record what clients do in this `file`, one JSON object to a line; - for standard error")
+	f.BoolVar(&o.AuditRequired, "audit-required", false, "refuse actions that cannot be recorded in the audit log")
+	o.metrics.define(f)
+	o.Web.define(f)
+	o.record.define(f)
+	f.StringVar(&o.LogLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
+	f.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log: text or json")
+}
+
+// complete checks what the flag library cannot.
+func (o *Flags) complete(f *pflag.FlagSet) error {
+	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "ws-jwks-file", "ws-issuer", "ws-audience", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log", configName} {
+		// An unset variable in a script must not open the server.
+		if flag := f.Lookup(name); flag.Changed && flag.Value.String() == "" {
+			return fmt.Errorf("--%s needs a value", name)
+		}
+	}
+	if err := o.Auth.Complete(f); err != nil {
+		return err
+	}
+	for _, limit := range []struct {
+		flag  string
+		value int64
+	}{
+		{"detached-session-ttl", int64(o.detachedTTL)},
+		{"silent-session-ttl", int64(o.silentTTL)},
+		{"retained-output-bytes", o.retainedBytes},
+		{"retained-output-total", o.retainedTotal},
+		{"max-message-bytes", o.MaxMessageBytes},
+		{"max-connections", int64(o.maxConnections)},
+		{"max-sessions", int64(o.MaxSessions)},
+		{"max-processes-per-session", int64(o.maxProcesses)},
+	} {
+		// Zero could mean "no limit" or "nothing".
+		if limit.value <= 0 {
+			return usage.InvalidValue(limit.flag, f.Lookup(limit.flag).Value.String(), "must be greater than zero")
+		}
+	}
+	for _, choice := range []struct {
+		flag, value string
+	}{
+		{"keeper", o.keeper},
+		{"cgroups", o.cgroups},
+	} {
+		if choice.value != "auto" && choice.value != "on" && choice.value != "off" {
+			return usage.InvalidValue(choice.flag, choice.value, "expected auto, on or off")
+		}
+	}
+	if err := o.Doors.Complete(); err != nil {
+		return err
+	}
+	if err := o.record.complete(f); err != nil {
+		return err
+	}
+	switch sandbox.Mode(o.Sandbox) {
+	case sandbox.ModeAuto, sandbox.ModeRequire, sandbox.ModeOff, sandbox.ModeLandlock:
+	default:
+		return usage.InvalidValue("sandbox", o.Sandbox, "expected auto, require, off or landlock")
+	}
+	for _, path := range o.sandboxSockets {
+		if !filepath.IsAbs(path) {
+			return usage.InvalidValue("sandbox-socket", path, "expected an absolute path")
+		}
+	}
+	var err error
+	if o.workspaces, err = parseWorkspaces(o.workspaceTexts); err != nil {
+		return err
+	}
+	if o.maxKeep < 0 {
+		return usage.InvalidValue("max-session-keep", o.maxKeep.String(), "must not be negative")
+	}
+	if o.maxKeep == 0 {
+		o.maxKeep = -1 // as server.SessionOptions expects
+	}
+	if o.detachedOutput != "block" && o.detachedOutput != "evict" {
+		return usage.InvalidValue("detached-output", o.detachedOutput, "expected block or evict")
+	}
+	switch {
+	case o.AuditRequired && o.AuditLog == "":
+		return errors.New("--audit-required needs --audit-log")
+	case o.TLSCert != "" && o.TLSKey == "":
+		return errors.New("--tls-cert needs --tls-key")
+	case o.TLSKey != "" && o.TLSCert == "":
+		return errors.New("--tls-key needs --tls-cert")
+	}
+	_, err = o.NewLog(io.Discard)
+	return err
+}
+
+func (o *Flags) NewLog(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.LogLevel)); err != nil {
+		return nil, usage.InvalidValue("log-level", o.LogLevel, "expected debug, info, warn or error")
+	}
+	handlerOptions := &slog.HandlerOptions{Level: level}
+	switch o.LogFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, handlerOptions)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, handlerOptions)), nil
+	}
+	return nil, usage.InvalidValue("log-format", o.LogFormat, "expected text or json")
+}

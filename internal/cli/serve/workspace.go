@@ -1,0 +1,59 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"execserver/internal/cli/usage"
+	"execserver/internal/workspace"
+)
+
+// parseWorkspaces understands --workspace.
+func parseWorkspaces(texts []string) (list []workspace.Workspace, err error) {
+	for _, text := range texts {
+		w, err := workspace.Parse(text)
+		if err != nil {
+			return nil, usage.InvalidValue("workspace", text, err.Error())
+		}
+		list = append(list, w)
+	}
+	return list, nil
+}
+
+// showWorkspaces makes the directories of --workspace. It may execute this program again,
+// or leave it to the keeper to start a server that sees them.
+func (o *Flags) showWorkspaces(log *slog.Logger) error {
+	if shownByKeeper() {
+		return nil
+	}
+	hidden, err := workspace.Prepare(o.workspaces)
+	if err != nil {
+		return fmt.Errorf("%w; to use another directory of this machine for it: --workspace PATH=DIRECTORY", err)
+	}
+	if len(hidden) == 0 {
+		return nil
+	}
+	for _, w := range hidden {
+		if w.Hides() {
+			log.Warn("a workspace hides the files that are at its path", "path", w.Path, "shows", w.Source)
+		}
+	}
+	mounting := workspace.Mount(hidden) // does not return if it succeeds
+	if errors.Is(mounting, os.ErrPermission) && o.wantsKeeper() {
+		private, err := workspace.TryUserNamespace(hidden)
+		if err == nil {
+			log.Warn("workspaces are shown in a user namespace: sudo and other programs that change the user do not work there")
+			o.private = private
+			return nil
+		}
+		mounting = err // Mount's says only that this is not root
+	}
+	if err := workspace.Link(hidden); err != nil {
+		return fmt.Errorf("%w; nor can it be mounted: %w; make an empty directory of that path as root, "+
+			"remove a link that is there, or use a path that both machines have", err, mounting)
+	}
+	log.Info("workspaces are links, because they cannot be mounted", "reason", mounting)
+	return nil
+}

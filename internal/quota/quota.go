@@ -1,0 +1,119 @@
+// Package quota bounds what each principal of a server may have, so that no principal takes
+// everything and leaves nothing to others.
+//
+// [Of] is the rule, the same for everything. A [Quota] counts things of one kind by it, and a
+// [Semaphore] those for which principals wait. Package output counts bytes by it.
+package quota
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Everybody is the principal of clients that have no quota, because they are the only
+// ones: the limit alone bounds them.
+const Everybody = ""
+
+// Of returns how much of a limit of the whole server one principal may have: half, rounded up. A
+// limit of less than eight is not divided: the halves would be of little use.
+func Of(limit int64) int64 {
+	if limit < 8 {
+		return limit
+	}
+	return limit - limit/2
+}
+
+// Quota counts the things of one kind that all principals have. All methods may be called
+// concurrently.
+type Quota struct {
+	limit, each int
+
+	mu  sync.Mutex
+	all int // without those of a principal that Add has counted beyond its quota
+	of  map[string]int
+}
+
+// New returns a Quota of limit things.
+func New(limit int) *Quota {
+	return &Quota{limit: limit, each: int(Of(int64(limit))), of: make(map[string]int)}
+}
+
+// Error says why a principal gets no further thing.
+type Error struct {
+	Limit     int  // for the principal, or for all
+	Has       int  // what the principal has, or all
+	Principal bool // the limit is that of each principal
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Of("has", "things of this kind") }
+
+// Of returns the text of the error with the names of what the server does and of the
+// things: that it "has" so many "sessions".
+func (e *Error) Of(has, things string) string {
+	if e.Principal {
+		things += " of this principal"
+	}
+	return fmt.Sprintf("the server %s %d %s, the limit is %d", has, e.Has, things, e.Limit)
+}
+
+// Take counts one more thing of a principal, unless it may have none: then it returns why.
+func (q *Quota) Take(principal string) *Error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	err := q.checkLocked(principal)
+	if err == nil {
+		q.addLocked(principal)
+	}
+	return err
+}
+
+// Check returns what Take would return now.
+func (q *Quota) Check(principal string) *Error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.checkLocked(principal)
+}
+
+func (q *Quota) checkLocked(principal string) *Error {
+	if own := q.of[principal]; principal != Everybody && own >= q.each && q.each < q.limit {
+		return &Error{Limit: q.each, Has: own, Principal: true}
+	}
+	if q.all >= q.limit {
+		return &Error{Limit: q.limit, Has: q.all}
+	}
+	return nil
+}
+
+// Add counts one more thing of a principal, whether it may have it or not. The things beyond
+// its quota take nothing away from others.
+func (q *Quota) Add(principal string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.addLocked(principal)
+}
+
+func (q *Quota) addLocked(principal string) {
+	if q.of[principal]++; principal == Everybody || q.of[principal] <= q.each {
+		q.all++
+	}
+}
+
+// Release counts one thing of a principal less.
+func (q *Quota) Release(principal string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if principal == Everybody || q.of[principal] <= q.each {
+		q.all--
+	}
+	if q.of[principal]--; q.of[principal] == 0 {
+		delete(q.of, principal)
+	}
+}
+
+// Count returns how many things all principals have, as far as they count.
+func (q *Quota) Count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.all
+}

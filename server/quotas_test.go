@@ -1,0 +1,153 @@
+//go:build linux
+
+package server_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"execserver/internal/testkit"
+	"execserver/internal/transcript"
+	"execserver/protocol"
+	"execserver/server"
+)
+
+// takes calls more until it is refused, at most for the limit, and expects the quota to
+// have been granted and the error to name it.
+func takes(t *testing.T, limit, each int, more func(i int) *protocol.Error) {
+	t.Helper()
+	for i := range limit + 1 {
+		err := more(i)
+		if err == nil {
+			continue
+		}
+		if want := fmt.Sprintf("of this principal, the limit is %d", each); i != each || !strings.HasSuffix(strings.TrimSuffix(err.Message, "; close one"), want) {
+			t.Errorf("refused after %d of %d: %v; want %d, and %q", i, limit, err, each, want)
+		}
+		return
+	}
+	t.Errorf("one principal gets all %d", limit)
+}
+
+// A principal that takes whatever it gets leaves something to others.
+func TestQuotas(t *testing.T) {
+	const limit, each = 8, 4
+	full := map[string]string{"greedy": `scope = ["full"]`, "modest": `scope = ["full"]`}
+	session := func(t *testing.T, srv transcript.Server) *protocol.Error {
+		return connect(t, srv).initialize(params{"clientName": "test"})
+	}
+	t.Run("sessions", func(t *testing.T) {
+		as := serveTokens(t, server.Options{Session: server.SessionOptions{MaxSessions: limit}}, full)
+		takes(t, limit, each, func(int) *protocol.Error { return session(t, as("greedy")) })
+		for range limit - each {
+			if err := session(t, as("modest")); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("sessions make room for those of the same principal", func(t *testing.T) {
+		as := serveTokens(t, server.Options{Session: server.SessionOptions{MaxSessions: limit}}, full)
+		idle := newCaller(t, as("modest"), "")
+		idle.Drop()
+		for range each - 1 {
+			newCaller(t, as("greedy"), "")
+		}
+		own := newCaller(t, as("greedy"), "")
+		own.Drop()
+		newCaller(t, as("greedy"), "") // in place of the last one
+		newCaller(t, as("modest"), idle.SessionID)
+		if err := connect(t, as("greedy")).initialize(params{"clientName": "test", "resumeSessionId": own.SessionID}); err == nil {
+			t.Error("no session has made room")
+		}
+	})
+	t.Run("connections", func(t *testing.T) {
+		as := serveTokens(t, server.Options{MaxConnections: limit}, full)
+		first := newCaller(t, as("greedy"), "")
+		takes(t, limit, each, func(i int) *protocol.Error {
+			switch i % 3 {
+			case 0:
+				if i == 0 { // it is there already
+					return nil
+				}
+				return session(t, as("greedy"))
+			case 1:
+				return connect(t, as("greedy")).initialize(params{"clientName": "test", "observeSessionId": first.SessionID})
+			}
+			return connect(t, as("greedy")).initialize(noSession)
+		})
+		if err := session(t, as("modest")); err != nil {
+			t.Error(err)
+		}
+		first.Drop()
+		newCaller(t, as("greedy"), first.SessionID) // who comes back is served
+	})
+	t.Run("forwarded connections", func(t *testing.T) {
+		srv, as := newTokenServer(t, server.Options{}, full)
+		server.LimitForwards(srv, limit)
+		l := farListener(t)
+		greedy := [2]*tcpCaller{newTCPCaller(t, as("greedy")), newTCPCaller(t, as("greedy"))}
+		takes(t, limit, each, func(i int) *protocol.Error {
+			return greedy[i%2].call("tcp/open", openParams(fmt.Sprint(i), l, 0)).Error
+		})
+		newTCPCaller(t, as("modest")).open("s", l, 0)
+		greedy[0].tell("tcp/reset", params{"streamId": "0", "message": "enough"})
+		testkit.WaitFor(t, testkit.Patience, func() error { // the far end may not have been noticed to be free
+			if err := greedy[1].call("tcp/open", openParams("more", l, 0)).Error; err != nil {
+				return err
+			}
+			return nil
+		})
+	})
+}
+
+// A principal whose clients acknowledge nothing blocks its own processes, and not those of
+// others.
+func TestQuotaOfRetainedOutput(t *testing.T) {
+	const total, each = 1 << 20, 1 << 19
+	full := map[string]string{"greedy": `scope = ["exec"]`, "modest": `scope = ["exec"]`}
+	as := serveTokens(t, server.Options{Session: server.SessionOptions{RetainedBytes: total, RetainedTotalBytes: total}}, full)
+	greedy := connect(t, as("greedy"))
+	if err := greedy.initialize(params{"clientName": "test", "capabilities": params{"processAck": true}}); err != nil {
+		t.Fatal(err)
+	}
+	flood := func(c *caller, id string) {
+		t.Helper()
+		c.result("process/start", params{
+			"processId": id, "argv": []string{"/bin/sh", "-c", "head -c 2000000 /dev/zero"}, "cwd": "file:///", "env": params{"PATH": "/usr/bin:/bin"}, "tty": false,
+		}, new(struct{}))
+	}
+	ids := []string{"a", "b", "c"}
+	for _, id := range ids {
+		flood(greedy, id)
+	}
+	retained := func() (n int) {
+		for _, id := range ids {
+			var read protocol.ReadResult
+			greedy.result("process/read", params{"processId": id}, &read)
+			for _, chunk := range read.Chunks {
+				n += len(chunk.Data)
+			}
+		}
+		return n
+	}
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if n := retained(); n < each*9/10 {
+			return fmt.Errorf("%d bytes of one principal are retained", n)
+		}
+		return nil
+	})
+	modest := newCaller(t, as("modest"), "")
+	for i := range 5 {
+		id := fmt.Sprint(i)
+		flood(modest, id)
+		var end struct{ Exited bool }
+		modest.result("process/wait", params{"processId": id, "waitMs": testkit.Patience.Milliseconds() / 2}, &end)
+		if !end.Exited {
+			t.Fatal("the process of another principal waits for room")
+		}
+		if n := retained(); n > each+len(ids)*(64<<10) {
+			t.Errorf("%d bytes of one principal are retained, the quota is %d", n, each)
+		}
+	}
+}
