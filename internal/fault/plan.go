@@ -140,7 +140,7 @@ var errnos = map[string][]syscall.Errno{
 	"fallocate": append([]syscall.Errno{syscall.EINTR, syscall.ENOSYS, syscall.EOPNOTSUPP}, making...),
 	"writefile": append([]syscall.Errno{syscall.EMFILE, syscall.EBUSY, syscall.ENODEV}, making...),
 
-	"read": {syscall.EINTR}, "poll": {syscall.EINTR, syscall.ENOMEM},
+	"read": {syscall.EINTR}, "read output": {syscall.EINTR, syscall.EIO}, "poll": {syscall.EINTR, syscall.ENOMEM},
 	"write": {syscall.EINTR, syscall.EAGAIN, syscall.ENOMEM}, "write file": {syscall.ENOMEM},
 	"seek":  {syscall.EIO},
 	"close": {syscall.EINTR, syscall.EIO},

@@ -110,11 +110,18 @@ func readable(fd int) bool {
 }
 
 // readFd reads once; the end of the stream is io.EOF.
+//
+// A terminal whose last holder is gone fails with EIO, but not before the second EIO is
+// everything read: the kernel moves what is written to the terminal's reader in the
+// background. A read waits for that, sees nothing, and only then looks whether a holder is
+// left, so that the last holder may have written, and ended, in between.
 func readFd(fd int, b []byte) (int, error) {
-	for {
-		n, err := sys.Read(fd, b)
+	for ended := false; ; {
+		n, err := sys.ReadOutput(fd, b)
 		switch {
 		case err == unix.EINTR:
+		case err == unix.EIO && !ended:
+			ended = true
 		case err != nil:
 			return 0, err
 		case n == 0:

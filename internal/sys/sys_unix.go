@@ -58,6 +58,14 @@ func Read(fd int, b []byte) (int, error) {
 	return unix.Read(fd, b)
 }
 
+// ReadOutput is unix.Read of a pipe or terminal that a child writes to.
+func ReadOutput(fd int, b []byte) (int, error) {
+	if err := fault.At("read output"); err != nil {
+		return -1, err
+	}
+	return unix.Read(fd, b)
+}
+
 // Pread is unix.Pread.
 func Pread(fd int, b []byte, offset int64) (int, error) {
 	if err := fault.At("read"); err != nil {
