@@ -66,6 +66,14 @@ type Capabilities struct {
 	FileWriteStreaming    bool `json:"fileWriteStreaming,omitempty"`    // fs/open with mode, fs/writeBlock
 	HTTPHeaderEnvVars     bool `json:"httpHeaderEnvVars"`               // http/request honours valueEnvVar
 
+	// The following need a sandbox that can enforce every policy.
+	CapabilityDiscoverySandbox bool `json:"capabilityDiscoverySandbox,omitempty"` // capabilityRoots/discoverV1 honours sandbox
+	SandboxedFileStreaming     bool `json:"sandboxedFileStreaming,omitempty"`     // fs/open honours sandbox
+	// With everything else writable, devices and the more precise entries keep their
+	// restrictions.
+	LinuxRootWritePreservesDevices              bool `json:"linuxRootWritePreservesDevices,omitempty"`
+	LinuxApprovedRootWritePreservesRestrictions bool `json:"linuxApprovedRootWritePreservesRestrictions,omitempty"`
+
 	FsMetadata               bool `json:"fsMetadata,omitempty"` // modes, times and links
 	BinaryFrames             bool `json:"binaryFrames,omitempty"`
 	Compress                 bool `json:"compress,omitempty"`

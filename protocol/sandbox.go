@@ -133,6 +133,9 @@ func (s *Sandbox) decodeContext(f *fields) {
 	}
 	f.optionalPath("userHomeDir")
 	f.boolOr("useLegacyLandlock", false)
+	if f.get("sandboxOverride") != nil { // why the policy is wider than usual; it says itself how wide
+		f.choice("sandboxOverride", "noOverride", "escalatedSandboxWithRestrictions", "bypassSandboxFirstAttempt")
+	}
 	if f.choice("windowsSandboxLevel", "disabled", "restricted-token", "elevated", "mxc") == "mxc" {
 		f.fail(&sandboxHostError{"windowsSandboxLevel asks for MXC, which this server does not have"})
 	}

@@ -52,6 +52,9 @@ func TestDecodeSandbox(t *testing.T) {
 			managed(project, `,"cwd":"file:///ws","workspaceRoots":["file:///ws"],"policyContext":{"cwd":"file:///other","workspaceRoots":[]}`),
 			protocol.Sandbox{Files: files(write), Cwd: other, WorkspaceRoots: []protocol.Path{}},
 		},
+		"an override is in the policy": {
+			managed(root, `,"sandboxOverride":"escalatedSandboxWithRestrictions"`), protocol.Sandbox{Files: files(read)},
+		},
 		"every kind of path": {
 			managed(`{"path":{"type":"path","path":"file:///x/../other"},"access":"none"},`+
 				`{"path":{"type":"glob_pattern","pattern":"**/*.env"},"access":"deny"},`+
@@ -116,6 +119,8 @@ func TestDecodeSandboxRefuses(t *testing.T) {
 		"more permissions":    {raw: `{"permissions":{"type":"disabled"},"additionalPermissions":{},"windowsSandboxLevel":"disabled"}`, text: "sandbox.additionalPermissions: not supported"},
 		"restricted old read": {raw: `{"type":"read-only","access":{"type":"restricted"}}`, text: "sandbox.access: not supported"},
 		"new old policy":      {raw: `{"sandboxPolicy":{"type":"x"}}`, text: `got "x"`},
+		"new override":        {raw: managed("", `,"sandboxOverride":"x"`), text: `sandbox.sandboxOverride: `},
+		"no override":         {raw: managed("", `,"sandboxOverride":null`), text: `sandbox.sandboxOverride: `},
 		"not an object":       {raw: `7`, text: "sandbox: expected an object, got 7"},
 	} {
 		t.Run(name, func(t *testing.T) {

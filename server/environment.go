@@ -66,18 +66,25 @@ func (c *connection) info() protocol.EnvironmentInfo {
 	if c.resumable { // otherwise a session ends with its connection
 		info.SessionLifetime = new(c.server.sessions.Lifetime())
 	}
+	confines := c.server.confinesAll()
 	info.Capabilities = protocol.Capabilities{
 		FsWatchMissing:        filesystem.WatchesMissing,
 		EnvironmentConfigRead: true,
 		FileWriteStreaming:    true,
 		HTTPHeaderEnvVars:     true,
-		FsMetadata:            runtime.GOOS != "windows",
-		BinaryFrames:          c.rpc.CarriesBinary(),
-		Compress:              c.rpc.CarriesBinary(),
-		FsRename:              true,
-		FsWatch:               true,
-		FsWriteFileCondition:  true,
-		FsWriteFileMode:       runtime.GOOS != "windows",
+
+		CapabilityDiscoverySandbox:                  confines,
+		SandboxedFileStreaming:                      confines,
+		LinuxRootWritePreservesDevices:              confines,
+		LinuxApprovedRootWritePreservesRestrictions: confines,
+
+		FsMetadata:           runtime.GOOS != "windows",
+		BinaryFrames:         c.rpc.CarriesBinary(),
+		Compress:             c.rpc.CarriesBinary(),
+		FsRename:             true,
+		FsWatch:              true,
+		FsWriteFileCondition: true,
+		FsWriteFileMode:      runtime.GOOS != "windows",
 
 		ProcessAck:               true,
 		ProcessCloseStdin:        true,
@@ -107,6 +114,16 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		WebLink:                  c.server.servesPage(),
 	}
 	return info
+}
+
+// confinesAll reports whether the server can enforce every policy that is valid. Landlock
+// alone cannot.
+func (s *Server) confinesAll() bool {
+	if s.sandbox == nil {
+		return false
+	}
+	means, _ := s.sandbox.Means()
+	return means != sandbox.MeansNone && means != sandbox.MeansLandlock
 }
 
 // uri returns a path of this machine for the wire. It returns nil if the path is

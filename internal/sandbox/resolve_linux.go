@@ -32,12 +32,13 @@ type plan struct {
 
 // resolver makes a plan from rules.
 type resolver struct {
-	rules   []rule         // resolved, one for each path
-	index   map[string]int // indexes of the rules, by path
-	regions []string       // the real paths of writable directories
-	links   []launcher.Link
-	missing map[string]bool
-	nested  int // submodules and worktrees examined
+	rules    []rule          // resolved, one for each path
+	index    map[string]int  // indexes of the rules, by path
+	regions  []string        // the real paths of writable directories
+	released map[string]bool // missing names that entries make writable
+	links    []launcher.Link
+	missing  map[string]bool
+	nested   int // submodules and worktrees examined
 }
 
 // resolve makes a plan from a policy.
@@ -135,6 +136,7 @@ func (r *resolver) resolve(rules []rule) error {
 				return err
 			}
 			if !keep {
+				r.release(rule, w)
 				continue
 			}
 		case w.foreign:
@@ -191,6 +193,18 @@ func (r *resolver) checkRoot(rule rule, w walked) (keep bool, err error) {
 		return false, nil
 	}
 	return false, fmt.Errorf("cannot enforce sandbox writable path %s because it crosses writable symlink %s", rule.path, w.crossed)
+}
+
+// release notes an entry that makes a missing name writable. If the name is a protected
+// one, a command may create it.
+func (r *resolver) release(rule rule, w walked) {
+	if !w.missing || w.crossed != "" || filepath.Base(w.real) != filepath.Base(rule.path) {
+		return
+	}
+	if r.released == nil {
+		r.released = make(map[string]bool)
+	}
+	r.released[w.real] = true
 }
 
 // moved reports whether a directory for temporary files, whose path had no links when it
@@ -310,7 +324,7 @@ func (r *resolver) protect() error {
 		}
 		for _, name := range protected {
 			child := filepath.Join(region, name)
-			if r.has(child) {
+			if r.has(child) || r.released[child] {
 				continue // an entry decides
 			}
 			if err := r.protectChild(child); err != nil {

@@ -155,6 +155,72 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
+// TestMissingNamesReleased makes protected names writable that do not exist yet.
+func TestMissingNamesReleased(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		fresh := filepath.Join(m.base, "fresh")
+		m.mkdir(fresh)
+		in := func(name string) string { return filepath.Join(fresh, name) }
+		for name, sandbox := range map[string]object{
+			"workspace": m.workspaceWrite(at(fresh, "write"), at(in(".git"), "write")),
+			"everything": m.policy("restricted", special("root", "write"), at(m.outside, "deny"),
+				at("/.git", "write"), at("/.agents", "write"), at("/.codex", "write"), at("/.aws", "write"), at(fresh, "write"), at(in(".git"), "write")),
+		} {
+			t.Run(name, func(*testing.T) {
+				m.says(sandbox, [2]string{"ls -A " + fresh, ".codex"}, [2]string{"mkdir " + in(".git") + " && touch " + in(".git/config"), "done"},
+					[2]string{"touch " + in(".git/HEAD"), "done"}, [2]string{"mkdir " + in(".codex"), "File exists"})
+				m.says(m.workspaceWrite(at(fresh, "write")), [2]string{"touch " + in(".git/x"), readOnly})
+				m.must(os.RemoveAll(in(".git")))
+				// The other policy does not release it.
+				m.says(m.workspaceWrite(at(fresh, "write")), [2]string{"mkdir " + in(".git"), "File exists"})
+			})
+		}
+		m.clean(fresh)
+	})
+}
+
+// TestApprovedByUser uses the policy of a command that a user approved although the
+// profile denies files. The client sends it only to servers that announce that they keep
+// the denied files and the devices.
+func TestApprovedByUser(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		can := m.conn.Info.Capabilities
+		if !can.LinuxApprovedRootWritePreservesRestrictions || !can.LinuxRootWritePreservesDevices ||
+			!can.SandboxedFileStreaming || !can.CapabilityDiscoverySandbox {
+			t.Errorf("the server announces %+v", can)
+		}
+		names := []string{".agents", ".aws", ".codex", ".git"}
+		entries := []object{special("root", "write"), at(m.outside, "deny")}
+		before := make(map[string]error)
+		for _, name := range names {
+			entries = append(entries, at("/"+name, "write"), at(filepath.Join(m.base, name), "write"))
+			_, before[name] = os.Lstat("/" + name)
+		}
+		sandbox := m.policy("restricted", entries...)
+		sandbox["sandboxOverride"] = "escalatedSandboxWithRestrictions"
+		m.says(sandbox,
+			[2]string{"touch " + m.base + "/written", "done"}, [2]string{"touch file .git/config", "done"},
+			[2]string{"ls " + m.outside, "Permission denied"}, [2]string{"mv " + m.outside + " " + m.ws + "/moved", "busy"},
+			[2]string{"echo x >/dev/null", "done"}, [2]string{"mknod " + m.ws + "/disk b 8 0", "not permitted"})
+		p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read x"}, sandbox: sandbox})
+		m.must(err)
+		m.awaitOutput(p, "ready")
+		for _, name := range names {
+			if _, err := os.Lstat("/" + name); (err == nil) != (before[name] == nil) {
+				t.Errorf("/%s was %v and is %v", name, before[name], err)
+			}
+		}
+		m.must(m.call("process/terminate", object{"processId": id}, nil))
+		m.await(p)
+		read := func(path string) object { return object{"handleId": "h", "path": uri(path), "sandbox": sandbox} }
+		m.wants(-32600, "permission denied (os error 13)", "fs/open", read(m.outside+"/file"))
+		m.wants(0, "", "fs/open", read(m.ws+"/file"))
+		m.must(m.call("fs/close", object{"handleId": "h"}, nil))
+		sandbox["sandboxOverride"] = "other"
+		m.refuses(sandbox, -32602, "sandboxOverride")
+	})
+}
+
 // TestDeniedOutside uses an entry that denies a file outside of the workspace, by a path
 // that leads out of it. The server enforces the entry.
 func TestDeniedOutside(t *testing.T) {
