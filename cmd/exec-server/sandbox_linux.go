@@ -55,7 +55,7 @@ func newSandboxCommand() *cobra.Command {
 	f.StringArrayVar(&o.write, "write", nil, "let the command write this `path` and everything below it, except .git, .agents, .codex and .aws; may be repeated")
 	f.StringArrayVar(&o.deny, "deny", nil, "deny the command this `path` and everything below it; may be repeated")
 	f.StringArrayVar(&o.sockets, "socket", nil, "let the command use the unix socket at this `path`, or the sockets in this directory; needs a network; may be repeated")
-	f.BoolVar(&o.noNetwork, "no-network", false, "deny the command the network and the sockets of other programs")
+	f.BoolVar(&o.noNetwork, "no-network", false, "give the command no network but a loopback interface of its own, and no sockets of other programs")
 	f.BoolP("help", "h", false, "print this text")
 	return command
 }

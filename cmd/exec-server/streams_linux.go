@@ -7,11 +7,14 @@ import (
 	"os/exec"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/sandbox/launcher"
 )
 
 // streams are the standard streams of a command in a sandbox. With a descriptor of a file
 // a program can open the file again, wherever it is, and do more than the descriptor
-// allows. So the command gets pipes instead of files, and this program copies. Terminals,
+// allows. So the command gets pipes instead of files, and this program copies. The same
+// holds for sockets with which it could reach others than their peer. Terminals, other
 // sockets and pipes that are read stay as they are, because bytes read from a pipe ahead
 // of the command would be lost afterwards.
 type streams struct {
@@ -80,7 +83,7 @@ func openFlags(fd int) int {
 func copied(fd int, mode uint32) bool {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFSOCK:
-		return false
+		return !launcher.ReachesPeerAlone(fd)
 	case unix.S_IFCHR:
 		return !harmless(fd)
 	case unix.S_IFIFO:

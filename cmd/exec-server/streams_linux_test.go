@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"execserver/internal/testkit"
 )
 
@@ -99,6 +101,53 @@ func TestSandboxRedirected(t *testing.T) {
 					t.Errorf("it has written what it only reads: %q", output)
 				}
 			})
+		}
+	})
+}
+
+// TestSandboxSockets checks that a command gets a pipe instead of a socket with which it
+// could reach others than the peer: datagrams can be sent to any name, and a socket of the
+// machine's network can be connected elsewhere.
+func TestSandboxSockets(t *testing.T) {
+	t.Parallel()
+	eachUser(t, func(t *testing.T, _ string, shell func(string) *exec.Cmd) {
+		for _, test := range []struct {
+			name         string
+			domain, kind int
+			pair         bool
+			want         string
+		}{
+			{"stream with a peer", unix.AF_UNIX, unix.SOCK_STREAM, true, "socket"},
+			{"packets with a peer", unix.AF_UNIX, unix.SOCK_SEQPACKET, true, "socket"},
+			{"stream without a peer", unix.AF_UNIX, unix.SOCK_STREAM, false, "pipe"},
+			{"datagrams", unix.AF_UNIX, unix.SOCK_DGRAM, true, "pipe"},
+			{"TCP", unix.AF_INET, unix.SOCK_STREAM, false, "pipe"},
+			{"UDP", unix.AF_INET, unix.SOCK_DGRAM, false, "pipe"},
+		} {
+			fds := []int{-1, -1}
+			var err error
+			if test.pair {
+				var pair [2]int
+				pair, err = unix.Socketpair(test.domain, test.kind|unix.SOCK_CLOEXEC, 0)
+				fds = pair[:]
+			} else {
+				fds[0], err = unix.Socket(test.domain, test.kind|unix.SOCK_CLOEXEC, 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdin := os.NewFile(uintptr(fds[0]), test.name)
+			command := shell("exec-server sandbox --read / --no-network -- " +
+				"sh -c 'test -S /dev/stdin && echo socket; test -p /dev/stdin && echo pipe; true'")
+			command.Stdin = stdin
+			text, err := command.Output()
+			if string(text) != test.want+"\n" {
+				t.Errorf("%s: %v, %q, want %s", test.name, err, text, test.want)
+			}
+			_ = stdin.Close()
+			if test.pair {
+				_ = unix.Close(fds[1])
+			}
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"execserver/internal/sandbox/launcher"
+	"execserver/internal/seccomp"
 	"execserver/protocol"
 )
 
@@ -207,12 +208,23 @@ func (c *Confinement) Release() {
 	c.targets = nil
 }
 
+// network returns the sockets that the command may use.
+func (c *Confinement) network() seccomp.Network {
+	switch {
+	case c.plan.network:
+		return seccomp.NetworkMachine
+	case c.plan.nothing, c.means == MeansLandlock: // in the machine's network namespace
+		return seccomp.NetworkNone
+	}
+	return seccomp.NetworkOwn
+}
+
 // spec returns the Spec for the launcher of a command.
 func (c *Confinement) spec(command Command) (*launcher.Spec, error) {
 	p := c.plan
 	s := &launcher.Spec{
-		RestrictNetwork: !p.network,
-		Become:          command.Become, Session: !command.Shared, Terminal: command.Terminal, Helper: command.Helper,
+		Network: c.network(),
+		Become:  command.Become, Session: !command.Shared, Terminal: command.Terminal, Helper: command.Helper,
 		Program: command.Program, Argv: command.Argv, Env: command.Env, Dir: command.Dir,
 	}
 	if command.DirFile != nil {

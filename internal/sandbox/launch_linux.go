@@ -149,6 +149,9 @@ func (c *Confinement) namespaces(attr *syscall.SysProcAttr) {
 		if c.means == MeansUser { // the launcher sets the namespace's limits
 			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_SYS_RESOURCE)
 		}
+		if !c.plan.network && (c.means == MeansUser || hasCapability(unix.CAP_NET_ADMIN)) {
+			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_NET_ADMIN) // for the loopback interface
+		}
 		if os.Geteuid() == 0 { // root enters directories that others may not
 			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH)
 		}

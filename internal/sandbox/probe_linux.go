@@ -94,11 +94,11 @@ func (e *Engine) try(means Means) error {
 	policy := &protocol.Sandbox{Files: &protocol.FilePolicy{Entries: []protocol.FileEntry{
 		{Access: protocol.AccessRead, Special: protocol.SpecialRoot},
 	}}}
-	namespace, err := launcher.ProcessNamespace()
+	outside, err := launcher.Namespaces()
 	if err != nil {
 		return fmt.Errorf("tell what is outside: %w", err)
 	}
-	command := Command{Program: launcher.Self, Argv: []string{"exec-server", launcher.ProbeArgument, dir, namespace}, Dir: "/", Helper: true}
+	command := Command{Program: launcher.Self, Argv: []string{"exec-server", launcher.ProbeArgument, dir, outside}, Dir: "/", Helper: true}
 	if means == MeansLandlock {
 		command.Argv = []string{"exec-server", launcher.LandlockArgument, dir}
 	} else {

@@ -3,6 +3,8 @@
 // and test what it does.
 package seccomp
 
+import "slices"
+
 // Instruction is one instruction of the classic BPF machine, in the kernel's layout.
 type Instruction struct {
 	Op     uint16
@@ -58,16 +60,31 @@ const (
 	tioclinux = 0x541c     // the same with the selection of the console
 )
 
+// Network says which sockets a filter leaves to a program.
+type Network byte
+
+// The values of Network.
+const (
+	// NetworkMachine leaves unix, Internet and netlink sockets. Other families reach things
+	// that nobody means by a network, such as the host of a virtual machine.
+	NetworkMachine Network = iota
+	// NetworkOwn is for a program in a network namespace of its own, which holds only the
+	// loopback interface. The filter leaves Internet sockets and pairs of unix sockets. It
+	// refuses other unix sockets, because those with a path are reached from every network
+	// namespace.
+	NetworkOwn
+	// NetworkNone leaves only pairs of unix sockets.
+	NetworkNone
+)
+
 // Filter returns the filter of this architecture. A call of another architecture, such as
 // that of a 32-bit program, ends the process.
 //
-// If network is true, the filter restricts the network: the only sockets left are stream
-// pairs from socketpair. Datagrams are not allowed, because a program could send them to
-// any name in the file system through a socket that is connected elsewhere. The pairs work
-// like any others: send, which is sendto without an address, shutdown, names, and the options
-// of the socket itself. Event loops wake themselves through such a pair. If network is
-// false, there are unix, Internet and netlink sockets. Other families reach things that
-// nobody means by a network, such as the host of a virtual machine.
+// Pairs of unix sockets come from socketpair, and are streams or sequences of packets.
+// Datagrams are not allowed, because a program could send them to any name in the file
+// system through a socket that is connected elsewhere. The pairs work like any others:
+// send, which is sendto without an address, shutdown, names, and the options of the socket
+// itself. Event loops wake themselves through such a pair.
 //
 // If files is true, the filter protects the mounts that confine files: it denies new user
 // namespaces. In one, a program can leave all mounts at once for another root directory,
@@ -77,7 +94,7 @@ const (
 // user of the machine could run a file that a confined program left outside, with the
 // rights of the server. openat2, whose mode a filter cannot see, does not exist either;
 // programs use openat.
-func Filter(network, files bool) []Instruction { return host.filter(network, files) }
+func Filter(network Network, files bool) []Instruction { return host.filter(network, files) }
 
 // Neighbours returns a second filter, for a program without namespaces of its own. It
 // keeps the program from the limits of other processes, which can end them (RLIMIT_CPU),
@@ -107,7 +124,8 @@ type architecture struct {
 	audit      uint32 // AUDIT_ARCH_*
 	foreign    uint32 // numbers from here on belong to another architecture; 0 if there are none
 	always     []uint32
-	restricted []uint32 // besides always
+	processes  []uint32 // without the machine's network, besides always
+	sockets    []uint32 // without any network, besides those
 	sendto     uint32
 	setsockopt uint32
 	socket     uint32
@@ -130,7 +148,7 @@ type modeCall struct {
 	flags  uint32 // offset of the flags without which nothing is created; 0 if there are none
 }
 
-func (a architecture) filter(network, files bool) []Instruction {
+func (a architecture) filter(network Network, files bool) []Instruction {
 	ret := func(value uint32) Instruction { return Instruction{Op: opRet, K: value} }
 	f := []Instruction{
 		{Op: opLoad, K: offArch},
@@ -142,13 +160,16 @@ func (a architecture) filter(network, files bool) []Instruction {
 		f = append(f, Instruction{Op: opJge, Jf: 1, K: a.foreign}, ret(retKill))
 	}
 	denied := a.always
-	if network {
-		denied = append(append([]uint32(nil), denied...), a.restricted...)
+	if network != NetworkMachine {
+		denied = slices.Concat(denied, a.processes)
+	}
+	if network == NetworkNone {
+		denied = slices.Concat(denied, a.sockets)
 	}
 	for _, number := range denied {
 		f = append(f, Instruction{Op: opJeq, Jf: 1, K: number}, ret(retEPERM))
 	}
-	if network {
+	if network == NetworkNone {
 		f = append(f,
 			Instruction{Op: opJeq, Jf: 6, K: a.sendto},
 			Instruction{Op: opLoad, K: offArg4}, // the address
@@ -162,31 +183,36 @@ func (a architecture) filter(network, files bool) []Instruction {
 			Instruction{Op: opJeq, Jf: 1, K: solSocket},
 			ret(retAllow),
 			ret(retEPERM))
-		for _, number := range []uint32{a.socket, a.socketpair} {
-			f = append(f,
-				Instruction{Op: opJeq, Jf: 8, K: number},
-				Instruction{Op: opLoad, K: offArg0},
-				Instruction{Op: opJeq, Jf: 5, K: afUnix},
-				Instruction{Op: opLoad, K: offArg1},
-				Instruction{Op: opAnd, K: kindMask},
-				Instruction{Op: opJeq, Jt: 1, K: stream},
-				Instruction{Op: opJeq, Jf: 1, K: seqpacket},
-				ret(retAllow),
-				ret(retEPERM))
+	}
+	pair := func(number uint32) []Instruction {
+		return []Instruction{
+			{Op: opJeq, Jf: 8, K: number},
+			{Op: opLoad, K: offArg0},
+			{Op: opJeq, Jf: 5, K: afUnix},
+			{Op: opLoad, K: offArg1},
+			{Op: opAnd, K: kindMask},
+			{Op: opJeq, Jt: 1, K: stream},
+			{Op: opJeq, Jf: 1, K: seqpacket},
+			ret(retAllow),
+			ret(retEPERM),
 		}
 	}
-	if !network {
-		for _, number := range []uint32{a.socket, a.socketpair} {
-			f = append(f,
-				Instruction{Op: opJeq, Jf: 7, K: number},
-				Instruction{Op: opLoad, K: offArg0},
-				Instruction{Op: opJeq, Jt: 4, K: afUnix},
-				Instruction{Op: opJeq, Jt: 3, K: afInet},
-				Instruction{Op: opJeq, Jt: 2, K: afInet6},
-				Instruction{Op: opJeq, Jt: 1, K: afNetlink},
-				ret(retEPERM),
-				ret(retAllow))
+	family := func(number uint32, allowed ...uint32) []Instruction {
+		check := []Instruction{{Op: opJeq, Jf: uint8(len(allowed) + 3), K: number}, {Op: opLoad, K: offArg0}}
+		for i, family := range allowed {
+			check = append(check, Instruction{Op: opJeq, Jt: uint8(len(allowed) - i), K: family})
 		}
+		return append(check, ret(retEPERM), ret(retAllow))
+	}
+	switch network {
+	case NetworkMachine:
+		for _, number := range []uint32{a.socket, a.socketpair} {
+			f = append(f, family(number, afUnix, afInet, afInet6, afNetlink)...)
+		}
+	case NetworkOwn:
+		f = append(f, slices.Concat(family(a.socket, afInet, afInet6), pair(a.socketpair))...)
+	case NetworkNone:
+		f = append(f, slices.Concat(pair(a.socket), pair(a.socketpair))...)
 	}
 	// All programs of the machine share the room for asynchronous reads and writes, and
 	// programs work without it.

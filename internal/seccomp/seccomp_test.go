@@ -43,50 +43,52 @@ func run(t *testing.T, program []Instruction, data []byte) uint32 {
 func TestFilter(t *testing.T) {
 	const i386, anyArch, cloexec = 0x40000003, 0, 0x80000
 	numbers := map[string]map[string]uint32{
-		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "sendto": 44, "setsockopt": 54, "getsockopt": 55, "shutdown": 48, "getsockname": 51, "getpeername": 52, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435, "io_setup": 206, "openat": 257, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "mknodat": 259, "openat2": 437},
-		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "sendto": 206, "setsockopt": 208, "getsockopt": 209, "shutdown": 210, "getsockname": 204, "getpeername": 205, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435, "io_setup": 0, "openat": 56, "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "mknodat": 33, "openat2": 437},
+		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "sendto": 44, "setsockopt": 54, "getsockopt": 55, "shutdown": 48, "getsockname": 51, "getpeername": 52, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435, "io_setup": 206, "accept4": 288, "pidfd_getfd": 438, "openat": 257, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "mknodat": 259, "openat2": 437},
+		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "sendto": 206, "setsockopt": 208, "getsockopt": 209, "shutdown": 210, "getsockname": 204, "getpeername": 205, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435, "io_setup": 0, "accept4": 242, "pidfd_getfd": 438, "openat": 56, "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "mknodat": 33, "openat2": 437},
 	}
 	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
 		for _, tt := range []struct {
-			call             string
-			arg0, arg1       uint64
-			audit            uint32
-			open, restricted uint32
+			call               string
+			arg0, arg1         uint64
+			audit              uint32
+			machine, own, none uint32
 		}{
-			{"read", 0, 0, anyArch, retAllow, retAllow},
-			{"execve", 0, 0, anyArch, retAllow, retAllow},
-			{"mount", 0, 0, anyArch, retAllow, retAllow},
-			{"read", 0, 0, i386, retKill, retKill},
-			{"socket", 1, 1, anyArch, retAllow, retAllow},
-			{"socket", 1 | 1<<40, 1, anyArch, retAllow, retAllow}, // the kernel takes the lower half
-			{"socket", 1, 1 | cloexec, anyArch, retAllow, retAllow},
-			{"socket", 1, 5, anyArch, retAllow, retAllow},
-			{"socket", 1, 2, anyArch, retAllow, retEPERM},
-			{"socket", 1, 2 | cloexec, anyArch, retAllow, retEPERM},
-			{"socket", 1, 3, anyArch, retAllow, retEPERM}, // the kernel makes it 2
-			{"socket", 2, 0, anyArch, retAllow, retEPERM},
-			{"socket", 16, 0, anyArch, retAllow, retEPERM},
-			{"socketpair", 1, 1, anyArch, retAllow, retAllow},
-			{"socketpair", 1, 2, anyArch, retAllow, retEPERM},
-			{"socketpair", 30, 1, anyArch, retEPERM, retEPERM},
-			{"socket", 10, 1, anyArch, retAllow, retEPERM},
-			{"socket", 16, 3, anyArch, retAllow, retEPERM},
-			{"socket", 17, 3, anyArch, retEPERM, retEPERM}, // packets
-			{"socket", 38, 5, anyArch, retEPERM, retEPERM}, // ciphers of the kernel
-			{"socket", 40, 1, anyArch, retEPERM, retEPERM}, // the host of a virtual machine
-			{"socket", 40 | 1<<40, 1, anyArch, retEPERM, retEPERM},
-			{"io_setup", 1, 0, anyArch, retENOSYS, retENOSYS},
-			{"connect", 0, 0, anyArch, retAllow, retEPERM},
-			{"sendmsg", 0, 0, anyArch, retAllow, retAllow},
-			{"recvfrom", 0, 0, anyArch, retAllow, retAllow},
-			{"ptrace", 0, 0, anyArch, retAllow, retEPERM},
-			{"keyctl", 0, 0, anyArch, retEPERM, retEPERM},
-			{"bpf", 0, 0, anyArch, retEPERM, retEPERM},
-			{"io_uring_setup", 0, 0, anyArch, retEPERM, retEPERM},
-			{"ioctl", 0, 0x5401, anyArch, retAllow, retAllow},
-			{"ioctl", 0, tiocsti, anyArch, retEPERM, retEPERM},
-			{"ioctl", 0, tiocsti | 1<<40, anyArch, retEPERM, retEPERM},
-			{"ioctl", 0, tioclinux, anyArch, retEPERM, retEPERM},
+			{"read", 0, 0, anyArch, retAllow, retAllow, retAllow},
+			{"execve", 0, 0, anyArch, retAllow, retAllow, retAllow},
+			{"mount", 0, 0, anyArch, retAllow, retAllow, retAllow},
+			{"read", 0, 0, i386, retKill, retKill, retKill},
+			{"socket", 1, 1, anyArch, retAllow, retEPERM, retAllow},
+			{"socket", 1 | 1<<40, 1, anyArch, retAllow, retEPERM, retAllow}, // the kernel takes the lower half
+			{"socket", 1, 1 | cloexec, anyArch, retAllow, retEPERM, retAllow},
+			{"socket", 1, 5, anyArch, retAllow, retEPERM, retAllow},
+			{"socket", 1, 2, anyArch, retAllow, retEPERM, retEPERM},
+			{"socket", 1, 2 | cloexec, anyArch, retAllow, retEPERM, retEPERM},
+			{"socket", 1, 3, anyArch, retAllow, retEPERM, retEPERM}, // the kernel makes it 2
+			{"socket", 2, 0, anyArch, retAllow, retAllow, retEPERM},
+			{"socket", 16, 0, anyArch, retAllow, retEPERM, retEPERM},
+			{"socketpair", 1, 1, anyArch, retAllow, retAllow, retAllow},
+			{"socketpair", 1, 2, anyArch, retAllow, retEPERM, retEPERM},
+			{"socketpair", 30, 1, anyArch, retEPERM, retEPERM, retEPERM},
+			{"socket", 10, 1, anyArch, retAllow, retAllow, retEPERM},
+			{"socket", 16, 3, anyArch, retAllow, retEPERM, retEPERM},
+			{"socket", 17, 3, anyArch, retEPERM, retEPERM, retEPERM}, // packets
+			{"socket", 38, 5, anyArch, retEPERM, retEPERM, retEPERM}, // ciphers of the kernel
+			{"socket", 40, 1, anyArch, retEPERM, retEPERM, retEPERM}, // the host of a virtual machine
+			{"socket", 40 | 1<<40, 1, anyArch, retEPERM, retEPERM, retEPERM},
+			{"io_setup", 1, 0, anyArch, retENOSYS, retENOSYS, retENOSYS},
+			{"connect", 0, 0, anyArch, retAllow, retAllow, retEPERM},
+			{"sendmsg", 0, 0, anyArch, retAllow, retAllow, retAllow},
+			{"recvfrom", 0, 0, anyArch, retAllow, retAllow, retAllow},
+			{"ptrace", 0, 0, anyArch, retAllow, retEPERM, retEPERM},
+			{"pidfd_getfd", 0, 0, anyArch, retAllow, retEPERM, retEPERM},
+			{"accept4", 0, 0, anyArch, retAllow, retAllow, retEPERM},
+			{"keyctl", 0, 0, anyArch, retEPERM, retEPERM, retEPERM},
+			{"bpf", 0, 0, anyArch, retEPERM, retEPERM, retEPERM},
+			{"io_uring_setup", 0, 0, anyArch, retEPERM, retEPERM, retEPERM},
+			{"ioctl", 0, 0x5401, anyArch, retAllow, retAllow, retAllow},
+			{"ioctl", 0, tiocsti, anyArch, retEPERM, retEPERM, retEPERM},
+			{"ioctl", 0, tiocsti | 1<<40, anyArch, retEPERM, retEPERM, retEPERM},
+			{"ioctl", 0, tioclinux, anyArch, retEPERM, retEPERM, retEPERM},
 		} {
 			data := make([]byte, 64)
 			audit := tt.audit
@@ -99,11 +101,10 @@ func TestFilter(t *testing.T) {
 			binary.LittleEndian.PutUint64(data[offArg1:], tt.arg1)
 			what := fmt.Sprintf("%s of %s(%#x, %#x)", name, tt.call, tt.arg0, tt.arg1)
 			for _, files := range []bool{false, true} {
-				if got := run(t, arch.filter(false, files), data); got != tt.open {
-					t.Errorf("%s, network: %#x, want %#x", what, got, tt.open)
-				}
-				if got := run(t, arch.filter(true, files), data); got != tt.restricted {
-					t.Errorf("%s, no network: %#x, want %#x", what, got, tt.restricted)
+				for network, want := range map[Network]uint32{NetworkMachine: tt.machine, NetworkOwn: tt.own, NetworkNone: tt.none} {
+					if got := run(t, arch.filter(network, files), data); got != want {
+						t.Errorf("%s, network %d: %#x, want %#x", what, network, got, want)
+					}
 				}
 			}
 		}
@@ -129,10 +130,12 @@ func TestFilter(t *testing.T) {
 			binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
 			binary.LittleEndian.PutUint64(data[offArg1:], tt.level)
 			binary.LittleEndian.PutUint64(data[offArg4:], tt.address)
-			if got := run(t, arch.filter(false, true), data); got != retAllow {
-				t.Errorf("%s of %s, network: %#x", name, tt.call, got)
+			for _, network := range []Network{NetworkMachine, NetworkOwn} {
+				if got := run(t, arch.filter(network, true), data); got != retAllow {
+					t.Errorf("%s of %s, network %d: %#x", name, tt.call, network, got)
+				}
 			}
-			if got := run(t, arch.filter(true, true), data); got != tt.restricted {
+			if got := run(t, arch.filter(NetworkNone, true), data); got != tt.restricted {
 				t.Errorf("%s of %s(%#x, address %#x), no network: %#x, want %#x",
 					name, tt.call, tt.level, tt.address, got, tt.restricted)
 			}
@@ -155,7 +158,7 @@ func TestFilter(t *testing.T) {
 			binary.LittleEndian.PutUint32(data[offNumber:], numbers[name][tt.call])
 			binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
 			binary.LittleEndian.PutUint64(data[offArg0:], tt.flags)
-			for _, network := range []bool{false, true} {
+			for _, network := range []Network{NetworkMachine, NetworkOwn, NetworkNone} {
 				if got := run(t, arch.filter(network, false), data); got != tt.alone {
 					t.Errorf("%s of %s(%#x), files: %#x, want %#x", name, tt.call, tt.flags, got, tt.alone)
 				}
@@ -188,7 +191,7 @@ func TestFilter(t *testing.T) {
 			for i, arg := range tt.args {
 				binary.LittleEndian.PutUint64(data[offArg0+8*i:], arg)
 			}
-			for _, network := range []bool{false, true} {
+			for _, network := range []Network{NetworkMachine, NetworkOwn, NetworkNone} {
 				if got := run(t, arch.filter(network, false), data); got != retAllow {
 					t.Errorf("%s of %s%#o, files: %#x", name, tt.call, tt.args, got)
 				}
@@ -204,7 +207,7 @@ func TestFilter(t *testing.T) {
 		binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
 		for _, number := range []uint32{arch.foreign, arch.foreign | 41, 1<<32 - 1} {
 			binary.LittleEndian.PutUint32(data[offNumber:], number)
-			if got := run(t, arch.filter(false, false), data); got != retKill {
+			if got := run(t, arch.filter(NetworkMachine, false), data); got != retKill {
 				t.Errorf("x32 call %#x: %#x", number, got)
 			}
 		}

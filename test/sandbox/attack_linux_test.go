@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -115,7 +116,7 @@ func connect(domain, kind int, to unix.Sockaddr) error {
 var attacks = map[string][]attempt{
 	"restricted": slices.Concat(fileAttacks, processAttacks, nestedAttacks, networkAttacks),
 	"enabled":    slices.Concat(openNetworkAttacks, nestedAttacks),
-	"alone":      networkAttacks[:4],
+	"alone":      noNetworkAttacks,
 	"container":  containerAttacks,
 	"denied":     deniedAttacks,
 	"hidden":     hiddenAttacks,
@@ -335,14 +336,89 @@ var processAttacks = []attempt{
 	}},
 }
 
-var networkAttacks = []attempt{
+// noNetworkAttacks are attempts in a sandbox that leaves no sockets.
+var noNetworkAttacks = []attempt{
 	{"21 TCP", "EPERM", func(a *attacker) error { return socket(unix.AF_INET, unix.SOCK_STREAM, 0) }},
 	{"21 TCP 6", "EPERM", func(a *attacker) error { return socket(unix.AF_INET6, unix.SOCK_STREAM, 0) }},
 	{"21 UDP", "EPERM", func(a *attacker) error { return socket(unix.AF_INET, unix.SOCK_DGRAM, 0) }},
 	{"21 raw", "EPERM", func(a *attacker) error { return socket(unix.AF_INET, unix.SOCK_RAW, 1) }},
+	{"22 descriptor of another process", "EPERM", func(a *attacker) error { return call(unix.SYS_PIDFD_GETFD, ^uintptr(0), 0, 0) }},
+	{"22 memory of the server", "EACCES old", func(a *attacker) error {
+		abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+		if errno != 0 || abi < 4 {
+			return errors.New("old") // the kernel cannot keep it from that
+		}
+		return write(fmt.Sprintf("/proc/%d/mem", a.serverPid))
+	}},
+}
+
+// networkAttacks are attempts in a sandbox with a network namespace of its own.
+var networkAttacks = []attempt{
+	{"21 TCP on its own loopback", "allowed", func(*attacker) error { return talk("tcp", "127.0.0.1:0") }},
+	{"21 TCP 6 on its own loopback", "allowed EADDRNOTAVAIL EAFNOSUPPORT", func(*attacker) error { return talk("tcp", "[::1]:0") }},
+	{"21 UDP on its own loopback", "allowed", func(*attacker) error { return talk("udp", "127.0.0.1:0") }},
+	{"21 port of the machine", "ECONNREFUSED", func(a *attacker) error {
+		return connect(unix.AF_INET, unix.SOCK_STREAM, &unix.SockaddrInet4{Port: a.port, Addr: [4]byte{127, 0, 0, 1}})
+	}},
+	{"21 TCP to elsewhere", "ENETUNREACH", func(a *attacker) error {
+		return connect(unix.AF_INET, unix.SOCK_STREAM, &unix.SockaddrInet4{Port: 80, Addr: [4]byte{192, 0, 2, 1}})
+	}},
+	{"21 UDP to elsewhere", "ENETUNREACH", func(a *attacker) error {
+		return connect(unix.AF_INET, unix.SOCK_DGRAM, &unix.SockaddrInet4{Port: 53, Addr: [4]byte{192, 0, 2, 1}})
+	}},
+	{"21 other interfaces", "allowed", func(*attacker) error {
+		text, err := os.ReadFile("/proc/self/net/dev")
+		if n := strings.Count(string(text), ":"); err == nil && n != 1 {
+			return fmt.Errorf("%d interfaces", n)
+		}
+		return err
+	}},
+	{"21 namespace of another process", "ENOENT EACCES EPERM", func(a *attacker) error {
+		return read(fmt.Sprintf("/proc/%d/ns/net", a.serverPid))
+	}},
+	{"21 change an interface", "EPERM", func(*attacker) error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		request, err := unix.NewIfreq("lo")
+		if err != nil {
+			return err
+		}
+		return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+	}},
+	{"21 raw", "EPERM", func(a *attacker) error { return socket(unix.AF_INET, unix.SOCK_RAW, 1) }},
 	{"21 netlink", "EPERM", func(a *attacker) error { return socket(unix.AF_NETLINK, unix.SOCK_RAW, 0) }},
 	{"21 vsock", "EPERM", func(a *attacker) error { return socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0) }},
 	{"21 packet", "EPERM", func(a *attacker) error { return socket(unix.AF_PACKET, unix.SOCK_RAW, 0) }},
+	{"22 unix socket", "EPERM", func(*attacker) error { return socket(unix.AF_UNIX, unix.SOCK_STREAM, 0) }},
+	{"22 pair to a daemon", "EISCONN EINVAL ENOENT", func(a *attacker) error {
+		return onPair(func(fd int) error { return unix.Connect(fd, &unix.SockaddrUnix{Name: a.socket}) })
+	}},
+	{"22 pair that listens", "EINVAL", func(a *attacker) error {
+		return onPair(func(fd int) error { return unix.Listen(fd, 1) })
+	}},
+	{"22 pair that disconnects", "EINVAL", func(a *attacker) error {
+		return onPair(func(fd int) error {
+			none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+			return call(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none))
+		})
+	}},
+	{"22 packet with an address", "EPIPE", func(a *attacker) error {
+		return onPairOf(unix.SOCK_SEQPACKET, func(fd int) error {
+			return unix.Sendto(fd, []byte("x"), unix.MSG_NOSIGNAL, &unix.SockaddrUnix{Name: a.datagrams})
+		})
+	}},
+	{"22 pair of datagrams", "EPERM", func(a *attacker) error {
+		_, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		return err
+	}},
+	{"22 pair of another family", "EPERM", func(a *attacker) error {
+		_, err := unix.Socketpair(unix.AF_TIPC, unix.SOCK_STREAM, 0)
+		return err
+	}},
+	{"22 descriptor of another process", "EPERM", func(a *attacker) error { return call(unix.SYS_PIDFD_GETFD, ^uintptr(0), 0, 0) }},
 	{"22 socket of a daemon", "EPERM", func(a *attacker) error {
 		return connect(unix.AF_UNIX, unix.SOCK_STREAM, &unix.SockaddrUnix{Name: a.socket})
 	}},
@@ -399,6 +475,54 @@ var openNetworkAttacks = []attempt{
 	{"25 io_uring_setup", "EPERM", func(a *attacker) error { return call(unix.SYS_IO_URING_SETUP, 1, text(string(make([]byte, 120)))) }},
 	{"25 io_setup", "ENOSYS", ioSetup},
 	{"30 TIOCSTI", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCSTI, text("x")) }},
+}
+
+// onPair tries something with a stream whose other end is closed.
+func onPair(try func(fd int) error) error { return onPairOf(unix.SOCK_STREAM, try) }
+
+func onPairOf(kind int, try func(fd int) error) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make a pair: %v", err)
+	}
+	defer unix.Close(pair[0])
+	unix.Close(pair[1])
+	return try(pair[0])
+}
+
+// talk sends a byte from one socket to another.
+func talk(network, address string) error {
+	var from, to net.Conn
+	if network == "udp" {
+		server, err := net.ListenPacket(network, address)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		if from, err = net.Dial(network, server.LocalAddr().String()); err != nil {
+			return err
+		}
+		to = server.(*net.UDPConn)
+	} else {
+		server, err := net.Listen(network, address)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		if from, err = net.Dial(network, server.Addr().String()); err != nil {
+			return err
+		}
+		if to, err = server.Accept(); err != nil {
+			return err
+		}
+		defer to.Close()
+	}
+	defer from.Close()
+	if _, err := from.Write([]byte("x")); err != nil {
+		return err
+	}
+	_, err := to.Read(make([]byte, 1))
+	return err
 }
 
 // ioSetup uses some of the machine's limit of asynchronous I/O requests.

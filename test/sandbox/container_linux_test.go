@@ -123,7 +123,7 @@ func containerRights(kind string) error {
 		unix.Setgroups(nil), unix.Setresgid(id, id, id), unix.Setresuid(id, id, id),
 		unix.Capset(&header, &none[0]), unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	if err == nil && kind == "profile" {
-		err = seccomp.Install(seccomp.Filter(false, true))
+		err = seccomp.Install(seccomp.Filter(seccomp.NetworkMachine, true))
 	}
 	return err
 }

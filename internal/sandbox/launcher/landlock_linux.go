@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/seccomp"
 )
 
 // landlockABI returns the kernel's version of Landlock, or 0.
@@ -38,28 +40,27 @@ const (
 )
 
 // landlock applies what the kernel supports of Landlock: no signals to other processes,
-// no abstract sockets of others, and no TCP if the network is restricted. If nothing else
-// confines files, Landlock does, but it cannot protect anything in a writable directory.
-// Otherwise it covers what the mounts do not.
+// no abstract sockets of others, and no TCP without a network. If nothing else confines
+// files, Landlock does, but it cannot protect anything in a writable directory. Otherwise
+// it covers what the mounts do not. A command that keeps its rights is only kept from TCP,
+// and with that from the memory of processes outside, which have sockets.
 func (s *Spec) landlock() *failure {
 	abi := landlockABI()
 	if s.LandlockOnly && abi < abiTruncate {
 		return &failure{"confine files by Landlock", errors.New("the kernel has none that confines truncation (6.2 or later)")}
 	}
-	if s.KeepRights {
-		return nil
-	}
 	attr := unix.LandlockRulesetAttr{}
 	switch {
+	case s.KeepRights:
 	case s.LandlockOnly:
 		attr.Handled_access_fs = landlockWrite | landlockRead
 	case s.Base != BaseNone && abi >= abiRefer:
 		attr.Handled_access_fs = landlockOpen
 	}
-	if abi >= abiTCP && s.RestrictNetwork {
+	if abi >= abiTCP && s.Network == seccomp.NetworkNone {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 	}
-	if abi >= abiScope {
+	if abi >= abiScope && !s.KeepRights {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
 	if attr == (unix.LandlockRulesetAttr{}) {

@@ -76,6 +76,9 @@ func launch() {
 		fail(StageConfine, "read what to do", err)
 	}
 	awaitServer()
+	if err := spec.confineNetwork(); err != nil {
+		fail(StageConfine, err.what, err.err)
+	}
 	spec.limitInotify()
 	if err := spec.confineFiles(); err != nil {
 		fail(err.stage(), err.what, err.err)
@@ -245,7 +248,7 @@ func (s *Spec) giveUpRights() *failure {
 			return &failure{"install the filter that protects other processes", err}
 		}
 	}
-	return attempt("install the filter of system calls", seccomp.Install(seccomp.Filter(s.RestrictNetwork, !s.KeepRights)))
+	return attempt("install the filter of system calls", seccomp.Install(seccomp.Filter(s.Network, !s.KeepRights)))
 }
 
 // dropCapabilities takes the capabilities of all threads away, and from this one the

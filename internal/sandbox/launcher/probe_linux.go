@@ -4,13 +4,14 @@ import (
 	"errors"
 	"os"
 	"path"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // ProbeArgument makes this program attempt what a confinement must deny. Two arguments
-// follow: a directory in which ProbeRoot is writable, and the ProcessNamespace outside.
+// follow: a directory in which ProbeRoot is writable, and the Namespaces outside.
 // The program writes what succeeded but must fail to standard output.
 const (
 	ProbeArgument = "@sandbox-probe"
@@ -47,9 +48,9 @@ func probe(dir, outside string) string {
 		{"make a file in .git", create(path.Join(root, ".git", "file")), []error{unix.EROFS}},
 		{"make a missing .codex", unix.Mkdir(path.Join(root, ".codex"), 0o700), []error{unix.EROFS, unix.EEXIST}},
 		{"change a mode outside", unix.Chmod(dir, 0o755), []error{unix.EROFS}},
-		{"open a socket", openSocket(), []error{unix.EPERM}},
+		{"open a unix socket", openSocket(unix.AF_UNIX), []error{unix.EPERM}},
 		{"write a setting of the kernel", create("/proc/sys/kernel/hostname"), []error{unix.EROFS, unix.EACCES}},
-		{"see processes outside", seeOutside(outside), []error{unix.ESRCH}},
+		{"see processes or use the network outside", seeOutside(outside), []error{unix.ESRCH}},
 		{"mount", unix.Mount("tmpfs", root, "tmpfs", 0, ""), []error{unix.EPERM}},
 	} {
 		if !oneOf(attempt.err, attempt.want) {
@@ -71,23 +72,38 @@ func oneOf(err error, wanted []error) bool {
 	return false
 }
 
-// ProcessNamespace returns a text that identifies this program's process namespace.
-// Process ids do not: they are small in a container as well as in a sandbox.
-func ProcessNamespace() (string, error) { return os.Readlink("/proc/self/ns/pid") }
+// namespaces are those that a confined program must not share with the machine.
+var namespaces = []string{"pid", "net"}
+
+// Namespaces returns a text that identifies this program's namespaces of processes and of
+// the network. Process ids do not: they are small in a container as well as in a sandbox.
+func Namespaces() (string, error) {
+	var all []string
+	for _, kind := range namespaces {
+		one, err := os.Readlink("/proc/self/ns/" + kind)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, one)
+	}
+	return strings.Join(all, " "), nil
+}
 
 func seeOutside(outside string) error {
-	inside, err := ProcessNamespace()
-	switch {
-	case err != nil:
+	inside, err := Namespaces()
+	if err != nil {
 		return err
-	case inside == outside:
-		return nil
+	}
+	for _, one := range strings.Fields(inside) {
+		if strings.Contains(outside, one) {
+			return nil
+		}
 	}
 	return unix.ESRCH
 }
 
-func openSocket() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func openSocket(family int) error {
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		_ = unix.Close(fd)
 	}
@@ -103,7 +119,7 @@ func runLandlockProbe(dir string) {
 	if err == nil {
 		_ = unix.Close(fd)
 	}
-	if !errors.Is(err, unix.EACCES) || !errors.Is(openSocket(), unix.EPERM) {
+	if !errors.Is(err, unix.EACCES) || !errors.Is(openSocket(unix.AF_INET), unix.EPERM) {
 		_, _ = os.Stdout.WriteString("it does not keep a program from writing a file or opening a socket")
 		syscall.Exit(1)
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"strings"
+
+	"execserver/internal/seccomp"
 )
 
 // Argument makes this program a launcher.
@@ -72,11 +74,13 @@ type Spec struct {
 
 	OwnUsers bool // the launcher is in a user namespace that only the command uses
 
-	RestrictNetwork bool
-	KeepRights      bool     // keep capabilities: only the network is confined
-	Landlock        []string // writable paths, when Landlock alone confines files
-	LandlockRead    []string // readable paths
-	LandlockOnly    bool
+	// Network says which sockets the command may use. With NetworkOwn, the launcher is in
+	// a network namespace of its own.
+	Network      seccomp.Network
+	KeepRights   bool     // keep capabilities: only the network is confined
+	Landlock     []string // writable paths, when Landlock alone confines files
+	LandlockRead []string // readable paths
+	LandlockOnly bool
 
 	// Become makes the launcher execute the command in its own place. Otherwise it stays
 	// the command's parent, reaps orphans, and forwards signals.
@@ -97,7 +101,7 @@ type Spec struct {
 
 // Append appends the encoding of a Spec.
 func (s *Spec) Append(b []byte) []byte {
-	b = append(b, byte(s.Base), flags(s.Check, s.RestrictNetwork, s.KeepRights, s.LandlockOnly, s.Become, s.Session, s.Terminal, s.OwnUsers), flags(s.Helper))
+	b = append(b, byte(s.Base), byte(s.Network), flags(s.Check, s.KeepRights, s.LandlockOnly, s.Become, s.Session, s.Terminal, s.OwnUsers), flags(s.Helper))
 	b = binary.AppendUvarint(b, uint64(len(s.Mounts)))
 	for _, m := range s.Mounts {
 		b = append(b, byte(m.Kind), flags(m.Directory, m.Optional))
@@ -137,9 +141,9 @@ func appendText(b []byte, s string) []byte {
 // Parse decodes the result of Append.
 func Parse(b []byte) (*Spec, error) {
 	d := decoder{rest: b}
-	s := &Spec{Base: Base(d.byte())}
+	s := &Spec{Base: Base(d.byte()), Network: seccomp.Network(d.byte())}
 	bits := d.byte()
-	for i, flag := range []*bool{&s.Check, &s.RestrictNetwork, &s.KeepRights, &s.LandlockOnly, &s.Become, &s.Session, &s.Terminal, &s.OwnUsers} {
+	for i, flag := range []*bool{&s.Check, &s.KeepRights, &s.LandlockOnly, &s.Become, &s.Session, &s.Terminal, &s.OwnUsers} {
 		*flag = bits&(1<<i) != 0
 	}
 	s.Helper = d.byte()&1 != 0
