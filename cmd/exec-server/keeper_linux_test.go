@@ -164,11 +164,11 @@ func TestKeeperPassesDescriptors(t *testing.T) {
 	p.exits(t, 0)
 }
 
-// TestKeeperNotByEnvironment checks that environment variables alone do not make the
-// program a keeper.
+// TestKeeperNotByEnvironment checks that an environment variable alone does not make the
+// program a keeper that looks for what its server left.
 func TestKeeperNotByEnvironment(t *testing.T) {
 	for _, value := range []string{"$$\n1\n0\n\n", "0", "3"} {
-		script := "EXEC_SERVER_KEEPER=\"" + value + "\" exec exec-server --keeper=off --listen=stdio"
+		script := "EXEC_SERVER_LEFT=\"" + value + "\" exec exec-server --keeper=off --listen=stdio"
 		started, err := launch(exec.Command("/bin/sh", "-c", script), false)
 		if err != nil {
 			t.Fatal(err)

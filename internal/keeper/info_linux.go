@@ -16,17 +16,16 @@ type Info struct {
 	ProgramID uint64             // see ownership.Options
 	Cgroups   string             // the claimed directory, or empty
 	Reason    string             // why none was claimed
-	Private   string             // see Start
+	Private   string             // see Keep
 	Status    syscall.WaitStatus // of the server, once it has ended
 }
 
 // Environment variables that tell this program its role. The value is the number of a
 // descriptor: of a file without a name that holds the Info. The environment alone
-// therefore makes no keeper.
+// therefore gives no role.
 const (
-	keeperVariable = "EXEC_SERVER_KEEPER" // a keeper
-	serverVariable = "EXEC_SERVER_KEPT"   // a server that has a keeper
-	leftVariable   = "EXEC_SERVER_LEFT"   // a keeper whose server has left something
+	serverVariable = "EXEC_SERVER_KEPT" // a server that has a keeper
+	leftVariable   = "EXEC_SERVER_LEFT" // a keeper whose server has left something
 )
 
 func (i Info) String() string {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -12,32 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run makes this program the keeper of a server, and does not return, if Start has
-// executed it for that. Otherwise it returns at once. The error says why a keeper cannot
-// start its server.
-func Run() error {
-	info, ok := receive(keeperVariable, isSelf)
-	if !ok {
-		return nil
-	}
-	runtime.LockOSThread() // for good: see startServer
-	return keep(info)
-}
-
-// Start turns this program into a keeper, which starts the program again as the server,
-// with the same arguments, environment and descriptors. It returns only if that fails.
-// If info.Private is not empty, the server starts in a user namespace and a mount namespace
-// of its own, with the capability to mount, and info.Private is added to its environment.
-func Start(info Info) error {
-	info.Keeper = os.Getpid()
+func execute(variable string, info Info) error {
 	self, err := Program()
 	if err != nil {
 		return err
 	}
-	return execute(self, keeperVariable, info)
-}
-
-func execute(self, variable string, info Info) error {
 	entry, fd, err := info.handOver(variable)
 	if err != nil {
 		return err
@@ -71,28 +51,27 @@ var forwarded = []os.Signal{
 	syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGPWR,
 }
 
-// keep starts the server and ends as the server does. It returns only if the server
-// cannot be started.
-func keep(info Info) error {
+// Keep makes this program the keeper of a server: it starts the program again as the server,
+// with the same arguments, environment and descriptors, and ends as the server does. It
+// returns only if the server cannot be started. If info.Private is not empty, the server
+// starts in a user namespace and a mount namespace of its own, with the capability to mount,
+// and info.Private is added to its environment.
+func Keep(info Info) error {
+	info.Keeper = os.Getpid()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
-	self, err := Program()
-	if err == nil {
-		err = becomeSubreaper()
-	}
-	var server int
-	if err == nil {
-		server, err = startServer(self, info)
-	}
+	server, err := startServer(info)
 	if err != nil {
+		signal.Stop(signals)
 		return err
 	}
 	letGoOfStreams()
+	debug.FreeOSMemory() // this program only waits from now on
 	info.Status = watch(server, signals)
 	if left(info) {
 		// Finding and killing it takes the whole program. If that cannot start either,
 		// its own log says so.
-		_ = execute(self, leftVariable, info)
+		_ = execute(leftVariable, info)
 	}
 	EndAs(info.Status)
 	return nil
@@ -106,9 +85,17 @@ func becomeSubreaper() error {
 	return nil
 }
 
-// startServer starts the server. The caller has locked itself to its thread for good: the
-// kernel sends the parent-death signal to the server when that thread ends.
-func startServer(self string, info Info) (pid int, err error) {
+// startServer starts the server. It locks its caller to its thread for good: the kernel
+// sends the parent-death signal to the server when that thread ends.
+func startServer(info Info) (pid int, err error) {
+	self, err := Program()
+	if err != nil {
+		return 0, err
+	}
+	if err := becomeSubreaper(); err != nil {
+		return 0, err
+	}
+	runtime.LockOSThread()
 	entry, fd, err := info.handOver(serverVariable)
 	if err != nil {
 		return 0, err

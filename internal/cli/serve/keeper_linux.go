@@ -45,7 +45,7 @@ func (o *Flags) keep() error {
 		// The lock must last until the keeper ends.
 		_, _ = unix.FcntlInt(uintptr(lock), unix.F_SETFD, 0)
 	}
-	return fmt.Errorf("become the keeper of the server: %w", keeper.Start(info))
+	return fmt.Errorf("become the keeper of the server: %w", keeper.Keep(info))
 }
 
 // shownByKeeper reports whether the keeper has started this program where it sees the
@@ -65,13 +65,9 @@ func (o *Flags) newInfo() (info keeper.Info, lock int, err error) {
 	return info, lock, err
 }
 
-// becomeHelper makes this program a keeper or a helper in a sandbox, and does not return,
-// if it was started as one.
+// becomeHelper makes this program a helper in a sandbox, or kills what a keeper's server
+// left, and does not return, if it was started for that.
 func becomeHelper() {
-	if err := keeper.Run(); err != nil {
-		fmt.Fprintf(os.Stderr, "Error: start the server: %s; try --keeper=off\n", err)
-		os.Exit(1)
-	}
 	if err := workspace.Run(); err != nil {
 		fmt.Fprintf(os.Stderr, "Error: %s\n", err)
 		os.Exit(1)
