@@ -69,6 +69,9 @@ func Expand(dst, msg []byte, limit int64) ([]byte, error) {
 	if bound := uint64(min(limit-1, MaxBytes)); size > bound {
 		return nil, fmt.Errorf("a compressed message of %d bytes exceeds the limit of %d bytes", size, bound)
 	}
+	if !isOneFrame(msg[1:], &header) {
+		return nil, errors.New("a compressed message is not exactly one frame")
+	}
 	if cap(dst)-len(dst) < int(size)+1 {
 		dst = append(make([]byte, 0, len(dst)+int(size)+1), dst...)
 	}
@@ -79,6 +82,32 @@ func Expand(dst, msg []byte, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("a compressed message cannot be decoded: %w", err)
 	}
 	return dst, nil
+}
+
+// isOneFrame reports whether a frame ends where the message does. It reads only the headers of
+// the frame's blocks. The decoder would accept further frames that have no content.
+func isOneFrame(msg []byte, header *zstd.Header) bool {
+	rest := msg[header.HeaderSize:]
+	for last := false; !last; {
+		if len(rest) < 3 {
+			return false
+		}
+		// RFC 8878, 3.1.1.2
+		block := int(rest[0]) | int(rest[1])<<8 | int(rest[2])<<16
+		last = block&1 != 0
+		size := block >> 3
+		if kind := block >> 1 & 3; kind == 1 { // one byte that is repeated
+			size = 1
+		}
+		if len(rest) < 3+size {
+			return false
+		}
+		rest = rest[3+size:]
+	}
+	if header.HasCheckSum {
+		return len(rest) == 4
+	}
+	return len(rest) == 0
 }
 
 // A Squeezer compresses the messages of one connection as long as that pays. The zero value

@@ -83,6 +83,7 @@ func TestExpandRefuses(t *testing.T) {
 	small := encode(make([]byte, 1000))
 	bomb := encode(make([]byte, 200<<20))
 	empty := encode(nil, zstd.WithZeroFrames(true), zstd.WithSingleSegment(true))
+	skippable := []byte("\x50\x2a\x4d\x18\x04\x00\x00\x00abcd")
 	hollow := append(bytes.Clone(small), bytes.Repeat(empty[1:], 30<<20/len(empty))...)
 	for name, c := range map[string]struct {
 		msg   []byte
@@ -91,13 +92,17 @@ func TestExpandRefuses(t *testing.T) {
 	}{
 		"empty":             {[]byte{1}, limit, "not zstd"},
 		"noise":             {[]byte("\x01no zstd at all"), limit, "not zstd"},
-		"cut off":           {small[:len(small)-2], limit, "cannot be decoded"},
+		"cut off":           {small[:len(small)-2], limit, "one frame"},
+		"corrupt":           {append(bytes.Clone(small[:len(small)-4]), 1, 2, 3, 4), limit, "cannot be decoded"},
 		"no length":         {append([]byte{1}, stream.Bytes()...), limit, "how long"},
 		"bomb":              {bomb, limit, "exceeds the limit of 2097152 bytes"},
 		"hollow":            {hollow, limit, "the limit is 2129920 bytes"},
 		"above the limit":   {small, 1000, "exceeds the limit of 999 bytes"},
-		"two frames":        {append(bytes.Clone(small), small[1:]...), limit, "cannot be decoded"},
-		"a skippable frame": {append([]byte("\x01\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"), small[1:]...), limit, "how long"},
+		"two frames":        {append(bytes.Clone(small), small[1:]...), limit, "one frame"},
+		"an empty frame":    {append(bytes.Clone(small), empty[1:]...), limit, "one frame"},
+		"a skippable frame": {append(append([]byte{1}, skippable...), small[1:]...), limit, "how long"},
+		"one at the end":    {append(bytes.Clone(small), skippable...), limit, "one frame"},
+		"bytes at the end":  {append(bytes.Clone(small), 0), limit, "one frame"},
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
