@@ -153,6 +153,7 @@ func (in *input) end() {
 	default:
 		in.ending = true
 		in.enqueueLocked(queued{})
+		in.signalLocked() // writes that wait are refused
 	}
 }
 

@@ -90,6 +90,27 @@ func TestWriteToNobody(t *testing.T) {
 	}
 }
 
+// TestInputOutlivesTheExit has a descendant read the input of a leader that has exited. It
+// gets every write that was accepted before the exit, and then the end of the input, for which
+// the process otherwise would not close.
+func TestInputOutlivesTheExit(t *testing.T) {
+	t.Parallel()
+	spec := toTheEnd(shell("read go; exec 3<&0; cat <&3 & exit 0"))
+	spec.PipeStdin = true
+	p := start(t, spec, nil)
+	data := strings.Repeat("0123456789abcde\n", 64<<10)
+	if status := write(t, p, "go\n"+data); status != protocol.WriteAccepted {
+		t.Fatalf("write: %s", status)
+	}
+	p.Log.WaitExit(t.Context())
+	if status := write(t, p, "x"); status != protocol.WriteStdinClosed {
+		t.Errorf("after the exit, while a descendant has the pipe: %s", status)
+	}
+	if got := follow(t, p).Output["stdout"]; got != data {
+		t.Errorf("the descendant read %d bytes of %d", len(got), len(data))
+	}
+}
+
 // A child that does not read lets a bounded number of bytes queue; then writes
 // wait, and can be given up; nothing that was accepted is lost or reordered.
 func TestWriteWaitsForAChildThatDoesNotRead(t *testing.T) {

@@ -99,14 +99,25 @@ func (p *Process) wait(child *child) {
 	record := exitRecord(status, known, usage, ending)
 	record.OOMKilled = p.tree.OOMKilled()
 	record.SandboxDenied = p.denials && denied(p.Log, record.ExitCode)
+	p.endInput()
 	p.Log.Exit(record)
 	if p.opts.Listener != nil {
 		p.opts.Listener.Exited(record)
 	}
-	if p.stdin != nil && p.master != nil {
-		p.stdin.close() // a terminal accepts input even when nobody reads it
-	}
 	p.close()
+}
+
+// endInput refuses writes from now on, because the leader has exited. Descendants that hold
+// the pipe still get the writes that were accepted before, and then its end. Nobody gets
+// those to a terminal, which accepts input even when nobody reads it.
+func (p *Process) endInput() {
+	switch {
+	case p.stdin == nil:
+	case p.master != nil:
+		p.stdin.close()
+	default:
+		p.stdin.end()
+	}
 }
 
 // Exited reports whether the leader has ended and its exited event is numbered.
