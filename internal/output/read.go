@@ -47,7 +47,14 @@ func (l *Log) Read(after uint64, maxBytes *uint64) *protocol.ReadResult {
 	return r
 }
 
-// readyLocked reports whether a process/read after the number would return at once.
+// Ready reports whether Read has something to return after the number. Events that were
+// evicted do not count.
+func (l *Log) Ready(after uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.readyLocked(after)
+}
+
 func (l *Log) readyLocked(after uint64) bool {
 	return l.firstAfterLocked(after) < len(l.chunks) || l.closedSeq > 0 || l.exitSeq > after
 }

@@ -281,11 +281,11 @@ func (s *Session) Peek(ctx context.Context, p protocol.ReadParams, wait time.Dur
 	}
 	log := e.proc.Log
 	after := value(p.AfterSeq)
-	if wait > 0 && log.Last() <= after {
+	if wait > 0 && !log.Ready(after) {
 		waitCtx, cancel := context.WithTimeout(ctx, wait)
 		log.Wait(waitCtx, after)
 		cancel()
-		if log.Last() > after {
+		if log.Ready(after) {
 			sleep(ctx, peekDelay)
 		}
 	}
