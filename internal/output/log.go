@@ -55,6 +55,7 @@ type Log struct {
 	last     uint64        // the number given last
 	total    uint64        // bytes of output numbered so far
 	acked    Position      // the owner has everything up to here
+	lost     []Position    // behind acked, of what was evicted; at most maxLost
 	polled   uint64        // a reader that polls has everything up to here
 	pollEnd  time.Time     // until then the log protects what comes after polled
 	grace    *time.Timer   // offers that output to the budget at pollEnd; nil: not yet needed

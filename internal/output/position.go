@@ -1,5 +1,7 @@
 package output
 
+import "slices"
+
 // Position is a place in a log, between two events.
 type Position struct {
 	Seq    uint64 // of the event before it, 0 at the beginning
@@ -25,6 +27,7 @@ func (l *Log) Ack(seq uint64) Position {
 			l.chunks[n-1].sealed = true // what it grew by would not be acknowledged
 		}
 		l.acked = l.positionLocked(seq)
+		l.lost = slices.DeleteFunc(l.lost, func(p Position) bool { return p.Seq <= seq })
 		l.room.Broadcast()
 		l.offerLocked()
 	}
@@ -56,11 +59,34 @@ func (l *Log) sealLocked() {
 	}
 }
 
-// positionLocked returns the position after the number. The output after it must still be
-// retained.
+// positionLocked returns the position after the number, which is above the acknowledged one.
 func (l *Log) positionLocked(seq uint64) Position {
-	if i := l.firstAfterLocked(seq); i < len(l.chunks) {
-		return Position{seq, l.chunks[i].offset}
+	at := Position{seq, l.total}
+	i := l.firstAfterLocked(seq)
+	if i < len(l.chunks) {
+		at.Offset = l.chunks[i].offset
 	}
-	return Position{seq, l.total}
+	if i > 0 || len(l.lost) == 0 || i < len(l.chunks) && l.chunks[i].Seq == seq+1 {
+		return at
+	}
+	// Output after the number was evicted, too.
+	at.Offset = l.acked.Offset
+	for _, p := range l.lost {
+		if p.Seq <= seq {
+			at.Offset = p.Offset
+		}
+	}
+	return at
+}
+
+// maxLost bounds the positions that a log remembers after evicting what the owner had not
+// acknowledged. An owner that acknowledges more than that later is told too many dropped bytes.
+const maxLost = 1024
+
+// loseLocked remembers the position after a chunk that is evicted although the owner has not
+// acknowledged it: the owner may have received it, and acknowledge it when it comes back.
+func (l *Log) loseLocked(c *chunk) {
+	if !l.lossy && c.Seq > l.acked.Seq && len(l.lost) < maxLost {
+		l.lost = append(l.lost, Position{c.Seq, c.offset + uint64(len(c.Data))})
+	}
 }

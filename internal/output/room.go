@@ -44,6 +44,7 @@ func (l *Log) evictOldestLocked() bool {
 	} else {
 		counts.dropped.Add(uint64(len(c.Data)))
 	}
+	l.loseLocked(c)
 	l.leaveLocked(c.in)
 	*c = chunk{}
 	l.chunks = l.chunks[1:]

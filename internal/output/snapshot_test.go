@@ -131,6 +131,45 @@ func TestPositions(t *testing.T) {
 	}
 }
 
+// TestAcknowledgementAfterEviction has an owner come back that received more than it had
+// acknowledged, while the output after that was evicted. What it lacks is counted from the
+// number that it acknowledges now.
+func TestAcknowledgementAfterEviction(t *testing.T) {
+	for acked := range uint64(40) {
+		l := NewLog(1000, NewBudget(1<<20), nil)
+		l.SetEvict(true)
+		offsets := []uint64{0}
+		for i := range 40 {
+			l.append(protocol.Stdout, make([]byte, 50+i), nil)
+			l.sealLocked()
+			offsets = append(offsets, l.total)
+			if i == 3 {
+				l.Ack(3)
+			}
+		}
+		first := l.Read(0, nil).FirstSeq
+		if first < 20 {
+			t.Fatalf("the output from %d on is retained", first)
+		}
+		want := Position{max(3, acked), offsets[max(3, acked)]}
+		if got := l.Ack(acked); got != want {
+			t.Errorf("acknowledged up to %d: %+v, want %+v", acked, got, want)
+		}
+		if got := l.Ack(acked + 1); got.Offset != offsets[got.Seq] {
+			t.Errorf("then up to %d: %+v, want the offset %d", acked+1, got, offsets[got.Seq])
+		}
+	}
+	l := NewLog(1000, NewBudget(1<<20), nil)
+	l.SetEvict(true)
+	for range 3 * maxLost {
+		l.append(protocol.Stdout, make([]byte, 100), nil)
+		l.sealLocked()
+	}
+	if got, want := l.Ack(2*maxLost), (Position{2 * maxLost, 100 * maxLost}); got != want || len(l.lost) > 0 {
+		t.Errorf("beyond what the log remembers: %+v, want %+v, and %d positions", got, want, len(l.lost))
+	}
+}
+
 // Beginnings are kept as long as there is anything else to evict, and given up
 // before a child has to wait.
 func TestBudgetTakesHeadsLast(t *testing.T) {
