@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -37,7 +39,8 @@ func newCopyCommand() *cobra.Command {
 		SuggestFor: []string{"copy", "scp", "rsync"},
 		Long: "cp copies files, and directories with everything in them, to a machine or from it. NAME:PATH is a\n" +
 			"path of the environment of this name, and :PATH a path of the machine of --on or --url; a relative\n" +
-			"PATH begins in the directory in which the server was started. ./a:b is a file here.\n\n" +
+			"PATH begins in the directory in which the server was started. ./a:b is a file here. A single - is\n" +
+			"standard output as TARGET, and standard input as SOURCE.\n\n" +
 			"If TARGET is a directory, the copies go into it under their names. Permissions, times and links\n" +
 			"are copied; owners are not. cp skips a file that exists with the same size and time, and writes any\n" +
 			"other existing file in place: it keeps its permissions, without -a or -p, its owner and its links.\n" +
@@ -63,7 +66,16 @@ func newCopyCommand() *cobra.Command {
 			if err != nil {
 				return usage.New(err, command)
 			}
+			if task.stream && o.json {
+				return usage.New(errors.New("--json says what was copied to a file, and - is none"), command)
+			}
 			return task.where.do("cp", func(ctx context.Context, env *client.Environment) error {
+				switch {
+				case task.stream && task.in:
+					return readInto(ctx, env, command.InOrStdin(), task.target)
+				case task.stream:
+					return printFile(ctx, env, command.OutOrStdout(), task.sources[0])
+				}
 				return o.run(ctx, env, task)
 			})
 		},
@@ -84,6 +96,7 @@ func newCopyCommand() *cobra.Command {
 type copyTask struct {
 	where   where
 	in      bool // to the machine
+	stream  bool // the place here is - for standard input or output
 	sources []string
 	target  string
 }
@@ -127,6 +140,9 @@ func (o *copyOptions) task(args []string) (*copyTask, error) {
 		}
 		t.sources = append(t.sources, source.path)
 	}
+	if t.stream = t.target == "-" && !t.in || slices.Contains(t.sources, "-") && t.in; t.stream && len(t.sources) > 1 {
+		return nil, errors.New("- takes one file")
+	}
 	if len(names) > 1 {
 		return nil, errors.New("the sources are on several machines; copy from one after the other")
 	}
@@ -140,6 +156,19 @@ func (o *copyOptions) task(args []string) (*copyTask, error) {
 		}
 	}
 	return t, nil
+}
+
+// readInto copies from to a file of the machine.
+func readInto(ctx context.Context, env *client.Environment, from io.Reader, target string) error {
+	file, err := env.FS(target).WithContext(ctx).Create(".")
+	if err != nil {
+		return pathError("copy to", target, err)
+	}
+	_, err = io.Copy(file, from)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return pathError("copy to", target, withRoom(err))
+	}
+	return nil
 }
 
 // bothHere says that a source and the target are both on this machine. One may have been meant

@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"execserver/client"
 	"execserver/internal/cli/usage"
@@ -29,8 +29,8 @@ func newKillCommand() *cobra.Command {
 		GroupID:    groupLook,
 		SuggestFor: []string{"stop", "end", "signal", "terminate"},
 		Long: "kill ends processes with everything that they started: it sends SIGTERM, and after the time of\n" +
-			"--grace SIGKILL to what is left. With --signal it only sends that signal, to the process and its\n" +
-			"group. A TARGET is a PROCESS, SESSION/PROCESS, or a SESSION with one process that runs, as\n" +
+			"--grace SIGKILL to what is left. With --signal, or as in kill -9 and kill -HUP, it only sends\n" +
+			"that signal, to the process and its group. A TARGET is a PROCESS, SESSION/PROCESS, or a SESSION with one process that runs, as\n" +
 			"exec-server ps lists them; of ids the first four characters can be enough. \"exec-server sessions\n" +
 			"--end\" ends everything in a session.",
 		Example: "  exec-server kill --on box build\n" +
@@ -56,7 +56,6 @@ func newKillCommand() *cobra.Command {
 			})
 		},
 	}
-	command.SetFlagErrorFunc(killFlagError)
 	f := command.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.signal, "signal", "s", "", "only send this `SIGNAL`, by its name or number, such as HUP, SIGUSR1 or 9")
@@ -66,15 +65,23 @@ func newKillCommand() *cobra.Command {
 	return command
 }
 
-// killFlagError is flagError for people who know kill -9 and kill -HUP.
-func killFlagError(command *cobra.Command, err error) error {
-	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		word := unknown.GetSpecifiedShortnames()
-		if _, notSignal := parseSignal(word); word != "" && notSignal == nil {
-			err = fmt.Errorf("%w; name a signal by -s %s", err, word)
+// namedSignals returns the words of a command line, with kill -9 and kill -HUP spelled in a
+// way that the flag library knows.
+func namedSignals(args []string) []string {
+	if len(args) == 0 || args[0] != "kill" {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, word := range args {
+		if word == "--" {
+			break
+		}
+		name, isFlag := strings.CutPrefix(word, "-")
+		if _, notSignal := parseSignal(name); isFlag && notSignal == nil {
+			args[i] = "--signal=" + name
 		}
 	}
-	return usage.FlagError(command, err)
+	return args
 }
 
 // end ends a target, or sends it a signal if that is not nil.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +21,8 @@ import (
 type logsOptions struct {
 	where        where
 	follow, json bool
+	tail         string
+	lines        int // of tail; negative: all
 }
 
 func newLogsCommand() *cobra.Command {
@@ -40,6 +44,13 @@ func newLogsCommand() *cobra.Command {
 			if err := o.where.check(command); err != nil {
 				return err
 			}
+			if o.lines = -1; o.tail != "all" {
+				lines, err := strconv.ParseUint(o.tail, 10, 31)
+				if err != nil {
+					return usage.New(usage.InvalidValue("tail", o.tail, "expected a number of lines, or all"), command)
+				}
+				o.lines = int(lines)
+			}
 			return o.where.look("logs", func(ctx context.Context, env *client.Environment) error {
 				return o.run(ctx, env, args[0], command.OutOrStdout())
 			})
@@ -48,6 +59,7 @@ func newLogsCommand() *cobra.Command {
 	f := command.Flags()
 	f.SortFlags = false
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what the process writes, until it ends")
+	f.StringVarP(&o.tail, "tail", "n", "all", "begin with this `NUMBER` of lines from the end of what the process has written")
 	f.BoolVar(&o.json, "json", false, "print a JSON object a line for each event, with the bytes of output in base64")
 	o.where.addFlags(f)
 	f.BoolP("help", "h", false, "print this text")
@@ -79,37 +91,87 @@ func (o *logsOptions) print(ctx context.Context, observer *client.Environment, i
 	if err != nil {
 		return err
 	}
-	end := uint64(0) // number of the event before which to stop; 0 for none
-	if !o.follow {
+	lines, end := o.lines, uint64(0) // number of the event that follows what is there already
+	if !o.follow || lines >= 0 {
 		snapshot, err := process.Snapshot(ctx, 1)
 		if err != nil {
 			return err
 		}
-		if end = snapshot.NextSeq; end <= 1 {
-			return nil // it has written nothing yet
-		}
-	}
-	for event, err := range process.EventsAfter(ctx, 0) {
-		if gap, ok := errors.AsType[*client.GapError](err); ok {
-			if err := o.printGap(gap, out); err != nil {
-				return err
-			}
-			if end > 0 && gap.To+1 >= end {
+		if end = snapshot.NextSeq; end <= 1 { // it has written nothing yet
+			if lines = -1; !o.follow {
 				return nil
 			}
+		}
+	}
+	var entries tail
+	for event, err := range process.EventsAfter(ctx, 0) {
+		entry := logEntry{event: event, last: event.Seq}
+		if gap, ok := errors.AsType[*client.GapError](err); ok {
+			entry = logEntry{gap: gap, last: gap.To}
+		} else if err != nil {
+			return err
+		}
+		entries = append(entries, entry)
+		if lines >= 0 && entry.last+1 < end {
 			continue
 		}
-		if err != nil {
-			return err
+		for _, entry := range entries.lines(lines) {
+			if err := o.printEntry(entry, out); err != nil {
+				return err
+			}
 		}
-		if err := o.printEvent(event, out); err != nil {
-			return err
-		}
-		if end > 0 && event.Seq+1 >= end {
+		entries, lines = entries[:0], -1
+		if !o.follow && entry.last+1 >= end {
 			return nil
 		}
 	}
 	return nil
+}
+
+// logEntry is an event, or a gap between events.
+type logEntry struct {
+	event client.Event
+	gap   *client.GapError // nil: it is an event
+	last  uint64           // number of the last event
+}
+
+// tail is a part of what a process has written, without a hole.
+type tail []logEntry
+
+// lines returns the end of the tail, from the nth line before its end; all if n is negative.
+func (t tail) lines(n int) tail {
+	switch {
+	case n < 0:
+		return t
+	case n == 0:
+		return nil
+	}
+	atEnd := true
+	for i := len(t) - 1; i >= 0; i-- {
+		data := t[i].event.Data
+		if atEnd && len(data) > 0 {
+			if atEnd = false; data[len(data)-1] == '\n' {
+				n++ // it ends the last line, and begins none
+			}
+		}
+		for at := bytes.LastIndexByte(data, '\n'); at >= 0; at = bytes.LastIndexByte(data[:at], '\n') {
+			if n--; n == 0 && at+1 == len(data) {
+				return t[i+1:]
+			} else if n == 0 {
+				t[i].event.Data = data[at+1:]
+				return t[i:]
+			}
+		}
+	}
+	return t
+}
+
+// printEntry prints an event where it belongs, or tells of a gap.
+func (o *logsOptions) printEntry(entry logEntry, out io.Writer) error {
+	if entry.gap != nil {
+		return o.printGap(entry.gap, out)
+	}
+	return o.printEvent(entry.event, out)
 }
 
 // eventJSON is an event in the output of logs --json. The names are those of the protocol.

@@ -22,6 +22,7 @@ import (
 type listOptions struct {
 	where           where
 	long, all, json bool
+	human           bool
 }
 
 func newListCommand() *cobra.Command {
@@ -53,10 +54,11 @@ func newListCommand() *cobra.Command {
 	f := command.Flags()
 	f.SortFlags = false
 	f.BoolVarP(&o.long, "long", "l", false, "print the mode, the size and the time of the last change too")
+	f.BoolVarP(&o.human, "human-readable", "h", false, "with -l: print sizes as 1.5 kB or 20 MB")
 	f.BoolVarP(&o.all, "all", "a", false, "list names that begin with a dot too")
 	f.BoolVar(&o.json, "json", false, "print a JSON array with one object for each file, with all that is known about it")
 	o.where.addFlags(f)
-	f.BoolP("help", "h", false, "print this text")
+	f.Bool("help", false, "print this text") // -h is that of ls
 	return command
 }
 
@@ -156,8 +158,12 @@ func (o *listOptions) print(out io.Writer, l *listing) error {
 			if target := targetOf(file.info); target != "" {
 				name += " -> " + printable(target)
 			}
+			bytes := strconv.FormatInt(file.info.Size(), 10)
+			if o.human {
+				bytes = size(file.info.Size())
+			}
 			rows = append(rows, []string{
-				modeOf(file.info), strconv.FormatInt(file.info.Size(), 10), file.info.ModTime().Format(time.DateTime), name,
+				modeOf(file.info), bytes, file.info.ModTime().Format(time.DateTime), name,
 			})
 		}
 		return printTable(out, rows, 1)

@@ -26,7 +26,7 @@ func main() { serve.Main(func() int { return run(os.Args[1:]) }) }
 // its command.
 func run(args []string) int {
 	command := newCommand()
-	command.SetArgs(args)
+	command.SetArgs(namedSignals(args))
 	err := command.Execute()
 	code := exit.Report(err)
 	if failure, ok := errors.AsType[*runFailure](err); ok {

@@ -53,7 +53,7 @@ func (o *runOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVarP(&o.directory, "workdir", "w", "", "run the command in this `DIR` of the machine")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the command after this `TIME`, such as 90s or 10m")
 	f.BoolVarP(&o.detach, "detach", "d", false, "start the command, print the name of its session, and leave it running for 'attach'")
-	f.BoolVarP(&o.interact, "interactive", "i", false, "with -d: keep the command's standard input open")
+	f.BoolVarP(&o.interact, "interactive", "i", false, "with -d: keep the command's standard input open; without -d it is this program's anyway")
 	o.keeping.addFlags(f, "with -d, or when you detach")
 	f.StringVar(&o.sandbox, "sandbox", "", "confine the command by this `MODE`: read-only, or workspace-write to let it write its directory, /tmp and TMPDIR")
 	f.StringArrayVar(&o.allowWrite, "allow-write", nil, "with --sandbox: let the command write this `DIR`; may be repeated")
@@ -81,8 +81,6 @@ func (o *runOptions) check(command *cobra.Command) (err error) {
 	switch {
 	case o.detach && o.where.on == onThisMachine:
 		err = errors.New("-d needs a server that keeps the command running; name one with --on or --url")
-	case o.interact && !o.detach:
-		err = errors.New("-i is for -d; without it the command has this program's standard input anyway")
 	case (set("keep") || set("name")) && !o.detach && !o.tty:
 		err = errors.New("--keep and --name are for -d and -t")
 	case o.keeping.time <= 0:
