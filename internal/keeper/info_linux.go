@@ -17,6 +17,7 @@ type Info struct {
 	Cgroups   string             // the claimed directory, or empty
 	Reason    string             // why none was claimed
 	Private   string             // see Keep
+	LogFormat string             // of the server
 	Status    syscall.WaitStatus // of the server, once it has ended
 }
 
@@ -30,7 +31,7 @@ const (
 
 func (i Info) String() string {
 	return strings.Join([]string{
-		strconv.Itoa(i.Keeper), strconv.FormatUint(i.ProgramID, 10), strconv.Itoa(int(i.Status)), i.Cgroups, i.Private, i.Reason,
+		strconv.Itoa(i.Keeper), strconv.FormatUint(i.ProgramID, 10), strconv.Itoa(int(i.Status)), i.Cgroups, i.Private, i.LogFormat, i.Reason,
 	}, "\n")
 }
 
@@ -63,8 +64,8 @@ func receive(variable string, isKeeper func(pid int) bool) (i Info, ok bool) {
 	}
 	b := make([]byte, maxInfo)
 	n, err := unix.Pread(fd, b, 0)
-	fields := strings.SplitN(string(b[:max(n, 0)]), "\n", 6)
-	if err != nil || len(fields) != 6 {
+	fields := strings.SplitN(string(b[:max(n, 0)]), "\n", 7)
+	if err != nil || len(fields) != 7 {
 		return Info{}, false
 	}
 	var errs [3]error
@@ -72,7 +73,8 @@ func receive(variable string, isKeeper func(pid int) bool) (i Info, ok bool) {
 	i.Keeper, errs[0] = strconv.Atoi(fields[0])
 	i.ProgramID, errs[1] = strconv.ParseUint(fields[1], 10, 64)
 	status, errs[2] = strconv.Atoi(fields[2])
-	i.Status, i.Cgroups, i.Private, i.Reason = syscall.WaitStatus(status), fields[3], fields[4], fields[5]
+	i.Status, i.Cgroups, i.Private = syscall.WaitStatus(status), fields[3], fields[4]
+	i.LogFormat, i.Reason = fields[5], fields[6]
 	if errs != [3]error{} || !isKeeper(i.Keeper) {
 		return Info{}, false
 	}

@@ -319,14 +319,14 @@ func (o *gatewayOptions) openBroker(certificate, routes *trusted.Value[*tls.Cert
 	}
 	for _, url := range []string{own.URL(), own.WebSocketURL()} {
 		if url != "" {
-			fmt.Fprintln(os.Stderr, "exec-fleet on "+url)
+			o.Say("exec-fleet on " + url)
 		}
 	}
 	if url := own.ClusterURL(); url != "" {
-		fmt.Fprintln(os.Stderr, "exec-server cluster on "+url)
+		o.Say("exec-server cluster on " + url)
 	}
 	if token != "" {
-		fmt.Fprintln(os.Stderr, "exec-fleet token in "+token)
+		o.Say("exec-fleet token in " + token)
 	}
 	return own, machines, nil
 }

@@ -158,7 +158,7 @@ func (o *fleetFlags) Join(srv *server.Server, log *slog.Logger, drains chan<- os
 		nc.Close()
 		return nil, fmt.Errorf("join the fleet: %w", err)
 	}
-	serve.Banner(log, "fleet:"+o.name)
+	o.server.Banner(log, "fleet:"+o.name)
 	go func() { // ends with the membership
 		<-membership.Done()
 		if err := membership.Err(); err != nil {

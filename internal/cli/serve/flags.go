@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/internal/auth"
+	"execserver/internal/cli/exit"
 	"execserver/internal/cli/usage"
 	"execserver/internal/process"
 	"execserver/internal/sandbox"
@@ -94,7 +96,27 @@ func (o *Flags) Run(command *cobra.Command) error {
 	if err := o.complete(command.Flags()); err != nil {
 		return usage.New(err, command)
 	}
-	return serve(*o)
+	return o.Report(serve(*o))
+}
+
+// Report returns the error with which the program ends. If the log is for programs, it has
+// got the error, and the program says no more.
+func (o *Flags) Report(err error) error {
+	if err == nil || o.LogFormat != "json" || errors.As(err, new(*usage.Error)) || errors.As(err, new(exit.Code)) {
+		return err
+	}
+	newLog(os.Stderr, o.LogFormat, slog.LevelInfo).Error(err.Error())
+	return exit.Code(1)
+}
+
+// Say tells people and launchers something on standard error, whatever the level of the log
+// is: in a line, or if the log is for programs, in a record of it.
+func (o *Flags) Say(text string) {
+	if o.LogFormat == "json" {
+		newLog(os.Stderr, o.LogFormat, slog.LevelInfo).Info(text)
+		return
+	}
+	fmt.Fprintln(os.Stderr, text)
 }
 
 func (o *Flags) Define(f *pflag.FlagSet) {
@@ -236,12 +258,17 @@ func (o *Flags) NewLog(w io.Writer) (*slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(o.LogLevel)); err != nil {
 		return nil, usage.InvalidValue("log-level", o.LogLevel, "expected debug, info, warn or error")
 	}
-	handlerOptions := &slog.HandlerOptions{Level: level}
-	switch o.LogFormat {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, handlerOptions)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, handlerOptions)), nil
+	if o.LogFormat != "text" && o.LogFormat != "json" {
+		return nil, usage.InvalidValue("log-format", o.LogFormat, "expected text or json")
 	}
-	return nil, usage.InvalidValue("log-format", o.LogFormat, "expected text or json")
+	return newLog(w, o.LogFormat, level), nil
+}
+
+// newLog returns a log of the format "json", or of text.
+func newLog(w io.Writer, format string, level slog.Level) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
 }

@@ -55,7 +55,7 @@ func shownByKeeper() bool { return isKept && keptBy.Private != "" }
 // newInfo prepares what the keeper and the server share. lock is the descriptor of the
 // claimed control groups, or -1.
 func (o *Flags) newInfo() (info keeper.Info, lock int, err error) {
-	info.ProgramID, info.Private = ownership.NewProgramID(), o.private
+	info.ProgramID, info.Private, info.LogFormat = ownership.NewProgramID(), o.private, o.LogFormat
 	lock = -1
 	claimed, reason, err := o.claimCgroups()
 	if claimed != nil {
@@ -87,9 +87,10 @@ func clearLeft() {
 	if !ok {
 		return
 	}
-	left, err := ownershipOf(info, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	log := newLog(os.Stderr, info.LogFormat, slog.LevelInfo)
+	left, err := ownershipOf(info, log)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "Error: find what the server has left: %s\n", err)
+		log.Error("cannot find what the server has left", "error", err)
 		os.Exit(1)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 
 	"github.com/spf13/pflag"
 
@@ -61,7 +60,7 @@ func (o *metricsFlags) openMetrics(all *Flags, main Address, authenticator *serv
 			listeners[i] = tls.NewListener(l, all.tls)
 		}
 	}
-	fmt.Fprintf(os.Stderr, "exec-server metrics on %s://%s/metrics\n", scheme, shown)
+	all.Say(fmt.Sprintf("exec-server metrics on %s://%s/metrics", scheme, shown))
 	return listeners, nil
 }
 

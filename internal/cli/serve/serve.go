@@ -352,7 +352,7 @@ func Start(srv *server.Server, log *slog.Logger, where Address, o Flags, ended c
 			}
 			listeners = []net.Listener{listener}
 		}
-		Banner(log, "unix://"+where.address)
+		o.Banner(log, "unix://"+where.address)
 		for _, listener := range listeners {
 			go func() { ended <- srv.ServeUnix(listener) }()
 		}
@@ -366,7 +366,7 @@ func Start(srv *server.Server, log *slog.Logger, where Address, o Flags, ended c
 	if o.tls != nil {
 		url = "wss://" + shown
 	}
-	Banner(log, url)
+	o.Banner(log, url)
 	for _, listener := range listeners {
 		if o.tls != nil {
 			listener = tls.NewListener(listener, o.tls)
@@ -378,10 +378,10 @@ func Start(srv *server.Server, log *slog.Logger, where Address, o Flags, ended c
 
 // Banner tells launchers where the server listens: newer ones read the URL from stdout,
 // and the oldest look for it in a sentence on stderr.
-func Banner(log *slog.Logger, url string) {
+func (o *Flags) Banner(log *slog.Logger, url string) {
 	if _, err := fmt.Println(url); err != nil {
 		// The launcher may have closed it.
 		log.Warn("cannot write the server's URL to standard output", "url", url, "error", err)
 	}
-	fmt.Fprintln(os.Stderr, "exec-server listening on "+url)
+	o.Say("exec-server listening on " + url)
 }
