@@ -44,14 +44,18 @@ func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
 			refuse(w, http.StatusForbidden, err.Error())
 			return
 		}
-		ofPage := page[r.URL.Path]
+		serve, ofPage := paths[r.URL.Path], page[r.URL.Path]
+		typed := r.Method == http.MethodGet && r.Header.Get("Upgrade") == "" && len(r.Header["Origin"]) == 0
+		if r.URL.Path == "/" && typed && page[webPath] != nil {
+			serve, ofPage = nil, page[webPath] // a person has typed the address of the server
+		}
 		allowed := s.checkOrigin(r) || ofPage != nil && fromOwnPage(r)
 		if !allowed || fetchedElsewhere(r) && (ofPage == nil || !navigates(r)) {
 			s.refusals.add(RefusedOrigin, r.RemoteAddr, "the server does not allow its origin")
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		if serve := paths[r.URL.Path]; serve != nil {
+		if serve != nil {
 			serve(w, r)
 			return
 		}

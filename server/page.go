@@ -100,6 +100,9 @@ func (d PageDoor) ServeGateway(w http.ResponseWriter, r *http.Request, p *auth.P
 	gateway.Serve(w, r.WithContext(ctx), &Admitted{&own, r.RemoteAddr, d.s, signedOut})
 }
 
+// webPath is where the page redirects to where it is.
+const webPath = "/web"
+
 func (s *Server) servesPage() bool { return s.opts.Internal.Page != nil }
 
 // page returns what the page serves, if there is one.

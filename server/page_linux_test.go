@@ -379,7 +379,21 @@ func TestPageHeaders(t *testing.T) {
 			t.Errorf("%s loads something from elsewhere", name)
 		}
 	}
-	if status, _, header := b.do("GET", "/web", "", ""); status != 200 && header.Get("Location") != "/web/" {
-		t.Errorf("/web: %d, %v", status, header)
+	for _, path := range []string{"/web", "/"} {
+		typed := newBrowser(t, b.base)
+		typed.origin, typed.fetch = "", map[string]string{"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+		if status, text, _ := typed.do("GET", path, "", ""); status != 200 || !strings.Contains(text, `content="`) {
+			t.Errorf("%s: %d, %q", path, status, text)
+		}
+		followed := newBrowser(t, b.base)
+		followed.origin, followed.fetch = "", map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+		if status, text, _ := followed.do("GET", path, "", ""); status != 200 || !strings.Contains(text, `content="`) {
+			t.Errorf("%s by a link: %d, %q", path, status, text)
+		}
+		embedded := newBrowser(t, b.base)
+		embedded.origin, embedded.fetch = "", map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+		if status, _, _ := embedded.do("GET", path, "", ""); status != 403 {
+			t.Errorf("%s as an image: %d", path, status)
+		}
 	}
 }
