@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -117,6 +119,10 @@ func (o *runOptions) run(args []string) error {
 	<-stopped
 	if s, ok := errors.AsType[exit.SignalError](context.Cause(ctx)); ok {
 		return exit.Code(exit.Signaled + int(s.Signal))
+	}
+	if errors.Is(err, exec.ErrNotFound) && len(args) == 1 && strings.ContainsAny(args[0], " \t\n;|&<>") {
+		return &runFailure{fmt.Sprintf("%s; a single argument is the name of a program; a command line is for a shell: sh -c %s",
+			oneLine(err.Error()), shellWord(printable(args[0]))), exitNotFound}
 	}
 	if errors.Is(err, exec.ErrNotFound) {
 		err = meantOn(args[0], err)

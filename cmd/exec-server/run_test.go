@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -311,12 +313,34 @@ func TestRunAdvises(t *testing.T) {
 	secure.StartTLS()
 	defer secure.Close()
 	address := page.Listener.Addr().String()
+	authority := testkit.NewAuthority(t, "known")
+	servesTLS := func(change func(*x509.Certificate)) string {
+		file, key := authority.ServerWith(change)
+		certificate, err := tls.LoadX509KeyPair(file, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(http.NotFoundHandler())
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		return "wss://" + server.Listener.Addr().String()
+	}
+	other := servesTLS(func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 1)} })
+	old := servesTLS(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
 	for _, test := range []struct{ url, want string }{
+		{other, "certificate is valid for 192.0.2.1, not 127.0.0.1; use a name that the certificate has, or a certificate for this one"},
+		{old, "; renew the certificate of the server; if it is valid, set the clock of this machine"},
 		{"ws://" + address, "the server refused the upgrade with status 200 OK; is this the URL of an exec-server?"},
 		{"wss://" + address, "use ws:// for a server without TLS"},
 		{"wss://" + secure.Listener.Addr().String(), "unknown authority; name the certificate of its authority by SSL_CERT_FILE"},
 	} {
-		out, err := exec.Command("exec-server", "run", "--url", test.url, "--", "true").CombinedOutput()
+		command := exec.Command("exec-server", "run", "--url", test.url, "--", "true")
+		if test.url == other || test.url == old {
+			command.Env = append(os.Environ(), "SSL_CERT_FILE="+authority.File)
+		}
+		out, err := command.CombinedOutput()
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		if !ok || exit.ExitCode() != exitFailed || !strings.HasSuffix(string(out), test.want+"\n") || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("%s: %v, %s", test.url, err, out)

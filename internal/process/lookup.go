@@ -80,6 +80,9 @@ func prepare(spec Spec) (command, error) {
 	case !info.IsDir():
 		return refuse(syscall.ENOTDIR, "working directory %q", spec.Dir)
 	}
+	if err := mayEnter(spec.Dir); err != nil {
+		return refuse(err, "working directory %q", spec.Dir)
+	}
 	path, err := lookup(program, spec)
 	if err != nil {
 		return command{}, err

@@ -4,6 +4,7 @@ package advice
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
@@ -97,6 +98,10 @@ func Dialing(err *client.DialError) string {
 		return "check the name of the host"
 	case errors.As(err, new(tls.RecordHeaderError)):
 		return "use ws:// for a server without TLS"
+	case errors.As(err, new(x509.HostnameError)):
+		return "use a name that the certificate has, or a certificate for this one"
+	case errors.As(err, new(x509.CertificateInvalidError)):
+		return "renew the certificate of the server; if it is valid, set the clock of this machine"
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return "name the certificate of its authority by SSL_CERT_FILE"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -67,7 +67,9 @@ func UnknownCommand(command *cobra.Command, word string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	return New(&unknownCommandError{word, command.SuggestionsFor(word), names}, command)
+	near := command.SuggestionsFor(word) // the same one twice, if it is near in two ways
+	slices.Sort(near)
+	return New(&unknownCommandError{word, slices.Compact(near), names}, command)
 }
 
 // NoArgs refuses arguments.
