@@ -151,7 +151,7 @@ func TestTranscriptsOfCommand(t *testing.T) {
 	for _, transport := range []string{"websocket", "stdio"} {
 		t.Run(transport, func(t *testing.T) {
 			for _, f := range transcripts(t) {
-				if !f.For(transport) || len(f.Options) > 0 && !exact {
+				if !f.For(transport) || len(f.Options) > 0 && !(exact && servertest.AreFlags(f.Options)) {
 					continue
 				}
 				for _, s := range f.Scenarios {

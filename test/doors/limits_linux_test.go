@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"execserver/client"
 	"execserver/internal/testkit"
+	"execserver/server"
 )
 
 // relay forwards connections to a server, and can break them.
@@ -103,8 +103,8 @@ func TestComeBackAtLimit(t *testing.T) {
 		{"the server has not noticed", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := serve(t, os.Geteuid(), "--listen", "ws://127.0.0.1:0", "--max-connections", "2")
-			link := newRelay(t, d.address)
+			address, url := full(t, 2)
+			link := newRelay(t, address)
 			env := dial(t, link.url())
 			command := env.Command(t.Context(), "/bin/sh", "-c", "read line; echo $line")
 			stdin, err := command.StdinPipe()
@@ -116,22 +116,22 @@ func TestComeBackAtLimit(t *testing.T) {
 			if err := command.Start(); err != nil {
 				t.Fatal(err)
 			}
-			dial(t, d.url)
+			dial(t, url)
 			link.lose(test.notices)
 			if test.notices {
 				testkit.WaitFor(t, testkit.Patience, func() error {
-					third, err := client.Dial(t.Context(), d.url, nil)
+					third, err := client.Dial(t.Context(), url, nil)
 					if err == nil {
 						t.Cleanup(func() { _ = third.Close() })
 					}
 					return err
 				})
 			}
-			if _, err := client.Dial(t.Context(), d.url, nil); err == nil || !strings.Contains(err.Error(), "the server has its limit of 2 connections") {
+			if _, err := client.Dial(t.Context(), url, nil); err == nil || !strings.Contains(err.Error(), "the server has its limit of 2 connections") {
 				t.Errorf("who is one too many gets %v", err)
 			}
 			for range 20 {
-				if status, body := idle(t, d.address); status != 101 {
+				if status, body := idle(t, address); status != 101 {
 					t.Fatalf("who connects and does nothing gets %d %s", status, body)
 				}
 			}
@@ -141,13 +141,27 @@ func TestComeBackAtLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := command.Wait(); err != nil || output.String() != "back\n" {
-				t.Errorf("the command ends with %v and has written %q; %s", err, output, d.log)
+				t.Errorf("the command ends with %v and has written %q", err, output)
 			}
 			if took := time.Since(begun); took > slack {
 				t.Errorf("the client came back after %v", took)
 			}
 		})
 	}
+}
+
+// full starts a server in this program that has room for so many connections.
+func full(t *testing.T, connections int) (address, url string) {
+	t.Helper()
+	srv := server.New(&server.Options{MaxConnections: connections, Auth: server.Unauthenticated})
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.ServeWebSocket(listener) // until Shutdown
+	address = listener.Addr().String()
+	return address, "ws://" + address
 }
 
 func dial(t *testing.T, url string) *client.Environment {

@@ -145,10 +145,9 @@ func (o *fleetFlags) Join(srv *server.Server, log *slog.Logger, drains chan<- os
 	membership, err := fleet.Join(ctx, nc, fleet.Member{
 		Name: o.name, Host: host, Labels: labels, Version: show.Version(version), System: runtime.GOOS + "/" + runtime.GOARCH, Sandbox: o.server.Sandbox,
 	}, fleet.JoinOptions{
-		Log:       log,
-		Transport: natstransport.Options{MaxMessageBytes: o.server.MaxMessageBytes},
-		Serve:     func(conn *natstransport.Conn) { _ = srv.ServeFor(conn, conn.Hello()) }, // serve logs how it ends
-		Drain:     drain,
+		Log:   log,
+		Serve: func(conn *natstransport.Conn) { _ = srv.ServeFor(conn, conn.Hello()) }, // serve logs how it ends
+		Drain: drain,
 		Load: func() fleet.Load {
 			s := srv.Stats()
 			return fleet.Load{Sessions: s.SessionsAttached + s.SessionsDetached, Processes: s.Running, Capacity: capacity, Draining: srv.Draining()}

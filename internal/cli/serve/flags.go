@@ -20,8 +20,6 @@ import (
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
 	"execserver/internal/workspace"
-	"execserver/server"
-	"execserver/transport"
 )
 
 // Flags are the flags of the server, and what the program adds to them.
@@ -41,13 +39,7 @@ type Flags struct {
 	detachedOutput      string
 	retainedBytes       int64
 	retainedTotal       int64
-	MaxMessageBytes     int64
-	maxConnections      int
 	MaxSessions         int
-	maxProcesses        int
-	allowDirect         bool
-	allowPrepared       bool
-	durableWrites       bool
 	keeper, cgroups     string
 	keepDescendants     bool
 	Sandbox             string
@@ -144,14 +136,7 @@ func (o *Flags) Define(f *pflag.FlagSet) {
 	f.Int64Var(&o.retainedBytes, "retained-output-bytes", process.DefaultRetainedBytes, "retain up to this many `bytes` of output for each process")
 	f.Int64Var(&o.retainedTotal, "retained-output-total", session.DefaultRetainedTotalBytes, "retain up to this many `bytes` of output for all processes together")
 
-	f.Int64Var(&o.MaxMessageBytes, "max-message-bytes", transport.DefaultMaxMessageBytes, "largest message that a client may send, in `bytes`")
-	f.IntVar(&o.maxConnections, "max-connections", server.DefaultMaxConnections, "largest `number` of connections with a session; a client that resumes its session is never refused")
 	f.IntVar(&o.MaxSessions, "max-sessions", session.DefaultMaxSessions, "largest `number` of sessions, including those without a connection")
-	f.IntVar(&o.maxProcesses, "max-processes-per-session", session.DefaultMaxProcesses, "largest `number` of live processes of one session")
-
-	f.BoolVar(&o.durableWrites, "durable-writes", false, "reply to a file write only when the content is on disk")
-	f.BoolVar(&o.allowDirect, "allow-direct-exec", false, "let clients start programs with exactly the environment that they send")
-	f.BoolVar(&o.allowPrepared, "allow-prepared-exec", false, "let clients start programs by absolute path; the server looks nothing up and adds nothing")
 
 	f.StringVar(&o.keeper, "keeper", "auto", "run a small parent process that ends everything the server started if the server is killed; `choice` is auto, on or off")
 	f.StringVar(&o.cgroups, "cgroups", "auto", "use control groups to find, limit and kill the descendants of processes; `choice` is auto, on or off")
@@ -192,10 +177,7 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 		{"silent-session-ttl", int64(o.silentTTL)},
 		{"retained-output-bytes", o.retainedBytes},
 		{"retained-output-total", o.retainedTotal},
-		{"max-message-bytes", o.MaxMessageBytes},
-		{"max-connections", int64(o.maxConnections)},
 		{"max-sessions", int64(o.MaxSessions)},
-		{"max-processes-per-session", int64(o.maxProcesses)},
 	} {
 		// Zero could mean "no limit" or "nothing".
 		if limit.value <= 0 {

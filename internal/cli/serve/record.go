@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -16,37 +15,27 @@ import (
 
 // recordFlags are the flags of the server about recordings.
 type recordFlags struct {
-	dir    string
-	input  bool
-	total  int64
-	maxAge time.Duration
+	dir   string
+	input bool
+	total int64
 }
 
 func (r *recordFlags) define(f *pflag.FlagSet) {
 	f.StringVar(&r.dir, "record", "", "record every process in a file in this `directory`, which asciinema plays")
 	f.BoolVar(&r.input, "record-input", false, "record what is written to processes, too; that may be passwords")
 	f.Int64Var(&r.total, "record-total", recording.DefaultTotalBytes, "remove the oldest recordings when all together have this many `bytes`")
-	f.DurationVar(&r.maxAge, "record-max-age", recording.DefaultMaxAge, "remove a recording this `time` after its end")
 }
 
 // complete checks what the flag library cannot.
 func (r *recordFlags) complete(f *pflag.FlagSet) error {
-	for _, limit := range []struct {
-		flag  string
-		value int64
-	}{
-		{"record-total", r.total},
-		{"record-max-age", int64(r.maxAge)},
-	} {
-		if limit.value <= 0 {
-			return usage.InvalidValue(limit.flag, f.Lookup(limit.flag).Value.String(), "must be greater than zero")
-		}
+	if r.total <= 0 {
+		return usage.InvalidValue("record-total", f.Lookup("record-total").Value.String(), "must be greater than zero")
 	}
 	if dir := f.Lookup("record"); dir.Changed && r.dir == "" {
 		return errors.New("--record needs a value")
 	}
 	if r.dir == "" {
-		for _, name := range []string{"record-input", "record-total", "record-max-age"} {
+		for _, name := range []string{"record-input", "record-total"} {
 			if f.Changed(name) {
 				return fmt.Errorf("--%s needs --record", name)
 			}
@@ -63,7 +52,7 @@ func (r *recordFlags) open(log *slog.Logger) (_ server.Recorder, end func(), err
 	if r.dir == "" {
 		return nil, func() {}, nil
 	}
-	recorder, err := recording.Open(r.dir, &recording.Options{Log: log, Input: r.input, TotalBytes: r.total, MaxAge: r.maxAge})
+	recorder, err := recording.Open(r.dir, &recording.Options{Log: log, Input: r.input, TotalBytes: r.total})
 	if err != nil {
 		return nil, nil, err
 	}

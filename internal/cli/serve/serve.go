@@ -128,17 +128,12 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 		machine = o.Fleet.Machine()
 	}
 	options := &server.Options{
-		Log:             log,
-		Version:         o.Version,
-		MaxMessageBytes: o.MaxMessageBytes,
-		MaxConnections:  o.maxConnections,
-		DurableWrites:   o.durableWrites,
-		Auth:            authenticator,
-		Peers:           (*server.Peers)(&o.peers),
-		Audit:           audited,
-
-		AllowDirectExec:   o.allowDirect,
-		AllowPreparedExec: o.allowPrepared,
+		Log:            log,
+		Version:        o.Version,
+		MaxConnections: max(server.DefaultMaxConnections, o.MaxSessions),
+		Auth:           authenticator,
+		Peers:          (*server.Peers)(&o.peers),
+		Audit:          audited,
 
 		AllowKeepDescendants: o.keepDescendants,
 
@@ -150,7 +145,6 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 			SilentTTL:          o.silentTTL,
 			MaxKeep:            o.maxKeep,
 			MaxSessions:        o.MaxSessions,
-			MaxProcesses:       o.maxProcesses,
 			RetainedBytes:      o.retainedBytes,
 			RetainedTotalBytes: o.retainedTotal,
 			EvictDetached:      o.detachedOutput == "evict",
@@ -333,7 +327,7 @@ func Start(srv *server.Server, log *slog.Logger, where Address, o Flags, ended c
 		pipe.Enlarge(in)
 		pipe.Enlarge(os.Stdout)
 		end := func() error { return errors.Join(in.Close(), os.Stdout.Close()) }
-		conn := transport.NewLines("stdio", in, os.Stdout, end, o.MaxMessageBytes)
+		conn := transport.NewLines("stdio", in, os.Stdout, end, transport.DefaultMaxMessageBytes)
 		go func() {
 			_ = srv.ServeOnly(conn) // the log says why; a client that leaves is no failure
 			ended <- nil

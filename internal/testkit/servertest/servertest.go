@@ -13,7 +13,21 @@ import (
 	"execserver/server"
 )
 
-// Options understands the flags of the program that matter to the wire.
+// AreFlags reports whether the program has a flag for each of the options.
+func AreFlags(options map[string]string) bool {
+	for name := range options {
+		switch name {
+		case "max-sessions", "sandbox", "retained-output-bytes", "retained-output-total", "detached-output",
+			"detached-session-ttl", "max-session-keep":
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// Options understands the flags of the program that matter to the wire, and options that
+// only Go programs have.
 func Options(t testing.TB, flags map[string]string) *server.Options {
 	t.Helper()
 	o := &server.Options{Version: "0.0.0-test", Auth: server.Unauthenticated}
