@@ -283,7 +283,7 @@ func TestDoctorOfTheToken(t *testing.T) {
 	d.expect(t, "token", problem, "is empty", "write the server's token into it")
 	d.isLast(t, "token")
 
-	signed := newServer(t, "--sandbox=off", "--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", good)
+	signed := newServer(t, "--sandbox=off", "--tokens", write("tokens", fmt.Sprintf("[[token]]\nname = \"signed\"\nsecret = %q\nscope = [\"full\"]\n", good), 0o600))
 	encode := base64.RawURLEncoding.EncodeToString
 	text := encode([]byte(`{"alg":"HS256"}`)) + "." + encode(fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(-time.Hour).Unix()))
 	mac := hmac.New(sha256.New, []byte(secret))

@@ -87,8 +87,7 @@ func (s *signer) token(how, header, claims string) string {
 func TestHostileTokens(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t)
-	p := newServer(t, "--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", writeFile(t, secret),
-		"--ws-jwks-file", writeFile(t, s.jwks), "--ws-issuer", "me", "--ws-audience", "you")
+	p := newServer(t, "--tokens", signedEntries(t, "secret", secret, "jwks", s.jwks))
 	exp := time.Now().Unix() + 600
 	good := fmt.Sprintf(`{"exp":%d,"iss":"me","aud":"you","sub":"ann"}`, exp)
 	claims := func(more string) string { return fmt.Sprintf(`{"exp":%d,"aud":"you","iss":"me"%s}`, exp, more) }

@@ -203,13 +203,26 @@ func keepsSecret(t *testing.T, p *program) {
 	}
 }
 
-// TestQueryToken checks --ws-allow-query-token, for clients that cannot send a header.
+// TestQueryToken checks tokens that may come in the query, for clients that cannot send a
+// header.
 func TestQueryToken(t *testing.T) {
 	query := func(query string) string { return strings.Replace(upgrade, "/", "/?"+query, 1) }
-	p := newServer(t, "--ws-auth", "capability-token", "--ws-token-file", writeFile(t, token), "--ws-allow-query-token")
+	p := newServer(t, "--tokens", writeFile(t, fmt.Sprintf(`
+[[token]]
+name = "old-codex"
+sha256 = "%x"
+scope = ["full"]
+query = true
+[[token]]
+name = "other"
+sha256 = "%x"
+scope = ["full"]
+`, sha256.Sum256([]byte(token)), sha256.Sum256([]byte(token+"2")))))
 	for _, e := range []exchange{
 		{name: "right", request: query("token=open%20sesame%20now%20please"), status: 101},
 		{name: "right, among others", request: query("a=b&token=open+sesame+now+please"), status: 101},
+		{name: "one that may not", request: query("token=open+sesame+now+please2"), status: 401, body: "invalid websocket bearer token"},
+		{name: "that one in a header", request: bearer(token + "2"), status: 101},
 		{name: "wrong", request: query("token=sesame"), status: 401, body: "invalid websocket bearer token"},
 		{name: "empty", request: query("token="), status: 401, body: "invalid token query parameter"},
 		{name: "two", request: query("token=open+sesame+now+please&token=open+sesame+now+please"), status: 401, body: "invalid token query parameter"},
@@ -226,8 +239,7 @@ func TestSignedBearerToken(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Unix()
 	claims := func(format string, args ...any) string { return sign("HS256", fmt.Sprintf(format, args...)) }
-	p := newListener(t, "--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", writeFile(t, secret+"\n"),
-		"--ws-issuer", "me", "--ws-audience", "you")
+	p := newListener(t, "--tokens", signedEntries(t, "secret", secret+"\n"))
 	good := claims(`{"exp":%d,"iss":"me","aud":"you"}`, now+600)
 	const invalid = "invalid websocket jwt"
 	for _, e := range []exchange{
@@ -259,19 +271,15 @@ func TestSignedBearerToken(t *testing.T) {
 	}
 }
 
-// TestClockSkew checks --ws-max-clock-skew-seconds, and that any issuer and audience are
-// valid unless a flag demands one.
-func TestClockSkew(t *testing.T) {
-	now := time.Now().Unix()
-	p := newListener(t, "--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", writeFile(t, secret),
-		"--ws-max-clock-skew-seconds", "0")
-	for _, e := range []exchange{
-		{name: "right", request: bearer(sign("HS256", fmt.Sprintf(`{"exp":%d,"iss":"anybody","aud":["anything"]}`, now+600))), status: 101},
-		{name: "expired", request: bearer(sign("HS256", fmt.Sprintf(`{"exp":%d}`, now-5))), status: 401, body: "expired websocket jwt"},
-		{name: "early", request: bearer(sign("HS256", fmt.Sprintf(`{"exp":%d,"nbf":%d}`, now+600, now+300))), status: 401, body: "websocket jwt is not valid yet"},
-	} {
-		t.Run(e.name, func(t *testing.T) { e.check(t, p) })
+// signedEntries returns a tokens file that has an entry for signed tokens of "me" for "you", for
+// each pair of a kind of key and the content of its file.
+func signedEntries(t *testing.T, keys ...string) string {
+	t.Helper()
+	var entries strings.Builder
+	for i := 0; i < len(keys); i += 2 {
+		fmt.Fprintf(&entries, "[[token]]\nname = \"key-%d\"\n%s = %q\nissuer = \"me\"\naudience = \"you\"\nscope = [\"full\"]\n", i, keys[i], writeFile(t, keys[i+1]))
 	}
+	return writeFile(t, entries.String())
 }
 
 // sign builds a JWT by hand.

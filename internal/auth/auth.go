@@ -16,8 +16,8 @@
 // connects: [Peers].
 //
 // Tokens travel as "Authorization: Bearer TOKEN". Clients that cannot send a
-// header but keep the query of their URL may use "?token=TOKEN" if
-// [Config.AllowQueryToken] permits it.
+// header but keep the query of their URL may use "?token=TOKEN" if the entry of the token,
+// or [Config.AllowQueryToken], permits it.
 //
 // Texts and status codes of the released exec-server are the same here.
 // Neither errors nor refusals ever contain a secret or any part of a presented credential.
@@ -28,6 +28,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,8 +40,7 @@ import (
 // A nil *Authenticator stands for "no authentication" and allows everybody; the zero value
 // allows nobody. Use [New].
 type Authenticator struct {
-	state           *trusted.Value[*state]
-	allowQueryToken bool
+	state *trusted.Value[*state]
 }
 
 // state is the content of the files. It does not change.
@@ -140,15 +140,15 @@ func (a *Authenticator) Authenticate(r *http.Request) (*Principal, *Refusal) {
 		if certificate = now.certificate(r); certificate == nil {
 			return nil, refuseCertificate
 		}
-		if p := now.certified(certificate); p != nil && (!now.tokens || !a.presentsToken(r)) {
+		if p := now.certified(certificate); p != nil && (!now.tokens || !now.presentsToken(r)) {
 			return p, nil
 		}
 	}
-	token, refusal := a.token(r)
+	token, inQuery, refusal := now.token(r)
 	if refusal != nil {
 		return nil, refusal
 	}
-	p, refusal := now.verify(token)
+	p, refusal := now.verify(token, inQuery)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -159,11 +159,11 @@ func (a *Authenticator) Authenticate(r *http.Request) (*Principal, *Refusal) {
 	return p, nil
 }
 
-// verify returns the principal of a valid token.
-func (s *state) verify(token string) (*Principal, *Refusal) {
+// verify returns the principal of a valid token. inQuery says that it came in the query.
+func (s *state) verify(token string, inQuery bool) (*Principal, *Refusal) {
 	var told *Refusal
 	for _, e := range s.entries {
-		if e.token == nil {
+		if e.token == nil || inQuery && !e.query {
 			continue
 		}
 		p, refusal := e.verify(token)
@@ -200,27 +200,27 @@ func (r *Refusal) closer(other *Refusal, token string) bool {
 }
 
 // presentsToken reports whether a request has a header or a query that may be a token.
-func (a *Authenticator) presentsToken(r *http.Request) bool {
-	_, refusal := a.token(r)
+func (s *state) presentsToken(r *http.Request) bool {
+	_, _, refusal := s.token(r)
 	return refusal != refuseMissing
 }
 
-// token returns the one credential of the request.
-func (a *Authenticator) token(r *http.Request) (string, *Refusal) {
+// token returns the one credential of the request, and whether it is in the query.
+func (s *state) token(r *http.Request) (token string, inQuery bool, refusal *Refusal) {
 	if headers := r.Header.Values("Authorization"); len(headers) > 0 {
 		// With several headers, a proxy in front of the server may have read another one
 		// than the server would, so the server accepts none of them.
 		if len(headers) > 1 {
-			return "", refuseHeader
+			return "", false, refuseHeader
 		}
 		token, ok := bearerToken(headers[0])
 		if !ok {
-			return "", refuseHeader
+			return "", false, refuseHeader
 		}
-		return token, nil
+		return token, false, nil
 	}
-	if !a.allowQueryToken || r.URL == nil {
-		return "", refuseMissing
+	if r.URL == nil || !slices.ContainsFunc(s.entries, func(e *entry) bool { return e.query }) {
+		return "", false, refuseMissing
 	}
 	// Pairs that do not parse are missing from the values. They matter only if the token
 	// is not found, because one of them may have been the token.
@@ -228,15 +228,15 @@ func (a *Authenticator) token(r *http.Request) (string, *Refusal) {
 	tokens := values["token"]
 	switch {
 	case len(tokens) == 0 && err == nil:
-		return "", refuseMissing
+		return "", false, refuseMissing
 	case len(tokens) != 1:
-		return "", refuseQuery
+		return "", true, refuseQuery
 	}
 	token, ok := cleanToken(tokens[0])
 	if !ok {
-		return "", refuseQuery
+		return "", true, refuseQuery
 	}
-	return token, nil
+	return token, true, nil
 }
 
 // bearerToken returns the token in the value of an Authorization header.

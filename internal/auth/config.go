@@ -49,8 +49,9 @@ type Config struct {
 	// certificate, or there are no tokens at all.
 	ClientCAFile string
 
-	// AllowQueryToken accepts the token from ?token=… as well. It is for clients that
-	// cannot send a header, and off by default because URLs land in logs.
+	// AllowQueryToken accepts every token from ?token=… as well; an entry of TokensFile may
+	// do so for its own. It is for clients that cannot send a header, and off by default
+	// because URLs land in logs.
 	AllowQueryToken bool
 
 	// Now is the clock that expiry is compared with; nil = time.Now.
@@ -70,7 +71,7 @@ func New(cfg Config) (*Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Authenticator{state: state, allowQueryToken: cfg.AllowQueryToken}, nil
+	return &Authenticator{state}, nil
 }
 
 // check finds contradictions.
@@ -114,7 +115,7 @@ func (cfg Config) load(files *trusted.Files) (*state, error) {
 			return nil, fmt.Errorf("client CA file %s: %w", path, err)
 		}
 	}
-	e := &entry{name: "token", now: cfg.now()}
+	e := &entry{name: "token", query: cfg.AllowQueryToken, now: cfg.now()}
 	var err error
 	switch {
 	case cfg.TokensFile != "":

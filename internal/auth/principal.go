@@ -88,6 +88,7 @@ type entry struct {
 	name    string          // of the principal; "": the credential has the name
 	token   tokenCredential // nil if a certificate is enough
 	subject string          // of the certificate
+	query   bool            // the token may come in the query of the URL
 	expires time.Time       // zero for never
 	grant   *Grant
 	now     func() time.Time

@@ -31,6 +31,7 @@ type tokenEntry struct {
 	Issuer   string    `toml:"issuer"`   // of signed tokens; "" = any
 	Audience string    `toml:"audience"` // of signed tokens; "" = any
 	Expires  time.Time `toml:"expires"`  // zero: never
+	Query    bool      `toml:"query"`    // also accept the token from ?token=…
 
 	grantEntry
 }
@@ -142,7 +143,10 @@ func (cfg Config) entry(files *trusted.Files, dir string, t tokenEntry) (*entry,
 	if t.Secret == "" && t.JWKS == "" && (t.Issuer != "" || t.Audience != "") {
 		return nil, errors.New("issuer and audience go with secret and jwks")
 	}
-	e := &entry{name: t.Name, expires: t.Expires, now: cfg.now()}
+	if t.Certificate != "" && t.Query {
+		return nil, errors.New("query is about tokens, and the entry is for a certificate")
+	}
+	e := &entry{name: t.Name, expires: t.Expires, query: t.Query || cfg.AllowQueryToken, now: cfg.now()}
 	inner := cfg
 	inner.Issuer, inner.Audience = t.Issuer, t.Audience
 	inside := func(file string) string {

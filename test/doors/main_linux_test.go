@@ -2,6 +2,7 @@ package doors
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -185,6 +186,17 @@ func secret(t testing.TB, uid int) (file, token string) {
 		t.Fatal(err)
 	}
 	if err := os.Chown(file, uid, -1); err != nil {
+		t.Fatal(err)
+	}
+	return file, token
+}
+
+// queryToken writes the file of a token of a user, which may come in the query of a URL.
+func queryToken(t testing.TB, uid int) (file, token string) {
+	t.Helper()
+	file, token = secret(t, uid)
+	entry := fmt.Sprintf("[[token]]\nname = \"a\"\nsha256 = \"%x\"\nscope = [\"full\"]\nquery = true\n", sha256.Sum256([]byte(token)))
+	if err := os.WriteFile(file, []byte(entry), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file, token

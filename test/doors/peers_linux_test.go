@@ -155,8 +155,8 @@ func TestConfinedPeer(t *testing.T) {
 		for _, means := range []string{"127.0.0.1", "0.0.0.0", "[::]"} {
 			t.Run(name+"/"+means, func(t *testing.T) {
 				t.Parallel() // it mostly waits
-				tokenFile, token := secret(t, uid)
-				d := serve(t, uid, "--listen", "ws://"+means+":0", "--ws-auth", "capability-token", "--ws-token-file", tokenFile, "--ws-allow-query-token")
+				tokens, token := queryToken(t, uid)
+				d := serve(t, uid, "--listen", "ws://"+means+":0", "--tokens", tokens)
 				_, port, _ := net.SplitHostPort(d.address)
 				d.url = "ws://127.0.0.1:" + port + "/?token=" + strings.ReplaceAll(token, " ", "+")
 				session := open(t, d)

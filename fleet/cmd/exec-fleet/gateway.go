@@ -126,7 +126,7 @@ func (o *gatewayOptions) check(f *pflag.FlagSet) error {
 		return errors.New("--tls-cert and --tls-key go together")
 	}
 	_, err := o.NewLog(io.Discard)
-	return errors.Join(o.cluster.complete(o.machines), o.Auth.Complete(f), o.Doors.Complete(), o.signIn.check(o.nats), err)
+	return errors.Join(o.cluster.complete(o.machines), o.Auth.Complete(), o.Doors.Complete(), o.signIn.check(o.nats), err)
 }
 
 // run serves until a signal or a failure.

@@ -42,7 +42,6 @@ type fleetFlags struct {
 var notOfJoin = []string{
 	"listen", "insecure-no-auth", "loopback-peers", "allow-host", "allow-origin",
 	"tls-cert", "tls-key", "tls-client-ca", "allow-uid", "allow-gid", "ws-auth", "tokens", "ws-token-file", "ws-token-sha256",
-	"ws-shared-secret-file", "ws-jwks-file", "ws-issuer", "ws-audience", "ws-max-clock-skew-seconds", "ws-allow-query-token",
 	"metrics", "web",
 }
 

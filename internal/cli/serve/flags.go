@@ -160,13 +160,13 @@ func (o *Flags) Define(f *pflag.FlagSet) {
 
 // complete checks what the flag library cannot.
 func (o *Flags) complete(f *pflag.FlagSet) error {
-	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "ws-shared-secret-file", "ws-jwks-file", "ws-issuer", "ws-audience", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log", configName} {
+	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log", configName} {
 		// An unset variable in a script must not open the server.
 		if flag := f.Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return fmt.Errorf("--%s needs a value", name)
 		}
 	}
-	if err := o.Auth.Complete(f); err != nil {
+	if err := o.Auth.Complete(); err != nil {
 		return err
 	}
 	for _, limit := range []struct {
