@@ -48,7 +48,7 @@ func newCommand() *cobra.Command {
 	command.SetFlagErrorFunc(usage.FlagError)
 	command.SetHelpFunc(printHelp)
 	f := command.Flags()
-	o.Define(f)
+	o.Define(f, true)
 	f.VisitAll(func(f *pflag.Flag) { f.Hidden = true }) // in the help text of serve
 	f.BoolP("help", "h", false, "print this text")
 	f.BoolVarP(&version, "version", "v", false, "print the version")

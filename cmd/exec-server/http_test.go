@@ -49,7 +49,7 @@ var endpoints = []exchange{
 	{name: "an empty origin", request: upgrade + "|Origin: ", status: 403},
 	{name: "an origin that asks whether the server is ready", request: "GET /readyz HTTP/1.1|Origin: null", status: 403},
 	{name: "an origin on a path that does not exist", request: "GET /nothing HTTP/1.1|Origin: null", status: 403},
-	{name: "another path", request: "GET /metrics HTTP/1.1", status: 404},
+	{name: "another path", request: "GET /nothing HTTP/1.1", status: 404},
 	{name: "another path, ready with a slash", request: "GET /readyz/ HTTP/1.1", status: 404},
 	{name: "another path, upgrade", request: strings.Replace(upgrade, "/", "/v1", 1), status: 404},
 	{name: "another method", request: "POST / HTTP/1.1", status: 405, body: "Request method must be `GET`"},

@@ -46,7 +46,8 @@ func TestMetricsListen(t *testing.T) {
 		{own + "/metrics", "the token of nobody", 401, "invalid websocket bearer token"},
 		{own + "/healthz", "", 200, ""},
 		{own + "/", "the token of prometheus", 404, ""},
-		{main + "/metrics", "the token of prometheus", 404, ""},
+		{main + "/metrics", "the token of prometheus", 200, "exec_server_processes 0"},
+		{main + "/metrics", "the token of ann", 403, "these credentials do not allow metrics"},
 		{strings.Replace(own, "https", "http", 1) + "/metrics", "the token of prometheus", 400, "HTTPS"},
 	} {
 		r, err := http.NewRequest(http.MethodGet, row.url, nil)

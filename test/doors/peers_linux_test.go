@@ -34,8 +34,8 @@ func TestOtherUsers(t *testing.T) {
 		{ordinary, 0, nil, "101"},
 		{ordinary, another, nil, "403 without authentication this server serves its own user, 61234, and not user 61235; " +
 			"its operator can require a token, or admit every user of this machine"},
-		{0, ordinary, []string{"--loopback-peers=any"}, "101"},
-		{ordinary, another, []string{"--loopback-peers=any"}, "101"},
+		{0, ordinary, []string{"--insecure-no-auth"}, "101"},
+		{ordinary, another, []string{"--insecure-no-auth"}, "101"},
 	} {
 		for _, loopback := range []string{"127.0.0.1:0", "[::1]:0", "127.8.8.8:0"} {
 			for _, way := range []string{"plain", "pass", "multipath"} {

@@ -31,13 +31,13 @@ import (
 	"execserver/internal/cli/usage"
 	"execserver/internal/errno"
 	"execserver/internal/trusted"
+	"execserver/internal/web"
 	"execserver/server"
 )
 
 // gatewayOptions are the flags of gateway. Of options it has those about clients.
 type gatewayOptions struct {
 	serve.Flags
-	servesMetrics bool
 
 	// An own NATS server,
 	data, machines string
@@ -87,17 +87,11 @@ func (o *gatewayOptions) defineGateway(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.nats, "nats", nil, "use the NATS servers at this `URL` instead of an own one; may be repeated")
 	f.StringVar(&o.account, "account", auth.DefaultAccount, "`NAME` of the account that --nats signs in to, in the file of --tokens")
 	o.signIn.define(f)
-	f.BoolVar(&o.InsecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: everybody who can connect can run commands on all machines")
-	o.Doors.Define(f)
-	f.StringVar(&o.TLSCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")
-	f.StringVar(&o.TLSKey, "tls-key", "", "read the private key of --tls-cert from this PEM `file`")
-	f.StringVar(&o.Auth.Config.ClientCAFile, "tls-client-ca", "", "require a client certificate from an authority in this PEM `file`")
-	o.Auth.Define(f)
-	o.Auth.Config.Gateway = true
+	o.DefineDoors(f)
+	o.Auth.Gateway = true
 	f.StringVar(&o.AuditLog, "audit-log", "", "record who uses which machine in this `file`, one JSON object to a line; - for standard error")
 	f.BoolVar(&o.AuditRequired, "audit-required", false, "refuse what cannot be recorded in the audit log")
-	f.BoolVar(&o.Web.On, "web", false, "serve a page for browsers with the machines at /web; exec-fleet web prints a link to it")
-	f.BoolVar(&o.servesMetrics, "metrics", false, "serve metrics in the format of Prometheus at /metrics, to clients that may observe")
+	f.BoolVar(&o.Web, "web", false, "serve a page for browsers with the machines at /web; exec-fleet web prints a link to it")
 	f.StringVar(&o.LogLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log: text or json")
 }
@@ -126,7 +120,7 @@ func (o *gatewayOptions) check(f *pflag.FlagSet) error {
 		return errors.New("--tls-cert and --tls-key go together")
 	}
 	_, err := o.NewLog(io.Discard)
-	return errors.Join(o.cluster.complete(o.machines), o.Auth.Complete(), o.Doors.Complete(), o.signIn.check(o.nats), err)
+	return errors.Join(o.cluster.complete(o.machines), o.CompleteDoors(), o.signIn.check(o.nats), err)
 }
 
 // run serves until a signal or a failure.
@@ -167,11 +161,11 @@ func (o *gatewayOptions) run() error {
 	options := &server.Options{
 		Log: log, Version: show.Version(version), Auth: authenticator, Audit: audited,
 		Internal: server.Internal{Gateway: gateway},
+		Metrics:  func(s *server.Server) http.Handler { return metrics.GatewayHandler(s, gateway, own) },
 	}
-	o.Doors.Apply(options)
-	o.Web.Apply(options)
-	if o.servesMetrics {
-		options.Metrics = func(s *server.Server) http.Handler { return metrics.GatewayHandler(s, gateway, own) }
+	o.ApplyDoors(options)
+	if o.Web {
+		options.Internal.Page = web.New()
 	}
 	srv := server.New(options)
 	_, supervisor := serve.HandedOver()

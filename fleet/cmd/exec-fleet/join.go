@@ -38,13 +38,6 @@ type fleetFlags struct {
 	labels []string
 }
 
-// notOfJoin are the flags of serve about listening, which join has not.
-var notOfJoin = []string{
-	"listen", "insecure-no-auth", "loopback-peers", "allow-host", "allow-origin",
-	"tls-cert", "tls-key", "tls-client-ca", "allow-uid", "allow-gid", "ws-auth", "tokens", "ws-token-file", "ws-token-sha256",
-	"metrics", "web",
-}
-
 func newJoinCommand() *cobra.Command {
 	o := serve.Flags{Version: show.Version(version)}
 	joined := &fleetFlags{server: &o}
@@ -59,11 +52,6 @@ func newJoinCommand() *cobra.Command {
 			"  exec-fleet join --fleet wss://gateway:8443 --token-file ~/.config/exec-server/join/token",
 		Args: usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			for _, name := range notOfJoin {
-				if command.Flags().Changed(name) {
-					return usage.New(fmt.Errorf("--%s is about listening, and join does not listen", name), command)
-				}
-			}
 			if err := joined.complete(); err != nil {
 				return usage.New(err, command)
 			}
@@ -81,10 +69,7 @@ func newJoinCommand() *cobra.Command {
 	f.StringVar(&joined.nats.tokenFile, "token-file", "", "sign in with the token in this `FILE`, which the gateway has to know")
 	joined.nats.define(f)
 	f.BoolVar(&joined.insecureNoTLS, "insecure-no-tls", false, "join beyond this machine without TLS: everybody on the network can read the token, and run commands here")
-	o.Define(f)
-	for _, name := range notOfJoin {
-		f.Lookup(name).Hidden = true
-	}
+	o.Define(f, false)
 	f.BoolP("help", "h", false, "print this text")
 	return command
 }

@@ -95,7 +95,7 @@ func newStreaming(t testing.TB, sessions int) *streaming {
 	s.stop = sync.OnceFunc(func() { close(s.over) })
 	s.outages.Store(new(outages))
 	s.network = newNetwork(t, s.nodes)
-	args := append(routesWithTLS(testkit.NewAuthority(t, "ours")), "--cluster-advertise", s.network.bypass.address(), "--metrics")
+	args := append(routesWithTLS(testkit.NewAuthority(t, "ours")), "--cluster-advertise", s.network.bypass.address())
 	startCluster(t, s.nodes, s.network.route, args...)
 	for i := range machines {
 		join(t, s.nodes, fmt.Sprint("box-", i))

@@ -42,8 +42,8 @@ func (s setting) apply(f *pflag.FlagSet) error {
 }
 
 // check returns what is wrong with the value, whatever the other settings are.
-func (s setting) check() error {
-	f, alone := newFlags()
+func (s setting) check(listens bool) error {
+	f, alone := newFlags(listens)
 	err := s.apply(f)
 	if err == nil {
 		err = alone.complete(f)
@@ -54,11 +54,11 @@ func (s setting) check() error {
 	return nil // what else is wrong is about other flags
 }
 
-// newFlags returns the flags of the server.
-func newFlags() (*pflag.FlagSet, *Flags) {
+// newFlags returns the flags of a server that listens, or of one that does not.
+func newFlags(listens bool) (*pflag.FlagSet, *Flags) {
 	var o Flags
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	o.Define(f)
+	o.Define(f, listens)
 	return f, &o
 }
 
@@ -72,7 +72,7 @@ func (o *Flags) configure(f *pflag.FlagSet) error {
 		return fmt.Errorf("find the configuration %s: %w", o.config, err)
 	}
 	o.config = path
-	settings, faults := readConfig(path)
+	settings, faults := readConfig(path, o.listens)
 	if len(faults) > 0 {
 		return errors.Join(faults...)
 	}
@@ -87,11 +87,11 @@ func (o *Flags) configure(f *pflag.FlagSet) error {
 
 // CheckConfig returns the reasons for which a server would not start with a file.
 func CheckConfig(path string) (faults []error) {
-	settings, faults := readConfig(path)
+	settings, faults := readConfig(path, true)
 	if len(faults) > 0 {
 		return faults
 	}
-	f, o := newFlags()
+	f, o := newFlags(true)
 	var err error
 	for _, s := range settings {
 		err = cmp.Or(err, s.apply(f))
@@ -106,7 +106,7 @@ func CheckConfig(path string) (faults []error) {
 	switch {
 	case err != nil:
 	case where.Kind == listenInherited: // the sockets would tell more
-		err = o.Auth.check()
+		err = o.checkAuth()
 	default:
 		_, _, err = o.Prepare(where)
 	}
@@ -117,7 +117,7 @@ func CheckConfig(path string) (faults []error) {
 }
 
 // readConfig reads a configuration file. Each fault has its place.
-func readConfig(path string) (settings []setting, faults []error) {
+func readConfig(path string, listens bool) (settings []setting, faults []error) {
 	text, err := trusted.Read(path, trusted.Public)
 	if err != nil {
 		return nil, []error{fmt.Errorf("read the configuration %s: %w", path, errno.Wrap(err))}
@@ -129,7 +129,7 @@ func readConfig(path string) (settings []setting, faults []error) {
 	} else if err != nil {
 		return nil, []error{fmt.Errorf("%s: %w", path, err)}
 	}
-	flags, _ := newFlags()
+	flags, _ := newFlags(listens)
 	for _, key := range meta.Keys() {
 		value, ok := values[key[0]]
 		if delete(values, key[0]); !ok { // a part of a value
@@ -142,7 +142,7 @@ func readConfig(path string) (settings []setting, faults []error) {
 			s.values, err = flagValues(flags, s.name, content)
 		}
 		if err == nil {
-			err = s.check()
+			err = s.check(listens)
 		}
 		if err != nil {
 			faults = append(faults, placed(path, s.line, err))

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite what the flags make of docs/con
 func reference() string {
 	var b strings.Builder
 	b.WriteString("| setting | value | default | |\n| --- | --- | --- | --- |\n")
-	flags, _ := newFlags()
+	flags, _ := newFlags(true)
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Name == configName {
 			return

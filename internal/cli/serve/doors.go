@@ -1,33 +1,56 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"execserver/internal/auth"
 	"execserver/internal/cli/usage"
 	"execserver/server"
 )
 
-// doors are the flags that, besides authentication, decide who may connect.
+// capabilityToken is the value of --ws-auth.
+const capabilityToken = "capability-token"
+
+// doors are the flags that decide who may connect to a WebSocket listener. One token can be
+// given by the flags of the released server, whose errors these are too; everything else
+// about tokens is in the file of --tokens.
 type doors struct {
-	loopbackPeers string
-	allowHosts    []string
-	allowOrigins  []string
+	TLSCert, TLSKey string
+	Auth            server.AuthConfig
+	mode            string // of authentication
+	insecureNoAuth  bool
+	allowHosts      []string
+	allowOrigins    []string
 }
 
-func (d *doors) Define(f *pflag.FlagSet) {
-	f.StringVar(&d.loopbackPeers, "loopback-peers", "own", "`users` who may connect over loopback without authentication: own (the server's own user and root) or any (every user of this machine)")
+// DefineDoors defines the flags that decide who may connect to a WebSocket listener.
+func (d *doors) DefineDoors(f *pflag.FlagSet) {
+	c := &d.Auth
+	f.BoolVar(&d.insecureNoAuth, "insecure-no-auth", false, "without authentication, listen beyond this machine, and on loopback serve every user: everybody who can connect can run commands")
 	f.StringArrayVar(&d.allowHosts, "allow-host", nil, "let clients on loopback address this machine by this `name`, besides localhost and addresses; may be repeated")
 	f.StringArrayVar(&d.allowOrigins, "allow-origin", nil, "let web pages of this `origin` connect, such as https://example.com; may be repeated")
+	f.StringVar(&d.TLSCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")
+	f.StringVar(&d.TLSKey, "tls-key", "", "read the private key of --tls-cert from this PEM `file`")
+	f.StringVar(&c.ClientCAFile, "tls-client-ca", "", "require a client certificate from an authority in this PEM `file`")
+	f.StringVar(&c.TokensFile, "tokens", "", "read any number of tokens and their rights from this TOML `file`")
+	f.StringVar(&d.mode, "ws-auth", "", "or authenticate WebSocket clients with one token: the `mode` is capability-token")
+	f.StringVar(&c.TokenFile, "ws-token-file", "", "read that token from this `file`")
+	f.StringVar(&c.TokenSHA256, "ws-token-sha256", "", "SHA-256 of that token, in `hex`, instead of --ws-token-file")
 }
 
-// Complete checks what the flag library cannot.
-func (d *doors) Complete() error {
-	if d.loopbackPeers != "own" && d.loopbackPeers != "any" {
-		return usage.InvalidValue("loopback-peers", d.loopbackPeers, "expected own or any")
+// CompleteDoors checks what the flag library cannot.
+func (d *doors) CompleteDoors() error {
+	switch d.mode {
+	case "", capabilityToken:
+	case "signed-bearer-token":
+		return usage.InvalidValue("ws-auth", d.mode, "give the keys of signed tokens in the file of --tokens")
+	default:
+		return usage.InvalidValue("ws-auth", d.mode, "expected capability-token")
 	}
 	for _, name := range d.allowHosts {
 		if name == "" || strings.ContainsAny(name, ":/*[] ") {
@@ -35,23 +58,56 @@ func (d *doors) Complete() error {
 		}
 	}
 	for _, origin := range d.allowOrigins {
-		if err := checkOrigin(origin); err != nil {
-			return err
+		// It must be one that a browser sends, because another would admit nobody.
+		u, err := url.Parse(origin)
+		if err != nil || u.Host == "" || origin != fmt.Sprintf("%s://%s", u.Scheme, u.Host) || strings.ContainsAny(origin, "*@") {
+			return usage.InvalidValue("allow-origin", origin, "expected scheme://host or scheme://host:port, as the page's browser sends it")
 		}
 	}
 	return nil
 }
 
-// checkOrigin refuses an origin that no browser sends, because it would admit nobody.
-func checkOrigin(origin string) error {
-	u, err := url.Parse(origin)
-	if err != nil || u.Host == "" || origin != fmt.Sprintf("%s://%s", u.Scheme, u.Host) || strings.ContainsAny(origin, "*@") {
-		return usage.InvalidValue("allow-origin", origin, "expected scheme://host or scheme://host:port, as the page's browser sends it")
-	}
-	return nil
+// ApplyDoors sets the options that the flags are about, apart from Auth.
+func (d *doors) ApplyDoors(o *server.Options) {
+	o.AnyLoopbackPeer, o.AllowHosts, o.AllowOrigins = d.insecureNoAuth, d.allowHosts, d.allowOrigins
 }
 
-func (d *doors) Apply(o *server.Options) {
-	o.AnyLoopbackPeer = d.loopbackPeers == "any"
-	o.AllowHosts, o.AllowOrigins = d.allowHosts, d.allowOrigins
+// authenticator returns the authentication that the flags describe:
+// server.Unauthenticated if they demand none.
+func (d *doors) authenticator(where Address) (*server.Authenticator, error) {
+	if err := d.checkAuth(); err != nil {
+		return nil, err
+	}
+	if d.mode == "" && d.Auth.TokensFile == "" && d.Auth.ClientCAFile == "" {
+		return server.Unauthenticated, nil
+	}
+	if where.Kind != ListenWebSocket {
+		return nil, fmt.Errorf("WebSocket auth requires a WebSocket listener, not %s", where.Kind)
+	}
+	authenticator, err := server.NewAuthenticator(d.Auth)
+	if errors.Is(err, auth.ErrNoClientCA) {
+		err = fmt.Errorf("%w; name their file with --tls-client-ca", err)
+	}
+	return authenticator, err
+}
+
+// checkAuth finds flags that contradict each other.
+func (d *doors) checkAuth() error {
+	c := &d.Auth
+	token := c.TokenFile != "" || c.TokenSHA256 != ""
+	switch {
+	case c.TokensFile != "" && d.mode != "":
+		return errors.New("`--tokens` and `--ws-auth` are mutually exclusive; put the token into the file")
+	case c.TokensFile != "" && token:
+		return errors.New("with `--tokens` everything about tokens stands in that file; leave the other flags about tokens out")
+	case d.mode == "" && token:
+		return errors.New("websocket auth flags require `--ws-auth capability-token`")
+	case c.TokenFile != "" && c.TokenSHA256 != "":
+		return errors.New("`--ws-token-file` and `--ws-token-sha256` are mutually exclusive")
+	case c.TokenSHA256 != "" && !auth.IsDigest(c.TokenSHA256):
+		return errors.New("--ws-token-sha256 must be a 64-character hex SHA-256 digest")
+	case d.mode != "" && !token:
+		return errors.New("`--ws-token-file` or `--ws-token-sha256` is required when `--ws-auth capability-token` is set")
+	}
+	return nil
 }

@@ -24,15 +24,13 @@ import (
 
 // Flags are the flags of the server, and what the program adds to them.
 type Flags struct {
-	config              string
-	Listen              string
-	InsecureNoAuth      bool
-	Doors               doors
-	TLSCert, TLSKey     string
+	listens bool
+	config  string
+	Listen  string
+	doors
 	tls                 *tls.Config // nil for none
 	peers               auth.Peers
 	exitOnStdinClose    bool
-	Auth                authFlags
 	detachedTTL         time.Duration
 	silentTTL           time.Duration
 	maxKeep             time.Duration
@@ -51,8 +49,8 @@ type Flags struct {
 	workspaces          []workspace.Workspace
 	private             string // see keeper.Info
 	LogLevel, LogFormat string
-	metrics             metricsFlags
-	Web                 webFlags
+	metricsListen       string
+	Web                 bool
 	Version             string
 	Fleet               Fleet // what the server joins instead of listening, or nil
 }
@@ -75,7 +73,7 @@ func Command(version string) *cobra.Command {
 		Args: usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return o.Run(command) },
 	}
-	o.Define(command.Flags())
+	o.Define(command.Flags(), true)
 	command.Flags().BoolP("help", "h", false, "print this text")
 	return command
 }
@@ -111,23 +109,14 @@ func (o *Flags) Say(text string) {
 	fmt.Fprintln(os.Stderr, text)
 }
 
-func (o *Flags) Define(f *pflag.FlagSet) {
+// Define defines the flags of a server that listens, or of one that does not.
+func (o *Flags) Define(f *pflag.FlagSet, listens bool) {
 	f.SortFlags = false
 	f.StringVar(&o.config, configName, "", "read settings by the names of these flags from this TOML `file`; a flag of the command line counts instead of the file's")
-	f.StringVar(&o.Listen, "listen", "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; IP may be localhost; port 0 picks a free port; systemd takes the sockets of a socket unit")
-	f.BoolVar(&o.InsecureNoAuth, "insecure-no-auth", false, "listen beyond this machine without authentication: everybody who can connect can run commands")
-	o.Doors.Define(f)
-	f.StringVar(&o.TLSCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")
-	f.StringVar(&o.TLSKey, "tls-key", "", "read the private key of --tls-cert from this PEM `file`")
-	f.StringVar(&o.Auth.Config.ClientCAFile, "tls-client-ca", "", "require a client certificate from an authority in this PEM `file`")
-	f.UintSliceVar(&o.peers.UIDs, "allow-uid", nil, "admit the user with this `number` to the unix socket, besides the server's own user and root; may be repeated")
-	f.UintSliceVar(&o.peers.GIDs, "allow-gid", nil, "admit the members of the group with this `number` to the unix socket; may be repeated")
-	for _, name := range []string{"allow-uid", "allow-gid"} {
-		f.Lookup(name).DefValue = "" // or help would say (default [])
+	if o.listens = listens; listens {
+		o.defineListening(f)
 	}
 	f.BoolVar(&o.exitOnStdinClose, "exit-on-stdin-close", false, "exit when standard input ends; --listen stdio always does")
-
-	o.Auth.Define(f)
 
 	f.DurationVar(&o.detachedTTL, "detached-session-ttl", session.DefaultDetachedTTL, "keep a session and its processes for this `time` without a connection")
 	f.DurationVar(&o.silentTTL, "silent-session-ttl", session.DefaultSilentTTL, "keep them for this `time` if the client only fell silent, as a sleeping laptop does")
@@ -151,22 +140,33 @@ func (o *Flags) Define(f *pflag.FlagSet) {
 
 	f.StringVar(&o.AuditLog, "audit-log", "", "record what clients do in this `file`, one JSON object to a line; - for standard error")
 	f.BoolVar(&o.AuditRequired, "audit-required", false, "refuse actions that cannot be recorded in the audit log")
-	o.metrics.define(f)
-	o.Web.define(f)
+	f.StringVar(&o.metricsListen, "metrics-listen", "", "serve metrics for Prometheus, and the probes, at this `address`, too: IP:PORT, where IP may be localhost; with the same TLS and authentication")
 	o.record.define(f)
 	f.StringVar(&o.LogLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log: text or json")
+}
+
+// defineListening defines the flags about listening.
+func (o *Flags) defineListening(f *pflag.FlagSet) {
+	f.StringVar(&o.Listen, "listen", "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; IP may be localhost; port 0 picks a free port; systemd takes the sockets of a socket unit")
+	o.DefineDoors(f)
+	f.UintSliceVar(&o.peers.UIDs, "allow-uid", nil, "admit the user with this `number` to the unix socket, besides the server's own user and root; may be repeated")
+	f.UintSliceVar(&o.peers.GIDs, "allow-gid", nil, "admit the members of the group with this `number` to the unix socket; may be repeated")
+	for _, name := range []string{"allow-uid", "allow-gid"} {
+		f.Lookup(name).DefValue = "" // or help would say (default [])
+	}
+	f.BoolVar(&o.Web, "web", false, "serve a page for browsers at /web of the WebSocket listener; exec-server web prints a link to it")
 }
 
 // complete checks what the flag library cannot.
 func (o *Flags) complete(f *pflag.FlagSet) error {
 	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log", configName} {
 		// An unset variable in a script must not open the server.
-		if flag := f.Lookup(name); flag.Changed && flag.Value.String() == "" {
+		if flag := f.Lookup(name); flag != nil && flag.Changed && flag.Value.String() == "" {
 			return fmt.Errorf("--%s needs a value", name)
 		}
 	}
-	if err := o.Auth.Complete(); err != nil {
+	if err := o.CompleteDoors(); err != nil {
 		return err
 	}
 	for _, limit := range []struct {
@@ -193,9 +193,6 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 		if choice.value != "auto" && choice.value != "on" && choice.value != "off" {
 			return usage.InvalidValue(choice.flag, choice.value, "expected auto, on or off")
 		}
-	}
-	if err := o.Doors.Complete(); err != nil {
-		return err
 	}
 	if err := o.record.complete(f); err != nil {
 		return err

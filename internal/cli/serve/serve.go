@@ -17,10 +17,12 @@ import (
 
 	"execserver/internal/audit"
 	"execserver/internal/auth"
+	"execserver/internal/metrics"
 	"execserver/internal/pipe"
 	"execserver/internal/sandbox"
 	"execserver/internal/trusted"
 	"execserver/internal/unixsocket"
+	"execserver/internal/web"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -96,10 +98,10 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 	if err != nil {
 		return err
 	}
-	if err := o.Web.check(where); err != nil {
-		return err
+	if o.Web && where.Kind != ListenWebSocket {
+		return fmt.Errorf("--web requires a WebSocket listener, not %s", where.Kind)
 	}
-	metrics, err := o.metrics.openMetrics(o, where, authenticator)
+	scraped, err := o.openMetrics(authenticator)
 	if err != nil {
 		return err
 	}
@@ -134,6 +136,7 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 		Auth:           authenticator,
 		Peers:          (*server.Peers)(&o.peers),
 		Audit:          audited,
+		Metrics:        metrics.Handler,
 
 		AllowKeepDescendants: o.keepDescendants,
 
@@ -150,9 +153,10 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 			EvictDetached:      o.detachedOutput == "evict",
 		},
 	}
-	o.Doors.Apply(options)
-	o.metrics.apply(options)
-	o.Web.Apply(options)
+	o.ApplyDoors(options)
+	if o.Web {
+		options.Internal.Page = web.New()
+	}
 	srv := server.New(options)
 
 	signals, hangups, drains := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)
@@ -171,7 +175,7 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 	} else if err := Start(srv, log, where, *o, ended); err != nil {
 		return err
 	}
-	metrics.serve(srv, ended)
+	scraped.serve(srv, ended)
 	if o.exitOnStdinClose && where.Kind != ListenStdio {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
@@ -235,7 +239,7 @@ func untilEnd(srv *server.Server, log *slog.Logger, supervisor supervisor, signa
 // Prepare checks that the flags go together, and reads the files that decide who may
 // connect.
 func (o *Flags) Prepare(where Address) (*server.Authenticator, *trusted.Value[*tls.Certificate], error) {
-	if where.Kind == listenUnix && o.Auth.mode != "" {
+	if where.Kind == listenUnix && o.mode != "" {
 		return nil, nil, errors.New("websocket authentication does not apply to a unix socket, which only its owner can open")
 	}
 	if where.Kind != ListenWebSocket && o.TLSCert != "" {
@@ -247,11 +251,11 @@ func (o *Flags) Prepare(where Address) (*server.Authenticator, *trusted.Value[*t
 	if o.peers.Others() && !auth.PeersKnown {
 		return nil, nil, fmt.Errorf("--allow-uid and --allow-gid: %w", auth.ErrPeersUnknown)
 	}
-	authenticator, err := o.Auth.authenticator(where)
+	authenticator, err := o.authenticator(where)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := where.CheckOpen(authenticator != server.Unauthenticated, o.InsecureNoAuth); err != nil {
+	if err := where.CheckOpen(authenticator != server.Unauthenticated, o.insecureNoAuth); err != nil {
 		return nil, nil, err
 	}
 	certificate, err := o.loadTLS(authenticator)

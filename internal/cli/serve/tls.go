@@ -13,7 +13,7 @@ import (
 // returned value, which is refreshed when the files change.
 func (o *Flags) loadTLS(clients *server.Authenticator) (*trusted.Value[*tls.Certificate], error) {
 	switch {
-	case o.TLSCert == "" && o.Auth.Config.ClientCAFile != "":
+	case o.TLSCert == "" && o.Auth.ClientCAFile != "":
 		return nil, fmt.Errorf("--tls-client-ca needs --tls-cert and --tls-key")
 	case o.TLSCert == "":
 		return nil, nil
