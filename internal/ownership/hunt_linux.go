@@ -37,8 +37,8 @@ const (
 	maxIdle = 50
 )
 
-// orphansReaped counts the orphans that have ended. One that ends during a scan may
-// have left a child which the scan was too early to see.
+// orphansReaped counts the orphans that have ended and were reaped. One that ends during a
+// scan may have left a child which the scan was too early to see, reaped or not.
 var orphansReaped atomic.Uint64
 
 // hunt kills the processes that match. It closes the channel when none is left or
@@ -66,7 +66,8 @@ func (o *Ownership) runHunts() {
 		found := make([]int, len(hunts))
 		fresh := false // a new process was found, and more may follow
 		var refused error
-		unseen := o.scan(func(from origin, st procfs.Stat) {
+		s := newScan(o)
+		s.run(func(from origin, st procfs.Stat) {
 			for i, h := range hunts {
 				if !h.match(from) {
 					continue
@@ -80,13 +81,13 @@ func (o *Ownership) runHunts() {
 				}
 			}
 		})
-		if unseen != nil { // what the scan could not see may be one of them
-			refused = unseen
+		if s.unseen != nil { // what the scan could not see may be one of them
+			refused = s.unseen
 			for i := range found {
 				found[i]++
 			}
 		}
-		quiet := orphansReaped.Load() == reaped
+		quiet := !s.endedOrphan() && orphansReaped.Load() == reaped
 		if o.endHunts(hunts, found, quiet, refused) {
 			return
 		}

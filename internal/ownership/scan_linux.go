@@ -32,6 +32,7 @@ type scan struct {
 	origins map[int]origin
 	orphans map[int]bool // children that this program has not started itself
 	visited int
+	ended   []int // children of this program that have ended and were not reaped
 	unseen  error // why it could not see all processes
 }
 
@@ -42,15 +43,21 @@ const scanSlice = 32
 // it has not seen all of them.
 func (o *Ownership) scan(f func(origin, procfs.Stat)) error {
 	s := newScan(o)
+	s.run(f)
+	return s.unseen
+}
+
+func (s *scan) run(f func(origin, procfs.Stat)) {
 	for pid := range s.orphans {
 		s.visit(pid, f)
 	}
 	pids, err := procfs.Pids()
 	if err != nil {
-		o.log.Error("cannot list the processes of the system", "error", err)
-		return err
+		s.o.log.Error("cannot list the processes of the system", "error", err)
+		s.unseen = err
+		return
 	}
-	if o.programID == 0 {
+	if s.o.programID == 0 {
 		// Without marks there is only ancestry, which killing destroys.
 		for _, pid := range pids {
 			s.stat(pid)
@@ -61,16 +68,28 @@ func (o *Ownership) scan(f func(origin, procfs.Stat)) error {
 			s.visit(pid, f)
 		}
 	}
-	return s.unseen
 }
 
 func (s *scan) visit(pid int, f func(origin, procfs.Stat)) {
 	if s.visited++; s.visited%scanSlice == 0 {
 		runtime.Gosched()
 	}
-	if st, ok := s.stat(pid); ok && !st.Ended() && pid != s.self {
+	switch st, ok := s.stat(pid); {
+	case !ok || pid == s.self:
+	case !st.Ended():
 		f(s.origin(pid), st)
+	case st.Parent == s.self:
+		s.ended = append(s.ended, pid)
 	}
+}
+
+// endedOrphan reports whether one of the children that have ended is an orphan.
+func (s *scan) endedOrphan() bool {
+	if !s.o.subreaper || len(s.ended) == 0 {
+		return false
+	}
+	orphans := adopted(s.self)
+	return slices.ContainsFunc(s.ended, func(pid int) bool { return orphans[pid] })
 }
 
 func newScan(o *Ownership) *scan {
