@@ -19,6 +19,7 @@ import (
 	"execserver/internal/cli/advice"
 	"execserver/internal/cli/exit"
 	"execserver/internal/cli/serve"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
@@ -322,9 +323,9 @@ func (r *runner) leaveAttached(s syscall.Signal) error {
 		}
 		switch kept := r.env.Info().SessionLifetime; {
 		case r.session.Keep > 0:
-			text += ", kept for " + spell(r.session.Keep)
+			text += ", kept for " + show.Spell(r.session.Keep)
 		case kept != nil:
-			text += "; the server ends it in " + spell(kept.Detached) + " unless somebody comes back"
+			text += "; the server ends it in " + show.Spell(kept.Detached) + " unless somebody comes back"
 		}
 		text += "\n" + r.where.comeBack(r.env.Info(), "come back with", r.sessionLabel())
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -96,18 +97,18 @@ func printRecordings(out io.Writer, list []client.RecordingInfo, asJSON bool) er
 			}
 			all = append(all, j)
 		}
-		return printJSON(out, all)
+		return show.JSON(out, all)
 	}
 	rows := [][]string{{"RECORDING", "SESSION", "PROCESS", "TOOK", "SIZE", "COMMAND"}}
 	for _, r := range list {
 		took := "live"
 		if !r.Live {
-			took = shortDuration(r.Ended.Sub(r.Started))
+			took = show.ShortDuration(r.Ended.Sub(r.Started))
 		}
 		command := commandLine(client.ProcessInfo{Args: r.Args, ArgsTruncated: r.ArgsTruncated}, 0)
-		rows = append(rows, []string{printable(r.ID), printable(cmp.Or(r.Name, r.Session)), printable(r.Process), took, size(r.Size), command})
+		rows = append(rows, []string{show.Printable(r.ID), show.Printable(cmp.Or(r.Name, r.Session)), show.Printable(r.Process), took, size(r.Size), command})
 	}
-	return printTable(out, rows, 3, 4)
+	return show.Table(out, rows, 3, 4)
 }
 
 // recordings lists the recordings of a server.
@@ -142,15 +143,15 @@ func findRecording(list []client.RecordingInfo, name string) (string, error) {
 	switch {
 	case len(sessions) > 1:
 		return "", fmt.Errorf("%d sessions have recordings of %s; name SESSION/PROCESS, or the recording, as exec-server cast ls lists them",
-			len(sessions), printable(name))
+			len(sessions), show.Printable(name))
 	case len(named) > 0:
 		return named[0].ID, nil
 	case len(begins) == 1:
 		return begins[0].ID, nil
 	case len(begins) > 1:
-		return "", fmt.Errorf("%d recordings begin with %s, such as %s and %s", len(begins), printable(name), printable(begins[1].ID), printable(begins[0].ID))
+		return "", fmt.Errorf("%d recordings begin with %s, such as %s and %s", len(begins), show.Printable(name), show.Printable(begins[1].ID), show.Printable(begins[0].ID))
 	}
-	return "", fmt.Errorf("the server has no recording of %s; exec-server cast ls lists them", printable(name))
+	return "", fmt.Errorf("the server has no recording of %s; exec-server cast ls lists them", show.Printable(name))
 }
 
 func newCastGetCommand() *cobra.Command {
@@ -168,7 +169,7 @@ func newCastGetCommand() *cobra.Command {
 				return err
 			}
 			out := command.OutOrStdout()
-			if _, shows := onTerminal(out); shows {
+			if _, shows := show.OnTerminal(out); shows {
 				return errors.New("a recording may do anything to a terminal; write it into a file, which asciinema plays")
 			}
 			return w.look("cast", func(ctx context.Context, env *client.Environment) error {

@@ -10,6 +10,7 @@ import (
 
 	"execserver/internal/cli/manpages"
 	"execserver/internal/cli/serve"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -46,7 +47,7 @@ func newCommand() *cobra.Command {
 		},
 	}
 	command.SetFlagErrorFunc(usage.FlagError)
-	command.SetHelpFunc(printHelp)
+	command.SetHelpFunc(show.Help)
 	f := command.Flags()
 	o.Define(f, true)
 	f.VisitAll(func(f *pflag.Flag) { f.Hidden = true }) // in the help text of serve
@@ -149,7 +150,7 @@ func newVersionCommand() *cobra.Command {
 		Args:    usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
-				return printJSON(command.OutOrStdout(), map[string]string{"version": buildVersion()})
+				return show.JSON(command.OutOrStdout(), map[string]string{"version": buildVersion()})
 			}
 			return printVersion(command)
 		},

@@ -13,6 +13,7 @@ import (
 	"execserver/client"
 	"execserver/client/environments"
 	"execserver/internal/cli/exit"
+	"execserver/internal/cli/show"
 )
 
 // completionTimeout bounds how long a person waits for a completion from another machine.
@@ -71,7 +72,7 @@ func splitTyped(typed string) (dir, begun string) {
 func matching(entries []fs.DirEntry, dir, begun string) (paths []string) {
 	for _, entry := range entries {
 		name := entry.Name()
-		if !strings.HasPrefix(name, begun) || begun == "" && name[0] == '.' || printable(name) != name {
+		if !strings.HasPrefix(name, begun) || begun == "" && name[0] == '.' || show.Printable(name) != name {
 			continue
 		}
 		if entry.IsDir() {

@@ -8,6 +8,7 @@ import (
 
 	"execserver/internal/cli/exit"
 	"execserver/internal/cli/serve"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -33,7 +34,7 @@ func newConfigCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			faults := serve.CheckConfig(args[0])
 			for _, fault := range faults {
-				fmt.Fprintln(command.ErrOrStderr(), oneLine(fault.Error()))
+				fmt.Fprintln(command.ErrOrStderr(), show.OneLine(fault.Error()))
 			}
 			if len(faults) > 0 {
 				return exit.Code(1)

@@ -10,6 +10,7 @@ import (
 
 	"execserver/internal/cli/exit"
 	"execserver/internal/cli/serve"
+	"execserver/internal/cli/show"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -24,7 +25,7 @@ func (c *connecting) serveClients(ctx context.Context) error {
 		return err
 	}
 	if where.Kind == serve.ListenStdio || where.CheckOpen(false, false) != nil {
-		return fmt.Errorf("cannot listen at %s: connect serves this machine alone; expected ws://127.0.0.1:PORT or unix:///PATH", printable(c.listen))
+		return fmt.Errorf("cannot listen at %s: connect serves this machine alone; expected ws://127.0.0.1:PORT or unix:///PATH", show.Printable(c.listen))
 	}
 	// A copy takes longer than clients wait, and an error is better seen here.
 	session, err := c.start(ctx)
@@ -71,7 +72,7 @@ func (c *connecting) relay(ctx context.Context, client transport.Conn, log *slog
 	session, err := c.start(ctx)
 	if err != nil {
 		log.Warn("cannot start a server for a client", "error", err)
-		return client.Close(transport.Reason{Code: transport.CodeInternal, Text: printable(err.Error())})
+		return client.Close(transport.Reason{Code: transport.CodeInternal, Text: show.Printable(err.Error())})
 	}
 	end := func() error {
 		session.End()
@@ -91,7 +92,7 @@ func (c *connecting) relay(ctx context.Context, client transport.Conn, log *slog
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		err := passMessages(far, client)
-		closeBoth(transport.Reason{Code: transport.CodeNormal, Text: printable(err.Error())})
+		closeBoth(transport.Reason{Code: transport.CodeNormal, Text: show.Printable(err.Error())})
 	})
 	err = passMessages(client, far)
 	closeBoth(transport.Reason{Code: transport.CodeGoingAway, Text: "the server has ended"})

@@ -21,6 +21,7 @@ import (
 	"execserver/client/environments"
 	"execserver/internal/cli/advice"
 	"execserver/internal/cli/exit"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -213,7 +214,7 @@ func (o *copyOptions) run(ctx context.Context, env *client.Environment, t *copyT
 	}
 	r.report.Seconds = time.Since(r.began).Seconds()
 	if o.json {
-		err = errors.Join(err, printJSON(os.Stdout, &r.report))
+		err = errors.Join(err, show.JSON(os.Stdout, &r.report))
 	}
 	if err == nil && r.failed {
 		err = exit.Code(1)
@@ -268,7 +269,7 @@ func (r *copyRun) intoDirectory(ctx context.Context) (bool, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return false, pathError("copy to", t.target, err)
 	case len(t.sources) > 1, err == nil && endsInSeparator(t.target):
-		return false, fmt.Errorf("cannot copy to %s: it is not a directory", printable(t.target))
+		return false, fmt.Errorf("cannot copy to %s: it is not a directory", show.Printable(t.target))
 	case err != nil:
 		return false, r.needParent(ctx)
 	}
@@ -290,7 +291,7 @@ func (r *copyRun) needParent(ctx context.Context) error {
 		_, err = os.Stat(parent)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot copy to %s: there is no directory %s", printable(r.task.target), printable(parent))
+		return fmt.Errorf("cannot copy to %s: there is no directory %s", show.Printable(r.task.target), show.Printable(parent))
 	}
 	return nil // the copy tells about anything else
 }
@@ -309,7 +310,7 @@ func (r *copyRun) needDirectory(ctx context.Context, source string) error {
 		info, err = r.env.FS(source).WithContext(ctx).Stat(".")
 	}
 	if err == nil && !info.IsDir() {
-		return fmt.Errorf("cannot copy %s to %s: there is no such directory", printable(source), printable(r.task.target))
+		return fmt.Errorf("cannot copy %s to %s: there is no such directory", show.Printable(source), show.Printable(r.task.target))
 	}
 	return nil // the copy tells about an error
 }
@@ -371,7 +372,7 @@ func copyError(source, target string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) { // the source: the directory of the target was looked for
 		return pathError("copy", source, err)
 	}
-	return pathError("copy "+printable(source)+" to", target, err)
+	return pathError("copy "+show.Printable(source)+" to", target, err)
 }
 
 // inDirectory returns the path of a name in a directory, which may be "" on another machine.
@@ -398,7 +399,7 @@ func checkInside(source, target, dir string, in bool) error {
 		return path
 	}
 	if rest, err := filepath.Rel(absolute(source, !in), absolute(target, in)); err == nil && filepath.IsLocal(rest) {
-		return fmt.Errorf("cannot copy %s into itself, to %s", printable(source), printable(target))
+		return fmt.Errorf("cannot copy %s into itself, to %s", show.Printable(source), show.Printable(target))
 	}
 	return nil
 }
@@ -415,7 +416,7 @@ func (r *copyRun) progress(p client.CopyProgress) {
 func (r *copyRun) problem(p *fs.PathError, err error) {
 	r.meter.clear()
 	if errors.Is(p, client.ErrSpecialFile) {
-		fmt.Fprintf(os.Stderr, "left out %s: %s\n", printable(p.Path), printable(p.Err.Error()))
+		fmt.Fprintf(os.Stderr, "left out %s: %s\n", show.Printable(p.Path), show.Printable(p.Err.Error()))
 	} else {
 		fmt.Fprintf(os.Stderr, "Error: %s\n", advice.Line(withRoom(err)))
 	}

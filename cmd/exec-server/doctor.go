@@ -11,6 +11,7 @@ import (
 	"execserver/client"
 	"execserver/client/local"
 	"execserver/internal/cli/exit"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -81,7 +82,7 @@ type doctor struct {
 
 // find records a finding, and prints it.
 func (d *doctor) find(check string, v verdict, mend, format string, args ...any) {
-	f := finding{check, v, oneLine(fmt.Sprintf(format, args...)), oneLine(mend)}
+	f := finding{check, v, show.OneLine(fmt.Sprintf(format, args...)), show.OneLine(mend)}
 	d.findings = append(d.findings, f)
 	if d.out == nil {
 		return
@@ -102,7 +103,7 @@ func (d *doctor) report(out io.Writer, json bool) error {
 		well = well && f.Verdict != problem
 	}
 	if json {
-		err := printJSON(out, struct {
+		err := show.JSON(out, struct {
 			OK       bool      `json:"ok"`
 			Findings []finding `json:"findings"`
 		}{well, d.findings})

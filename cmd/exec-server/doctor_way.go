@@ -20,6 +20,7 @@ import (
 	"execserver/client"
 	"execserver/client/environments"
 	"execserver/internal/cli/advice"
+	"execserver/internal/cli/show"
 	"execserver/internal/errno"
 	"execserver/protocol"
 	"execserver/transport"
@@ -263,9 +264,9 @@ func (d *doctor) examineTLS(conn net.Conn, host string) bool {
 		state := secure.ConnectionState()
 		left := time.Until(state.PeerCertificates[0].NotAfter)
 		if left < soon {
-			d.find("tls", warning, "renew it", "the server's certificate expires in %s", shortDuration(left))
+			d.find("tls", warning, "renew it", "the server's certificate expires in %s", show.ShortDuration(left))
 		} else {
-			d.ok("tls", "%s, with a certificate that is valid for %s", tls.VersionName(state.Version), shortDuration(left))
+			d.ok("tls", "%s, with a certificate that is valid for %s", tls.VersionName(state.Version), show.ShortDuration(left))
 		}
 		return true
 	}

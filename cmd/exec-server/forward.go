@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -172,9 +173,9 @@ func forwardAll(ctx context.Context, env *client.Environment, out io.Writer, arg
 		}
 		defer f.Close()
 		if asJSON {
-			err = encodeJSON(out, forwardedJSON{f.Addr().String(), p.network, p.address}, "")
+			err = show.EncodeJSON(out, forwardedJSON{f.Addr().String(), p.network, p.address}, "")
 		} else {
-			_, err = fmt.Fprintf(out, "%s leads to %s\n", f.Addr(), printable(p.address))
+			_, err = fmt.Fprintf(out, "%s leads to %s\n", f.Addr(), show.Printable(p.address))
 		}
 		if err != nil {
 			return err
@@ -192,7 +193,7 @@ func forwardAll(ctx context.Context, env *client.Environment, out io.Writer, arg
 func tellState(out io.Writer, s client.State) {
 	switch s.Kind {
 	case client.Recovering:
-		fmt.Fprintf(out, "the connection to the server is lost, and forward tries to make it again: %s\n", printable(s.Err.Error()))
+		fmt.Fprintf(out, "the connection to the server is lost, and forward tries to make it again: %s\n", show.Printable(s.Err.Error()))
 	case client.Connected:
 		fmt.Fprintln(out, "the connection to the server stands again")
 	}
@@ -213,7 +214,7 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 		}
 		return true
 	})
-	_, err := fmt.Fprintln(w.out, printable(text))
+	_, err := fmt.Fprintln(w.out, show.Printable(text))
 	return err
 }
 

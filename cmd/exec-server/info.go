@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -35,7 +36,7 @@ func newInfoCommand() *cobra.Command {
 					info.Version = buildVersion()
 				}
 				if json {
-					return printJSON(command.OutOrStdout(), infoJSON(&info))
+					return show.JSON(command.OutOrStdout(), infoJSON(&info))
 				}
 				return printInfo(command.OutOrStdout(), &info)
 			})
@@ -93,9 +94,9 @@ func lifetime(l *client.SessionLifetime) string {
 	if l == nil {
 		return ""
 	}
-	text := "kept for " + spell(l.Detached) + " without a connection, " + spell(l.Silent) + " after a silence"
+	text := "kept for " + show.Spell(l.Detached) + " without a connection, " + show.Spell(l.Silent) + " after a silence"
 	if l.MaxKeep > 0 {
-		text += ", up to " + spell(l.MaxKeep) + " if asked to"
+		text += ", up to " + show.Spell(l.MaxKeep) + " if asked to"
 	}
 	return text
 }
@@ -109,7 +110,7 @@ func printInfo(out io.Writer, info *client.Info) error {
 	var can []string
 	for _, name := range slices.Sorted(maps.Keys(info.Capabilities)) {
 		if info.Capabilities[name] {
-			can = append(can, printable(name))
+			can = append(can, show.Printable(name))
 		}
 	}
 	var rows [][]string
@@ -124,13 +125,13 @@ func printInfo(out io.Writer, info *client.Info) error {
 		{"sessions", lifetime(info.SessionLifetime)},
 	} {
 		if row[1] != "" {
-			rows = append(rows, []string{row[0], printable(row[1])})
+			rows = append(rows, []string{row[0], show.Printable(row[1])})
 		}
 	}
 	title := "can"
-	for _, line := range wrap(can, 68) {
+	for _, line := range show.Wrap(can, 68) {
 		rows = append(rows, []string{title, line})
 		title = ""
 	}
-	return printTable(out, rows)
+	return show.Table(out, rows)
 }

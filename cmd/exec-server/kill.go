@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -96,7 +97,7 @@ func (o *killOptions) end(ctx context.Context, env *client.Environment, target s
 		err = env.TerminateIn(ctx, session.ID, process, o.grace)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot end %s: %w", printable(target), err)
+		return fmt.Errorf("cannot end %s: %w", show.Printable(target), err)
 	}
 	return nil
 }

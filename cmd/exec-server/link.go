@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"execserver/internal/cli/show"
 )
 
 // linkNotice tells a person in lines that the link to the server is down, where no command
@@ -36,9 +38,9 @@ func (n *linkNotice) look() {
 	case link.down && !n.told && now.Sub(link.since) >= linkPatience:
 		n.told = true
 		_, _ = fmt.Fprintf(n.out, "no link to %s since %s; trying again for another %s\n",
-			printable(link.server), link.since.Format(time.TimeOnly), remaining(link.until.Sub(now)))
+			show.Printable(link.server), link.since.Format(time.TimeOnly), show.Remaining(link.until.Sub(now)))
 	case !link.down && n.told:
 		n.told = false
-		_, _ = fmt.Fprintf(n.out, "the link to %s is back\n", printable(link.server))
+		_, _ = fmt.Fprintf(n.out, "the link to %s is back\n", show.Printable(link.server))
 	}
 }

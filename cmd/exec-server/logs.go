@@ -13,6 +13,7 @@ import (
 
 	"execserver/client"
 	"execserver/internal/cli/exit"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
@@ -79,7 +80,7 @@ func (o *logsOptions) run(ctx context.Context, env *client.Environment, target s
 	}
 	defer exit.Leave(observer)
 	if err := o.print(ctx, observer, process, out); err != nil && !isBrokenPipe(err) {
-		return fmt.Errorf("cannot print the output of %s: %w", printable(target), err)
+		return fmt.Errorf("cannot print the output of %s: %w", show.Printable(target), err)
 	} else if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func (o *logsOptions) printEvent(event client.Event, out io.Writer) error {
 		if event.Exit != nil {
 			j.Exit = &event.Exit.ExitRecord
 		}
-		return encodeJSON(out, j, "")
+		return show.EncodeJSON(out, j, "")
 	}
 	if event.Stream == client.Stderr {
 		out = os.Stderr
@@ -204,7 +205,7 @@ func (o *logsOptions) printEvent(event client.Event, out io.Writer) error {
 // printGap tells that output is missing.
 func (o *logsOptions) printGap(gap *client.GapError, out io.Writer) error {
 	if o.json {
-		return encodeJSON(out, eventJSON{Kind: "dropped", Seq: gap.From, LastSeq: gap.To, DroppedBytes: gap.DroppedBytes}, "")
+		return show.EncodeJSON(out, eventJSON{Kind: "dropped", Seq: gap.From, LastSeq: gap.To, DroppedBytes: gap.DroppedBytes}, "")
 	}
 	what := "some"
 	if gap.DroppedBytes > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
@@ -93,7 +94,7 @@ func (o *listOptions) run(ctx context.Context, env *client.Environment, out io.W
 				_, err = fmt.Fprintln(out)
 			}
 			if l.isDir && len(paths) > 1 {
-				_, err = fmt.Fprintf(out, "%s:\n", printable(path))
+				_, err = fmt.Fprintf(out, "%s:\n", show.Printable(path))
 			}
 			before = l
 			err = errors.Join(err, o.print(out, l))
@@ -101,7 +102,7 @@ func (o *listOptions) run(ctx context.Context, env *client.Environment, out io.W
 		return errors.Join(err, listError)
 	})
 	if o.json && ctx.Err() == nil && env.Err() == nil {
-		err = errors.Join(printJSON(out, documents), err)
+		err = errors.Join(show.JSON(out, documents), err)
 	}
 	return err
 }
@@ -154,9 +155,9 @@ func (o *listOptions) print(out io.Writer, l *listing) error {
 	if o.long {
 		var rows [][]string
 		for _, file := range l.files {
-			name := printable(file.name)
+			name := show.Printable(file.name)
 			if target := targetOf(file.info); target != "" {
-				name += " -> " + printable(target)
+				name += " -> " + show.Printable(target)
 			}
 			bytes := strconv.FormatInt(file.info.Size(), 10)
 			if o.human {
@@ -166,19 +167,19 @@ func (o *listOptions) print(out io.Writer, l *listing) error {
 				modeOf(file.info), bytes, file.info.ModTime().Format(time.DateTime), name,
 			})
 		}
-		return printTable(out, rows, 1)
+		return show.Table(out, rows, 1)
 	}
-	width, terminal := onTerminal(out)
+	width, terminal := show.OnTerminal(out)
 	var names []string
 	for _, file := range l.files {
 		if terminal {
-			names = append(names, printable(file.name))
+			names = append(names, show.Printable(file.name))
 		} else {
 			names = append(names, file.name) // a program reads it
 		}
 	}
 	if terminal {
-		return printColumns(out, names, width)
+		return show.Columns(out, names, width)
 	}
 	if len(names) == 0 {
 		return nil
@@ -193,7 +194,7 @@ func pathError(what, name string, err error) error {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		err = failed.Err
 	}
-	return fmt.Errorf("cannot %s %s: %w", what, printable(name), err)
+	return fmt.Errorf("cannot %s %s: %w", what, show.Printable(name), err)
 }
 
 // kindOf names the kind of a file as the protocol does.

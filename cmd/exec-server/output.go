@@ -8,25 +8,6 @@ import (
 	"execserver/client"
 	"execserver/internal/cli/advice"
 	"execserver/internal/cli/exit"
-	"execserver/internal/cli/show"
-)
-
-// What package show has, as the commands call it.
-var (
-	printJSON      = show.JSON
-	encodeJSON     = show.EncodeJSON
-	onTerminal     = show.OnTerminal
-	printableLines = show.PrintableLines
-	printable      = show.Printable
-	printTable     = show.Table
-	printColumns   = show.Columns
-	wrap           = show.Wrap
-	shortDuration  = show.ShortDuration
-	remaining      = show.Remaining
-	spell          = show.Spell
-	oneLine        = show.OneLine
-	printHelp      = show.Help
-	printLink      = show.PageLink
 )
 
 // each calls work for each argument of a subcommand. A failure does not keep it from the

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
@@ -55,7 +56,7 @@ func (o *psOptions) run(ctx context.Context, env *client.Environment, out io.Wri
 	if err != nil {
 		return err
 	}
-	width, terminal := onTerminal(out)
+	width, terminal := show.OnTerminal(out)
 	documents := []processJSON{}
 	rows := [][]string{{"SESSION", "PROCESS", "STATE", "AGE", "COMMAND"}}
 	for _, p := range l.processes {
@@ -65,17 +66,17 @@ func (o *psOptions) run(ctx context.Context, env *client.Environment, out io.Wri
 		documents = append(documents, l.processJSON(p))
 		age := ""
 		if !p.Started.IsZero() {
-			age = shortDuration(time.Since(p.Started))
+			age = show.ShortDuration(time.Since(p.Started))
 		}
-		rows = append(rows, []string{l.nameOf(p.Session), printable(p.ID), printable(stateOf(p)), age, commandLine(p, 0)})
+		rows = append(rows, []string{l.nameOf(p.Session), show.Printable(p.ID), show.Printable(stateOf(p)), age, commandLine(p, 0)})
 	}
 	if o.json {
-		return printJSON(out, documents)
+		return show.JSON(out, documents)
 	}
 	if terminal {
 		cutLast(rows, width)
 	}
-	return printTable(out, rows, 3)
+	return show.Table(out, rows, 3)
 }
 
 // stateOf says how a process is: running, exit status 1, signal: SIGKILL.

@@ -15,6 +15,7 @@ import (
 	"execserver/client"
 	"execserver/internal/cli/exit"
 	"execserver/internal/cli/serve"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
@@ -122,7 +123,7 @@ func (o *runOptions) run(args []string) error {
 	}
 	if errors.Is(err, exec.ErrNotFound) && len(args) == 1 && strings.ContainsAny(args[0], " \t\n;|&<>") {
 		return &runFailure{fmt.Sprintf("%s; a single argument is the name of a program; a command line is for a shell: sh -c %s",
-			oneLine(err.Error()), shellWord(printable(args[0]))), exitNotFound}
+			show.OneLine(err.Error()), shellWord(show.Printable(args[0]))), exitNotFound}
 	}
 	if errors.Is(err, exec.ErrNotFound) {
 		err = meantOn(args[0], err)

@@ -14,6 +14,7 @@ import (
 
 	"execserver/client"
 	"execserver/internal/cli/advice"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
@@ -135,7 +136,7 @@ func (o *runOptions) leaveRunning(ctx context.Context, r *runner, c *client.Cmd)
 		return err
 	}
 	fmt.Println(o.keeping.name)
-	fmt.Fprintf(os.Stderr, "kept for %s\n%s\n", spell(granted), o.where.comeBack(r.env.Info(), "come back with", o.keeping.name))
+	fmt.Fprintf(os.Stderr, "kept for %s\n%s\n", show.Spell(granted), o.where.comeBack(r.env.Info(), "come back with", o.keeping.name))
 	return nil
 }
 
@@ -147,7 +148,7 @@ func (r *runner) detach() error {
 	session := r.env.Session()
 	text := ""
 	if r.weather.get().down {
-		text = fmt.Sprintf("detached without the server's knowledge; it keeps the command for %s after it has noticed", spell(r.env.Info().SessionLifetime.Detached))
+		text = fmt.Sprintf("detached without the server's knowledge; it keeps the command for %s after it has noticed", show.Spell(r.env.Info().SessionLifetime.Detached))
 	} else {
 		granted, err := r.keeping.keep(context.Background(), r.env, r.program)
 		if err != nil {
@@ -161,7 +162,7 @@ func (r *runner) detach() error {
 		if err := r.env.Detach(ctx); err != nil {
 			return err
 		}
-		text = "detached; kept for " + spell(granted)
+		text = "detached; kept for " + show.Spell(granted)
 	}
 	r.left, r.parting = true, text+"\n"+r.where.comeBack(r.env.Info(), "come back with", session)
 	return nil

@@ -13,6 +13,7 @@ import (
 	"execserver/client"
 	"execserver/internal/cli/advice"
 	"execserver/internal/cli/exit"
+	"execserver/internal/cli/show"
 )
 
 // runner is one process elsewhere and its connections with this program.
@@ -183,7 +184,7 @@ func (r *runner) hangUp(s syscall.Signal, ended <-chan error) error {
 		r.parting = "the server ends the command later"
 		if kept := r.env.Info().SessionLifetime; kept != nil {
 			r.parting = fmt.Sprintf("the server ends the command %s after it has noticed, unless you come back\n%s",
-				spell(kept.Detached), r.where.comeBack(r.env.Info(), "come back with", r.env.Session()))
+				show.Spell(kept.Detached), r.where.comeBack(r.env.Info(), "come back with", r.env.Session()))
 		}
 		return exit.Code(exit.Signaled + int(s))
 	}
@@ -274,7 +275,7 @@ func (r *runner) lost(err error) string {
 	case !errors.As(err, new(*client.DisconnectedError)):
 		return ""
 	}
-	text := oneLine(err.Error())
+	text := show.OneLine(err.Error())
 	if r.env.Info().SessionLifetime == nil {
 		return text
 	}

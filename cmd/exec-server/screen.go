@@ -14,6 +14,7 @@ import (
 
 	"execserver/client"
 	"execserver/internal/cli/exit"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -75,9 +76,9 @@ func (o *screenOptions) run(ctx context.Context, env *client.Environment, target
 	shown, err := process.Screen(ctx, &client.ScreenOptions{Styles: o.colors})
 	if err != nil {
 		if onPipes(ctx, observer, id) {
-			return fmt.Errorf("process %s is not on a terminal, as run -t makes one; exec-server logs prints its output", printable(target))
+			return fmt.Errorf("process %s is not on a terminal, as run -t makes one; exec-server logs prints its output", show.Printable(target))
 		}
-		return fmt.Errorf("cannot show the screen of %s: %w", printable(target), err)
+		return fmt.Errorf("cannot show the screen of %s: %w", show.Printable(target), err)
 	}
 	return o.print(shown, out)
 }
@@ -111,7 +112,7 @@ func (o *screenOptions) print(shown *client.Screen, out io.Writer) error {
 		}
 		j.Size.Rows, j.Size.Cols = shown.Rows, shown.Cols
 		j.Cursor.Row, j.Cursor.Col, j.Cursor.Visible = shown.CursorRow, shown.CursorCol, shown.CursorVisible
-		return printJSON(out, j)
+		return show.JSON(out, j)
 	}
 	if shown.OmittedBytes > 0 {
 		fmt.Fprintf(os.Stderr, "Warning: parts of the screen may be wrong: it lacks %d bytes of output, which the server did not keep\n",

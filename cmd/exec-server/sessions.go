@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
@@ -64,16 +65,16 @@ func endSession(ctx context.Context, env *client.Environment, target string) err
 	}
 	session, process, err := l.find(target)
 	if errors.Is(err, errNoTarget) {
-		return fmt.Errorf("there is no session %s; exec-server sessions lists them", printable(target))
+		return fmt.Errorf("there is no session %s; exec-server sessions lists them", show.Printable(target))
 	}
 	if err != nil {
 		return err
 	}
 	if process != "" {
-		return fmt.Errorf("%s is a process, not a session; end it with exec-server kill", printable(target))
+		return fmt.Errorf("%s is a process, not a session; end it with exec-server kill", show.Printable(target))
 	}
 	if err := env.EndSession(ctx, session); err != nil {
-		return fmt.Errorf("cannot end the session %s: %w", printable(target), err)
+		return fmt.Errorf("cannot end the session %s: %w", show.Printable(target), err)
 	}
 	return nil
 }
@@ -95,18 +96,18 @@ func (o *sessionsOptions) list(ctx context.Context, env *client.Environment, out
 	for _, s := range l.sessions {
 		documents = append(documents, jsonOfSession(s))
 		row := []string{
-			l.nameOf(s.ID), printable(s.Client), sessionState(s, time.Now()),
-			fmt.Sprintf("%d of %d", s.Running, s.Processes), shortDuration(time.Since(s.Created)),
+			l.nameOf(s.ID), show.Printable(s.Client), sessionState(s, time.Now()),
+			fmt.Sprintf("%d of %d", s.Running, s.Processes), show.ShortDuration(time.Since(s.Created)),
 		}
 		if others {
-			row = append(row, printable(s.Principal))
+			row = append(row, show.Printable(s.Principal))
 		}
 		rows = append(rows, row)
 	}
 	if o.json {
-		return printJSON(out, documents)
+		return show.JSON(out, documents)
 	}
-	return printTable(out, rows, 4)
+	return show.Table(out, rows, 4)
 }
 
 func stateOfSession(s client.SessionInfo) string {
@@ -121,9 +122,9 @@ func stateOfSession(s client.SessionInfo) string {
 func sessionState(s client.SessionInfo, now time.Time) string {
 	state := stateOfSession(s)
 	if !s.Ends.IsZero() {
-		state += ", ends in " + remaining(s.Ends.Sub(now))
+		state += ", ends in " + show.Remaining(s.Ends.Sub(now))
 	} else if s.Keep > 0 {
-		state += ", kept for " + spell(s.Keep) + " after"
+		state += ", kept for " + show.Spell(s.Keep) + " after"
 	}
 	if s.Observers > 0 {
 		state += fmt.Sprintf(", %d watching", s.Observers)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -89,7 +90,7 @@ func watchDirectory(ctx context.Context, env *client.Environment, dir string, ou
 
 func (c changeJSON) print(out io.Writer, asJSON bool) error {
 	if asJSON {
-		return encodeJSON(out, c, "")
+		return show.EncodeJSON(out, c, "")
 	}
 	if c.Kind == client.WatchBegan {
 		return nil
@@ -98,6 +99,6 @@ func (c changeJSON) print(out io.Writer, asJSON bool) error {
 	if c.Path != "" {
 		paths = []string{c.Path}
 	}
-	_, err := fmt.Fprintf(out, "%-8s  %s\n", printable(string(c.Kind)), printable(strings.Join(paths, " ")))
+	_, err := fmt.Fprintf(out, "%-8s  %s\n", show.Printable(string(c.Kind)), show.Printable(strings.Join(paths, " ")))
 	return err
 }

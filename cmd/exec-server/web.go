@@ -10,6 +10,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -55,7 +56,7 @@ func (w *where) printLink(ctx context.Context, env *client.Environment, out io.W
 	if err != nil {
 		return err
 	}
-	return printLink(out, at, path, "", life)
+	return show.PageLink(out, at, path, "", life)
 }
 
 // address returns the URL of the server.
