@@ -14,6 +14,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync"
 )
 
 // DialOptions configure Dial. The zero value means the defaults.
@@ -68,7 +69,12 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 	// The connection leaves package http, which reports it only to a trace.
 	var conn net.Conn
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) { conn = info.Conn },
+		GotConn: func(info httptrace.GotConnInfo) {
+			conn = info.Conn
+			if quiet, ok := conn.(*writtenFirst); ok {
+				conn = quiet.Conn
+			}
+		},
 	})
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -86,6 +92,7 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 	request.Header.Set("Sec-WebSocket-Key", key)
 	client := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dialWrittenFirst,
 		TLSClientConfig:        o.TLS,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
@@ -104,6 +111,43 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 		return nil, err
 	}
 	return newWebSocket(conn, bufio.NewReaderSize(response.Body, 16<<10), true, u.Host, o.MaxMessageBytes), nil
+}
+
+// writtenFirst is a connection that reads nothing before something is written to it. A server
+// for SSH, and others, speak first; what is there before the request package http takes for a
+// fault of its own, and does not say what it was.
+type writtenFirst struct {
+	net.Conn
+	once sync.Once
+	open chan struct{} // closed by the first Write, and by Close
+}
+
+func dialWrittenFirst(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &writtenFirst{Conn: conn, open: make(chan struct{})}, nil
+}
+
+func (c *writtenFirst) begin() { c.once.Do(func() { close(c.open) }) }
+
+// Read implements net.Conn. A deadline is not heeded before the first Write.
+func (c *writtenFirst) Read(b []byte) (int, error) {
+	<-c.open
+	return c.Conn.Read(b)
+}
+
+// Write implements net.Conn.
+func (c *writtenFirst) Write(b []byte) (int, error) {
+	c.begin()
+	return c.Conn.Write(b)
+}
+
+// Close implements net.Conn.
+func (c *writtenFirst) Close() error {
+	c.begin()
+	return c.Conn.Close()
 }
 
 // bare strips the address that package net puts around an error, because the caller's

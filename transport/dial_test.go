@@ -10,9 +10,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -179,6 +181,40 @@ func TestDialFails(t *testing.T) {
 }
 
 // A server must not mask, and what it sends must be whole frames.
+// TestDialAServerThatSpeaksFirst checks that the error has what such a server says, such as
+// one for SSH, although that is there before the request.
+func TestDialAServerThatSpeaksFirst(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	spoken := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.9\r\n")
+		close(spoken)
+		_, _ = io.Copy(io.Discard, conn)
+	}()
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { <-spoken }, // comes before the request
+	})
+	conn, err := transport.Dial(ctx, "ws://"+l.Addr().String(), nil)
+	if err == nil {
+		_ = conn.Close(transport.Reason{})
+	}
+	if err == nil || !strings.Contains(err.Error(), `"SSH-2.0-OpenSSH_9.9"`) {
+		t.Errorf("the error does not say what the server said: %v", err)
+	}
+	<-ended
+}
+
 func TestViolationsOfAServer(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"masked":        {0x81, 0x81, 1, 2, 3, 4, 'x'},
