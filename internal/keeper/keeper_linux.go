@@ -58,10 +58,12 @@ var forwarded = []os.Signal{
 // and info.Private is added to its environment.
 func Keep(info Info) error {
 	info.Keeper = os.Getpid()
+	runtime.LockOSThread() // see startServer
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
 	server, err := startServer(info)
 	if err != nil {
+		runtime.UnlockOSThread() // this program serves without a keeper, then
 		signal.Stop(signals)
 		return err
 	}
@@ -85,8 +87,8 @@ func becomeSubreaper() error {
 	return nil
 }
 
-// startServer starts the server. It locks its caller to its thread for good: the kernel
-// sends the parent-death signal to the server when that thread ends.
+// startServer starts the server. The caller has locked itself to its thread: the kernel sends
+// the parent-death signal to the server when that thread ends.
 func startServer(info Info) (pid int, err error) {
 	self, err := Program()
 	if err != nil {
@@ -95,7 +97,6 @@ func startServer(info Info) (pid int, err error) {
 	if err := becomeSubreaper(); err != nil {
 		return 0, err
 	}
-	runtime.LockOSThread()
 	entry, fd, err := info.handOver(serverVariable)
 	if err != nil {
 		return 0, err
