@@ -70,7 +70,7 @@ func LacksList(err error) bool {
 // CapSessionList is the capability of servers that list their sessions.
 const CapSessionList = "sessionList"
 
-// Dialing says what to do when connecting failed, or returns "" if unknown.
+// Dialing returns advice for a connection that could not be made, or "" if there is none.
 func Dialing(err *client.DialError) string {
 	refused, _ := errors.AsType[*transport.RefusedError](err)
 	closed, _ := errors.AsType[*transport.PeerClosedError](err)
