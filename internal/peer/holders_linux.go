@@ -37,14 +37,27 @@ func (h *Holders) Namespace(inode uint64) (namespace string, ok bool) {
 	return namespace, ok
 }
 
-// PID returns the id of a process that holds a socket. ok is as for Namespace.
+// PID returns the id of a process that holds a socket. ok is as for Namespace. A process
+// that has it from its parent, such as one that the parent is just starting, is never
+// named in the place of a parent that holds it too.
 func (h *Holders) PID(inode uint64) (pid int, ok bool) {
 	pid, _, ok = h.find(inode)
+	search := newSearch(inode)
+	for ok {
+		stat, err := procfs.ReadStat(pid)
+		if err != nil {
+			return 0, false // it has ended since
+		}
+		if _, held := search.in(stat.Parent); !held {
+			break
+		}
+		pid = stat.Parent
+	}
 	return pid, ok
 }
 
 func (h *Holders) find(inode uint64) (pid int, namespace string, ok bool) {
-	search := search{wanted: "socket:[" + strconv.FormatUint(inode, 10) + "]"}
+	search := newSearch(inode)
 	h.mu.Lock()
 	recent := slices.Clone(h.recent)
 	h.mu.Unlock()
@@ -103,6 +116,10 @@ type search struct {
 	wanted  string // the link of the socket's descriptor
 	entries [8 << 10]byte
 	link    [64]byte
+}
+
+func newSearch(inode uint64) search {
+	return search{wanted: "socket:[" + strconv.FormatUint(inode, 10) + "]"}
 }
 
 // in returns the namespace of a process if it holds the socket. The open directory

@@ -78,6 +78,44 @@ func accepted(t testing.TB, uid int, then string) net.Conn {
 	return conn
 }
 
+// TestHolderIsTheParent checks that a child that has inherited a socket is not named as
+// its holder: drain would take what a server is just starting for the server.
+func TestHolderIsTheParent(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	file, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "(read end </dev/fd/4) & echo started; wait")
+	wait, release, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wait.Close()
+	cmd.ExtraFiles = []*os.File{file, wait}
+	_, stdout := testkit.StartPiped(t, cmd)
+	_, _ = file.Close(), listener.Close() // or this program is the parent that holds it
+	t.Cleanup(func() {
+		_ = release.Close()
+		_ = cmd.Wait()
+	})
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "started\n" {
+		t.Fatalf("the shell says %q, %v", line, err)
+	}
+	if pid, ok := new(peer.Holders).PID(info.Sys().(*syscall.Stat_t).Ino); !ok || pid != cmd.Process.Pid {
+		t.Errorf("the holder is %d, %v, want %d", pid, ok, cmd.Process.Pid)
+	}
+}
+
 func find(conn net.Conn) (peer.Socket, error) {
 	return peer.FindTCP(conn.LocalAddr().(*net.TCPAddr).AddrPort(), conn.RemoteAddr().(*net.TCPAddr).AddrPort())
 }
