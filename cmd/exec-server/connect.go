@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"execserver/internal/bootstrap"
 	"execserver/internal/cli/exit"
 	"execserver/internal/cli/serve"
+	"execserver/internal/cli/show"
 	"execserver/internal/cli/usage"
 )
 
@@ -55,7 +57,8 @@ var routes = map[string]route{
 var shell = []string{"sh", "-c"}
 
 func leadBySSH(args []string) []string {
-	words := []string{"ssh", "-T"}
+	// Settings of the host that are for people: no terminal, and no command but this one.
+	words := []string{"ssh", "-T", "-o", "RemoteCommand=none"}
 	// ssh would ask at the terminal, which belongs to the client. People who want that can
 	// say so.
 	if !slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(strings.ToLower(arg), "batchmode") }) {
@@ -184,6 +187,9 @@ func (c *connecting) run(command *cobra.Command) error {
 	return err
 }
 
+// silence is how long the other machine may say nothing before a person is told.
+const silence = 5 * time.Second
+
 // start starts the server on the other machine.
 func (c *connecting) start(ctx context.Context) (*bootstrap.Session, error) {
 	way := exec.Command(c.words[0], c.words[1:]...)
@@ -191,6 +197,10 @@ func (c *connecting) start(ctx context.Context) (*bootstrap.Session, error) {
 	upload := &uploadNotice{to: c.name}
 	session, err := bootstrap.Start(ctx, way, &bootstrap.Options{
 		Releases: c.releases(), Version: buildVersion(), Dir: c.remoteDir, Typed: c.typed, Progress: upload.show,
+		Silence: silence, Silent: func() {
+			fmt.Fprintf(os.Stderr, "no shell has answered by %s for %s; still waiting (a startup file there that reads standard input, "+
+				"or starts another shell, also looks so)\n", show.Printable(c.name), silence)
+		},
 		Args: append([]string{"serve", "--listen", "stdio"}, c.serve...),
 	})
 	upload.clear()

@@ -23,7 +23,7 @@ import (
 	"execserver/internal/pipe"
 )
 
-// Options say what to start, and where. Version and Args must be set.
+// Options say what to start, and where. Version, Args and Silent must be set.
 type Options struct {
 	// Releases are directories that may have programs for other kinds of machines, named
 	// exec-server-OS-ARCH. The first that has one for a kind of machine counts.
@@ -39,9 +39,14 @@ type Options struct {
 	// below ~/. By default it is exec-server in the user's cache directory there.
 	Dir string
 
-	// Typed says that the command reads shell commands from its standard input. Otherwise
-	// its last argument becomes one.
+	// Typed says that the command reads shell commands from its standard input alone.
+	// Otherwise one is appended to its arguments as well.
 	Typed bool
+
+	// Silent is called, in a goroutine of its own, if no shell has answered after Silence.
+	// Start goes on waiting.
+	Silence time.Duration
+	Silent  func()
 
 	// Progress is called while a program is sent, with the bytes sent so far and all of
 	// them, at first with none sent. It may be nil.
@@ -198,14 +203,13 @@ func quote(word string) string {
 
 // bootstrap talks to the script until it has become the program.
 func (s *Session) bootstrap(loader string, opts *Options) error {
-	if opts.Typed {
-		if err := s.tell(loader + "\n"); err != nil {
-			return err
-		}
-		// The shell may read more than this line, and loses it.
-		if _, err := s.answer("ready"); err != nil {
-			return err
-		}
+	// A startup file of the account may have started another shell, which reads its commands
+	// from standard input, or may read standard input itself: then the loader of the command
+	// line does not run, or a line is lost. So the loader is the first line as well, and
+	// nothing else is sent before one has answered. The loader of the command line takes it
+	// for a script, and starts once more.
+	if err := s.run(loader + "\n"); err != nil {
+		return err
 	}
 	programs, err := find(opts.Releases) // while the command connects
 	if err != nil {
@@ -215,11 +219,17 @@ func (s *Session) bootstrap(loader string, opts *Options) error {
 	if err != nil {
 		return err
 	}
+	silence := time.AfterFunc(opts.Silence, opts.Silent)
+	_, err = s.answer("ready")
+	silence.Stop()
+	if err != nil {
+		return err
+	}
 	if err := s.run(script); err != nil {
 		return err
 	}
 	words, err := s.answer("ready", "need", "start")
-	if err == nil && words[0] == "ready" {
+	if err == nil && words[0] == "ready" { // once more
 		words, err = s.answer("need", "start")
 	}
 	if err != nil || words[0] == "start" {

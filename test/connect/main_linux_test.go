@@ -87,6 +87,9 @@ func newBox(t *testing.T) *box {
 		{name: "csh", shell: "/usr/bin/tcsh"},
 		{name: "fish", shell: "/usr/bin/fish"},
 		{name: "noisy", shell: "/bin/bash"},
+		{name: "other", shell: "/bin/bash"},
+		{name: "reader", shell: "/bin/bash"},
+		{name: "silent", shell: "/bin/bash"},
 		{name: "small", shell: "/bin/sh"},
 		{name: "noexec", shell: "/bin/sh"},
 		{name: "liar", shell: "/bin/sh"},
@@ -111,6 +114,11 @@ func newBox(t *testing.T) *box {
 		must(t, os.Chmod(a.home, 0o700))
 		passwd += fmt.Sprintf("%s:*:%d:%d::%s:%s\n", a.name, a.uid, a.uid, home, a.shell)
 		b.accounts[a.name] = a
+	}
+	for name, startup := range map[string]string{
+		"other": "exec dash\n", "reader": "read -r line\n", "silent": "exec cat >/dev/null\n",
+	} {
+		must(t, os.WriteFile(filepath.Join(site, name, ".bashrc"), []byte(startup), 0o644))
 	}
 	noise := "printf 'Welcome!\\n%.0s' 1 2 3; printf 'you have mail: '\n"
 	must(t, os.WriteFile(filepath.Join(site, "noisy", ".bashrc"), []byte(noise), 0o644))

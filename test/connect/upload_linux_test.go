@@ -1,11 +1,13 @@
 package connect
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,7 +46,7 @@ const copying = "copying exec-server for linux-"
 // TestConnect connects to each account twice. The second time there is nothing to copy.
 func TestConnect(t *testing.T) {
 	b := newBox(t)
-	for _, name := range []string{"bare", "plain", "csh", "fish", "noisy"} {
+	for _, name := range []string{"bare", "plain", "csh", "fish", "noisy", "other", "reader"} {
 		t.Run(name, func(t *testing.T) {
 			if said := hello(t, b.connect(t, name)); strings.Count(said, copying) != 1 {
 				t.Errorf("the first time, connect said %q", said)
@@ -62,6 +64,33 @@ func TestConnect(t *testing.T) {
 			b.vanished(t, name)
 		})
 	}
+}
+
+// TestSettingsForPeople has settings of the host that are for people.
+func TestSettingsForPeople(t *testing.T) {
+	b := newBox(t)
+	connect := b.connect(t, "plain")
+	at := slices.Index(connect.Args, "ssh") + 1
+	connect.Args = slices.Insert(connect.Args, at, "-o", "RemoteCommand=exec bash -l", "-o", "RequestTTY=force")
+	hello(t, connect)
+}
+
+// TestSilence checks that a person is told why nothing happens.
+func TestSilence(t *testing.T) {
+	b := newBox(t)
+	connect := b.connect(t, "silent")
+	stderr, err := connect.StderrPipe()
+	must(t, err)
+	must(t, connect.Start())
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() && !strings.Contains(lines.Text(), "no shell has answered by ssh") {
+	}
+	if err := lines.Err(); err != nil || !strings.Contains(lines.Text(), "a startup file there that reads standard input") {
+		t.Errorf("connect said %q, %v", lines.Text(), err)
+	}
+	must(t, connect.Process.Signal(syscall.SIGTERM))
+	_ = connect.Wait()
+	b.vanished(t, "silent")
 }
 
 // TestRemoteDir names another directory than the cache, which is relative to the home.
