@@ -39,6 +39,9 @@ var (
 	// ErrUnknownSession says that the server has no such session, or that it has ended.
 	ErrUnknownSession = errors.New("the server has no such session, or it has ended")
 
+	// ErrServerShutdown says that the server has shut down and ended its sessions.
+	ErrServerShutdown = errors.New("the server has shut down, and its sessions with it")
+
 	// ErrNoSession says that the Environment has no session (Options.NoSession).
 	ErrNoSession = errors.New("this environment has no session, and can only list and control those of the server")
 

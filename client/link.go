@@ -35,6 +35,7 @@ type link struct {
 	useful    atomic.Pointer[rpc.Conn] // the latest connection that brought an answer or an event
 	detached  atomic.Bool              // the session is to outlive the connection
 	takenOver atomic.Bool              // another program owns the session
+	shutdown  atomic.Bool              // the server shuts down and has ended the session
 
 	mu        sync.Mutex
 	session   string        // id at the server; "" asks for a new one
@@ -417,6 +418,9 @@ func (h *handler) Notification(method string, params json.RawMessage, data []byt
 		return h.link.watches.changed(h.conn, params)
 	case protocol.NotificationTakenOver:
 		h.link.takenOver.Store(true) // the server ends the connection
+		return nil
+	case protocol.NotificationSessionEnded:
+		h.link.shutdown.Store(true) // the server ends the connection
 		return nil
 	}
 	if ours, err := h.tunnel.Notify(method, params, data); ours {

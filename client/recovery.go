@@ -99,6 +99,9 @@ func (l *link) recover(cause error, r *recovery) (*rpc.Conn, error) {
 	if l.takenOver.Load() {
 		return nil, &DisconnectedError{Cause: ErrTakenOver}
 	}
+	if l.shutdown.Load() {
+		return nil, &DisconnectedError{Cause: ErrServerShutdown}
+	}
 	if !l.resumes || timeout < 0 {
 		return nil, &DisconnectedError{Cause: cause}
 	}

@@ -13,7 +13,8 @@ const (
 	MethodInitialized = "initialized" // notification
 	MethodTakeOver    = "session/takeOver"
 
-	NotificationTakenOver = "session/takenOver"
+	NotificationTakenOver    = "session/takenOver"
+	NotificationSessionEnded = "session/ended"
 )
 
 // InitializeParams are the params of initialize. At most one of the two ids may be set.
@@ -45,6 +46,11 @@ type InitializeResult struct {
 	ProtocolVersion string           `json:"protocolVersion"`
 	SessionID       string           `json:"sessionId"`
 	EnvironmentInfo *EnvironmentInfo `json:"environmentInfo,omitempty"`
+}
+
+// SessionEndedParams are the params of session/ended.
+type SessionEndedParams struct {
+	SessionID string `json:"sessionId"`
 }
 
 // TakenOverParams are the params of session/takenOver.

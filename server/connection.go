@@ -363,6 +363,19 @@ func (c *connection) TakenOver(sessionID string, byObserver bool) {
 	c.rpc.Close(transport.Reason{Code: transport.CodePolicy, Text: err.Error()}, err)
 }
 
+// shutDown tells the client that its session has ended with the server, and closes the
+// connection. Without that the client would try to come back.
+func (c *connection) shutDown() {
+	c.mu.Lock()
+	s := c.session
+	c.mu.Unlock()
+	if s != nil {
+		// A connection that cannot send this any more ends all the same.
+		_ = c.rpc.Notify(protocol.NotificationSessionEnded, protocol.SessionEndedParams{SessionID: s.ID})
+	}
+	c.rpc.Close(transport.Reason{Code: transport.CodeGoingAway, Text: "server is shutting down"}, ErrClosed)
+}
+
 // Left implements session.Peer.
 func (c *connection) Left(reason string) {
 	if c.server.closing() {

@@ -249,7 +249,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	s.sessions.Close("server shutdown")
 	for _, c := range conns {
-		c.rpc.Close(transport.Reason{Code: transport.CodeGoingAway, Text: "server is shutting down"}, ErrClosed)
+		c.shutDown()
 	}
 	done := make(chan struct{})
 	go func() {

@@ -180,6 +180,34 @@ func TestRunInterruptedWithoutLink(t *testing.T) {
 	}
 }
 
+// TestRunAfterTheServer checks that run does not wait for a server that has shut down.
+func TestRunAfterTheServer(t *testing.T) {
+	for _, listen := range []string{"ws://127.0.0.1:0", "unix://" + filepath.Join(testkit.SocketDir(t), "s")} {
+		p := newServer(t, "--listen", listen)
+		run := exec.Command("exec-server", "run", "--url", p.url, "--", "sh", "-c", "echo; exec sleep 3600")
+		var stderr testkit.Buffer
+		run.Stderr = &stderr
+		stdout, err := run.StdoutPipe()
+		if err == nil {
+			err = run.Start()
+		}
+		if err == nil {
+			_, err = stdout.Read(make([]byte, 1))
+		}
+		if err == nil {
+			err = p.signal(syscall.SIGTERM)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = run.Wait()
+		if got, want := stderr.String(), "Error: the server has shut down, and has ended the command\n"; run.ProcessState.ExitCode() != exitFailed || got != want {
+			t.Errorf("%s: %v, %q, want %q", listen, run.ProcessState, got, want)
+		}
+		p.exits(t, 0)
+	}
+}
+
 // TestRunAfterTheSession checks that run gives up at once if the server has ended the
 // session meanwhile.
 func TestRunAfterTheSession(t *testing.T) {

@@ -270,6 +270,8 @@ func (r *runner) lost(err error) string {
 	case errors.Is(err, client.ErrTakenOver):
 		return "somebody else has taken the session over, and the command goes on there" +
 			"\n" + r.where.comeBack(r.env.Info(), "watch it", "--read-only", session) + "\n" + r.where.comeBack(r.env.Info(), "take it back", session)
+	case errors.Is(err, client.ErrServerShutdown):
+		return "the server has shut down, and has ended the command"
 	case errors.Is(err, client.ErrUnknownSession):
 		return "the server has ended the session, and the command with it"
 	case !errors.As(err, new(*client.DisconnectedError)):
