@@ -99,8 +99,11 @@ func (l *link) recover(cause error, r *recovery) (*rpc.Conn, error) {
 	if l.takenOver.Load() {
 		return nil, &DisconnectedError{Cause: ErrTakenOver}
 	}
-	if l.shutdown.Load() {
-		return nil, &DisconnectedError{Cause: ErrServerShutdown}
+	if l.shutdown.Swap(false) {
+		if !l.replaceable() {
+			return nil, &DisconnectedError{Cause: ErrServerShutdown}
+		}
+		l.setSession("") // one of the server's successor is as good
 	}
 	if !l.resumes || timeout < 0 {
 		return nil, &DisconnectedError{Cause: cause}
