@@ -182,6 +182,9 @@ type Tree struct {
 	leader  int     // its process id; 0: not started
 	program int     // the group of the program; another's than leader behind a launcher
 	reaped  bool    // the leader has been waited for; its number may go to another
+	// reapedAt is when, as procfs.Stat.Start. The kernel has so many numbers that it gives
+	// none away twice within a clock tick.
+	reapedAt uint64
 }
 
 // ErrEnded says that the owner has ended, and owns no new processes.
@@ -232,6 +235,7 @@ func (t *Tree) Discard() {
 func (t *Tree) Reap(reap func() bool) (done bool) {
 	t.owner.ownership.mu.Lock()
 	defer t.owner.ownership.mu.Unlock()
+	t.reapedAt = now()
 	t.reaped = reap()
 	return t.reaped
 }

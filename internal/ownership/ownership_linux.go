@@ -283,21 +283,45 @@ func (t *Tree) Collect() (kill func()) {
 	return func() {}
 }
 
-// SignalOthers sends a signal to the descendants outside of the program's group.
-func (t *Tree) SignalOthers(sig unix.Signal) {
-	others := func(st procfs.Stat) {
-		if st.Group != t.leader && st.Group != t.program {
-			_ = signalProcess(st, sig) // gone, or not ours to signal
+// Signal sends a signal to the processes of the tree that match by their process group and
+// session. Each is known to belong to the tree when it gets the signal, so that no number
+// needs to be held. Signal returns the errors of those that it may not signal.
+func (t *Tree) Signal(sig unix.Signal, match func(group, session int) bool) error {
+	var refused []error
+	signal := func(st procfs.Stat) {
+		if match(st.Group, st.Session) {
+			refused = append(refused, signalProcess(st, sig))
 		}
 	}
 	if t.group == nil {
-		t.owner.ownership.each(func(from origin) bool { return from.tree == t }, others)
-		return
+		t.owner.ownership.each(func(from origin) bool { return from.tree == t }, signal)
+	} else {
+		t.eachGrouped(signal)
 	}
-	pids, _ := t.group.Processes()
+	return errors.Join(refused...)
+}
+
+// eachGrouped calls f for the processes in the tree's control group. A process may end after
+// the group was read, and its id go to a process elsewhere; so the group is read again.
+func (t *Tree) eachGrouped(f func(procfs.Stat)) {
+	pids, _ := t.group.Processes() // none is what there is when it cannot be read
+	var seen []procfs.Stat
 	for _, pid := range pids {
 		if st, err := procfs.ReadStat(pid); err == nil {
-			others(st)
+			seen = append(seen, st)
+		}
+	}
+	if len(seen) == 0 {
+		return
+	}
+	pids, _ = t.group.Processes()
+	still := make(map[int]bool, len(pids))
+	for _, pid := range pids {
+		still[pid] = true
+	}
+	for _, st := range seen {
+		if still[st.Pid] {
+			f(st)
 		}
 	}
 }

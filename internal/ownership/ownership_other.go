@@ -36,6 +36,19 @@ func (t *Tree) prepare() error {
 	return nil
 }
 
+// Signal sends a signal to the group of a leader that has been reaped, if it matches. The
+// system does not say who is in a group: while a group has members, its number is that of no
+// process, but the group may be another's.
+func (t *Tree) Signal(sig syscall.Signal, match func(group, session int) bool) error {
+	if !match(t.leader, t.leader) || !GroupAlive(t.leader) {
+		return nil
+	}
+	return SignalGroup(t.leader, sig)
+}
+
+// now returns 0: nothing here asks for it.
+func now() uint64 { return 0 }
+
 // Started notes the leader of the tree and the group of its program. It reports
 // whether the owner has ended meanwhile.
 func (t *Tree) Started(pid, group int) (late bool) {
@@ -61,9 +74,6 @@ func (t *Tree) Collect() (kill func()) { return func() {} }
 
 // Kill waits until the leader's group, which has got SIGKILL, is gone.
 func (t *Tree) Kill() { killGroup(t.leader) }
-
-// SignalOthers does nothing: descendants that have left the group are not known.
-func (t *Tree) SignalOthers(syscall.Signal) {}
 
 // OOMKilled returns false: only Linux reports it.
 func (t *Tree) OOMKilled() bool { return false }

@@ -179,7 +179,6 @@ func (s *scan) find(st procfs.Stat) origin {
 func (s *scan) fromMark(from *origin, st procfs.Stat) {
 	o := s.o
 	owner, number, kept, marked := o.readMark(st.Pid)
-	_, leaderAlive := s.stat(st.Session)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if marked {
@@ -193,11 +192,19 @@ func (s *scan) fromMark(from *origin, st procfs.Stat) {
 		}
 		return
 	}
-	// The number of a session belongs to it as long as it has members. When the
-	// leader has been reaped and there is such a process, it is another's.
-	if t := o.sessions[st.Session]; t != nil && !(t.reaped && leaderAlive) {
+	// Until its leader is reaped, the number of a session cannot be another's, and nobody
+	// joins a session but by birth.
+	if t := o.sessions[st.Session]; t != nil && (!t.reaped || st.Start <= t.reapedAt) {
 		from.owner, from.tree = t.owner, t
 	}
+}
+
+// now returns the time in the unit of procfs.Stat.Start.
+func now() uint64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // it cannot fail
+	const perSecond = 100                          // what the kernel shows to programs, whatever it uses itself
+	return uint64(t.Nano()) / (1e9 / perSecond)
 }
 
 // leader returns the tree that a process leads.

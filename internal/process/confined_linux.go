@@ -77,6 +77,15 @@ func (c *child) awaitStart(cmd command) error {
 	return &sandbox.PolicyError{Err: err}
 }
 
+// passSignal returns what has the launcher send a signal to the program's group; nil if the
+// leader is the program.
+func (c *child) passSignal() func(syscall.Signal) error {
+	if c.launch == nil || c.launch.Becomes() {
+		return nil
+	}
+	return c.launch.Signal
+}
+
 // lastWords returns what bubblewrap or a launcher has printed, in one line.
 func (c *child) lastWords() string {
 	conn, err := c.outputs[len(c.outputs)-1].file.SyscallConn()

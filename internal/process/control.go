@@ -60,16 +60,23 @@ func (p *Process) Resize(size protocol.TerminalSize) error {
 	return nil
 }
 
-// SignalForeground sends a signal to the foreground process group of the
-// process's terminal, if there is one. It returns ErrNoTerminal for a process
-// without one.
+// SignalForeground sends a signal to the foreground process group of the process's
+// terminal, if there is one: to its members that are descendants of the program and in its
+// session, for a terminal remembers the number of a group that is gone. It returns
+// ErrNoTerminal for a process without a terminal, and ErrFinished as Signal does.
 func (p *Process) SignalForeground(sig syscall.Signal) error {
 	if !p.about.TTY {
 		return ErrNoTerminal
 	}
+	p.mu.Lock()
+	closing := p.closing
+	p.mu.Unlock()
+	if closing {
+		return ErrFinished
+	}
 	group, err := foreground(p.master)
-	if err == nil {
-		err = signalForeign(group, sig)
+	if err == nil && group > 0 {
+		err = p.tree.Signal(sig, func(of, session int) bool { return of == group && session == p.group })
 	}
 	if err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("signal the foreground process group %d of process %d: %w", group, p.pid, err)

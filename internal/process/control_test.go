@@ -131,7 +131,7 @@ func TestSignalForeground(t *testing.T) {
 	hasOutput(t, p, "job")
 	hasOutput(t, p, "back")
 	follow(t, p)
-	if err := p.SignalForeground(syscall.SIGUSR1); err != nil {
+	if err := p.SignalForeground(syscall.SIGUSR1); !errors.Is(err, process.ErrFinished) {
 		t.Errorf("after the end: %v", err)
 	}
 	if err := start(t, child("idle"), nil).SignalForeground(syscall.SIGINT); !errors.Is(err, process.ErrNoTerminal) {

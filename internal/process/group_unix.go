@@ -9,23 +9,23 @@ import (
 	"execserver/internal/ownership"
 )
 
-// signalGroup sends a signal to the program's process group, which may be gone. In a
-// sandbox SIGKILL goes to the group of the launcher, and everything ends with that. The
-// kernel does not give the number of a group to another process while the group has a
-// member. So if the leader has been reaped and a process has its number, the group is
-// gone.
-func (p *Process) signalGroup(sig syscall.Signal) error {
+// signalGroup sends a signal to the program's process group if its leader has not been
+// reaped, and reports that. Until then nobody else has its number. In a sandbox SIGKILL goes
+// to the group of the launcher, and everything ends with that; the launcher, which reaps the
+// program, passes other signals on.
+func (p *Process) signalGroup(sig syscall.Signal) (held bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	group := p.group
-	if sig == syscall.SIGKILL {
-		group = p.pid
+	if p.reaped {
+		return false, nil
 	}
-	if p.reaped && (p.group != p.pid || !ownership.GroupAlive(group)) {
-		return nil
+	if sig != syscall.SIGKILL && p.passSignal != nil {
+		err = p.passSignal(sig)
+	} else {
+		err = ownership.SignalGroup(p.pid, sig)
 	}
-	if err := ownership.SignalGroup(group, sig); err != nil {
-		return fmt.Errorf("signal process group %d: %w", group, err)
+	if err != nil {
+		return true, fmt.Errorf("signal process group %d: %w", p.group, err)
 	}
-	return nil
+	return true, nil
 }

@@ -15,6 +15,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -42,20 +43,22 @@ type Process struct {
 	master  *os.File // of the terminal, else nil
 	sizes   sizes    // of the terminal
 
-	mu       sync.Mutex
-	pid      int
-	group    int  // of the program, which a launcher may stand before; else pid
-	reaped   bool // the leader has been waited for; pid may belong to another
-	closing  bool // too late to end it: closed is about to be numbered
-	ending   ending
-	killed   chan struct{} // closed when the killed tree is gone; nil: not killed
-	timers   []*time.Timer // stopped when it closes
-	grace    *time.Timer   // of timers: kills the process after SIGTERM; nil if none was sent
-	graceEnd time.Time     // when grace fires
-	asking   atomic.Bool   // a goroutine sends SIGTERM to descendants outside of the group
-	reapedCh chan struct{} // closed when reaped
-	closedCh chan struct{} // closed after the closed event
-	overCh   chan struct{} // closed when the streams have ended, too
+	mu    sync.Mutex
+	pid   int
+	group int // of the program, which a launcher may stand before; else pid
+	// passSignal has the launcher signal the program's group; nil: the leader is the program
+	passSignal func(syscall.Signal) error
+	reaped     bool // the leader has been waited for; pid may belong to another
+	closing    bool // too late to end it: closed is about to be numbered
+	ending     ending
+	killed     chan struct{} // closed when the killed tree is gone; nil: not killed
+	timers     []*time.Timer // stopped when it closes
+	grace      *time.Timer   // of timers: kills the process after SIGTERM; nil if none was sent
+	graceEnd   time.Time     // when grace fires
+	asking     atomic.Bool   // a goroutine sends SIGTERM to descendants outside of the group
+	reapedCh   chan struct{} // closed when reaped
+	closedCh   chan struct{} // closed after the closed event
+	overCh     chan struct{} // closed when the streams have ended, too
 }
 
 // after calls f after d unless the process closes before.
@@ -143,13 +146,26 @@ func (p *Process) Write(data []byte, writeID *string, cancel <-chan struct{}, wa
 	return p.stdin.write(data, writeID, cancel, wait)
 }
 
-// Signal sends a signal of the client to the program's process group. It is no error if
-// the group is gone.
+// ErrFinished says that a process has closed, so that nothing of it is left to signal.
+var ErrFinished = errors.New("the process has finished, and has nothing left to signal")
+
+// Signal sends a signal of the client to the program's process group. It is not an error if
+// the group is gone. After the leader has been reaped, the signal goes to the members of the
+// group that are known to be descendants. Signal returns ErrFinished if the process is
+// closing or closed, even if it has left something running.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
+	if p.closing {
+		p.mu.Unlock()
+		return ErrFinished
+	}
 	p.ending.noteSignal(sig)
 	p.mu.Unlock()
-	return p.signalGroup(sig)
+	held, err := p.signalGroup(sig)
+	if !held {
+		err = p.tree.Signal(sig, func(group, _ int) bool { return group == p.group })
+	}
+	return err
 }
 
 // Terminate kills a process that is not closed yet, and everything that it has started,
@@ -193,8 +209,9 @@ func (p *Process) endGracefully(cause protocol.EndedBy, grace time.Duration) (ru
 // ask sends SIGTERM to everything that belongs to the process. What is stopped gets
 // SIGCONT, too, so that it can end.
 func (p *Process) ask() {
+	told := false // the group has got the signals
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, sigCont} {
-		_ = p.signalGroup(sig) // it may not be ours to signal; then nothing helps
+		told, _ = p.signalGroup(sig) // it may not be ours to signal; then nothing helps
 	}
 	if !p.asking.CompareAndSwap(false, true) {
 		return
@@ -202,7 +219,7 @@ func (p *Process) ask() {
 	go func() { // ends after two scans of the system
 		defer p.asking.Store(false)
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, sigCont} {
-			p.tree.SignalOthers(sig)
+			_ = p.tree.Signal(sig, func(group, _ int) bool { return !told || group != p.pid && group != p.group })
 		}
 	}()
 }
@@ -254,7 +271,7 @@ func (p *Process) kill(others func()) {
 	}
 	killed := p.killed
 	p.mu.Unlock()
-	_ = p.signalGroup(syscall.SIGKILL) // gone, or not ours to kill
+	_, _ = p.signalGroup(syscall.SIGKILL) // gone, or not ours to kill; others and finish find what is left
 	others()
 	if first {
 		go p.finish(killed) // ends after treeTimeout at the latest

@@ -51,20 +51,20 @@ func (c *child) wait(locked func(reap func() bool) bool) (syscall.WaitStatus, *p
 	return state.Sys().(syscall.WaitStatus), usage, true
 }
 
-// signalGroup ends the child on SIGKILL; there are no groups and no other
-// signals.
-func (p *Process) signalGroup(sig syscall.Signal) error {
+// signalGroup ends the child on SIGKILL, unless it has been waited for, and reports that.
+// There are no groups and no other signals.
+func (p *Process) signalGroup(sig syscall.Signal) (held bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reaped || sig != syscall.SIGKILL {
-		return nil
+		return !p.reaped, nil
 	}
 	process, err := os.FindProcess(p.pid)
 	if err != nil {
-		return err
+		return true, err
 	}
 	defer func() { _ = process.Release() }()
-	return process.Kill()
+	return true, process.Kill()
 }
 
 func signalName(sig syscall.Signal) string { return unnamedSignal(sig) }
@@ -87,8 +87,6 @@ func SignalNumber(name string) syscall.Signal {
 
 // sigCont is not known here, and does nothing.
 const sigCont = syscall.Signal(0)
-
-func signalForeign(int, syscall.Signal) error { return nil }
 
 // drainGrace is how long output may come after the end of the child and still
 // be numbered before it; a pipe cannot be asked here.

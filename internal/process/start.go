@@ -162,7 +162,7 @@ func (p *Process) run(child *child) {
 	p.Log = output.NewLog(p.opts.RetainedBytes, p.opts.Budget, p.opts.Listener)
 	p.about.Pid = child.group
 	p.mu.Lock()
-	p.pid, p.group, p.master = child.pid, child.group, child.master
+	p.pid, p.group, p.passSignal, p.master = child.pid, child.group, child.passSignal(), child.master
 	p.mu.Unlock()
 	running := false
 	defer func() {

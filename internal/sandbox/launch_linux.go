@@ -214,6 +214,30 @@ func (l *Launch) begin(pid int) error {
 	return err
 }
 
+// Signal has the launcher send a signal to the command's process group. It does not wait for
+// that. It is not an error if the launcher has ended, and everything with it.
+func (l *Launch) Signal(sig syscall.Signal) error {
+	raw, err := l.control.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sendErr error
+	err = raw.Control(func(control uintptr) {
+		message := []byte{launcher.Signal, byte(sig)}
+		sendErr = unix.Sendmsg(int(control), message, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	})
+	if err == nil {
+		err = sendErr
+	}
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask the launcher of the sandbox: %w", err)
+	}
+	return nil
+}
+
 // Receive receives a message of at most size bytes from a socket, and the descriptor that
 // comes with it, or -1. io.EOF is the end. when waits for the message, for example with
 // syscall.RawConn.Read. The caller owns the results.

@@ -144,9 +144,14 @@ func (s *Session) Signal(p protocol.SignalParams) error {
 		return s.signalBackground(p.ProcessID, number)
 	}
 	if p.ToForeground {
-		return refused(p.ProcessID, "signal the foreground of process %s: %s", e.proc.SignalForeground(number))
+		err := e.proc.SignalForeground(number)
+		if errors.Is(err, process.ErrFinished) {
+			return nil
+		}
+		return refused(p.ProcessID, "signal the foreground of process %s: %s", err)
 	}
-	if err := e.proc.Signal(number); err != nil {
+	err = e.proc.Signal(number)
+	if err != nil && !errors.Is(err, process.ErrFinished) {
 		return protocol.Errorf(protocol.CodeInternal, "failed to signal process: %s", err)
 	}
 	return nil

@@ -65,6 +65,8 @@ var children = map[string]func(args []string){
 	"close0":  childCloseStdin,
 	"use":     childUse,
 	"spin":    childSpin,
+
+	"foreground": childForeground,
 }
 
 // childExit exits with a code.
@@ -165,6 +167,18 @@ func childFlood(args []string) {
 		}
 		n -= int64(m)
 	}
+}
+
+// childForeground has a job in the foreground of its terminal that ends, prints the job's
+// process id, and does not take the terminal back.
+func childForeground([]string) {
+	self, _ := os.Executable()
+	command := exec.Command(self, "0")
+	command.Env = append(os.Environ(), childVariable+"=exit")
+	command.SysProcAttr = &syscall.SysProcAttr{Foreground: true, Ctty: 0}
+	_ = command.Run()
+	fmt.Println(command.Process.Pid)
+	time.Sleep(time.Hour)
 }
 
 // childHold starts a copy of itself that keeps some streams and lives for an

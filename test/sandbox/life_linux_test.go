@@ -64,6 +64,23 @@ func TestLife(t *testing.T) {
 				t.Errorf("%+v, %q", p.exit, m.written(p))
 			}
 		})
+		t.Run("every signal", func(t *testing.T) {
+			// The job gets the signals, too, because it is in the program's group.
+			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "for s in INT CONT WINCH; do trap \"echo shell got $s\" $s; done; " +
+				"(trap 'echo job got WINCH; exit' WINCH; echo ready; while :; do sleep 0.01; done) & while :; do sleep 0.01; done"}, sandbox: m.workspaceWrite()})
+			m.must(err)
+			m.awaitOutput(p, "ready")
+			for _, name := range []string{"INT", "CONT", "WINCH"} {
+				m.must(m.call("process/signal", object{"processId": id, "signal": name}, nil))
+				m.awaitOutput(p, "shell got "+name)
+			}
+			m.awaitOutput(p, "job got WINCH")
+			m.must(m.call("process/signal", object{"processId": id, "signal": "KILL"}, nil))
+			m.await(p)
+			if p.exit.ExitCode != 137 || p.exit.Signal != "SIGKILL" {
+				t.Errorf("%+v", p.exit)
+			}
+		})
 		t.Run("denials", func(t *testing.T) {
 			for script, want := range map[string]bool{
 				"echo Read-ONLY file system; exit 1": true, "echo read-only file system": false, "exit 127": false, "touch /x": true,

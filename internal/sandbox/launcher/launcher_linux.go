@@ -154,14 +154,14 @@ func readSpec() (*Spec, error) {
 	return Parse(b)
 }
 
-// awaitServer waits until the server sends Begin. It ends the launcher if the server
-// disconnects.
-func awaitServer() {
-	var b [1]byte
+// awaitServer waits for a message of the server, the first of which is Begin. It ends the
+// launcher if the server disconnects.
+func awaitServer() (message []byte) {
+	message = make([]byte, 2)
 	for {
-		n, err := unix.Read(ControlFD, b[:])
+		n, err := unix.Read(ControlFD, message)
 		if n > 0 {
-			return
+			return message[:n]
 		}
 		if err != unix.EINTR {
 			syscall.Exit(exitFailed)
@@ -306,7 +306,7 @@ func (s *Spec) startAndWait() {
 	for fd := range 3 {
 		_ = unix.Close(fd) // they end when the command's processes close them
 	}
-	go endWithServer()
+	go obeyServer(pid, s.Session)
 	go passSignals(signals, pid, s.Session)
 	status := wait(pid)
 	report := binary.LittleEndian.AppendUint32([]byte{ReportEnded}, uint32(status))
@@ -317,10 +317,16 @@ func (s *Spec) startAndWait() {
 	syscall.Exit(status.ExitStatus())
 }
 
-// endWithServer ends the launcher when the server disconnects.
-func endWithServer() {
+// obeyServer signals the command when the server says so, and ends the launcher when the
+// server disconnects.
+func obeyServer(command int, group bool) {
+	if group {
+		command = -command
+	}
 	for {
-		awaitServer()
+		if message := awaitServer(); len(message) == 2 && message[0] == Signal {
+			_ = syscall.Kill(command, syscall.Signal(message[1])) // it may have ended
+		}
 	}
 }
 

@@ -9,6 +9,11 @@ import (
 // mapped.
 const Begin = 'B'
 
+// Signal begins a message to the launcher through the control socket that has it send the
+// signal with the number of the second byte to the command's process group, or to the command
+// if it shares the launcher's.
+const Signal = 'K'
+
 // The kinds of reports of a launcher. Each report is one packet.
 const (
 	ReportFailed  = 'F' // Stage, errno, and what was attempted
