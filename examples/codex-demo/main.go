@@ -89,7 +89,7 @@ func start(ctx context.Context, out io.Writer) (_ *demo, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cache = filepath.Join(cache, "exec-server") // Codex wants a home outside of /tmp
+	cache = filepath.Join(cache, "exec-server-demo") // Codex wants a home outside of /tmp
 	if err := os.MkdirAll(cache, 0o700); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package procfs
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"execserver/internal/sys"
@@ -9,6 +10,8 @@ import (
 
 // Mount is one line of /proc/self/mountinfo.
 type Mount struct {
+	ID      uint64 // as in statx
+	Device  string // of the file system, as the kernel numbers it
 	Root    string // the directory of the file system that is mounted
 	Point   string // where it is mounted
 	Type    string // of the file system
@@ -28,7 +31,10 @@ func Mounts() ([]Mount, error) {
 		if len(fields) < 5 || len(system) < 1 {
 			continue
 		}
-		m := Mount{Root: unescape(fields[3]), Point: unescape(fields[4]), Type: system[0]}
+		m := Mount{Device: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]), Type: system[0]}
+		if m.ID, err = strconv.ParseUint(fields[0], 10, 64); err != nil {
+			return nil, fmt.Errorf("understand /proc/self/mountinfo: %w", err)
+		}
 		if len(system) > 2 {
 			m.Options = system[2]
 		}

@@ -21,7 +21,7 @@ import (
 // engineState is the part of an engine that only Linux has.
 type engineState struct {
 	journal *journal
-	dir     string // the journal's directory, to be hidden
+	dirs    []string // of the programs' state and configuration, to be hidden
 	secrets *secrets
 	share   share
 
@@ -46,7 +46,7 @@ func newEngineState(opts *Options, log *slog.Logger) *engineState {
 	}
 	s.secrets = newSecrets(opts, log)
 	if opts.Mode != ModeLandlock { // Landlock hides nothing and makes nothing writable
-		s.dir = dir
+		s.dirs = append(programDirs(), dirs...)
 	}
 	return s
 }
@@ -103,7 +103,7 @@ func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (c *Confinement, err 
 func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
 	ctx.Secrets, ctx.Trusted = realPaths(e.opts.Secrets), realPaths(e.opts.Trusted)
 	ctx.SecretDirs = e.state.secrets.directories()
-	ctx.State, ctx.Sockets = e.state.dir, e.opts.Sockets
+	ctx.State, ctx.Sockets = e.state.dirs, e.opts.Sockets
 	p, err := resolve(s, ctx)
 	if err != nil {
 		return nil, err

@@ -41,22 +41,32 @@ func (r *resolver) hiddenKernel() (mounts []launcher.Mount) {
 	return mounts
 }
 
-// hideState denies the state directory, whatever the policy says. A link on the way is no
-// reason to refuse: the link's present target is hidden.
-func (r *resolver) hideState(dir string) {
-	if w := r.walk(dir); dir != "" && w.err == nil && !w.missing {
-		r.add(w.real, protocol.AccessDeny)
+// hideState denies directories of this program's state and configuration, whatever the
+// policy says. A link on the way is no reason to refuse: the link's present target is
+// hidden.
+func (r *resolver) hideState(dirs []string) {
+	for _, dir := range dirs {
+		if w := r.walk(dir); w.err == nil && !w.missing && w.real != "/" {
+			r.denyEverywhere(w.real)
+		}
+	}
+}
+
+func (r *resolver) denyEverywhere(path string) {
+	for _, name := range r.mounts.names(path) {
+		r.add(name, protocol.AccessDeny)
 	}
 }
 
 // keepFiles denies files that decide who may connect, or at least denies writing them,
-// whatever the policy says. It refuses a policy under which a command could change a link
-// on the way, because the server would then read another file.
+// whatever the policy says and wherever they are mounted. It refuses a policy under which
+// a command could change a link on the way, because the server would then read another
+// file.
 func (r *resolver) keepFiles(paths []string, access protocol.Access) error {
 	for _, path := range paths {
 		w := r.walk(path)
 		for _, link := range w.links {
-			if r.access(filepath.Dir(link.Path)) == protocol.AccessWrite {
+			if r.writableAnywhere(filepath.Dir(link.Path)) {
 				return fmt.Errorf("cannot protect %s, by which the server knows its clients, because it crosses writable symlink %s; "+
 					"start the server with the path that this leads to", path, link.Path)
 			}
@@ -64,33 +74,82 @@ func (r *resolver) keepFiles(paths []string, access protocol.Access) error {
 		switch {
 		case w.err != nil, w.missing:
 		case access == protocol.AccessDeny:
-			r.add(w.real, protocol.AccessDeny)
-		case r.access(w.real) == protocol.AccessWrite:
-			r.add(w.real, access)
-			r.rules[r.index[w.real]].access = access // even if an entry grants more
+			if err := checkOnlyName(w.real); err != nil {
+				return err
+			}
+			r.denyEverywhere(w.real)
+		default:
+			for _, name := range r.mounts.names(w.real) {
+				if r.access(name) == protocol.AccessWrite {
+					r.add(name, access)
+					r.rules[r.index[name]].access = access // even if an entry grants more
+				}
+			}
 		}
 	}
 	return nil
 }
 
+// checkMissing refuses a policy under which a command could create a file that decides who
+// may connect.
+func (r *resolver) checkMissing(paths []string) error {
+	for _, path := range paths {
+		w := r.walk(path)
+		if w.err != nil || !w.missing || within(w.real, "/proc") || within(w.real, "/dev") {
+			continue // every sandbox has its own /proc and /dev
+		}
+		if r.writableAnywhere(filepath.Dir(w.real)) {
+			return fmt.Errorf("cannot protect %s, by which the server knows its clients, because %s does not exist, and the command could "+
+				"create it; create it first, or give the server a path in a directory that commands do not write", path, w.real)
+		}
+	}
+	return nil
+}
+
+// writableAnywhere reports whether a command may write in a directory by any of its names.
+func (r *resolver) writableAnywhere(dir string) bool {
+	return slices.ContainsFunc(r.mounts.names(dir), func(name string) bool { return r.access(name) == protocol.AccessWrite })
+}
+
+// CheckSecrets reports whether sandboxes can hide files. A file with several names
+// (hard links) cannot be hidden, because nothing tells where the others are.
+func CheckSecrets(paths []string) error {
+	for _, path := range absolutePaths(paths) {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			if err := checkOnlyName(real); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkOnlyName(path string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink <= 1 {
+		return nil
+	}
+	return fmt.Errorf("hide %[1]s from commands in sandboxes: the file has %[2]d names (hard links), and only this one is known; "+
+		"remove the others, or replace it with a copy: cp -p %[1]s %[1]s.new && mv %[1]s.new %[1]s", path, st.Nlink)
+}
+
 // hideDirectories denies directories, unless they lead to something that the policy
 // grants or to the directory in which the command starts.
 func (r *resolver) hideDirectories(dirs []string, cwds ...string) {
-	var used []string
+	used := r.granted()
 	for _, cwd := range cwds {
 		if cwd != "" {
 			used = append(used, r.walk(cwd).real)
 		}
 	}
-	for _, rule := range r.rules {
-		if rule.access == protocol.AccessRead || rule.access == protocol.AccessWrite {
-			used = append(used, rule.path)
-		}
-	}
 	for _, dir := range dirs {
-		leads := slices.ContainsFunc(used, func(path string) bool { return within(path, dir) })
-		if w := r.walk(dir); !leads && w.err == nil && !w.missing && w.real == dir {
-			r.add(dir, protocol.AccessDeny)
+		if w := r.walk(dir); w.err != nil || w.missing || w.real != dir {
+			continue
+		}
+		for _, name := range r.mounts.names(dir) {
+			if !leads(name, used) {
+				r.add(name, protocol.AccessDeny)
+			}
 		}
 	}
 }
@@ -105,19 +164,20 @@ func (e *Engine) Hides(f *os.File) bool {
 	if err != nil {
 		return true // unknown, so assume it does
 	}
-	hidden := realPaths(e.opts.Secrets)
-	if e.state.dir != "" {
-		hidden = append(hidden, e.state.dir)
-	}
-	for _, secret := range hidden {
-		if real, err := filepath.EvalSymlinks(secret); err == nil && within(path, real) {
-			return true
-		}
-	}
-	if slices.ContainsFunc(e.state.secrets.directories(), func(dir string) bool { return within(path, dir) }) {
+	mounts, err := readMounts()
+	if err != nil {
 		return true
 	}
-	return slices.ContainsFunc(kernelFiles, func(file string) bool { return within(path, file) })
+	hidden := append(realPaths(e.opts.Secrets), kernelFiles...)
+	for _, dir := range slices.Concat(e.state.dirs, e.state.secrets.directories()) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			hidden = append(hidden, real)
+		}
+	}
+	names := mounts.names(path)
+	return slices.ContainsFunc(hidden, func(secret string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return within(name, secret) })
+	})
 }
 
 // realPaths returns the paths, and the present targets of links among them.

@@ -176,3 +176,19 @@ func stateDirs() (dirs []string) {
 	}
 	return append(dirs, filepath.Join("/run/user", strconv.Itoa(os.Geteuid()), "exec-server"))
 }
+
+// programDirs returns the directories in which exec-server and exec-fleet keep their
+// configuration, credentials and state, whichever of them runs on this machine.
+func programDirs() []string {
+	bases := []string{"/etc", os.Getenv("XDG_CONFIG_HOME"), os.Getenv("XDG_STATE_HOME")}
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
+		bases = append(bases, filepath.Join(home, ".config"), filepath.Join(home, ".local/state"))
+	}
+	dirs := append(stateDirs(), "/var/lib/exec-fleet-gateway") // /var/lib/exec-server holds the commands' files
+	for _, base := range bases {
+		if filepath.IsAbs(base) {
+			dirs = append(dirs, filepath.Join(base, "exec-server"), filepath.Join(base, "exec-fleet"))
+		}
+	}
+	return dirs
+}

@@ -39,10 +39,11 @@ type resolver struct {
 	links    []launcher.Link
 	missing  map[string]bool
 	nested   int // submodules and worktrees examined
+	mounts   *mountTable
 }
 
 // resolve makes a plan from a policy.
-func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
+func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 	p := &plan{network: s.Network}
 	if p.nothing = s.FullWrite(); p.nothing {
 		return p, nil
@@ -65,6 +66,10 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	if s.Network {
 		r.hideSockets(ctx.Sockets)
 	}
+	if r.mounts, err = readMounts(); err != nil {
+		return nil, err
+	}
+	r.narrowElsewhere()
 	r.hideState(ctx.State)
 	if err := r.keepFiles(ctx.Secrets, protocol.AccessDeny); err != nil {
 		return nil, err
@@ -75,6 +80,9 @@ func resolve(s *protocol.Sandbox, ctx Context) (*plan, error) {
 	}
 	r.hideDirectories(ctx.SecretDirs, cwd, ctx.Cwd)
 	if err := r.keepFiles(ctx.Trusted, protocol.AccessRead); err != nil {
+		return nil, err
+	}
+	if err := r.checkMissing(slices.Concat(ctx.Secrets, ctx.Trusted)); err != nil {
 		return nil, err
 	}
 	p.base = launcher.BaseEmpty

@@ -20,7 +20,7 @@ type Context struct {
 
 	Secrets []string // files that no confined command reads or writes
 	Trusted []string // files that no confined command writes
-	State   string   // the state directory, which is hidden; "" if there is none
+	State   []string // directories of the programs' state and configuration, which are hidden
 
 	// MakeIn are the directories in which the server may create missing mount points; nil
 	// means anywhere. It also creates protected names in a directory in which everybody

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 		case "attack":
 			attack(os.Args[2:])
 			return
+		case "mounted":
+			fmt.Fprintln(os.Stderr, becomeMounted(os.Args[2], os.Args[3], os.Args[4], os.Args[5:]))
+			os.Exit(1)
 		case "without-namespaces":
 			fmt.Fprintln(os.Stderr, withoutNamespaces(os.Args[2:]))
 			os.Exit(1)
@@ -77,6 +80,20 @@ func TestMain(m *testing.M) {
 	testkit.VerifyMain(m)
 }
 
+// configured returns the paths of files with which the server counts: those that exist, and
+// those for which a test has made a directory.
+func configured(base string, names ...string) (paths []string) {
+	for _, name := range names {
+		path := filepath.Join(base, name)
+		_, fileErr := os.Lstat(path)
+		_, dirErr := os.Lstat(filepath.Dir(path))
+		if fileErr == nil || dirErr == nil && strings.Contains(strings.TrimPrefix(name, "ws/"), "/") {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // serve serves standard input and output with one means of confinement.
 func serve(means, bubblewrap, state string) {
 	base := filepath.Dir(state)
@@ -85,13 +102,10 @@ func serve(means, bubblewrap, state string) {
 		Sockets: []string{filepath.Join(base, "allowed")},
 		Secrets: func() []string {
 			later, _ := filepath.Glob(filepath.Join(base, "ws/later*"))
-			return append(later, filepath.Join(base, "token"), filepath.Join(base, "ws/deep/key"), filepath.Join(base, "ws/indirect"),
-				filepath.Join(base, "own/token"), filepath.Join(base, "kube/token"), filepath.Join(base, "token-link"))
+			return append(later, configured(base, "token", "ws/deep/key", "ws/indirect", "own/token", "kube/token", "token-link")...)
 		},
-		Trusted: func() []string {
-			return []string{filepath.Join(base, "ws/known/keys"), filepath.Join(base, "own/certificate")}
-		},
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Trusted: func() []string { return configured(base, "ws/known/keys", "own/certificate") },
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	switch {
 	case means == "landlock":

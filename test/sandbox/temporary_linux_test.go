@@ -15,7 +15,7 @@ func TestTemporaryDirectories(t *testing.T) {
 		in := func(name string) string { return filepath.Join(m.base, name) }
 		m.env = []string{"TMPDIR=/bin/.."}
 		m.start()
-		for _, name := range []string{"own", "shared", "open", "sys/tmp"} {
+		for _, name := range []string{"mine", "shared", "open", "sys/tmp"} {
 			m.mkdir(in(name))
 		}
 		m.must(os.Symlink(m.outside, in("link")))
@@ -35,18 +35,18 @@ func TestTemporaryDirectories(t *testing.T) {
 			{"/", "", readOnly},
 			{in("link"), m.outside, readOnly},
 			{m.base + "/link/.", m.outside, readOnly},
-			{in("around/own"), in("own"), readOnly},
-			{m.base + "/own/../outside", m.outside, readOnly},
-			{in("file"), in("own"), readOnly},
+			{in("around/mine"), in("mine"), readOnly},
+			{m.base + "/mine/../outside", m.outside, readOnly},
+			{in("file"), in("mine"), readOnly},
 			{in("none"), in("none"), "No such file"},
-			{"own", in("own"), readOnly},
-			{m.base, in("own"), readOnly}, // the home of the server's user
+			{"mine", in("mine"), readOnly},
+			{m.base, in("mine"), readOnly}, // the home of the server's user
 			{"/etc", "/etc", readOnly},
 			{"/usr/bin", "/usr/bin", readOnly},
 			{"/var", "/var", readOnly},
 			{"/run", "/run", readOnly},
-			{in("own"), in("own"), "done"},
-			{m.base + "/own/", in("own"), "done"},
+			{in("mine"), in("mine"), "done"},
+			{m.base + "/mine/", in("mine"), "done"},
 			{in("shared"), in("shared"), "done"},
 		} {
 			p := m.run(command{

@@ -62,7 +62,7 @@ func newGatewayCommand() *cobra.Command {
 		GroupID: groupServe,
 		Example: "  exec-fleet gateway --listen ws://localhost:8765 --data ~/.local/state/exec-server/gateway\n" +
 			"  exec-fleet gateway --listen wss://0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem --tokens tokens.toml \\\n" +
-			"    --data /var/lib/exec-server --fleet-listen nats://0.0.0.0:4222 --machines machines.toml",
+			"    --data /var/lib/exec-fleet-gateway --fleet-listen nats://0.0.0.0:4222 --machines machines.toml",
 		Args: usage.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := o.check(command.Flags()); err != nil {

@@ -120,6 +120,11 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 		return err
 	}
 	defer endRecordings()
+	if o.Sandbox != string(sandbox.ModeOff) {
+		if err := sandbox.CheckSecrets(o.secrets(authenticator)); err != nil {
+			return err
+		}
+	}
 	engine := sandbox.New(&sandbox.Options{
 		Log: log, Mode: sandbox.Mode(o.Sandbox), Hide: where.sockets(), Sockets: o.sandboxSockets,
 		Secrets: func() []string { return o.secrets(authenticator) }, Trusted: func() []string { return o.trusted(authenticator) },
