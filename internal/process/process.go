@@ -95,6 +95,7 @@ func (p *Process) wait(child *child) {
 	for _, s := range p.streams {
 		<-s.drained
 	}
+	child.closeTerminal()
 	p.Log.Drained()
 	p.mu.Lock()
 	ending := p.ending

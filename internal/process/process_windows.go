@@ -21,9 +21,7 @@ type exitNotice struct {
 // spawn starts a child.
 func spawn(c command, _ *ownership.Tree) (*child, error) {
 	ours, theirs, err := makeStreams(c.spec)
-	for _, f := range theirs {
-		defer f.Close()
-	}
+	defer ours.closeTheirs(theirs)
 	if err != nil {
 		ours.close()
 		return nil, &Error{Program: c.spec.Argv[0], Reason: "its streams", Err: errnoOf(err)}

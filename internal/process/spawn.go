@@ -12,9 +12,12 @@ type child struct {
 	group int // of the program and its group; pid, unless a launcher is the leader
 	exit  exitNotice
 	confined
-	master  *os.File // of the terminal, or nil
-	stdin   *os.File // the master, a pipe, or nil
-	outputs []namedFile
+	master *os.File // of the terminal, or nil
+	// terminal is the other side of master, or nil. While it is open, master has no end: a
+	// program may close its terminal and open it again.
+	terminal *os.File
+	stdin    *os.File // the master, a pipe, or nil
+	outputs  []namedFile
 }
 
 type namedFile struct {
@@ -32,7 +35,7 @@ func execReason(c command, err error) string {
 }
 
 // makeStreams makes both ends of the child's streams; theirs are descriptors 0, 1 and 2.
-// The caller must close the files even if there is an error.
+// The caller must close the files even if there is an error. For a terminal they are ours.
 func makeStreams(spec Spec) (ours *child, theirs []*os.File, err error) {
 	ours = &child{}
 	if spec.TTY {
@@ -40,7 +43,7 @@ func makeStreams(spec Spec) (ours *child, theirs []*os.File, err error) {
 		if err != nil {
 			return ours, nil, err
 		}
-		ours.master, ours.stdin = master, master
+		ours.master, ours.terminal, ours.stdin = master, slave, master
 		ours.outputs = []namedFile{{"pty", master}}
 		return ours, []*os.File{slave, slave, slave}, nil
 	}
@@ -65,8 +68,26 @@ func makeStreams(spec Spec) (ours *child, theirs []*os.File, err error) {
 	return ours, theirs, nil
 }
 
+// closeTheirs closes the child's ends of the streams, except for that of a terminal.
+func (c *child) closeTheirs(theirs []*os.File) {
+	for _, f := range theirs {
+		if f != c.terminal {
+			_ = f.Close()
+		}
+	}
+}
+
+// closeTerminal lets the output of the terminal end with its last holder. It does nothing
+// the second time.
+func (c *child) closeTerminal() {
+	if c.terminal != nil {
+		_ = c.terminal.Close()
+	}
+}
+
 // close closes our ends of the streams.
 func (c *child) close() {
+	c.closeTerminal()
 	if c.stdin != nil {
 		_ = c.stdin.Close()
 	}

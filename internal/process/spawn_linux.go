@@ -51,9 +51,7 @@ func spawn(c command, t *ownership.Tree) (ours *child, err error) {
 
 func spawnOnce(c command, t *ownership.Tree) (*child, error) {
 	ours, theirs, err := makeStreams(c.spec)
-	for _, f := range theirs {
-		defer f.Close()
-	}
+	defer ours.closeTheirs(theirs)
 	if err != nil {
 		ours.close()
 		return nil, &Error{Program: c.spec.Argv[0], Reason: "its streams", Err: errnoOf(err)}
