@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs exec-server with its man pages and completions, from an archive of a release or,
+# Installs exec-server and exec-fleet with their man pages and completions, from an archive of a release or,
 # in the source tree, with Go:
 #
 #	sh install.sh exec-server-VERSION-linux-amd64.tar.gz   # SHA256SUMS must be beside it
@@ -88,7 +88,7 @@ uninstall() {
 	for directory in share/doc/exec-server lib/exec-server; do
 		[ ! -d "$prefix/$directory" ] || rmdir "$prefix/$directory" || true # somebody has put something there
 	done
-	echo "Removed exec-server from $prefix."
+	echo "Removed exec-server and exec-fleet from $prefix."
 }
 
 prefix='' archive='' remove=''
@@ -177,7 +177,7 @@ while IFS= read -r name; do # what an earlier version had, and this one has not
 done <"$scratch/earlier"
 put "$scratch/files" "$list"
 
-echo "Installed $version as $prefix/bin/exec-server, with man pages and completions below $prefix/share."
+echo "Installed $version as $prefix/bin/exec-server, with exec-fleet next to it, and man pages and completions below $prefix/share."
 [ ! -d "$prefix/lib/exec-server" ] || echo "Programs for other machines are in $prefix/lib/exec-server."
 found=$(command -v exec-server || true)
 if [ "$found" = "$prefix/bin/exec-server" ]; then

@@ -13,27 +13,30 @@ import (
 
 // documents returns what is the same on every platform: man pages, completions and texts,
 // at the places below a prefix where programs look for them.
-func (r *release) documents() ([]file, error) {
-	// The program that writes them runs here.
-	tool := filepath.Join(r.scratch, "exec-server-man-pages")
-	if err := r.compile(tool, platform{runtime.GOOS, runtime.GOARCH}, "./cmd/exec-server", "-tags", "manpages"); err != nil {
-		return nil, err
-	}
-	files, err := r.manPages(tool)
-	if err != nil {
-		return nil, err
-	}
-	for shell, name := range map[string]string{
-		"bash":       "share/bash-completion/completions/exec-server",
-		"zsh":        "share/zsh/site-functions/_exec-server",
-		"fish":       "share/fish/vendor_completions.d/exec-server.fish",
-		"powershell": "share/powershell/exec-server.ps1",
-	} {
-		script, err := output(exec.Command(tool, "completion", shell))
+func (r *release) documents() (files []file, err error) {
+	for _, program := range programs {
+		// The program that writes them runs here.
+		tool := filepath.Join(r.scratch, program.name+"-man-pages")
+		if err := r.compile(tool, platform{runtime.GOOS, runtime.GOARCH}, program.module, program.name, "-tags", "manpages"); err != nil {
+			return nil, err
+		}
+		pages, err := r.manPages(tool)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{name, 0o644, []byte(script + "\n")})
+		files = append(files, pages...)
+		for shell, name := range map[string]string{
+			"bash":       "share/bash-completion/completions/" + program.name,
+			"zsh":        "share/zsh/site-functions/_" + program.name,
+			"fish":       "share/fish/vendor_completions.d/" + program.name + ".fish",
+			"powershell": "share/powershell/" + program.name + ".ps1",
+		} {
+			script, err := output(exec.Command(tool, "completion", shell))
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, file{name, 0o644, []byte(script + "\n")})
+		}
 	}
 	for _, name := range []string{"LICENSE", "README.md", "SECURITY.md"} {
 		content, err := os.ReadFile(name)
@@ -46,7 +49,7 @@ func (r *release) documents() ([]file, error) {
 }
 
 func (r *release) manPages(tool string) ([]file, error) {
-	dir := filepath.Join(r.scratch, "man")
+	dir := tool + ".d"
 	command := exec.Command(tool, "man-pages", dir)
 	command.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+r.epoch())
 	if _, err := output(command); err != nil {

@@ -19,10 +19,11 @@ import (
 	"time"
 )
 
-const (
-	program = "exec-server"
-	fleet   = "exec-fleet" // a module of its own
-)
+// program is the first of the programs, and the name of archives and packages, which have all of them.
+const program = "exec-server"
+
+// programs are what is released: each is a command of a module.
+var programs = []struct{ name, module string }{{program, "."}, {"exec-fleet", "fleet"}}
 
 // release is one run.
 type release struct {
@@ -125,7 +126,11 @@ func (r *release) empty() error {
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if !strings.HasPrefix(name, program) && !strings.HasPrefix(name, fleet) && name != "install.sh" && name != sums {
+		ours := name == "install.sh" || name == sums
+		for _, program := range programs {
+			ours = ours || strings.HasPrefix(name, program.name)
+		}
+		if !ours {
 			return fmt.Errorf("%s holds %s, which is of no release: remove it, or choose another directory with -out", r.out, name)
 		}
 		if err := os.Remove(filepath.Join(r.out, name)); err != nil {
@@ -137,72 +142,62 @@ func (r *release) empty() error {
 
 // build makes the files of one platform.
 func (r *release) build(p platform, docs []file) error {
-	name := program + "-" + p.String()
-	inArchive := program
+	var suffix string
 	if p.system == "windows" {
-		name += ".exe"
-		inArchive += ".exe"
+		suffix = ".exe"
 	}
-	binary := filepath.Join(r.out, name)
-	if err := r.compile(binary, p, "./cmd/exec-server"); err != nil {
-		return err
+	files := installed(docs)
+	if p.system == "windows" {
+		files = flat(docs)
 	}
-	if err := r.buildFleet(p); err != nil {
-		return err
-	}
-	base := program + "-" + r.version + "-" + p.String()
-	if !r.lean {
-		if err := r.list(filepath.Join(r.out, base+".cdx.json"), binary); err != nil {
+	for _, program := range programs {
+		binary := filepath.Join(r.out, program.name+"-"+p.String()+suffix)
+		if err := r.compile(binary, p, program.module, program.name); err != nil {
 			return err
 		}
-	}
-	notices, err := r.notices(binary)
-	if err != nil {
-		return err
-	}
-	docs = append(slices.Clip(docs), file{"share/doc/exec-server/THIRD_PARTY_NOTICES.txt", 0o644, notices})
-	content, err := os.ReadFile(binary)
-	if err != nil {
-		return err
-	}
-	if p.system == "windows" {
-		files := append(flat(docs), file{inArchive, 0o755, content})
-		err = writeZip(filepath.Join(r.out, base+".zip"), base, files, r.time)
-	} else {
-		files := append(installed(docs), file{"bin/" + inArchive, 0o755, content})
-		err = writeTar(filepath.Join(r.out, base+".tar.gz"), base, files, r.time)
-		if err == nil && p.system == "linux" && !r.lean {
-			err = r.pack(p, files)
+		if !r.lean {
+			if err := r.list(filepath.Join(r.out, program.name+"-"+r.version+"-"+p.String()+".cdx.json"), binary); err != nil {
+				return err
+			}
+		}
+		notices, err := r.notices(binary)
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(binary)
+		if err != nil {
+			return err
+		}
+		text := file{"share/doc/exec-server/" + noticesOf(program.name), 0o644, notices}
+		if p.system == "windows" {
+			files = append(files, file{program.name + suffix, 0o755, content})
+			files = append(files, flat([]file{text})...)
+		} else {
+			files = append(files, file{"bin/" + program.name, 0o755, content}, text)
 		}
 	}
+	base := program + "-" + r.version + "-" + p.String()
+	if p.system == "windows" {
+		return writeZip(filepath.Join(r.out, base+".zip"), base, files, r.time)
+	}
+	err := writeTar(filepath.Join(r.out, base+".tar.gz"), base, files, r.time)
+	if err == nil && p.system == "linux" && !r.lean {
+		err = r.pack(p, files)
+	}
 	return err
 }
 
-// buildFleet makes the program for machines behind gateways, alone.
-func (r *release) buildFleet(p platform) error {
-	name := fleet + "-" + p.String()
-	if p.system == "windows" {
-		name += ".exe"
-	}
-	binary, err := filepath.Abs(filepath.Join(r.out, name))
+// compile builds a command of a module. No byte of the program depends on the directory or on git.
+func (r *release) compile(target string, p platform, module, name string, flags ...string) error {
+	target, err := filepath.Abs(target)
 	if err != nil {
 		return err
 	}
-	if err := r.compile(binary, p, "./cmd/exec-fleet", "-C", "fleet"); err != nil {
-		return err
-	}
-	_, err = r.notices(binary)
-	return err
-}
-
-// compile builds a package. No byte of the program depends on the directory or on git.
-func (r *release) compile(target string, p platform, pkg string, flags ...string) error {
-	args := append([]string{"build"}, flags...) // -C must be the first
-	args = append(args, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+r.version, "-o", target, pkg)
-	command := exec.Command(r.goTool, args...)
+	args := append([]string{"build", "-C", module, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version=" + r.version, "-o", target}, flags...)
+	command := exec.Command(r.goTool, append(args, "./cmd/"+name)...)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0",
 		"GOOS="+p.system, "GOARCH="+p.arch)
-	_, err := output(command)
+	_, err = output(command)
 	return err
 }
 

@@ -17,6 +17,9 @@ var vendored = []struct{ name, licence string }{
 	{"xterm.js", "internal/web/page/vendor/xterm.LICENSE.txt"},
 }
 
+// noticesOf returns the name of the file with the notices of a program.
+func noticesOf(program string) string { return "THIRD_PARTY_NOTICES." + program + ".txt" }
+
 // notices returns the copyright notices and licences of everything that a program is made of, and
 // writes them beside it, for whoever takes the program alone. Those who pass it on must pass
 // these on as well.
