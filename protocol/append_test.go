@@ -266,12 +266,11 @@ func TestRoundTrips(t *testing.T) {
 		{"ExecParams", protocol.StartParams{ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{"A": "ü"}, TTY: true, Arg0: &s}},
 		{"ExecParams", protocol.StartParams{
 			ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{},
-			KeepDescendants: true,
-			StartLimits:     protocol.StartLimits{TimeoutMs: &n, MaxOutputBytes: &n, MemoryBytes: &n, Pids: &n, CPUs: new(0.25)},
+			StartLimits: protocol.StartLimits{TimeoutMs: &n, MaxOutputBytes: &n, MemoryBytes: &n, Pids: &n, CPUs: new(0.25)},
 		}},
 		{"ExecParams", protocol.StartParams{
 			Form: protocol.StartDirect, ProcessID: "p", Argv: []string{"a"}, Cwd: protocol.URIPath("/x"), Env: map[string]string{},
-			KeepDescendants: true, StartLimits: protocol.StartLimits{TimeoutMs: &n, CPUs: new(2.0)},
+			StartLimits: protocol.StartLimits{TimeoutMs: &n, CPUs: new(2.0)},
 		}},
 	} {
 		got, err := decoders[test.name](raw(text(t, test.in)))

@@ -179,7 +179,7 @@ func TestDecodeTexts(t *testing.T) {
 		{"ExecParams", `"argv":"sh"`, "argv: expected an array, got a string"},
 		{"ExecParams", `"argv":["sh",1]`, "argv[1]: expected a string, got 1"},
 		{"ExecParams", `"argv":[]`, ""},
-		{"ExecParams", `"keepDescendants":null`, "keepDescendants: expected a boolean, got null"},
+		{"ExecParams", `"enforceManagedNetwork":null`, "enforceManagedNetwork: expected a boolean, got null"},
 		{"ExecParams", `"timeoutMs":null,"maxOutputBytes":1,"memoryBytes":18446744073709551615,"pids":0,"cpus":1.5e-1`, ""},
 		{"ExecParams", `"timeoutMs":-1`, "timeoutMs: expected a whole number from 0 to 18446744073709551615, got -1"},
 		{"ExecParams", `"pids":1.5`, "pids: expected a whole number from 0 to 18446744073709551615, got 1.5"},

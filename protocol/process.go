@@ -47,10 +47,6 @@ type StartParams struct {
 
 	// Drain says what closed waits for; "" means the server's default.
 	Drain Drain `json:"drain,omitempty" wire:"optional,enum=quiet|eof"`
-
-	// KeepDescendants asks the server to let the process's background processes outlive
-	// its session (PROTOCOL.md, "Ownership").
-	KeepDescendants bool `json:"keepDescendants,omitempty" wire:"absent=false"`
 	StartLimits
 
 	// Form is the form of the start, from the members direct and prepared. Program

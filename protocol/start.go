@@ -109,8 +109,7 @@ type startOuter struct {
 	Prepared  *resolvedStart `json:"prepared,omitempty" wire:"-"`
 	Metadata  *Metadata      `json:"metadata,omitempty"`
 
-	Drain           Drain `json:"drain,omitempty" wire:"optional,enum=quiet|eof"`
-	KeepDescendants bool  `json:"keepDescendants,omitempty" wire:"absent=false"`
+	Drain Drain `json:"drain,omitempty" wire:"optional,enum=quiet|eof"`
 	StartLimits
 }
 
@@ -167,7 +166,7 @@ func (p *StartParams) decodeForm(f *fields, name string, raw json.RawMessage) {
 		f.fail(errors.New("two different `processId`"))
 	}
 	p.ProcessID, p.StartID, p.Metadata = *outer.ProcessID, outer.StartID, outer.Metadata
-	p.Drain, p.KeepDescendants, p.StartLimits = outer.Drain, outer.KeepDescendants, outer.StartLimits
+	p.Drain, p.StartLimits = outer.Drain, outer.StartLimits
 	p.Argv, p.Cwd, p.Env = form.Argv, form.Cwd, form.Env
 	p.TTY, p.PipeStdin, p.Size = form.IO.PTY != nil, form.IO.openStdin(), form.IO.PTY
 	if p.Form == StartDirect {
@@ -216,7 +215,7 @@ func (p StartParams) MarshalJSON() ([]byte, error) {
 	}
 	outer := startOuter{
 		ProcessID: &p.ProcessID, StartID: p.StartID, Metadata: p.Metadata,
-		Drain: p.Drain, KeepDescendants: p.KeepDescendants, StartLimits: p.StartLimits,
+		Drain: p.Drain, StartLimits: p.StartLimits,
 	}
 	if p.Form == StartDirect {
 		outer.Direct = &form

@@ -53,9 +53,6 @@ type Options struct {
 	// own environment, and without looking anything up (PROTOCOL.md, "Direct and prepared
 	// starts").
 	AllowDirectExec, AllowPreparedExec bool
-	// AllowKeepDescendants lets clients start processes whose background processes
-	// outlive the session and the server.
-	AllowKeepDescendants bool
 
 	// Metrics, if not nil, makes the handler of "/metrics" for the listeners of WebSocket
 	// clients. Only clients that may observe the sessions of others reach it.

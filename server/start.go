@@ -78,9 +78,6 @@ func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, erro
 	case p.EnforceManagedNetwork, p.ManagedNetwork != nil, p.NetworkProxy != nil:
 		return invalid("this exec-server cannot restrict the network of a process; " +
 			"start it without enforceManagedNetwork, managedNetwork and networkProxy")
-	case p.KeepDescendants && !s.opts.AllowKeepDescendants:
-		return invalid("keepDescendants is not allowed here: what a process leaves running would outlive " +
-			"its session; the server's operator can allow it")
 	case len(p.Argv) == 0:
 		return invalid("argv must not be empty")
 	}
@@ -98,8 +95,6 @@ func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, erro
 		PipeStdin: p.PipeStdin,
 		Limits:    limits,
 		Drain:     p.Drain,
-
-		KeepDescendants: p.KeepDescendants,
 	}
 	if p.Size != nil {
 		spec.Size = *p.Size

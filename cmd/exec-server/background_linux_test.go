@@ -57,7 +57,7 @@ func TestBackgroundEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startListening(t, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}, "--cgroups=on")
+	p := startListening(t, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd})
 	c := p.connect()
 	c.runMany("first", "true", 20)
 	before := p.descriptors()
@@ -83,7 +83,7 @@ func TestBackgroundUnderALimit(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
 		t.Fatal(err)
 	}
-	p := startListening(t, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}, "--cgroups=on")
+	p := startListening(t, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd})
 	few := unix.Rlimit{Cur: limit, Max: limit}
 	if err := unix.Prlimit(p.server(), unix.RLIMIT_NOFILE, &few, nil); err != nil {
 		t.Fatal(err)

@@ -16,10 +16,11 @@ const ofTheLibrary = 1<<31 | 1<<32
 // TestIgnoredSignals checks that a server started with ignored signals, as by nohup,
 // ignores them itself, but its processes do not.
 func TestIgnoredSignals(t *testing.T) {
-	for _, keeper := range []string{"on", "off"} {
-		t.Run("keeper="+keeper, func(t *testing.T) {
-			command := exec.Command("/bin/sh", "-c", `trap "" HUP INT QUIT PIPE USR1 TSTP ALRM; exec exec-server "$@"`, "sh",
-				"--listen=unix://"+socketPath(t), "--keeper="+keeper)
+	for name, flags := range withAndWithoutKeeper {
+		t.Run(name, func(t *testing.T) {
+			command := exec.Command("/bin/sh", append([]string{
+				"-c", `trap "" HUP INT QUIT PIPE USR1 TSTP ALRM; exec exec-server "$@"`, "sh", "--listen=unix://" + socketPath(t),
+			}, flags...)...)
 			program, err := launch(command, true)
 			if err != nil {
 				t.Fatal(err)

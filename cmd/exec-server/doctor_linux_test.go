@@ -36,7 +36,7 @@ func TestDoctorOfRights(t *testing.T) {
 		}
 		program := filepath.Join(testkit.SocketDir(t), "exec-server")
 		copyProgram(t, self, program)
-		command := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--sandbox=off", "--insecure-no-auth", "--keeper=off")
+		command := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--sandbox=off", "--insecure-no-auth", "--without=keeper")
 		command.Args[0] = "exec-server"
 		command.Dir = dir
 		command.Env = append(os.Environ(), "HOME=/", "XDG_STATE_HOME="+filepath.Dir(program))

@@ -76,13 +76,13 @@ func TestDrainReplacedServer(t *testing.T) {
 	if self, err = filepath.EvalSymlinks(self); err != nil {
 		t.Fatal(err)
 	}
-	for _, keeper := range []string{"on", "off"} {
+	for keeper, flags := range withAndWithoutKeeper {
 		// The test binary is the program under the name exec-server alone.
 		other := t.TempDir() + "/exec-server"
 		if err := os.Link(self, other); err != nil { // a copy could be open for writing in a child of another test
 			t.Skipf("the file of the program cannot have another name: %v", err)
 		}
-		p, err := launch(exec.Command(other, "serve", "--keeper="+keeper), true)
+		p, err := launch(exec.Command(other, append([]string{"serve"}, flags...)...), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestDrainReplacedServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if code, text := drain(p.command.Process.Pid); code != 0 || !strings.HasSuffix(text, "the server has ended\n") {
-			t.Errorf("keeper=%s: exit code %d: %s", keeper, code, text)
+			t.Errorf("%s: exit code %d: %s", keeper, code, text)
 		}
 		p.exits(t, 0)
 	}

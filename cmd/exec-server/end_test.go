@@ -211,31 +211,15 @@ func TestStdioEnds(t *testing.T) {
 	}
 }
 
-// TestExitOnStdinClose checks the flag, and that without it a listening server ignores
-// its input.
-func TestExitOnStdinClose(t *testing.T) {
-	for name, args := range listeners(t) {
-		t.Run(name, func(t *testing.T) {
-			p := newServer(t, append(args, "--exit-on-stdin-close")...)
-			c := connect(t, p)
-			c.handshake("")
-			pids := c.family()
-			if err := p.stdin.Close(); err != nil {
-				t.Fatal(err)
-			}
-			p.exits(t, 0)
-			testkit.Gone(t, pids...)
-		})
+// TestInputEnds checks that a server that listens does not end with its standard input.
+func TestInputEnds(t *testing.T) {
+	p := newServer(t)
+	if err := p.stdin.Close(); err != nil {
+		t.Fatal(err)
 	}
-	t.Run("without", func(t *testing.T) {
-		p := newServer(t)
-		if err := p.stdin.Close(); err != nil {
-			t.Fatal(err)
-		}
-		c := connect(t, p)
-		c.handshake("")
-		c.call("environment/status", nil, nil)
-	})
+	c := connect(t, p)
+	c.handshake("")
+	c.call("environment/status", nil, nil)
 }
 
 // TestCloseCodes checks the close frames of a WebSocket.

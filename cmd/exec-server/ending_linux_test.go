@@ -30,7 +30,7 @@ func manyProcessesEnd(t *testing.T, end func(p *ownedProgram, c *wireClient, man
 	if quiet { // only there does it matter how long others wait meanwhile
 		many = 1500
 	}
-	p := startListening(t, nil, "--cgroups=off", "--detached-session-ttl=100ms")
+	p := startListening(t, nil, "--without=cgroups", "--detached-session-ttl=100ms")
 	c := p.connect()
 	word := newWord()
 	var wg sync.WaitGroup

@@ -70,7 +70,7 @@ func TestKeeperIsAJob(t *testing.T) {
 			t.Fatal("the terminal takes nothing")
 		}
 	}
-	typed(fmt.Sprintf("exec-server --keeper=on --listen ws://127.0.0.1:0 >%s\n", ready))
+	typed(fmt.Sprintf("exec-server --listen ws://127.0.0.1:0 >%s\n", ready))
 	testkit.WaitFor(t, testkit.Patience, func() error {
 		if line, err := os.ReadFile(ready); err != nil || !bytes.HasSuffix(line, []byte("\n")) {
 			return fmt.Errorf("banner %q %w; the terminal shows %q", line, err, shown())
@@ -103,7 +103,7 @@ func TestKeeperPassesOn(t *testing.T) {
 		syscall.SIGQUIT: 2 << 8, // as a Go program does: it prints its goroutines
 		syscall.SIGINT:  0,
 	} {
-		p := startListening(t, nil, "--keeper=on")
+		p := startListening(t, nil)
 		p.server()
 		if err := p.command.Process.Signal(sig); err != nil {
 			t.Fatal(err)
@@ -112,7 +112,7 @@ func TestKeeperPassesOn(t *testing.T) {
 			t.Errorf("%v: the program ended with %#x, want %#x", sig, got, want)
 		}
 	}
-	p := startListening(t, nil, "--keeper=on")
+	p := startListening(t, nil)
 	_ = p.command.Process.Signal(syscall.SIGUSR1) // means nothing to the server
 	p.connect().call("environment/status", nil, nil)
 	// The keeper does not forward this one.
@@ -142,7 +142,7 @@ func TestKeeperPassesDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	command := exec.Command("exec-server", "--keeper=on", "--listen=stdio")
+	command := exec.Command("exec-server", "--listen=stdio")
 	command.ExtraFiles = []*os.File{w}
 	started, err := launch(command, false)
 	if err != nil {
@@ -168,7 +168,7 @@ func TestKeeperPassesDescriptors(t *testing.T) {
 // program a keeper that looks for what its server left.
 func TestKeeperNotByEnvironment(t *testing.T) {
 	for _, value := range []string{"$$\n1\n0\n\n", "0", "3"} {
-		script := "EXEC_SERVER_LEFT=\"" + value + "\" exec exec-server --keeper=off --listen=stdio"
+		script := "EXEC_SERVER_LEFT=\"" + value + "\" exec exec-server --without=keeper --listen=stdio"
 		started, err := launch(exec.Command("/bin/sh", "-c", script), false)
 		if err != nil {
 			t.Fatal(err)
@@ -196,7 +196,7 @@ func TestKeeperIsSmall(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	cmd := exec.Command(program, "--keeper=on")
+	cmd := exec.Command(program)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -229,11 +229,11 @@ func TestKeeperIsSmall(t *testing.T) {
 // TestStartIsQuick checks that a server waits only briefly for its keeper to start it
 // again.
 func TestStartIsQuick(t *testing.T) {
-	for _, keeper := range []string{"--keeper=on", "--keeper=off"} {
+	for keeper, flags := range withAndWithoutKeeper {
 		var took []time.Duration
 		for range 5 {
 			before := time.Now()
-			startListening(t, nil, keeper)
+			startListening(t, nil, flags...)
 			took = append(took, time.Since(before).Round(time.Microsecond))
 		}
 		t.Logf("%s: listens after %v", keeper, took)

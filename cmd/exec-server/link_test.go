@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -97,10 +98,10 @@ type linked struct {
 }
 
 // newLinked starts a subcommand over a link. Its standard input is empty.
-func newLinked(t *testing.T, serve []string, command string, args ...string) *linked {
+func newLinked(t *testing.T, command string, args ...string) *linked {
 	t.Helper()
 	dir := t.TempDir()
-	server, err := startServer(dir, nil, append([]string{"--listen", "ws://127.0.0.1:0"}, serve...)...)
+	server, err := startServer(dir, nil, "--listen", "ws://127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func (l *linked) ends(want int) {
 // TestRunOverBrokenLink checks that run tries for as long as the server keeps the session,
 // and tells a person what it waits for.
 func TestRunOverBrokenLink(t *testing.T) {
-	l := newLinked(t, nil, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
+	l := newLinked(t, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
 	l.prints(l.stdout, `one\n`)
 	l.link.set(true)
 	// The server keeps the session for 30 minutes if it cannot know why the link broke.
@@ -153,7 +154,7 @@ func TestRunOverBrokenLink(t *testing.T) {
 // TestRunInterruptedWithoutLink checks that a person can end run while there is no link, and
 // learns how to come back.
 func TestRunInterruptedWithoutLink(t *testing.T) {
-	l := newLinked(t, nil, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
+	l := newLinked(t, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
 	l.prints(l.stdout, `one\n`)
 	l.link.set(true)
 	l.prints(l.stderr, `\Ano link to`)
@@ -211,8 +212,7 @@ func TestRunAfterTheServer(t *testing.T) {
 // TestRunAfterTheSession checks that run gives up at once if the server has ended the
 // session meanwhile.
 func TestRunAfterTheSession(t *testing.T) {
-	ttl := []string{"--detached-session-ttl", "1ms", "--silent-session-ttl", "1ms"}
-	l := newLinked(t, ttl, "run", "--", "sh", "-c", "echo $$; exec sleep 3600")
+	l := newLinked(t, "run", "--", "sh", "-c", "echo $$; exec sleep 3600")
 	l.prints(l.stdout, `\d\n`)
 	pid, err := strconv.Atoi(strings.TrimSpace(l.stdout.text()))
 	if err != nil {
@@ -220,6 +220,14 @@ func TestRunAfterTheSession(t *testing.T) {
 	}
 	l.link.set(true)
 	l.prints(l.stderr, `\Ano link to .* for another \d+m?\d*s?\n`)
+	var sessions []struct{ SessionID string }
+	out, err := exec.Command("exec-server", "sessions", "--url", "ws://"+l.link.server, "--json").Output()
+	if err != nil || json.Unmarshal(out, &sessions) != nil || len(sessions) != 1 {
+		t.Fatalf("the sessions: %s, %v", out, err)
+	}
+	if out, err := exec.Command("exec-server", "sessions", "--url", "ws://"+l.link.server, "--end", sessions[0].SessionID).CombinedOutput(); err != nil {
+		t.Fatalf("end the session: %s, %v", out, err)
+	}
 	testkit.Gone(t, pid) // with the session, which run must not resume before it ends
 	l.link.set(false)
 	l.ends(exitFailed)

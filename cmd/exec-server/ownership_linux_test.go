@@ -18,12 +18,15 @@ import (
 
 func newWord() string { return fmt.Sprintf("tree-%x", rand.Uint64()) }
 
+// withAndWithoutKeeper has the flags of servers that have a keeper, and of those that have none.
+var withAndWithoutKeeper = map[string][]string{"with a keeper": nil, "without a keeper": {"--without=keeper"}}
+
 // eachMeans runs a test with control groups of its own, and without.
 func eachMeans(t *testing.T, test func(t *testing.T, attr *syscall.SysProcAttr, flags ...string)) {
 	t.Run("cgroup", func(t *testing.T) {
-		test(t, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: testkit.Cgroup(t)}, "--cgroups=on")
+		test(t, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: testkit.Cgroup(t)})
 	})
-	t.Run("subreaper", func(t *testing.T) { test(t, nil, "--cgroups=off") })
+	t.Run("subreaper", func(t *testing.T) { test(t, nil, "--without=cgroups") })
 }
 
 // trees starts a tree that does everything to escape, and a daemon that a closed process
@@ -54,7 +57,7 @@ func TestNothingIsLeft(t *testing.T) {
 		{"session expires", []string{"--detached-session-ttl=100ms"}, false, (*ownedProgram).leave, ^syscall.WaitStatus(0)},
 		{"SIGTERM", nil, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
 		{"SIGINT on stdio", nil, true, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGINT) }, 0},
-		{"SIGTERM without keeper", []string{"--keeper=off"}, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
+		{"SIGTERM without keeper", []string{"--without=keeper"}, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
 		{"server killed", nil, false, func(p *ownedProgram, _ *wireClient) { _ = syscall.Kill(p.server(), syscall.SIGKILL) }, syscall.WaitStatus(syscall.SIGKILL)},
 		{"server killed on stdio", nil, true, func(p *ownedProgram, _ *wireClient) { _ = syscall.Kill(p.server(), syscall.SIGKILL) }, syscall.WaitStatus(syscall.SIGKILL)},
 		{"keeper killed", nil, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Kill() }, syscall.WaitStatus(syscall.SIGKILL)},
@@ -131,45 +134,6 @@ func TestTerminate(t *testing.T) {
 	})
 }
 
-// TestKeepDescendants checks that the descendants of a process with keepDescendants
-// outlive the session, the server and the keeper, and that a server that does not allow
-// them refuses the process.
-func TestKeepDescendants(t *testing.T) {
-	eachMeans(t, func(t *testing.T, attr *syscall.SysProcAttr, flags ...string) {
-		for name, end := range map[string]func(*ownedProgram){
-			"SIGTERM": func(p *ownedProgram) { _ = p.command.Process.Signal(syscall.SIGTERM) },
-			"SIGKILL": func(p *ownedProgram) { _ = syscall.Kill(p.server(), syscall.SIGKILL) },
-		} {
-			p := startListening(t, attr, append(flags, "--allow-keep-descendants", "--detached-session-ttl=100ms")...)
-			c := p.connect()
-			start := spec("daemon", "daemon", newWord())
-			start["keepDescendants"] = true
-			c.start(start)
-			c.closed("daemon")
-			kept := c.pidsOf("daemon")[0]
-			word := newWord()
-			c.start(spec("other", "daemon", word))
-			c.closed("other")
-			p.leave(c)
-			testkit.NoneWithWord(t, word) // the session has expired
-			end(p)
-			p.ending()
-			if !testkit.Alive(kept) {
-				t.Errorf("%s: the daemon is gone with the server", name)
-			}
-			_ = syscall.Kill(kept, syscall.SIGKILL)
-			testkit.Gone(t, kept)
-		}
-
-		p := startListening(t, attr, flags...)
-		start := spec("p", "exit", "0")
-		start["keepDescendants"] = true
-		if err := p.connect().try("process/start", start, nil); err == nil || err.Code != protocol.CodeInvalidParams || !strings.Contains(err.Message, "keepDescendants is not allowed here") {
-			t.Errorf("start was answered with %+v", err)
-		}
-	})
-}
-
 // TestLimitsThatCannotBeEnforced checks that the server refuses limits of memory,
 // processes and processor time that it cannot enforce, and that environment/info says so.
 func TestLimitsThatCannotBeEnforced(t *testing.T) {
@@ -198,7 +162,7 @@ func TestLimitsThatCannotBeEnforced(t *testing.T) {
 // TestExitCodes checks that the program ends with the exit code of the server, with a
 // keeper and without.
 func TestExitCodes(t *testing.T) {
-	for _, keeper := range []string{"--keeper=on", "--keeper=off"} {
+	for keeper, flags := range withAndWithoutKeeper {
 		for _, test := range []struct {
 			args   []string
 			code   int
@@ -206,10 +170,10 @@ func TestExitCodes(t *testing.T) {
 		}{
 			{[]string{"--listen=ws://127.0.0.1:99999"}, 1, "Error: invalid websocket --listen URL"},
 			{[]string{"--listen=nonsense"}, 1, "Error: unsupported --listen URL"},
-			{[]string{"--keeper=perhaps"}, 2, "expected auto, on or off"},
+			{[]string{"--without=everything"}, 2, "expected keeper or cgroups"},
 			{[]string{"--help"}, 0, ""},
 		} {
-			p := startOwned(t, nil, false, append([]string{keeper}, test.args...)...)
+			p := startOwned(t, nil, false, slices.Concat(flags, test.args)...)
 			if got := p.ending().ExitCode(); got != test.code || !strings.Contains(p.stderr.all(), test.stderr) {
 				t.Errorf("%s %s: exit code %d, stderr %q", keeper, test.args, got, p.stderr.text())
 			}
@@ -220,15 +184,15 @@ func TestExitCodes(t *testing.T) {
 // TestEndsQuickly checks that a signal from the terminal or from a service manager
 // reaches the server at once.
 func TestEndsQuickly(t *testing.T) {
-	for _, keeper := range []string{"--keeper=on", "--keeper=off"} {
+	for keeper, flags := range withAndWithoutKeeper {
 		for _, stdio := range []bool{false, true} {
 			var took []time.Duration
 			for range 5 {
 				var p *ownedProgram
 				if stdio {
-					p = startOwned(t, nil, false, keeper, "--listen=stdio")
+					p = startOwned(t, nil, false, append([]string{"--listen=stdio"}, flags...)...)
 				} else {
-					p = startListening(t, nil, keeper)
+					p = startListening(t, nil, flags...)
 				}
 				c := p.connect()
 				c.start(spec("idle", "idle"))
@@ -254,20 +218,18 @@ func TestReaping(t *testing.T) {
 		namespace.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
 	for _, test := range []struct {
-		name  string
-		attr  *syscall.SysProcAttr
-		flags []string
+		name string
+		attr *syscall.SysProcAttr
 	}{
-		{"PID 1", namespace, nil},
-		{"PID 1 with a keeper", namespace, []string{"--keeper=on"}},
-		{"subreaper", nil, nil},
+		{"PID 1", namespace},
+		{"subreaper", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.attr != nil {
 				t.Setenv(initVariable, "1")
 				skipWithout(t, test.attr)
 			}
-			reaping(t, startListening(t, test.attr, append(test.flags, "--cgroups=off")...), test.attr != nil)
+			reaping(t, startListening(t, test.attr, "--without=cgroups"), test.attr != nil)
 		})
 	}
 }

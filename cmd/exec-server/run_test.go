@@ -175,7 +175,7 @@ func TestRunEndsBySignal(t *testing.T) {
 			var listener net.Listener
 			if test.stop {
 				var err error
-				if server, err = startServer("", nil, "--keeper=off", "--listen", "ws://127.0.0.1:0"); err != nil {
+				if server, err = startServer("", nil, "--without=keeper", "--listen", "ws://127.0.0.1:0"); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(server.kill)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,7 +45,7 @@ func listen(t *testing.T, network, address string) net.Listener {
 // and without a keeper, and checks what their processes get of that.
 func TestSocketActivation(t *testing.T) {
 	t.Parallel()
-	for _, keeper := range []string{"on", "off"} {
+	for keeper, flags := range withAndWithoutKeeper {
 		for _, network := range []string{"unix", "tcp"} {
 			address := "127.0.0.1:0"
 			if network == "unix" {
@@ -55,10 +56,10 @@ func TestSocketActivation(t *testing.T) {
 			hears := func(want string) {
 				t.Helper()
 				if err := supervisor.Hears(want); err != nil {
-					t.Errorf("%s, keeper=%s: %v", network, keeper, err)
+					t.Errorf("%s, %s: %v", network, keeper, err)
 				}
 			}
-			command := activated(t, []net.Listener{listener}, "--listen=systemd", "--keeper="+keeper)
+			command := activated(t, []net.Listener{listener}, append([]string{"--listen=systemd"}, flags...)...)
 			command.Env = append(os.Environ(), "TEST_OF_SERVER=server", supervisor.Environment())
 			p, err := launch(command, true)
 			if err != nil {
@@ -72,7 +73,7 @@ func TestSocketActivation(t *testing.T) {
 			out, err := exec.Command("exec-server", "run", "--url", p.url, "--", "sh", "-c",
 				`echo from $TEST_OF_SERVER; env | grep -c -e ^LISTEN_ -e ^NOTIFY_; ls -l /proc/$$/fd | grep -c socket:`).CombinedOutput()
 			if got := string(out); got != "from server\n0\n0\n" {
-				t.Errorf("%s, keeper=%s: a process has so many variables and sockets of the server: %q, %v", network, keeper, got, err)
+				t.Errorf("%s, %s: a process has so many variables and sockets of the server: %q, %v", network, keeper, got, err)
 			}
 			if err := p.signal(syscall.SIGHUP); err != nil {
 				t.Fatal(err)
@@ -117,8 +118,8 @@ func TestSocketActivationRefuses(t *testing.T) {
 		{[]net.Listener{tcp}, []string{"--allow-uid=1"}, "--allow-uid and --allow-gid require a unix socket"},
 		{[]net.Listener{unix}, []string{"--ws-auth=capability-token", "--ws-token-sha256=" + strings.Repeat("a", 64)}, "does not apply to a unix socket"},
 	} {
-		for _, keeper := range []string{"on", "off"} {
-			out, err := activated(t, row.sockets, append(row.args, "--listen=systemd", "--keeper="+keeper)...).CombinedOutput()
+		for _, flags := range withAndWithoutKeeper {
+			out, err := activated(t, row.sockets, slices.Concat(row.args, flags, []string{"--listen=systemd"})...).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), row.want) {
 				t.Errorf("%v, %v: %s, want %q", err, row.args, out, row.want)
 			}

@@ -103,7 +103,7 @@ func spawn(t *testing.T, g *cgroup.Group, name string, args ...string) *exec.Cmd
 func TestGroup(t *testing.T) {
 	inside(t, false, func(t *testing.T) {
 		c := claim(t)
-		g, err := c.Make(false)
+		g, err := c.Make()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,55 +161,6 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// TestKept checks that KillAll does not kill kept groups, and that Remove leaves them.
-func TestKept(t *testing.T) {
-	inside(t, false, func(t *testing.T) {
-		c := claim(t)
-		var cmds [2]*exec.Cmd
-		for i, kept := range []bool{false, true} {
-			g, err := c.Make(kept)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmds[i] = spawn(t, g, "idle")
-		}
-		if err := c.KillAll(); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = cmds[0].Process.Wait()
-		c.Remove()
-		if !testkit.Alive(cmds[1].Process.Pid) {
-			t.Error("what is kept was killed")
-		}
-		_ = cmds[1].Process.Kill()
-		_, _ = cmds[1].Process.Wait()
-	})
-}
-
-// TestKeptInDelegated checks that a kept group does not hinder the next server.
-func TestKeptInDelegated(t *testing.T) {
-	inside(t, true, func(t *testing.T) {
-		before := ownGroup(t)
-		controllers := someControllers(t)
-		c := claim(t, controllers...)
-		g, err := c.Make(true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := spawn(t, g, "idle")
-		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-		c.Remove()
-		if now := ownGroup(t); now != before || !testkit.Alive(cmd.Process.Pid) {
-			t.Errorf("this program is in %s, was in %s; what is kept is alive: %v", now, before, testkit.Alive(cmd.Process.Pid))
-		}
-		next := claim(t, controllers...)
-		if got := next.Controllers(); len(got) != len(controllers) {
-			t.Errorf("Controllers of the next server: %v, want %v", got, controllers)
-		}
-		next.Remove()
-	})
-}
-
 // TestStale checks that the next server removes the groups of a killed server, but not
 // those of a live one.
 func TestStale(t *testing.T) {
@@ -244,7 +195,7 @@ func TestClaimsAtTheSameTime(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					g, err := c.Make(false)
+					g, err := c.Make()
 					if err != nil {
 						t.Error(err)
 					} else {
@@ -274,7 +225,7 @@ func TestControllers(t *testing.T) {
 		if now := ownGroup(t); now != before+"/"+filepath.Base(c.Path())+"/server" {
 			t.Errorf("this program is in %s, was in %s", now, before)
 		}
-		g, err := c.Make(false)
+		g, err := c.Make()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,6 @@ import (
 // contains:
 //
 //	processes/  a group for every process, killed when the server ends
-//	kept/       a group for every process whose descendants may outlive it
 //	server      the server itself, if it had to move
 type Claimed struct {
 	path string
@@ -160,7 +159,7 @@ func (c *Claimed) populate(base string, root bool, controllers []string) error {
 	if root || delegated(base) {
 		c.enableIn(base, controllers)
 	}
-	for _, path := range []string{c.path, c.groups(), c.kept()} {
+	for _, path := range []string{c.path, c.groups()} {
 		if path != c.path {
 			if err := sys.Mkdir(path, 0o755); err != nil {
 				return &os.PathError{Op: "make control group", Path: path, Err: err}
@@ -174,7 +173,6 @@ func (c *Claimed) populate(base string, root bool, controllers []string) error {
 }
 
 func (c *Claimed) groups() string { return filepath.Join(c.path, "processes") }
-func (c *Claimed) kept() string   { return filepath.Join(c.path, "kept") }
 func (c *Claimed) server() string { return filepath.Join(c.path, "server") }
 
 // delegated reports whether the group was delegated to this program: by its owner, or by
@@ -253,17 +251,13 @@ func (c *Claimed) Controllers() []string {
 	return words(c.groups(), "cgroup.subtree_control")
 }
 
-// Make creates a group for a process. A kept group survives KillAll. No two groups of
-// this program have the same path, even after the first one is gone.
-func (c *Claimed) Make(kept bool) (*Group, error) {
-	name := strconv.FormatUint(c.made.Add(1), 10)
-	if kept {
-		return makeGroup(filepath.Join(c.kept(), name))
-	}
-	return makeGroup(filepath.Join(c.groups(), name))
+// Make creates a group for a process. No two groups of this program have the same path,
+// even after the first one is gone.
+func (c *Claimed) Make() (*Group, error) {
+	return makeGroup(filepath.Join(c.groups(), strconv.FormatUint(c.made.Add(1), 10)))
 }
 
-// KillAll kills everything in the groups of processes, but not in kept groups.
+// KillAll kills everything in the groups of processes.
 func (c *Claimed) KillAll() error {
 	return sys.WriteFile(filepath.Join(c.groups(), "cgroup.kill"), []byte("1"), 0)
 }
@@ -271,13 +265,11 @@ func (c *Claimed) KillAll() error {
 // Remove removes the groups in which nothing runs any more. If this program had to move,
 // it moves back.
 func (c *Claimed) Remove() {
-	for _, path := range []string{c.groups(), c.kept()} {
-		below, _ := groupsBelow(path)
-		for _, b := range below {
-			_ = remove(b) // the group of a kept daemon stays
-		}
-		_ = sys.Rmdir(path)
+	below, _ := groupsBelow(c.groups())
+	for _, b := range below {
+		_ = remove(b) // one in which something cannot be killed stays
 	}
+	_ = sys.Rmdir(c.groups())
 	if _, err := sys.Stat(c.server()); err == nil {
 		c.moveBack()
 	}
@@ -288,10 +280,10 @@ func (c *Claimed) Remove() {
 
 // moveBack undoes moveServer and enableIn as far as it can: a group with controllers for
 // groups below accepts no processes, neither this one nor a server that starts there
-// later. Kept processes lose their limits by that.
+// later.
 func (c *Claimed) moveBack() {
 	base := filepath.Dir(c.path)
-	for _, path := range []string{c.groups(), c.kept(), c.path, base} {
+	for _, path := range []string{c.groups(), c.path, base} {
 		for _, name := range words(path, "cgroup.subtree_control") {
 			_ = sys.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("-"+name), 0)
 		}

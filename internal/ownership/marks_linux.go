@@ -16,12 +16,10 @@ import (
 // 2.4.25. A subreaper writes into it whose a process is, and can read it there. A
 // descendant could change its mark. All it would gain is to live until its session ends.
 //
-// A mark has 63 bits: the program's ID, whether the process is kept, the owner, the
-// process.
+// A mark has 63 bits: the program's ID, the owner, the process.
 const (
-	maxProgramID = 1<<22 - 1
-	programShift = 41
-	keptBit      = 1 << 40
+	maxProgramID = 1<<23 - 1
+	programShift = 40
 	ownerShift   = 24
 	numberMask   = 1<<24 - 1
 )
@@ -49,11 +47,7 @@ func (o *Ownership) markOf(t *Tree) uint64 {
 	if o.programID == 0 || t.owner.index == 0 {
 		return 0
 	}
-	mark := o.programID<<programShift | uint64(t.owner.index)<<ownerShift | uint64(t.number)
-	if t.opts.Kept {
-		mark |= keptBit
-	}
-	return mark
+	return o.programID<<programShift | uint64(t.owner.index)<<ownerShift | uint64(t.number)
 }
 
 // locksLimit is the program's own limit of file locks, read before it is changed
@@ -89,13 +83,13 @@ func (t *Tree) Mark() (unmark func()) {
 
 // readMark reads the mark of a process. ok reports whether the mark is one of this
 // program's.
-func (o *Ownership) readMark(pid int) (owner, number uint32, kept, ok bool) {
+func (o *Ownership) readMark(pid int) (owner, number uint32, ok bool) {
 	var limit unix.Rlimit
 	if o.programID == 0 || sys.Prlimit(pid, rlimitLocks, nil, &limit) != nil {
-		return 0, 0, false, false
+		return 0, 0, false
 	}
 	if limit.Cur>>programShift != o.programID {
-		return 0, 0, false, false
+		return 0, 0, false
 	}
-	return uint32(limit.Cur >> ownerShift & maxOwners), uint32(limit.Cur & numberMask), limit.Cur&keptBit != 0, true
+	return uint32(limit.Cur >> ownerShift & maxOwners), uint32(limit.Cur & numberMask), true
 }

@@ -166,7 +166,6 @@ type Process interface {
 // TreeOptions say how a process is owned.
 type TreeOptions struct {
 	Name   string // of the process in Background
-	Kept   bool   // descendants that outlive the process may outlive the owner
 	Limits Limits
 }
 
@@ -240,15 +239,14 @@ func (t *Tree) Reap(reap func() bool) (done bool) {
 	return t.reaped
 }
 
-// Closed hands what the process has left over to its owner, or lets go of it if
-// it is to be kept.
+// Closed hands what the process has left over to its owner.
 func (t *Tree) Closed() {
 	o := t.owner.ownership
 	left := !t.release()
 	o.mu.Lock()
 	delete(t.owner.running, t.number)
 	t.proc = nil
-	if left && !t.opts.Kept {
+	if left {
 		t.owner.remains[t.number] = t
 	} else {
 		t.forgetLocked()

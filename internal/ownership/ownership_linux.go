@@ -98,7 +98,7 @@ type treeSystem struct {
 func (t *Tree) prepare() error {
 	o := t.owner.ownership
 	if o.claimed != nil {
-		group, err := o.claimed.Make(t.opts.Kept)
+		group, err := o.claimed.Make()
 		if err != nil {
 			// The marks will have to do.
 			o.log.Warn("cannot create a control group for a process", "processId", t.opts.Name, "error", err)
@@ -108,8 +108,7 @@ func (t *Tree) prepare() error {
 	if err := t.limit(t.opts.Limits); err != nil {
 		return err
 	}
-	// What is kept must be recognized by a keeper even if it is in a group.
-	if t.group == nil || t.opts.Kept {
+	if t.group == nil {
 		t.mark = o.markOf(t)
 	}
 	return nil
@@ -233,11 +232,11 @@ func (t *Tree) Kill() {
 	o := t.owner.ownership
 	if t.group == nil {
 		// Once all leaders have been reaped, the owner's Wait hunts everything that is left
-		// in one hunt, except kept descendants.
+		// in one hunt.
 		o.mu.Lock()
 		reaped := t.reaped
 		o.mu.Unlock()
-		if t.opts.Kept || !t.owner.hasEnded() || !reaped {
+		if !t.owner.hasEnded() || !reaped {
 			<-o.hunt("process "+t.opts.Name, func(from origin) bool { return from.tree == t })
 		}
 		return
@@ -405,7 +404,7 @@ func (w *Owner) isLast() bool {
 // stray reports whether a process is an orphan whose owner is not known. It ends with
 // the last session. A program that runs as PID 1 has orphans that it never started.
 func (from origin) stray() bool {
-	return from.orphan && from.owner == nil && !from.released && os.Getpid() != 1
+	return from.orphan && from.owner == nil && os.Getpid() != 1
 }
 
 // KillAll kills every descendant of this program, except for what closed processes were
@@ -418,7 +417,7 @@ func (o *Ownership) KillAll(timeout time.Duration) {
 		return // with PID 1 the kernel kills the rest
 	}
 	select {
-	case <-o.hunt("server", func(from origin) bool { return from.descendant && !from.released }):
+	case <-o.hunt("server", func(from origin) bool { return from.descendant }):
 	case <-time.After(timeout):
 	}
 }

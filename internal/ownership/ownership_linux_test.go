@@ -52,7 +52,6 @@ func TestOwned(t *testing.T) {
 		{"ManyRemains", ownedManyRemains},
 		{"Undying", ownedUndying},
 		{"NextSession", ownedNextSession},
-		{"Keep", ownedKeep},
 		{"Statuses", ownedStatuses},
 		{"Memory", ownedMemory},
 		{"Pids", ownedPids},
@@ -93,13 +92,7 @@ func run(t *testing.T, w *ownership.Owner, name string, args ...string) (p *proc
 // daemon starts a process that makes a daemon.
 func daemon(t *testing.T, w *ownership.Owner, args ...string) (p *process.Process, pid int) {
 	t.Helper()
-	return startDaemon(t, w, processtest.Child("daemon", args...))
-}
-
-// startDaemon starts a child program that makes a daemon and prints its number.
-func startDaemon(t *testing.T, w *ownership.Owner, spec process.Spec) (p *process.Process, pid int) {
-	t.Helper()
-	p = processtest.Start(t, spec, &process.Options{Owner: w, Name: "daemon"})
+	p = processtest.Start(t, processtest.Child("daemon", args...), &process.Options{Owner: w, Name: "daemon"})
 	return p, processtest.FirstPid(t, p)
 }
 
@@ -289,40 +282,6 @@ func ownedManyRemains(t *testing.T, o *ownership.Ownership) {
 	if list := w.Background(); len(list) != 1 || list[0].Pid != pid || list[0].Name != "daemon" {
 		t.Errorf("Background is %+v, want %d", list, pid)
 	}
-}
-
-// ownedKeep: what a process has left that was started to keep it outlives its
-// owner. While the process is not closed, it is like any other.
-func ownedKeep(t *testing.T, o *ownership.Ownership) {
-	w := o.NewOwner()
-	kept := func(args ...string) (*process.Process, int) {
-		spec := processtest.Child("daemon", args...)
-		spec.KeepDescendants = true
-		return startDaemon(t, w, spec)
-	}
-	closed, left := kept(newWord())
-	processtest.Follow(t, closed)
-	defer func() { _ = syscall.Kill(left, syscall.SIGKILL) }()
-	running, terminated := kept(newWord(), "stay")
-	running.Terminate()
-	processtest.Follow(t, running)
-	testkit.Gone(t, terminated)
-	if list := w.Background(); len(list) != 0 {
-		t.Errorf("Background is %+v, although nobody owns it", list)
-	}
-	_, ended := kept(newWord(), "stay")
-	w.End(protocol.EndedBySessionExpired)
-	w.Wait()
-	testkit.Gone(t, ended)
-	o.KillAll(testkit.Patience)
-	if !testkit.Alive(left) {
-		t.Error("the daemon that was to be kept is gone")
-	}
-	// Its control group goes with it.
-	if err := syscall.Kill(left, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Gone(t, left)
 }
 
 // ownedStatuses: while orphans are reaped, nobody loses the status of a child

@@ -20,7 +20,6 @@ type origin struct {
 	tree       *Tree  // nil: not known
 	descendant bool   // of this program
 	orphan     bool   // this program has adopted it or an ancestor of it
-	released   bool   // of a closed process whose descendants are kept
 }
 
 // scan is one pass over all processes of the system. It reads the state of each process
@@ -164,7 +163,7 @@ func (s *scan) find(st procfs.Stat) origin {
 	}
 	if st.Parent > 1 && st.Parent != s.self {
 		parent := s.origin(st.Parent)
-		if parent.owner != nil || parent.released {
+		if parent.owner != nil {
 			return parent
 		}
 		from.descendant, from.orphan = parent.descendant, parent.orphan
@@ -178,7 +177,7 @@ func (s *scan) find(st procfs.Stat) origin {
 // fromMark finds the origin of an orphan by its mark or its session.
 func (s *scan) fromMark(from *origin, st procfs.Stat) {
 	o := s.o
-	owner, number, kept, marked := o.readMark(st.Pid)
+	owner, number, marked := o.readMark(st.Pid)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if marked {
@@ -186,9 +185,6 @@ func (s *scan) fromMark(from *origin, st procfs.Stat) {
 			if from.tree = from.owner.running[number]; from.tree == nil {
 				from.tree = from.owner.remains[number]
 			}
-		}
-		if kept && from.tree == nil {
-			*from = origin{descendant: from.descendant, orphan: from.orphan, released: true}
 		}
 		return
 	}

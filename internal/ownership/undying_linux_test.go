@@ -27,29 +27,25 @@ func stayAlive(t *testing.T, pids ...int) {
 // ownedUndying: while a terminated process is killed again and again, because
 // something of it does not die, others that have started since are left alone.
 func ownedUndying(t *testing.T, o *ownership.Ownership) {
-	for _, kept := range []bool{false, true} {
-		w := processtest.Owner(t, o)
-		spec := processtest.Child("daemon", newWord(), "stay")
-		spec.KeepDescendants = kept
-		p, pid := startDaemon(t, w, spec)
-		u := testkit.Hold(t, pid)
-		p.Terminate()
-		u.AwaitKill(t)
-		processtest.Follow(t, p)
-		var others []*process.Process
-		var pids []int
-		for range 40 {
-			other := processtest.Start(t, processtest.Child("idle"), &process.Options{Owner: w})
-			others, pids = append(others, other), append(pids, other.Pid())
-		}
-		stayAlive(t, pids...)
-		u.Release()
-		testkit.Gone(t, pid)
-		for _, other := range others {
-			other.Terminate()
-			if s := processtest.Follow(t, other); s.Exit.EndedBy != protocol.EndedByClient {
-				t.Errorf("kept=%v: a process was ended by %q before the client did it", kept, s.Exit.EndedBy)
-			}
+	w := processtest.Owner(t, o)
+	p, pid := daemon(t, w, newWord(), "stay")
+	u := testkit.Hold(t, pid)
+	p.Terminate()
+	u.AwaitKill(t)
+	processtest.Follow(t, p)
+	var others []*process.Process
+	var pids []int
+	for range 40 {
+		other := processtest.Start(t, processtest.Child("idle"), &process.Options{Owner: w})
+		others, pids = append(others, other), append(pids, other.Pid())
+	}
+	stayAlive(t, pids...)
+	u.Release()
+	testkit.Gone(t, pid)
+	for _, other := range others {
+		other.Terminate()
+		if s := processtest.Follow(t, other); s.Exit.EndedBy != protocol.EndedByClient {
+			t.Errorf("a process was ended by %q before the client did it", s.Exit.EndedBy)
 		}
 	}
 }

@@ -37,10 +37,6 @@ type Spec struct {
 	// Drain says whether closed waits for the end of the streams; "": what
 	// Options.DrainTimeout says.
 	Drain protocol.Drain
-
-	// KeepDescendants lets what the process has left running when it closes
-	// outlive the session and the program.
-	KeepDescendants bool
 }
 
 // DefaultSize is the size of a terminal if the client does not give one.
@@ -104,7 +100,6 @@ func Start(spec Spec, opts *Options) (_ *Process, err error) {
 	p.sizes.add(0, spec.Size)
 	p.tree, err = p.opts.Owner.NewTree(p, ownership.TreeOptions{
 		Name: p.opts.Name,
-		Kept: spec.KeepDescendants,
 		Limits: ownership.Limits{
 			MemoryBytes: spec.Limits.MemoryBytes, Pids: spec.Limits.Pids, CPUs: spec.Limits.CPUs,
 		},

@@ -169,7 +169,7 @@ func serve(t *testing.T, dir, tokens string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build exec-server: %v\n%s", err, out)
 	}
-	command := exec.Command(program, "serve", "--listen", "ws://127.0.0.1:0", "--tokens", tokens, "--keeper", "off")
+	command := exec.Command(program, "serve", "--listen", "ws://127.0.0.1:0", "--tokens", tokens, "--without", "keeper")
 	out, err := command.StdoutPipe()
 	must(t, err)
 	run(t, command)

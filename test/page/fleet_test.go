@@ -80,7 +80,7 @@ func (g *gateway) join(name, host string, flags ...string) *exec.Cmd {
 	const named = `printf %s "$0" > /proc/sys/kernel/hostname && exec "$@"`
 	process, _ := g.run(os.Stderr, "unshare", append([]string{
 		"--map-root-user", "--uts", "sh", "-c", named, host, fleetProgram, "join",
-		"--fleet", g.fleet, "--token-file", g.joinToken, "--name", name, "--cgroups", "off", "--keeper", "off",
+		"--fleet", g.fleet, "--token-file", g.joinToken, "--name", name, "--without", "cgroups", "--without", "keeper",
 	}, flags...)...)
 	return process
 }

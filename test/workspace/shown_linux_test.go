@@ -153,14 +153,14 @@ func TestLinks(t *testing.T) {
 	first, second, path := m.dir("first"), m.dir("second"), m.home+"/shown/here"
 	m.write(first+"/file", "first")
 	for range 2 { // made, and used again
-		m.box("--keeper=off", "--workspace", path+"="+first)
+		m.box("--without=keeper", "--workspace", path+"="+first)
 		if out := m.must("cat", "--on", "box", path+"/file"); out != "first" {
 			t.Errorf("%s shows %q", first, out)
 		}
 		m.must("run", "--on", "box", "-w", path, "--sandbox", "workspace-write", "--", "sh", "-c", "echo x >written")
 		m.wants(first+"/written", "x\n")
 	}
-	m.box("--keeper=off", "--workspace", path+"="+second)
+	m.box("--without=keeper", "--workspace", path+"="+second)
 	m.fails(1, "file exists", "cat", "--on", "box", path+"/file")
 	if text, err := os.Readlink(path); err != nil || text != first {
 		t.Errorf("the link leads to %q, %v", text, err)

@@ -180,7 +180,7 @@ func startCluster(t testing.TB, nodes []*node, route func(from, to int) string, 
 // join starts a machine.
 func join(t testing.TB, nodes []*node, name string, args ...string) *program {
 	t.Helper()
-	args = append([]string{"join", "--name", name, "--token-file", testkit.Secret(t, token), "--cgroups=off"}, args...)
+	args = append([]string{"join", "--name", name, "--token-file", testkit.Secret(t, token), "--without=cgroups"}, args...)
 	for _, n := range nodes {
 		args = append(args, "--fleet", "nats://"+n.fleet)
 	}

@@ -190,7 +190,7 @@ func TestMany(t *testing.T) {
 func newDirect(t testing.TB) string {
 	t.Helper()
 	address := testkit.FreeAddress(t)
-	start(t, "serve", "--listen", "ws://"+address, "--cgroups=off")
+	start(t, "serve", "--listen", "ws://"+address, "--without=cgroups")
 	return "ws://" + address
 }
 

@@ -20,7 +20,7 @@ func TestOtherNATS(t *testing.T) {
 		n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--nats", nats.ClientURL())
 		gateways = append(gateways, n)
 	}
-	start(t, "join", "--name", "box", "--fleet", nats.ClientURL(), "--cgroups=off")
+	start(t, "join", "--name", "box", "--fleet", nats.ClientURL(), "--without=cgroups")
 	for _, n := range gateways {
 		listed(t, n, 1)
 		env, err := dialPatiently(t, "ws://"+n.client+"/env/box", nil)

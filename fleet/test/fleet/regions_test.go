@@ -41,7 +41,7 @@ func TestRegions(t *testing.T) {
 
 	n := &node{client: testkit.FreeAddress(t)}
 	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--nats", "tls://"+hub, "--fleet-nkey", gatewaySeed, "--fleet-ca", authority.File)
-	start(t, "join", "--name", "box-7", "--fleet", "tls://"+west, "--fleet-nkey", machineSeed, "--fleet-ca", authority.File, "--cgroups=off")
+	start(t, "join", "--name", "box-7", "--fleet", "tls://"+west, "--fleet-nkey", machineSeed, "--fleet-ca", authority.File, "--without=cgroups")
 	listed(t, n, 1)
 	url := "ws://" + n.client + "/env/box-7"
 	env, err := dialPatiently(t, url, nil)

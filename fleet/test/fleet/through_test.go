@@ -50,7 +50,7 @@ func serveThrough() {
 	gateway, address := child(data, program, "gateway", "--listen", url, "--data", filepath.Join(data, "gateway"), "--fleet-listen", "nats://127.0.0.1:0")
 	machine, _ := child(data, program, append([]string{
 		"join", "--name", "box", "--fleet", fleetOf(gateway), "--token-file", filepath.Join(data, "gateway", "join-token"),
-		"--exit-on-stdin-close", // its keeper does not die with this program
+		"--without=keeper", // which would not die with this program
 	}, flags...)...)
 	url = strings.TrimSpace(address) + "/env/box"
 	fmt.Println(url)

@@ -24,7 +24,7 @@ func TestTLS(t *testing.T) {
 	n.program = start(t, "gateway", "--listen", "wss://"+n.client, "--tls-cert", cert, "--tls-key", key, "--tokens", tokens,
 		"--fleet-listen", "nats://"+n.fleet, "--fleet-listen", "wss://"+web, "--machines", machinesFile(t), "--data", t.TempDir())
 	for name, url := range map[string]string{"tcp": "tls://" + n.fleet, "web": "wss://" + web, "other": "nats://" + n.fleet} {
-		start(t, "join", "--name", name, "--fleet", url, "--fleet-ca", authority.File, "--token-file", testkit.Secret(t, token), "--cgroups=off")
+		start(t, "join", "--name", name, "--fleet", url, "--fleet-ca", authority.File, "--token-file", testkit.Secret(t, token), "--without=cgroups")
 	}
 	opts := &client.Options{Token: clientToken, TLS: &tls.Config{RootCAs: authority.Roots()}}
 	for _, name := range []string{"tcp", "web"} {

@@ -20,7 +20,7 @@ func waiting(t *testing.T, address string) (cmd *exec.Cmd, log *testkit.Buffer) 
 		t.Fatal(err)
 	}
 	log = new(testkit.Buffer)
-	cmd = exec.Command(path, "join", "--fleet", "nats://"+address, "--name", "box", "--token-file", testkit.Secret(t, token), "--cgroups=off")
+	cmd = exec.Command(path, "join", "--fleet", "nats://"+address, "--name", "box", "--token-file", testkit.Secret(t, token), "--without=cgroups")
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

@@ -30,16 +30,12 @@ type Flags struct {
 	doors
 	tls                 *tls.Config // nil for none
 	peers               auth.Peers
-	exitOnStdinClose    bool
 	detachedTTL         time.Duration
-	silentTTL           time.Duration
-	maxKeep             time.Duration
 	detachedOutput      string
 	retainedBytes       int64
 	retainedTotal       int64
 	MaxSessions         int
-	keeper, cgroups     string
-	keepDescendants     bool
+	without             []string
 	Sandbox             string
 	sandboxSockets      []string
 	AuditLog            string
@@ -54,6 +50,12 @@ type Flags struct {
 	Version             string
 	Fleet               Fleet // what the server joins instead of listening, or nil
 }
+
+// The values of --without.
+const (
+	withoutKeeper  = "keeper"
+	withoutCgroups = "cgroups"
+)
 
 // Command returns the subcommand serve, which does what the program does without a
 // subcommand. version is that of the program.
@@ -116,20 +118,16 @@ func (o *Flags) Define(f *pflag.FlagSet, listens bool) {
 	if o.listens = listens; listens {
 		o.defineListening(f)
 	}
-	f.BoolVar(&o.exitOnStdinClose, "exit-on-stdin-close", false, "exit when standard input ends; --listen stdio always does")
 
-	f.DurationVar(&o.detachedTTL, "detached-session-ttl", session.DefaultDetachedTTL, "keep a session and its processes for this `time` without a connection")
-	f.DurationVar(&o.silentTTL, "silent-session-ttl", session.DefaultSilentTTL, "keep them for this `time` if the client only fell silent, as a sleeping laptop does")
-	f.DurationVar(&o.maxKeep, "max-session-keep", session.DefaultMaxKeep, "keep a session without a connection for up to this `time` if its client asks for it; 0 refuses that")
+	f.DurationVar(&o.detachedTTL, "detached-session-ttl", session.DefaultDetachedTTL, "keep a session and its processes for this `time` without a connection; 30 minutes, if that is more, when the client only fell silent, as a sleeping laptop does")
 	f.StringVar(&o.detachedOutput, "detached-output", "block", "`policy` when a process without a connection has filled its retained output: block the process, or evict its oldest output")
 	f.Int64Var(&o.retainedBytes, "retained-output-bytes", process.DefaultRetainedBytes, "retain up to this many `bytes` of output for each process")
 	f.Int64Var(&o.retainedTotal, "retained-output-total", session.DefaultRetainedTotalBytes, "retain up to this many `bytes` of output for all processes together")
 
 	f.IntVar(&o.MaxSessions, "max-sessions", session.DefaultMaxSessions, "largest `number` of sessions, including those without a connection")
 
-	f.StringVar(&o.keeper, "keeper", "auto", "run a small parent process that ends everything the server started if the server is killed; `choice` is auto, on or off")
-	f.StringVar(&o.cgroups, "cgroups", "auto", "use control groups to find, limit and kill the descendants of processes; `choice` is auto, on or off")
-	f.BoolVar(&o.keepDescendants, "allow-keep-descendants", false, "let clients start processes whose background processes outlive the session and the server")
+	f.StringArrayVar(&o.without, "without", nil, "do without this `means` on Linux: keeper, a small parent process that ends everything the server started if the server is killed; "+
+		"cgroups, the control groups that find, limit and kill the descendants of processes; may be repeated")
 
 	f.StringArrayVar(&o.workspaceTexts, "workspace", nil, "make the directory `PATH`, or with PATH=DIRECTORY show the directory at PATH, for clients that name the directories of their own machine; may be repeated")
 
@@ -174,7 +172,6 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 		value int64
 	}{
 		{"detached-session-ttl", int64(o.detachedTTL)},
-		{"silent-session-ttl", int64(o.silentTTL)},
 		{"retained-output-bytes", o.retainedBytes},
 		{"retained-output-total", o.retainedTotal},
 		{"max-sessions", int64(o.MaxSessions)},
@@ -184,14 +181,9 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 			return usage.InvalidValue(limit.flag, f.Lookup(limit.flag).Value.String(), "must be greater than zero")
 		}
 	}
-	for _, choice := range []struct {
-		flag, value string
-	}{
-		{"keeper", o.keeper},
-		{"cgroups", o.cgroups},
-	} {
-		if choice.value != "auto" && choice.value != "on" && choice.value != "off" {
-			return usage.InvalidValue(choice.flag, choice.value, "expected auto, on or off")
+	for _, means := range o.without {
+		if means != withoutKeeper && means != withoutCgroups {
+			return usage.InvalidValue("without", means, "expected keeper or cgroups")
 		}
 	}
 	if err := o.record.complete(f); err != nil {
@@ -210,12 +202,6 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 	var err error
 	if o.workspaces, err = parseWorkspaces(o.workspaceTexts); err != nil {
 		return err
-	}
-	if o.maxKeep < 0 {
-		return usage.InvalidValue("max-session-keep", o.maxKeep.String(), "must not be negative")
-	}
-	if o.maxKeep == 0 {
-		o.maxKeep = -1 // as server.SessionOptions expects
 	}
 	if o.detachedOutput != "block" && o.detachedOutput != "evict" {
 		return usage.InvalidValue("detached-output", o.detachedOutput, "expected block or evict")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,23 +25,14 @@ var (
 
 // wantsKeeper reports whether this program becomes the keeper of another.
 func (o *Flags) wantsKeeper() bool {
-	switch {
-	case isKept || o.keeper == "off":
-		return false
-	case o.keeper == "on":
-		return true
-	}
 	// When PID 1 ends, the kernel kills everything that a keeper could.
-	return os.Getpid() != 1
+	return !isKept && os.Getpid() != 1 && !slices.Contains(o.without, withoutKeeper)
 }
 
 // keep makes this program the keeper of another one that serves. It returns only if that
 // fails.
 func (o *Flags) keep() error {
-	info, lock, err := o.newInfo()
-	if err != nil {
-		return err
-	}
+	info, lock := o.newInfo()
 	if lock >= 0 {
 		// The lock must last until the keeper ends.
 		_, _ = unix.FcntlInt(uintptr(lock), unix.F_SETFD, 0)
@@ -54,15 +46,15 @@ func shownByKeeper() bool { return isKept && keptBy.Private != "" }
 
 // newInfo prepares what the keeper and the server share. lock is the descriptor of the
 // claimed control groups, or -1.
-func (o *Flags) newInfo() (info keeper.Info, lock int, err error) {
+func (o *Flags) newInfo() (info keeper.Info, lock int) {
 	info.ProgramID, info.Private, info.LogFormat = ownership.NewProgramID(), o.private, o.LogFormat
 	lock = -1
-	claimed, reason, err := o.claimCgroups()
+	claimed, reason := o.claimCgroups()
 	if claimed != nil {
 		info.Cgroups, lock = claimed.Path(), claimed.Fd()
 	}
 	info.Reason = reason
-	return info, lock, err
+	return info, lock
 }
 
 // becomeHelper makes this program a helper in a sandbox, or kills what a keeper's server

@@ -2,9 +2,9 @@ package serve
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -24,20 +24,16 @@ func runFirstThread() {
 	select {}
 }
 
-// claimCgroups claims control groups as --cgroups demands. reason says why there are
-// none.
-func (o *Flags) claimCgroups() (claimed *cgroup.Claimed, reason string, err error) {
-	if o.cgroups == "off" {
-		return nil, "the server uses no control groups (--cgroups=off)", nil
+// claimCgroups claims control groups for the server. reason says why there are none.
+func (o *Flags) claimCgroups() (claimed *cgroup.Claimed, reason string) {
+	if slices.Contains(o.without, withoutCgroups) {
+		return nil, "the server uses no control groups (--without=cgroups)"
 	}
-	claimed, err = cgroup.Claim(ownership.CgroupControllers)
-	switch {
-	case err == nil:
-		return claimed, "", nil
-	case o.cgroups == "on":
-		return nil, "", fmt.Errorf("--cgroups=on: %w", err)
+	claimed, err := cgroup.Claim(ownership.CgroupControllers)
+	if err != nil {
+		return nil, "there are no control groups for the server: " + err.Error()
 	}
-	return nil, "there are no control groups for the server: " + err.Error(), nil
+	return claimed, ""
 }
 
 // ownershipOf returns the Ownership with which both keeper and server find descendants.
@@ -51,10 +47,7 @@ func ownershipOf(info keeper.Info, log *slog.Logger) (*ownership.Ownership, erro
 func own(o *Flags, log *slog.Logger) (*ownership.Ownership, error) {
 	info := keptBy
 	if !isKept {
-		var err error
-		if info, _, err = o.newInfo(); err != nil {
-			return nil, err
-		}
+		info, _ = o.newInfo()
 	}
 	owned, err := ownershipOf(info, log)
 	if err != nil {

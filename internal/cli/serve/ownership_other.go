@@ -13,18 +13,15 @@ import (
 
 func runFirstThread() { select {} }
 
-func (o *Flags) wantsKeeper() bool { return o.keeper == "on" }
+func (o *Flags) wantsKeeper() bool { return false }
 
 func shownByKeeper() bool { return false }
 
-func (o *Flags) keep() error { return errors.New("--keeper=on needs Linux") }
+func (o *Flags) keep() error { return errors.ErrUnsupported }
 
 func becomeHelper() {}
 
-func own(o *Flags, _ *slog.Logger) (*ownership.Ownership, error) {
-	if o.cgroups == "on" {
-		return nil, errors.New("--cgroups=on needs Linux")
-	}
+func own(_ *Flags, _ *slog.Logger) (*ownership.Ownership, error) {
 	return ownership.New(nil)
 }
 

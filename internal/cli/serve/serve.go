@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -75,11 +74,7 @@ func serve(o Flags) error {
 		return err
 	}
 	if o.wantsKeeper() {
-		err := o.keep()
-		if o.keeper == "on" {
-			return err
-		}
-		log.Warn("the server has no keeper: if it is killed, its processes may keep running", "error", err)
+		log.Warn("the server has no keeper: if it is killed, its processes may keep running", "error", o.keep())
 	}
 	sockets, supervisor := HandedOver()
 	if err := InheritNothing(); err != nil {
@@ -143,15 +138,11 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 		Audit:          audited,
 		Metrics:        metrics.Handler,
 
-		AllowKeepDescendants: o.keepDescendants,
-
 		NoDirectoryHint: adviceToMakeDirectory,
 
 		Internal: server.Internal{Ownership: ownership, Sandbox: engine, Recorder: recorder, Machine: machine},
 		Session: server.SessionOptions{
 			DetachedTTL:        o.detachedTTL,
-			SilentTTL:          o.silentTTL,
-			MaxKeep:            o.maxKeep,
 			MaxSessions:        o.MaxSessions,
 			RetainedBytes:      o.retainedBytes,
 			RetainedTotalBytes: o.retainedTotal,
@@ -170,7 +161,7 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 	signal.Notify(hangups, syscall.SIGHUP)
 	IgnoreBrokenPipes()
 	catchIgnored()                                            // the other ignored signals
-	ended := make(chan error, 3+max(2, len(where.inherited))) // listeners, two for metrics, and standard input
+	ended := make(chan error, 2+max(2, len(where.inherited))) // listeners, and two for metrics
 	if where.Kind == listenFleet {
 		leave, err := o.Fleet.Join(srv, log, drains, ended)
 		if err != nil {
@@ -181,13 +172,6 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 		return err
 	}
 	scraped.serve(srv, ended)
-	if o.exitOnStdinClose && where.Kind != ListenStdio {
-		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			log.Info("standard input ended")
-			ended <- nil
-		}()
-	}
 	reloading, stop := context.WithCancel(context.Background())
 	defer stop()
 	go Reload(reloading, log, srv, audited, hangups, supervisor, map[string]Refresher{

@@ -18,7 +18,7 @@ func AreFlags(options map[string]string) bool {
 	for name := range options {
 		switch name {
 		case "max-sessions", "sandbox", "retained-output-bytes", "retained-output-total", "detached-output",
-			"detached-session-ttl", "max-session-keep":
+			"detached-session-ttl":
 		default:
 			return false
 		}
