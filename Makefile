@@ -14,6 +14,8 @@ BENCHTIME ?= 1s
 COUNT ?= 1
 TIMEOUT ?= 20m
 ROUNDS ?= 5
+# Nobody debugs most tests. Without the tables for debuggers they link in half of the time.
+FAST_LINK := -ldflags=-w
 RELEASE_PLATFORMS := $(or $(PLATFORMS),linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64)
 PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 # Of two releases between which nothing changed that the tests see, the newer one.
@@ -40,12 +42,14 @@ run: ## serve on $(LISTEN)
 
 # The packages that take longest come first, and four run at a time, because they mostly wait.
 test: ## run the tests that need nothing but Go, as any user
-	$(GO) test -shuffle=on -p 4 -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) \
+	$(GO) test $(FAST_LINK) -shuffle=on -p 4 -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) \
 		$$($(GO) list $(if $(filter ./...,$(PACKAGES)),./server ./client ./cmd/exec-server) $(PACKAGES))
 
 test-system: ## run the tests with sshd, tmux, Chromium, Prometheus, namespaces and other users, as root on Linux
-	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) \
-		$$(grep -rl --include='*_test.go' --exclude-dir=page --exclude-dir=metrics --exclude-dir=faults --exclude-dir=fleet 'testkit\.System' . | xargs -n1 dirname | sort -u)
+	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) \
+		$$(grep -rl --include='*_test.go' --exclude-dir=page --exclude-dir=metrics --exclude-dir=faults 'testkit\.System' ./test | xargs -n1 dirname | sort -u)
+	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) -run '^TestSystem' \
+		$$(grep -rl --include='*_test.go' '^func TestSystem' cmd client internal server transport | xargs -n1 dirname | sort -u | sed 's|^|./|')
 	$(MAKE) test-metrics
 	$(MAKE) test-page PAGES='$(or $(PAGES),$(PAGES_SHORT))'
 
@@ -130,11 +134,14 @@ test-memory: ## bounds of memory, on a quiet machine
 	QUIET_MACHINE=1 $(GO) test -count=1 -run 'ConfinedReadsReserve|FilesWithoutSize' ./server
 
 test-neighbours: ## bounds of time on a quiet machine: neighbours of large hashes, walks and removals, and the end of the program
-	QUIET_MACHINE=1 $(GO) test -count=1 -v -run 'NeighboursOfLong|ManyProcessesEnd|Script|End|Signal' ./cmd/exec-server
+	QUIET_MACHINE=1 $(GO) test -count=1 -v -run 'NeighboursOfLong|ManyProcessesEnd|Reaping|Script|End|Signal' ./cmd/exec-server
 
 test-sleep: ## stop a released Codex client for 200 seconds, as a laptop does that sleeps, and let it go on
 	$(call install_codex,$(CODEX))
 	EXEC_SERVER_TEST_CODEX=1 EXEC_SERVER_TEST_SLEEP=200s $(GO) test -count=1 -timeout 10m -run SleepingLaptop -v ./test/codex
+
+test-transcripts: ## the transcripts over every transport
+	EXEC_SERVER_TEST_TRANSCRIPTS=full $(GO) test -count=1 -run 'TestTranscripts$$' -timeout 20m ./server
 
 test-cuts: ## cut the link 1,000 times during a gigabyte, and during 10,000 writes
 	EXEC_SERVER_TEST_CUTS=full $(GO) test -count=1 -run Cuts -v -timeout 60m ./client

@@ -287,11 +287,11 @@ func TestCopyOverCuts(t *testing.T) {
 	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
 		env, p := link(t, nil)
 		source, target := copyTree(t), filepath.Join(t.TempDir(), "copy")
-		fill(t, filepath.Join(source, "many"), 500)
+		fill(t, filepath.Join(source, "many"), 150)
 		if err := os.WriteFile(filepath.Join(source, "larger"), testkit.Pattern(3<<20), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		p.cutEvery(10_000, 12)
+		p.cutEvery(1500, 6)
 		w := watch()
 		if err := copy(env, source, target, &w.CopyOptions); err != nil {
 			t.Fatal(err)

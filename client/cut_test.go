@@ -24,7 +24,7 @@ func cutScale() (streamBytes int64, streamCuts, writes, writeCuts int) {
 	if os.Getenv("EXEC_SERVER_TEST_CUTS") == "full" {
 		return 1 << 30, 1000, 10_000, 1000
 	}
-	return 12 << 20, 40, 1000, 100
+	return 2 << 20, 16, 200, 20
 }
 
 // patternChecker checks that what is written to it is testkit.Pattern.

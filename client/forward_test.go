@@ -315,10 +315,10 @@ func sumOf(t testing.TB, r io.Reader) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// TestListen reaches an HTTP server through a listener of this machine, with 16 MiB in
+// TestListen reaches an HTTP server through a listener of this machine, with 4 MiB in
 // each direction at the same time, several times at once.
 func TestListen(t *testing.T) {
-	const size = 16 << 20
+	const size = 4 << 20
 	up, down := sumOf(t, random(1, size)), sumOf(t, random(2, size))
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		needs(t, env, "tcpOpen", func() error {

@@ -267,10 +267,10 @@ func TestKillWhileConsumerPauses(t *testing.T) {
 // much it retains: it is read again when the consumer goes on.
 func TestConsumerPausesBeforeMuchRetained(t *testing.T) {
 	if testkit.RaceEnabled {
-		t.Skip("moves 100 MiB, in which the race detector sees nothing new")
+		t.Skip("moves 72 MiB, in which the race detector sees nothing new")
 	}
 	leavesNothing(t)
-	const size = 100 << 20
+	const size = 72 << 20
 	srv := &server.Options{Session: server.SessionOptions{RetainedBytes: 2 * size}}
 	env, err := client.Dial(background(t), serveWebSocket(t, srv), nil)
 	opened(t, env, err)

@@ -56,25 +56,26 @@ var waitCases = []waitCase{
 	{name: "killed", script: "echo $$; exec sleep 3600", end: "kill", want: "SIGKILL"},
 	{name: "killed, unread", script: "echo $$; exec yes", end: "kill", want: "SIGKILL"},
 	{name: "killed, unread, delay", script: "echo $$; exec yes", end: "kill", delay: time.Minute, want: "SIGKILL"},
-	{name: "obeys", script: "trap 'exit 3' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", want: "exit 3"},
-	{name: "obeys with success", script: "trap 'exit 0' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", want: "context"},
-	{name: "disobeys", script: "trap '' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, want: "SIGKILL"},
+	{name: "obeys", script: "trap 'kill $!; exit 3' INT; sleep 3600 >/dev/null & echo $$; wait", end: "context", cancel: "interrupt", want: "exit 3"},
+	{name: "obeys with success", script: "trap 'kill $!; exit 0' INT; sleep 3600 >/dev/null & echo $$; wait", end: "context", cancel: "interrupt", want: "context"},
+	{name: "disobeys", script: "trap '' INT; echo $$; exec sleep 3600", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, want: "SIGKILL"},
 	{name: "disobeys, unread", script: "trap '' INT; echo $$; yes", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, want: "SIGKILL"},
-	{name: "disobeys, writer", script: "trap '' INT; echo $$; while :; do sleep .01; done", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, writer: true, want: "SIGKILL"},
-	{name: "ends meanwhile", script: "trap 'exit 0' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "nothing", want: "context"},
-	{name: "ends meanwhile, done", script: "trap 'exit 0' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "done", want: ""},
-	{name: "ends meanwhile, broken", script: "trap 'exit 0' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "broken", want: "broken"},
-	{name: "fails meanwhile, broken", script: "trap 'exit 3' USR1; echo $$; while :; do sleep .01; done", end: "context", cancel: "broken", want: "exit 3"},
+	{name: "disobeys, writer", script: "trap '' INT; echo $$; exec sleep 3600", end: "context", cancel: "interrupt", delay: 200 * time.Millisecond, writer: true, want: "SIGKILL"},
+	{name: "ends meanwhile", script: "trap 'kill $!; exit 0' USR1; sleep 3600 >/dev/null & echo $$; wait", end: "context", cancel: "nothing", want: "context"},
+	{name: "ends meanwhile, done", script: "trap 'kill $!; exit 0' USR1; sleep 3600 >/dev/null & echo $$; wait", end: "context", cancel: "done", want: ""},
+	{name: "ends meanwhile, broken", script: "trap 'kill $!; exit 0' USR1; sleep 3600 >/dev/null & echo $$; wait", end: "context", cancel: "broken", want: "broken"},
+	{name: "fails meanwhile, broken", script: "trap 'kill $!; exit 3' USR1; sleep 3600 >/dev/null & echo $$; wait", end: "context", cancel: "broken", want: "exit 3"},
 	{name: "held", script: "sleep 3600 & echo $$ $!; exit 0", delay: 100 * time.Millisecond, writer: true, want: "ErrWaitDelay"},
 	{name: "held, fails", script: "sleep 3600 & echo $$ $!; exit 3", delay: 100 * time.Millisecond, writer: true, want: "exit 3"},
 	{name: "held, context", script: "sleep 3600 & echo $$ $!; exec sleep 3600", end: "context", delay: 100 * time.Millisecond, writer: true, want: "SIGKILL"},
-	{name: "held, ends meanwhile", script: "trap 'exit 0' USR1; sleep 3600 & echo $$ $!; while :; do sleep .01; done", end: "context", cancel: "nothing", delay: 3 * time.Second, writer: true, want: "context"},
+	{name: "held, ends meanwhile", script: "trap 'exit 0' USR1; sleep 3600 & echo $$ $!; wait", end: "context", cancel: "nothing", delay: 3 * time.Second, writer: true, want: "context"},
 }
 
-// Wait says what os/exec says, as soon.
+// Wait says what os/exec says, as soon. Most rows wait, so that all places have theirs at once.
 func TestWaitIsThatOfOSExec(t *testing.T) {
+	leavesNothing(t)
 	t.Run("os/exec", func(t *testing.T) {
-		leavesNothing(t)
+		t.Parallel()
 		for _, test := range waitCases {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
@@ -88,20 +89,24 @@ func TestWaitIsThatOfOSExec(t *testing.T) {
 			})
 		}
 	})
-	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
-		for _, test := range waitCases {
-			t.Run(test.name, func(t *testing.T) {
-				t.Parallel()
-				ctx, end := context.WithCancelCause(context.Background())
-				c := env.Command(ctx, "sh", "-c", test.script)
-				c.WaitDelay = test.delay
-				if test.cancel != "" {
-					c.Cancel = test.canceller(func() error { return c.Signal(context.Background(), os.Interrupt) })
-				}
-				test.check(t, c, func(w io.Writer) { c.Stdout = w }, end)
-			})
-		}
-	})
+	for _, p := range places {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			env := p.open(t, nil)
+			for _, test := range waitCases {
+				t.Run(test.name, func(t *testing.T) {
+					t.Parallel()
+					ctx, end := context.WithCancelCause(context.Background())
+					c := env.Command(ctx, "sh", "-c", test.script)
+					c.WaitDelay = test.delay
+					if test.cancel != "" {
+						c.Cancel = test.canceller(func() error { return c.Signal(context.Background(), os.Interrupt) })
+					}
+					test.check(t, c, func(w io.Writer) { c.Stdout = w }, end)
+				})
+			}
+		})
+	}
 }
 
 // canceller makes a Cancel. If that does not interrupt the process, SIGUSR1 is what makes

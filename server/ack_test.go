@@ -42,10 +42,7 @@ func (p *pattern) take(_ string, data []byte) {
 // A stream many times as long as what is retained survives any number of cuts:
 // every byte arrives once.
 func TestAcknowledgedStreamSurvivesCuts(t *testing.T) {
-	size := uint64(80 << 20)
-	if testkit.RaceEnabled {
-		size = 20 << 20
-	}
+	const size, cuts = 16 << 20, 10
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -60,24 +57,29 @@ func TestAcknowledgedStreamSurvivesCuts(t *testing.T) {
 	}
 	defer s.Close()
 	var got pattern
-	p := &testclient.Process{ID: "p", Take: got.take}
-	argv, env := testkit.Child("pattern", strconv.FormatUint(size, 10))
+	cut, next := make(chan struct{}), uint64(size/(cuts+1))
+	p := &testclient.Process{ID: "p", Take: func(stream string, data []byte) {
+		if got.take(stream, data); got.at >= next {
+			next += size / (cuts + 1)
+			select {
+			case cut <- struct{}{}:
+			case <-s.Done():
+			}
+		}
+	}}
+	argv, env := testkit.Child("pattern", strconv.Itoa(size))
 	if err := s.Start(ctx, p, protocol.StartParams{Argv: argv, Env: env, Cwd: protocol.OSPath("/")}); err != nil {
 		t.Fatal(err)
 	}
-	for last := uint64(0); ; {
+	for ended := false; !ended; {
 		select {
 		case <-p.Closed():
+			ended = true
 		case <-s.Done():
 			t.Fatal(s.Err())
-		case <-time.After(time.Duration(1+random.IntN(20)) * time.Millisecond):
-			if now := p.Last(); now > last { // or nothing would ever get through
-				last = now
-				s.Cut()
-			}
-			continue
+		case <-cut:
+			s.Cut()
 		}
-		break
 	}
 	code, err := p.Wait(ctx)
 	if err != nil || code != 9 || got.err != nil || got.at != size || s.Err() != nil {

@@ -51,7 +51,10 @@ func hiding(dir string) fileParams {
 // TestConfinedReadsReserve reads many large files in sandboxes at the same time.
 // Their content is not in memory at the same time.
 func TestConfinedReadsReserve(t *testing.T) {
-	const reads, size = 12, 40 << 20
+	reads, size := 3, 4<<20
+	if quiet {
+		reads, size = 12, 40<<20
+	}
 	dir, hidden := t.TempDir(), t.TempDir()
 	file := putFile(t, dir+"/f", strings.Repeat("x", size))
 	srv := newConfiningServer(t)
@@ -104,9 +107,9 @@ func TestConfinedReadsReserve(t *testing.T) {
 	<-served
 }
 
-// TestHangingConfinedOperations has more operations in sandboxes hang than a
+// TestSystemHangingConfinedOperations has more operations in sandboxes hang than a
 // connection may have. It is told so, and others notice nothing.
-func TestHangingConfinedOperations(t *testing.T) {
+func TestSystemHangingConfinedOperations(t *testing.T) {
 	t.Parallel() // it mostly waits
 	if !testkit.InMountNamespace(t) {
 		return

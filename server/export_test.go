@@ -14,6 +14,9 @@ func LimitFileOperations(s *Server, n int) { s.quotas.operations = quota.New(n) 
 // LimitForwards sets how many forwarded connections there may be.
 func LimitForwards(s *Server, n int) { s.quotas.forwards = quota.New(n) }
 
+// LimitListings sets how many JSON values a listing may have.
+func LimitListings(s *Server, n int) { s.listingValues = n }
+
 // DelayRefusals sets how long the answer to wrong credentials is delayed.
 func DelayRefusals(s *Server, d time.Duration) { s.refusals.delay = d }
 

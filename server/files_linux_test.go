@@ -50,9 +50,9 @@ func unanswered(t *testing.T, what string, requests []<-chan answer) {
 	}
 }
 
-// TestNothingWaitsForADeadFileSystem fills one connection with requests for a file system
+// TestSystemNothingWaitsForADeadFileSystem fills one connection with requests for a file system
 // that does not answer. Its other requests are served, and all of other connections.
-func TestNothingWaitsForADeadFileSystem(t *testing.T) {
+func TestSystemNothingWaitsForADeadFileSystem(t *testing.T) {
 	t.Parallel()
 	if !testkit.InMountNamespace(t) {
 		return
@@ -117,10 +117,10 @@ func TestNothingWaitsForADeadFileSystem(t *testing.T) {
 	revive() // and what was stuck goes away
 }
 
-// TestChangesWaitForADeadFileSystem has changes wait for one of a file system that does not
+// TestSystemChangesWaitForADeadFileSystem has changes wait for one of a file system that does not
 // answer, with those through a handle in a directory that is removed and made again.
 // Requests that only read do not wait.
-func TestChangesWaitForADeadFileSystem(t *testing.T) {
+func TestSystemChangesWaitForADeadFileSystem(t *testing.T) {
 	t.Parallel()
 	if !testkit.InMountNamespace(t) {
 		return
@@ -161,8 +161,8 @@ func TestChangesWaitForADeadFileSystem(t *testing.T) {
 	}
 }
 
-// TestTooManyFileOperations has as many operations wait as there may be.
-func TestTooManyFileOperations(t *testing.T) {
+// TestSystemTooManyFileOperations has as many operations wait as there may be.
+func TestSystemTooManyFileOperations(t *testing.T) {
 	if !testkit.InMountNamespace(t) {
 		return
 	}
@@ -223,8 +223,8 @@ func TestFullDisk(t *testing.T) {
 	p.call("fs/close", fileParams{"handleId": "h"}, nil)
 }
 
-// TestWriteKeepsTheFile writes files that are more than one name.
-func TestWriteKeepsTheFile(t *testing.T) {
+// TestSystemWriteKeepsTheFile writes files that are more than one name.
+func TestSystemWriteKeepsTheFile(t *testing.T) {
 	if !testkit.InMountNamespace(t) {
 		return
 	}

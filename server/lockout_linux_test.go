@@ -47,7 +47,7 @@ func TestObserversOfOthers(t *testing.T) {
 
 // A principal whose file requests hang in sandboxes leaves places to others, over however
 // many connections it has sent them.
-func TestQuotaOfConfinedOperations(t *testing.T) {
+func TestSystemQuotaOfConfinedOperations(t *testing.T) {
 	t.Parallel() // it mostly waits
 	if !testkit.InMountNamespace(t) {
 		return

@@ -66,7 +66,7 @@ func (c *connection) readDirectory(r *rpc.Request, p protocol.FileParams, paths 
 			}
 			bytes += entry.EncodedLen()
 			values += entry.Values()
-			if bytes > maxListingBytes || values > maxListingValues {
+			if bytes > maxListingBytes || values > c.server.listingValues {
 				result.Truncated = true
 				return false
 			}

@@ -165,6 +165,7 @@ func TestLinksAreNotForBrowsers(t *testing.T) {
 
 // TestPageDoors lists what signs nobody in.
 func TestPageDoors(t *testing.T) {
+	t.Parallel() // the server takes its time to refuse
 	as := serveTokens(t, pageOf(), map[string]string{"ann": `scope = ["exec"]`})
 	env := dialAs(t, as("ann"))
 	b := newBrowser(t, as("ann").url)

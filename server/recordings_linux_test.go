@@ -58,6 +58,7 @@ func ids(t *testing.T, env *client.Environment) (ids []string) {
 // Recordings of many processes are listed and read by who may observe them, and by nobody
 // else. With input, to observe is not enough.
 func TestRecordings(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, input := range []bool{false, true} {
 		t.Run(fmt.Sprint("input ", input), func(t *testing.T) {
 			as := serveTokens(t, recordInto(t, &recording.Options{Input: input}), map[string]string{
@@ -69,7 +70,10 @@ func TestRecordings(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer env.Close()
-			const n = 300 // more than one answer lists
+			n := 3
+			if !input {
+				n = 260 // more than one answer lists
+			}
 			for i := range n {
 				c := env.Command(testContext(t), "/bin/cat")
 				c.Stdin = strings.NewReader(fmt.Sprintf("secret %d\n", i))

@@ -9,9 +9,9 @@ import (
 	"execserver/server"
 )
 
-// TestRefusalsOnUnixSocket has two users connect who may not, one of them many times:
+// TestSystemRefusalsOnUnixSocket has two users connect who may not, one of them many times:
 // the log names each once.
-func TestRefusalsOnUnixSocket(t *testing.T) {
+func TestSystemRefusalsOnUnixSocket(t *testing.T) {
 	testkit.System(t, testkit.Root)
 	var log testkit.Buffer
 	srv := server.New(&server.Options{Log: testLog(&log)})

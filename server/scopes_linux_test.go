@@ -44,6 +44,7 @@ func needsLibraries(t *testing.T) bool {
 
 // TestRootOfToken reads and writes files with tokens for a directory, in it and around it.
 func TestRootOfToken(t *testing.T) {
+	t.Parallel() // it mostly waits
 	root, outside := realTempDir(t), realTempDir(t)
 	for path, content := range map[string]string{
 		root + "/f": "inside", outside + "/f": "outside", root + "-": "beside",
@@ -97,6 +98,10 @@ func TestRootOfToken(t *testing.T) {
 				"fs/rename":      {"sourcePath": path, "destinationPath": root + "/moved", "followSymlinks": true},
 				"fs/watch":       {"path": path, "watchId": "w"},
 			} {
+				changes := method != "fs/readFile" && method != "fs/getMetadata" && method != "fs/open" && method != "fs/watch"
+				if c == reader && changes && path != outside+"/f" {
+					continue // it changes nothing anywhere
+				}
 				if path == root+"/file" && (method == "fs/rename" || method == "fs/remove" || method == "fs/copy" || method == "fs/symlink") {
 					continue // it is about the link, which is inside, or about another one beside it
 				}

@@ -64,6 +64,7 @@ type Server struct {
 	confined       *quota.Semaphore // of helpers in sandboxes
 	overHTTP       atomic.Bool      // Handler was called
 	quotas         quotas
+	listingValues  int // JSON values in a listing
 	counters       counters
 
 	mu        sync.Mutex
@@ -83,7 +84,7 @@ var ErrClosed = errors.New("server closed")
 // confine or record nothing.
 func New(opts *Options) *Server {
 	s := &Server{conns: make(map[*connection]struct{}), listeners: make(map[net.Listener]struct{})}
-	s.confined = quota.NewSemaphore(maxConfined)
+	s.confined, s.listingValues = quota.NewSemaphore(maxConfined), maxListingValues
 	if opts != nil {
 		s.opts = *opts
 	}

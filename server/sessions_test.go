@@ -212,7 +212,7 @@ func TestControlAudited(t *testing.T) {
 
 // The users of a machine list their own sessions and control no others, even if one of
 // them is root.
-func TestSessionsOfUsers(t *testing.T) {
+func TestSystemSessionsOfUsers(t *testing.T) {
 	testkit.System(t, testkit.Root)
 	uids := []int{61234, 61235, 0}
 	srv := server.New(&server.Options{Peers: &server.Peers{UIDs: []uint{61234, 61235}}})

@@ -14,9 +14,9 @@ import (
 	"execserver/server"
 )
 
-// TestStartsOnADeadFileSystem starts programs whose files, interpreters and
+// TestSystemStartsOnADeadFileSystem starts programs whose files, interpreters and
 // directories are on a file system that does not answer. Nothing else waits.
-func TestStartsOnADeadFileSystem(t *testing.T) {
+func TestSystemStartsOnADeadFileSystem(t *testing.T) {
 	t.Parallel() // it mostly waits
 	if !testkit.InMountNamespace(t) {
 		return

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,8 +21,8 @@ var update = flag.Bool("update", false, "rewrite the expectations of the transcr
 // updateTransport is the transport that expectations are taken from.
 const updateTransport = "websocket"
 
-// TestTranscripts runs the contract with other implementations over every
-// transport: wss with client certificates, unix with a peer that is another user.
+// TestTranscripts runs the contract with other implementations, as chosen says. wss has client
+// certificates, unix a peer that is another user.
 func TestTranscripts(t *testing.T) {
 	files := transcripts(t)
 	for _, f := range files {
@@ -30,11 +31,11 @@ func TestTranscripts(t *testing.T) {
 			t.Setenv(name, value)
 		}
 	}
-	for _, transport := range []string{"memory", "websocket", "unix", "stdio", "wss"} {
+	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {
 			if *update {
 				for _, f := range files {
-					if transport == updateTransport || !f.For(updateTransport) {
+					if isFor(f, transport) && (transport == updateTransport || !f.For(updateTransport)) {
 						t.Run(f.Name, func(t *testing.T) { runFile(t, f, transport) })
 					}
 				}
@@ -45,8 +46,10 @@ func TestTranscripts(t *testing.T) {
 			}
 			t.Parallel() // most of the time is waiting
 			next := make(chan *transcript.File, len(files))
-			for _, f := range files {
-				next <- f
+			for i, f := range files {
+				if chosen(f, i, transport) {
+					next <- f
+				}
 			}
 			close(next)
 			var running sync.WaitGroup
@@ -62,6 +65,25 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
+var transports = []string{"memory", "unix", "stdio", "wss", "websocket"}
+
+// chosen reports whether a transcript, the ith one, is run over a transport. With
+// EXEC_SERVER_TEST_TRANSCRIPTS=full it is run over every one that it is for. Otherwise it is run
+// over WebSocket and, as what is behind a transport does not know it, over one of the others
+// in turn.
+func chosen(f *transcript.File, i int, transport string) bool {
+	if !isFor(f, "websocket") || os.Getenv("EXEC_SERVER_TEST_TRANSCRIPTS") == "full" {
+		return isFor(f, transport)
+	}
+	others := slices.DeleteFunc(slices.Clone(transports), func(other string) bool { return other == "websocket" || !isFor(f, other) })
+	return transport == "websocket" || len(others) > 0 && others[i%len(others)] == transport
+}
+
+// isFor reports whether a transcript is for a transport. wss is a websocket.
+func isFor(f *transcript.File, transport string) bool {
+	return f.For(strings.Replace(transport, "wss", "websocket", 1))
+}
+
 func transcripts(t *testing.T) []*transcript.File {
 	t.Helper()
 	files, err := transcript.ParseDir(filepath.Join("..", "transcripts"))
@@ -72,9 +94,6 @@ func transcripts(t *testing.T) []*transcript.File {
 }
 
 func runFile(t *testing.T, f *transcript.File, transport string) {
-	if !f.For(strings.Replace(transport, "wss", "websocket", 1)) { // which it is
-		t.Skipf("it is about what happens over %s", strings.Join(f.Transports, ", "))
-	}
 	for _, s := range f.Scenarios {
 		t.Run(s.Name, func(t *testing.T) {
 			err := s.Run(serveInProcess(t, transport, f.Options), transcript.Options{Dir: realTempDir(t)})

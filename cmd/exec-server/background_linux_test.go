@@ -51,7 +51,7 @@ func (p *ownedProgram) descriptors() int {
 // nothing once that has ended, and do not disturb each other.
 func TestBackgroundEnds(t *testing.T) {
 	t.Parallel()
-	const times = 600
+	const times = 150
 	fd := testkit.Cgroup(t)
 	cgroup, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -77,7 +77,7 @@ func TestBackgroundEnds(t *testing.T) {
 // of commands that leave something running.
 func TestBackgroundUnderALimit(t *testing.T) {
 	t.Parallel()
-	const limit, times = 256, 400
+	const limit, times = 160, 200
 	fd := testkit.Cgroup(t)
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {

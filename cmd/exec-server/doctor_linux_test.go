@@ -10,9 +10,9 @@ import (
 	"execserver/internal/testkit"
 )
 
-// TestDoctorOfRights has a server whose user may not write, or not even be, where it was
+// TestSystemDoctorOfRights has a server whose user may not write, or not even be, where it was
 // started.
-func TestDoctorOfRights(t *testing.T) {
+func TestSystemDoctorOfRights(t *testing.T) {
 	testkit.System(t, testkit.Root)
 	self, err := os.Executable()
 	if err != nil {

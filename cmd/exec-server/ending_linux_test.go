@@ -26,7 +26,7 @@ func TestManyProcessesEnd(t *testing.T) {
 }
 
 func manyProcessesEnd(t *testing.T, end func(p *ownedProgram, c *wireClient, many int)) {
-	many := 300
+	many := 100
 	if quiet { // only there does it matter how long others wait meanwhile
 		many = 1500
 	}
@@ -58,7 +58,12 @@ func manyProcessesEnd(t *testing.T, end func(p *ownedProgram, c *wireClient, man
 	}
 	end(p, c, many)
 	// If both servers wait, the machine is the cause, not the server under test.
-	took, idle := initializeUntil(func() bool { return left() == 0 }, p, startListening(t, nil))
+	took, idle := initializeUntil(t, func() error {
+		if n := left(); n > 0 {
+			return fmt.Errorf("%d processes are left", n)
+		}
+		return nil
+	}, p, startListening(t, nil))
 	t.Logf("initialize: %v; of an idle server: %v", took, idle)
 	// On a busy machine, a server that works waits for a processor; there it only has to answer.
 	limit := testkit.Patience
@@ -80,19 +85,20 @@ func (w waits) String() string {
 	return fmt.Sprintf("%d times, median %v, 99 of 100 in %v, the slowest %v", w.n, w.median, w.p99, w.worst)
 }
 
-// initializeUntil opens connections to two servers in turn, until done returns true and
-// for a moment after that. It returns how long initialize took on each.
-func initializeUntil(done func() bool, a, b *ownedProgram) (waits, waits) {
+// initializeUntil opens connections to two servers in turn, until check returns nil, and on a
+// quiet machine for a moment after that. It returns how long initialize took on each.
+func initializeUntil(t *testing.T, check func() error, a, b *ownedProgram) (waits, waits) {
+	t.Helper()
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	var result [2]waits
 	for i, p := range []*ownedProgram{a, b} {
 		wg.Go(func() { result[i] = p.initializeAgain(stop) })
 	}
-	for begun := time.Now(); !done() && time.Since(begun) < testkit.Patience; {
-		time.Sleep(50 * time.Millisecond)
+	testkit.WaitFor(t, testkit.Patience, check)
+	if quiet {
+		time.Sleep(200 * time.Millisecond) // the kernel still frees the memory of the processes
 	}
-	time.Sleep(200 * time.Millisecond) // the kernel still frees the memory of the processes
 	close(stop)
 	wg.Wait()
 	return result[0], result[1]

@@ -18,7 +18,7 @@ import (
 // learn that the file is torn.
 func TestChangesInPlaceAreFinished(t *testing.T) {
 	t.Parallel()
-	const size = 24 << 20 // several times the size of one write
+	const size = 17 << 20 // three writes of the server
 	old, content := bytes.Repeat([]byte("o"), size), bytes.Repeat([]byte("n"), size)
 	ends := map[string]func(t *testing.T, p *program, c *wireClient){
 		"connection": func(_ *testing.T, _ *program, c *wireClient) { c.Drop() },

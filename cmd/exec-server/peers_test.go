@@ -14,8 +14,8 @@ import (
 	"execserver/internal/testkit"
 )
 
-// TestPeers lets users connect to a unix socket that all of them can reach.
-func TestPeers(t *testing.T) {
+// TestSystemPeers lets users connect to a unix socket that all of them can reach.
+func TestSystemPeers(t *testing.T) {
 	testkit.System(t, testkit.Root)
 	dir := testkit.SocketDir(t)
 	if err := os.Chmod(dir, 0o755); err != nil {

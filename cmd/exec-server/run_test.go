@@ -189,6 +189,7 @@ func TestRunEndsBySignal(t *testing.T) {
 				url = "ws://" + listener.Addr().String()
 			}
 			command := exec.Command("exec-server", "run", "--url", url, "--", "sh", "-c", "echo ready; exec sleep 3600")
+			command.Env = append(os.Environ(), signalTimeoutVariable+"=100ms")
 			if len(test.signals) > 1 { // nothing but the second may end it
 				command.Env = append(os.Environ(), signalTimeoutVariable+"=1h")
 			}
@@ -219,22 +220,22 @@ func TestRunEndsBySignal(t *testing.T) {
 				}
 				defer conn.Close()
 			}
-			done := make(chan error, 1)
-			go func() { done <- command.Wait() }()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = command.Wait()
+			}()
 			_ = command.Process.Signal(test.signals[0])
 			last := test.signals[len(test.signals)-1]
-			impatient := time.NewTicker(signalPatience + 200*time.Millisecond)
-			defer impatient.Stop()
-			for running := true; running; {
-				select {
-				case <-done:
-					running = false
-				case <-impatient.C: // run may be late with the first
-					if len(test.signals) > 1 {
-						_ = command.Process.Signal(last)
-					}
+			testkit.WaitFor(t, testkit.Patience, func() error {
+				if over(done) {
+					return nil
 				}
-			}
+				if len(test.signals) > 1 { // it counts once run has been patient with the first
+					_ = command.Process.Signal(last)
+				}
+				return errors.New("run goes on")
+			})
 			if code, want := command.ProcessState.ExitCode(), 128+int(last); code != want {
 				t.Errorf("exit code %d, not %d", code, want)
 			}

@@ -15,9 +15,9 @@ import (
 	"execserver/internal/filesystem"
 )
 
-// TestErrnoCodesAndTexts provokes every system error that the documentation of the
+// TestSystemErrnoCodesAndTexts provokes every system error that the documentation of the
 // protocol lists.
-func TestErrnoCodesAndTexts(t *testing.T) {
+func TestSystemErrnoCodesAndTexts(t *testing.T) {
 	ctx := context.Background()
 	follow := filesystem.Follow
 	read := func(path string) error {

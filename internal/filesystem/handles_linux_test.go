@@ -75,7 +75,7 @@ func TestHandlesHoldTheirFile(t *testing.T) {
 	}
 }
 
-func TestWriteBlockErrorsKeepTheHandle(t *testing.T) {
+func TestSystemWriteBlockErrorsKeepTheHandle(t *testing.T) {
 	ctx := context.Background()
 	dir := mountTmpfs(t, "size=64k")
 	var h filesystem.Handles

@@ -82,7 +82,7 @@ func (w *missingWatch) wantSilence(what string, then func()) {
 	w.wantTold("after " + what)
 }
 
-func TestMissingWatchFires(t *testing.T) {
+func TestSystemMissingWatchFires(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, dir string){
 		"file":              func(t *testing.T, dir string) { put(t, dir+"/missing", "") },
 		"directory":         func(t *testing.T, dir string) { mkdir(t, dir+"/missing") },

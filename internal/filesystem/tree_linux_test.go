@@ -198,9 +198,9 @@ func TestRemoveEndsBesideAProgramThatCreates(t *testing.T) {
 	}
 }
 
-// TestRemoveEmptiesWhatItCannotUnlink checks that Remove empties a directory that it may
+// TestSystemRemoveEmptiesWhatItCannotUnlink checks that Remove empties a directory that it may
 // not unlink, as rm -rf does.
-func TestRemoveEmptiesWhatItCannotUnlink(t *testing.T) {
+func TestSystemRemoveEmptiesWhatItCannotUnlink(t *testing.T) {
 	testkit.System(t, testkit.Root)
 	closed := func(t *testing.T, path string) {
 		t.Helper()
@@ -247,7 +247,7 @@ func TestRemoveEmptiesWhatItCannotUnlink(t *testing.T) {
 	})
 }
 
-func TestRemoveGoesOnAfterAnError(t *testing.T) {
+func TestSystemRemoveGoesOnAfterAnError(t *testing.T) {
 	testkit.System(t, testkit.Root)
 	dir := sharedDir(t)
 	ok(t, "chmod", os.Chmod(dir, 0o777))

@@ -11,7 +11,7 @@ import (
 	"execserver/internal/testkit"
 )
 
-func TestWalkUnreadable(t *testing.T) {
+func TestSystemWalkUnreadable(t *testing.T) {
 	testkit.System(t, testkit.Root)
 	dir := sharedDir(t)
 	put(t, dir+"/open/f\xff", "")

@@ -281,7 +281,7 @@ func TestWatcherFollowsALinkToItsRoot(t *testing.T) {
 	w.want("created up", "created g")
 }
 
-func TestWatcherUnreadableDirectory(t *testing.T) {
+func TestSystemWatcherUnreadableDirectory(t *testing.T) {
 	testkit.System(t, testkit.Root)
 	dir := sharedDir(t)
 	ok(t, "chmod", os.Chmod(mkdir(t, dir+"/closed"), 0o700))
@@ -292,9 +292,9 @@ func TestWatcherUnreadableDirectory(t *testing.T) {
 	})
 }
 
-// TestWatcherMountLoop mounts a part of the tree within itself, which would be an endless
+// TestSystemWatcherMountLoop mounts a part of the tree within itself, which would be an endless
 // tree.
-func TestWatcherMountLoop(t *testing.T) {
+func TestSystemWatcherMountLoop(t *testing.T) {
 	dir := t.TempDir()
 	mkdir(t, dir+"/a/b")
 	mount(t, dir, dir+"/a/b", "", unix.MS_BIND, "")

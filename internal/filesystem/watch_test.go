@@ -13,6 +13,7 @@ import (
 
 	"execserver/internal/filesystem"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/transporttest"
 )
 
 // watcher collects events until all expected ones have come.
@@ -182,20 +183,16 @@ func TestWatcherTooManyChanges(t *testing.T) {
 		put(t, filepath.Join(dir, fmt.Sprint(i)), "")
 	}
 	// The events may come in several portions; in the end the first are gone.
-	deadline := time.Now().Add(testkit.Patience)
-	for {
+	testkit.WaitFor(t, testkit.Patience, func() error {
 		events, err := w.Events(context.Background(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if events[0].Kind == filesystem.Overflow {
-			return
+		if events[0].Kind != filesystem.Overflow {
+			return fmt.Errorf("no overflow: %+v", events)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no overflow: %+v", events)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func TestWatcherClose(t *testing.T) {
@@ -205,7 +202,7 @@ func TestWatcherClose(t *testing.T) {
 		_, err := w.Events(context.Background(), 0)
 		done <- err
 	}()
-	time.Sleep(10 * time.Millisecond)
+	testkit.WaitFor(t, testkit.Patience, func() error { return transporttest.Waits("TestWatcherClose.") })
 	w.Close()
 	w.Close()
 	if err := <-done; !errors.Is(err, filesystem.ErrWatcherClosed) {

@@ -21,9 +21,9 @@ func write(path, data string) error {
 	return filesystem.WriteFile(context.Background(), path, []byte(data), filesystem.WriteOptions{})
 }
 
-// TestWriteReachesOtherMounts writes a file that is mounted by itself elsewhere, as into a
+// TestSystemWriteReachesOtherMounts writes a file that is mounted by itself elsewhere, as into a
 // container, and that somebody has open.
-func TestWriteReachesOtherMounts(t *testing.T) {
+func TestSystemWriteReachesOtherMounts(t *testing.T) {
 	dir := t.TempDir()
 	file := put(t, dir+"/f", "old")
 	elsewhere := put(t, t.TempDir()+"/g", "")
@@ -100,8 +100,8 @@ func TestWriteKeepsWhatTheFileIs(t *testing.T) {
 	leftovers(t, dir, "f", "masked", "new")
 }
 
-// TestWriteInPlace checks that WriteFile writes in place where it could do nothing else.
-func TestWriteInPlace(t *testing.T) {
+// TestSystemWriteInPlace checks that WriteFile writes in place where it could do nothing else.
+func TestSystemWriteInPlace(t *testing.T) {
 	check := func(t *testing.T, file string) {
 		t.Helper()
 		for _, data := range []string{"something much longer than before", "short", ""} {
@@ -176,7 +176,7 @@ func itoa(n int) string {
 	return itoa(n/10) + itoa(n%10)
 }
 
-func TestFullDisk(t *testing.T) {
+func TestSystemFullDisk(t *testing.T) {
 	ctx := context.Background()
 	dir := mountTmpfs(t, "size=64k")
 	big := make([]byte, 200_000)
@@ -224,7 +224,7 @@ func TestCancelledWriteLeavesTheFile(t *testing.T) {
 	leftovers(t, dir, "f")
 }
 
-func TestWriteWithoutPermission(t *testing.T) {
+func TestSystemWriteWithoutPermission(t *testing.T) {
 	testkit.System(t, testkit.Root)
 	// The directory allows replacing a read-only file, but that would be wrong.
 	dir := sharedDir(t)
@@ -250,9 +250,9 @@ func TestWritePseudoFile(t *testing.T) {
 	}
 }
 
-// TestWriteOnOtherFileSystems imitates file systems that support neither files without
+// TestSystemWriteOnOtherFileSystems imitates file systems that support neither files without
 // names nor the flags of rename.
-func TestWriteOnOtherFileSystems(t *testing.T) {
+func TestSystemWriteOnOtherFileSystems(t *testing.T) {
 	for _, kind := range []string{"tmpfs", "ramfs"} {
 		t.Run(kind, func(t *testing.T) {
 			dir := mkdir(t, t.TempDir()+"/mnt")

@@ -221,33 +221,36 @@ func TestEvictionIsTold(t *testing.T) {
 
 // What the owner may not have seen is not evicted: the child waits.
 func TestUnacknowledgedOutputBlocks(t *testing.T) {
-	l := NewLog(1000, NewBudget(1<<20), nil)
-	l.append(protocol.Stdout, make([]byte, 1000), nil)
-	room := make(chan int)
-	wait := func() { room <- l.waitRoom() }
-	go wait()
-	select {
-	case n := <-room:
-		t.Fatalf("room for %d bytes in a full log", n)
-	case <-time.After(20 * time.Millisecond):
-	}
-	l.Ack(1)
-	if n := <-room; n == 0 {
-		t.Error("no room after the acknowledgement")
-	}
-	l.append(protocol.Stdout, make([]byte, 1000), nil)
-	go wait()
-	l.SetEvict(true)
-	if n := <-room; n == 0 {
-		t.Error("no room although eviction is allowed")
-	}
-	l.SetEvict(false)
-	l.append(protocol.Stdout, make([]byte, 1000), nil)
-	go wait()
-	l.Abort()
-	if n := <-room; n != 0 {
-		t.Errorf("room for %d bytes after the end", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLog(1000, NewBudget(1<<20), nil)
+		l.append(protocol.Stdout, make([]byte, 1000), nil)
+		room := make(chan int)
+		wait := func() { room <- l.waitRoom() }
+		go wait()
+		synctest.Wait()
+		select {
+		case n := <-room:
+			t.Fatalf("room for %d bytes in a full log", n)
+		default:
+		}
+		l.Ack(1)
+		if n := <-room; n == 0 {
+			t.Error("no room after the acknowledgement")
+		}
+		l.append(protocol.Stdout, make([]byte, 1000), nil)
+		go wait()
+		l.SetEvict(true)
+		if n := <-room; n == 0 {
+			t.Error("no room although eviction is allowed")
+		}
+		l.SetEvict(false)
+		l.append(protocol.Stdout, make([]byte, 1000), nil)
+		go wait()
+		l.Abort()
+		if n := <-room; n != 0 {
+			t.Errorf("room for %d bytes after the end", n)
+		}
+	})
 }
 
 // A reader that polls keeps what it has not read, although it was delivered.
@@ -321,16 +324,18 @@ func TestChunksGrowUntilSeen(t *testing.T) {
 }
 
 func TestWaitReturnsAtTheEnd(t *testing.T) {
-	l := NewLog(1<<20, NewBudget(1<<20), nil)
-	l.Exit(protocol.ExitRecord{})
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
-	l.Wait(ctx, 1)
-	if ctx.Err() == nil {
-		t.Error("Wait returned although exited has been seen and closed has not come")
-	}
-	l.Close(false)
-	l.Wait(context.Background(), 99)
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLog(1<<20, NewBudget(1<<20), nil)
+		l.Exit(protocol.ExitRecord{})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		defer cancel()
+		l.Wait(ctx, 1)
+		if ctx.Err() == nil {
+			t.Error("Wait returned although exited has been seen and closed has not come")
+		}
+		l.Close(false)
+		l.Wait(context.Background(), 99)
+	})
 }
 
 // TestRoomAfterPolling: what a reader has taken by polling is offered to the budget,

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"execserver/internal/testkit"
@@ -211,18 +212,20 @@ func TestBudgetTakesHeadsLast(t *testing.T) {
 }
 
 func TestWaitExit(t *testing.T) {
-	l := NewLog(1<<20, NewBudget(1<<20), nil)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
-	l.append(protocol.Stdout, []byte("x"), nil)
-	if l.WaitExit(ctx); ctx.Err() == nil {
-		t.Error("returned before the exit")
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.WaitExit(context.Background())
-	}()
-	l.Exit(protocol.ExitRecord{})
-	<-done
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLog(1<<20, NewBudget(1<<20), nil)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		defer cancel()
+		l.append(protocol.Stdout, []byte("x"), nil)
+		if l.WaitExit(ctx); ctx.Err() == nil {
+			t.Error("returned before the exit")
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.WaitExit(context.Background())
+		}()
+		l.Exit(protocol.ExitRecord{})
+		<-done
+	})
 }

@@ -107,8 +107,8 @@ func TestTargetBehindLink(t *testing.T) {
 	}
 }
 
-// TestForeignStateDirectory uses a runtime directory that belongs to another user.
-func TestForeignStateDirectory(t *testing.T) {
+// TestSystemForeignStateDirectory uses a runtime directory that belongs to another user.
+func TestSystemForeignStateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	if got := stateDirs()[0]; got != filepath.Join(dir, "exec-server") {
