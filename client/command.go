@@ -100,6 +100,11 @@ type Cmd struct {
 	Cancel    func() error
 	WaitDelay time.Duration
 
+	// LeaveBackground makes Wait not wait for the output of programs that the process
+	// leaves in the background, as Codex does not: it returns when they have been quiet
+	// for a moment. Otherwise Wait waits until nobody holds the output, as in os/exec.
+	LeaveBackground bool
+
 	// Process is the running process after a successful Start. Before, it is nil, and its
 	// methods return an error.
 	*Process

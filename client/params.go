@@ -38,7 +38,7 @@ func (c *Cmd) params() *startRequest {
 		s.Size = &size
 		c.p.tty = true
 	}
-	if c.env.has(capDrain) {
+	if c.env.has(capDrain) && !c.LeaveBackground {
 		s.Drain = protocol.DrainEOF // Wait waits for all output, as in os/exec
 	}
 	s.StartLimits = wireLimits(c.Limits)

@@ -68,7 +68,9 @@ func newRunCommand() *cobra.Command {
 			"forwards signals, and exits with the command's exit code. The exit code is 124 after --timeout, 125\n" +
 			"if run itself fails, 126 if the server cannot execute the program, and 127 if it does not find it.\n" +
 			"When the link breaks, run says so, and tries as long as the server keeps the command.\n" +
-			"Without --on and --url the command runs on this machine, in the same way.",
+			"What the command leaves in the background does not delay run, which says what it is.\n" +
+			"Without --on and --url the command runs at the default of environments.toml, or, if there is none,\n" +
+			"on this machine, in the same way.",
 		Example: "  exec-server run --url ws://127.0.0.1:8765 -- make test\n" +
 			"  exec-server run -t --on box -- bash\n" +
 			"  tar c . | exec-server run --on box -- tar x -C /tmp",
@@ -145,6 +147,8 @@ func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err e
 	}
 	c := r.env.Command(ctx, args[0], args[1:]...)
 	o.configure(c)
+	// Where the session ends with this program, so does the background.
+	c.LeaveBackground = r.env.Info().SessionLifetime != nil
 	if o.detach {
 		return o.leaveRunning(ctx, r, c)
 	}
@@ -157,6 +161,7 @@ func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err e
 	r.process = c.Process
 	r.wait = func() error {
 		err := c.Wait()
+		r.lookBehind(ctx, o.keep)
 		if err == nil && c.Exit.EndedBy == protocol.EndedByTimeout { // it ended well, but not by itself
 			err = &client.ExitError{Exit: *c.Exit}
 		}

@@ -167,3 +167,44 @@ func (r *runner) detach() error {
 	r.left, r.parting = true, text+"\n"+r.where.comeBack(r.env.Info(), "come back with", session)
 	return nil
 }
+
+// maxBehind bounds how many programs lookBehind names.
+const maxBehind = 3
+
+// lookBehind says what the command has left in the background, and until when it runs. keep
+// keeps it as long as the person wants.
+func (r *runner) lookBehind(ctx context.Context, keep bool) {
+	kept := r.env.Info().SessionLifetime
+	if kept == nil || r.weather.get().down {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	processes, err := r.env.Processes(ctx)
+	if err != nil {
+		return // the result of the command matters more
+	}
+	var left []string
+	for _, p := range processes {
+		if p.Parent == r.process.ID {
+			left = append(left, fmt.Sprintf("%s (process %d)", commandLine(p, 60), p.PID))
+		}
+	}
+	if len(left) == 0 {
+		return
+	}
+	if more := len(left) - maxBehind; more > 0 {
+		left = append(left[:maxBehind], fmt.Sprintf("%d more", more))
+	}
+	text := "left in the background: " + strings.Join(left, ", ") + "; "
+	if !keep {
+		r.parting = text + fmt.Sprintf("the server ends it %s after run; -d or --keep keeps it", show.Spell(kept.Detached))
+		return
+	}
+	granted, err := r.keeping.keep(ctx, r.env, r.program)
+	if err != nil {
+		r.parting = text + fmt.Sprintf("cannot keep it: %s; the server ends it %s after run", advice.Line(err), show.Spell(kept.Detached))
+		return
+	}
+	r.parting = text + fmt.Sprintf("the server keeps it for %s as the session %s", show.Spell(granted), show.Printable(r.keeping.name))
+}

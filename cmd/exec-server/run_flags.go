@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/client"
+	"execserver/client/environments"
 	"execserver/internal/cli/usage"
 )
 
@@ -27,6 +28,7 @@ type runOptions struct {
 
 	detach  bool
 	keeping keeping
+	keep    bool // --keep was given
 
 	variables []string
 	directory string
@@ -54,7 +56,7 @@ func (o *runOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.timeout, "timeout", 0, "end the command after this `TIME`, such as 90s or 10m")
 	f.BoolVarP(&o.detach, "detach", "d", false, "start the command, print the name of its session, and leave it running for 'attach'")
 	f.BoolVarP(&o.interact, "interactive", "i", false, "with -d: keep the command's standard input open; without -d it is this program's anyway")
-	o.keeping.addFlags(f, "with -d, or when you detach")
+	o.keeping.addFlags(f, "with -d, when you detach, or when the command leaves something in the background")
 	f.StringVar(&o.sandbox, "sandbox", "", "confine the command by this `MODE`: read-only, or workspace-write to let it write its directory, /tmp and TMPDIR")
 	f.StringArrayVar(&o.allowWrite, "allow-write", nil, "with --sandbox: let the command write this `DIR`; may be repeated")
 	f.BoolVar(&o.network, "network", false, "with --sandbox: let the command use the network")
@@ -71,18 +73,24 @@ func (o *runOptions) check(command *cobra.Command) (err error) {
 		return err
 	}
 	set := command.Flags().Changed
+	o.keep = set("keep")
 	o.escape, err = parseEscape(o.escapeChar)
 	switch {
 	case err != nil:
 		return usage.New(fmt.Errorf("--escape-char: %w", err), command)
 	case o.where == (where{}):
-		o.where.on = onThisMachine
+		switch _, byDefault, err := environments.Names(); {
+		case err != nil:
+			return err
+		case byDefault == onThisMachine:
+			o.where.on = onThisMachine
+		}
 	}
 	switch {
 	case o.detach && o.where.on == onThisMachine:
 		err = errors.New("-d needs a server that keeps the command running; name one with --on or --url")
-	case (set("keep") || set("name")) && !o.detach && !o.tty:
-		err = errors.New("--keep and --name are for -d and -t")
+	case set("name") && !o.detach && !o.tty && !set("keep"):
+		err = errors.New("--name is for -d, -t and --keep")
 	case o.keeping.time <= 0:
 		err = errors.New("--keep must be greater than 0")
 	case set("name"):
