@@ -258,8 +258,8 @@ func explain(err error, os string) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	if match := osError().FindStringSubmatch(e.Message); match != nil {
-		n, _ := strconv.Atoi(match[1])
+	if all := osError().FindAllStringSubmatch(e.Message, -1); all != nil {
+		n, _ := strconv.Atoi(all[len(all)-1][1]) // a name may look like one, before it
 		if errno, ok := errnos(os)[n]; ok {
 			return &serverError{e, errno}
 		}

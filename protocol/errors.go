@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 // Code is a JSON-RPC error code of this wire (PROTOCOL.md, "Error codes").
@@ -50,9 +51,29 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
-// Errorf returns an Error with a formatted message.
+// Errorf returns an Error with a formatted message, which Shorten bounds: it may quote
+// what a peer sent.
 func Errorf(code Code, format string, args ...any) *Error {
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+	return &Error{Code: code, Message: Shorten(fmt.Sprintf(format, args...))}
+}
+
+// maxText is how many bytes Shorten leaves of a text.
+const maxText = 1 << 10
+
+// Shorten cuts the middle out of a text that is longer than 1 KiB, and says so in its
+// place. The end of an error is the reason, on which clients act.
+func Shorten(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	head, tail := maxText/2, len(text)-maxText/2
+	for head > maxText/2-utf8.UTFMax && !utf8.RuneStart(text[head]) {
+		head--
+	}
+	for tail < len(text)-maxText/2+utf8.UTFMax && !utf8.RuneStart(text[tail]) {
+		tail++
+	}
+	return fmt.Sprintf("%s [%d bytes left out] %s", text[:head], tail-head, text[tail:])
 }
 
 // AsError returns the *Error inside err, or an internal error with err's text.

@@ -8,6 +8,7 @@ import (
 	"path"
 	"runtime"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 )
 
@@ -60,10 +61,17 @@ func OSPath(osPath string) Path { return plainPath(runtime.GOOS, osPath) }
 // URIPath returns the Path of an absolute path of this host, in URI form.
 func URIPath(osPath string) Path { return uriPath(runtime.GOOS, osPath) }
 
+// maxPathBytes is the length of the longest path that the system accepts.
+var maxPathBytes = map[bool]int{false: 4<<10 - 1, true: 32<<10 - 1}[runtime.GOOS == "windows"]
+
 // OSPath returns the clean, absolute path on this host. The error is a
-// *ForeignPathError when p is a URI that names no path on this host.
+// *ForeignPathError when p is a URI that names no path on this host, and a *PathError
+// when the path is longer than the system accepts.
 func (p Path) OSPath() (string, error) {
 	switch {
+	case len(p.osPath) > maxPathBytes:
+		return "", &PathError{Text: fmt.Sprintf("the path is %d bytes long, the limit is %d: %s (os error %d)",
+			len(p.osPath), maxPathBytes, syscall.ENAMETOOLONG, int(syscall.ENAMETOOLONG))}
 	case p.osPath != "":
 		return p.osPath, nil
 	case p.wire == "":

@@ -74,7 +74,7 @@ func (d *discovery) root(root protocol.CapabilityRoot) protocol.DiscoveredRoot {
 		Skills: []protocol.DiscoveredSkill{}, NamespaceManifests: []protocol.DiscoveredFile{}, Warnings: []string{},
 	}
 	if err := d.inspect(root); err != nil {
-		text := err.Error()
+		text := protocol.Shorten(err.Error())
 		d.out.Error = &text
 	}
 	return *d.out

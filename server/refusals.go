@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"execserver/internal/count"
+	"execserver/protocol"
 )
 
 // refusalDelay is how long the server delays the answer to wrong credentials, which slows down
@@ -71,6 +72,7 @@ func (r *refusals) add(of RefusalReason, remote, text string) {
 // record logs a refusal: the first of an address at once, further ones together once a
 // minute.
 func (r *refusals) record(remote, reason string) {
+	reason = protocol.Shorten(reason)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	source := sourceOf(remote)

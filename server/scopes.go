@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"execserver/internal/auth"
+	"execserver/internal/ownership"
 	"execserver/internal/process"
 	"execserver/protocol"
 )
@@ -23,7 +24,7 @@ var needs = map[string]auth.Scope{
 	protocol.MethodEnvironmentConfigRead: auth.Enter, // reads nothing
 	protocol.MethodDiscoverRoots:         auth.ReadFiles,
 
-	protocol.MethodStart:          auth.Exec, // see mayStart
+	protocol.MethodStart:          auth.Exec, // see mayRun and mayStartIn
 	protocol.MethodWrite:          auth.Exec,
 	protocol.MethodSignal:         auth.Exec,
 	protocol.MethodTerminate:      auth.Exec,
@@ -113,30 +114,35 @@ func isPlain(value string) bool {
 	return strings.Trim(value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@+-") == ""
 }
 
-// mayStart decides about process/start, and replaces the directory with its path without
-// links. It accesses files. The caller must close spec.DirFile.
-func (c *connection) mayStart(p protocol.StartParams, spec *process.Spec) error {
+// mayRun decides about the command and the variables of process/start.
+func (c *connection) mayRun(p protocol.StartParams) error {
 	g := c.principal.Grant
-	if g == nil {
+	if g == nil || g.Commands == nil {
 		return nil
 	}
-	if g.Commands != nil {
-		if p.Form != protocol.StartOrdinary || p.Arg0 != nil && *p.Arg0 != p.Argv[0] || !g.Command(p.Argv) {
-			return denied("the command %.200q", p.Argv)
-		}
-		variables := []map[string]string{p.Env}
-		if p.EnvPolicy != nil {
-			variables = append(variables, p.EnvPolicy.Set)
-		}
-		for _, set := range variables {
-			for name, value := range set {
-				if !slices.Contains(harmless, name) || !isPlain(value) {
-					return denied("the variable %.100q", name)
-				}
+	if p.Form != protocol.StartOrdinary || len(p.Argv) == 0 || p.Arg0 != nil && *p.Arg0 != p.Argv[0] || !g.Command(p.Argv) {
+		argv, _ := ownership.ShortArgv(p.Argv)
+		return denied("the command %q", argv)
+	}
+	variables := []map[string]string{p.Env}
+	if p.EnvPolicy != nil {
+		variables = append(variables, p.EnvPolicy.Set)
+	}
+	for _, set := range variables {
+		for name, value := range set {
+			if !slices.Contains(harmless, name) || !isPlain(value) {
+				return denied("the variable %.100q", name)
 			}
 		}
 	}
-	if g.Directory == "" {
+	return nil
+}
+
+// mayStartIn decides about the directory of process/start, and replaces it with its path
+// without links. It accesses files. The caller must close spec.DirFile.
+func (c *connection) mayStartIn(spec *process.Spec) error {
+	g := c.principal.Grant
+	if g == nil || g.Directory == "" {
 		return nil
 	}
 	below, err := filepath.EvalSymlinks(g.Directory)

@@ -216,6 +216,8 @@ func TestCommandsOfToken(t *testing.T) {
 		{start([]string{"/bin/ls", "x"}, inside, params{}, nil), "the command"},
 		{start([]string{"/bin/ls", "-d", "..."}, outside, params{}, nil), "the directory"},
 		{start(a, inside, params{}, params{"arg0": "sh"}), "the command"},
+		{start([]string{"/bin/sh"}, inside, params{}, params{"timeoutMs": 0, "sandbox": params{}}), "the command"},
+		{start(a, inside, params{"PATH": strings.Repeat("a", 200_000)}, params{"timeoutMs": 0}), `the variable "PATH"`},
 		{start(a, inside, params{"LD_PRELOAD": "/tmp/x.so"}, nil), `the variable "LD_PRELOAD"`},
 		{start(a, inside, params{"PATH": "/tmp"}, nil), `the variable "PATH"`},
 		{start(a, inside, params{"LANG": "../../tmp/x"}, nil), `the variable "LANG"`},

@@ -17,13 +17,19 @@ import (
 // start serves process/start.
 func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
 	begin := time.Now()
-	spec, err := c.server.spec(p, c.principal.Grant)
-	if err != nil {
-		c.startFailed(r, p, err)
-		return
-	}
 	r.Queue(p.ProcessID, rpc.Blocking, func(*rpc.Lane) {
-		if err := c.mayStart(p, &spec); err != nil {
+		// The permission comes before any work on the params. A directory of the
+		// credentials is last, because to compare it takes file operations.
+		if err := c.mayRun(p); err != nil {
+			c.refused(r, err)
+			return
+		}
+		spec, err := c.server.spec(p, c.principal.Grant)
+		if err != nil {
+			c.startFailed(r, p, err)
+			return
+		}
+		if err := c.mayStartIn(&spec); err != nil {
 			c.refused(r, err)
 			return
 		}
@@ -32,12 +38,12 @@ func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
 		if p.StartID != nil {
 			startID = *p.StartID
 		}
-		err := c.auditStart(p, spec.Dir)
+		err = c.auditStart(p, spec.Dir)
 		if err == nil {
 			if c.server.sandbox != nil {
 				sandbox.ReserveThreads() // now, because most servers wait long for their first command
 			}
-			err = c.session.Start(p.ProcessID, startID, spec)
+			err = c.session.Start(r.Context(), p.ProcessID, startID, spec)
 		}
 		if err != nil {
 			c.startFailed(r, p, err)
@@ -55,7 +61,9 @@ func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
 
 // startFailed answers a failed start.
 func (c *connection) startFailed(r *rpc.Request, p protocol.StartParams, err error) {
-	c.log.Info("process not started", "processId", p.ProcessID, "argv", fmt.Sprintf("%.1000q", p.Argv), "reason", err)
+	err = protocol.AsError(err) // which is short
+	argv, _ := ownership.ShortArgv(p.Argv)
+	c.log.Info("process not started", "processId", p.ProcessID, "argv", fmt.Sprintf("%q", argv), "reason", err)
 	c.server.counters.failed.Add(failureOf(err))
 	e := c.event("not started")
 	e.Process, e.Reason = p.ProcessID, err.Error()
@@ -85,6 +93,13 @@ func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, erro
 	if err != nil {
 		return process.Spec{}, err
 	}
+	variables := []map[string]string{p.Env}
+	if p.EnvPolicy != nil {
+		variables = append(variables, p.EnvPolicy.Set)
+	}
+	if err := process.CheckSize(p.Argv, p.Arg0, variables...); err != nil {
+		return process.Spec{}, err
+	}
 	spec := process.Spec{
 		Argv:      p.Argv,
 		Arg0:      p.Arg0,
@@ -101,7 +116,10 @@ func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, erro
 	}
 	switch p.Form {
 	case protocol.StartOrdinary:
-		spec.Env = process.Environment(process.ServerEnvironment(), p.EnvPolicy, p.Env)
+		spec.Env, err = process.Environment(process.ServerEnvironment(), p.EnvPolicy, p.Env)
+		if err != nil {
+			return process.Spec{}, err
+		}
 		if p.TTY {
 			loginshell.Default(spec.Env)
 		}

@@ -127,7 +127,7 @@ func (s *Streams) reset(params json.RawMessage, data []byte) error {
 	tell := func() {}
 	err := notify(s, params, data, func(r protocol.TCPReset) (string, func(*Stream) error) {
 		return r.StreamID, func(stream *Stream) error {
-			tell = stream.failLocked(&ResetError{r.Message})
+			tell = stream.failLocked(&ResetError{protocol.Shorten(r.Message)})
 			return nil
 		}
 	})

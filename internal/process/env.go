@@ -27,18 +27,27 @@ var core = []string{
 
 // defaultExcludes are the patterns of inherited variables that Environment drops unless
 // the policy says otherwise.
-var defaultExcludes = []string{"*KEY*", "*SECRET*", "*TOKEN*"}
+var defaultExcludes = upper([]string{"*KEY*", "*SECRET*", "*TOKEN*"})
+
+// maxMatching bounds the matching for one environment: the bytes of the patterns times the
+// bytes of the names.
+const maxMatching = 64 << 20
 
 // Environment returns the environment of a child (PROTOCOL.md, "Environment of a
 // process"). inherited is the server's environment in the form of os.Environ, policy may
-// be nil, and env always wins.
-func Environment(inherited []string, policy *protocol.EnvPolicy, env map[string]string) map[string]string {
+// be nil, and env always wins. The error is a *protocol.Error about a policy that takes
+// too much work.
+func Environment(inherited []string, policy *protocol.EnvPolicy, env map[string]string) (map[string]string, error) {
 	size := len(env)
 	if policy != nil {
 		size += len(inherited)
 	}
 	result := make(map[string]string, size)
 	if policy != nil {
+		if work := matching(inherited, policy); work > maxMatching {
+			return nil, protocol.Errorf(protocol.CodeInvalidParams,
+				"the bytes of the patterns of envPolicy, times those of the names that they are compared with, are %d; the limit is %d", work, maxMatching)
+		}
 		inherit(result, inherited, policy)
 	}
 	for name, value := range env {
@@ -49,10 +58,33 @@ func Environment(inherited []string, policy *protocol.EnvPolicy, env map[string]
 			delete(result, name)
 		}
 	}
-	return result
+	return result, nil
+}
+
+// matching returns how much work the patterns of a policy are: their bytes times those of
+// the names. Each counts one more, so that many empty ones count, too.
+func matching(inherited []string, policy *protocol.EnvPolicy) (work int64) {
+	names := int64(0)
+	for _, entry := range inherited {
+		name, _, _ := strings.Cut(entry, "=")
+		names += int64(len(name)) + 1
+	}
+	work = names * lengthOf(policy.Exclude)
+	for name := range policy.Set {
+		names += int64(len(name)) + 1
+	}
+	return work + names*lengthOf(policy.IncludeOnly)
+}
+
+func lengthOf(patterns []string) (n int64) {
+	for _, pattern := range patterns {
+		n += int64(len(pattern)) + 1
+	}
+	return n
 }
 
 func inherit(result map[string]string, inherited []string, policy *protocol.EnvPolicy) {
+	exclude, includeOnly := upper(policy.Exclude), upper(policy.IncludeOnly)
 	for _, entry := range inherited {
 		name, value, ok := strings.Cut(entry, "=")
 		if !ok || policy.Inherit == protocol.InheritNone {
@@ -64,7 +96,7 @@ func inherit(result map[string]string, inherited []string, policy *protocol.EnvP
 		if !policy.IgnoreDefaultExcludes && matchesAny(defaultExcludes, name) {
 			continue
 		}
-		if matchesAny(policy.Exclude, name) {
+		if matchesAny(exclude, name) {
 			continue
 		}
 		result[name] = value
@@ -72,11 +104,11 @@ func inherit(result map[string]string, inherited []string, policy *protocol.EnvP
 	for name, value := range policy.Set {
 		result[name] = value
 	}
-	if len(policy.IncludeOnly) == 0 {
+	if len(includeOnly) == 0 {
 		return
 	}
 	for name := range result {
-		if !matchesAny(policy.IncludeOnly, name) {
+		if !matchesAny(includeOnly, name) {
 			delete(result, name)
 		}
 	}
@@ -91,9 +123,24 @@ func contains(names []string, name string) bool {
 	return false
 }
 
-func matchesAny(patterns []string, name string) bool {
-	for _, p := range patterns {
-		if matches(strings.ToUpper(p), strings.ToUpper(name)) {
+// upper returns patterns as matchesAny compares them.
+func upper(patterns []string) [][]rune {
+	list := make([][]rune, len(patterns))
+	for i, pattern := range patterns {
+		list[i] = []rune(strings.ToUpper(pattern))
+	}
+	return list
+}
+
+// matchesAny reports whether one of the patterns, in upper case, matches the name in any
+// case.
+func matchesAny(patterns [][]rune, name string) bool {
+	if len(patterns) == 0 {
+		return false
+	}
+	n := []rune(strings.ToUpper(name))
+	for _, pattern := range patterns {
+		if matches(pattern, n) {
 			return true
 		}
 	}
@@ -103,8 +150,7 @@ func matchesAny(patterns []string, name string) bool {
 // matches reports whether pattern matches the whole name: * stands for any number of
 // characters, ? for one. It backtracks to the latest * only, so its time is at most the
 // product of the lengths.
-func matches(pattern, name string) bool {
-	p, n := []rune(pattern), []rune(name)
+func matches(p, n []rune) bool {
 	star, mark := -1, 0
 	i, j := 0, 0
 	for j < len(n) {

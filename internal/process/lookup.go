@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -21,8 +22,15 @@ type Error struct {
 	Hint    string // what to do, or ""
 }
 
+// maxQuoted is how many bytes of the program's name the text of an Error has.
+const maxQuoted = 256
+
 func (e *Error) Error() string {
-	text := fmt.Sprintf("cannot start %q: %s", e.Program, e.Reason)
+	program := e.Program
+	if len(program) > maxQuoted {
+		program = program[:maxQuoted] + "…"
+	}
+	text := fmt.Sprintf("cannot start %q: %s", program, e.Reason)
 	if e.Err != nil {
 		text += ": " + errno.Text(e.Err)
 	}
@@ -46,8 +54,8 @@ type command struct {
 // defaultPath is searched when the child's environment has no PATH.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// prepare checks a Spec and finds the program.
-func prepare(spec Spec) (command, error) {
+// prepare checks a Spec and finds the program, until ctx ends.
+func prepare(ctx context.Context, spec Spec) (command, error) {
 	if len(spec.Argv) == 0 {
 		return command{}, &Error{Reason: "argv must not be empty"}
 	}
@@ -57,6 +65,9 @@ func prepare(spec Spec) (command, error) {
 	}
 	if program == "" {
 		return refuse(nil, "missing program: argv[0] is empty")
+	}
+	if err := CheckSize(spec.Argv, spec.Arg0, spec.Env); err != nil {
+		return command{}, err
 	}
 	argv := append([]string(nil), spec.Argv...)
 	if spec.Arg0 != nil {
@@ -83,7 +94,7 @@ func prepare(spec Spec) (command, error) {
 	if err := mayEnter(spec.Dir); err != nil {
 		return refuse(err, "working directory %q", spec.Dir)
 	}
-	path, err := lookup(program, spec)
+	path, err := lookup(ctx, program, spec)
 	if err != nil {
 		return command{}, err
 	}
@@ -101,7 +112,7 @@ func hasNUL(list []string) bool {
 
 // lookup finds a program as execvp does, with the child's PATH and relative to the child's
 // directory. It spells the path as execvp does, because a script sees it as its $0.
-func lookup(program string, spec Spec) (string, error) {
+func lookup(ctx context.Context, program string, spec Spec) (string, error) {
 	if strings.ContainsRune(program, '/') || strings.ContainsRune(program, filepath.Separator) {
 		path, err := executable(program, spec.Dir)
 		if err != nil {
@@ -113,8 +124,15 @@ func lookup(program string, spec Spec) (string, error) {
 	if !ok {
 		list = defaultPath
 	}
+	dirs := filepath.SplitList(list)
+	if len(dirs) > maxPathEntries {
+		return "", &Error{Program: program, Reason: fmt.Sprintf("PATH has %d directories, the limit is %d", len(dirs), maxPathEntries)}
+	}
 	var denied error
-	for _, dir := range filepath.SplitList(list) {
+	for _, dir := range dirs {
+		if ctx.Err() != nil {
+			return "", &Error{Program: program, Reason: fmt.Sprintf("the search for it was given up: %s", context.Cause(ctx))}
+		}
 		path, err := executable(inDirectory(dir, program), spec.Dir)
 		if err == nil {
 			return path, nil
@@ -160,5 +178,5 @@ func Find(program, dir string) (string, error) {
 	if list, ok := os.LookupEnv("PATH"); ok {
 		env["PATH"] = list
 	}
-	return lookup(program, Spec{Dir: dir, Env: env})
+	return lookup(context.Background(), program, Spec{Dir: dir, Env: env})
 }

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -44,6 +45,8 @@ var DefaultSize = protocol.TerminalSize{Rows: 24, Cols: 80}
 
 // Options of Start. The zero value means the defaults.
 type Options struct {
+	Context context.Context // ends the search for the program; nil: nothing does
+
 	RetainedBytes int64          // default DefaultRetainedBytes
 	Budget        *output.Budget // shared with other processes; nil: none
 	Listener      Listener       // nil: nobody
@@ -86,7 +89,8 @@ func Start(spec Spec, opts *Options) (_ *Process, err error) {
 	}
 	p.opts.complete()
 	p.drain = p.opts.closeDelay(spec.Drain)
-	command, err := prepare(spec)
+	command, err := prepare(p.opts.Context, spec)
+	p.opts.Context = nil
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +141,9 @@ func (e *PanicError) Error() string {
 }
 
 func (o *Options) complete() {
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
 	if o.RetainedBytes <= 0 {
 		o.RetainedBytes = DefaultRetainedBytes
 	}

@@ -3,9 +3,11 @@
 package process_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,6 +48,12 @@ func TestStartErrors(t *testing.T) {
 		{"directory", process.Spec{Argv: []string{"/tmp"}, Dir: "/"}, `cannot start "/tmp": program: permission denied (os error 13)`, syscall.EACCES},
 		{"no interpreter", process.Spec{Argv: []string{noInterpreter}, Dir: "/"}, `cannot start "` + noInterpreter + `": the interpreter or loader that ` + noInterpreter + ` needs: no such file or directory (os error 2)`, syscall.ENOENT},
 		{"no format", process.Spec{Argv: []string{noFormat}, Dir: "/"}, `cannot start "` + noFormat + `": execute ` + noFormat + `: exec format error (os error 8)`, syscall.ENOEXEC},
+		{"long argument", process.Spec{Argv: []string{"true", strings.Repeat("a", 131_072)}, Dir: "/"}, `cannot start "true": argument 1 is 131072 bytes long, the limit is 131071: argument list too long (os error 7)`, syscall.E2BIG},
+		{"long arg0", process.Spec{Argv: []string{"true"}, Arg0: new(strings.Repeat("a", 131_072)), Dir: "/"}, `cannot start "true": argument 0 is 131072 bytes long, the limit is 131071: argument list too long (os error 7)`, syscall.E2BIG},
+		{"long variable", process.Spec{Argv: []string{"true"}, Dir: "/", Env: map[string]string{"A": strings.Repeat("a", 131_070)}}, `cannot start "true": the variable "A" is 131072 bytes long with its name, the limit is 131071: argument list too long (os error 7)`, syscall.E2BIG},
+		{"many arguments", process.Spec{Argv: append([]string{"true"}, make([]string, 700_000)...), Dir: "/"}, `cannot start "true": arguments and environment take 6300013 bytes, the limit is 6291456: argument list too long (os error 7)`, syscall.E2BIG},
+		{"long name", process.Spec{Argv: []string{strings.Repeat("a", 4096)}, Dir: "/"}, `cannot start "` + strings.Repeat("a", 256) + `…": the name of the program is 4096 bytes long, the limit is 4095: file name too long (os error 36)`, syscall.ENAMETOOLONG},
+		{"long PATH", process.Spec{Argv: []string{"nope"}, Dir: "/", Env: map[string]string{"PATH": strings.Repeat(":", 4096)}}, `cannot start "nope": PATH has 4097 directories, the limit is 4096`, nil},
 		{"NUL", process.Spec{Argv: []string{"true", "a\x00b"}, Dir: "/"}, `cannot start "true": nul byte found in provided data`, nil},
 		{"NUL in environment", process.Spec{Argv: []string{"true"}, Dir: "/", Env: map[string]string{"A": "\x00"}}, `cannot start "true": nul byte found in provided data`, nil},
 	} {
@@ -190,9 +198,39 @@ func TestEnvironment(t *testing.T) {
 		},
 		{"odd names", nil, map[string]string{"": "empty", "A=B": "c"}, map[string]string{"": "empty", "A=B": "c"}},
 	} {
-		if diff := cmp.Diff(test.want, process.Environment(inherited, test.policy, test.env)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		got, err := process.Environment(inherited, test.policy, test.env)
+		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
 		}
+	}
+}
+
+// The work for the patterns of a policy is bounded, and so is the number of patterns and
+// names that are empty.
+func TestPatternsAreBounded(t *testing.T) {
+	names := make(map[string]string)
+	for i := range 10_000 {
+		names[strconv.Itoa(i)] = ""
+	}
+	for name, policy := range map[string]*protocol.EnvPolicy{
+		"a long pattern and a long name": {Inherit: "none", Set: map[string]string{strings.Repeat("a", 100_000): ""}, IncludeOnly: []string{"*" + strings.Repeat("a", 50_000) + "b"}},
+		"many of both":                   {Inherit: "none", Set: names, IncludeOnly: make([]string, 10_000)},
+		"excluded":                       {Inherit: "all", Exclude: []string{strings.Repeat("*", 70_000_000)}},
+	} {
+		_, err := process.Environment([]string{"A=1"}, policy, nil)
+		if !errors.Is(err, protocol.ErrInvalidParams) || !strings.Contains(err.Error(), "; the limit is 67108864") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSearchEnds(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("nobody asks any more"))
+	spec := process.Spec{Argv: []string{"true"}, Dir: "/"}
+	_, err := process.Start(spec, &process.Options{Context: ctx})
+	if want := `cannot start "true": the search for it was given up: nobody asks any more`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

@@ -392,10 +392,17 @@ func (c *Conn) notify(method string, params json.RawMessage, data []byte) (err e
 
 // violate ends the connection because the peer violated the protocol.
 func (c *Conn) violate(err error) {
+	err = &violation{err}
 	c.log.Warn("protocol violation", "error", err)
 	c.fail(protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
 	c.Close(transport.Reason{Code: transport.CodeProtocolError, Text: err.Error()}, err)
 }
+
+// violation is an error that may quote the peer at any length.
+type violation struct{ err error }
+
+func (v *violation) Error() string { return protocol.Shorten(v.err.Error()) }
+func (v *violation) Unwrap() error { return v.err }
 
 // fail queues an error reply.
 func (c *Conn) fail(id protocol.ID, e *protocol.Error) {

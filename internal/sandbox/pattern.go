@@ -27,7 +27,7 @@ func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr err
 	if depth != nil {
 		e.depth = int(min(*depth, math.MaxInt32))
 	}
-	list, err := alternatives(pattern)
+	list, err := s.alternatives(pattern)
 	if err != nil {
 		return err
 	}
@@ -115,15 +115,8 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 		e.match(dir)
 		return nil
 	}
-	if time.Now().After(e.deadline) {
-		if e.mustStay(dir) {
-			if e.again {
-				return nil // it was read once
-			}
-			return fmt.Errorf("the patterns, the last of them %q, take longer than %s to expand; set glob_scan_max_depth", e.pattern, patternTimeout)
-		}
-		e.match(dir) // the unsearched rest is hidden with it
-		return nil
+	if e.late() {
+		return e.giveUp(dir)
 	}
 	if parts[0].any {
 		if err := e.walk(dir, parts[1:], 0); err != nil {
@@ -140,6 +133,8 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 	for _, entry := range entries {
 		name := filepath.Join(dir, entry.Name())
 		switch {
+		case e.late():
+			return e.giveUp(dir)
 		case entry.Type()&fs.ModeSymlink != 0:
 		case parts[0].any:
 			if entry.IsDir() && deep < e.depth {
@@ -155,13 +150,30 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 	return nil
 }
 
+// late reports whether the search has taken its time.
+func (e *expansion) late() bool { return time.Now().After(e.deadline) }
+
+// giveUp ends the search in a directory, and hides what it has not seen of it.
+func (e *expansion) giveUp(dir string) error {
+	switch {
+	case !e.mustStay(dir):
+		e.match(dir)
+	case !e.again: // otherwise it was read once
+		return fmt.Errorf("the patterns, the last of them %q, take longer than %s to expand; set glob_scan_max_depth", e.pattern, patternTimeout)
+	}
+	return nil
+}
+
 func isDir(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.IsDir()
 }
 
 // alternatives returns the patterns without braces that a pattern stands for.
-func alternatives(pattern string) ([]string, error) {
+func (s *search) alternatives(pattern string) ([]string, error) {
+	if s.room -= len(pattern) + 1; s.room < 0 {
+		return nil, fmt.Errorf("the patterns of the sandbox are longer than %d bytes, with everything that their braces stand for", maxPatterns)
+	}
 	var choices []string
 	deep, first, start := 0, 0, 0
 	for i := 0; i < len(pattern); i++ {
@@ -189,7 +201,7 @@ func alternatives(pattern string) ([]string, error) {
 			}
 			var list []string
 			for _, choice := range append(choices, pattern[start:i]) {
-				more, err := alternatives(pattern[:first] + choice + pattern[i+1:])
+				more, err := s.alternatives(pattern[:first] + choice + pattern[i+1:])
 				if err != nil {
 					return nil, err
 				}

@@ -16,6 +16,7 @@ import (
 // program has filled its workspace, and sees nothing that it must not see.
 const (
 	patternTimeout = 2 * time.Second
+	maxPatterns    = 1 << 20 // bytes of all patterns, without braces
 	maxMasks       = 20_000
 	maxDirMasks    = 2_000 // in one directory
 )
@@ -23,6 +24,7 @@ const (
 // search collects the files that the patterns of one policy match.
 type search struct {
 	deadline time.Time
+	room     int                               // bytes of patterns that may still come
 	stay     []string                          // directories that are never hidden as a whole: roots, and the one in which the command starts
 	found    map[string]map[string]fs.FileInfo // by directory, and name in there
 	moved    bool                              // something moved during the search, so a file found may be gone
@@ -30,7 +32,7 @@ type search struct {
 }
 
 func newSearch(stay ...string) *search {
-	s := &search{deadline: time.Now().Add(patternTimeout), found: make(map[string]map[string]fs.FileInfo)}
+	s := &search{deadline: time.Now().Add(patternTimeout), room: maxPatterns, found: make(map[string]map[string]fs.FileInfo)}
 	for _, path := range stay {
 		if path == "" {
 			continue

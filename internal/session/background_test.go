@@ -29,7 +29,7 @@ func TestHeldProcessesCountAsLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Start("refused", "", process.Spec{Argv: []string{"true"}, Dir: "/"}); code(err) != protocol.CodeInvalidRequest || !strings.Contains(err.Error(), "the limit is 1") {
+	if err := s.Start(t.Context(), "refused", "", process.Spec{Argv: []string{"true"}, Dir: "/"}); code(err) != protocol.CodeInvalidRequest || !strings.Contains(err.Error(), "the limit is 1") {
 		t.Errorf("start beside a process whose streams are held: %v", err)
 	}
 	list := s.List()

@@ -330,7 +330,7 @@ func TestLeaseKeepsSoMuch(t *testing.T) {
 	for i := range 2 * limit {
 		argv, env := testkit.Child("echo", "hello")
 		id := fmt.Sprint(i)
-		if err := s.Start(id, "", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
+		if err := s.Start(t.Context(), id, "", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
 			t.Fatal(err)
 		}
 		s.Announce(id)

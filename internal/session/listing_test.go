@@ -132,7 +132,7 @@ func TestLongListOfProcesses(t *testing.T) {
 	for n := range 3 {
 		s, _ := create(t, sessions)
 		for i := range each {
-			if err := s.Start(string(rune('a'+i)), "", spec); err != nil {
+			if err := s.Start(t.Context(), string(rune('a'+i)), "", spec); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -182,7 +182,7 @@ func TestFailures(t *testing.T) {
 	observer := observe(t, sessions, s.ID, asking)
 	startChild(t, s, "a", "idle")
 	for i := range 300 {
-		if err := s.Start(strconv.Itoa(i), "", process.Spec{Argv: []string{"/no/such"}, Dir: "/"}); code(err) != protocol.CodeInternal {
+		if err := s.Start(t.Context(), strconv.Itoa(i), "", process.Spec{Argv: []string{"/no/such"}, Dir: "/"}); code(err) != protocol.CodeInternal {
 			t.Fatal(err)
 		}
 	}
@@ -218,7 +218,7 @@ func TestStartOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if err := s.Start(id, "same", spec); err != nil {
+				if err := s.Start(t.Context(), id, "same", spec); err != nil {
 					t.Error(err)
 				}
 				s.Announce(id)
@@ -228,10 +228,10 @@ func TestStartOnce(t *testing.T) {
 		if n := len(s.List().Processes); n != round+1 {
 			t.Fatalf("%d processes after %d starts", n, round+1)
 		}
-		if err := s.Start(id, "another", spec); code(err) != protocol.CodeInvalidRequest {
+		if err := s.Start(t.Context(), id, "another", spec); code(err) != protocol.CodeInvalidRequest {
 			t.Errorf("another startId: %v", err)
 		}
-		if err := s.Start(id, "", spec); code(err) != protocol.CodeInvalidRequest {
+		if err := s.Start(t.Context(), id, "", spec); code(err) != protocol.CodeInvalidRequest {
 			t.Errorf("no startId: %v", err)
 		}
 	}

@@ -46,7 +46,7 @@ func TestPanicDuringStart(t *testing.T) {
 	env[variable] = mark
 	spec := process.Spec{Argv: argv, Env: env, Dir: "/"}
 	h.armed.Store(true)
-	err := s.Start("a", "first", spec)
+	err := s.Start(t.Context(), "a", "first", spec)
 	if code(err) != protocol.CodeInternal || !strings.Contains(err.Error(), "no log today") {
 		t.Errorf("the start fails with %v", err)
 	}

@@ -37,14 +37,14 @@ func TestQuotasOfSessions(t *testing.T) {
 	}{
 		"processes": {
 			take: func(s *session.Session, id string) error {
-				err := s.Start(id, "", sleeper)
+				err := s.Start(t.Context(), id, "", sleeper)
 				s.Announce(id)
 				return err
 			},
 			give: func(s *session.Session, id string) { s.Terminate(id) },
 			text: "process more refused: the server has 4 live processes of this principal, the limit is 4",
 			fails: func(s *session.Session) error {
-				return s.Start("bad", "", process.Spec{Argv: []string{"/nowhere"}, Dir: "/"})
+				return s.Start(t.Context(), "bad", "", process.Spec{Argv: []string{"/nowhere"}, Dir: "/"})
 			},
 		},
 		"watches": {

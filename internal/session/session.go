@@ -92,8 +92,9 @@ func newSession(id string, by Credentials, opts Options, quotas *quotas) *Sessio
 // Start starts a process under a client's id. After the caller has sent the reply, it
 // must call Announce; the session sends no event of the process before. A client that
 // may have to ask again gives a startID: if a process with the startID exists, Start
-// starts nothing and returns the result of the first start.
-func (s *Session) Start(id, startID string, spec process.Spec) error {
+// starts nothing and returns the result of the first start. The search for the program ends
+// with ctx.
+func (s *Session) Start(ctx context.Context, id, startID string, spec process.Spec) error {
 	e, repeated, err := s.reserveID(id, startID)
 	if err != nil {
 		return err
@@ -103,13 +104,14 @@ func (s *Session) Start(id, startID string, spec process.Spec) error {
 		return e.failure
 	}
 	defer close(e.spawned)
-	e.failure = s.startProcess(e, spec)
+	e.failure = s.startProcess(ctx, e, spec)
 	return e.failure
 }
 
 // startProcess starts the process of a reserved entry.
-func (s *Session) startProcess(e *entry, spec process.Spec) error {
+func (s *Session) startProcess(ctx context.Context, e *entry, spec process.Spec) error {
 	proc, err := process.Start(spec, &process.Options{
+		Context:       ctx,
 		RetainedBytes: s.opts.RetainedBytes,
 		Budget:        s.budget,
 		Listener:      e,

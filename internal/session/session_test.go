@@ -191,7 +191,7 @@ func create(t *testing.T, s *session.Sessions) (*session.Session, *reader) {
 func startChild(t *testing.T, s *session.Session, id, name string, args ...string) {
 	t.Helper()
 	argv, env := testkit.Child(name, args...)
-	if err := s.Start(id, "", process.Spec{Argv: argv, Env: env, Dir: "/", PipeStdin: true}); err != nil {
+	if err := s.Start(t.Context(), id, "", process.Spec{Argv: argv, Env: env, Dir: "/", PipeStdin: true}); err != nil {
 		t.Fatal(err)
 	}
 	s.Announce(id)
@@ -211,7 +211,7 @@ func TestOutputThatWaitedForTheAnnouncement(t *testing.T) {
 	s, r := create(t, newSessions(t, &session.Options{RetainedBytes: 10_000}))
 	r.ack = false
 	argv, env := testkit.Child("flood", "100000")
-	if err := s.Start("a", "", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
+	if err := s.Start(t.Context(), "a", "", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitFor(t, testkit.Patience, func() error {
@@ -262,7 +262,7 @@ func TestEventsGoOutInOrder(t *testing.T) {
 func TestEventsWaitForTheAnnouncement(t *testing.T) {
 	s, r := create(t, newSessions(t, nil))
 	argv, env := testkit.Child("echo", "hi")
-	if err := s.Start("a", "", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
+	if err := s.Start(t.Context(), "a", "", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
@@ -289,7 +289,7 @@ func TestWantAckAfterTheAnnouncement(t *testing.T) {
 	for range 10 {
 		s, r := create(t, newSessions(t, &session.Options{RetainedBytes: 1000}))
 		argv, env := testkit.Child("flood", "1000000")
-		if err := s.Start("a", "", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
+		if err := s.Start(t.Context(), "a", "", process.Spec{Argv: argv, Env: env, Dir: "/"}); err != nil {
 			t.Fatal(err)
 		}
 		testkit.WaitFor(t, testkit.Patience, func() error {
@@ -547,7 +547,7 @@ func TestLimits(t *testing.T) {
 	}
 	startChild(t, s, "a", "idle")
 	startChild(t, s, "b", "idle")
-	err := s.Start("c", "", process.Spec{Argv: []string{"true"}, Dir: "/"})
+	err := s.Start(t.Context(), "c", "", process.Spec{Argv: []string{"true"}, Dir: "/"})
 	if err == nil || !strings.Contains(err.Error(), "the limit is 2") {
 		t.Errorf("third process: %v", err)
 	}
@@ -560,10 +560,10 @@ func TestProcessIDs(t *testing.T) {
 	sessions := newSessions(t, &session.Options{ClosedTTL: 50 * time.Millisecond})
 	s, r := create(t, sessions)
 	startChild(t, s, "a", "echo", "one")
-	if err := s.Start("a", "", process.Spec{Argv: []string{"true"}, Dir: "/"}); err == nil || err.Error() != "process a already exists" {
+	if err := s.Start(t.Context(), "a", "", process.Spec{Argv: []string{"true"}, Dir: "/"}); err == nil || err.Error() != "process a already exists" {
 		t.Errorf("id in use: %v", err)
 	}
-	if err := s.Start("b", "", process.Spec{Argv: []string{"nope"}, Dir: "/"}); code(err) != protocol.CodeInternal {
+	if err := s.Start(t.Context(), "b", "", process.Spec{Argv: []string{"nope"}, Dir: "/"}); code(err) != protocol.CodeInternal {
 		t.Errorf("failed start: %v", err)
 	}
 	startChild(t, s, "b", "echo", "two") // a failed start leaves the id free
