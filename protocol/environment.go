@@ -49,6 +49,8 @@ type SandboxInfo struct {
 type ProcessOwnership struct {
 	Means  string   `json:"means"` // cgroup, subreaper or processGroup
 	Limits []string `json:"limits"`
+	// Reason says why the server cannot see the descendants of its processes; "" if it can.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Shell is the account's login shell. Clients know the names zsh, bash, sh,

@@ -28,6 +28,9 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 			Limits: s.ownership.Limits(),
 		},
 	}
+	if err := s.ownership.Blind(); err != nil {
+		info.ProcessOwnership.Reason = err.Error()
+	}
 	if engine := s.sandbox; engine != nil {
 		means, reason := engine.Means()
 		if means != sandbox.MeansNone {

@@ -49,6 +49,9 @@ func openServer(pid int) (*runningServer, error) {
 
 // checkServer reads in /proc whether a process is a server.
 func checkServer(pid int) error {
+	if err := procfs.Foreign(); err != nil {
+		return fmt.Errorf("find out which program it is: %w", err)
+	}
 	path := fmt.Sprintf("/proc/%d/exe", pid)
 	file, err := os.Readlink(path)
 	if err != nil {

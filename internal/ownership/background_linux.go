@@ -34,8 +34,7 @@ func (o *Ownership) BackgroundOf(owners []*Owner) map[*Owner][]Background {
 				search = true
 				continue
 			}
-			pids, _ := t.group.Processes() // none is what there is when it cannot be read
-			for _, pid := range pids {
+			for _, pid := range t.processes() {
 				if st, err := procfs.ReadStat(pid); err == nil && !st.Ended() {
 					add(w, t, st)
 				}
@@ -124,7 +123,7 @@ func (w *Owner) owns(seen procfs.Stat) bool {
 		if t.group == nil {
 			continue
 		}
-		if pids, _ := t.group.Processes(); slices.Contains(pids, seen.Pid) {
+		if slices.Contains(t.processes(), seen.Pid) {
 			return true
 		}
 	}

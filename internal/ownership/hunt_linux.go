@@ -42,9 +42,13 @@ const (
 var orphansReaped atomic.Uint64
 
 // hunt kills the processes that match. It closes the channel when none is left or
-// the time is up. All hunts share one scan of the system's processes.
+// the time is up, or at once if this program is blind. All hunts share one scan of the system's processes.
 func (o *Ownership) hunt(name string, match func(origin) bool) <-chan struct{} {
 	h := &hunt{name: name, match: match, deadline: time.Now().Add(killTimeout), done: make(chan struct{})}
+	if o.foreign != nil {
+		close(h.done) // there is nothing to find
+		return h.done
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.hunts = append(o.hunts, h)

@@ -31,7 +31,7 @@ func oomScore(pid string) string {
 // did not mean its processes.
 func (t *Tree) RestoreOOMScore(pid int) {
 	o := t.owner.ownership
-	if o.oomScore == "" || oomScore("self") == o.oomScore {
+	if o.foreign != nil || o.oomScore == "" || oomScore("self") == o.oomScore {
 		return
 	}
 	err := sys.WriteFile("/proc/"+strconv.Itoa(pid)+oomScoreFile, []byte(o.oomScore), 0)

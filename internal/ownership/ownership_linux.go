@@ -22,6 +22,7 @@ type system struct {
 	controllers map[string]bool
 	noCgroups   string // why claimed is nil
 	subreaper   bool   // orphans come to this program
+	foreign     error  // why the numbers in /proc mean nothing here; nil: they do
 	oomScore    string // that this program was started with; "": processes keep what they inherit
 	programID   uint64 // of marks; 0: there are none
 
@@ -44,6 +45,10 @@ func (o *Ownership) prepare(opts *Options) error {
 	if o.noCgroups == "" {
 		o.noCgroups = "this program uses no control groups"
 	}
+	if o.foreign = procfs.Foreign(); o.foreign != nil {
+		o.log.Warn("the server cannot see the descendants of its processes: what has left the process group may live on, "+
+			"unless it is in a control group", "error", o.foreign)
+	}
 	if opts.Subreaper {
 		if err := sys.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("become the parent of orphaned descendants: %w", err)
@@ -54,7 +59,9 @@ func (o *Ownership) prepare(opts *Options) error {
 		if o.programID = opts.ProgramID & maxProgramID; o.programID == 0 {
 			o.programID = NewProgramID()
 		}
-		if err := marksWork(); err != nil {
+		if o.foreign != nil {
+			o.means, o.programID = MeansProcessGroup, 0
+		} else if err := marksWork(); err != nil {
 			o.log.Warn("cannot mark processes; orphaned daemons are found by their session alone", "error", err)
 			o.programID = 0
 		}
@@ -75,6 +82,10 @@ func (o *Ownership) prepare(opts *Options) error {
 	}
 	return nil
 }
+
+// Blind returns why this program cannot see the descendants of its processes, or nil if it
+// can.
+func (o *Ownership) Blind() error { return o.foreign }
 
 // Limits returns those of LimitMemory, LimitPids and LimitCPUs that can be enforced
 // here.
@@ -303,7 +314,7 @@ func (t *Tree) Signal(sig unix.Signal, match func(group, session int) bool) erro
 // eachGrouped calls f for the processes in the tree's control group. A process may end after
 // the group was read, and its id go to a process elsewhere; so the group is read again.
 func (t *Tree) eachGrouped(f func(procfs.Stat)) {
-	pids, _ := t.group.Processes() // none is what there is when it cannot be read
+	pids := t.processes()
 	var seen []procfs.Stat
 	for _, pid := range pids {
 		if st, err := procfs.ReadStat(pid); err == nil {
@@ -313,9 +324,8 @@ func (t *Tree) eachGrouped(f func(procfs.Stat)) {
 	if len(seen) == 0 {
 		return
 	}
-	pids, _ = t.group.Processes()
-	still := make(map[int]bool, len(pids))
-	for _, pid := range pids {
+	still := make(map[int]bool, len(seen))
+	for _, pid := range t.processes() {
 		still[pid] = true
 	}
 	for _, st := range seen {
@@ -323,6 +333,15 @@ func (t *Tree) eachGrouped(f func(procfs.Stat)) {
 			f(st)
 		}
 	}
+}
+
+// processes lists the processes in the tree's control group that can be looked up in /proc.
+func (t *Tree) processes() []int {
+	if t.owner.ownership.foreign != nil {
+		return nil
+	}
+	pids, _ := t.group.Processes() // none is what there is when it cannot be read
+	return pids
 }
 
 // OOMKilled reports whether the kernel killed something of the tree because

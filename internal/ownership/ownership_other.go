@@ -22,6 +22,9 @@ func (o *Ownership) prepare(opts *Options) error {
 	return nil
 }
 
+// Blind returns nil: the means here do not look for descendants.
+func (o *Ownership) Blind() error { return nil }
+
 // Limits lists those of LimitMemory, LimitPids and LimitCPUs that can be
 // enforced here: none.
 func (o *Ownership) Limits() []string { return []string{} }

@@ -47,6 +47,10 @@ func (o *Ownership) scan(f func(origin, procfs.Stat)) error {
 }
 
 func (s *scan) run(f func(origin, procfs.Stat)) {
+	if s.o.foreign != nil {
+		s.unseen = s.o.foreign
+		return
+	}
 	for pid := range s.orphans {
 		s.visit(pid, f)
 	}
@@ -93,7 +97,7 @@ func (s *scan) endedOrphan() bool {
 
 func newScan(o *Ownership) *scan {
 	s := &scan{o: o, self: os.Getpid(), stats: make(map[int]procfs.Stat), origins: make(map[int]origin)}
-	if o.subreaper {
+	if o.subreaper && o.foreign == nil {
 		s.orphans = adopted(s.self)
 	}
 	return s
@@ -120,6 +124,9 @@ func (s *scan) stat(pid int) (procfs.Stat, bool) {
 	st, ok := s.stats[pid]
 	if ok {
 		return st, st.Pid != 0
+	}
+	if s.o.foreign != nil {
+		return procfs.Stat{}, false
 	}
 	st, err := procfs.ReadStat(pid)
 	if err != nil {

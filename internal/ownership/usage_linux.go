@@ -23,8 +23,7 @@ func (o *Ownership) UsageOf(owners []*Owner) map[*Owner][]Usage {
 				search = true
 				continue
 			}
-			pids, _ := t.group.Processes() // none is what there is when it cannot be read
-			for _, pid := range pids {
+			for _, pid := range t.processes() {
 				used[t].add(pid)
 			}
 			used[t].CPU, _ = t.group.CPU() // 0 if unknown

@@ -75,7 +75,11 @@ func (p *Process) SignalForeground(sig syscall.Signal) error {
 		return ErrFinished
 	}
 	group, err := foreground(p.master)
-	if err == nil && group > 0 {
+	held := false
+	if group == p.group {
+		held, err = p.signalGroup(sig)
+	}
+	if err == nil && group > 0 && !held {
 		err = p.tree.Signal(sig, func(of, session int) bool { return of == group && session == p.group })
 	}
 	if err != nil && !errors.Is(err, os.ErrClosed) {

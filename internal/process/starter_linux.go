@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/procfs"
 	"execserver/internal/sys"
 )
 
@@ -104,6 +105,9 @@ func noticeStrays(all []*starter) {
 // reapStrays reaps the strays that have ended. It runs on the starter's thread, which is
 // the only one that has these children and adds leaders to them.
 func (s *starter) reapStrays() {
+	if procfs.Foreign() != nil {
+		return // the list has the numbers of another namespace
+	}
 	list, err := sys.ReadFile("/proc/thread-self/children")
 	if err != nil {
 		return // some kernels do not have the file

@@ -9,11 +9,16 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/procfs"
 )
 
 // mapIDs maps ids into the user namespace of a process: all ids that this program knows
 // if it may do so, otherwise its own.
 func mapIDs(pid int) error {
+	if err := procfs.Foreign(); err != nil {
+		return err
+	}
 	maps := knownIDs()
 	if os.Geteuid() != 0 || !hasCapability(unix.CAP_SETUID) || !hasCapability(unix.CAP_SETGID) || maps == nil {
 		maps = &idMaps{uid: ownID(os.Geteuid()), gid: ownID(os.Getegid()), setgroups: "deny"}
@@ -60,6 +65,9 @@ var knownIDs = sync.OnceValue(func() *idMaps {
 
 // pidOf returns the process id, in this program's namespace, of a pidfd, or 0 if unknown.
 func pidOf(pidfd int) int {
+	if procfs.Foreign() != nil {
+		return 0
+	}
 	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
 	if err != nil {
 		return 0

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/procfs"
 	"execserver/internal/sandbox/launcher"
 )
 
@@ -102,6 +103,9 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 // noteNamespace tells the engine the process namespace of the launcher, which no confined
 // process leaves.
 func (c *Confinement) noteNamespace(pid int) {
+	if procfs.Foreign() != nil {
+		return
+	}
 	if namespace, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid"); err == nil {
 		c.engine.networked.set(c, namespace)
 	}
