@@ -40,9 +40,10 @@ build: ## build bin/exec-server and bin/exec-fleet, static and stripped
 run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
 
-# The packages that take longest come first, and four run at a time, because they mostly wait.
+# The packages that take longest come first. Four run at a time, and up to eight tests of each,
+# because they mostly wait.
 test: ## run the tests that need nothing but Go, as any user
-	$(GO) test $(FAST_LINK) -shuffle=on -p 4 -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) \
+	$(GO) test $(FAST_LINK) -shuffle=on -p 4 -parallel 8 -count=$(COUNT) -timeout $(TIMEOUT) \
 		$$($(GO) list $(if $(filter ./...,$(PACKAGES)),./server ./client ./cmd/exec-server) $(PACKAGES))
 
 test-system: ## run the tests with sshd, tmux, Chromium, Prometheus, namespaces and other users, as root on Linux
@@ -54,7 +55,7 @@ test-system: ## run the tests with sshd, tmux, Chromium, Prometheus, namespaces 
 	$(MAKE) test-page PAGES='$(or $(PAGES),$(PAGES_SHORT))'
 
 test-fleet: ## run the tests of gateways and the machines behind them
-	cd fleet && $(GO) test -shuffle=on -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) ./...
+	cd fleet && $(GO) test $(FAST_LINK) -shuffle=on -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) ./...
 
 race: ## the same with the race detector, which needs a C compiler (SKIP leaves tests out)
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) $(if $(SKIP),-skip '$(SKIP)') $(PACKAGES)

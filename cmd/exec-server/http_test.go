@@ -164,6 +164,7 @@ const (
 func bearer(token string) string { return upgrade + "|Authorization: Bearer " + token }
 
 func TestCapabilityToken(t *testing.T) {
+	t.Parallel()
 	cases := []exchange{
 		{name: "right", request: bearer(token), status: 101},
 		{name: "right, scheme in other letters", request: upgrade + "|Authorization: bEARER " + token, status: 101},
@@ -206,6 +207,7 @@ func keepsSecret(t *testing.T, p *program) {
 // TestQueryToken checks tokens that may come in the query, for clients that cannot send a
 // header.
 func TestQueryToken(t *testing.T) {
+	t.Parallel()
 	query := func(query string) string { return strings.Replace(upgrade, "/", "/?"+query, 1) }
 	p := newServer(t, "--tokens", writeFile(t, fmt.Sprintf(`
 [[token]]

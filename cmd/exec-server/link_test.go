@@ -135,6 +135,7 @@ func (l *linked) ends(want int) {
 // TestRunOverBrokenLink checks that run tries for as long as the server keeps the session,
 // and tells a person what it waits for.
 func TestRunOverBrokenLink(t *testing.T) {
+	t.Parallel()
 	l := newLinked(t, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
 	l.prints(l.stdout, `one\n`)
 	l.link.set(true)
@@ -154,6 +155,7 @@ func TestRunOverBrokenLink(t *testing.T) {
 // TestRunInterruptedWithoutLink checks that a person can end run while there is no link, and
 // learns how to come back.
 func TestRunInterruptedWithoutLink(t *testing.T) {
+	t.Parallel()
 	l := newLinked(t, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
 	l.prints(l.stdout, `one\n`)
 	l.link.set(true)
@@ -212,6 +214,7 @@ func TestRunAfterTheServer(t *testing.T) {
 // TestRunAfterTheSession checks that run gives up at once if the server has ended the
 // session meanwhile.
 func TestRunAfterTheSession(t *testing.T) {
+	t.Parallel()
 	l := newLinked(t, "run", "--", "sh", "-c", "echo $$; exec sleep 3600")
 	l.prints(l.stdout, `\d\n`)
 	pid, err := strconv.Atoi(strings.TrimSpace(l.stdout.text()))

@@ -53,6 +53,7 @@ func logged(t *testing.T, p *program, text string) {
 
 // TestTokensFile presents the tokens of a file, and others.
 func TestTokensFile(t *testing.T) {
+	t.Parallel()
 	s := newSigner(t)
 	dir := t.TempDir()
 	for name, content := range map[string]string{

@@ -38,6 +38,7 @@ type Options struct {
 	Accounts []string
 	TLS      *tls.Config // for nats:// and wss://; nil for none
 	Log      *slog.Logger
+	SignIn   time.Duration // for which a connection may take to sign in; default 5 seconds
 
 	// A cluster has a name, an address to listen at, the addresses of other servers, and a
 	// secret that all of them have. ClusterTLS serves both ends of a route; nil is for none.
@@ -106,7 +107,10 @@ func (b *Broker) config() (*server.Options, error) {
 	config.JetStream, config.StoreDir = true, b.opts.Data
 	config.NoSigs, config.DontListen = true, true
 	config.WriteDeadline = 5 * time.Second
-	config.AuthTimeout = 5 // seconds; with the default of two, a busy machine may not sign in
+	config.AuthTimeout = b.opts.SignIn.Seconds()
+	if config.AuthTimeout == 0 {
+		config.AuthTimeout = 5 // with the default of two, a busy machine may not sign in
+	}
 	// A machine sends one message at a time for each of its connections, so 1 MiB is plenty.
 	config.MaxPayload = 1 << 20
 	// The connection of the gateway itself has a subscription for each client. Recheck bounds

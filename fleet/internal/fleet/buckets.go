@@ -28,15 +28,15 @@ type buckets struct {
 }
 
 // openBuckets finds the buckets, or creates them. replicas is the number of NATS servers that
-// hold them.
-func openBuckets(ctx context.Context, nc *nats.Conn, replicas int) (*buckets, error) {
+// hold them. lifetime is how long an entry of a machine stays.
+func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, lifetime time.Duration) (*buckets, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
 	// Members come back by themselves, so memory is enough for them.
 	members, err := openBucket(ctx, js, jetstream.KeyValueConfig{
-		Bucket: Bucket, Description: "machines by name", History: 1, TTL: Lifetime,
+		Bucket: Bucket, Description: "machines by name", History: 1, TTL: lifetime,
 		Storage: jetstream.MemoryStorage, Replicas: replicas, MaxValueSize: maxEntry,
 	}, maxMembers)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,11 +21,7 @@ import (
 // asGateway connects to NATS as the gateway, which sees all of an account.
 func (s *site) asGateway(t testing.TB, account string) *nats.Conn {
 	t.Helper()
-	var nc *nats.Conn
-	err := testkit.Steady(func() (err error) {
-		nc, err = s.broker.Connect(account, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(testkit.Patience))
-		return err
-	})
+	nc, err := s.broker.Connect(account, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.Timeout(testkit.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,44 +93,28 @@ func TestManyAccounts(t *testing.T) {
 	}
 }
 
-// fill fills the list of machines of an account, and keeps it full until the test ends: an
-// entry stays for some seconds only.
+// fill fills the list of machines of an account.
 func (s *site) fill(t *testing.T, account string) {
 	t.Helper()
 	js, err := jetstream.New(s.asGateway(t, account), jetstream.WithPublishAsyncMaxPending(1<<10))
 	if err != nil {
 		t.Fatal(err)
 	}
-	full, stop, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		once := sync.OnceFunc(func() { close(full) })
-		for {
-			for i := range 1 << 15 { // far more than it takes
-				put, err := js.PublishAsync(fmt.Sprint("$KV.", fleet.Bucket, ".filling-", i), []byte("{}"))
-				if err != nil || i%(1<<10) != 0 {
-					continue // too many are on their way for a moment, or this one is
-				}
-				select {
-				case <-put.Ok():
-				case err := <-put.Err():
-					if strings.Contains(err.Error(), "maximum") {
-						once()
-					}
-				}
+	testkit.Within(t, "filling the list", func() {
+		for i := 0; ; i++ {
+			put, err := js.PublishAsync(fmt.Sprint("$KV.", fleet.Bucket, ".filling-", i), []byte("{}"))
+			if err != nil || i%(1<<10) != 0 {
+				continue // too many are on their way for a moment, or this one is
 			}
 			select {
-			case <-stop:
-				return
-			case <-time.After(fleet.Lifetime / 8):
+			case <-put.Ok():
+			case err := <-put.Err():
+				if strings.Contains(err.Error(), "maximum") {
+					return
+				}
 			}
 		}
-	}()
-	t.Cleanup(func() {
-		close(stop)
-		<-ended
 	})
-	testkit.Within(t, "filling the list", func() { <-full })
 }
 
 // TestFullRegister fills the list of machines of an account. Those in it stay, others cannot
@@ -182,16 +161,9 @@ func TestLeave(t *testing.T) {
 	s.join(t, "any", "first") // the list is there
 	kv := s.bucket(t, "default", fleet.Bucket)
 	for range 5 {
-		err := testkit.Steady(func() error {
-			s.join(t, "any", "box").Close()
-			entry, err := kv.Get(t.Context(), "box")
-			if errors.Is(err, jetstream.ErrKeyNotFound) {
-				return nil
-			}
-			return fmt.Errorf("an entry is left: %v, %v", entry, err)
-		})
-		if err != nil {
-			t.Fatal(err)
+		s.join(t, "any", "box").Close()
+		if entry, err := kv.Get(t.Context(), "box"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Fatalf("an entry is left: %v, %v", entry, err)
 		}
 	}
 	// Another instance cannot take it away.

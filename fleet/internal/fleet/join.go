@@ -47,6 +47,8 @@ type Membership struct {
 	err      error         // valid when done is closed
 	work     sync.WaitGroup
 	revision uint64 // of the entry; used by the heartbeats alone
+
+	leaveTimeout time.Duration // for a gateway to remove the entry
 }
 
 // Join registers a machine and begins to serve connections to it. Instance, Joined and Load
@@ -60,7 +62,7 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	member.Instance, member.Joined = rand.Text(), time.Now().UTC().Truncate(time.Second)
-	m := &Membership{nc: nc, opts: opts, member: member, drained: make(chan struct{}, 1), done: make(chan struct{})}
+	m := &Membership{nc: nc, opts: opts, member: member, leaveTimeout: defaultLeaveTimeout, drained: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := m.member.check(); err != nil {
 		return nil, fmt.Errorf("register the machine %s: %w", member.Name, err)
 	}
@@ -241,11 +243,11 @@ func (m *Membership) Done() <-chan struct{} { return m.done }
 // Err returns why the machine has left: nil after Close. Done must be closed.
 func (m *Membership) Err() error { return m.err }
 
-// leaveTimeout bounds how long a machine waits for a gateway to remove its entry, in attempts
+// A machine waits for defaultLeaveTimeout until a gateway has removed its entry, in four attempts
 // with leavePause between them.
 const (
-	leaveTimeout = time.Second
-	leavePause   = 50 * time.Millisecond
+	defaultLeaveTimeout = time.Second
+	leavePause          = 50 * time.Millisecond
 )
 
 // leave removes the entry. Without an answer, it goes when its time is over.
@@ -253,12 +255,12 @@ func (m *Membership) leave() {
 	if !m.nc.IsConnected() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), m.leaveTimeout)
 	defer cancel()
 	for {
 		// The gateway may have to finish what it was asked last. It answers the first request
 		// that comes too soon, and none of those after it.
-		attempt, end := context.WithTimeout(ctx, leaveTimeout/4)
+		attempt, end := context.WithTimeout(ctx, m.leaveTimeout/4)
 		_, err := m.ask(attempt, registerRequest{Leave: true})
 		end()
 		if err == nil || !sleep(ctx, leavePause) {

@@ -71,9 +71,16 @@ func testLog(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(io.Discard, nil))
 }
 
-// newSite starts a gateway for machines and clients of these files. "" admits every client.
+// newSite starts a gateway for machines and clients of these files. "" admits every client. No
+// wait for a machine ends before the machine has answered, or has left.
 func newSite(t testing.TB, machines, clients string, change func(*broker.Options)) *site {
 	t.Helper()
+	return newSiteThatWaits(t, machines, clients, change, fleet.Waits{})
+}
+
+func newSiteThatWaits(t testing.TB, machines, clients string, change func(*broker.Options), waits fleet.Waits) *site {
+	t.Helper()
+	waits.Patience = testkit.Patience
 	log := testLog(t)
 	file := testkit.Secret(t, machines)
 	known, err := broker.ReadMachines(file)
@@ -82,7 +89,7 @@ func newSite(t testing.TB, machines, clients string, change func(*broker.Options
 	}
 	opts := broker.Options{
 		Data: t.TempDir(), Listen: []string{"nats://127.0.0.1:0", "ws://127.0.0.1:0"},
-		Machines: known, Accounts: known.Accounts(), Log: log,
+		Machines: known, Accounts: known.Accounts(), Log: log, SignIn: testkit.Patience,
 	}
 	if change != nil {
 		change(&opts)
@@ -98,7 +105,7 @@ func newSite(t testing.TB, machines, clients string, change func(*broker.Options
 	}
 	for _, account := range known.Accounts() {
 		nc := s.asGateway(t, account)
-		roster, err := fleet.NewRoster(nc, replicas, log, &natstransport.Options{Lost: s.gateway.Lost})
+		roster, err := fleet.NewRosterThatWaits(nc, replicas, log, &natstransport.Options{Lost: s.gateway.Lost}, waits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,12 +143,8 @@ type machine struct {
 // connect connects to NATS as a machine of a name.
 func (s *site) connect(t testing.TB, token, name string) (*nats.Conn, error) {
 	t.Helper()
-	var nc *nats.Conn
-	err := testkit.Steady(func() (err error) {
-		nc, err = nats.Connect(s.broker.URL(), nats.UserInfo(name, machineToken(token)), nats.CustomInboxPrefix(fleet.InboxPrefix(name)),
-			nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.FlusherTimeout(5*time.Second), nats.Timeout(testkit.Patience), nats.PermissionErrOnSubscribe(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-		return err
-	})
+	nc, err := nats.Connect(s.broker.URL(), nats.UserInfo(name, machineToken(token)), nats.CustomInboxPrefix(fleet.InboxPrefix(name)),
+		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.FlusherTimeout(5*time.Second), nats.Timeout(testkit.Patience), nats.PermissionErrOnSubscribe(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err == nil {
 		t.Cleanup(nc.Close)
 	}
@@ -177,6 +180,7 @@ func (s *site) tryJoin(t testing.TB, ctx context.Context, token, name string, la
 		end()
 		return nil, err
 	}
+	membership.LeaveWithin(testkit.Patience)
 	t.Cleanup(func() {
 		end()
 		membership.Close()

@@ -25,6 +25,7 @@ type Roster struct {
 	log       *slog.Logger
 	nc        *nats.Conn
 	replicas  int
+	waits     waits
 	dialer    *natstransport.Dialer
 	cancel    context.CancelFunc
 	ready     chan struct{} // closed when the machines are known
@@ -50,13 +51,25 @@ type seen struct {
 	placed []time.Time // when sessions were placed that its load may not have yet
 }
 
-// placedFor is how long a session that was placed counts as one if no heartbeat shows it: it
-// may not have come about.
-const placedFor = dialTimeout
+// waits are how long a gateway waits for machines. Tests have others.
+type waits struct {
+	lifetime time.Duration // of an entry without a heartbeat
+	dial     time.Duration // for a client that waits for its machine, in attempts
+	attempt  func(context.Context) (context.Context, context.CancelFunc)
+}
+
+// usualWaits are those of all gateways.
+var usualWaits = waits{
+	lifetime: Lifetime, dial: dialTimeout,
+	attempt: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, attemptTimeout)
+	},
+}
 
 // unseen returns which of the sessions placed a heartbeat that came now may not have: it may
-// have been on its way before them.
-func (s *seen) unseen(next *seen) []time.Time {
+// have been on its way before them. A session that was placed counts as one for some time even if
+// no heartbeat shows it: it may not have come about.
+func (s *seen) unseen(next *seen, placedFor time.Duration) []time.Time {
 	if s.Instance != next.Instance {
 		return nil
 	}
@@ -68,9 +81,13 @@ func (s *seen) unseen(next *seen) []time.Time {
 // NewRoster follows the machines of an account, to which nc is connected. replicas is how
 // many NATS servers keep the bucket.
 func NewRoster(nc *nats.Conn, replicas int, log *slog.Logger, opts *natstransport.Options) (*Roster, error) {
+	return newRoster(nc, replicas, log, opts, usualWaits)
+}
+
+func newRoster(nc *nats.Conn, replicas int, log *slog.Logger, opts *natstransport.Options, w waits) (*Roster, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Roster{
-		log: log, nc: nc, replicas: replicas, dialer: natstransport.NewDialer(nc, opts), cancel: cancel,
+		log: log, nc: nc, replicas: replicas, waits: w, dialer: natstransport.NewDialer(nc, opts), cancel: cancel,
 		ready: make(chan struct{}), members: make(map[string]*seen),
 		registering: make(map[string]bool), dialing: make(map[string]int), dialingFor: make(map[string]int),
 	}
@@ -108,7 +125,7 @@ const openTimeout = 5 * time.Second
 func (r *Roster) watch(ctx context.Context) error {
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	open, err := openBuckets(opening, r.nc, r.replicas)
+	open, err := openBuckets(opening, r.nc, r.replicas, r.waits.lifetime)
 	if err != nil {
 		return err
 	}
@@ -159,7 +176,7 @@ func (r *Roster) update(entry jetstream.KeyValueEntry) {
 		return
 	}
 	if before := r.members[one.Name]; before != nil {
-		one.placed = before.unseen(one)
+		one.placed = before.unseen(one, r.waits.dial)
 	}
 	r.members[one.Name] = one
 }
@@ -182,7 +199,7 @@ func (r *Roster) List() []Member {
 func (r *Roster) instance(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if one := r.members[name]; one != nil && time.Since(one.at) < Lifetime {
+	if one := r.members[name]; one != nil && time.Since(one.at) < r.waits.lifetime {
 		return one.Instance
 	}
 	return ""
@@ -204,7 +221,7 @@ func (r *Roster) mayCome(name string) bool {
 
 // expireLocked forgets machines without heartbeats.
 func (r *Roster) expireLocked() {
-	oldest := time.Now().Add(-Lifetime)
+	oldest := time.Now().Add(-r.waits.lifetime)
 	for name, one := range r.members {
 		if one.at.Before(oldest) {
 			delete(r.members, name)

@@ -106,7 +106,7 @@ func (v *visit) dial(ctx context.Context, name string) (machine *natstransport.C
 		return nil, busy
 	}
 	defer v.roster.endDial(name, v.by.QuotaKey())
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, v.roster.waits.dial)
 	defer cancel()
 	giveUp := time.Now().Add(unreachableTimeout)
 	for {
@@ -129,7 +129,7 @@ func (v *visit) dial(ctx context.Context, name string) (machine *natstransport.C
 
 // attempt asks a machine for a connection once.
 func (v *visit) attempt(ctx context.Context, name string) (*natstransport.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := v.roster.waits.attempt(ctx)
 	defer cancel()
 	return v.roster.dialer.Dial(ctx, name, natstransport.Call{
 		Instance: v.roster.instance(name), Remote: v.by.Remote, Hello: v.by.Passport(),
@@ -208,7 +208,7 @@ func (v *visit) choose(selection []string, session string) (name string, machine
 			return name, machine, text
 		}
 	}
-	ctx, cancel := context.WithTimeout(v.ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(v.ctx, v.roster.waits.dial)
 	defer cancel()
 	var silent []string
 	may := func(name string) bool { return v.by.Grant.Machine(name) && !slices.Contains(silent, name) }

@@ -3,6 +3,7 @@
 package fleet_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,16 +22,7 @@ import (
 )
 
 // rawDial opens a connection of a client that says only what the test says.
-func (s *site) rawDial(t testing.TB, path, token string) (conn transport.Conn, err error) {
-	t.Helper()
-	err = testkit.Steady(func() error {
-		conn, err = s.rawDialOnce(t, path, token)
-		return err
-	})
-	return conn, err
-}
-
-func (s *site) rawDialOnce(t testing.TB, path, token string) (transport.Conn, error) {
+func (s *site) rawDial(t testing.TB, path, token string) (transport.Conn, error) {
 	t.Helper()
 	opts := new(transport.DialOptions)
 	if token != "" {
@@ -85,36 +77,22 @@ func TestRevokedWhileWaiting(t *testing.T) {
 		s := newSite(t, everyName, bob+clientEntry("ann", `scope = ["full"]`), nil)
 		asked := s.silent(t, "any", "slow")
 		s.listedFor(t, clientToken("bob"), 1)
-		err := testkit.Steady(func() error {
-			ended := make(chan error, 1)
-			go func() {
-				conn, err := s.rawDial(t, "/env/slow", "ann")
-				if err == nil {
-					_, err = conn.Read(nil)
-				}
-				ended <- err
-			}()
+		ended := make(chan error, 1)
+		go func() {
+			conn, err := s.rawDial(t, "/env/slow", "ann")
+			if err == nil {
+				_, err = conn.Read(nil)
+			}
+			ended <- err
+		}()
+		testkit.Within(t, "the end", func() {
 			request := <-asked
 			s.changeClients(t, bob)
-			defer s.changeClients(t, bob+clientEntry("ann", `scope = ["full"]`))
-			for { // it asks again if this is too late
-				_ = request.Respond([]byte(`{"version":1,"instance":"i","window":1048576}`))
-				select {
-				case request = <-asked:
-					continue
-				case err := <-ended:
-					if err == nil || !strings.Contains(err.Error(), "revoked") {
-						return fmt.Errorf("the end: %v", err)
-					}
-					return nil
-				case <-time.After(testkit.Patience):
-					return errors.New("the connection lives")
-				}
+			_ = request.Respond([]byte(`{"version":1,"instance":"i","window":1048576}`))
+			if err := <-ended; err == nil || !strings.Contains(err.Error(), "revoked") {
+				t.Errorf("the end: %v", err)
 			}
 		})
-		if err != nil {
-			t.Error(err)
-		}
 		if n := s.gateway.Counts().Relays; n != 0 {
 			t.Errorf("the gateway has %d connections", n)
 		}
@@ -191,25 +169,40 @@ func TestManyStalledClients(t *testing.T) {
 // TestAnyPassesTheDead lists two machines beside a live one: one vanished, one does not answer.
 // Clients of any machine get the live one.
 func TestAnyPassesTheDead(t *testing.T) {
-	err := testkit.Steady(func() error { // all three are forgotten when nothing runs for some seconds
-		s := newSite(t, everyName, "", nil)
-		dead := s.join(t, "any", "dead")
-		live := s.join(t, "any", "live")
-		s.silent(t, "any", "silent")
-		s.listed(t, "dead", "live", "silent")
-		dead.nc.Close()
-		for i := range 6 {
-			if _, err := dial(t, s.url+"/any", ""); err != nil {
-				return err
-			}
-			if n := live.server.Stats().SessionsAttached; n != i+1 {
-				return fmt.Errorf("the live machine has %d sessions of %d", n, i+1)
+	var mu sync.Mutex
+	giveUp := func() {}
+	s := newSiteThatWaits(t, everyName, "", nil, fleet.Waits{Attempt: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		mu.Lock()
+		defer mu.Unlock()
+		ctx, giveUp = context.WithCancel(ctx)
+		return ctx, giveUp
+	}})
+	dead := s.join(t, "any", "dead")
+	live := s.join(t, "any", "live")
+	asked := s.silent(t, "any", "silent")
+	s.listed(t, "dead", "live", "silent")
+	dead.nc.Close()
+	over := make(chan struct{})
+	defer close(over)
+	go func() { // the time to wait for the silent one is over as soon as it was asked
+		for {
+			select {
+			case <-asked:
+				mu.Lock()
+				giveUp()
+				mu.Unlock()
+			case <-over:
+				return
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}()
+	for i := range 6 {
+		if _, err := dial(t, s.url+"/any", ""); err != nil {
+			t.Fatal(err)
+		}
+		if n := live.server.Stats().SessionsAttached; n != i+1 {
+			t.Fatalf("the live machine has %d sessions of %d", n, i+1)
+		}
 	}
 }
 
@@ -224,7 +217,7 @@ func TestCrowdAtASilentMachine(t *testing.T) {
 	for range 300 {
 		crowd.Go(func() {
 			for again := false; !again || !enough(); again = true { // the first ones may be through before the last come
-				_, err := s.rawDialOnce(t, "/env/red-9", "rita")
+				_, err := s.rawDial(t, "/env/red-9", "rita")
 				switch {
 				case err == nil:
 					t.Error("a client was connected with a machine that says nothing")
@@ -250,7 +243,19 @@ func TestCrowdAtASilentMachine(t *testing.T) {
 			t.Errorf("another tenant: %v", err)
 		}
 	}
+	gone := make(chan struct{})
+	go func() { // those that still wait
+		for {
+			select {
+			case request := <-asked:
+				_ = request.Respond([]byte(`{"version":1,"refusal":"enough"}`))
+			case <-gone:
+				return
+			}
+		}
+	}()
 	testkit.Within(t, "the end of the crowd", crowd.Wait)
+	close(gone)
 	t.Logf("%d were told that too many wait, %d that the machine does not answer; it was asked %d times", busy.Load(), silent.Load(), len(asked))
 }
 
@@ -339,7 +344,7 @@ func TestLateAnswers(t *testing.T) {
 		found string // where the session is afterwards
 		err   string
 	}{{"early", 3, "one at early", ""}, {"late", 1000, "", ""}, {"thief", 0, "one at early", "cannot record"}} {
-		err := testkit.Steady(func() error { // a machine that does not answer for a second gets nobody
+		err := func() error {
 			conn, err := s.rawDial(t, "/any?label="+row.name, "")
 			if err != nil {
 				return err
@@ -366,7 +371,7 @@ func TestLateAnswers(t *testing.T) {
 				return fmt.Errorf("afterwards %q is recorded, want %q", found, row.found)
 			}
 			return nil
-		})
+		}()
 		if err != nil {
 			t.Errorf("a client of %s: %v", row.name, err)
 		}

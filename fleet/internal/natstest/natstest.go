@@ -16,7 +16,7 @@ import (
 // nil, may change its options.
 func Serve(t testing.TB, change func(*server.Options)) *server.Server {
 	t.Helper()
-	opts := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true}
+	opts := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, AuthTimeout: testkit.Patience.Seconds()}
 	if change != nil {
 		change(opts)
 	}
@@ -49,11 +49,7 @@ func At(t testing.TB, address string) (change func(*server.Options)) {
 func Connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	opts = append([]nats.Option{nats.FlusherTimeout(5 * time.Second), nats.Timeout(testkit.Patience), nats.ReconnectWait(50 * time.Millisecond), nats.MaxReconnects(-1)}, opts...)
-	var nc *nats.Conn
-	err := testkit.Steady(func() (err error) {
-		nc, err = nats.Connect(url, opts...)
-		return err
-	})
+	nc, err := nats.Connect(url, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,8 @@ func machines(t testing.TB, n *node, from, count int) *exec.Cmd {
 
 // TestMany joins many machines. It measures what an idle one costs the gateway, how soon a
 // quarter of them that vanish are not listed any more, and how long a start takes at any of
-// them, beside a start without a fleet.
+// them, beside a start without a fleet. With a thousand or more, as on a quiet machine, it holds
+// them to bounds.
 func TestMany(t *testing.T) {
 	runtime.LockOSThread() // the programs die with the thread that starts them
 	defer runtime.UnlockOSThread()
@@ -170,18 +171,16 @@ func TestMany(t *testing.T) {
 	direct := newDirect(t)
 	without, with := starts(t, 100, direct, func(i int) string { return fmt.Sprintf("ws://%s/env/m-%d", n.client, all/4+i*7%(all-all/4)) })
 	t.Logf("a start at the median: %v directly, %v at any of the machines", without, with)
-	if with > without+5*time.Millisecond {
+	if all >= 1000 && with > without+5*time.Millisecond {
 		t.Errorf("a start takes %v, and %v without the fleet", with, without)
 	}
 
 	if err := vanish.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	var took time.Duration
-	stalled := testkit.Stalled(func() { took = listed(t, n, all-all/4) })
-	took -= stalled
+	took := listed(t, n, all-all/4)
 	t.Logf("%d machines that vanished were not listed any more after %v", all/4, took)
-	if took > 10*time.Second {
+	if all >= 1000 && took > 10*time.Second {
 		t.Errorf("it took %v until vanished machines were not listed", took)
 	}
 }
