@@ -16,6 +16,7 @@ TIMEOUT ?= 20m
 ROUNDS ?= 5
 # Nobody debugs most tests. Without the tables for debuggers they link in half of the time.
 FAST_LINK := -ldflags=-w
+space := $(subst ,, )
 RELEASE_PLATFORMS := $(or $(PLATFORMS),linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64)
 PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
 # Of two releases between which nothing changed that the tests see, the newer one.
@@ -41,10 +42,11 @@ run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
 
 # The packages that take longest come first. Four run at a time, and up to eight tests of each,
-# because they mostly wait.
+# because they mostly wait. NEEDY would skip everything.
+NEEDY := bulk codex connect doors sandbox slopes slowlink terminal workspace
 test: ## run the tests that need nothing but Go, as any user
 	$(GO) test $(FAST_LINK) -shuffle=on -p 4 -parallel 8 -count=$(COUNT) -timeout $(TIMEOUT) \
-		$$($(GO) list $(if $(filter ./...,$(PACKAGES)),./server ./client ./cmd/exec-server) $(PACKAGES))
+		$(if $(filter ./...,$(PACKAGES)),./server ./client ./cmd/exec-server $$($(GO) list ./... | grep -vE '/test/($(subst $(space),|,$(NEEDY)))$$'),$(PACKAGES))
 
 test-system: ## run the tests with sshd, tmux, Chromium, Prometheus, namespaces and other users, as root on Linux
 	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) \

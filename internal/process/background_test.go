@@ -135,7 +135,7 @@ func TestClosedWaitsForWhatFlows(t *testing.T) {
 		least   time.Duration
 	}{
 		{"soon", "", testkit.Patience, testkit.Patience, "(sleep 0.02; echo late) & echo early", "early\nlate\n", 0},
-		{"flow", "", 3 * time.Second, 2 * time.Second, "(while :; do echo y; done) & sleep 0.2", "", 3 * time.Second},
+		{"flow", "", 3 * time.Second, 2 * time.Second, "(while :; do echo y; sleep 0.05; done) & sleep 0.2", "", 3 * time.Second},
 		{"end", protocol.DrainEOF, 0, 0, "(sleep 0.6; echo late) & echo early", "early\nlate\n", 600 * time.Millisecond},
 		{"end by default", "", -1, 0, "(sleep 0.6; echo late) & echo early", "early\nlate\n", 600 * time.Millisecond},
 		{"quiet, where the end is the default", protocol.DrainQuiet, -1, 0, "sleep 100 & echo early", "early\n", 0},

@@ -23,10 +23,7 @@ import (
 
 func TestOutputIsNumberedBeforeExited(t *testing.T) {
 	want := []output.EventKind{output.Output, output.Exited, output.Closed}
-	rounds := 200
-	if testkit.RaceEnabled {
-		rounds = 40
-	}
+	const rounds = 40
 	for _, tty := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tty=%v", tty), func(t *testing.T) {
 			for range rounds {
@@ -47,10 +44,7 @@ func TestOutputIsNumberedBeforeExited(t *testing.T) {
 // Every byte that the child's write returned for is delivered, although the
 // child is killed while it writes as fast as it can.
 func TestTerminateLosesNothingWritten(t *testing.T) {
-	rounds := 20
-	if testkit.RaceEnabled {
-		rounds = 5
-	}
+	const rounds = 5
 	for _, tty := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tty=%v", tty), func(t *testing.T) {
 			for range rounds {

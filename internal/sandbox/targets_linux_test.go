@@ -33,7 +33,7 @@ func TestTargetsOfSeveralServers(t *testing.T) {
 		close(e.first)
 		for range 2 {
 			wg.Go(func() {
-				for range 200 {
+				for range 50 {
 					c, err := e.Confine(policy, Context{Cwd: dir})
 					if err != nil {
 						t.Error(err)

@@ -116,8 +116,8 @@ func TestDrawingOfCorpus(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range 20 {
-			check(t, 24, 80, b, len(b)*i/20)
+		for i := range 6 {
+			check(t, 24, 80, b, len(b)*i/6)
 		}
 	}
 }

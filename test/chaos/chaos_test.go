@@ -44,7 +44,7 @@ const leastResumes = 10
 const sessionCount = 4
 
 func TestChaos(t *testing.T) {
-	processes, seed := testkit.Number(t, "CHAOS_PROCESSES", 100), testkit.Number(t, "CHAOS_SEED", uint64(time.Now().UnixNano()))
+	processes, seed := testkit.Number(t, "CHAOS_PROCESSES", 60), testkit.Number(t, "CHAOS_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("%d processes; CHAOS_SEED=%d repeats them", processes, seed)
 	srv := server.New(&server.Options{
 		Auth:         server.Unauthenticated,

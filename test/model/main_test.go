@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 const stepsPerSession = 250
 
 func TestModel(t *testing.T) {
-	steps, seed := testkit.Number(t, "MODEL_STEPS", 3000), testkit.Number(t, "MODEL_SEED", uint64(time.Now().UnixNano()))
+	steps, seed := testkit.Number(t, "MODEL_STEPS", 1500), testkit.Number(t, "MODEL_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("%d steps; MODEL_SEED=%d repeats them", steps, seed)
 	srv := server.New(&server.Options{
 		Auth: server.Unauthenticated,
