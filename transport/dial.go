@@ -24,14 +24,19 @@ type DialOptions struct {
 	MaxMessageBytes int64       // of one received message; default DefaultMaxMessageBytes
 }
 
-// RefusedError says that a server refused the upgrade.
+// RefusedError says that a server refused the upgrade, or a proxy the way to the server.
 type RefusedError struct {
 	Status int    // of HTTP
-	Text   string // the server's response, at most 1 KiB
+	Text   string // the response, at most 1 KiB
+	Proxy  string // the proxy that refused; "" if the server did
 }
 
 func (e *RefusedError) Error() string {
-	text := fmt.Sprintf("the server refused the upgrade with status %d %s", e.Status, http.StatusText(e.Status))
+	who := "the server refused the upgrade"
+	if e.Proxy != "" {
+		who = fmt.Sprintf("the proxy %s refused to connect to the server", e.Proxy)
+	}
+	text := fmt.Sprintf("%s with status %d %s", who, e.Status, http.StatusText(e.Status))
 	if e.Text != "" && !strings.HasPrefix(e.Text, "<") { // a web page is no help in an error
 		text += ": " + e.Text
 	}
@@ -40,7 +45,8 @@ func (e *RefusedError) Error() string {
 
 // Dial connects to a server: ws://HOST:PORT, wss://HOST:PORT, whose path and query it
 // sends unchanged, or unix:///PATH. ctx bounds only the dialing. The error is a
-// *RefusedError if a server refused the upgrade.
+// *RefusedError if a server refused the upgrade, or a proxy of the environment (HTTP_PROXY,
+// HTTPS_PROXY, NO_PROXY) the way there.
 func Dial(ctx context.Context, rawURL string, opts *DialOptions) (Conn, error) {
 	var o DialOptions
 	if opts != nil {
@@ -90,11 +96,18 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 	request.Header.Set("Upgrade", "websocket")
 	request.Header.Set("Sec-WebSocket-Version", "13")
 	request.Header.Set("Sec-WebSocket-Key", key)
+	tunnel, err := tunnelFor(request)
+	if err != nil {
+		return nil, err
+	}
 	client := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialWrittenFirst,
 		TLSClientConfig:        o.TLS,
 		MaxResponseHeaderBytes: 64 << 10,
+	}
+	if tunnel != nil {
+		client.Proxy, client.DialContext = nil, tunnel
 	}
 	response, err := client.RoundTrip(request)
 	if err != nil {
@@ -104,7 +117,7 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 		defer client.CloseIdleConnections()
 		defer response.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
-		return nil, &RefusedError{response.StatusCode, strings.TrimSpace(string(text))}
+		return nil, &RefusedError{Status: response.StatusCode, Text: strings.TrimSpace(string(text))}
 	}
 	if err := checkAccepted(response, key); err != nil {
 		_ = response.Body.Close()

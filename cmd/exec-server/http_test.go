@@ -13,6 +13,7 @@ import (
 	"hash"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -304,4 +305,57 @@ func writeFile(t *testing.T, content string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestProxy checks that a client reaches a plain WebSocket through the HTTP proxy of its
+// environment as through any other: with CONNECT.
+func TestProxy(t *testing.T) {
+	p := newServer(t, "--allow-host", "box.invalid")
+	var authorization, asked string
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authorization = r.Header.Get("Proxy-Authorization")
+		asked = r.Method + " " + r.Host
+		if r.Method != http.MethodConnect {
+			http.Error(w, "this proxy passes no upgrades on", http.StatusBadRequest)
+			return
+		}
+		if authorization == "" {
+			http.Error(w, "who are you?", http.StatusProxyAuthRequired)
+			return
+		}
+		server, err := p.dial()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer server.Close()
+		w.WriteHeader(http.StatusOK)
+		client, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer client.Close()
+		go func() { // ends with server
+			_, _ = io.Copy(server, client)
+			_ = server.Close()
+		}()
+		_, _ = io.Copy(client, server)
+	}))
+	t.Cleanup(proxy.Close)
+	run := func(url string) (string, error) {
+		command := exec.Command("exec-server", "run", "--url", "ws://box.invalid:8765", "--", "echo", "hi")
+		command.Env = append(os.Environ(), "HTTP_PROXY="+url, "NO_PROXY=")
+		out, err := command.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run(strings.Replace(proxy.URL, "://", "://me:secret@", 1)); err != nil || out != "hi\n" {
+		t.Errorf("run: %q, %v", out, err)
+	}
+	if asked != "CONNECT box.invalid:8765" || authorization != "Basic bWU6c2VjcmV0" {
+		t.Errorf("the proxy was asked %q with %q", asked, authorization)
+	}
+	if out, err := run(proxy.URL); err == nil || !strings.Contains(out, "refused to connect to the server with status 407 Proxy Authentication Required: who are you?") {
+		t.Errorf("run without a password: %q, %v", out, err)
+	}
 }
