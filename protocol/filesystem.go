@@ -44,10 +44,6 @@ type FileParams struct {
 // Files returns the paths that the request is about, and its sandbox.
 func (p FileParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
 
-// ShowsLinks reports whether the answer to fs/getMetadata or fs/readDirectory has the
-// texts of links.
-func (p FileParams) ShowsLinks() bool { return p.Details }
-
 // ReadFileResult is the answer to fs/readFile.
 type ReadFileResult struct {
 	Data []byte `json:"dataBase64"`

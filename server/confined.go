@@ -38,7 +38,7 @@ var noSandbox = sandbox.UnavailableError{Reason: "this program has none; run the
 var (
 	reading = map[string]bool{
 		protocol.MethodGetMetadata: true, protocol.MethodReadFile: true, protocol.MethodReadDirectory: true,
-		protocol.MethodWalk: true, protocol.MethodCanonicalize: true, protocol.MethodWatch: true,
+		protocol.MethodWalk: true, protocol.MethodCanonicalize: true,
 		protocol.MethodDiscoverRoots: true, protocol.MethodReadLink: true,
 	}
 	spelling = map[string]bool{protocol.MethodJoin: true, protocol.MethodParent: true}
@@ -46,13 +46,11 @@ var (
 )
 
 // confinement returns the sandbox that a file method needs. nil means that the policy
-// does not restrict the method. What shows the texts of links needs a sandbox even where
-// everything may be read: links in /proc describe this server, such as its open files.
-func confinement(method string, policy *protocol.Sandbox, showsLinks bool) *protocol.Sandbox {
-	switch {
-	case policy == nil, policy.FullWrite(), spelling[method]:
-		return nil
-	case reading[method] && method != protocol.MethodReadFile && method != protocol.MethodReadLink && !showsLinks && policy.FullRead():
+// does not restrict the method. Even where everything may be read, a sandbox hides the
+// secrets of this server and has its own /proc: outside, links in /proc describe this
+// server and lead to what other programs have open.
+func confinement(method string, policy *protocol.Sandbox) *protocol.Sandbox {
+	if policy == nil || policy.FullWrite() || spelling[method] {
 		return nil
 	}
 	confined := *policy
@@ -70,6 +68,13 @@ func (c *connection) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pat
 		return c.callConfined(r.Context(), policy, r.Method, params, limit)
 	}
 	switch {
+	case r.Method == protocol.MethodWatch && policy.FullRead():
+		p, err := protocol.DecodeParams[protocol.WatchParams](r.Params)
+		if err != nil {
+			r.Fail(err)
+			return
+		}
+		c.watchIf(r, p, paths, c.mayWatch)
 	case r.Method == protocol.MethodWatch:
 		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest,
 			"%s cannot be confined; ask for it without a sandbox, or with one that lets everything be read", r.Method))
@@ -150,28 +155,49 @@ func (c *connection) landlocked() bool {
 
 // openToRead opens a file in a sandbox, unless the policy lets everything be read. Even
 // then it uses a sandbox for a file in /proc, which would describe this server, such as
-// its memory or its environment, and for files that every sandbox hides.
+// its memory or its environment, for what a link in /proc leads to, and for files that
+// every sandbox hides.
 func (c *connection) openToRead(ctx context.Context, policy *protocol.Sandbox, path, mode string) (*os.File, error) {
 	if !policy.FullRead() {
 		return c.openConfined(ctx, policy, path, mode, 0)
 	}
-	open := func() (*os.File, error) { return filesystem.OpenFile(ctx, path, filesystem.HandleRead, 0) }
-	if mode == openReadNoFollow {
-		open = func() (*os.File, error) { return filesystem.OpenNoFollow(path) }
+	f, err := filesystem.OpenPlain(ctx, path, links(mode != openReadNoFollow))
+	if err == nil && !c.hides(f) {
+		return f, nil
 	}
-	f, err := open()
-	engine := c.server.sandbox
-	if err != nil || !filesystem.InProc(f) && (engine == nil || !engine.Hides(f)) {
-		return f, err
+	if err == nil {
+		_ = f.Close()
+	} else if !errors.Is(err, filesystem.ErrMagicLink) {
+		return nil, err
 	}
-	_ = f.Close()
 	return c.openConfined(ctx, policy, path, mode, 0)
+}
+
+// hides reports whether every sandbox hides an open file, or shows another one in its
+// place.
+func (c *connection) hides(f *os.File) bool {
+	engine := c.server.sandbox
+	return filesystem.InProc(f) || engine != nil && engine.Hides(f)
+}
+
+// mayWatch refuses to watch what a sandbox does not show. A missing file is no reason.
+func (c *connection) mayWatch(path string) error {
+	f, err := filesystem.OpenPath(path, filesystem.Follow)
+	if err == nil {
+		defer f.Close()
+		if !c.hides(f) {
+			return nil
+		}
+	} else if !errors.Is(err, filesystem.ErrMagicLink) {
+		return nil
+	}
+	return &fs.PathError{Op: "watch", Path: path, Err: syscall.EACCES}
 }
 
 // discoverConfined reads a capability root in the requested sandbox. It returns nil if
 // there is none that restricts reading.
 func (c *connection) discoverConfined(ctx context.Context, root protocol.CapabilityRoot) *protocol.DiscoveredRoot {
-	policy, err := c.filePolicy(protocol.MethodDiscoverRoots, root.Sandbox, false)
+	policy, err := c.filePolicy(protocol.MethodDiscoverRoots, root.Sandbox)
 	if policy == nil && err == nil {
 		return nil
 	}

@@ -99,8 +99,7 @@ func fileMethod[P interface {
 		paths, err := osPaths(wire)
 		var policy *protocol.Sandbox
 		if err == nil {
-			shows, ok := any(p).(interface{ ShowsLinks() bool })
-			policy, err = c.filePolicy(r.Method, wanted, ok && shows.ShowsLinks())
+			policy, err = c.filePolicy(r.Method, wanted)
 		}
 		switch {
 		case err != nil:

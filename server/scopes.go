@@ -189,8 +189,8 @@ func forced(by, asked *protocol.Sandbox) *protocol.Sandbox {
 }
 
 // filePolicy returns the sandbox of a file request. nil means that none restricts the
-// method. showsLinks says that the answer has the texts of links.
-func (c *connection) filePolicy(method string, raw json.RawMessage, showsLinks bool) (*protocol.Sandbox, error) {
+// method.
+func (c *connection) filePolicy(method string, raw json.RawMessage) (*protocol.Sandbox, error) {
 	if c.server.opts.inside {
 		return nil, nil
 	}
@@ -204,5 +204,5 @@ func (c *connection) filePolicy(method string, raw json.RawMessage, showsLinks b
 	if by := c.principal.Grant.FileSandbox(); by != nil {
 		policy = forced(by, policy)
 	}
-	return confinement(method, policy, showsLinks), nil
+	return confinement(method, policy), nil
 }

@@ -64,11 +64,19 @@ func watchLane(id string) string { return "\x00watch " + id }
 
 // watch serves fs/watch.
 func (c *connection) watch(r *rpc.Request, p protocol.WatchParams, paths []string) {
+	c.watchIf(r, p, paths, func(string) error { return nil })
+}
+
+// watchIf serves fs/watch if may returns no error for the path.
+func (c *connection) watchIf(r *rpc.Request, p protocol.WatchParams, paths []string, may func(path string) error) {
 	r.Queue(watchLane(p.WatchID), rpc.Blocking, func(*rpc.Lane) {
 		var feed *watchFeed
 		c.operate(r, func() (any, error) {
 			if c.subscribed(p.WatchID) {
 				return nil, protocol.Errorf(protocol.CodeInvalidRequest, "watch `%s` already exists", p.WatchID)
+			}
+			if err := may(paths[0]); err != nil {
+				return nil, err
 			}
 			watcher, fresh, err := c.session.Watch(r.Context(), p.WatchID, paths[0])
 			if err != nil {
