@@ -114,7 +114,7 @@ func SoleOwner() *Owner { return Default().newOwner() }
 
 // newOwner makes an owner that is not among those of the sessions.
 func (o *Ownership) newOwner() *Owner {
-	return &Owner{ownership: o, running: make(map[uint32]*Tree), remains: make(map[uint32]*Tree), sweepAt: firstSweep}
+	return &Owner{ownership: o, running: make(map[uint32]*Tree), remains: make(map[uint32]*Tree), firstSweep: firstSweep, sweepAt: firstSweep}
 }
 
 // NewOwner makes an owner.
@@ -141,12 +141,13 @@ type Owner struct {
 	trees     sync.WaitGroup
 
 	// guarded by ownership.mu
-	running map[uint32]*Tree // of processes that are not closed
-	remains map[uint32]*Tree // of closed ones that may have left something
-	number  uint32           // given last
-	sweepAt int              // how many remains make a sweep worthwhile
-	sweeps  bool             // a sweep is going on
-	ended   bool
+	running    map[uint32]*Tree // of processes that are not closed
+	remains    map[uint32]*Tree // of closed ones that may have left something
+	number     uint32           // given last
+	firstSweep int              // the least that sweepAt is
+	sweepAt    int              // how many remains make a sweep worthwhile
+	sweeps     bool             // a sweep is going on
+	ended      bool
 }
 
 // firstSweep is how many closed processes an owner remembers before its first sweep.
@@ -276,7 +277,7 @@ func (w *Owner) sweep() {
 			delete(w.remains, t.number)
 		}
 	}
-	w.sweepAt = max(firstSweep, 2*len(w.remains))
+	w.sweepAt = max(w.firstSweep, 2*len(w.remains))
 	w.sweeps = false
 }
 

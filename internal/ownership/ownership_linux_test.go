@@ -265,13 +265,15 @@ func ownedBackground(t *testing.T, o *ownership.Ownership) {
 	}
 }
 
-// ownedManyRemains: thousands of processes that leave nothing, and one that
+// ownedManyRemains: many processes that leave nothing, and one that
 // does, do not make the owner forget that one.
 func ownedManyRemains(t *testing.T, o *ownership.Ownership) {
+	const sweepAt = 50
 	w := processtest.Owner(t, o)
+	ownership.SweepAt(w, sweepAt)
 	p, pid := daemon(t, w, newWord())
 	processtest.Follow(t, p)
-	for range 1100 { // more than are remembered without a look
+	for range 2 * sweepAt { // more than are remembered without a look
 		p, err := process.Start(process.Spec{Argv: []string{"/bin/true"}, Dir: "/"}, &process.Options{Owner: w})
 		if err != nil {
 			t.Fatal(err)
@@ -288,8 +290,8 @@ func ownedManyRemains(t *testing.T, o *ownership.Ownership) {
 // that it waits for.
 func ownedStatuses(t *testing.T, o *ownership.Ownership) {
 	w := processtest.Owner(t, o)
-	orphans := processtest.Start(t, processtest.Shell(`i=0; while [ $i -lt 500 ]; do (sleep 0.01 & sleep 0.002 &); i=$((i+1)); done`), &process.Options{Owner: w})
-	const workers, each = 4, 40
+	orphans := processtest.Start(t, processtest.Shell(`i=0; while [ $i -lt 200 ]; do (sleep 0.01 & sleep 0.002 &); i=$((i+1)); done`), &process.Options{Owner: w})
+	const workers, each = 4, 20
 	failures := make(chan error, 2*workers*each)
 	done := make(chan struct{})
 	for range workers {

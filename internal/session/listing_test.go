@@ -148,7 +148,7 @@ func TestLongListOfProcesses(t *testing.T) {
 
 // Many lists that wait for room keep nothing of what they will have.
 func TestListsWaitWithNothing(t *testing.T) {
-	const count, waiting = 500, 100
+	const count, waiting = 200, 50
 	sessions := newSessions(t, nil)
 	for range count {
 		create(t, sessions)
@@ -181,7 +181,7 @@ func TestListsWaitWithNothing(t *testing.T) {
 			})
 		}
 		arrived.Wait()
-		if grown := heap() - before; grown > 200<<10 {
+		if grown := heap() - before; grown > 100<<10 {
 			t.Errorf("%d lists of %s that wait keep %d bytes", waiting, name, grown)
 		}
 		close(room)
