@@ -152,7 +152,7 @@ func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err e
 	if o.detach {
 		return o.leaveRunning(ctx, r, c)
 	}
-	if err := o.connect(r, c); err != nil {
+	if err := o.connect(ctx, r, c); err != nil {
 		return err
 	}
 	if err := c.Start(); err != nil {

@@ -112,7 +112,7 @@ func (o *runOptions) leaveRunning(ctx context.Context, r *runner, c *client.Cmd)
 		return fmt.Errorf("cannot leave the command running: %w", err)
 	}
 	if o.tty {
-		o.onTerminal(c)
+		o.onTerminal(ctx, r.env, c)
 	}
 	if o.interact || o.tty {
 		if _, err := c.StdinPipe(); err != nil {

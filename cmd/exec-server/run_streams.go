@@ -2,21 +2,28 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/term"
 
 	"execserver/client"
+	"execserver/internal/cli/show"
 )
 
 // connect connects a command with this program's standard input and output.
-func (o *runOptions) connect(r *runner, c *client.Cmd) (err error) {
+func (o *runOptions) connect(ctx context.Context, r *runner, c *client.Cmd) (err error) {
 	if o.tty {
-		o.onTerminal(c)
+		o.onTerminal(ctx, r.env, c)
 		return o.connectTerminal(r, c)
 	}
 	c.Stdout = &outlet{os.Stdout, r.cancel}
@@ -44,7 +51,7 @@ func isNull(f *os.File) bool {
 }
 
 // onTerminal makes a command run on a terminal like this program's.
-func (o *runOptions) onTerminal(c *client.Cmd) {
+func (o *runOptions) onTerminal(ctx context.Context, env *client.Environment, c *client.Cmd) {
 	c.TTY = new(terminalSize(int(os.Stdin.Fd())))
 	if c.EnvPolicy == nil {
 		c.EnvPolicy = client.InheritAll()
@@ -52,9 +59,59 @@ func (o *runOptions) onTerminal(c *client.Cmd) {
 			c.Env = append(c.Env, "PWD="+o.directory)
 		}
 	}
-	if name := os.Getenv("TERM"); name != "" {
-		c.Env = append([]string{"TERM=" + name}, c.Env...) // which -e may replace
+	own := slices.DeleteFunc(os.Environ(), func(variable string) bool { // -e replaces it
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.ContainsFunc(o.variables, func(given string) bool { return strings.HasPrefix(given, name+"=") })
+	})
+	c.Env = append(terminalVariables(ctx, env, own), c.Env...)
+}
+
+// terminalVariables returns what a command on a terminal needs to know of a person's
+// environment: the kind of the terminal, its colours, and their language.
+func terminalVariables(ctx context.Context, env *client.Environment, own []string) (variables []string) {
+	for _, variable := range own {
+		name, value, _ := strings.Cut(variable, "=")
+		switch {
+		case value == "":
+		case name == "TERM" && !knowsTerminal(ctx, env, value):
+			fmt.Fprintf(os.Stderr, "the machine does not know the terminal %s; TERM is %s there\n", show.Printable(value), commonTerminal)
+			variables = append(variables, "TERM="+commonTerminal)
+		case name == "TERM", name == "COLORTERM", name == "NO_COLOR", name == "LANG", name == "LANGUAGE", strings.HasPrefix(name, "LC_"):
+			variables = append(variables, variable)
+		}
 	}
+	return variables
+}
+
+// commonTerminal is what terminals of today understand, and what every machine knows.
+const commonTerminal = "xterm-256color"
+
+// knowsTerminal reports whether a machine has a description of a terminal. Without a clear
+// answer it says yes.
+func knowsTerminal(ctx context.Context, env *client.Environment, name string) bool {
+	switch name {
+	case commonTerminal, "xterm", "linux", "screen", "screen-256color", "vt100", "vt220", "dumb":
+		return true
+	}
+	if env.Info().OS == "windows" || strings.ContainsAny(name, "/\x00") {
+		return true
+	}
+	root := env.FS("/").WithContext(ctx)
+	var asked sync.WaitGroup
+	var known atomic.Bool
+	home := path.Join(strings.TrimPrefix(env.Info().HomeDir, "/"), ".terminfo")
+	for _, dir := range []string{home, "etc/terminfo", "lib/terminfo", "usr/lib/terminfo", "usr/share/terminfo", "usr/local/share/terminfo"} {
+		// Linux sorts by the first letter, and macOS by its code.
+		for _, first := range []string{name[:1], hex.EncodeToString([]byte(name[:1]))} {
+			asked.Go(func() {
+				if _, err := root.Stat(path.Join(dir, first, name)); !errors.Is(err, fs.ErrNotExist) {
+					known.Store(true)
+				}
+			})
+		}
+	}
+	asked.Wait()
+	return known.Load()
 }
 
 // connectTerminal connects this program's terminal with that of a command.
