@@ -17,8 +17,8 @@ func TestForeignProc(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may have a process namespace without a user namespace")
 	}
-	for _, keeper := range []string{"--keeper=on", "--keeper=off"} {
-		p := startListening(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}, "--cgroups=off", keeper)
+	for _, flags := range withAndWithoutKeeper {
+		p := startListening(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}, append(flags, "--without=cgroups")...)
 		c := p.connect()
 		const want = "/proc belongs to another process namespace"
 		owned := c.Info.ProcessOwnership
