@@ -60,7 +60,6 @@ type Options struct {
 type Engine struct {
 	opts  Options
 	log   *slog.Logger
-	first chan struct{} // closed when the first probe has ended
 	ctx   context.Context
 	stop  context.CancelFunc
 	state *engineState
@@ -68,9 +67,10 @@ type Engine struct {
 	networked networked
 
 	mu     sync.Mutex
+	probe  chan struct{} // closed when the last probe has ended, whose result the following is
 	means  Means
-	reason string    // why there are no means
-	probed time.Time // when the probe that found no means ended
+	reason string // why there are no means
+	probed time.Time
 }
 
 // probePause is how long the result of a failed probe is valid.
@@ -79,7 +79,7 @@ const probePause = time.Minute
 // New returns an engine. In the background the engine finds out what it can do on this
 // machine.
 func New(opts *Options) *Engine {
-	e := &Engine{first: make(chan struct{}), means: MeansNone}
+	e := &Engine{means: MeansNone}
 	if opts != nil {
 		e.opts = *opts
 	}
@@ -92,18 +92,18 @@ func New(opts *Options) *Engine {
 	e.state = newEngineState(&e.opts, e.log)
 	e.networked.share = &e.state.share
 	e.ctx, e.stop = context.WithCancel(context.Background())
-	go func() { // ends when every means has been tried, each within probeTimeout
-		defer close(e.first)
-		e.probe()
-	}()
+	e.probeLocked()
 	return e
 }
 
 // Close ends a running probe and removes what the engine has recorded. No confined
 // command may still run. Close may be called again.
 func (e *Engine) Close() {
-	e.stop()
-	<-e.first
+	e.mu.Lock()
+	e.stop() // and no probe begins any more
+	probe := e.probe
+	e.mu.Unlock()
+	<-probe
 	e.state.close()
 }
 
@@ -111,24 +111,39 @@ func (e *Engine) Close() {
 func (e *Engine) Mode() Mode { return e.opts.Mode }
 
 // Means returns the means that confine files on this machine, and why there are none. It
-// waits for the first probe.
+// waits for a probe that is under way, however long that takes: on a machine that is busy,
+// another answer would be wrong.
 func (e *Engine) Means() (Means, string) {
-	<-e.first
-	e.mu.Lock()
-	again := e.means == MeansNone && e.opts.Mode != ModeOff && time.Since(e.probed) > probePause
-	if again {
-		e.probed = time.Now()
-	}
-	e.mu.Unlock()
-	if again {
-		e.probe()
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.awaitProbeLocked()
+	if e.means == MeansNone && e.opts.Mode != ModeOff && e.ctx.Err() == nil && time.Since(e.probed) > probePause {
+		e.probeLocked()
+		e.awaitProbeLocked()
+	}
 	return e.means, e.reason
 }
 
-func (e *Engine) probe() {
+// awaitProbeLocked waits for the probe under way, if there is one.
+func (e *Engine) awaitProbeLocked() {
+	probe := e.probe
+	e.mu.Unlock()
+	<-probe
+	e.mu.Lock()
+}
+
+// probeLocked begins a probe, which ends when every means has been tried, or with Close.
+func (e *Engine) probeLocked() {
+	ended := make(chan struct{})
+	e.probe = ended
+	go func() {
+		defer close(ended)
+		e.try()
+	}()
+}
+
+// try finds out what the engine can do.
+func (e *Engine) try() {
 	means, reason := MeansNone, "sandboxes are switched off here; run the client without a sandbox "+
 		"(danger-full-access) if this machine is one itself"
 	if e.opts.Mode != ModeOff {

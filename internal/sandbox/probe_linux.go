@@ -19,9 +19,6 @@ import (
 	"execserver/protocol"
 )
 
-// probeTimeout bounds a probe, which usually takes some milliseconds.
-const probeTimeout = 5 * time.Second
-
 // remedy says what to do if there are no means.
 const remedy = "allow user namespaces to this program (in a container: a seccomp profile that lets clone and mount pass; " +
 	"on Ubuntu: an AppArmor profile, or kernel.apparmor_restrict_unprivileged_userns=0), or install bubblewrap; " +
@@ -45,7 +42,7 @@ func (e *Engine) findMeans() (Means, string) {
 	}
 	var reasons []string
 	for _, means := range candidates {
-		err := e.try(means)
+		err := e.confines(means)
 		if err == nil {
 			e.state.secrets.directories() // logs warnings
 			return means, strings.Join(reasons, "; ")
@@ -77,8 +74,9 @@ func probeDir() (dir string, err error) {
 	return "", err
 }
 
-// try runs a program that attempts what a sandbox must deny.
-func (e *Engine) try(means Means) error {
+// confines runs a program that attempts what a sandbox must deny. That usually takes some
+// milliseconds.
+func (e *Engine) confines(means Means) error {
 	if means == MeansNamespaces && !hasCapability(unix.CAP_SYS_ADMIN) {
 		return errors.New("this program lacks the capability SYS_ADMIN")
 	}
@@ -114,10 +112,8 @@ func (e *Engine) try(means Means) error {
 	if err := c.acquireTargets(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, probeTimeout)
-	defer cancel()
 	var output strings.Builder
-	err = c.Run(ctx, command, func(cmd *exec.Cmd) { cmd.Stdout = &output })
+	err = c.Run(e.ctx, command, func(cmd *exec.Cmd) { cmd.Stdout = &output })
 	if output.Len() > 0 {
 		return errors.New(output.String())
 	}

@@ -25,12 +25,12 @@ func TestTargetsOfSeveralServers(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 {
 		// The means do not matter here, nor whether this machine has any.
-		e := &Engine{first: make(chan struct{}), means: MeansUser, log: slog.New(slog.DiscardHandler)}
+		e := &Engine{probe: make(chan struct{}), means: MeansUser, log: slog.New(slog.DiscardHandler)}
 		e.opts = Options{Mode: ModeAuto, StateDir: t.TempDir()}
 		e.state = newEngineState(&e.opts, e.log)
 		e.networked.share = &e.state.share
 		e.ctx, e.stop = context.WithCancel(context.Background())
-		close(e.first)
+		close(e.probe)
 		for range 2 {
 			wg.Go(func() {
 				for range 50 {
