@@ -143,23 +143,6 @@ func (l *link) inherit(o *Options) error {
 	return nil
 }
 
-// observable are the methods that an observer may call.
-var observable = map[string]bool{
-	protocol.MethodEnvironmentInfo:   true,
-	protocol.MethodEnvironmentStatus: true,
-	protocol.MethodRead:              true,
-	protocol.MethodReadBackground:    true,
-	protocol.MethodWait:              true,
-	protocol.MethodSnapshot:          true,
-	protocol.MethodScreen:            true,
-	protocol.MethodList:              true,
-	protocol.MethodUsage:             true,
-	protocol.MethodTakeOver:          true,
-	protocol.MethodSessions:          true,
-	protocol.MethodRecordings:        true,
-	protocol.MethodReadRecording:     true,
-}
-
 // listable are the methods that a client without a session may call.
 var listable = map[string]bool{
 	protocol.MethodEnvironmentInfo:   true,
@@ -180,7 +163,7 @@ func (l *link) permit(method string) error {
 	switch {
 	case l.env.opts.NoSession && !listable[method]:
 		return fmt.Errorf("%s: %w", method, ErrNoSession)
-	case l.env.opts.NoSession, observable[method], !l.isObserving():
+	case l.env.opts.NoSession, protocol.ForObservers(method), !l.isObserving():
 		return nil
 	}
 	return fmt.Errorf("%s: %w", method, ErrObserving)

@@ -17,6 +17,17 @@ const (
 	NotificationSessionEnded = "session/ended"
 )
 
+// ForObservers reports whether an observer may call a method: one that changes nothing, or
+// takes the session over (PROTOCOL.md, "Observing").
+func ForObservers(method string) bool {
+	switch method {
+	case MethodEnvironmentInfo, MethodEnvironmentStatus, MethodRead, MethodReadBackground, MethodWait, MethodSnapshot, MethodScreen,
+		MethodList, MethodUsage, MethodSessions, MethodRecordings, MethodReadRecording, MethodTakeOver:
+		return true
+	}
+	return false
+}
+
 // InitializeParams are the params of initialize. At most one of the two ids may be set.
 type InitializeParams struct {
 	ClientName       string             `json:"clientName" wire:"identifier"`

@@ -150,18 +150,6 @@ type WalkError struct {
 	Message string `json:"message"`
 }
 
-// EncodedLen returns the approximate size of the answer on the wire in bytes.
-func (r WalkResult) EncodedLen() int {
-	n := 64
-	for _, e := range r.Entries {
-		n += stringLen(e.Path.wire) + 32
-	}
-	for _, e := range r.Errors {
-		n += stringLen(e.Path.wire) + stringLen(e.Message) + 32
-	}
-	return n
-}
-
 // AppendJSON implements Appender.
 func (r WalkResult) AppendJSON(b []byte) []byte {
 	b = append(b, `{"entries":[`...)

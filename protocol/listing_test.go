@@ -27,9 +27,6 @@ func TestAppendListings(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, got, object{"id": 1, "result": walk})
-		if n := walk.EncodedLen(); n < len(walk.AppendJSON(nil)) {
-			t.Errorf("the length is told as %d: %s", n, got)
-		}
 	}
 	directory.Entries, walk.Entries, walk.Errors = []protocol.DirectoryEntry{}, []protocol.WalkEntry{}, []protocol.WalkError{}
 	check()

@@ -162,7 +162,7 @@ func BenchmarkReadFile(b *testing.B) {
 		b.SetBytes(benchBytes)
 		defer cpuTime(b)()
 		for b.Loop() {
-			data, err := filesystem.ReadFile(context.Background(), file, filesystem.ReadOptions{})
+			data, err := os.ReadFile(file)
 			if err != nil || len(data) != benchBytes {
 				b.Fatal(len(data), err)
 			}

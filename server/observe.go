@@ -9,25 +9,6 @@ import (
 	"execserver/protocol"
 )
 
-// observable are the methods that an observer may call: those that change nothing
-// (PROTOCOL.md, "Observing").
-var observable = map[string]bool{
-	protocol.MethodInitialize:        true, // which refuses by itself
-	protocol.MethodEnvironmentInfo:   true,
-	protocol.MethodEnvironmentStatus: true,
-	protocol.MethodRead:              true,
-	protocol.MethodReadBackground:    true,
-	protocol.MethodWait:              true,
-	protocol.MethodSnapshot:          true,
-	protocol.MethodScreen:            true,
-	protocol.MethodList:              true,
-	protocol.MethodUsage:             true,
-	protocol.MethodSessions:          true,
-	protocol.MethodRecordings:        true,
-	protocol.MethodReadRecording:     true,
-	protocol.MethodTakeOver:          true,
-}
-
 // sessionless are the methods that a connection without a session may call: those about
 // the machine and about sessions that they name (PROTOCOL.md, "Listing sessions").
 var sessionless = map[string]bool{
@@ -53,7 +34,7 @@ func (c *connection) mayCallHere(method string) error {
 	switch {
 	case c.session == nil && !sessionless[method]:
 		return c.noSession(method)
-	case c.observing && !observable[method]:
+	case c.observing && !protocol.ForObservers(method) && method != protocol.MethodInitialize: // which refuses by itself
 		return protocol.Errorf(protocol.CodeInvalidRequest,
 			"`%s` is refused: this connection observes session %s; call `%s` first to own it",
 			method, c.session.ID, protocol.MethodTakeOver)

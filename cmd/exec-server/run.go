@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -194,5 +195,14 @@ func endByFirst(signals <-chan os.Signal, started <-chan struct{}, cancel contex
 				return
 			}
 		}
+	}
+}
+
+// collectLess lets a client that passes bulk data on use some megabytes more. With Go's
+// default it would collect garbage after every 4 MB: 800 MB of output then took half as long
+// again, and twice the processor time.
+func collectLess() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
 	}
 }

@@ -40,3 +40,13 @@ func FlushWatcher(t *testing.T, w *Watcher, path string) {
 	})
 	w.journal.flush()
 }
+
+// ReadFile reads a regular file whole.
+func ReadFile(ctx context.Context, path string, options ReadOptions) ([]byte, error) {
+	f, err := Open(ctx, path, options)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.readAll(ctx)
+}

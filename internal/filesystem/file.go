@@ -121,16 +121,6 @@ func (f *File) Close() error { return f.f.Close() }
 // readBlock is how many bytes are read between two checks of the context.
 const readBlock = 1 << 20
 
-// ReadFile reads a regular file whole.
-func ReadFile(ctx context.Context, path string, options ReadOptions) ([]byte, error) {
-	f, err := Open(ctx, path, options)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.readAll(ctx)
-}
-
 // readAll reads the rest of the file.
 func (f *File) readAll(ctx context.Context) ([]byte, error) {
 	data := make([]byte, 0, f.Size()+512)

@@ -260,10 +260,8 @@ func (w *writer) swap(ctx context.Context, old *os.File, st unix.Stat_t, target 
 // content is still whole.
 func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) error {
 	fd := int(old.Fd())
-	if w.options.Mode != nil { // before the content, which the new mode may keep from others
-		if err := w.setMode(fd); err != nil {
-			return &WriteError{Path: w.path, Err: err, Unchanged: true}
-		}
+	if err := w.setMode(fd); err != nil { // before the content, which the new mode may keep from others
+		return &WriteError{Path: w.path, Err: err, Unchanged: true}
 	}
 	if w.content.size > 0 {
 		_, err := retry(func() (int, error) {
@@ -288,7 +286,13 @@ func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) er
 	if err != nil {
 		return &WriteError{Path: w.path, Err: cause(err), Unchanged: n == 0, Partial: n > 0}
 	}
-	return w.failed("finish", w.finish(old))
+	if w.options.Mode != nil && ModeBits(*w.options.Mode)&setID != 0 { // writing may have taken these bits away
+		err = w.setMode(fd)
+	}
+	if err == nil {
+		err = w.finish(old)
+	}
+	return w.failed("finish", err)
 }
 
 // giveBack frees what a failed reservation may have left beyond the end.
@@ -304,20 +308,17 @@ func (w *writer) fill(ctx context.Context, f *os.File) error {
 	if _, err := w.content.writeTo(ctx, f); err != nil {
 		return err
 	}
+	if err := w.setMode(int(f.Fd())); err != nil {
+		return err
+	}
 	return w.finish(f)
 }
 
 // setID are the bits of a mode with which a program runs as its owner or group.
 const setID = unix.S_ISUID | unix.S_ISGID
 
-// finish sets the mode, except setID bits that the kernel refuses, and the time, and waits
-// for the disk if requested.
+// finish sets the time, and waits for the disk if requested.
 func (w *writer) finish(f *os.File) error {
-	if w.options.Mode != nil {
-		if err := w.setMode(int(f.Fd())); err != nil { // again, as writing may have taken setID bits away
-			return err
-		}
-	}
 	if w.options.Modified != nil {
 		if !haveProc() {
 			return unix.ENOSYS
@@ -332,7 +333,11 @@ func (w *writer) finish(f *os.File) error {
 	return nil
 }
 
+// setMode sets the mode, if one is requested, except setID bits that the kernel refuses.
 func (w *writer) setMode(fd int) error {
+	if w.options.Mode == nil {
+		return nil
+	}
 	mode := ModeBits(*w.options.Mode)
 	err := sys.Fchmod(fd, mode)
 	if err == unix.EPERM && mode&setID != 0 { // as in a sandbox

@@ -6,9 +6,6 @@ import (
 	eastasian "golang.org/x/text/width"
 )
 
-// Width returns how many columns a character takes: 0, 1 or 2.
-func Width(r rune) int { return width(r) }
-
 // width returns how many columns a character takes. One that takes none belongs to the
 // character before it.
 func width(r rune) int {

@@ -10,7 +10,15 @@ import (
 
 // VerifyMain runs tests, which fail if a goroutine is left after them, as Leaks says.
 func VerifyMain(m interface{ Run() int }, known ...string) {
+	VerifyMainIn("", m, known...)
+}
+
+// VerifyMainIn is VerifyMain for tests whose programs are in a directory. It removes that.
+func VerifyMainIn(dir string, m interface{ Run() int }, known ...string) {
 	code := m.Run()
+	if dir != "" {
+		_ = os.RemoveAll(dir)
+	}
 	if code == 0 {
 		if err := Leaks(known...); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -32,6 +33,16 @@ func CopyProgram(t testing.TB, path string) {
 		t.Fatal(err)
 	}
 	WriteProgram(t, path, content)
+}
+
+// BuildProgram builds exec-server for tests that run all of it.
+func BuildProgram(path string) error {
+	build := exec.Command("go", "build", "-o", path, "execserver/cmd/exec-server")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build exec-server: %w\n%s", err, text)
+	}
+	return nil
 }
 
 // StartPiped starts a command with pipes for standard input and standard output. The

@@ -32,8 +32,8 @@ func TestBulk(t *testing.T) {
 	}
 	dir := testkit.MemoryDir(t)
 	b := &bench{dir: dir, program: filepath.Join(dir, "exec-server"), data: filepath.Join(dir, "data")}
-	if text, err := exec.Command("go", "build", "-o", b.program, "execserver/cmd/exec-server").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
+	if err := testkit.BuildProgram(b.program); err != nil {
+		t.Fatal(err)
 	}
 	b.sshd = testkit.StartSSHD(t, dir)
 	b.configure(t)

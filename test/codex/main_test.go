@@ -103,12 +103,7 @@ var buildServer = sync.OnceValues(func() (string, error) {
 	}
 	serverFolder = folder
 	program := filepath.Join(folder, "exec-server")
-	build := exec.Command("go", "build", "-o", program, "execserver/cmd/exec-server")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return program, nil
+	return program, testkit.BuildProgram(program)
 })
 
 // buildFleet builds exec-fleet beside the server.

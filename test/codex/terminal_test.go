@@ -5,7 +5,6 @@ package codex
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,14 +62,14 @@ func stopInBackground(t *testing.T, c client) {
 }
 
 // A screen is a terminal of tmux in which the client runs.
-type screen struct{ socket string }
+type screen struct{ tmux testkit.Tmux }
 
 // startScreen starts the client's terminal program, which ends with the test.
 func (r *run) startScreen(t testing.TB) *screen {
 	t.Helper()
-	s := &screen{socket: filepath.Join(r.root, "tmux")}
-	t.Cleanup(func() { _, _ = s.tmux("kill-server") })
-	cmd := s.command("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40",
+	s := &screen{testkit.Tmux(filepath.Join(r.root, "tmux"))}
+	t.Cleanup(func() { _, _ = s.tmux.Run("kill-server") })
+	cmd := s.tmux.Command("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40",
 		r.client.program(t), "--dangerously-bypass-approvals-and-sandbox", "-C", r.work,
 		";", "set-option", "remain-on-exit", "on") // to see the last words of a client that ends
 	cmd.Env = append(r.env(), "TERM=xterm-256color", "CODEX_EXEC_SERVER_URL="+r.server.url)
@@ -80,22 +79,10 @@ func (r *run) startScreen(t testing.TB) *screen {
 	return s
 }
 
-func (s *screen) command(args ...string) *exec.Cmd {
-	return exec.Command("tmux", append([]string{"-S", s.socket}, args...)...)
-}
-
-func (s *screen) tmux(args ...string) (string, error) {
-	out, err := s.command(args...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("tmux %s: %w\n%s", args[0], err, out)
-	}
-	return string(out), nil
-}
-
 // press types a text, or presses a key that tmux has a name for.
 func (s *screen) press(t testing.TB, key string) {
 	t.Helper()
-	if _, err := s.tmux("send-keys", key); err != nil {
+	if _, err := s.tmux.Run("send-keys", key); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -104,7 +91,7 @@ func (s *screen) press(t testing.TB, key string) {
 func (s *screen) await(t testing.TB, text string) {
 	t.Helper()
 	waitFor(t, testkit.Patience, func() error {
-		shown, err := s.tmux("capture-pane", "-p")
+		shown, err := s.tmux.Run("capture-pane", "-p")
 		if err == nil && !strings.Contains(shown, text) {
 			err = fmt.Errorf("the screen does not show %q:\n%s", text, shown)
 		}

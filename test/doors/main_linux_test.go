@@ -37,15 +37,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
-	_ = os.RemoveAll(programs)
-	if code == 0 {
-		if err := testkit.Leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	testkit.VerifyMainIn(programs, m)
 }
 
 func makePrograms() (dir string, err error) {
@@ -55,10 +47,8 @@ func makePrograms() (dir string, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return dir, err
 	}
-	build := exec.Command("go", "build", "-o", dir+"/exec-server", "execserver/cmd/exec-server")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("build the server: %w: %s", err, text)
+	if err := testkit.BuildProgram(dir + "/exec-server"); err != nil {
+		return dir, err
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -112,8 +112,8 @@ func (m *machine) target(name string) string {
 func build(t *testing.T, dir string) string {
 	t.Helper()
 	program := filepath.Join(dir, "exec-server")
-	if text, err := exec.Command("go", "build", "-o", program, "execserver/cmd/exec-server").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
+	if err := testkit.BuildProgram(program); err != nil {
+		t.Fatal(err)
 	}
 	return program
 }

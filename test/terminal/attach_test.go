@@ -149,7 +149,7 @@ func TestLateWatcher(t *testing.T) {
 	w.await("text\n~")
 	owner.write(" and more")
 	w.await("text and more\n~")
-	history, err := w.tmux("capture-pane", "-p", "-J", "-S", "-")
+	history, err := w.tmux.Run("capture-pane", "-p", "-J", "-S", "-")
 	if err != nil || strings.Contains(history, "1234") || !strings.Contains(history, "here before") {
 		t.Errorf("the watcher's terminal has %q, %v", history, err)
 	}

@@ -89,11 +89,11 @@ func TestPastedEscape(t *testing.T) {
 // paste pastes a text as a terminal does, with marks if the program has asked for them.
 func (s *screen) paste(text string) {
 	s.t.Helper()
-	if _, err := s.tmux("set-buffer", text); err != nil {
+	if _, err := s.tmux.Run("set-buffer", text); err != nil {
 		s.t.Fatal(err)
 	}
 	s.before = s.shown()
-	if _, err := s.tmux("paste-buffer", "-p"); err != nil {
+	if _, err := s.tmux.Run("paste-buffer", "-p"); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -102,7 +102,7 @@ func (s *screen) paste(text string) {
 func (s *screen) modesAreOff() {
 	s.t.Helper()
 	testkit.WaitFor(s.t, testkit.Patience, func() error { // tmux may not have read everything yet
-		state, err := s.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag} #{mouse_any_flag}")
+		state, err := s.tmux.Run("display-message", "-p", "#{alternate_on} #{cursor_flag} #{mouse_any_flag}")
 		if err == nil && strings.TrimSpace(state) != "0 1 0" {
 			err = fmt.Errorf("alternate screen, cursor and mouse are %q", state)
 		}

@@ -25,27 +25,14 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
-	_ = os.RemoveAll(programs)
-	if code == 0 {
-		if err := testkit.Leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	testkit.VerifyMainIn(programs, m)
 }
 
 func makePrograms() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "terminal-"); err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "exec-server"), "execserver/cmd/exec-server")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("build the program: %w: %s", err, text)
-	}
-	return dir, nil
+	return dir, testkit.BuildProgram(filepath.Join(dir, "exec-server"))
 }
 
 // startServer starts a server, which the end of the test kills, and returns its address.

@@ -24,7 +24,7 @@ import (
 // else the test sees the old one.
 type screen struct {
 	t      *testing.T
-	socket string
+	tmux   testkit.Tmux
 	dir    string // where the shell is
 	far    string // where the shell elsewhere is
 	before string // what was shown before the last key
@@ -38,12 +38,12 @@ func newScreen(t *testing.T) *screen {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &screen{t: t, socket: filepath.Join(socket, "s"), dir: t.TempDir()}
+	s := &screen{t: t, tmux: testkit.Tmux(filepath.Join(socket, "s")), dir: t.TempDir()}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the screen:\n%s", s.shown())
 		}
-		_, _ = s.tmux("kill-server")
+		_, _ = s.tmux.Run("kill-server")
 		_ = os.RemoveAll(socket)
 	})
 	// Bash edits lines itself, so a carriage return in the queue of the terminal is Enter.
@@ -51,7 +51,7 @@ func newScreen(t *testing.T) *screen {
 	if _, err := exec.LookPath("bash"); err == nil {
 		shell = "bash --norc --noprofile"
 	}
-	cmd := s.command("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "20", "-c", s.dir,
+	cmd := s.tmux.Command("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "20", "-c", s.dir,
 		"exec env -u ENV PS1='local$ ' "+shell)
 	cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "SHELL=/bin/sh", "TERM=xterm-256color")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -59,18 +59,6 @@ func newScreen(t *testing.T) *screen {
 	}
 	s.await("local$")
 	return s
-}
-
-func (s *screen) command(args ...string) *exec.Cmd {
-	return exec.Command("tmux", append([]string{"-S", s.socket}, args...)...)
-}
-
-func (s *screen) tmux(args ...string) (string, error) {
-	out, err := s.command(args...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("tmux %s: %w\n%s", args[0], err, out)
-	}
-	return string(out), nil
 }
 
 // line types a line at the prompt of a shell.
@@ -140,7 +128,7 @@ func (s *screen) keys(args ...string) {
 		s.t.Fatalf("the test types %q before it has seen what Enter did", args)
 	}
 	s.before = s.shown()
-	if _, err := s.tmux(append([]string{"send-keys"}, args...)...); err != nil {
+	if _, err := s.tmux.Run(append([]string{"send-keys"}, args...)...); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -148,7 +136,7 @@ func (s *screen) keys(args ...string) {
 // resize changes the size of the terminal.
 func (s *screen) resize(cols, rows int) {
 	s.t.Helper()
-	if _, err := s.tmux("resize-window", "-x", fmt.Sprint(cols), "-y", fmt.Sprint(rows)); err != nil {
+	if _, err := s.tmux.Run("resize-window", "-x", fmt.Sprint(cols), "-y", fmt.Sprint(rows)); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -156,7 +144,7 @@ func (s *screen) resize(cols, rows int) {
 // shown returns what the screen shows, without spaces at the end of a line and without
 // empty lines at its end. A line that is too long for the screen is one line.
 func (s *screen) shown() string {
-	text, err := s.tmux("capture-pane", "-p", "-J")
+	text, err := s.tmux.Run("capture-pane", "-p", "-J")
 	if err != nil {
 		return err.Error()
 	}
@@ -261,7 +249,7 @@ func (s *screen) kill(signal syscall.Signal) {
 // children lists the children of the shell of this machine.
 func (s *screen) children() []int {
 	s.t.Helper()
-	text, err := s.tmux("display-message", "-p", "#{pane_pid}")
+	text, err := s.tmux.Run("display-message", "-p", "#{pane_pid}")
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -27,15 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	program = dir + "/exec-server"
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	if code == 0 {
-		if err := testkit.Leaks(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	testkit.VerifyMainIn(dir, m)
 }
 
 func makeProgram() (dir string, err error) {
@@ -45,12 +37,7 @@ func makeProgram() (dir string, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return dir, err
 	}
-	build := exec.Command("go", "build", "-o", dir+"/exec-server", "execserver/cmd/exec-server")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("build the program: %w: %s", err, text)
-	}
-	return dir, nil
+	return dir, testkit.BuildProgram(dir + "/exec-server")
 }
 
 // ordinary is a user that does not exist.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -112,7 +111,7 @@ func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, by *server.Admit
 	if roster == nil {
 		g.denied.Add(1)
 		by.Refuse("", "the account is not this gateway's")
-		refuse(w, http.StatusForbidden, "this gateway has no account of these credentials")
+		http.Error(w, "this gateway has no account of these credentials", http.StatusForbidden)
 		return
 	}
 	if !g.Upgrades(r.URL.Path) {
@@ -120,7 +119,7 @@ func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, by *server.Admit
 		return
 	}
 	if refusal := g.enter(by.Principal); refusal.Code != 0 {
-		refuse(w, http.StatusServiceUnavailable, refusal.Text)
+		http.Error(w, refusal.Text, http.StatusServiceUnavailable)
 		return
 	}
 	defer g.leave(by.Principal)
@@ -133,12 +132,6 @@ func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, by *server.Admit
 	} else {
 		one.serveMachine(w, r)
 	}
-}
-
-func refuse(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text) // the client may be gone
 }
 
 var (
@@ -218,32 +211,32 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 		g.list(w, r, by.Principal, roster)
 		return
 	case !natstransport.ValidName(name):
-		refuse(w, http.StatusNotFound, errUnknown)
+		http.Error(w, errUnknown, http.StatusNotFound)
 		return
 	case !by.Grant.Machine(name):
 		g.denied.Add(1)
 		by.Refuse(name, "the machine is not for these credentials")
-		refuse(w, http.StatusNotFound, errUnknown)
+		http.Error(w, errUnknown, http.StatusNotFound)
 		return
 	case !(drain && r.Method == http.MethodPost) && !(!drain && r.Method == http.MethodDelete):
-		refuse(w, http.StatusMethodNotAllowed, "expected GET /fleet, POST /fleet/NAME/drain or DELETE /fleet/NAME")
+		http.Error(w, "expected GET /fleet, POST /fleet/NAME/drain or DELETE /fleet/NAME", http.StatusMethodNotAllowed)
 		return
 	case !by.Grant.Allows(auth.Full):
 		g.denied.Add(1)
 		by.Refuse(name, "the scope does not allow to change the fleet")
-		refuse(w, http.StatusForbidden, "these credentials do not allow to change the fleet; that needs the scope full")
+		http.Error(w, "these credentials do not allow to change the fleet; that needs the scope full", http.StatusForbidden)
 		return
 	}
 	// It may not answer, like a machine that clients want.
 	if busy := roster.beginDial(name, by.QuotaKey()); busy != "" {
-		refuse(w, http.StatusServiceUnavailable, busy)
+		http.Error(w, busy, http.StatusServiceUnavailable)
 		return
 	}
 	defer roster.endDial(name, by.QuotaKey())
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
 	if !roster.mayCome(name) {
-		refuse(w, http.StatusNotFound, errUnknown)
+		http.Error(w, errUnknown, http.StatusNotFound)
 		return
 	}
 	change, event := roster.Forget, "machine forgotten"
@@ -251,15 +244,15 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 		change, event = roster.Drain, "machine drained"
 	}
 	if err := by.Commit(event, name); err != nil {
-		refuse(w, http.StatusServiceUnavailable, err.Error())
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	switch err := change(ctx, name); {
 	case errors.Is(err, natstransport.ErrNoMachine):
-		refuse(w, http.StatusNotFound, errUnknown)
+		http.Error(w, errUnknown, http.StatusNotFound)
 	case err != nil:
 		g.log.Warn("cannot change a machine of the fleet", "machine", name, "error", err)
-		refuse(w, http.StatusServiceUnavailable, errSilent)
+		http.Error(w, errSilent, http.StatusServiceUnavailable)
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
@@ -272,7 +265,7 @@ func (g *Gateway) list(w http.ResponseWriter, r *http.Request, p *auth.Principal
 	case <-r.Context().Done():
 		return
 	case <-time.After(askTimeout):
-		refuse(w, http.StatusServiceUnavailable, errNotReady)
+		http.Error(w, errNotReady, http.StatusServiceUnavailable)
 		return
 	}
 	selection := r.URL.Query()["label"]

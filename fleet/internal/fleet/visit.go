@@ -71,14 +71,14 @@ func (v *visit) serveMachine(w http.ResponseWriter, r *http.Request) {
 		v.denied.Add(1)
 		v.by.Refuse(name, "the machine is not for these credentials")
 		// As if it were not there: what names there are is not for everybody.
-		refuse(w, http.StatusServiceUnavailable, errUnknown)
+		http.Error(w, errUnknown, http.StatusServiceUnavailable)
 		return
 	}
 	machine, text := v.dial(v.ctx, name)
 	if machine == nil {
 		// Not 404, at which clients give up: a machine or a gateway may have started again, and
 		// the session is still there.
-		refuse(w, http.StatusServiceUnavailable, text)
+		http.Error(w, text, http.StatusServiceUnavailable)
 		return
 	}
 	client, err := transport.Upgrade(w, r, maxClientMessage)
@@ -162,7 +162,7 @@ func (v *visit) serveAny(w http.ResponseWriter, r *http.Request) {
 	selection := r.URL.Query()["label"]
 	if !v.roster.any(selection, v.by.Grant.Machine) {
 		v.unknown.Add(1)
-		refuse(w, http.StatusServiceUnavailable, none(selection))
+		http.Error(w, none(selection), http.StatusServiceUnavailable)
 		return
 	}
 	client, err := transport.Upgrade(w, r, maxClientMessage)

@@ -4,9 +4,12 @@ package show
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"strconv"
@@ -15,6 +18,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
@@ -190,4 +194,65 @@ func Version(release string) string {
 		return info.Main.Version
 	}
 	return "0.0.0-dev"
+}
+
+// Help prints the help text of a command. On a terminal it breaks the lines where the
+// terminal ends, and not in the middle of a word, as the terminal would.
+func Help(command *cobra.Command, _ []string) {
+	out := command.OutOrStdout()
+	about, usage := cmp.Or(command.Long, command.Short), command.UsageString()
+	if width, ok := OnTerminal(out); ok {
+		about = fill(about, width)
+		flags := command.LocalFlags()
+		usage = strings.Replace(usage, strings.TrimRight(flags.FlagUsages(), "\n"),
+			strings.TrimRight(flags.FlagUsagesWrapped(width), "\n"), 1)
+	}
+	fmt.Fprintf(out, "%s\n\n%s", about, usage)
+}
+
+// fill breaks the lines of paragraphs anew if one is longer than width.
+func fill(text string, width int) string {
+	paragraphs := strings.Split(text, "\n\n")
+	for i, paragraph := range paragraphs {
+		for line := range strings.SplitSeq(paragraph, "\n") {
+			if len(line) > width {
+				paragraphs[i] = strings.Join(Wrap(strings.Fields(paragraph), width), "\n")
+				break
+			}
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
+}
+
+// PageLink prints a link to a path, with a query, that a server at a URL has answered.
+func PageLink(out io.Writer, at, path, query string, life time.Duration) error {
+	page, err := url.Parse(path)
+	if err != nil || page.Host != "" || page.Scheme != "" {
+		return fmt.Errorf("the server answers with %q, which is no path", path)
+	}
+	page.RawQuery = query
+	link, err := pageURL(at, page)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(out, link); err != nil {
+		return err
+	}
+	if _, shows := OnTerminal(out); shows {
+		fmt.Fprintf(os.Stderr, "The link works once, within %s.\n", Spell(life.Round(time.Second)))
+	}
+	return nil
+}
+
+// pageURL returns the URL of a page of the server at a URL, for a browser on this machine.
+func pageURL(at string, page *url.URL) (string, error) {
+	u, err := url.Parse(at)
+	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" {
+		return "", errors.New("the page needs the address of the server, and this way to it has none; use --url ws://HOST:PORT, " +
+			"with exec-server forward to the port if it is not reachable")
+	}
+	u.Scheme = map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
+	u.User, u.RawQuery = nil, page.RawQuery
+	u.Path, u.RawPath, u.Fragment = strings.TrimSuffix(u.Path, "/")+page.Path, "", page.Fragment // a proxy may serve it below a path
+	return u.String(), nil
 }

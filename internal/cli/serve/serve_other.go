@@ -26,3 +26,16 @@ func own(_ *Flags, _ *slog.Logger) (*ownership.Ownership, error) {
 }
 
 func Ending() []os.Signal { return []os.Signal{syscall.SIGTERM, os.Interrupt} }
+
+func InheritNothing() error { return nil }
+
+func IgnoreBrokenPipes() {}
+
+func interruptible(stdin *os.File) *os.File { return stdin }
+
+// startedAs returns no process: only Linux has systemd.
+func startedAs() int { return -1 }
+
+func isListening(int) bool { return false }
+
+func (supervisor) reloading() {}
