@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"execserver/internal/ownership"
 	"execserver/protocol"
@@ -101,4 +102,48 @@ func (s *Sessions) makeRoom(principal string) bool {
 	return slices.ContainsFunc(idle, func(c candidate) bool {
 		return s.endIdle(c.session, c.d, nil, background, "room was needed for another one")
 	})
+}
+
+// finished reports whether every process of the session has closed.
+func (s *Session) finished() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.entries {
+		if e.closedAt.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+// drainInterval is how often a server that drains looks for finished sessions.
+const drainInterval = time.Second
+
+// endFinished ends the sessions that would only hold up a drain: nobody is there, every
+// process has ended, and the usual time to come back for the output is over, whatever the
+// lease. It calls itself again until no session is left.
+func (s *Sessions) endFinished() {
+	finished := make(map[*Session]*detachment)
+	var owners []*ownership.Owner
+	s.mu.Lock()
+	over := s.closed || len(s.byID) == 0
+	for session, d := range s.detached {
+		if time.Since(d.began) >= s.opts.DetachedTTL && session.finished() {
+			finished[session] = d
+			owners = append(owners, session.owner)
+		}
+	}
+	s.mu.Unlock()
+	if over {
+		return
+	}
+	background := s.opts.Ownership.LeaveRunning(owners)
+	s.mu.Lock()
+	for session, d := range finished {
+		if s.detached[session] == d && !background[session.owner] {
+			s.endLocked(session, protocol.EndedBySessionExpired, "its commands have ended, and the server drains")
+		}
+	}
+	s.mu.Unlock()
+	time.AfterFunc(drainInterval, s.endFinished)
 }

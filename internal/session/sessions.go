@@ -133,7 +133,8 @@ type Sessions struct {
 // and its end. A session that is resumed and detached again has another one, so that the
 // timer of the first does not end the second.
 type detachment struct {
-	order uint64      // number of the detachment
+	order uint64 // number of the detachment
+	began time.Time
 	ends  time.Time   // when the timer does
 	timer *time.Timer // ends the session
 }
@@ -285,7 +286,7 @@ func (s *Sessions) detach(session *Session, out *Outbox, ttl time.Duration) *det
 	}
 	s.detaches++
 	ttl = max(ttl, session.keep)
-	d := &detachment{order: s.detaches, ends: time.Now().Add(ttl)}
+	d := &detachment{order: s.detaches, began: time.Now(), ends: time.Now().Add(ttl)}
 	d.timer = time.AfterFunc(ttl, func() { s.expire(session, d) })
 	s.detached[session] = d
 	return d
@@ -384,6 +385,7 @@ func (s *Sessions) Drain() (drained <-chan struct{}) {
 	if s.drained == nil {
 		s.drained = make(chan struct{})
 		s.finishDrainLocked()
+		time.AfterFunc(0, s.endFinished)
 	}
 	return s.drained
 }
