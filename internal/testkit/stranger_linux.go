@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,7 @@ func Stranger(t *testing.T, pid int, session bool) (member int) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	awaitTick()
 	WaitFor(t, Patience, func() error {
 		errno := forkAt(pid, session)
 		if errno == unix.EPERM || errno == unix.ENOSYS || errno == unix.EINVAL {
@@ -48,6 +50,21 @@ func Stranger(t *testing.T, pid int, session bool) (member int) {
 	})
 	t.Cleanup(func() { _ = unix.Kill(member, unix.SIGKILL) })
 	return member
+}
+
+// awaitTick waits for the next tick of the clock by which /proc says when processes started.
+// The kernel goes through all other numbers first, so within a tick nobody gets one again who
+// does not choose it, as Stranger does.
+func awaitTick() {
+	const tick = 10 * time.Millisecond
+	now := func() time.Duration {
+		var t unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // it cannot fail
+		return time.Duration(t.Nano()) / tick
+	}
+	for begun := now(); now() == begun; {
+		runtime.Gosched()
+	}
 }
 
 // Unharmed reports whether a process has got no signal that ends it. It stops the process,
