@@ -68,11 +68,10 @@ func (p *Process) SignalForeground(sig syscall.Signal) error {
 	if !p.about.TTY {
 		return ErrNoTerminal
 	}
-	p.mu.Lock()
-	closing := p.closing
-	p.mu.Unlock()
-	if closing {
+	select {
+	case <-p.closedCh:
 		return ErrFinished
+	default:
 	}
 	group, err := foreground(p.master)
 	held := false

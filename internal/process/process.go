@@ -6,12 +6,32 @@
 // then exited, then closed. What the child starts itself belongs to an owner of package
 // ownership.
 //
-// A process owns our ends of its streams. A goroutine reads each stream, one waits for the
-// leader, and one writes stdin while input is queued. The log bounds the output that is
-// retained, maxQueuedInput the input that is queued. The child blocks at either bound.
+// A process owns our ends of its streams. A goroutine reads each stream, one reaps the leader,
+// one writes stdin while input is queued, and one owns the life of the process. The log bounds
+// the output that is retained, maxQueuedInput the input that is queued. The child blocks at
+// either bound.
 //
-// Process.mu guards how a process ends. It may be held when Ownership.mu is locked, never
-// when a log is.
+// The life of a process is a state machine of three parts, which its goroutine alone writes
+// (life.go). Its phase goes one way:
+//
+//	running ──leader reaped──▶ draining ──drained──▶ exited ──may close──▶ closed ──▶ over
+//	                                          │                    │           │
+//	                                     exited numbered    closed numbered  streams ended
+//
+// What is done to end it may begin in any phase before closed, and goes one way, too:
+//
+//	left alone ──asked, with a grace──▶ asked ──grace over, or exited and streams ended──▶ killed ──tree gone──▶ gone
+//	     └──────────────────────────────killed at once───────────────────────────────────────▲
+//
+// The cause is the first reason to end it before the leader was reaped. A process that has
+// exited may close
+//
+//	left alone   when its streams have ended, or have been quiet, or after the drain timeout
+//	gone         when its streams have ended, which are read to what they hold and given up
+//	             once the tree is gone
+//
+// Process.mu guards whether the leader has been reaped, so that nobody signals its number
+// afterwards. It may be held when Ownership.mu is locked, never when a log is.
 package process
 
 import (
@@ -43,31 +63,20 @@ type Process struct {
 	master  *os.File // of the terminal, else nil
 	sizes   sizes    // of the terminal
 
-	mu    sync.Mutex
-	pid   int
-	group int // of the program, which a launcher may stand before; else pid
+	pid    int
+	group  int // of the program, which a launcher may stand before; else pid
+	asks   chan func(*life)
+	asking atomic.Bool // a goroutine sends SIGTERM to descendants outside of the group
+
 	// passSignal has the launcher signal the program's group; nil: the leader is the program
 	passSignal func(syscall.Signal) error
-	reaped     bool // the leader has been waited for; pid may belong to another
-	closing    bool // too late to end it: closed is about to be numbered
-	ending     ending
-	killed     chan struct{} // closed when the killed tree is gone; nil: not killed
-	timers     []*time.Timer // stopped when it closes
-	grace      *time.Timer   // of timers: kills the process after SIGTERM; nil if none was sent
-	graceEnd   time.Time     // when grace fires
-	asking     atomic.Bool   // a goroutine sends SIGTERM to descendants outside of the group
-	reapedCh   chan struct{} // closed when reaped
-	closedCh   chan struct{} // closed after the closed event
-	overCh     chan struct{} // closed when the streams have ended, too
-}
 
-// after calls f after d unless the process closes before.
-func (p *Process) after(d time.Duration, f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.closing {
-		p.timers = append(p.timers, time.AfterFunc(d, f))
-	}
+	mu     sync.Mutex
+	reaped bool // the leader has been waited for; pid may belong to another
+
+	reapedCh chan struct{} // closed when reaped
+	closedCh chan struct{} // closed after the closed event
+	overCh   chan struct{} // closed when the streams have ended, too
 }
 
 // Reaped is closed when the leader has been waited for.
@@ -75,41 +84,6 @@ func (p *Process) Reaped() <-chan struct{} { return p.reapedCh }
 
 // Pid returns the program's process id, which is also its process group and session.
 func (p *Process) Pid() int { return p.group }
-
-// wait sees the process to its end. It reaps the leader, waits until what the streams
-// hold is read, and numbers exited. When the streams have ended, or descendants hold them
-// quietly, it numbers closed. What descendants write from then on is background output.
-func (p *Process) wait(child *child) {
-	status, usage, known := child.wait(func(reap func() bool) bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.reaped = p.tree.Reap(reap)
-		return p.reaped
-	})
-	status = child.ended(status)
-	close(p.reapedCh)
-	p.Log.Drain()
-	for _, s := range p.streams {
-		s.drain()
-	}
-	for _, s := range p.streams {
-		<-s.drained
-	}
-	child.closeTerminal()
-	p.Log.Drained()
-	p.mu.Lock()
-	ending := p.ending
-	p.mu.Unlock()
-	record := exitRecord(status, known, usage, ending)
-	record.OOMKilled = p.tree.OOMKilled()
-	record.SandboxDenied = p.denials && denied(p.Log, record.ExitCode)
-	p.endInput()
-	p.Log.Exit(record)
-	if p.opts.Listener != nil {
-		p.opts.Listener.Exited(record)
-	}
-	p.close()
-}
 
 // endInput refuses writes from now on, because the leader has exited. Descendants that hold
 // the pipe still get the writes that were accepted before, and then its end. Nobody gets
@@ -155,13 +129,9 @@ var ErrFinished = errors.New("the process has finished, and has nothing left to 
 // group that are known to be descendants. Signal returns ErrFinished if the process is
 // closing or closed, even if it has left something running.
 func (p *Process) Signal(sig syscall.Signal) error {
-	p.mu.Lock()
-	if p.closing {
-		p.mu.Unlock()
+	if !p.do(func(l *life) { l.ending.noteSignal(sig) }) {
 		return ErrFinished
 	}
-	p.ending.noteSignal(sig)
-	p.mu.Unlock()
 	held, err := p.signalGroup(sig)
 	if !held {
 		err = p.tree.Signal(sig, func(group, _ int) bool { return group == p.group })
@@ -179,137 +149,21 @@ func (p *Process) Terminate() (running bool) { return p.End(protocol.EndedByClie
 // what is left when the grace is over, or when the leader has ended and nothing holds its
 // streams any more. It returns at once, and is otherwise like Terminate.
 func (p *Process) TerminateGracefully(grace time.Duration) (running bool) {
-	return p.endGracefully(protocol.EndedByClient, grace)
+	p.do(func(l *life) {
+		running = !p.Exited()
+		l.endGracefully(protocol.EndedByClient, grace)
+	})
+	return running
 }
 
 // End is Terminate with another cause. found says that the caller has found what has left
 // the process's group and kills it itself.
 func (p *Process) End(cause protocol.EndedBy, found bool) (running bool) {
-	if !p.noteEnding(cause, false) {
-		return false
-	}
-	running = !p.Exited()
-	others := func() {}
-	if !found {
-		others = p.tree.Collect()
-	}
-	p.kill(others)
+	p.do(func(l *life) {
+		running = !p.Exited()
+		l.end(cause, found)
+	})
 	return running
-}
-
-func (p *Process) endGracefully(cause protocol.EndedBy, grace time.Duration) (running bool) {
-	if !p.noteEnding(cause, true) {
-		return false
-	}
-	running = !p.Exited()
-	p.ask()
-	p.killAfter(grace, cause)
-	return running
-}
-
-// ask sends SIGTERM to everything that belongs to the process. What is stopped gets
-// SIGCONT, too, so that it can end.
-func (p *Process) ask() {
-	told := false // the group has got the signals
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, sigCont} {
-		told, _ = p.signalGroup(sig) // it may not be ours to signal; then nothing helps
-	}
-	if !p.asking.CompareAndSwap(false, true) {
-		return
-	}
-	go func() { // ends after two scans of the system
-		defer p.asking.Store(false)
-		for _, sig := range []syscall.Signal{syscall.SIGTERM, sigCont} {
-			_ = p.tree.Signal(sig, func(group, _ int) bool { return !told || group != p.pid && group != p.group })
-		}
-	}()
-}
-
-// killAfter kills the tree when the grace is over. Of several graces the first to end
-// counts.
-func (p *Process) killAfter(grace time.Duration, cause protocol.EndedBy) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	end := time.Now().Add(grace)
-	switch {
-	case p.closing:
-	case p.grace == nil:
-		p.grace, p.graceEnd = time.AfterFunc(grace, func() { p.End(cause, false) }), end
-		p.timers = append(p.timers, p.grace)
-	case end.Before(p.graceEnd):
-		p.grace.Reset(grace)
-		p.graceEnd = end
-	}
-}
-
-// noteEnding records the cause. It returns false if it is too late to end the process.
-func (p *Process) noteEnding(cause protocol.EndedBy, asked bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closing {
-		return false
-	}
-	if !p.reaped {
-		p.ending.note(cause)
-	}
-	p.ending.begun = true
-	p.ending.asked = p.ending.asked || asked
-	return true
-}
-
-// kill sends SIGKILL to everything that belongs to the process. The leader's group gets it
-// first and at once: otherwise a shell would see its children die and report it. others
-// kills what Tree.Collect has found.
-func (p *Process) kill(others func()) {
-	p.mu.Lock()
-	if p.closing {
-		p.mu.Unlock()
-		return
-	}
-	first := p.killed == nil
-	if first {
-		p.killed = make(chan struct{}) // from now on it does not close before
-	}
-	killed := p.killed
-	p.mu.Unlock()
-	_, _ = p.signalGroup(syscall.SIGKILL) // gone, or not ours to kill; others and finish find what is left
-	others()
-	if first {
-		go p.finish(killed) // ends after treeTimeout at the latest
-	}
-}
-
-// treeTimeout bounds how long a killed tree keeps the process from closing. There are
-// processes that the kernel cannot kill. It passes in steps: a stop of the whole program,
-// in which nobody could kill, counts as one of them.
-const (
-	treeTimeout = time.Second
-	treeSteps   = 20
-)
-
-// awaitTree waits until done is closed, for treeTimeout at most.
-func awaitTree(done <-chan struct{}) {
-	for range treeSteps {
-		select {
-		case <-done:
-			return
-		case <-time.After(treeTimeout / treeSteps):
-		}
-	}
-}
-
-// finish waits until a killed tree is gone and writes nothing any more. Then it ends the
-// streams that others still hold.
-func (p *Process) finish(killed chan<- struct{}) {
-	gone := make(chan struct{})
-	go func() { // ends with Kill, which is bounded
-		defer close(gone)
-		awaitTree(p.reapedCh)
-		p.tree.Kill()
-	}()
-	awaitTree(gone)
-	close(killed)
-	p.finishStreams()
 }
 
 // finishStreams ends the streams once their present content has been read, even if other

@@ -81,8 +81,8 @@ func Start(spec Spec, opts *Options) (_ *Process, err error) {
 		spec.Size = DefaultSize
 	}
 	p := &Process{
-		limits:   spec.Limits,
-		reapedCh: make(chan struct{}), closedCh: make(chan struct{}), overCh: make(chan struct{}),
+		limits: spec.Limits,
+		asks:   make(chan func(*life)), reapedCh: make(chan struct{}), closedCh: make(chan struct{}), overCh: make(chan struct{}),
 	}
 	if opts != nil {
 		p.opts = *opts
@@ -158,17 +158,18 @@ func (o *Options) complete() {
 	}
 }
 
-// run starts the goroutines and timers of a child that has been spawned. After a panic
+// run starts the goroutines of a child that has been spawned. After a panic
 // it ends the child.
 func (p *Process) run(child *child) {
 	p.Log = output.NewLog(p.opts.RetainedBytes, p.opts.Budget, p.opts.Listener)
 	p.about.Pid = child.group
-	p.mu.Lock()
 	p.pid, p.group, p.passSignal, p.master = child.pid, child.group, child.passSignal(), child.master
-	p.mu.Unlock()
-	running := false
+	running, late := false, false
 	defer func() {
-		go p.wait(child) // after a panic too, for the child exists
+		go p.live(child) // after a panic too, for the child exists
+		if late {
+			p.End(protocol.EndedBySessionExpired, false) // the owner has ended meanwhile
+		}
 		if !running {
 			for _, out := range child.outputs[len(p.streams):] {
 				_ = out.file.Close()
@@ -193,14 +194,9 @@ func (p *Process) run(child *child) {
 	for _, out := range child.outputs {
 		s := newStream(p.Log.Writer(out.name), out.file, limit)
 		p.streams = append(p.streams, s)
-		go s.run() // ends at the end of the stream, or when wait interrupts it
+		go s.run() // ends at the end of the stream, or when live interrupts it
 	}
-	if p.tree.Started(p.pid, p.group) {
-		p.End(protocol.EndedBySessionExpired, false) // the owner has ended meanwhile
-	}
-	if timeout := p.limits.Timeout; timeout > 0 {
-		p.after(timeout, func() { p.endGracefully(protocol.EndedByTimeout, TimeoutGrace) })
-	}
+	late = p.tree.Started(p.pid, p.group)
 	running = true
 }
 
