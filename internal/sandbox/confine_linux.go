@@ -122,7 +122,23 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 	if c.means == MeansLandlock {
 		return c, p.checkLandlock()
 	}
+	if c.means == MeansBubblewrap {
+		if err := p.checkBubblewrap(); err != nil {
+			return nil, err
+		}
+	}
 	return c, c.acquireTargets()
+}
+
+// checkBubblewrap refuses to protect links, over which bubblewrap mounts nothing.
+func (p *plan) checkBubblewrap() error {
+	for _, m := range p.mounts {
+		if m.Kind == launcher.MountLink {
+			return fmt.Errorf("cannot enforce sandbox read-only path %s because it crosses writable symlink %[1]s, which bubblewrap cannot protect; "+
+				"allow user namespaces to this program, or replace the link with what it leads to", m.Path)
+		}
+	}
+	return nil
 }
 
 // checkLandlock refuses policies that Landlock alone cannot enforce.

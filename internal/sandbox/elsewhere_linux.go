@@ -134,7 +134,7 @@ func join(dir, rest string) string { return filepath.Clean(dir + "/" + rest) }
 // files. An entry of the policy that grants another place, or something in it, decides
 // about that.
 func (r *resolver) narrowElsewhere() {
-	granted := r.granted()
+	granted := r.grants()
 	for _, rule := range slices.Clone(r.rules) {
 		if rule.path == "/" || !rule.hollow && rule.access != protocol.AccessDeny && !r.narrows(rule) {
 			continue
@@ -156,14 +156,15 @@ func (r *resolver) narrowElsewhere() {
 					r.missing[other] = true
 				}
 				r.addFound(other, rule.access, rule.pattern)
-				r.rules[r.index[other]].optional = rule.optional
+				added := &r.rules[r.index[other]]
+				added.optional, added.link = rule.optional, rule.link
 			}
 		}
 	}
 }
 
-// granted returns the paths that rules make readable or writable.
-func (r *resolver) granted() (paths []string) {
+// grants returns the paths that rules make readable or writable.
+func (r *resolver) grants() (paths []string) {
 	for _, rule := range r.rules {
 		if rule.access == protocol.AccessRead || rule.access == protocol.AccessWrite {
 			paths = append(paths, rule.path)

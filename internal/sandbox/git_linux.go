@@ -39,6 +39,14 @@ func (r *resolver) protectGit(region string) error {
 			if r.access(path) == protocol.AccessWrite || isForeign(path, info) {
 				return nil // an entry releases it, or other entries decide
 			}
+			if info.Mode()&fs.ModeSymlink != 0 {
+				if path = r.walk(path).real; r.access(path) == protocol.AccessWrite {
+					return nil
+				}
+				if info, err = os.Lstat(path); err != nil {
+					return nil
+				}
+			}
 			return r.protectRepository(path, info)
 		}
 		if dir == "/" || slices.Contains(r.regions, dir) && dir != region {
@@ -91,15 +99,23 @@ func (r *resolver) protectDirectory(dir string) (real string, err error) {
 		return "", w.err
 	case w.foreign:
 		return "", nil
-	case w.crossed != "":
-		return "", fmt.Errorf("cannot enforce sandbox read-only path %s because it crosses writable symlink %s", dir, w.crossed)
-	case !r.writable(filepath.Dir(w.real)), r.has(w.real):
+	}
+	r.keepLinks(w)
+	switch {
+	case !r.writable(filepath.Dir(w.real)), r.has(w.real), r.granted(w.real):
 		return w.real, nil
 	case w.missing:
 		r.missing[w.real] = true
 	}
 	r.add(w.real, protocol.AccessRead)
 	return w.real, nil
+}
+
+// granted reports whether a directory is in a .git that an entry makes writable. The entry
+// for a repository also grants what git keeps there for worktrees and submodules.
+func (r *resolver) granted(dir string) bool {
+	rule := r.nearest(dir)
+	return rule.access == protocol.AccessWrite && slices.Contains(strings.Split(rule.path, "/"), ".git")
 }
 
 // protectWorktrees protects the .git files of the worktrees of a repository.

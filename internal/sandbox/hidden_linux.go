@@ -136,7 +136,7 @@ func checkOnlyName(path string) error {
 // hideDirectories denies directories, unless they lead to something that the policy
 // grants or to the directory in which the command starts.
 func (r *resolver) hideDirectories(dirs []string, cwds ...string) {
-	used := r.granted()
+	used := r.grants()
 	for _, cwd := range cwds {
 		if cwd != "" {
 			used = append(used, r.walk(cwd).real)

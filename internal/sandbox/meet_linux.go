@@ -36,6 +36,9 @@ func (r *resolver) meet(other *resolver) *resolver {
 			both.missing[rule.path] = true
 		}
 		both.addFound(rule.path, access, rule.pattern)
+		if rule.link {
+			both.rules[both.index[rule.path]].link = true
+		}
 	}
 	for _, link := range slices.Concat(r.links, other.links) {
 		if r.shows(link) && other.shows(link) && !slices.Contains(both.links, link) {

@@ -149,6 +149,8 @@ func (r *resolver) resolve(rules []rule) error {
 			}
 		case w.foreign:
 			continue // the other user decides what that is
+		case w.crossed != "" && rule.access == protocol.AccessRead && r.isProtected(rule.path):
+			continue // protect keeps the link
 		case w.crossed != "":
 			return fmt.Errorf("cannot enforce sandbox %s path %s because it crosses writable symlink %s",
 				accessName(rule.access), rule.path, w.crossed)
@@ -170,6 +172,11 @@ func (r *resolver) resolve(rules []rule) error {
 		}
 	}
 	return nil
+}
+
+// isProtected reports whether a path is a protected name of a writable directory.
+func (r *resolver) isProtected(path string) bool {
+	return slices.Contains(protected, filepath.Base(path)) && slices.Contains(r.regions, r.walk(filepath.Dir(path)).real)
 }
 
 func accessName(access protocol.Access) string {
@@ -348,20 +355,34 @@ func (r *resolver) protect() error {
 	return nil
 }
 
+// protectChild protects a name. If it is a link, protectChild keeps the link and protects
+// what it leads to.
 func (r *resolver) protectChild(path string) error {
 	w := r.walk(path)
-	switch {
-	case w.err != nil:
+	if w.err != nil || w.foreign {
 		return w.err
-	case w.foreign:
+	}
+	r.keepLinks(w)
+	switch {
+	case r.has(w.real): // an entry decides
 		return nil
-	case w.crossed != "":
-		return fmt.Errorf("cannot enforce sandbox read-only path %s because it crosses writable symlink %s", path, w.crossed)
+	case r.access(w.real) != protocol.AccessWrite, w.missing && r.isFileRoot(filepath.Dir(w.real)):
+		return nil
 	case w.missing:
 		r.missing[w.real] = true
 	}
 	r.add(w.real, protocol.AccessRead)
 	return nil
+}
+
+// keepLinks keeps a command from replacing the links on a way.
+func (r *resolver) keepLinks(w walked) {
+	for _, link := range w.links {
+		if r.access(filepath.Dir(link.Path)) == protocol.AccessWrite && !r.has(link.Path) {
+			r.add(link.Path, protocol.AccessRead)
+			r.rules[r.index[link.Path]].link = true
+		}
+	}
 }
 
 // access returns the access that the rules give to a path, or 0.
@@ -406,6 +427,8 @@ func (r *resolver) plan(p *plan) error {
 		case rule.path == "/", around == rule.access && rule.access == protocol.AccessRead,
 			around == 0 && rule.access == protocol.AccessDeny && !within(rule.path, "/proc") && !within(rule.path, "/dev"):
 			continue
+		case rule.link && rule.access != protocol.AccessDeny:
+			kind = launcher.MountLink
 		case rule.access == protocol.AccessRead:
 			kind = launcher.MountReadOnly
 		case rule.access == protocol.AccessDeny:
@@ -425,7 +448,7 @@ func (r *resolver) plan(p *plan) error {
 		if p.mounts = append(p.mounts, m); len(p.mounts) > maxMounts {
 			return fmt.Errorf("the policy takes more than %d mounts", maxMounts)
 		}
-		if rule.access == protocol.AccessRead {
+		if rule.access == protocol.AccessRead && !rule.link {
 			p.readable = append(p.readable, rule.path)
 		}
 	}

@@ -37,6 +37,7 @@ type rule struct {
 	pattern   bool // found by a pattern
 	hollow    bool // a directory that holds only what other rules name
 	optional  bool // it may disappear
+	link      bool // a link that must stay what it is
 }
 
 // protected are the names that cannot be written in any root unless an entry says so:

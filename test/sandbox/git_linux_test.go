@@ -50,6 +50,10 @@ func TestGitIndirections(t *testing.T) {
 			[2]string{"touch " + area + "/main/.git/worktrees/tree/x", readOnly},
 			[2]string{"touch " + area + "/main/.git/hooks/x", readOnly}, [2]string{"echo x >" + area + "/main/.git/config", readOnly},
 			[2]string{"mv " + area + "/main " + area + "/moved", busy})
+		// A policy that grants the repository grants the directory of the worktree.
+		m.says(m.policy("restricted", special("root", "read"), at(area+"/tree", "write"), at(area+"/main/.git", "write")),
+			[2]string{"touch " + area + "/main/.git/worktrees/tree/index.lock", "done"}, [2]string{"rm " + area + "/main/.git/worktrees/tree/index.lock", "done"},
+			[2]string{"touch " + area + "/tree/x", "done"}, [2]string{"echo x >" + area + "/tree/.git", readOnly}, [2]string{"touch " + area + "/main/x", readOnly})
 		// A workspace in a repository that has a submodule there.
 		sandbox := m.workspaceWrite()
 		sandbox["workspaceRoots"] = []string{uri(m.ws + "/libs")}

@@ -126,11 +126,30 @@ func TestPolicies(t *testing.T) {
 			m.clean(outer, outer+"/way", outer+"/way/ws")
 		})
 		t.Run("links", func(t *testing.T) { // row 13
-			for name, target := range map[string]string{"live": m.outside, "dangling": "/none"} {
+			const busy = "busy"
+			for name, target := range map[string]string{"live": m.outside, "dangling": "/none", "inner": "deep/meta"} {
 				tree := filepath.Join(m.base, name)
-				m.mkdir(tree)
+				m.mkdir(filepath.Join(tree, "deep/meta"))
 				m.must(os.Symlink(target, filepath.Join(tree, ".git")))
-				m.refuses(m.policy("restricted", special("root", "read"), at(tree, "write")), -32602, "crosses writable symlink "+tree+"/.git")
+				m.must(os.Symlink("later", filepath.Join(tree, ".codex")))
+				for _, sandbox := range []object{
+					m.policy("restricted", special("root", "read"), at(tree, "write")),
+					m.policy("restricted", special("root", "read"), at(tree, "write"), at(tree+"/.git", "read")),
+				} {
+					if m.means == "bubblewrap" {
+						m.refuses(sandbox, -32602, "crosses writable symlink "+tree+"/.")
+						continue
+					}
+					link := tree + "/.git"
+					m.says(sandbox,
+						[2]string{"touch " + tree + "/x", "done"}, [2]string{"readlink " + link, target},
+						[2]string{"rm " + link, busy}, [2]string{"mv " + link + " " + tree + "/moved", busy}, [2]string{"ln -sfn /tmp " + link, busy},
+						[2]string{"touch " + link + "/x", map[string]string{"live": readOnly, "dangling": "No such file", "inner": readOnly}[name]},
+						[2]string{"touch " + tree + "/.codex/x", readOnly}, [2]string{"rm -r " + tree + "/later " + tree + "/.codex", busy})
+					if name == "inner" {
+						m.says(sandbox, [2]string{"mv " + tree + "/deep " + tree + "/moved", busy})
+					}
+				}
 			}
 			m.must(os.Symlink(m.outside, filepath.Join(m.ws, "trap")))
 			m.refuses(m.workspaceWrite(project("trap", "write")), -32602, "crosses writable symlink")

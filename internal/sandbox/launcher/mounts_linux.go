@@ -144,7 +144,7 @@ func moved(err error) error {
 
 func cloneChecked(m Mount) (tree, error) {
 	attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
-	if m.Kind == MountReadOnly {
+	if m.Kind == MountReadOnly || m.Kind == MountLink {
 		attributes |= unix.MOUNT_ATTR_RDONLY
 	}
 	t, err := clone(m.Path, attributes)

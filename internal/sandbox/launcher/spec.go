@@ -39,6 +39,7 @@ const (
 	MountWritable
 	MountHollow // a directory that holds only other mounts and links
 	MountHidden // an empty directory or file that nobody may open
+	MountLink   // a symbolic link that stays what it is
 )
 
 // Mount changes a path and everything below it. Device and Inode identify the file for
