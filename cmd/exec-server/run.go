@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -150,6 +151,7 @@ func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err e
 	o.configure(c)
 	// Where the session ends with this program, so does the background.
 	c.LeaveBackground = r.env.Info().SessionLifetime != nil
+	o.warnOfLinks(ctx, r.env)
 	if o.detach {
 		return o.leaveRunning(ctx, r, c)
 	}
@@ -169,6 +171,24 @@ func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err e
 		return err
 	}
 	return nil
+}
+
+// warnOfLinks warns if a link leads to the directory that a sandbox makes writable. An
+// earlier command may have made the link, and the command can write where it leads.
+func (o *runOptions) warnOfLinks(ctx context.Context, env *client.Environment) {
+	if o.sandbox != "workspace-write" || o.directory == "" {
+		return
+	}
+	given := path.Clean(o.directory)
+	real, err := env.FS(o.directory).WithContext(ctx).RealPath(".")
+	if err == nil && !path.IsAbs(given) {
+		var base string
+		base, err = env.FS("").WithContext(ctx).RealPath(".")
+		given = path.Join(base, given)
+	}
+	if err == nil && real != given { // the start reports an error
+		fmt.Fprintf(os.Stderr, "Warning: %s leads over a link to %s, where the command may write\n", show.Printable(o.directory), show.Printable(real))
+	}
 }
 
 // heeded returns the signals that run forwards. It leaves out those that were ignored

@@ -44,6 +44,19 @@ func TestRunInSandbox(t *testing.T) {
 			t.Errorf("%v: %v, %q, want %q", test.flags, err, got, test.want)
 		}
 	}
+	if err := os.Symlink("other", filepath.Join(root, "link")); err != nil {
+		t.Fatal(err)
+	}
+	warning := "Warning: " + root + "/link leads over a link to " + root + "/other, where the command may write\n"
+	for _, test := range []struct{ mode, dir, want string }{
+		{"workspace-write", root + "/link", warning}, {"workspace-write", root + "/link/", "Warning: " + root + "/link/ leads over"},
+		{"workspace-write", root + "/work", ""}, {"workspace-write", root + "/work/../work/", ""}, {"read-only", root + "/link", ""},
+	} {
+		out, err := exec.Command("exec-server", "run", "--url", p.url, "-w", test.dir, "--sandbox", test.mode, "--", "true").CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(out), test.want) || test.want == "" && len(out) > 0 {
+			t.Errorf("-w %s --sandbox %s: %v, %q, want %q", test.dir, test.mode, err, out, test.want)
+		}
+	}
 	out, err := exec.Command("exec-server", "run", "--url", refused.url, "--sandbox", "read-only", "--", "echo", "bare").CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitNotAllowed || strings.Contains(string(out), "bare\n") {
 		t.Errorf("a sandbox that is off: %v, %s", err, out)
