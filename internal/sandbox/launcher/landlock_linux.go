@@ -43,14 +43,18 @@ const (
 // no abstract sockets of others, and no TCP without a network. If nothing else confines
 // files, Landlock does, but it cannot protect anything in a writable directory. Otherwise
 // it covers what the mounts do not. A command that keeps its rights is only kept from TCP,
-// and with that from the memory of processes outside, which have sockets.
-func (s *Spec) landlock() *failure {
-	abi := landlockABI()
+// and with that, as by any rules, from the memory of processes outside, which have sockets.
+func (s *Spec) landlock(abi int) *failure {
 	if s.LandlockOnly && abi < abiTruncate {
 		return &failure{"confine files by Landlock", errors.New("the kernel has none that confines truncation (6.2 or later)")}
 	}
 	attr := unix.LandlockRulesetAttr{}
 	switch {
+	case s.KeepRights && abi >= abiRefer && abi < abiTCP:
+		// This kernel has no rules but those about files. Moving files between directories is
+		// the right that can be handled and allowed everywhere with the least effect: the
+		// command can only mount nothing.
+		attr.Handled_access_fs = unix.LANDLOCK_ACCESS_FS_REFER
 	case s.KeepRights:
 	case s.LandlockOnly:
 		attr.Handled_access_fs = landlockWrite | landlockRead
@@ -78,9 +82,14 @@ func (s *Spec) landlock() *failure {
 		return &failure{"make the rules of Landlock", errno}
 	}
 	defer unix.Close(int(rules))
-	if attr.Handled_access_fs == landlockOpen {
+	switch attr.Handled_access_fs {
+	case landlockOpen:
 		if err := s.allowOpening(int(rules)); err != nil {
 			return err
+		}
+	case unix.LANDLOCK_ACCESS_FS_REFER:
+		if err := landlockAllow(int(rules), "/", unix.LANDLOCK_ACCESS_FS_REFER); err != nil {
+			return &failure{"allow to rename", err}
 		}
 	}
 	for _, path := range s.LandlockRead {

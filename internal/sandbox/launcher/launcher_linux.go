@@ -222,7 +222,7 @@ func (s *Spec) giveUpRights() *failure {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &failure{"renounce new privileges", err}
 	}
-	if err := s.landlock(); err != nil {
+	if err := s.landlock(landlockABI()); err != nil {
 		return err
 	}
 	if !s.KeepRights {
