@@ -58,6 +58,35 @@ var deviceAttacks = []attempt{
 	}},
 }
 
+func init() { attacks["terminal"] = terminalAttacks }
+
+// terminalAttacks are attempts with a terminal as standard streams, which belongs to the
+// attacker's user.
+var terminalAttacks = []attempt{
+	{"50 mode of the terminal", "EROFS", func(*attacker) error { return unix.Fchmod(0, 0o666) }},
+	{"50 mode of the terminal by standard output", "EROFS", func(*attacker) error { return unix.Fchmod(1, 0o666) }},
+	{"50 mode of the terminal by standard error", "EROFS", func(*attacker) error { return unix.Fchmod(2, 0o666) }},
+	{"50 mode of the terminal by its name", "EROFS", func(*attacker) error { return unix.Chmod("/dev/console", 0o666) }},
+	{"50 mode of the terminal by a descriptor", "EROFS", func(*attacker) error { return unix.Chmod("/proc/self/fd/0", 0o666) }},
+	{"50 owner of the terminal", "EROFS", func(*attacker) error { return unix.Fchown(0, os.Geteuid(), os.Getegid()) }},
+	{"0 open the terminal", "allowed", func(*attacker) error { return write("/dev/tty") }},
+	{"0 size of the terminal", "allowed", func(*attacker) error {
+		_, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
+		return err
+	}},
+}
+
+// TestTerminalNode checks that a command cannot let other users use its terminal.
+func TestTerminalNode(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		if m.means == "bubblewrap" && m.user.uid != 0 {
+			t.Skip("an ordinary user cannot protect what bubblewrap has mounted")
+		}
+		p := m.run(command{tty: true, sandbox: m.workspaceWrite(), argv: []string{m.program, "attack", "terminal", m.base, "0", "0"}})
+		judge(t, terminalAttacks, m.written(p))
+	})
+}
+
 // TestDevices checks that a command can use the machine's devices but not change them
 // (row 50).
 func TestDevices(t *testing.T) {

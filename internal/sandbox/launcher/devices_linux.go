@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -30,8 +32,9 @@ func protectDevices() *failure {
 	return nil
 }
 
-// reopenDevices opens the devices among the command's streams again, by their names
-// inside. The server opened them where their nodes can be changed.
+// reopenDevices opens the devices and the terminal among the command's streams again, by
+// their names inside. The server opened them where their nodes can be changed: a command
+// could let everybody read what is typed at the terminal.
 func (s *Spec) reopenDevices() *failure {
 	if s.Base == BaseNone && !s.Check {
 		return nil
@@ -41,12 +44,12 @@ func (s *Spec) reopenDevices() *failure {
 		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
 			continue
 		}
-		for _, name := range deviceNames {
+		for _, name := range append(slices.Clone(deviceNames), "console") {
 			var device unix.Stat_t
 			if unix.Stat("/dev/"+name, &device) != nil || device.Rdev != st.Rdev {
 				continue
 			}
-			if err := reopen(fd, "/dev/"+name); err != nil {
+			if err := reopen(fd, "/dev/"+name); err != nil && err != unix.EIO { // it has hung up
 				return &failure{"open /dev/" + name, err}
 			}
 		}
@@ -67,24 +70,25 @@ func reopen(fd int, path string) error {
 	return unix.Dup3(again, fd, 0)
 }
 
-// cloneTerminal copies the mount of the terminal on standard input, so that it has a name
-// in the new /dev. Without the copy, only the name is missing.
+// cloneTerminal copies the mount of the first terminal among the streams, so that it has a
+// name in the new /dev. Without the copy, only the name is missing.
 func cloneTerminal() tree {
-	name := terminalName()
-	if name == "" {
-		return -1
+	for fd := range 3 {
+		name := terminalName(fd)
+		if name == "" {
+			continue
+		}
+		if t, err := clone(name, deviceAttributes); err == nil {
+			return t
+		}
 	}
-	t, err := clone(name, deviceAttributes)
-	if err != nil {
-		return -1
-	}
-	return t
+	return -1
 }
 
-// terminalName returns the path of the terminal on standard input, or "".
-func terminalName() string {
+// terminalName returns the path of the terminal of a descriptor, or "".
+func terminalName(fd int) string {
 	var b [64]byte
-	n, err := unix.Readlink("/proc/self/fd/0", b[:])
+	n, err := unix.Readlink("/proc/self/fd/"+strconv.Itoa(fd), b[:])
 	if err != nil || !strings.HasPrefix(string(b[:n]), "/dev/pts/") {
 		return ""
 	}

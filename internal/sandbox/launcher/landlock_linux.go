@@ -99,7 +99,7 @@ func (s *Spec) landlock(abi int) *failure {
 	}
 	writable := s.Landlock
 	if s.LandlockOnly && s.Terminal {
-		writable = append(writable, terminalName())
+		writable = append(writable, terminalName(0))
 	}
 	for _, path := range writable {
 		if err := landlockAllow(int(rules), path, landlockRead|landlockWrite); err != nil {

@@ -90,9 +90,7 @@ func (v *view) cloneAll() *failure {
 	if s.Program == Self {
 		v.self = cloneSelf()
 	}
-	if s.Terminal {
-		v.console = cloneTerminal()
-	}
+	v.console = cloneTerminal()
 	var err error
 	v.sys, v.proc, v.base = -1, -1, -1
 	switch s.Base {
