@@ -111,8 +111,8 @@ func (e *Engine) Close() {
 func (e *Engine) Mode() Mode { return e.opts.Mode }
 
 // Means returns the means that confine files on this machine, and why there are none. It
-// waits for a probe that is under way, however long that takes: on a machine that is busy,
-// another answer would be wrong.
+// waits for a probe that is under way, because on a busy machine another answer would be
+// wrong: for each means a minute at most.
 func (e *Engine) Means() (Means, string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

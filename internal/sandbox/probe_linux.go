@@ -74,6 +74,10 @@ func probeDir() (dir string, err error) {
 	return "", err
 }
 
+// probeLimit bounds the probe of one means. A busy machine takes seconds; what takes longer
+// hangs, and every client waits for it.
+const probeLimit = time.Minute
+
 // confines runs a program that attempts what a sandbox must deny. That usually takes some
 // milliseconds.
 func (e *Engine) confines(means Means) error {
@@ -113,7 +117,9 @@ func (e *Engine) confines(means Means) error {
 		return err
 	}
 	var output strings.Builder
-	err = c.Run(e.ctx, command, func(cmd *exec.Cmd) { cmd.Stdout = &output })
+	ctx, cancel := context.WithTimeoutCause(e.ctx, probeLimit, fmt.Errorf("it has not ended for %s", probeLimit))
+	defer cancel()
+	err = c.Run(ctx, command, func(cmd *exec.Cmd) { cmd.Stdout = &output })
 	if output.Len() > 0 {
 		return errors.New(output.String())
 	}
