@@ -100,7 +100,7 @@ func (s *bodyStream) queueLocked() {
 
 // AppendEvent implements rpc.Source: it appends the next notification
 // http/request/bodyDelta. ok is false if there is none.
-func (h *httpRequests) AppendEvent(frame []byte, _ uint64) (_ []byte, ok bool) {
+func (h *httpRequests) AppendEvent(frame []byte) (_ []byte, ok bool) {
 	h.mu.Lock()
 	if len(h.ready) == 0 {
 		h.mu.Unlock()
@@ -124,6 +124,3 @@ func (h *httpRequests) AppendEvent(frame []byte, _ uint64) (_ []byte, ok bool) {
 	h.mu.Unlock()
 	return protocol.AppendHTTPBodyDelta(frame, delta), true
 }
-
-// Acknowledged implements rpc.Source. Nothing of a body waits for it.
-func (h *httpRequests) Acknowledged(uint64) {}

@@ -137,7 +137,7 @@ func (s *Streams) reset(params json.RawMessage, data []byte) error {
 
 // AppendEvent implements rpc.Source: it appends the next notification of the streams, in
 // turns. ok is false if there is none.
-func (s *Streams) AppendEvent(frame []byte, _ uint64) (_ []byte, ok bool) {
+func (s *Streams) AppendEvent(frame []byte) (_ []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.ready) > 0 {
@@ -152,6 +152,3 @@ func (s *Streams) AppendEvent(frame []byte, _ uint64) (_ []byte, ok bool) {
 	}
 	return frame, false
 }
-
-// Acknowledged implements rpc.Source. Nothing of a stream waits for it.
-func (s *Streams) Acknowledged(uint64) {}

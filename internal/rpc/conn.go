@@ -41,15 +41,23 @@ type Handler interface {
 // chunks. Call [Conn.Wake] when there is a new event. The Outbox of a session is a Source,
 // and so are the streamed bodies of HTTP responses.
 type Source interface {
-	// AppendEvent appends the next event to frame. ok is false if there is none. sent is
-	// the number of bytes of events sent before this frame; afterwards it grows by the
-	// frame's length. Replies that precede the event are sent before it. Only the writer
-	// calls AppendEvent.
-	AppendEvent(frame []byte, sent uint64) (result []byte, ok bool)
+	// AppendEvent appends the next event to frame. ok is false if there is none. Replies
+	// that precede the event are sent before it. Only the writer calls AppendEvent.
+	AppendEvent(frame []byte) (result []byte, ok bool)
+}
 
-	// Acknowledged says that the peer has received everything up to the offset. It must
-	// not block.
-	Acknowledged(offset uint64)
+// Acknowledger is a Source that learns what the peer has received. At most maxPings
+// numbers are not acknowledged at a time. Its methods must not block.
+type Acknowledger interface {
+	Source
+
+	// Pinged says that ping n follows the events so far, so Acknowledged(n) acknowledges
+	// them. The numbers grow.
+	Pinged(n uint64)
+
+	// Acknowledged says that the peer has received the events before ping n, and those
+	// before every earlier one.
+	Acknowledged(n uint64)
 }
 
 // Options of a Conn. The zero value means the defaults.
@@ -150,7 +158,6 @@ type Conn struct {
 	sendsCompressed   atomic.Bool
 	squeezer          squeeze.Squeezer
 
-	sent  atomic.Uint64 // bytes of events handed to the stream
 	life  heartbeat
 	calls pendingCalls
 }

@@ -74,12 +74,14 @@ type source struct {
 
 	mu     sync.Mutex
 	left   int
-	acked  []uint64
+	sent   uint64
+	pings  []uint64 // the offsets at which they were sent, from number 1 on
+	acked  []uint64 // offsets
 	broken error
 	empty  func() // called, once, when there is nothing left
 }
 
-func (s *source) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
+func (s *source) AppendEvent(frame []byte) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(frame) != 0 {
@@ -96,14 +98,36 @@ func (s *source) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
 		return frame, false
 	}
 	s.left--
-	frame = fmt.Appendf(frame, `{"method":"event","params":"%d `, sent)
-	return append(append(frame, strings.Repeat(".", s.size-len(frame)-2)...), `"}`...), true
+	frame = fmt.Appendf(frame, `{"method":"event","params":"%d `, s.sent)
+	frame = append(append(frame, strings.Repeat(".", s.size-len(frame)-2)...), `"}`...)
+	s.sent += uint64(len(frame))
+	return frame, true
 }
 
-func (s *source) Acknowledged(offset uint64) {
+func (s *source) Pinged(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.acked = append(s.acked, offset)
+	if s.pings = append(s.pings, s.sent); n != uint64(len(s.pings)) {
+		s.broken = fmt.Errorf("ping %d has the number %d", len(s.pings), n)
+	}
+}
+
+func (s *source) Acknowledged(n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > 0 { // a heartbeat's ping before any other
+		s.acked = append(s.acked, s.pings[n-1])
+	}
+}
+
+// at returns the offsets at which pings were sent.
+func (s *source) at(pings []uint64) (offsets []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range pings {
+		offsets = append(offsets, s.pings[n-1])
+	}
+	return offsets
 }
 
 func (s *source) give(n int) {
@@ -209,10 +233,10 @@ func TestAcknowledgedByPongs(t *testing.T) {
 		c.SetSources(s)
 		peer.next()
 		synctest.Wait()
-		if pings := p.seen(); len(pings) != 1 || pings[0] != size || s.highest() != 0 {
+		if pings := s.at(p.seen()); len(pings) != 1 || pings[0] != size || s.highest() != 0 {
 			t.Fatalf("after the first event: pings %d, acknowledged %d", pings, s.highest())
 		}
-		p.onPong(size)
+		p.onPong(1)
 		if got := s.highest(); got != size {
 			t.Errorf("acknowledged %d", got)
 		}
@@ -227,15 +251,49 @@ func TestAcknowledgedByPongs(t *testing.T) {
 		if len(pings) != 4 || s.highest() != size {
 			t.Fatalf("pings %d, acknowledged %d", pings, s.highest())
 		}
-		for i, n := range pings {
+		for i, n := range s.at(pings) {
 			if want := uint64(size + (i+1)*every); n != want {
 				t.Errorf("ping %d at %d, want %d", i, n, want)
 			}
 		}
 		time.Sleep(time.Minute) // fake: an answer may take its time
 		p.onPong(pings[1])
-		if got := s.highest(); got != pings[1] {
-			t.Errorf("acknowledged %d, want %d", got, pings[1])
+		if got, want := s.highest(), uint64(size+2*every); got != want {
+			t.Errorf("acknowledged %d, want %d", got, want)
+		}
+		p.onPong(100) // which nobody has sent
+		if got, want := s.highest(), uint64(size+2*every); got != want {
+			t.Errorf("acknowledged %d by an answer to nothing, want %d", got, want)
+		}
+	})
+}
+
+// TestPingsInFlight sends much more than a peer acknowledges. Few pings wait for their
+// pongs; the next pong makes room for one about everything that was sent meanwhile.
+func TestPingsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, events = 256 << 10, 100
+		c, peer, p := serveWithPings(t, handler{}, &rpc.Options{PingInterval: time.Hour})
+		s := &source{size: size, left: events}
+		c.SetSources(s)
+		p.onPong(0) // it does answer
+		for range events {
+			peer.next()
+		}
+		synctest.Wait()
+		pings := p.seen()
+		if len(pings) != 16 {
+			t.Fatalf("%d pings wait for their pongs", len(pings))
+		}
+		p.onPong(pings[0])
+		synctest.Wait()
+		if more := s.at(p.seen()); len(more) != 1 || more[0] != events*size {
+			t.Errorf("pings at %d after a pong, want one at %d", more, events*size)
+		}
+		p.onPong(17)
+		synctest.Wait()
+		if more := p.seen(); len(more) != 0 || s.highest() != events*size {
+			t.Errorf("pings %d, acknowledged %d of %d", more, s.highest(), events*size)
 		}
 	})
 }
@@ -301,12 +359,12 @@ func TestAcknowledgedBySilence(t *testing.T) {
 		}
 		// A late answer is an answer: there is better evidence from now on.
 		p.seen()
-		p.onPong(size)
+		p.onPong(1)
 		s.give(1)
 		c.Wake()
 		peer.next()
 		synctest.Wait()
-		if pings := p.seen(); len(pings) != 1 || pings[0] != 4*size || s.highest() != 3*size {
+		if pings := s.at(p.seen()); len(pings) != 1 || pings[0] != 4*size || s.highest() != 3*size {
 			t.Errorf("after a late answer: pings %d, acknowledged %d", pings, s.highest())
 		}
 		time.Sleep(time.Minute)
@@ -322,11 +380,12 @@ type watched struct {
 	bad  *atomic.Int64
 }
 
-func (w *watched) AppendEvent(frame []byte, _ uint64) ([]byte, bool) {
+func (w *watched) AppendEvent(frame []byte) ([]byte, bool) {
 	w.use()
 	return append(frame, `{"method":"event"}`...), true
 }
 
+func (w *watched) Pinged(uint64)       { w.use() }
 func (w *watched) Acknowledged(uint64) { w.use() }
 
 func (w *watched) use() {

@@ -15,8 +15,12 @@ import (
 const missedPings = 3
 
 // pingEvery is how many bytes of events are sent between two pings, whose pongs
-// acknowledge them.
-const pingEvery = 256 << 10
+// acknowledge them. At most maxPings wait for their pongs: with pingEvery that is as much
+// as a process retains by default, so a distant peer acknowledges as often as a near one.
+const (
+	pingEvery = 256 << 10
+	maxPings  = 16
+)
 
 // ErrSilent is the cause when a peer that answered pings before has fallen silent.
 var ErrSilent = errors.New("peer does not answer pings any more")
@@ -26,14 +30,17 @@ var ErrTakenOver = errors.New("session has been resumed by another connection")
 
 var goingAway = transport.Reason{Code: transport.CodeGoingAway, Text: "going away"}
 
-// heartbeat records signs of life of the peer. A pong carries the offset up to which this
-// side had sent when it pinged, so it also says what the peer has read.
+// heartbeat records signs of life of the peer. Pings for acknowledgement are numbered, and
+// a pong carries the number of its ping, so it also says what the peer has read.
 type heartbeat struct {
 	heard    atomic.Uint64 // grows with every sign of life
 	answers  atomic.Bool   // the peer has answered a ping
 	pinging  atomic.Bool   // a ping is being written
 	wantAck  atomic.Bool   // the source waits for an acknowledgement
-	lastPing uint64        // offset of the last ping for acknowledgement; used by the writer alone
+	pinged   atomic.Uint64 // number of the last ping for acknowledgement; only the writer sets it
+	answered atomic.Uint64 // the highest number that was acknowledged
+	full     atomic.Bool   // the writer waits for a pong before its next ping
+	unpinged int           // bytes of events since the last ping; used by the writer alone
 	silent   atomic.Bool   // the first ping was not answered in time; valid until answers is set
 	reads    atomic.Uint64 // odd while the reader waits for the peer
 
@@ -67,31 +74,57 @@ func (h *heartbeat) nextSign() <-chan struct{} {
 }
 
 // The reader calls pong for every pong.
-func (c *Conn) pong(offset uint64) {
+func (c *Conn) pong(n uint64) {
 	c.life.answers.Store(true)
 	c.life.hear()
-	c.out.acknowledged(offset)
+	if n > c.life.pinged.Load() {
+		return // the peer has made it up
+	}
+	c.acknowledged(n)
+	if c.life.full.Swap(false) {
+		c.WantAck()
+	}
 }
 
-// The writer calls eventSent after every event. It makes sure that the source learns what
-// the peer has: from a pong if the peer answers pings, and otherwise from the fact that
-// it was sent.
-func (c *Conn) eventSent() {
-	sent := c.sent.Load()
-	if c.pinger == nil || c.life.silent.Load() && !c.life.answers.Load() {
-		c.out.acknowledged(sent)
-		return
+// acknowledged passes on that the peer has received what precedes ping n.
+func (c *Conn) acknowledged(n uint64) {
+	for before := c.life.answered.Load(); before < n; before = c.life.answered.Load() {
+		if c.life.answered.CompareAndSwap(before, n) {
+			break
+		}
 	}
-	first := c.life.lastPing == 0
-	if !first && sent-c.life.lastPing < pingEvery {
-		return
-	}
-	c.life.lastPing = sent
-	if first {
+	c.out.eachAcknowledger(func(a Acknowledger) { a.Acknowledged(n) })
+}
+
+// The writer calls mark before it pings for an acknowledgement, and gets the number of the
+// ping. A heartbeat's ping may carry the number as soon as it is stored, because everything
+// before it has been written.
+func (c *Conn) mark() (n uint64) {
+	n = c.life.pinged.Load() + 1
+	c.out.eachAcknowledger(func(a Acknowledger) { a.Pinged(n) })
+	c.life.pinged.Store(n)
+	c.life.unpinged = 0
+	return n
+}
+
+// sentIsRead reports whether what was sent has to be taken for read, because the peer
+// answers no pings.
+func (c *Conn) sentIsRead() bool {
+	return c.pinger == nil || c.life.silent.Load() && !c.life.answers.Load()
+}
+
+// The writer calls eventSent after every event of n bytes. It makes sure that the source
+// learns what the peer has: from a pong if the peer answers pings, and otherwise from the
+// fact that it was sent.
+func (c *Conn) eventSent(n int) {
+	c.life.unpinged += n
+	first := c.life.pinged.Load() == 0
+	if first && c.pinger != nil {
 		c.life.expectAnswer(c)
 	}
-	// The next write notices a broken stream.
-	_ = c.pinger.Ping(sent)
+	if first || c.life.unpinged >= pingEvery || c.sentIsRead() {
+		c.askAck()
+	}
 }
 
 // WantAck says that the source waits for an acknowledgement. Once everything is sent, the
@@ -101,15 +134,26 @@ func (c *Conn) WantAck() {
 	c.Wake()
 }
 
-// The writer calls askAck when the source wants an acknowledgement and has no more
-// events.
+// The writer calls askAck to have everything acknowledged that it has sent. While maxPings
+// wait for their pongs, the next pong makes it ask again.
 func (c *Conn) askAck() {
-	sent := c.sent.Load()
-	if c.pinger == nil || sent == c.life.lastPing {
+	switch {
+	case c.sentIsRead():
+		if c.life.unpinged > 0 {
+			c.mark()
+		}
+		c.acknowledged(c.life.pinged.Load())
+		return
+	case c.life.unpinged == 0:
 		return
 	}
-	c.life.lastPing = sent
-	_ = c.pinger.Ping(sent)
+	c.life.full.Store(true) // before the look, so that no pong is missed
+	if c.life.pinged.Load()-c.life.answered.Load() >= maxPings {
+		return
+	}
+	c.life.full.Store(false)
+	// The next write notices a broken stream.
+	_ = c.pinger.Ping(c.mark())
 }
 
 // expectAnswer gives the peer the probe's timeout to answer the first ping. A peer that
@@ -120,7 +164,7 @@ func (h *heartbeat) expectAnswer(c *Conn) {
 	h.first = time.AfterFunc(c.opts.ProbeTimeout, func() {
 		if !h.answers.Load() {
 			h.silent.Store(true)
-			c.out.acknowledged(c.sent.Load())
+			c.WantAck()
 		}
 	})
 }
@@ -172,7 +216,7 @@ func (c *Conn) ping() {
 	}
 	c.start(func() {
 		defer c.life.pinging.Store(false)
-		_ = c.pinger.Ping(c.sent.Load())
+		_ = c.pinger.Ping(c.life.pinged.Load())
 	})
 }
 

@@ -200,12 +200,14 @@ func (o *outbound) quietLocked() {
 	}
 }
 
-// acknowledged passes the peer's offset to the sources.
-func (o *outbound) acknowledged(offset uint64) {
+// eachAcknowledger calls f with the sources that are Acknowledgers.
+func (o *outbound) eachAcknowledger(f func(Acknowledger)) {
 	o.sourceMu.Lock()
 	defer o.sourceMu.Unlock()
 	for _, source := range o.sources {
-		source.Acknowledged(offset)
+		if a, ok := source.(Acknowledger); ok {
+			f(a)
+		}
 	}
 }
 
@@ -238,8 +240,7 @@ func (c *Conn) writeLoop() {
 		if !c.writeAll(batch) || !c.write(event) {
 			return
 		}
-		c.sent.Add(uint64(len(frame)))
-		c.eventSent()
+		c.eventSent(len(frame))
 	}
 }
 
@@ -256,7 +257,7 @@ func (c *Conn) nextEvent(frame []byte) (_ []byte, ok bool) {
 	wanted := c.life.wantAck.Swap(false)
 	for n := 0; n < len(o.sources) && !ok; n++ {
 		o.turn = (o.turn + 1) % len(o.sources)
-		frame, ok = o.sources[o.turn].AppendEvent(frame, c.sent.Load())
+		frame, ok = o.sources[o.turn].AppendEvent(frame)
 	}
 	o.sourceMu.Unlock()
 	switch {

@@ -61,7 +61,7 @@ func (e *entry) delivered() bool { return e.proc.Log.Acked().Seq == e.proc.Log.L
 // session.
 func (s *Session) forgetLocked(e *entry) {
 	delete(s.entries, e.id)
-	s.outboxesLocked(func(o *Outbox) { delete(o.views, e) })
+	s.outboxesLocked(func(o *Outbox) { o.forgetLocked(e) })
 	s.dismissSlowLocked()
 	e.proc.Release()
 }

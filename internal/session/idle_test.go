@@ -21,7 +21,7 @@ func TestVanishedClientsMakeRoom(t *testing.T) {
 		if r.peer.forget() == 0 {
 			t.Fatal("the client is not asked whether it knows of the end")
 		}
-		r.out.Acknowledged(r.sent) // its transport answers
+		r.acknowledge() // its transport answers
 		sessions.Leave(s, r.out, session.Lost)
 	}
 }

@@ -134,7 +134,7 @@ func TestClosedProcessesWaitForTheirOwner(t *testing.T) {
 	observer := observe(t, sessions, s.ID, newPeer(true))
 	startChild(t, s, "a", "exit", "3")
 	events := owner.until(protocol.NotificationClosed)
-	out.Acknowledged(owner.sent) // the transport's word does not count
+	owner.acknowledge() // the transport's word does not count
 	out.Ack(protocol.AckParams{ProcessID: "a", Seq: events[0].Params.Seq})
 	time.Sleep(20 * time.Millisecond) // many times as long as it would be remembered
 	if len(s.List().Processes) != 1 {

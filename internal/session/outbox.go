@@ -68,7 +68,11 @@ type Outbox struct {
 	queue    []*view // those with something to send, in turns
 	failures failures
 	failed   bool // the previous event was a failure
-	unacked  []sentEvent
+
+	// What the owner was sent and its transport has not acknowledged: the number of the
+	// last event of each process, since the last ping and before each ping.
+	sent  map[*entry]uint64
+	pings []ping
 }
 
 // view is what one connection has sent of one process.
@@ -80,16 +84,15 @@ type view struct {
 	reads   int  // number of process/read calls
 }
 
-// sentEvent records the offset of the connection after an event.
-type sentEvent struct {
-	entry  *entry
-	seq    uint64
-	offset uint64
+// ping is a ping whose pong acknowledges what was sent since the previous one.
+type ping struct {
+	number uint64
+	sent   map[*entry]uint64
 }
 
 func newOutbox(s *Session, peer Peer) *Outbox {
 	asks := peer.Asks()
-	return &Outbox{session: s, peer: peer, writer: peer.Writer(), asks: asks, drops: asks.ProcessEvents, views: make(map[*entry]*view)}
+	return &Outbox{session: s, peer: peer, writer: peer.Writer(), asks: asks, drops: asks.ProcessEvents, views: make(map[*entry]*view), sent: make(map[*entry]uint64)}
 }
 
 // ownsLocked reports whether the connection is the session's owner, and not an observer
@@ -140,9 +143,8 @@ func (o *Outbox) queueLocked(e *entry) {
 	}
 }
 
-// AppendEvent appends the next event to frame. sent is how many bytes of events the
-// connection has sent before. Only the connection's writer calls it.
-func (o *Outbox) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
+// AppendEvent appends the next event to frame. Only the connection's writer calls it.
+func (o *Outbox) AppendEvent(frame []byte) ([]byte, bool) {
 	s := o.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,8 +197,8 @@ func (o *Outbox) AppendEvent(frame []byte, sent uint64) ([]byte, bool) {
 			o.writer.WantAck()
 		}
 		s.mu.Lock()
-		if owned {
-			o.unacked = append(o.unacked, sentEvent{v.entry, event.Seq, sent + uint64(len(frame))})
+		if owned && o.views[v.entry] == v { // and not forgotten meanwhile
+			o.sent[v.entry] = event.Seq
 		}
 		return frame, true
 	}
@@ -211,22 +213,42 @@ func (o *Outbox) turnLocked() *view {
 	return v
 }
 
-// Acknowledged says that the peer has received everything up to the offset. It ignores an
-// observer, a connection that has lost the session, and the transport of a client that
-// acknowledges by itself.
-func (o *Outbox) Acknowledged(offset uint64) {
+// Pinged says that ping n follows the events so far.
+func (o *Outbox) Pinged(n uint64) {
 	s := o.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !o.ownsLocked() {
-		return
+	if len(o.sent) > 0 {
+		o.pings = append(o.pings, ping{n, o.sent})
+		o.sent = make(map[*entry]uint64)
 	}
-	n := 0
-	for ; n < len(o.unacked) && o.unacked[n].offset <= offset; n++ {
-		o.unacked[n].entry.proc.Log.Ack(o.unacked[n].seq)
-		o.unacked[n].entry = nil
+}
+
+// Acknowledged says that the peer has received everything before ping n. It ignores an
+// observer, a connection that has lost the session, and the transport of a client that
+// acknowledges by itself.
+func (o *Outbox) Acknowledged(n uint64) {
+	s := o.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(o.pings) > 0 && o.pings[0].number <= n {
+		for e, seq := range o.pings[0].sent {
+			if o.ownsLocked() {
+				e.proc.Log.Ack(seq)
+			}
+		}
+		o.pings[0].sent = nil
+		o.pings = o.pings[1:]
 	}
-	o.unacked = o.unacked[n:]
+}
+
+// forgetLocked forgets a process, so that a peer that acknowledges nothing costs nothing.
+func (o *Outbox) forgetLocked(e *entry) {
+	delete(o.views, e)
+	delete(o.sent, e)
+	for _, p := range o.pings {
+		delete(p.sent, e)
+	}
 }
 
 // Ack serves process/ack. It does nothing for observers and for unknown processes.

@@ -182,7 +182,7 @@ func (s *Session) failLocked(e *entry, err *protocol.Error) error {
 	delete(s.entries, e.id)
 	s.giveProcessLocked(e)
 	s.outboxesLocked(func(o *Outbox) {
-		delete(o.views, e)
+		o.forgetLocked(e)
 		if o.asks.ProcessEvents {
 			o.failures.add(e.id, err)
 			o.writer.Wake()

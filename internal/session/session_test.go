@@ -112,8 +112,14 @@ type reader struct {
 	t    *testing.T
 	out  *session.Outbox
 	peer *peer
-	sent uint64
-	ack  bool // acknowledge at once
+	sent uint64 // number of events
+	ack  bool   // acknowledge at once
+}
+
+// acknowledge pings and answers.
+func (r *reader) acknowledge() {
+	r.out.Pinged(r.sent)
+	r.out.Acknowledged(r.sent)
 }
 
 func (r *reader) next() event {
@@ -133,13 +139,13 @@ func (r *reader) next() event {
 
 func (r *reader) poll() (e event, ok bool) {
 	r.t.Helper()
-	frame, ok := r.out.AppendEvent(nil, r.sent)
+	frame, ok := r.out.AppendEvent(nil)
 	if !ok {
 		return e, false
 	}
-	r.sent += uint64(len(frame))
+	r.sent++
 	if r.ack {
-		r.out.Acknowledged(r.sent)
+		r.acknowledge()
 	}
 	if err := json.Unmarshal(frame, &e); err != nil {
 		r.t.Fatalf("%s: %v", frame, err)
@@ -233,8 +239,30 @@ func TestOutputThatWaitedForTheAnnouncement(t *testing.T) {
 		return nil
 	})
 	r.ack = true
-	r.out.Acknowledged(r.sent)
+	r.acknowledge()
 	r.until(protocol.NotificationClosed)
+}
+
+// A client whose transport answers no pings costs no more than the processes that are
+// remembered anyway, and one whose transport does costs nothing.
+func TestUnansweredPings(t *testing.T) {
+	const closed = 3
+	s, r := create(t, newSessions(t, &session.Options{MaxClosed: closed}))
+	r.ack = false
+	for i := range 20 {
+		startChild(t, s, strconv.Itoa(i), "echo", "hello")
+		r.until(protocol.NotificationClosed)
+		if i < 2 { // of the pings that wait at the same time
+			r.out.Pinged(r.sent)
+		}
+		if n := r.out.Unacknowledged(); n > closed {
+			t.Fatalf("%d processes are remembered after %d", n, i+1)
+		}
+	}
+	r.acknowledge()
+	if n := r.out.Unacknowledged(); n != 0 {
+		t.Errorf("%d processes are remembered when everything is acknowledged", n)
+	}
 }
 
 func TestEventsGoOutInOrder(t *testing.T) {
@@ -420,7 +448,7 @@ func TestResumeDeliversWhatWasNotAcknowledged(t *testing.T) {
 	if _, ok := r.poll(); ok {
 		t.Error("a detached outbox still has events")
 	}
-	r.out.Acknowledged(1 << 40) // late, from the dead connection
+	r.acknowledge() // late, from the dead connection
 	write("three")
 	p := newPeer(true)
 	_, out, err := sessions.Resume(s.ID, p)
