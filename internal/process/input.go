@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,8 +20,14 @@ const maxQueuedInput = 8 << 20
 // ones do not cost many times the limit.
 const queuedCost = 64
 
-// rememberedWrites is how many of the latest writeIds are remembered.
-const rememberedWrites = 4096
+// maxRemembered bounds the memory of the latest writeIds, where each costs idCost besides
+// its bytes. Those of a closed process may cost less: they are for writes that are sent
+// again because their connection broke before the answer.
+const (
+	maxRemembered       = 256 << 10
+	maxRememberedClosed = 8 << 10
+	idCost              = 64
+)
 
 // input writes a child's stdin. The caller writes what the pipe accepts at once. The rest
 // is queued for a goroutine that exists while there is a queue.
@@ -39,8 +46,8 @@ type input struct {
 	ending  bool // no more is accepted; the input is closed when the queue is empty
 	closed  bool // the child reads no more input
 	seen    map[string]bool
-	order   []string // of seen, a ring once it is full
-	oldest  int
+	order   []string // of seen, the oldest first
+	known   int      // what seen costs
 }
 
 // queued is one operation on the input: write data, or set the size of the terminal, or,
@@ -288,11 +295,29 @@ func (in *input) rememberLocked(writeID *string) {
 		in.seen = make(map[string]bool)
 	}
 	in.seen[*writeID] = true
-	if len(in.order) < rememberedWrites {
-		in.order = append(in.order, *writeID)
-		return
+	in.order = append(in.order, *writeID)
+	in.known += len(*writeID) + idCost
+	in.forgetLocked(maxRemembered)
+}
+
+// forgetLocked forgets the oldest writeIds until the others cost no more than most.
+func (in *input) forgetLocked(most int) {
+	for in.known > most {
+		oldest := in.order[0]
+		in.order[0], in.order = "", in.order[1:]
+		delete(in.seen, oldest)
+		in.known -= len(oldest) + idCost
 	}
-	delete(in.seen, in.order[in.oldest])
-	in.order[in.oldest] = *writeID
-	in.oldest = (in.oldest + 1) % rememberedWrites
+}
+
+// forget forgets most writeIds, because the process has closed.
+func (in *input) forget() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.forgetLocked(maxRememberedClosed)
+	in.order = slices.Clone(in.order) // in memory of its size
+	in.seen = make(map[string]bool, len(in.order))
+	for _, id := range in.order {
+		in.seen[id] = true
+	}
 }

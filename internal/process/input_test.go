@@ -68,6 +68,42 @@ func TestWriteIDsAreAppliedOnce(t *testing.T) {
 	}
 }
 
+// The memory for writeIds is bounded while the process lives, and small when it has closed:
+// a write may have been the last one, and be sent again because its answer was lost.
+func TestWriteIDsAreForgotten(t *testing.T) {
+	spec := child("cat")
+	spec.PipeStdin = true
+	p := start(t, spec, nil)
+	id := func(i int) *string { return new(fmt.Sprintf("%0250d", i)) }
+	const writes = 2000
+	for i := range writes {
+		if status, _ := p.Write(nil, id(i), nil, nil); status != protocol.WriteAccepted {
+			t.Fatalf("write %d: %s", i, status)
+		}
+	}
+	if ids, cost := p.RememberedWrites(); cost > 256<<10 || cost < 255<<10 || ids != cost/(250+64) {
+		t.Errorf("%d ids are remembered and cost %d bytes", ids, cost)
+	}
+	for i, text := range map[int]string{0: "again", writes - 1: "lost"} {
+		if status, _ := p.Write([]byte(text), id(i), nil, nil); status != protocol.WriteAccepted {
+			t.Fatalf("write %d again: %s", i, status)
+		}
+	}
+	hasOutput(t, p, "again")
+	p.Terminate()
+	if got := follow(t, p).All; got != "again" {
+		t.Errorf("output %q", got)
+	}
+	if ids, cost := p.RememberedWrites(); cost > 8<<10 || ids != (8<<10)/(250+64) {
+		t.Errorf("%d ids of a closed process are remembered and cost %d bytes", ids, cost)
+	}
+	for i, want := range map[int]protocol.WriteStatus{writes - 1: protocol.WriteAccepted, writes / 2: protocol.WriteStdinClosed} {
+		if status, _ := p.Write(nil, id(i), nil, nil); status != want {
+			t.Errorf("write %d to a closed process: %s, want %s", i, status, want)
+		}
+	}
+}
+
 func TestWriteToNobody(t *testing.T) {
 	if status := write(t, start(t, child("idle"), nil), "x"); status != protocol.WriteStdinClosed {
 		t.Errorf("without pipeStdin: %s", status)

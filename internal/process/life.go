@@ -237,6 +237,7 @@ func (l *life) close() {
 	l.limit, l.grace, l.quiet = nil, nil, nil
 	if p.stdin != nil {
 		p.stdin.close()
+		p.stdin.forget()
 	}
 	for _, s := range p.streams {
 		if s.open() {
