@@ -120,6 +120,7 @@ const (
 	capAck               = "processAck"
 	capBinary            = "binaryFrames"
 	capCompress          = "compress"
+	capHTTPCancel        = "httpRequestCancel"
 	capStartID           = "startId"
 	capMetadata          = "fsMetadata"
 	capRename            = "fsRename"

@@ -26,7 +26,8 @@ const maxBody = 16 << 20
 // The RoundTripper may be used concurrently. It reads the whole body of a request into
 // memory before it sends the request. The body of a response fails when 16 MiB of it wait
 // for a slow reader, and with a *DisconnectedError when the connection breaks: neither it
-// nor the request is repeated. The context of the request unblocks both (PROTOCOL.md,
+// nor the request is repeated. The context of the request ends both, and Close the body; so
+// they do at the server, if it has the capability "httpRequestCancel" (PROTOCOL.md,
 // "HTTP requests").
 func (e *Environment) Transport() http.RoundTripper { return roundTripper{e} }
 
@@ -75,21 +76,21 @@ func (l *link) roundTrip(r *http.Request) (*http.Response, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		params.TimeoutMs = new(uint64(max(1, time.Until(deadline).Milliseconds())))
 	}
-	s := l.streams.open()
+	s := l.streams.open(l.cancelHTTP)
 	params.RequestID = s.id
 	raw, err := l.request(ctx, protocol.MethodHTTPRequest, params)
 	if err != nil {
-		s.stop(err)
+		s.abandon(err)
 		return nil, err
 	}
 	var result protocol.HTTPResponse
 	if err := understand(protocol.MethodHTTPRequest, raw, &result); err != nil {
-		s.stop(err)
+		s.abandon(err)
 		return nil, err
 	}
 	if result.Status < 100 || result.Status > 999 {
 		err := &answerError{protocol.MethodHTTPRequest, fmt.Errorf("there is no status %d", result.Status)}
-		s.stop(err)
+		s.abandon(err)
 		return nil, err
 	}
 	response := &http.Response{
@@ -108,6 +109,14 @@ func (l *link) roundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+// cancelHTTP has the server end a request, if it can. An older one goes on until the body
+// ends.
+func (l *link) cancelHTTP(id string) {
+	if l.env.has(capHTTPCancel) {
+		l.notify(protocol.MethodHTTPCancel, protocol.HTTPCancelParams{RequestID: id})
+	}
+}
+
 // streams are the bodies of incoming responses.
 type streams struct {
 	mu   sync.Mutex
@@ -115,11 +124,12 @@ type streams struct {
 	byID map[string]*bodyStream
 }
 
-func (s *streams) open() *bodyStream {
+// open adds a body. cancel has the server end the request.
+func (s *streams) open(cancel func(id string)) *bodyStream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last++
-	b := &bodyStream{all: s, id: "http-" + strconv.FormatUint(s.last, 10)}
+	b := &bodyStream{all: s, cancel: cancel, id: "http-" + strconv.FormatUint(s.last, 10)}
 	b.ready.L = &b.mu
 	if s.byID == nil {
 		s.byID = make(map[string]*bodyStream)
@@ -140,16 +150,15 @@ func (s *streams) delta(raw json.RawMessage) error {
 	if b == nil {
 		return nil
 	}
-	err := b.push(p.Seq, p.Data)
-	switch {
-	case err != nil:
-	case p.Error != nil:
-		err = errors.New(*p.Error)
-	case p.Done:
-		err = io.EOF
+	if err := b.push(p.Seq, p.Data); err != nil {
+		b.abandon(err)
+		return nil
 	}
-	if err != nil {
-		b.stop(err)
+	switch {
+	case p.Error != nil:
+		b.stop(errors.New(*p.Error))
+	case p.Done:
+		b.stop(io.EOF)
 	}
 	return nil
 }
@@ -168,8 +177,9 @@ func (s *streams) fail(err error) {
 
 // bodyStream is the body of one response.
 type bodyStream struct {
-	all *streams
-	id  string
+	all    *streams
+	id     string
+	cancel func(id string)
 
 	mu     sync.Mutex
 	ready  sync.Cond
@@ -204,7 +214,7 @@ func (b *bodyStream) push(seq uint64, data []byte) error {
 
 // ends makes the body end with the context of its request.
 func (b *bodyStream) ends(ctx context.Context) {
-	detach := context.AfterFunc(ctx, func() { b.stop(context.Cause(ctx)) })
+	detach := context.AfterFunc(ctx, func() { b.abandon(context.Cause(ctx)) })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.detach = detach
@@ -213,9 +223,18 @@ func (b *bodyStream) ends(ctx context.Context) {
 	}
 }
 
-// stop ends the body. The reader still receives the bytes that have arrived.
-func (b *bodyStream) stop(err error) {
+// abandon ends the body, and has the server end it if it has not.
+func (b *bodyStream) abandon(err error) {
+	if b.stop(err) {
+		b.cancel(b.id)
+	}
+}
+
+// stop ends the body, and reports whether it had not ended. The reader still receives the
+// bytes that have arrived.
+func (b *bodyStream) stop(err error) (open bool) {
 	b.all.mu.Lock()
+	open = b.all.byID[b.id] == b
 	delete(b.all.byID, b.id)
 	b.all.mu.Unlock()
 	b.mu.Lock()
@@ -227,6 +246,7 @@ func (b *bodyStream) stop(err error) {
 		b.detach()
 	}
 	b.ready.Broadcast()
+	return open
 }
 
 // Read implements io.Reader.
@@ -249,7 +269,7 @@ func (b *bodyStream) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (b *bodyStream) Close() error {
-	b.stop(http.ErrBodyReadAfterClose)
+	b.abandon(http.ErrBodyReadAfterClose)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.frames = nil

@@ -83,6 +83,7 @@ type Capabilities struct {
 	FsWatch                  bool `json:"fsWatch,omitempty"`              // fs/watch, fs/unwatch
 	FsWriteFileCondition     bool `json:"fsWriteFileCondition,omitempty"` // fs/writeFile with expectedSha256
 	FsWriteFileMode          bool `json:"fsWriteFileMode,omitempty"`      // fs/writeFile with mode
+	HTTPRequestCancel        bool `json:"httpRequestCancel,omitempty"`
 	ProcessAck               bool `json:"processAck,omitempty"`
 	ProcessCloseStdin        bool `json:"processCloseStdin,omitempty"`
 	ProcessDirectExec        bool `json:"processDirectExec,omitempty"`

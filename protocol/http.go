@@ -11,6 +11,7 @@ import (
 // requests").
 const (
 	MethodHTTPRequest = "http/request"
+	MethodHTTPCancel  = "http/request/cancel" // notification
 
 	NotificationHTTPBodyDelta = "http/request/bodyDelta"
 )
@@ -87,6 +88,11 @@ func (r *HTTPResponse) AppendJSON(b []byte) []byte {
 	b = append(b, `],"bodyBase64":"`...)
 	b = base64.AppendEncode(b, r.Body)
 	return append(b, `"}`...)
+}
+
+// HTTPCancelParams are the params of http/request/cancel.
+type HTTPCancelParams struct {
+	RequestID string `json:"requestId" wire:"identifier"`
 }
 
 // HTTPBodyDelta are the params of http/request/bodyDelta: a piece of a streamed body. The

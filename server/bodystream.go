@@ -17,11 +17,12 @@ type bodyStream struct {
 	id       string
 
 	// guarded by httpRequests.mu
-	data    []byte // read from the network, not sent yet
-	seq     uint64 // of the last notification sent
-	queued  bool   // it is in httpRequests.ready
-	ended   bool
-	failure *string // set when the body is incomplete
+	data      []byte // read from the network, not sent yet
+	seq       uint64 // of the last notification sent
+	queued    bool   // it is in httpRequests.ready
+	ended     bool
+	cancelled bool    // the client wants no more of it
+	failure   *string // set when the body is incomplete
 }
 
 // pass reads the body until its end, or until ctx ends.
@@ -68,7 +69,7 @@ func (s *bodyStream) add(piece []byte) {
 	h := s.exchange.owner
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(piece) == 0 {
+	if len(piece) == 0 || s.cancelled {
 		return
 	}
 	s.data = append(s.data, piece...)
@@ -82,6 +83,10 @@ func (s *bodyStream) finish(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.ended = true
+	if s.cancelled {
+		s.exchange.endLocked()
+		return
+	}
 	if err != io.EOF {
 		text := err.Error()
 		s.failure = &text

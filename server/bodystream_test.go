@@ -17,6 +17,7 @@ import (
 
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
+	"execserver/protocol"
 )
 
 // source is an HTTP server whose answers consist of numbers in sequence and do
@@ -106,6 +107,40 @@ func TestStreamOfAReaderThatStops(t *testing.T) {
 }
 
 // TestStreamPieces are large when the writer is busy, and never too large.
+// TestCancelledStreams cancels more streams than a connection may have, some while the
+// client reads nothing, and some whose end waits to be sent. The places are free again.
+func TestCancelledStreams(t *testing.T) {
+	h := hold(t)
+	full := far(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
+	c := newCaller(t, serveWebSocket(t, nil), "")
+	var first protocol.HTTPResponse
+	for round := range 3 {
+		for i := range 128 {
+			id := fmt.Sprintf("%d-%d", round, i)
+			c.result("http/request", httpParams(h.url+"/stream", params{"requestId": id, "streamResponse": true}), &first)
+			c.result("http/request", httpParams(full, params{"requestId": id + "-full", "streamResponse": true}), &first)
+		}
+		h.await(t, 128)
+		for i := range 128 {
+			for _, more := range []string{"", "-full"} {
+				if err := c.Notify("http/request/cancel", params{"requestId": fmt.Sprintf("%d-%d%s", round, i, more)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for range 128 {
+			await(t, "the end of a request", h.left)
+		}
+		// A place is free when its request has ended here, too.
+		testkit.WaitFor(t, testkit.Patience, func() error {
+			if r := c.call("http/request", httpParams(full, params{"requestId": "last", "streamResponse": true})); r.Error != nil {
+				return r.Error
+			}
+			return c.Notify("http/request/cancel", params{"requestId": "last"})
+		})
+	}
+}
+
 func TestStreamPieces(t *testing.T) {
 	const size = 8 << 20
 	s := endless(t)

@@ -141,6 +141,8 @@ func (c *connection) Notification(method string, params json.RawMessage, data []
 		return c.initialized()
 	case protocol.MethodAck:
 		return c.ack(params)
+	case protocol.MethodHTTPCancel:
+		return c.cancelHTTP(params)
 	}
 	return fmt.Errorf("unknown notification `%s`", method)
 }

@@ -89,6 +89,7 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		FsWriteFileCondition: true,
 		FsWriteFileMode:      runtime.GOOS != "windows",
 
+		HTTPRequestCancel:        true,
 		ProcessAck:               true,
 		ProcessCloseStdin:        true,
 		ProcessDirectExec:        c.server.opts.AllowDirectExec,

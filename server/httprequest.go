@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"execserver/internal/httprequest"
@@ -69,13 +71,14 @@ func (h *httpRequests) close() {
 // exchange is one admitted HTTP request.
 type exchange struct {
 	owner  *httpRequests
+	cancel context.CancelCauseFunc
 	held   int64
 	stream *bodyStream // nil if the answer has the body
 	over   bool
 }
 
-// begin admits a request. The caller must end it, or pass its stream on.
-func (h *httpRequests) begin(p protocol.HTTPRequest) (*exchange, error) {
+// begin admits a request, which cancel ends. The caller must end it, or pass its stream on.
+func (h *httpRequests) begin(p protocol.HTTPRequest, cancel context.CancelCauseFunc) (*exchange, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.StreamResponse && h.streams[p.RequestID] != nil {
@@ -86,7 +89,7 @@ func (h *httpRequests) begin(p protocol.HTTPRequest) (*exchange, error) {
 		return nil, protocol.Errorf(protocol.CodeInvalidRequest,
 			"http/request refused: %d HTTP requests of this connection are active, the limit; wait until one has ended", h.active)
 	}
-	e := &exchange{owner: h}
+	e := &exchange{owner: h, cancel: cancel}
 	if err := e.holdLocked(int64(len(p.Body))); err != nil {
 		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "http/request refused: %s", err)
 	}
@@ -131,26 +134,66 @@ func (e *exchange) endLocked() {
 	h := e.owner
 	h.active--
 	h.held -= e.held
-	if e.stream != nil {
+	if e.stream != nil && h.streams[e.stream.id] == e.stream {
 		delete(h.streams, e.stream.id)
 	}
 }
 
+// errCancelled is why a request ends that the client has cancelled.
+var errCancelled = errors.New("the client has cancelled it")
+
+// cancel ends the request that streams its response as id, if there is one. The id is free,
+// and nothing more of the body is sent. What serves the request releases the rest.
+func (h *httpRequests) cancel(id string) {
+	h.mu.Lock()
+	s := h.streams[id]
+	if s == nil {
+		h.mu.Unlock()
+		return
+	}
+	delete(h.streams, id)
+	s.cancelled = true
+	h.ready = slices.DeleteFunc(h.ready, func(other *bodyStream) bool { return other == s })
+	h.buffered -= len(s.data)
+	s.data = nil
+	h.room.Broadcast()
+	if s.ended {
+		s.exchange.endLocked()
+	}
+	h.mu.Unlock()
+	s.exchange.cancel(errCancelled)
+}
+
+// cancelHTTP serves the notification http/request/cancel.
+func (c *connection) cancelHTTP(params json.RawMessage) error {
+	if c.phase == phaseNew {
+		return fmt.Errorf("`%s` was sent before `initialize`", protocol.MethodHTTPCancel)
+	}
+	p, err := protocol.DecodeParams[protocol.HTTPCancelParams](params)
+	if err != nil {
+		return fmt.Errorf("`%s`: %w", protocol.MethodHTTPCancel, err)
+	}
+	c.http.cancel(p.RequestID)
+	return nil
+}
+
 // httpRequest serves http/request (PROTOCOL.md, "HTTP requests").
 func (c *connection) httpRequest(r *rpc.Request, p protocol.HTTPRequest) {
-	e, err := c.http.begin(p)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	e, err := c.http.begin(p, cancel)
 	if err != nil {
+		cancel(nil)
 		r.Fail(err)
 		return
 	}
 	r.Go(func() {
+		defer cancel(nil)
 		streaming := false
 		defer func() {
 			if !streaming {
 				e.end()
 			}
 		}()
-		ctx := r.Context()
 		if p.TimeoutMs != nil {
 			cause := fmt.Errorf("timeout after %d ms", *p.TimeoutMs)
 			timed, cancel := context.WithTimeoutCause(ctx, milliseconds(p.TimeoutMs), cause)
