@@ -131,11 +131,16 @@ func (s *Session) Owned(out *Outbox) bool {
 	return s.out == out
 }
 
+// maxUnsent is how many processes may have events that wait for one connection. It is more
+// than the session remembers, because a connection still sends the events of a process that
+// the session has forgotten.
+func (s *Session) maxUnsent() int { return s.opts.MaxProcesses + 2*s.opts.MaxClosed }
+
 // dismissSlowLocked ends the connections of observers with more pending notifications
-// than the session may have processes: their queues would grow without bound.
+// than that: their queues would grow without bound.
 func (s *Session) dismissSlowLocked() {
 	for o := range s.observers {
-		if len(o.queue) > s.opts.MaxProcesses+2*s.opts.MaxClosed {
+		if len(o.queue) > s.maxUnsent() {
 			delete(s.observers, o)
 			o.peer.Left("the observer does not take what it is sent")
 		}

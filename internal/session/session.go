@@ -216,6 +216,9 @@ func (s *Session) reserveID(id, startID string) (e *entry, repeated bool, err er
 		return existing, true, nil
 	case existing != nil:
 		return nil, false, protocol.Errorf(protocol.CodeInvalidRequest, "process %s already exists", id)
+	case s.out != nil && len(s.out.queue) >= s.maxUnsent():
+		return nil, false, protocol.Errorf(protocol.CodeInvalidRequest,
+			"process %s refused: the connection has not taken the events of %d processes, the limit is %d", id, len(s.out.queue), s.maxUnsent())
 	case live >= s.opts.MaxProcesses:
 		return nil, false, protocol.Errorf(protocol.CodeInvalidRequest,
 			"process %s refused: the session has %d live processes, the limit is %d", id, live, s.opts.MaxProcesses)

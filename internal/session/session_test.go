@@ -265,6 +265,48 @@ func TestUnansweredPings(t *testing.T) {
 	}
 }
 
+// An owner that does not take the events of its processes cannot start any number of them.
+func TestOwnerThatTakesNothing(t *testing.T) {
+	const limit = 2 + 2*1
+	s, r := create(t, newSessions(t, &session.Options{MaxProcesses: 2, MaxClosed: 1}))
+	argv, env := testkit.Child("exit", "0")
+	spec := process.Spec{Argv: argv, Env: env, Dir: "/"}
+	start := func(i int) error {
+		id := strconv.Itoa(i)
+		if err := s.Start(t.Context(), id, "", spec); err != nil {
+			return err
+		}
+		s.Announce(id)
+		testkit.WaitFor(t, testkit.Patience, func() error {
+			for _, p := range s.List().Processes {
+				if p.ProcessID == id && p.State != protocol.StateClosed {
+					return errors.New("it runs")
+				}
+			}
+			return nil
+		})
+		return nil
+	}
+	for i := range limit {
+		if err := start(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "process 4 refused: the connection has not taken the events of 4 processes, the limit is 4"
+	if err := start(limit); err == nil || err.Error() != want {
+		t.Errorf("one more: %v", err)
+	}
+	for range limit { // also those of which the session has forgotten the process
+		r.until(protocol.NotificationClosed)
+	}
+	for _, ok := r.poll(); ok; _, ok = r.poll() {
+		t.Error("one more event")
+	}
+	if err := start(limit); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestEventsGoOutInOrder(t *testing.T) {
 	s, r := create(t, newSessions(t, nil))
 	startChild(t, s, "a", "numbers", "20000")
