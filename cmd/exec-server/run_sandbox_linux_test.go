@@ -49,8 +49,11 @@ func TestRunInSandbox(t *testing.T) {
 	}
 	warning := "Warning: " + root + "/link leads over a link to " + root + "/other, where the command may write\n"
 	for _, test := range []struct{ mode, dir, want string }{
-		{"workspace-write", root + "/link", warning}, {"workspace-write", root + "/link/", "Warning: " + root + "/link/ leads over"},
-		{"workspace-write", root + "/work", ""}, {"workspace-write", root + "/work/../work/", ""}, {"read-only", root + "/link", ""},
+		{"workspace-write", root + "/link", warning},
+		{"workspace-write", root + "/link/", "Warning: " + root + "/link/ leads over"},
+		{"workspace-write", root + "/work", ""},
+		{"workspace-write", root + "/work/../work/", ""},
+		{"read-only", root + "/link", ""},
 	} {
 		out, err := exec.Command("exec-server", "run", "--url", p.url, "-w", test.dir, "--sandbox", test.mode, "--", "true").CombinedOutput()
 		if err != nil || !strings.HasPrefix(string(out), test.want) || test.want == "" && len(out) > 0 {
