@@ -1,5 +1,3 @@
-//go:build unix
-
 // Package transporttest has the tests that every transport passes.
 package transporttest
 
