@@ -187,7 +187,7 @@ func (c *connecting) run(command *cobra.Command) error {
 	return err
 }
 
-// silence is how long the other machine may say nothing before a person is told.
+// silence is how long connect waits for a first answer before it prints a notice.
 const silence = 5 * time.Second
 
 // start starts the server on the other machine.

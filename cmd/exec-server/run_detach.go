@@ -171,8 +171,8 @@ func (r *runner) detach() error {
 // maxBehind bounds how many programs lookBehind names.
 const maxBehind = 3
 
-// lookBehind says what the command has left in the background, and until when it runs. keep
-// keeps it as long as the person wants.
+// lookBehind makes the line about the programs that the command has left in the background
+// and about their end. With keep, it asks the server to keep their session.
 func (r *runner) lookBehind(ctx context.Context, keep bool) {
 	kept := r.env.Info().SessionLifetime
 	if kept == nil || r.weather.get().down {

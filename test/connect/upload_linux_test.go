@@ -75,7 +75,7 @@ func TestSettingsForPeople(t *testing.T) {
 	hello(t, connect)
 }
 
-// TestSilence checks that a person is told why nothing happens.
+// TestSilence checks the notice about a machine on which no shell answers.
 func TestSilence(t *testing.T) {
 	b := newBox(t)
 	connect := b.connect(t, "silent")
