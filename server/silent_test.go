@@ -54,9 +54,13 @@ func waitUnknown(t *testing.T, url, id string) {
 			c.Drop()
 			return errors.New("the session has not ended")
 		}
-		if !strings.Contains(err.Error(), "unknown session id") {
-			t.Fatal(err)
+		switch text := err.Error(); {
+		case strings.Contains(text, "unknown session id"):
+			return nil
+		case strings.Contains(text, "the session has ended"): // while this connection began to observe it
+			return err
 		}
+		t.Fatal(err)
 		return nil
 	})
 }
