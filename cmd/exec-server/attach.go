@@ -16,11 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"execserver/client"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/exit"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
 
@@ -51,7 +48,7 @@ func newAttachCommand() *cobra.Command {
 			"  exec-server attach --on box --read-only build",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage.New(errors.New("name one session or process to attach to; exec-server ps lists them"), command)
+				return cli.NewUsageError(errors.New("name one session or process to attach to; exec-server ps lists them"), command)
 			}
 			return nil
 		},
@@ -72,7 +69,7 @@ func newAttachCommand() *cobra.Command {
 			default:
 				return o.run(args[0], escape)
 			}
-			return usage.New(err, command)
+			return cli.NewUsageError(err, command)
 		},
 	}
 	command.ValidArgsFunction = o.where.completeTargets
@@ -109,8 +106,8 @@ func (o *attachOptions) run(target string, escape int) error {
 	err := o.start(ctx, r, target, escape)
 	close(started)
 	<-stopped
-	if s, ok := errors.AsType[exit.SignalError](context.Cause(ctx)); ok {
-		return exit.Code(exit.Signaled + int(s.Signal))
+	if s, ok := errors.AsType[cli.SignalError](context.Cause(ctx)); ok {
+		return cli.ExitCode(cli.Signaled + int(s.Signal))
 	}
 	if err != nil {
 		return runFailed(err)
@@ -182,7 +179,7 @@ func (o *attachOptions) find(ctx context.Context, target string) (f found, err e
 	if err != nil {
 		return f, err
 	}
-	defer exit.Leave(env)
+	defer cli.Leave(env)
 	session, process, err := resolveProcess(ctx, env, target)
 	if err != nil {
 		return f, o.where.atChosen(err)
@@ -319,19 +316,19 @@ func (r *runner) leaveAttached(s syscall.Signal) error {
 		}
 		r.renewLease(ctx, r.session.EvictOutput)
 		if err := r.env.Detach(ctx); err != nil {
-			text = advice.Line(err)
+			text = cli.ErrorLine(err)
 		}
 		switch kept := r.env.Info().SessionLifetime; {
 		case r.session.Keep > 0:
-			text += ", kept for " + show.Spell(r.session.Keep)
+			text += ", kept for " + cli.Spell(r.session.Keep)
 		case kept != nil:
-			text += "; the server ends it in " + show.Spell(kept.Detached) + " unless somebody comes back"
+			text += "; the server ends it in " + cli.Spell(kept.Detached) + " unless somebody comes back"
 		}
 		text += "\n" + r.where.comeBack(r.env.Info(), "come back with", r.sessionLabel())
 	}
 	r.parting = text
 	if s != 0 {
-		return exit.Code(exit.Signaled + int(s))
+		return cli.ExitCode(cli.Signaled + int(s))
 	}
 	return nil
 }

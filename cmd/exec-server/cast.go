@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // recordingCommands returns the subcommands about recordings.
@@ -24,7 +23,7 @@ func newCastCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "cast COMMAND", Short: "List and fetch recordings of what processes did", GroupID: groupLook,
 		SuggestFor: []string{"recordings", "recording", "asciinema", "replay", "play"},
-		Args:       cobra.MatchAll(usage.NeedArgs("name what to do: ls or get"), usage.SubcommandOnly),
+		Args:       cobra.MatchAll(cli.NeedArgs("name what to do: ls or get"), cli.SubcommandOnly),
 		RunE:       func(*cobra.Command, []string) error { return nil }, // Args accepts nothing
 	}
 	command.AddCommand(newCastListCommand(), newCastGetCommand())
@@ -41,7 +40,7 @@ func newCastListCommand() *cobra.Command {
 		Long: "ls prints the recordings of a server that was started with --record, the newest first: those of\n" +
 			"your sessions, or of all sessions if your token may observe them.",
 		Example: "  exec-server cast ls --on box | head",
-		Args:    usage.NoArgs,
+		Args:    cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := w.check(command); err != nil {
 				return err
@@ -97,18 +96,18 @@ func printRecordings(out io.Writer, list []client.RecordingInfo, asJSON bool) er
 			}
 			all = append(all, j)
 		}
-		return show.JSON(out, all)
+		return cli.JSON(out, all)
 	}
 	rows := [][]string{{"RECORDING", "SESSION", "PROCESS", "TOOK", "SIZE", "COMMAND"}}
 	for _, r := range list {
 		took := "live"
 		if !r.Live {
-			took = show.ShortDuration(r.Ended.Sub(r.Started))
+			took = cli.ShortDuration(r.Ended.Sub(r.Started))
 		}
 		command := commandLine(client.ProcessInfo{Args: r.Args, ArgsTruncated: r.ArgsTruncated}, 0)
-		rows = append(rows, []string{show.Printable(r.ID), show.Printable(cmp.Or(r.Name, r.Session)), show.Printable(r.Process), took, size(r.Size), command})
+		rows = append(rows, []string{cli.Printable(r.ID), cli.Printable(cmp.Or(r.Name, r.Session)), cli.Printable(r.Process), took, size(r.Size), command})
 	}
-	return show.Table(out, rows, 3, 4)
+	return cli.Table(out, rows, 3, 4)
 }
 
 // recordings lists the recordings of a server.
@@ -143,15 +142,15 @@ func findRecording(list []client.RecordingInfo, name string) (string, error) {
 	switch {
 	case len(sessions) > 1:
 		return "", fmt.Errorf("%d sessions have recordings of %s; name SESSION/PROCESS, or the recording, as exec-server cast ls lists them",
-			len(sessions), show.Printable(name))
+			len(sessions), cli.Printable(name))
 	case len(named) > 0:
 		return named[0].ID, nil
 	case len(begins) == 1:
 		return begins[0].ID, nil
 	case len(begins) > 1:
-		return "", fmt.Errorf("%d recordings begin with %s, such as %s and %s", len(begins), show.Printable(name), show.Printable(begins[1].ID), show.Printable(begins[0].ID))
+		return "", fmt.Errorf("%d recordings begin with %s, such as %s and %s", len(begins), cli.Printable(name), cli.Printable(begins[1].ID), cli.Printable(begins[0].ID))
 	}
-	return "", fmt.Errorf("the server has no recording of %s; exec-server cast ls lists them", show.Printable(name))
+	return "", fmt.Errorf("the server has no recording of %s; exec-server cast ls lists them", cli.Printable(name))
 }
 
 func newCastGetCommand() *cobra.Command {
@@ -169,7 +168,7 @@ func newCastGetCommand() *cobra.Command {
 				return err
 			}
 			out := command.OutOrStdout()
-			if _, shows := show.OnTerminal(out); shows {
+			if _, shows := cli.OnTerminal(out); shows {
 				return errors.New("a recording may do anything to a terminal; write it into a file, which asciinema plays")
 			}
 			return w.look("cast", func(ctx context.Context, env *client.Environment) error {
@@ -196,7 +195,7 @@ func newCastGetCommand() *cobra.Command {
 // oneRecording checks that there is one recording.
 func oneRecording(command *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usage.New(errors.New("name the recording; exec-server cast ls lists them"), command)
+		return cli.NewUsageError(errors.New("name the recording; exec-server cast ls lists them"), command)
 	}
-	return usage.NoArgs(command, args[1:])
+	return cli.NoArgs(command, args[1:])
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 func newCatCommand() *cobra.Command {
@@ -25,7 +25,7 @@ func newCatCommand() *cobra.Command {
 		Example: "  exec-server cat --on box /etc/os-release\n" +
 			"  exec-server cat --on box core | gdb program -",
 		ValidArgsFunction: w.completePaths,
-		Args:              cobra.MatchAll(usage.NeedArgs("name the file to print"), usage.NeedPaths),
+		Args:              cobra.MatchAll(cli.NeedArgs("name the file to print"), cli.NeedPaths),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := w.check(command); err != nil {
 				return err

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client/environments"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // codexConfigOptions are the flags of codex-config.
@@ -35,14 +35,14 @@ func newCodexConfigCommand() *cobra.Command {
 			"  exec-server codex-config me@box.example --program /opt/bin/exec-server",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage.New(errors.New("name a URL, such as ws://10.0.0.7:8765, or a destination of ssh, such as me@box.example"), command)
+				return cli.NewUsageError(errors.New("name a URL, such as ws://10.0.0.7:8765, or a destination of ssh, such as me@box.example"), command)
 			}
-			return usage.NoArgs(command, args[1:])
+			return cli.NoArgs(command, args[1:])
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			text, err := o.entry(args[0])
 			if err != nil {
-				return usage.New(err, command)
+				return cli.NewUsageError(err, command)
 			}
 			_, err = io.WriteString(command.OutOrStdout(), text)
 			return err
@@ -73,7 +73,7 @@ func (o *codexConfigOptions) entry(destination string) (string, error) {
 		id = idFrom(host)
 	}
 	if !environments.IsName(id) {
-		return "", usage.InvalidValue("id", id, "expected letters, digits, - and _, at most 64, and neither local nor none")
+		return "", cli.InvalidValue("id", id, "expected letters, digits, - and _, at most 64, and neither local nor none")
 	}
 	if !isURL || scheme == "ssh" {
 		if o.tokenFile != "" {

@@ -15,8 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client/environments"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // codexAddOptions are the flags of codex-config add.
@@ -66,7 +65,7 @@ func newCodexRemoveCommand() *cobra.Command {
 		Example: "  exec-server codex-config remove box",
 		RunE: func(command *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage.New(errors.New("name one environment"), command)
+				return cli.NewUsageError(errors.New("name one environment"), command)
 			}
 			f, err := readCodexFile()
 			if err != nil {
@@ -103,12 +102,12 @@ func (o *codexAddOptions) run(command *cobra.Command, args []string) error {
 		args, program = args[:dash], args[dash:]
 	}
 	if len(args) != 1 || !environments.IsName(args[0]) {
-		return usage.New(errors.New("name the environment: letters, digits, - and _, at most 64, and neither local nor none"), command)
+		return cli.NewUsageError(errors.New("name the environment: letters, digits, - and _, at most 64, and neither local nor none"), command)
 	}
 	name := args[0]
 	entry, err := o.entry(name, program)
 	if err != nil {
-		return usage.New(err, command)
+		return cli.NewUsageError(err, command)
 	}
 	f, err := readCodexFile()
 	if err != nil {
@@ -158,11 +157,11 @@ func (o *codexAddOptions) entry(name string, program []string) (string, error) {
 		return "", errors.New("--token-file is for --url")
 	case o.url != "":
 		if scheme, _, _ := strings.Cut(o.url, "://"); scheme != "ws" && scheme != "wss" && scheme != "unix" {
-			return "", usage.InvalidValue("url", withoutSecrets(o.url), "expected ws://HOST:PORT or wss://HOST:PORT")
+			return "", cli.InvalidValue("url", withoutSecrets(o.url), "expected ws://HOST:PORT or wss://HOST:PORT")
 		}
 		return (&codexConfigOptions{id: name, tokenFile: o.tokenFile}).entry(o.url)
 	case o.ssh != "":
-		if advice.IsServerURL(o.ssh) {
+		if cli.IsServerURL(o.ssh) {
 			return "", fmt.Errorf("%q is the URL of a server; use --url", withoutSecrets(o.ssh))
 		}
 		if err := checkDestination(o.ssh); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"execserver/client/environments"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 	"execserver/internal/errno"
 )
 
@@ -217,11 +217,11 @@ func (f *codexFile) text() ([]byte, error) {
 // finish shows the changes, and makes them.
 func (f *codexFile) finish(log io.Writer, dryRun bool) error {
 	if len(f.changes) == 0 {
-		fmt.Fprintf(log, "%s says this already\n", show.Printable(f.path))
+		fmt.Fprintf(log, "%s says this already\n", cli.Printable(f.path))
 		return nil
 	}
 	text, err := f.text()
-	fmt.Fprintf(log, "%s:\n%s\n", show.Printable(f.path), show.PrintableLines(strings.Join(f.changes, "\n")))
+	fmt.Fprintf(log, "%s:\n%s\n", cli.Printable(f.path), cli.PrintableLines(strings.Join(f.changes, "\n")))
 	if err != nil {
 		return fmt.Errorf("%s stays as it is: %w; make the change by hand", f.path, err)
 	}

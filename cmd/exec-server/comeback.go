@@ -8,7 +8,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 )
 
 // unnamed stands for the name of a machine that is not known.
@@ -27,7 +27,7 @@ func (w *where) comeBack(info *client.Info, how string, args ...string) string {
 	}
 	words := []string{"exec-server attach" + flagWords(flags)}
 	for _, arg := range args {
-		words = append(words, shellWord(show.Printable(arg))) // a server may have named the session
+		words = append(words, shellWord(cli.Printable(arg))) // a server may have named the session
 	}
 	attach := strings.Join(words, " ")
 	if !chosen || name != unnamed {

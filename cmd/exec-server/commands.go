@@ -8,10 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"execserver/internal/cli/manpages"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
 )
 
 // Groups of subcommands, in the order of the help text.
@@ -36,7 +34,7 @@ func newCommand() *cobra.Command {
 			"Without a command it serves, with the flags of \"exec-server serve\".",
 		Example: "  exec-server serve --listen ws://localhost:8765\n" +
 			"  exec-server run --url ws://localhost:8765 -- make test",
-		Args:          usage.SubcommandOnly,
+		Args:          cli.SubcommandOnly,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -46,8 +44,8 @@ func newCommand() *cobra.Command {
 			return o.Run(command)
 		},
 	}
-	command.SetFlagErrorFunc(usage.FlagError)
-	command.SetHelpFunc(show.Help)
+	command.SetFlagErrorFunc(cli.FlagError)
+	command.SetHelpFunc(cli.Help)
 	f := command.Flags()
 	o.Define(f, true)
 	f.VisitAll(func(f *pflag.Flag) { f.Hidden = true }) // in the help text of serve
@@ -72,7 +70,7 @@ func newCommand() *cobra.Command {
 	command.AddCommand(
 		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
 	)
-	command.AddCommand(manpages.Commands(buildVersion())...)
+	command.AddCommand(cli.ReleaseCommands(buildVersion())...)
 	command.SetHelpCommand(newHelpCommand())
 	command.InitDefaultHelpCmd()
 	for _, sub := range command.Commands() {
@@ -101,9 +99,9 @@ func newHelpCommand() *cobra.Command {
 				case sub != nil:
 					topic = sub
 				case topic.HasAvailableSubCommands():
-					return usage.UnknownCommand(topic, word)
+					return cli.UnknownCommand(topic, word)
 				default:
-					return usage.NoArgs(command, []string{word})
+					return cli.NoArgs(command, []string{word})
 				}
 			}
 			return topic.Help()
@@ -147,10 +145,10 @@ func newVersionCommand() *cobra.Command {
 		Short:   "Print the version of this program",
 		GroupID: groupSetUp,
 		Long:    "version prints the version of this program. \"exec-server info\" prints that of a server.",
-		Args:    usage.NoArgs,
+		Args:    cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
-				return show.JSON(command.OutOrStdout(), map[string]string{"version": buildVersion()})
+				return cli.JSON(command.OutOrStdout(), map[string]string{"version": buildVersion()})
 			}
 			return printVersion(command)
 		},
@@ -183,9 +181,9 @@ func newCompletionCommand() *cobra.Command {
 		Args: func(command *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return usage.New(errors.New("name the shell: "+strings.Join(shells, ", ")), command)
+				return cli.NewUsageError(errors.New("name the shell: "+strings.Join(shells, ", ")), command)
 			case len(args) > 1:
-				return usage.NoArgs(command, args[1:])
+				return cli.NoArgs(command, args[1:])
 			}
 			return nil
 		},
@@ -201,7 +199,7 @@ func newCompletionCommand() *cobra.Command {
 			case "powershell":
 				return command.Root().GenPowerShellCompletionWithDesc(out)
 			}
-			return usage.New(fmt.Errorf("there is no completion for %q; expected %s", args[0], strings.Join(shells, ", ")), command)
+			return cli.NewUsageError(fmt.Errorf("there is no completion for %q; expected %s", args[0], strings.Join(shells, ", ")), command)
 		},
 	}
 	command.Flags().BoolP("help", "h", false, "print this text")

@@ -12,8 +12,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 )
 
 // completionTimeout bounds how long a person waits for a completion from another machine.
@@ -72,7 +71,7 @@ func splitTyped(typed string) (dir, begun string) {
 func matching(entries []fs.DirEntry, dir, begun string) (paths []string) {
 	for _, entry := range entries {
 		name := entry.Name()
-		if !strings.HasPrefix(name, begun) || begun == "" && name[0] == '.' || show.Printable(name) != name {
+		if !strings.HasPrefix(name, begun) || begun == "" && name[0] == '.' || cli.Printable(name) != name {
 			continue
 		}
 		if entry.IsDir() {
@@ -102,6 +101,6 @@ func (w *where) ask(noSession bool, question func(ctx context.Context, env *clie
 	if err != nil {
 		return
 	}
-	defer exit.Leave(env)
+	defer cli.Leave(env)
 	question(ctx, env)
 }

@@ -6,16 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"execserver/internal/cli/exit"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
 )
 
 func newConfigCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "config COMMAND", Short: "Check a configuration file", GroupID: groupServe,
-		Args: cobra.MatchAll(usage.NeedArgs("name what to do: check"), usage.SubcommandOnly),
+		Args: cobra.MatchAll(cli.NeedArgs("name what to do: check"), cli.SubcommandOnly),
 		RunE: func(*cobra.Command, []string) error { return nil }, // Args accepts nothing
 	}
 	check := &cobra.Command{
@@ -27,17 +25,17 @@ func newConfigCommand() *cobra.Command {
 		Example: "  exec-server config check /etc/exec-server/config.toml && systemctl restart exec-server",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage.New(errors.New("name the file to check"), command)
+				return cli.NewUsageError(errors.New("name the file to check"), command)
 			}
-			return usage.NoArgs(command, args[1:])
+			return cli.NoArgs(command, args[1:])
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			faults := serve.CheckConfig(args[0])
 			for _, fault := range faults {
-				fmt.Fprintln(command.ErrOrStderr(), show.OneLine(fault.Error()))
+				fmt.Fprintln(command.ErrOrStderr(), cli.OneLine(fault.Error()))
 			}
 			if len(faults) > 0 {
-				return exit.Code(1)
+				return cli.ExitCode(1)
 			}
 			_, err := fmt.Fprintln(command.OutOrStdout(), "ok")
 			return err

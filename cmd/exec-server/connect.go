@@ -17,10 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/internal/bootstrap"
-	"execserver/internal/cli/exit"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
 )
 
 // connecting has the flags of connect.
@@ -123,7 +121,7 @@ func completeWays(_ *cobra.Command, args []string, _ string) ([]cobra.Completion
 // parse takes the words after the flags.
 func (c *connecting) parse(command *cobra.Command, args []string) error {
 	invalid := func(format string, values ...any) error {
-		return usage.New(fmt.Errorf(format, values...), command)
+		return cli.NewUsageError(fmt.Errorf(format, values...), command)
 	}
 	for _, name := range []string{"listen", "remote-dir", "release"} {
 		// An unset variable in a script must not mean the default.
@@ -132,12 +130,12 @@ func (c *connecting) parse(command *cobra.Command, args []string) error {
 		}
 	}
 	if c.remoteDir != "" && c.remoteDir[0] != '/' && !strings.HasPrefix(c.remoteDir, "~/") {
-		return usage.New(usage.InvalidValue("remote-dir", c.remoteDir, "expected an absolute path, or one that begins with ~/"), command)
+		return cli.NewUsageError(cli.InvalidValue("remote-dir", c.remoteDir, "expected an absolute path, or one that begins with ~/"), command)
 	}
 	for _, text := range c.shown {
 		dir, remote, mapped := strings.Cut(text, "=")
 		if dir == "" || mapped && remote == "" {
-			return usage.New(usage.InvalidValue("workspace", text, "expected DIR or DIR=REMOTE"), command)
+			return cli.NewUsageError(cli.InvalidValue("workspace", text, "expected DIR or DIR=REMOTE"), command)
 		}
 		dir, err := filepath.Abs(dir)
 		if err != nil {
@@ -173,7 +171,7 @@ func (c *connecting) parse(command *cobra.Command, args []string) error {
 // run starts the server, and passes on what clients and it say to each other.
 func (c *connecting) run(command *cobra.Command) error {
 	serve.IgnoreBrokenPipes()
-	ctx, stop := exit.UntilSignal()
+	ctx, stop := cli.UntilSignal()
 	defer stop()
 	var err error
 	if c.listen != "" {
@@ -181,8 +179,8 @@ func (c *connecting) run(command *cobra.Command) error {
 	} else {
 		err = c.pass(ctx, command.InOrStdin(), command.OutOrStdout())
 	}
-	if s, signaled := errors.AsType[exit.SignalError](context.Cause(ctx)); signaled {
-		return exit.Code(exit.Signaled + int(s.Signal))
+	if s, signaled := errors.AsType[cli.SignalError](context.Cause(ctx)); signaled {
+		return cli.ExitCode(cli.Signaled + int(s.Signal))
 	}
 	return err
 }
@@ -199,7 +197,7 @@ func (c *connecting) start(ctx context.Context) (*bootstrap.Session, error) {
 		Releases: c.releases(), Version: buildVersion(), Dir: c.remoteDir, Typed: c.typed, Progress: upload.show,
 		Silence: silence, Silent: func() {
 			fmt.Fprintf(os.Stderr, "no shell has answered by %s for %s; still waiting (a startup file there that reads standard input, "+
-				"or starts another shell, also looks so)\n", show.Printable(c.name), silence)
+				"or starts another shell, also looks so)\n", cli.Printable(c.name), silence)
 		},
 		Args: append([]string{"serve", "--listen", "stdio"}, c.serve...),
 	})
@@ -243,14 +241,14 @@ func (c *connecting) pass(ctx context.Context, in io.Reader, out io.Writer) erro
 	said, err := copyBytes(out, session)
 	session.End()
 	if errors.Is(err, syscall.EPIPE) {
-		return exit.Code(exit.Signaled + int(syscall.SIGPIPE))
+		return cli.ExitCode(cli.Signaled + int(syscall.SIGPIPE))
 	}
 	code := ended(session.Wait())
 	if said == 0 && code >= exitNotAllowed && ctx.Err() == nil {
 		return &runFailure{fmt.Sprintf("connect by %s: the command started a server, and ended with the exit code %d before that answered; "+
 			"if the program below %s there is damaged, remove it", c.name, code, cmp.Or(c.remoteDir, "~/.cache/exec-server")), code}
 	}
-	return exit.Code(code)
+	return cli.ExitCode(code)
 }
 
 // ended returns the exit code for that of another program.

@@ -8,9 +8,8 @@ import (
 	"os"
 	"sync"
 
-	"execserver/internal/cli/exit"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -25,7 +24,7 @@ func (c *connecting) serveClients(ctx context.Context) error {
 		return err
 	}
 	if where.Kind == serve.ListenStdio || where.CheckOpen(false, false) != nil {
-		return fmt.Errorf("cannot listen at %s: connect serves this machine alone; expected ws://127.0.0.1:PORT or unix:///PATH", show.Printable(c.listen))
+		return fmt.Errorf("cannot listen at %s: connect serves this machine alone; expected ws://127.0.0.1:PORT or unix:///PATH", cli.Printable(c.listen))
 	}
 	// A copy takes longer than clients wait, and an error is better seen here.
 	session, err := c.start(ctx)
@@ -55,7 +54,7 @@ func (c *connecting) serveClients(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-ended:
 	}
-	closing, stop := context.WithTimeout(context.Background(), exit.CloseTimeout)
+	closing, stop := context.WithTimeout(context.Background(), cli.CloseTimeout)
 	defer stop()
 	err = errors.Join(err, srv.Shutdown(closing))
 	for range maxRelayed { // until no client has a place
@@ -72,7 +71,7 @@ func (c *connecting) relay(ctx context.Context, client transport.Conn, log *slog
 	session, err := c.start(ctx)
 	if err != nil {
 		log.Warn("cannot start a server for a client", "error", err)
-		return client.Close(transport.Reason{Code: transport.CodeInternal, Text: show.Printable(err.Error())})
+		return client.Close(transport.Reason{Code: transport.CodeInternal, Text: cli.Printable(err.Error())})
 	}
 	end := func() error {
 		session.End()
@@ -92,7 +91,7 @@ func (c *connecting) relay(ctx context.Context, client transport.Conn, log *slog
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		err := passMessages(far, client)
-		closeBoth(transport.Reason{Code: transport.CodeNormal, Text: show.Printable(err.Error())})
+		closeBoth(transport.Reason{Code: transport.CodeNormal, Text: cli.Printable(err.Error())})
 	})
 	err = passMessages(client, far)
 	closeBoth(transport.Reason{Code: transport.CodeGoingAway, Text: "the server has ended"})

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"execserver/internal/bootstrap"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 )
 
 // uploadNotice tells a person on standard error that the program is being copied: on a
@@ -22,8 +22,8 @@ type uploadNotice struct {
 
 // show is a bootstrap.Options.Progress.
 func (u *uploadNotice) show(kind bootstrap.Kind, sent, all int64) {
-	text := fmt.Sprintf("copying exec-server for %s (%s) by %s", kind, size(all), show.Printable(u.to))
-	if _, ok := show.OnTerminal(os.Stderr); !ok {
+	text := fmt.Sprintf("copying exec-server for %s (%s) by %s", kind, size(all), cli.Printable(u.to))
+	if _, ok := cli.OnTerminal(os.Stderr); !ok {
 		if !u.told {
 			fmt.Fprintln(os.Stderr, text)
 		}
@@ -47,7 +47,7 @@ func (u *uploadNotice) clear() {
 // stderrOfOthers is where ssh, and through it the other machine, may write what is for
 // people. A terminal gets no control characters.
 func stderrOfOthers() io.Writer {
-	if _, ok := show.OnTerminal(os.Stderr); ok {
+	if _, ok := cli.OnTerminal(os.Stderr); ok {
 		return &printableWriter{out: os.Stderr}
 	}
 	return os.Stderr
@@ -71,7 +71,7 @@ func (w *printableWriter) Write(b []byte) (int, error) {
 		if !whole && len(line) < maxLine {
 			break
 		}
-		if _, err := fmt.Fprintln(w.out, show.Printable(string(bytes.TrimRight(line, "\r")))); err != nil {
+		if _, err := fmt.Fprintln(w.out, cli.Printable(string(bytes.TrimRight(line, "\r")))); err != nil {
 			return 0, err
 		}
 		w.line = rest

@@ -19,10 +19,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // copyOptions are the flags of cp.
@@ -53,11 +50,11 @@ func newCopyCommand() *cobra.Command {
 		Args: func(command *cobra.Command, args []string) error {
 			switch len(args) {
 			case 0:
-				return usage.New(errors.New("name what to copy, and where to"), command)
+				return cli.NewUsageError(errors.New("name what to copy, and where to"), command)
 			case 1:
-				return usage.New(fmt.Errorf("name where to copy %q to", args[0]), command)
+				return cli.NewUsageError(fmt.Errorf("name where to copy %q to", args[0]), command)
 			}
-			return usage.NeedPaths(command, args)
+			return cli.NeedPaths(command, args)
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
@@ -65,10 +62,10 @@ func newCopyCommand() *cobra.Command {
 			}
 			task, err := o.task(args)
 			if err != nil {
-				return usage.New(err, command)
+				return cli.NewUsageError(err, command)
 			}
 			if task.stream && o.json {
-				return usage.New(errors.New("--json says what was copied to a file, and - is none"), command)
+				return cli.NewUsageError(errors.New("--json says what was copied to a file, and - is none"), command)
 			}
 			return task.where.do("cp", func(ctx context.Context, env *client.Environment) error {
 				switch {
@@ -214,10 +211,10 @@ func (o *copyOptions) run(ctx context.Context, env *client.Environment, t *copyT
 	}
 	r.report.Seconds = time.Since(r.began).Seconds()
 	if o.json {
-		err = errors.Join(err, show.JSON(os.Stdout, &r.report))
+		err = errors.Join(err, cli.JSON(os.Stdout, &r.report))
 	}
 	if err == nil && r.failed {
-		err = exit.Code(1)
+		err = cli.ExitCode(1)
 	}
 	return err
 }
@@ -269,7 +266,7 @@ func (r *copyRun) intoDirectory(ctx context.Context) (bool, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return false, pathError("copy to", t.target, err)
 	case len(t.sources) > 1, err == nil && endsInSeparator(t.target):
-		return false, fmt.Errorf("cannot copy to %s: it is not a directory", show.Printable(t.target))
+		return false, fmt.Errorf("cannot copy to %s: it is not a directory", cli.Printable(t.target))
 	case err != nil:
 		return false, r.needParent(ctx)
 	}
@@ -291,7 +288,7 @@ func (r *copyRun) needParent(ctx context.Context) error {
 		_, err = os.Stat(parent)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot copy to %s: there is no directory %s", show.Printable(r.task.target), show.Printable(parent))
+		return fmt.Errorf("cannot copy to %s: there is no directory %s", cli.Printable(r.task.target), cli.Printable(parent))
 	}
 	return nil // the copy tells about anything else
 }
@@ -310,7 +307,7 @@ func (r *copyRun) needDirectory(ctx context.Context, source string) error {
 		info, err = r.env.FS(source).WithContext(ctx).Stat(".")
 	}
 	if err == nil && !info.IsDir() {
-		return fmt.Errorf("cannot copy %s to %s: there is no such directory", show.Printable(source), show.Printable(r.task.target))
+		return fmt.Errorf("cannot copy %s to %s: there is no such directory", cli.Printable(source), cli.Printable(r.task.target))
 	}
 	return nil // the copy tells about an error
 }
@@ -372,7 +369,7 @@ func copyError(source, target string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) { // the source: the directory of the target was looked for
 		return pathError("copy", source, err)
 	}
-	return pathError("copy "+show.Printable(source)+" to", target, err)
+	return pathError("copy "+cli.Printable(source)+" to", target, err)
 }
 
 // inDirectory returns the path of a name in a directory, which may be "" on another machine.
@@ -399,7 +396,7 @@ func checkInside(source, target, dir string, in bool) error {
 		return path
 	}
 	if rest, err := filepath.Rel(absolute(source, !in), absolute(target, in)); err == nil && filepath.IsLocal(rest) {
-		return fmt.Errorf("cannot copy %s into itself, to %s", show.Printable(source), show.Printable(target))
+		return fmt.Errorf("cannot copy %s into itself, to %s", cli.Printable(source), cli.Printable(target))
 	}
 	return nil
 }
@@ -416,9 +413,9 @@ func (r *copyRun) progress(p client.CopyProgress) {
 func (r *copyRun) problem(p *fs.PathError, err error) {
 	r.meter.clear()
 	if errors.Is(p, client.ErrSpecialFile) {
-		fmt.Fprintf(os.Stderr, "left out %s: %s\n", show.Printable(p.Path), show.Printable(p.Err.Error()))
+		fmt.Fprintf(os.Stderr, "left out %s: %s\n", cli.Printable(p.Path), cli.Printable(p.Err.Error()))
 	} else {
-		fmt.Fprintf(os.Stderr, "Error: %s\n", advice.Line(withRoom(err)))
+		fmt.Fprintf(os.Stderr, "Error: %s\n", cli.ErrorLine(withRoom(err)))
 	}
 	r.note(p.Path, p.Err)
 }

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 )
 
 // meter shows on a terminal how far a copy is, in one line. Nil shows nothing.
@@ -25,7 +25,7 @@ type meter struct {
 
 // newMeter returns nil if file is no terminal.
 func newMeter(file *os.File) *meter {
-	width, ok := show.OnTerminal(file)
+	width, ok := cli.OnTerminal(file)
 	if !ok {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (m *meter) show(done *copyReport, p client.CopyProgress) {
 	if p.Complete && m.rate > 0 {
 		line += ", " + left(float64(p.TotalBytes-p.Bytes)/m.rate)
 	}
-	line += "  " + show.Printable(p.Name)
+	line += "  " + cli.Printable(p.Name)
 	if utf8.RuneCountInString(line) >= m.width {
 		line = string([]rune(line)[:m.width-1])
 	}

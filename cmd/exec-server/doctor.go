@@ -10,9 +10,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/local"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 func newDoctorCommand() *cobra.Command {
@@ -30,20 +28,20 @@ func newDoctorCommand() *cobra.Command {
 			"nothing there. The exit code is 1 if there is a problem.",
 		Example: "  exec-server doctor --on box\n" +
 			"  exec-server doctor --url wss://box.example:8765 --token-file token",
-		Args: usage.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := w.checkOne(command); err != nil {
 				return err // what else may be wrong is a finding
 			}
-			ctx, stop := exit.UntilSignal()
+			ctx, stop := cli.UntilSignal()
 			defer stop()
 			d := &doctor{ctx: ctx, findings: []finding{}}
 			if !json {
 				d.out = command.OutOrStdout()
 			}
 			d.examine(&w)
-			if s, ok := errors.AsType[exit.SignalError](context.Cause(ctx)); ok {
-				return exit.Code(exit.Signaled + int(s.Signal))
+			if s, ok := errors.AsType[cli.SignalError](context.Cause(ctx)); ok {
+				return cli.ExitCode(cli.Signaled + int(s.Signal))
 			}
 			return d.report(command.OutOrStdout(), json)
 		},
@@ -82,7 +80,7 @@ type doctor struct {
 
 // find records a finding, and prints it.
 func (d *doctor) find(check string, v verdict, mend, format string, args ...any) {
-	f := finding{check, v, show.OneLine(fmt.Sprintf(format, args...)), show.OneLine(mend)}
+	f := finding{check, v, cli.OneLine(fmt.Sprintf(format, args...)), cli.OneLine(mend)}
 	d.findings = append(d.findings, f)
 	if d.out == nil {
 		return
@@ -103,7 +101,7 @@ func (d *doctor) report(out io.Writer, json bool) error {
 		well = well && f.Verdict != problem
 	}
 	if json {
-		err := show.JSON(out, struct {
+		err := cli.JSON(out, struct {
 			OK       bool      `json:"ok"`
 			Findings []finding `json:"findings"`
 		}{well, d.findings})
@@ -112,7 +110,7 @@ func (d *doctor) report(out io.Writer, json bool) error {
 		}
 	}
 	if !well {
-		return exit.Code(1)
+		return cli.ExitCode(1)
 	}
 	return nil
 }
@@ -142,7 +140,7 @@ func (d *doctor) examine(w *where) {
 	if env == nil {
 		return
 	}
-	defer exit.Leave(env)
+	defer cli.Leave(env)
 	if way.url == "" && way.command == nil {
 		d.ok("version", "this program is %s", buildVersion())
 	} else {

@@ -11,7 +11,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/local"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 )
 
 // lastLines keeps the end of what a program writes. Its methods may be called
@@ -179,9 +179,9 @@ func (d *doctor) judgeClock(read string, began, ended time.Time) {
 	case there.Before(ended) && there.Add(time.Second).After(began), off < clockTolerance:
 		d.ok("clock", "the clocks agree")
 	case off < clockSkew:
-		d.find("clock", warning, "set the clocks by NTP", "its clock is %s %s the one of this machine", show.ShortDuration(off), way)
+		d.find("clock", warning, "set the clocks by NTP", "its clock is %s %s the one of this machine", cli.ShortDuration(off), way)
 	default:
-		d.find("clock", problem, "set the clocks by NTP; servers refuse signed tokens beyond 30s", "its clock is %s %s the one of this machine", show.ShortDuration(off), way)
+		d.find("clock", problem, "set the clocks by NTP; servers refuse signed tokens beyond 30s", "its clock is %s %s the one of this machine", cli.ShortDuration(off), way)
 	}
 }
 

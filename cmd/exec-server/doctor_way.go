@@ -19,8 +19,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 	"execserver/internal/errno"
 	"execserver/protocol"
 	"execserver/transport"
@@ -52,7 +51,7 @@ func (d *doctor) examineName(w *where) *way {
 	}
 	if w.on == "" {
 		if err := needDefault(); err != nil {
-			d.find("name", problem, advice.For(err), "%s", err)
+			d.find("name", problem, cli.Advice(err), "%s", err)
 			return nil
 		}
 	}
@@ -61,7 +60,7 @@ func (d *doctor) examineName(w *where) *way {
 		mend := "correct the name, or add an entry: exec-server codex-config prints one"
 		if errors.As(err, new(*environments.ConfigError)) {
 			mend = "correct the file; Codex refuses it, too"
-		} else if advice := advice.For(err); advice != "" {
+		} else if advice := cli.Advice(err); advice != "" {
 			mend = advice
 		}
 		d.find("name", problem, mend, "%s", err)
@@ -264,9 +263,9 @@ func (d *doctor) examineTLS(conn net.Conn, host string) bool {
 		state := secure.ConnectionState()
 		left := time.Until(state.PeerCertificates[0].NotAfter)
 		if left < soon {
-			d.find("tls", warning, "renew it", "the server's certificate expires in %s", show.ShortDuration(left))
+			d.find("tls", warning, "renew it", "the server's certificate expires in %s", cli.ShortDuration(left))
 		} else {
-			d.ok("tls", "%s, with a certificate that is valid for %s", tls.VersionName(state.Version), show.ShortDuration(left))
+			d.ok("tls", "%s, with a certificate that is valid for %s", tls.VersionName(state.Version), cli.ShortDuration(left))
 		}
 		return true
 	}
@@ -344,8 +343,8 @@ func (d *doctor) refused(w *way, err error) {
 		said = answer.Text
 	}
 	switch {
-	case advice.LacksMachine(said):
-		d.find("handshake", problem, advice.ToList, "%s", text)
+	case cli.LacksMachine(said):
+		d.find("handshake", problem, cli.ToList, "%s", text)
 	case dial != nil && dial.Status == 401 && w.opts.Token == "" && w.opts.TokenFile == "":
 		d.find("token", problem, "give the server's token with --token-file, or in environments.toml", "the server demands one: %s", said)
 	case dial != nil && dial.Status == 401 && (strings.Contains(said, "expired") || strings.Contains(said, "not valid yet")):
@@ -358,7 +357,7 @@ func (d *doctor) refused(w *way, err error) {
 		d.find("handshake", problem, "use the name or the account that the server's operator allows", "the server refuses this client: %s", said)
 	case dial != nil && dial.Status == 407:
 		d.find("proxy", problem, "give them in HTTP_PROXY or HTTPS_PROXY", "the proxy demands a user and a password")
-	case strings.Contains(said, advice.SaysTLS) || strings.Contains(text, `malformed HTTP response "\x15\x03`):
+	case strings.Contains(said, cli.SaysTLS) || strings.Contains(text, `malformed HTTP response "\x15\x03`):
 		d.find("handshake", problem, "use wss:// for it", "the server speaks TLS")
 	case strings.Contains(text, `malformed HTTP response "SSH-`):
 		d.find("handshake", problem, `use an entry with program = "ssh"; exec-server codex-config USER@HOST prints one`, "this is a server for SSH")

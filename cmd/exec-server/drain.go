@@ -11,8 +11,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // drainOptions are the flags of drain.
@@ -34,24 +33,24 @@ func newDrainCommand() *cobra.Command {
 			"server does the same, without waiting.",
 		Example: "  exec-server drain --url ws://localhost:8765 --timeout 10m\n" +
 			"  exec-server drain --pid \"$(systemctl show -P MainPID exec-server)\"",
-		Args: usage.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
 			}
 			switch named := o.where.url != "" || o.where.on != ""; {
 			case command.Flags().Changed("pid") == named:
-				return usage.New(errors.New("name the server: --pid PID, --url URL or --on NAME"), command)
+				return cli.NewUsageError(errors.New("name the server: --pid PID, --url URL or --on NAME"), command)
 			case !named && o.pid <= 0:
-				return usage.New(usage.InvalidValue("pid", fmt.Sprint(o.pid), "must be greater than zero"), command)
+				return cli.NewUsageError(cli.InvalidValue("pid", fmt.Sprint(o.pid), "must be greater than zero"), command)
 			case o.timeout < 0:
-				return usage.New(usage.InvalidValue("timeout", o.timeout.String(), "must not be negative"), command)
+				return cli.NewUsageError(cli.InvalidValue("timeout", o.timeout.String(), "must not be negative"), command)
 			}
-			ctx, stop := exit.UntilSignal()
+			ctx, stop := cli.UntilSignal()
 			defer stop()
 			err := o.drain(ctx, command.ErrOrStderr())
-			if s, ok := errors.AsType[exit.SignalError](context.Cause(ctx)); ok {
-				return exit.Code(exit.Signaled + int(s.Signal))
+			if s, ok := errors.AsType[cli.SignalError](context.Cause(ctx)); ok {
+				return cli.ExitCode(cli.Signaled + int(s.Signal))
 			}
 			return err
 		},
@@ -137,6 +136,6 @@ func (o *drainOptions) list(ctx context.Context, out io.Writer) {
 	if err != nil {
 		return // it has ended, or says nothing to these credentials
 	}
-	defer exit.Leave(env)
+	defer cli.Leave(env)
 	_ = new(sessionsOptions).list(ctx, env, out)
 }

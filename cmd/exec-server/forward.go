@@ -14,8 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // forwardTimeout is how long forward tries to reach a server again: until somebody ends
@@ -43,11 +42,11 @@ func newForwardCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage.New(errors.New("name at least one port to forward, such as 3000 or 8080:localhost:3000"), command)
+				return cli.NewUsageError(errors.New("name at least one port to forward, such as 3000 or 8080:localhost:3000"), command)
 			}
 			for _, arg := range args {
 				if _, err := parsePorts(arg); err != nil {
-					return usage.New(err, command)
+					return cli.NewUsageError(err, command)
 				}
 			}
 			return nil
@@ -173,9 +172,9 @@ func forwardAll(ctx context.Context, env *client.Environment, out io.Writer, arg
 		}
 		defer f.Close()
 		if asJSON {
-			err = show.EncodeJSON(out, forwardedJSON{f.Addr().String(), p.network, p.address}, "")
+			err = cli.EncodeJSON(out, forwardedJSON{f.Addr().String(), p.network, p.address}, "")
 		} else {
-			_, err = fmt.Fprintf(out, "%s leads to %s\n", f.Addr(), show.Printable(p.address))
+			_, err = fmt.Fprintf(out, "%s leads to %s\n", f.Addr(), cli.Printable(p.address))
 		}
 		if err != nil {
 			return err
@@ -193,7 +192,7 @@ func forwardAll(ctx context.Context, env *client.Environment, out io.Writer, arg
 func tellState(out io.Writer, s client.State) {
 	switch s.Kind {
 	case client.Recovering:
-		fmt.Fprintf(out, "the connection to the server is lost, and forward tries to make it again: %s\n", show.Printable(s.Err.Error()))
+		fmt.Fprintf(out, "the connection to the server is lost, and forward tries to make it again: %s\n", cli.Printable(s.Err.Error()))
 	case client.Connected:
 		fmt.Fprintln(out, "the connection to the server stands again")
 	}
@@ -214,7 +213,7 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 		}
 		return true
 	})
-	_, err := fmt.Fprintln(w.out, show.Printable(text))
+	_, err := fmt.Fprintln(w.out, cli.Printable(text))
 	return err
 }
 

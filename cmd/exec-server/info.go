@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 func newInfoCommand() *cobra.Command {
@@ -25,7 +24,7 @@ func newInfoCommand() *cobra.Command {
 			"where it was started, and what it can do (PROTOCOL.md, \"Environment\").",
 		Example: "  exec-server info --on box\n" +
 			"  exec-server info --on box --json",
-		Args: usage.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := w.check(command); err != nil {
 				return err
@@ -36,7 +35,7 @@ func newInfoCommand() *cobra.Command {
 					info.Version = buildVersion()
 				}
 				if json {
-					return show.JSON(command.OutOrStdout(), infoJSON(&info))
+					return cli.JSON(command.OutOrStdout(), infoJSON(&info))
 				}
 				return printInfo(command.OutOrStdout(), &info)
 			})
@@ -94,9 +93,9 @@ func lifetime(l *client.SessionLifetime) string {
 	if l == nil {
 		return ""
 	}
-	text := "kept for " + show.Spell(l.Detached) + " without a connection, " + show.Spell(l.Silent) + " after a silence"
+	text := "kept for " + cli.Spell(l.Detached) + " without a connection, " + cli.Spell(l.Silent) + " after a silence"
 	if l.MaxKeep > 0 {
-		text += ", up to " + show.Spell(l.MaxKeep) + " if asked to"
+		text += ", up to " + cli.Spell(l.MaxKeep) + " if asked to"
 	}
 	return text
 }
@@ -110,7 +109,7 @@ func printInfo(out io.Writer, info *client.Info) error {
 	var can []string
 	for _, name := range slices.Sorted(maps.Keys(info.Capabilities)) {
 		if info.Capabilities[name] {
-			can = append(can, show.Printable(name))
+			can = append(can, cli.Printable(name))
 		}
 	}
 	var rows [][]string
@@ -125,13 +124,13 @@ func printInfo(out io.Writer, info *client.Info) error {
 		{"sessions", lifetime(info.SessionLifetime)},
 	} {
 		if row[1] != "" {
-			rows = append(rows, []string{row[0], show.Printable(row[1])})
+			rows = append(rows, []string{row[0], cli.Printable(row[1])})
 		}
 	}
 	title := "can"
-	for _, line := range show.Wrap(can, 68) {
+	for _, line := range cli.Wrap(can, 68) {
 		rows = append(rows, []string{title, line})
 		title = ""
 	}
-	return show.Table(out, rows)
+	return cli.Table(out, rows)
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // killOptions are the flags of kill.
@@ -37,7 +36,7 @@ func newKillCommand() *cobra.Command {
 		Example: "  exec-server kill --on box build\n" +
 			"  exec-server kill --on box -s HUP server/1",
 		ValidArgsFunction: o.where.completeTargets,
-		Args:              usage.NeedArgs("name the process; exec-server ps lists them"),
+		Args:              cli.NeedArgs("name the process; exec-server ps lists them"),
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
@@ -46,11 +45,11 @@ func newKillCommand() *cobra.Command {
 			if command.Flags().Changed("signal") {
 				var err error
 				if signal, err = parseSignal(o.signal); err != nil {
-					return usage.New(err, command)
+					return cli.NewUsageError(err, command)
 				}
 			}
 			if o.grace < 0 {
-				return usage.New(usage.InvalidValue("grace", o.grace.String(), "must not be negative"), command)
+				return cli.NewUsageError(cli.InvalidValue("grace", o.grace.String(), "must not be negative"), command)
 			}
 			return o.where.look("kill", func(ctx context.Context, env *client.Environment) error {
 				return each(ctx, env, args, func(target string) error { return o.end(ctx, env, target, signal) })
@@ -97,7 +96,7 @@ func (o *killOptions) end(ctx context.Context, env *client.Environment, target s
 		err = env.TerminateIn(ctx, session.ID, process, o.grace)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot end %s: %w", show.Printable(target), err)
+		return fmt.Errorf("cannot end %s: %w", cli.Printable(target), err)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 )
 
 // linkNotice tells a person in lines that the link to the server is down, where no command
@@ -38,9 +38,9 @@ func (n *linkNotice) look() {
 	case link.down && !n.told && now.Sub(link.since) >= linkPatience:
 		n.told = true
 		_, _ = fmt.Fprintf(n.out, "no link to %s since %s; trying again for another %s\n",
-			show.Printable(link.server), link.since.Format(time.TimeOnly), show.Remaining(link.until.Sub(now)))
+			cli.Printable(link.server), link.since.Format(time.TimeOnly), cli.Remaining(link.until.Sub(now)))
 	case !link.down && n.told:
 		n.told = false
-		_, _ = fmt.Fprintf(n.out, "the link to %s is back\n", show.Printable(link.server))
+		_, _ = fmt.Fprintf(n.out, "the link to %s is back\n", cli.Printable(link.server))
 	}
 }

@@ -12,9 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/protocol"
 )
 
@@ -40,7 +38,7 @@ func newLogsCommand() *cobra.Command {
 		Example: "  exec-server logs --on box build\n" +
 			"  exec-server logs --on box -f build/2 | grep error",
 		ValidArgsFunction: o.where.completeTargets,
-		Args:              usage.OneTarget,
+		Args:              cli.OneTarget,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
@@ -48,7 +46,7 @@ func newLogsCommand() *cobra.Command {
 			if o.lines = -1; o.tail != "all" {
 				lines, err := strconv.ParseUint(o.tail, 10, 31)
 				if err != nil {
-					return usage.New(usage.InvalidValue("tail", o.tail, "expected a number of lines, or all"), command)
+					return cli.NewUsageError(cli.InvalidValue("tail", o.tail, "expected a number of lines, or all"), command)
 				}
 				o.lines = int(lines)
 			}
@@ -78,9 +76,9 @@ func (o *logsOptions) run(ctx context.Context, env *client.Environment, target s
 	if err != nil {
 		return err
 	}
-	defer exit.Leave(observer)
+	defer cli.Leave(observer)
 	if err := o.print(ctx, observer, process, out); err != nil && !isBrokenPipe(err) {
-		return fmt.Errorf("cannot print the output of %s: %w", show.Printable(target), err)
+		return fmt.Errorf("cannot print the output of %s: %w", cli.Printable(target), err)
 	} else if err != nil {
 		return err
 	}
@@ -193,7 +191,7 @@ func (o *logsOptions) printEvent(event client.Event, out io.Writer) error {
 		if event.Exit != nil {
 			j.Exit = &event.Exit.ExitRecord
 		}
-		return show.EncodeJSON(out, j, "")
+		return cli.EncodeJSON(out, j, "")
 	}
 	if event.Stream == client.Stderr {
 		out = os.Stderr
@@ -205,7 +203,7 @@ func (o *logsOptions) printEvent(event client.Event, out io.Writer) error {
 // printGap tells that output is missing.
 func (o *logsOptions) printGap(gap *client.GapError, out io.Writer) error {
 	if o.json {
-		return show.EncodeJSON(out, eventJSON{Kind: "dropped", Seq: gap.From, LastSeq: gap.To, DroppedBytes: gap.DroppedBytes}, "")
+		return cli.EncodeJSON(out, eventJSON{Kind: "dropped", Seq: gap.From, LastSeq: gap.To, DroppedBytes: gap.DroppedBytes}, "")
 	}
 	what := "some"
 	if gap.DroppedBytes > 0 {

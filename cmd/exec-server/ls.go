@@ -14,8 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/protocol"
 )
 
@@ -39,7 +38,7 @@ func newListCommand() *cobra.Command {
 		Example: "  exec-server ls --on box -l /var/log\n" +
 			"  exec-server ls --on box --json src",
 		ValidArgsFunction: o.where.completePaths,
-		Args:              usage.NeedPaths,
+		Args:              cli.NeedPaths,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
@@ -94,7 +93,7 @@ func (o *listOptions) run(ctx context.Context, env *client.Environment, out io.W
 				_, err = fmt.Fprintln(out)
 			}
 			if l.isDir && len(paths) > 1 {
-				_, err = fmt.Fprintf(out, "%s:\n", show.Printable(path))
+				_, err = fmt.Fprintf(out, "%s:\n", cli.Printable(path))
 			}
 			before = l
 			err = errors.Join(err, o.print(out, l))
@@ -102,7 +101,7 @@ func (o *listOptions) run(ctx context.Context, env *client.Environment, out io.W
 		return errors.Join(err, listError)
 	})
 	if o.json && ctx.Err() == nil && env.Err() == nil {
-		err = errors.Join(show.JSON(out, documents), err)
+		err = errors.Join(cli.JSON(out, documents), err)
 	}
 	return err
 }
@@ -155,9 +154,9 @@ func (o *listOptions) print(out io.Writer, l *listing) error {
 	if o.long {
 		var rows [][]string
 		for _, file := range l.files {
-			name := show.Printable(file.name)
+			name := cli.Printable(file.name)
 			if target := targetOf(file.info); target != "" {
-				name += " -> " + show.Printable(target)
+				name += " -> " + cli.Printable(target)
 			}
 			bytes := strconv.FormatInt(file.info.Size(), 10)
 			if o.human {
@@ -167,19 +166,19 @@ func (o *listOptions) print(out io.Writer, l *listing) error {
 				modeOf(file.info), bytes, file.info.ModTime().Format(time.DateTime), name,
 			})
 		}
-		return show.Table(out, rows, 1)
+		return cli.Table(out, rows, 1)
 	}
-	width, terminal := show.OnTerminal(out)
+	width, terminal := cli.OnTerminal(out)
 	var names []string
 	for _, file := range l.files {
 		if terminal {
-			names = append(names, show.Printable(file.name))
+			names = append(names, cli.Printable(file.name))
 		} else {
 			names = append(names, file.name) // a program reads it
 		}
 	}
 	if terminal {
-		return show.Columns(out, names, width)
+		return cli.Columns(out, names, width)
 	}
 	if len(names) == 0 {
 		return nil
@@ -194,7 +193,7 @@ func pathError(what, name string, err error) error {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		err = failed.Err
 	}
-	return fmt.Errorf("cannot %s %s: %w", what, show.Printable(name), err)
+	return fmt.Errorf("cannot %s %s: %w", what, cli.Printable(name), err)
 }
 
 // kindOf names the kind of a file as the protocol does.

@@ -8,9 +8,8 @@ import (
 	"os"
 	"runtime"
 
-	"execserver/internal/cli/exit"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
 )
 
 // version is set by the release build.
@@ -28,7 +27,7 @@ func run(args []string) int {
 	command := newCommand()
 	command.SetArgs(namedSignals(args))
 	err := command.Execute()
-	code := exit.Report(err)
+	code := cli.Report(err)
 	if failure, ok := errors.AsType[*runFailure](err); ok {
 		return failure.code
 	}
@@ -36,4 +35,4 @@ func run(args []string) int {
 }
 
 // buildVersion returns the version for clients and --version.
-func buildVersion() string { return show.Version(version) }
+func buildVersion() string { return cli.Version(version) }

@@ -6,8 +6,7 @@ import (
 	"os"
 
 	"execserver/client"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/exit"
+	"execserver/internal/cli"
 )
 
 // each calls work for each argument of a subcommand. A failure does not keep it from the
@@ -22,8 +21,8 @@ func each(ctx context.Context, env *client.Environment, args []string, work func
 		if ctx.Err() != nil || env.Err() != nil || isBrokenPipe(err) {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "Error: %s\n", advice.Line(err))
-		failed = exit.Code(1)
+		fmt.Fprintf(os.Stderr, "Error: %s\n", cli.ErrorLine(err))
+		failed = cli.ExitCode(1)
 	}
 	return failed
 }

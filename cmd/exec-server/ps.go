@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/protocol"
 )
 
@@ -32,7 +31,7 @@ func newProcessesCommand() *cobra.Command {
 			"what logs and kill take, as PROCESS or SESSION/PROCESS.",
 		Example: "  exec-server ps --on box\n" +
 			"  exec-server ps --on box -a --json",
-		Args: usage.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
@@ -56,7 +55,7 @@ func (o *psOptions) run(ctx context.Context, env *client.Environment, out io.Wri
 	if err != nil {
 		return err
 	}
-	width, terminal := show.OnTerminal(out)
+	width, terminal := cli.OnTerminal(out)
 	documents := []processJSON{}
 	rows := [][]string{{"SESSION", "PROCESS", "STATE", "AGE", "COMMAND"}}
 	for _, p := range l.processes {
@@ -66,17 +65,17 @@ func (o *psOptions) run(ctx context.Context, env *client.Environment, out io.Wri
 		documents = append(documents, l.processJSON(p))
 		age := ""
 		if !p.Started.IsZero() {
-			age = show.ShortDuration(time.Since(p.Started))
+			age = cli.ShortDuration(time.Since(p.Started))
 		}
-		rows = append(rows, []string{l.nameOf(p.Session), show.Printable(p.ID), show.Printable(stateOf(p)), age, commandLine(p, 0)})
+		rows = append(rows, []string{l.nameOf(p.Session), cli.Printable(p.ID), cli.Printable(stateOf(p)), age, commandLine(p, 0)})
 	}
 	if o.json {
-		return show.JSON(out, documents)
+		return cli.JSON(out, documents)
 	}
 	if terminal {
 		cutLast(rows, width)
 	}
-	return show.Table(out, rows, 3)
+	return cli.Table(out, rows, 3)
 }
 
 // stateOf says how a process is: running, exit status 1, signal: SIGKILL.

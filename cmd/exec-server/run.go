@@ -15,10 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/exit"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
 	"execserver/protocol"
 )
 
@@ -56,7 +54,7 @@ func endingOf(end client.Exit) error {
 	if end.OOMKilled {
 		return &runFailure{"the kernel has killed the command, or a part of it, for lack of memory", code}
 	}
-	return exit.Code(code)
+	return cli.ExitCode(code)
 }
 
 func newRunCommand() *cobra.Command {
@@ -78,7 +76,7 @@ func newRunCommand() *cobra.Command {
 			"  tar c . | exec-server run --on box -- tar x -C /tmp",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage.New(errors.New("there is no command to run; put it after --"), command)
+				return cli.NewUsageError(errors.New("there is no command to run; put it after --"), command)
 			}
 			return nil
 		},
@@ -122,12 +120,12 @@ func (o *runOptions) run(args []string) error {
 	err := o.start(ctx, r, args)
 	close(started)
 	<-stopped
-	if s, ok := errors.AsType[exit.SignalError](context.Cause(ctx)); ok {
-		return exit.Code(exit.Signaled + int(s.Signal))
+	if s, ok := errors.AsType[cli.SignalError](context.Cause(ctx)); ok {
+		return cli.ExitCode(cli.Signaled + int(s.Signal))
 	}
 	if errors.Is(err, exec.ErrNotFound) && len(args) == 1 && strings.ContainsAny(args[0], " \t\n;|&<>") {
 		return &runFailure{fmt.Sprintf("%s; a single argument is the name of a program; a command line is for a shell: sh -c %s",
-			show.OneLine(err.Error()), shellWord(show.Printable(args[0]))), exitNotFound}
+			cli.OneLine(err.Error()), shellWord(cli.Printable(args[0]))), exitNotFound}
 	}
 	if errors.Is(err, exec.ErrNotFound) {
 		err = meantOn(args[0], err)
@@ -187,7 +185,7 @@ func (o *runOptions) warnOfLinks(ctx context.Context, env *client.Environment) {
 		given = path.Join(base, given)
 	}
 	if err == nil && real != given { // the start reports an error
-		fmt.Fprintf(os.Stderr, "Warning: %s leads over a link to %s, where the command may write\n", show.Printable(o.directory), show.Printable(real))
+		fmt.Fprintf(os.Stderr, "Warning: %s leads over a link to %s, where the command may write\n", cli.Printable(o.directory), cli.Printable(real))
 	}
 }
 
@@ -211,7 +209,7 @@ func endByFirst(signals <-chan os.Signal, started <-chan struct{}, cancel contex
 			return
 		case s := <-signals:
 			if s != resizeSignal && s != continueSignal {
-				cancel(exit.SignalError{Signal: s.(syscall.Signal)})
+				cancel(cli.SignalError{Signal: s.(syscall.Signal)})
 				return
 			}
 		}

@@ -13,9 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/client"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/protocol"
 )
 
@@ -40,7 +38,7 @@ func checkSessionName(name string) error {
 	case name == "":
 		return errors.New("--name is empty; give it a value, or leave it out")
 	case !protocol.IsSessionName(name):
-		return usage.InvalidValue("name", name, fmt.Sprintf("expected at most %d of the characters A-Z a-z 0-9 . _ @ -", protocol.MaxSessionName))
+		return cli.InvalidValue("name", name, fmt.Sprintf("expected at most %d of the characters A-Z a-z 0-9 . _ @ -", protocol.MaxSessionName))
 	}
 	return nil
 }
@@ -98,7 +96,7 @@ func sessionName(program string) string {
 func keepable(env *client.Environment) error {
 	switch kept := env.Info().SessionLifetime; {
 	case kept == nil:
-		return errors.New("this server keeps no session without a connection; " + advice.ToServe)
+		return errors.New("this server keeps no session without a connection; " + cli.ToServe)
 	case kept.MaxKeep == 0 || !env.Info().Capabilities["sessionKeep"]:
 		return errors.New("this server keeps sessions only for " + kept.Detached.String())
 	}
@@ -136,7 +134,7 @@ func (o *runOptions) leaveRunning(ctx context.Context, r *runner, c *client.Cmd)
 		return err
 	}
 	fmt.Println(o.keeping.name)
-	fmt.Fprintf(os.Stderr, "kept for %s\n%s\n", show.Spell(granted), o.where.comeBack(r.env.Info(), "come back with", o.keeping.name))
+	fmt.Fprintf(os.Stderr, "kept for %s\n%s\n", cli.Spell(granted), o.where.comeBack(r.env.Info(), "come back with", o.keeping.name))
 	return nil
 }
 
@@ -148,7 +146,7 @@ func (r *runner) detach() error {
 	session := r.env.Session()
 	text := ""
 	if r.weather.get().down {
-		text = fmt.Sprintf("detached without the server's knowledge; it keeps the command for %s after it has noticed", show.Spell(r.env.Info().SessionLifetime.Detached))
+		text = fmt.Sprintf("detached without the server's knowledge; it keeps the command for %s after it has noticed", cli.Spell(r.env.Info().SessionLifetime.Detached))
 	} else {
 		granted, err := r.keeping.keep(context.Background(), r.env, r.program)
 		if err != nil {
@@ -162,7 +160,7 @@ func (r *runner) detach() error {
 		if err := r.env.Detach(ctx); err != nil {
 			return err
 		}
-		text = "detached; kept for " + show.Spell(granted)
+		text = "detached; kept for " + cli.Spell(granted)
 	}
 	r.left, r.parting = true, text+"\n"+r.where.comeBack(r.env.Info(), "come back with", session)
 	return nil
@@ -198,13 +196,13 @@ func (r *runner) lookBehind(ctx context.Context, keep bool) {
 	}
 	text := "left in the background: " + strings.Join(left, ", ") + "; "
 	if !keep {
-		r.parting = text + fmt.Sprintf("the server ends it %s after run; -d or --keep keeps it", show.Spell(kept.Detached))
+		r.parting = text + fmt.Sprintf("the server ends it %s after run; -d or --keep keeps it", cli.Spell(kept.Detached))
 		return
 	}
 	granted, err := r.keeping.keep(ctx, r.env, r.program)
 	if err != nil {
-		r.parting = text + fmt.Sprintf("cannot keep it: %s; the server ends it %s after run", advice.Line(err), show.Spell(kept.Detached))
+		r.parting = text + fmt.Sprintf("cannot keep it: %s; the server ends it %s after run", cli.ErrorLine(err), cli.Spell(kept.Detached))
 		return
 	}
-	r.parting = text + fmt.Sprintf("the server keeps it for %s as the session %s", show.Spell(granted), show.Printable(r.keeping.name))
+	r.parting = text + fmt.Sprintf("the server keeps it for %s as the session %s", cli.Spell(granted), cli.Printable(r.keeping.name))
 }

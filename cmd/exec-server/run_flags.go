@@ -15,7 +15,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // runOptions are the flags of run.
@@ -77,7 +77,7 @@ func (o *runOptions) check(command *cobra.Command) (err error) {
 	o.escape, err = parseEscape(o.escapeChar)
 	switch {
 	case err != nil:
-		return usage.New(fmt.Errorf("--escape-char: %w", err), command)
+		return cli.NewUsageError(fmt.Errorf("--escape-char: %w", err), command)
 	case o.where == (where{}):
 		switch _, byDefault, err := environments.Names(); {
 		case err != nil:
@@ -105,12 +105,12 @@ func (o *runOptions) check(command *cobra.Command) (err error) {
 	case o.sandbox == "" && (len(o.allowWrite) > 0 || o.network):
 		err = errors.New("--allow-write and --network are for --sandbox")
 	case set("sandbox") && o.sandbox != "read-only" && o.sandbox != "workspace-write":
-		err = usage.InvalidValue("sandbox", o.sandbox, "expected read-only or workspace-write")
+		err = cli.InvalidValue("sandbox", o.sandbox, "expected read-only or workspace-write")
 	default:
 		err = o.setVariables()
 	}
 	if err != nil {
-		return usage.New(err, command)
+		return cli.NewUsageError(err, command)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 )
 
 // connect connects a command with this program's standard input and output.
@@ -74,7 +74,7 @@ func terminalVariables(ctx context.Context, env *client.Environment, own []strin
 		switch {
 		case value == "":
 		case name == "TERM" && !knowsTerminal(ctx, env, value):
-			fmt.Fprintf(os.Stderr, "the machine does not know the terminal %s; TERM is %s there\n", show.Printable(value), commonTerminal)
+			fmt.Fprintf(os.Stderr, "the machine does not know the terminal %s; TERM is %s there\n", cli.Printable(value), commonTerminal)
 			variables = append(variables, "TERM="+commonTerminal)
 		case name == "TERM", name == "COLORTERM", name == "NO_COLOR", name == "LANG", name == "LANGUAGE", strings.HasPrefix(name, "LC_"):
 			variables = append(variables, variable)

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"execserver/client"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 )
 
 // runner is one process elsewhere and its connections with this program.
@@ -86,7 +84,7 @@ func (r *runner) run(signals <-chan os.Signal) error {
 			case errors.Is(err, context.DeadlineExceeded):
 				return r.unanswered(first)
 			case err != nil && !errors.Is(err, os.ErrProcessDone):
-				r.cancel(exit.SignalError{Signal: first})
+				r.cancel(cli.SignalError{Signal: first})
 			}
 		case s := <-signals:
 			switch {
@@ -160,7 +158,7 @@ func (r *runner) do(command byte, ended <-chan error) (done bool, err error) {
 			return true, r.hangUp(syscall.SIGHUP, ended)
 		}
 		if err := r.detach(); err != nil {
-			r.screen.print("\r\ncannot detach: " + advice.Line(err) + "\r\n")
+			r.screen.print("\r\ncannot detach: " + cli.ErrorLine(err) + "\r\n")
 			return false, nil
 		}
 		return true, nil
@@ -184,9 +182,9 @@ func (r *runner) hangUp(s syscall.Signal, ended <-chan error) error {
 		r.parting = "the server ends the command later"
 		if kept := r.env.Info().SessionLifetime; kept != nil {
 			r.parting = fmt.Sprintf("the server ends the command %s after it has noticed, unless you come back\n%s",
-				show.Spell(kept.Detached), r.where.comeBack(r.env.Info(), "come back with", r.env.Session()))
+				cli.Spell(kept.Detached), r.where.comeBack(r.env.Info(), "come back with", r.env.Session()))
 		}
-		return exit.Code(exit.Signaled + int(s))
+		return cli.ExitCode(cli.Signaled + int(s))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), hangUpPatience)
 	defer cancel()
@@ -196,7 +194,7 @@ func (r *runner) hangUp(s syscall.Signal, ended <-chan error) error {
 		case <-ctx.Done():
 		}
 	}
-	return exit.Code(exit.Signaled + int(s))
+	return cli.ExitCode(cli.Signaled + int(s))
 }
 
 // close closes the environment, and gives the terminal back. Keys that come before are
@@ -206,7 +204,7 @@ func (r *runner) close() {
 	go func() { // if it takes too long, the program exits without it
 		defer close(closed)
 		if r.env != nil && !r.weather.get().down {
-			exit.Leave(r.env)
+			cli.Leave(r.env)
 		}
 	}()
 	if r.console == nil || r.typist.keys == nil {
@@ -238,20 +236,20 @@ func (r *runner) unanswered(s syscall.Signal) error {
 	if r.env.Info().SessionLifetime != nil {
 		text += "\n" + r.where.comeBack(r.env.Info(), "come back with", r.sessionLabel())
 	}
-	return &runFailure{text, exit.Signaled + int(s)}
+	return &runFailure{text, cli.Signaled + int(s)}
 }
 
 // result converts the result of Wait to the result of this program.
 func (r *runner) result(err error) error {
 	end, ended := errors.AsType[*client.ExitError](err)
-	if s, ok := errors.AsType[exit.SignalError](err); ok {
-		return exit.Code(exit.Signaled + int(s.Signal))
+	if s, ok := errors.AsType[cli.SignalError](err); ok {
+		return cli.ExitCode(cli.Signaled + int(s.Signal))
 	}
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, errBrokenPipe):
-		return exit.Code(exit.Signaled + int(syscall.SIGPIPE))
+		return cli.ExitCode(cli.Signaled + int(syscall.SIGPIPE))
 	case ended:
 		return endingOf(end.Exit)
 	}
@@ -277,7 +275,7 @@ func (r *runner) lost(err error) string {
 	case !errors.As(err, new(*client.DisconnectedError)):
 		return ""
 	}
-	text := show.OneLine(err.Error())
+	text := cli.OneLine(err.Error())
 	if r.env.Info().SessionLifetime == nil {
 		return text
 	}
@@ -286,7 +284,7 @@ func (r *runner) lost(err error) string {
 
 // runFailed converts an error to the end of run.
 func runFailed(err error) error {
-	failure := &runFailure{advice.Line(err), exitFailed}
+	failure := &runFailure{cli.ErrorLine(err), exitFailed}
 	switch {
 	case errors.As(err, new(*client.DialError)):
 	case errors.Is(err, exec.ErrNotFound):

@@ -13,9 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"execserver/internal/cli/exit"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/usage"
 	"execserver/internal/process"
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
@@ -42,7 +41,7 @@ func newSandboxCommand() *cobra.Command {
 		Example: "  exec-server sandbox --read / --write . --no-network -- make test",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage.New(errors.New("there is no command to run; put it after --"), command)
+				return cli.NewUsageError(errors.New("there is no command to run; put it after --"), command)
 			}
 			return nil
 		},
@@ -150,9 +149,9 @@ func sandboxResult(err error) error {
 	}
 	if end, ok := errors.AsType[*exec.ExitError](err); ok {
 		if status, ok := end.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			return exit.Code(exit.Signaled + int(status.Signal()))
+			return cli.ExitCode(cli.Signaled + int(status.Signal()))
 		}
-		return exit.Code(end.ExitCode())
+		return cli.ExitCode(end.ExitCode())
 	}
 	failure := &runFailure{fmt.Sprintf("the command was not started in a sandbox: %s", err), exitFailed}
 	why, ok := errors.AsType[*launcher.Failure](err)

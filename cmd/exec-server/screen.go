@@ -13,9 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // screenOptions are the flags of screen.
@@ -38,7 +36,7 @@ func newScreenCommand() *cobra.Command {
 		Example: "  exec-server screen --on box build\n" +
 			"  exec-server screen --on box --json build | jq .cursor",
 		ValidArgsFunction: o.where.completeTargets,
-		Args:              usage.OneTarget,
+		Args:              cli.OneTarget,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
@@ -68,7 +66,7 @@ func (o *screenOptions) run(ctx context.Context, env *client.Environment, target
 	if err != nil {
 		return err
 	}
-	defer exit.Leave(observer)
+	defer cli.Leave(observer)
 	process, err := observer.Attach(ctx, id)
 	if err != nil {
 		return err
@@ -76,9 +74,9 @@ func (o *screenOptions) run(ctx context.Context, env *client.Environment, target
 	shown, err := process.Screen(ctx, &client.ScreenOptions{Styles: o.colors})
 	if err != nil {
 		if onPipes(ctx, observer, id) {
-			return fmt.Errorf("process %s is not on a terminal, as run -t makes one; exec-server logs prints its output", show.Printable(target))
+			return fmt.Errorf("process %s is not on a terminal, as run -t makes one; exec-server logs prints its output", cli.Printable(target))
 		}
-		return fmt.Errorf("cannot show the screen of %s: %w", show.Printable(target), err)
+		return fmt.Errorf("cannot show the screen of %s: %w", cli.Printable(target), err)
 	}
 	return o.print(shown, out)
 }
@@ -112,7 +110,7 @@ func (o *screenOptions) print(shown *client.Screen, out io.Writer) error {
 		}
 		j.Size.Rows, j.Size.Cols = shown.Rows, shown.Cols
 		j.Cursor.Row, j.Cursor.Col, j.Cursor.Visible = shown.CursorRow, shown.CursorCol, shown.CursorVisible
-		return show.JSON(out, j)
+		return cli.JSON(out, j)
 	}
 	if shown.OmittedBytes > 0 {
 		fmt.Fprintf(os.Stderr, "Warning: parts of the screen may be wrong: it lacks %d bytes of output, which the server did not keep\n",

@@ -10,8 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/protocol"
 )
 
@@ -33,7 +32,7 @@ func newSessionsCommand() *cobra.Command {
 			"processes of one program, and outlives its connection for a while.",
 		Example: "  exec-server sessions --on box\n" +
 			"  exec-server sessions --on box --end build",
-		Args: usage.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := o.where.check(command); err != nil {
 				return err
@@ -65,16 +64,16 @@ func endSession(ctx context.Context, env *client.Environment, target string) err
 	}
 	session, process, err := l.find(target)
 	if errors.Is(err, errNoTarget) {
-		return fmt.Errorf("there is no session %s; exec-server sessions lists them", show.Printable(target))
+		return fmt.Errorf("there is no session %s; exec-server sessions lists them", cli.Printable(target))
 	}
 	if err != nil {
 		return err
 	}
 	if process != "" {
-		return fmt.Errorf("%s is a process, not a session; end it with exec-server kill", show.Printable(target))
+		return fmt.Errorf("%s is a process, not a session; end it with exec-server kill", cli.Printable(target))
 	}
 	if err := env.EndSession(ctx, session); err != nil {
-		return fmt.Errorf("cannot end the session %s: %w", show.Printable(target), err)
+		return fmt.Errorf("cannot end the session %s: %w", cli.Printable(target), err)
 	}
 	return nil
 }
@@ -96,18 +95,18 @@ func (o *sessionsOptions) list(ctx context.Context, env *client.Environment, out
 	for _, s := range l.sessions {
 		documents = append(documents, jsonOfSession(s))
 		row := []string{
-			l.nameOf(s.ID), show.Printable(s.Client), sessionState(s, time.Now()),
-			fmt.Sprintf("%d of %d", s.Running, s.Processes), show.ShortDuration(time.Since(s.Created)),
+			l.nameOf(s.ID), cli.Printable(s.Client), sessionState(s, time.Now()),
+			fmt.Sprintf("%d of %d", s.Running, s.Processes), cli.ShortDuration(time.Since(s.Created)),
 		}
 		if others {
-			row = append(row, show.Printable(s.Principal))
+			row = append(row, cli.Printable(s.Principal))
 		}
 		rows = append(rows, row)
 	}
 	if o.json {
-		return show.JSON(out, documents)
+		return cli.JSON(out, documents)
 	}
-	return show.Table(out, rows, 4)
+	return cli.Table(out, rows, 4)
 }
 
 func stateOfSession(s client.SessionInfo) string {
@@ -122,9 +121,9 @@ func stateOfSession(s client.SessionInfo) string {
 func sessionState(s client.SessionInfo, now time.Time) string {
 	state := stateOfSession(s)
 	if !s.Ends.IsZero() {
-		state += ", ends in " + show.Remaining(s.Ends.Sub(now))
+		state += ", ends in " + cli.Remaining(s.Ends.Sub(now))
 	} else if s.Keep > 0 {
-		state += ", kept for " + show.Spell(s.Keep) + " after"
+		state += ", kept for " + cli.Spell(s.Keep) + " after"
 	}
 	if s.Observers > 0 {
 		state += fmt.Sprintf(", %d watching", s.Observers)

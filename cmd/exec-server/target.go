@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 	"execserver/protocol"
 )
 
@@ -123,7 +123,7 @@ func (l *listed) find(target string) (session, process string, err error) {
 			return processes[0].Session, processes[0].ID, nil
 		}
 	}
-	return "", "", fmt.Errorf("%w %s; exec-server ps -a lists them", errNoTarget, show.Printable(target))
+	return "", "", fmt.Errorf("%w %s; exec-server ps -a lists them", errNoTarget, cli.Printable(target))
 }
 
 // findIn finds SESSION/PROCESS.
@@ -134,7 +134,7 @@ func (l *listed) findIn(target, first, second string) (session, process string, 
 	}
 	of := &listed{processes: l.processesOf(session)}
 	if _, process, err = of.find(second); err != nil {
-		return "", "", fmt.Errorf("%s: %w", show.Printable(target), err)
+		return "", "", fmt.Errorf("%s: %w", cli.Printable(target), err)
 	}
 	return session, process, nil
 }
@@ -149,12 +149,12 @@ func (l *listed) ambiguous(target, problem string, processes []client.ProcessInf
 		candidates = append(candidates, "session "+l.nameOf(s.ID))
 	}
 	for _, p := range processes {
-		candidates = append(candidates, l.nameOf(p.Session)+"/"+show.Printable(p.ID)+" ("+commandLine(p, 40)+")")
+		candidates = append(candidates, l.nameOf(p.Session)+"/"+cli.Printable(p.ID)+" ("+commandLine(p, 40)+")")
 	}
 	if more := len(candidates) - maxCandidates; more > 0 {
 		candidates = append(candidates[:maxCandidates], fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Errorf("%s %s: %s; name one of them", show.Printable(target), problem, strings.Join(candidates, ", "))
+	return fmt.Errorf("%s %s: %s; name one of them", cli.Printable(target), problem, strings.Join(candidates, ", "))
 }
 
 // nameOf returns what a person calls a session: its name, or as much of its id as is
@@ -164,13 +164,13 @@ func (l *listed) nameOf(id string) string {
 	length := min(usual, len(id))
 	for _, s := range l.sessions {
 		if s.ID == id && s.Name != "" {
-			return show.Printable(s.Name)
+			return cli.Printable(s.Name)
 		}
 		for s.ID != id && length < len(id) && strings.HasPrefix(s.ID, id[:length]) {
 			length++
 		}
 	}
-	return show.Printable(id[:length])
+	return cli.Printable(id[:length])
 }
 
 // commandLine returns the arguments of a process in one line of at most width characters.
@@ -179,7 +179,7 @@ func commandLine(p client.ProcessInfo, width int) string {
 	for i, arg := range p.Args {
 		words[i] = quoteShell(arg)
 	}
-	text := show.Printable(strings.Join(words, " "))
+	text := cli.Printable(strings.Join(words, " "))
 	if p.ArgsTruncated {
 		text += " …"
 	}
@@ -199,7 +199,7 @@ func (w *where) completeTargets(*cobra.Command, []string, string) ([]cobra.Compl
 			return
 		}
 		for _, p := range l.processes {
-			targets = append(targets, cobra.CompletionWithDesc(l.nameOf(p.Session)+"/"+show.Printable(p.ID), commandLine(p, 60)))
+			targets = append(targets, cobra.CompletionWithDesc(l.nameOf(p.Session)+"/"+cli.Printable(p.ID), commandLine(p, 60)))
 		}
 	})
 	return targets, cobra.ShellCompDirectiveNoFileComp

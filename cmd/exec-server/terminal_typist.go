@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"execserver/internal/cli/show"
+	"execserver/internal/cli"
 )
 
 // How long a person may type without an answer before the typist speaks of it. Until then
@@ -206,9 +206,9 @@ func (t *typist) begin() {
 // describe returns the parts of the status line, the most important first.
 func (t *typist) describe(now time.Time, link linkState) []string {
 	first := fmt.Sprintf("no link to %s since %s, gives up in %s",
-		link.server, link.since.Format(time.TimeOnly), show.Spell(max(0, link.until.Sub(now))))
+		link.server, link.since.Format(time.TimeOnly), cli.Spell(max(0, link.until.Sub(now))))
 	if !link.down {
-		first = fmt.Sprintf("%s has not answered for %s", link.server, show.Spell(t.silence(now)))
+		first = fmt.Sprintf("%s has not answered for %s", link.server, cli.Spell(t.silence(now)))
 	}
 	var keys, leave, detach []string
 	if t.discarded > 0 {

@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 func newWatchCommand() *cobra.Command {
@@ -32,9 +31,9 @@ func newWatchCommand() *cobra.Command {
 		ValidArgsFunction: w.completePaths,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage.NoArgs(command, args[1:])
+				return cli.NoArgs(command, args[1:])
 			}
-			return usage.NeedPaths(command, args)
+			return cli.NeedPaths(command, args)
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := w.check(command); err != nil {
@@ -90,7 +89,7 @@ func watchDirectory(ctx context.Context, env *client.Environment, dir string, ou
 
 func (c changeJSON) print(out io.Writer, asJSON bool) error {
 	if asJSON {
-		return show.EncodeJSON(out, c, "")
+		return cli.EncodeJSON(out, c, "")
 	}
 	if c.Kind == client.WatchBegan {
 		return nil
@@ -99,6 +98,6 @@ func (c changeJSON) print(out io.Writer, asJSON bool) error {
 	if c.Path != "" {
 		paths = []string{c.Path}
 	}
-	_, err := fmt.Fprintf(out, "%-8s  %s\n", show.Printable(string(c.Kind)), show.Printable(strings.Join(paths, " ")))
+	_, err := fmt.Fprintf(out, "%-8s  %s\n", cli.Printable(string(c.Kind)), cli.Printable(strings.Join(paths, " ")))
 	return err
 }

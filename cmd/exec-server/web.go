@@ -10,8 +10,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 func newWebCommand() *cobra.Command {
@@ -27,7 +26,7 @@ func newWebCommand() *cobra.Command {
 			"is \"exec-fleet web\".",
 		Example: "  exec-server web --on box\n" +
 			"  xdg-open \"$(exec-server web --url ws://localhost:8765)\"",
-		Args: usage.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := w.check(command); err != nil {
 				return err
@@ -56,7 +55,7 @@ func (w *where) printLink(ctx context.Context, env *client.Environment, out io.W
 	if err != nil {
 		return err
 	}
-	return show.PageLink(out, at, path, "", life)
+	return cli.PageLink(out, at, path, "", life)
 }
 
 // address returns the URL of the server.

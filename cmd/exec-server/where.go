@@ -17,10 +17,8 @@ import (
 	"execserver/client"
 	"execserver/client/environments"
 	"execserver/client/local"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/exit"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/usage"
 )
 
 // onThisMachine is the name of this machine for --on.
@@ -44,8 +42,8 @@ func (w *where) check(command *cobra.Command) error {
 	if err := w.checkOne(command); err != nil {
 		return err
 	}
-	if w.url != "" && !advice.IsServerURL(w.url) {
-		return usage.New(notServerURL(w.url), command)
+	if w.url != "" && !cli.IsServerURL(w.url) {
+		return cli.NewUsageError(notServerURL(w.url), command)
 	}
 	return nil
 }
@@ -55,14 +53,14 @@ func (w *where) checkOne(command *cobra.Command) error {
 	// An unset variable in a script must not choose another machine.
 	for _, name := range []string{"on", "url", "token-file"} {
 		if flag := command.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
-			return usage.New(fmt.Errorf("--%s is empty; give it a value, or leave it out", name), command)
+			return cli.NewUsageError(fmt.Errorf("--%s is empty; give it a value, or leave it out", name), command)
 		}
 	}
 	switch {
 	case w.on != "" && w.url != "":
-		return usage.New(errors.New("--on and --url exclude each other"), command)
+		return cli.NewUsageError(errors.New("--on and --url exclude each other"), command)
 	case w.tokenFile != "" && w.url == "" && !environments.IsFleet(w.on):
-		return usage.New(errors.New("--token-file is for --url"), command)
+		return cli.NewUsageError(errors.New("--token-file is for --url"), command)
 	}
 	return nil
 }
@@ -97,9 +95,9 @@ func notServerURL(text string) error {
 	case !isURL && err == nil:
 		meant = "ws://" + text
 	default:
-		return usage.InvalidValue("url", text, expected)
+		return cli.InvalidValue("url", text, expected)
 	}
-	return usage.InvalidValue("url", text, "did you mean "+meant+"?")
+	return cli.InvalidValue("url", text, "did you mean "+meant+"?")
 }
 
 // open connects to the machine. opts are not changed.
@@ -145,22 +143,22 @@ func (w *where) look(name string, work func(ctx context.Context, env *client.Env
 // doWith is do with options for the client.
 func (w *where) doWith(opts *client.Options, work func(ctx context.Context, env *client.Environment) error) error {
 	serve.IgnoreBrokenPipes() // the writers notice, and the session still gets its farewell
-	ctx, stop := exit.UntilSignal()
+	ctx, stop := cli.UntilSignal()
 	defer stop()
 	env, err := w.open(ctx, opts)
 	if err == nil {
-		defer exit.Leave(env)
+		defer cli.Leave(env)
 		err = work(ctx, env)
 	}
-	switch s, signaled := errors.AsType[exit.SignalError](context.Cause(ctx)); {
+	switch s, signaled := errors.AsType[cli.SignalError](context.Cause(ctx)); {
 	case signaled:
-		return exit.Code(exit.Signaled + int(s.Signal))
-	case err == nil, errors.As(err, new(exit.Code)):
+		return cli.ExitCode(cli.Signaled + int(s.Signal))
+	case err == nil, errors.As(err, new(cli.ExitCode)):
 		return err
 	case isBrokenPipe(err):
-		return exit.Code(exit.Signaled + int(syscall.SIGPIPE))
+		return cli.ExitCode(cli.Signaled + int(syscall.SIGPIPE))
 	}
-	return errors.New(advice.Line(w.atChosen(err)))
+	return errors.New(cli.ErrorLine(w.atChosen(err)))
 }
 
 // isBrokenPipe reports whether an error says that nobody reads this program's standard

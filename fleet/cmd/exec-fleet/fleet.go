@@ -20,10 +20,7 @@ import (
 	"execserver/client"
 	"execserver/client/environments"
 	"execserver/fleet/internal/fleet"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/protocol"
 )
 
@@ -44,11 +41,11 @@ func (a *fleetAt) check(command *cobra.Command) error {
 		named = "$" + environments.GatewayVariable
 	}
 	if a.gateway == "" {
-		return usage.New(fmt.Errorf("name the gateway with --gateway ws://HOST:PORT or wss://HOST:PORT, or in $%s", environments.GatewayVariable), command)
+		return cli.NewUsageError(fmt.Errorf("name the gateway with --gateway ws://HOST:PORT or wss://HOST:PORT, or in $%s", environments.GatewayVariable), command)
 	}
 	gateway, err := environments.GatewayURL(a.gateway)
 	if err != nil {
-		return usage.New(fmt.Errorf("%s %w", named, err), command)
+		return cli.NewUsageError(fmt.Errorf("%s %w", named, err), command)
 	}
 	a.gateway = gateway
 	return nil
@@ -89,14 +86,14 @@ func (a *fleetAt) ask(ctx context.Context, method, path string) ([]byte, error) 
 		return nil, a.failed(err)
 	}
 	if answer.StatusCode/100 != 2 {
-		return nil, &gatewayRefusal{answer.StatusCode, show.Printable(strings.TrimSpace(string(text[:min(len(text), 1<<10)])))}
+		return nil, &gatewayRefusal{answer.StatusCode, cli.Printable(strings.TrimSpace(string(text[:min(len(text), 1<<10)])))}
 	}
 	return text, nil
 }
 
 // failed says why the gateway does not answer, and what to do.
 func (a *fleetAt) failed(err error) error {
-	advice := advice.Dialing(&client.DialError{URL: a.machineURL("NAME"), Err: err})
+	advice := cli.DialAdvice(&client.DialError{URL: a.machineURL("NAME"), Err: err})
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err // without the address, which the caller knows
 	}
@@ -128,9 +125,9 @@ func (e *gatewayRefusal) advice() string {
 	switch {
 	case e.status == http.StatusUnauthorized:
 		return "give the gateway's token with --token-file"
-	case advice.LacksMachine(e.text):
-		return advice.ToList
-	case strings.Contains(e.text, advice.SaysTLS):
+	case cli.LacksMachine(e.text):
+		return cli.ToList
+	case strings.Contains(e.text, cli.SaysTLS):
 		return "use wss:// for a gateway with TLS"
 	case e.status < 500 && e.status != http.StatusForbidden && e.status != http.StatusTooManyRequests:
 		return "is this the URL of a gateway?"
@@ -162,11 +159,11 @@ func subcommand(command *cobra.Command, at *fleetAt, run func(ctx context.Contex
 		if err := at.check(command); err != nil {
 			return err
 		}
-		ctx, stop := exit.UntilSignal()
+		ctx, stop := cli.UntilSignal()
 		defer stop()
 		err := run(ctx, args)
-		if s, signaled := errors.AsType[exit.SignalError](context.Cause(ctx)); signaled {
-			return exit.Code(exit.Signaled + int(s.Signal))
+		if s, signaled := errors.AsType[cli.SignalError](context.Cause(ctx)); signaled {
+			return cli.ExitCode(cli.Signaled + int(s.Signal))
 		}
 		return err
 	}
@@ -183,7 +180,7 @@ func newListCommand() *cobra.Command {
 		Use: "ls [flags]", Short: "List machines",
 		Long:    "ls lists the machines that have joined, as far as your token may use them.",
 		Example: "  exec-fleet ls --gateway wss://gateway:8765 --token-file ~/.token --label gpu=h100",
-		Args:    usage.NoArgs,
+		Args:    cli.NoArgs,
 	}
 	f := command.Flags()
 	f.SortFlags = false
@@ -195,16 +192,16 @@ func newListCommand() *cobra.Command {
 			return err
 		}
 		if asJSON {
-			return show.JSON(command.OutOrStdout(), machines)
+			return cli.JSON(command.OutOrStdout(), machines)
 		}
 		rows := [][]string{{"MACHINE", "STATE", "SESSIONS", "RUNNING", "SYSTEM", "VERSION", "JOINED", "LABELS"}}
 		for _, m := range machines {
 			rows = append(rows, []string{
-				show.Printable(m.Name), stateOfMachine(m), fmt.Sprintf("%d of %d", m.Load.Sessions, m.Load.Capacity), fmt.Sprint(m.Load.Processes),
-				show.Printable(m.System), show.Printable(m.Version), show.ShortDuration(time.Since(m.Joined)), show.Printable(strings.Join(m.LabelTexts(), " ")),
+				cli.Printable(m.Name), stateOfMachine(m), fmt.Sprintf("%d of %d", m.Load.Sessions, m.Load.Capacity), fmt.Sprint(m.Load.Processes),
+				cli.Printable(m.System), cli.Printable(m.Version), cli.ShortDuration(time.Since(m.Joined)), cli.Printable(strings.Join(m.LabelTexts(), " ")),
 			})
 		}
-		return show.Table(command.OutOrStdout(), rows)
+		return cli.Table(command.OutOrStdout(), rows)
 	})
 }
 
@@ -230,19 +227,19 @@ func newInfoCommand() *cobra.Command {
 		}
 		for _, m := range machines {
 			if m.Name == args[0] {
-				return show.JSON(command.OutOrStdout(), m)
+				return cli.JSON(command.OutOrStdout(), m)
 			}
 		}
-		return fmt.Errorf("there is no machine %s; %s", show.Printable(args[0]), advice.ToList)
+		return fmt.Errorf("there is no machine %s; %s", cli.Printable(args[0]), cli.ToList)
 	})
 }
 
 // oneMachine checks that there is one name.
 func oneMachine(command *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usage.New(errors.New("name the machine; "+advice.ToList), command)
+		return cli.NewUsageError(errors.New("name the machine; "+cli.ToList), command)
 	}
-	return usage.NoArgs(command, args[1:])
+	return cli.NoArgs(command, args[1:])
 }
 
 // newChangeCommand returns a subcommand that changes each machine that it gets. done is
@@ -252,7 +249,7 @@ func newChangeCommand(name, short, long, method, suffix, done string) *cobra.Com
 	command := &cobra.Command{
 		Use: name + " NAME...", Short: short, Long: long + " It needs a token with the scope full.",
 		Example: "  exec-fleet " + name + " --gateway wss://gateway:8765 --token-file ~/.token box-7",
-		Args:    usage.NeedArgs("name the machines"),
+		Args:    cli.NeedArgs("name the machines"),
 	}
 	return subcommand(command, &at, func(ctx context.Context, args []string) error {
 		failed := 0
@@ -261,13 +258,13 @@ func newChangeCommand(name, short, long, method, suffix, done string) *cobra.Com
 				return err
 			} else if err != nil {
 				failed++
-				fmt.Fprintf(os.Stderr, "Error: cannot %s %s: %s\n", name, show.Printable(machine), show.Printable(err.Error()))
+				fmt.Fprintf(os.Stderr, "Error: cannot %s %s: %s\n", name, cli.Printable(machine), cli.Printable(err.Error()))
 			} else if done != "" {
-				fmt.Fprintf(command.OutOrStdout(), "%s %s\n", show.Printable(machine), done)
+				fmt.Fprintf(command.OutOrStdout(), "%s %s\n", cli.Printable(machine), done)
 			}
 		}
 		if failed > 0 {
-			return exit.Code(1)
+			return cli.ExitCode(1)
 		}
 		return nil
 	})
@@ -283,7 +280,7 @@ func newWebCommand() *cobra.Command {
 			"it signs out.",
 		Example: "  xdg-open \"$(exec-fleet web --gateway wss://gateway:8765 --token-file ~/.token)\"",
 		Args: func(command *cobra.Command, args []string) error {
-			return usage.NoArgs(command, args[min(1, len(args)):])
+			return cli.NoArgs(command, args[min(1, len(args)):])
 		},
 	}
 	return subcommand(command, &at, func(ctx context.Context, args []string) error {
@@ -308,5 +305,5 @@ func (a *fleetAt) printLink(ctx context.Context, query string, out io.Writer) er
 	if err := json.Unmarshal(text, &link); err != nil {
 		return errors.New("this is no gateway: its link to the page is not understood")
 	}
-	return show.PageLink(out, a.gateway, link.Path, query, time.Duration(link.LifeMs)*time.Millisecond)
+	return cli.PageLink(out, a.gateway, link.Path, query, time.Duration(link.LifeMs)*time.Millisecond)
 }

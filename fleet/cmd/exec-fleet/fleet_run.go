@@ -16,10 +16,7 @@ import (
 
 	"execserver/client"
 	"execserver/fleet/internal/fleet"
-	"execserver/internal/cli/advice"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 )
 
 // fleetRun is one command on many machines.
@@ -57,7 +54,7 @@ func newRunCommand() *cobra.Command {
 	f.DurationVar(&o.timeout, "timeout", 0, "end the command on a machine after this `time`; 0 waits for ever")
 	return subcommand(command, &o.at, func(ctx context.Context, args []string) error {
 		if o.parallel < 1 {
-			return usage.New(usage.InvalidValue("parallel", fmt.Sprint(o.parallel), "must be at least 1"), command)
+			return cli.NewUsageError(cli.InvalidValue("parallel", fmt.Sprint(o.parallel), "must be at least 1"), command)
 		}
 		return o.run(ctx, args)
 	})
@@ -68,9 +65,9 @@ func newRunCommand() *cobra.Command {
 func commandAfterDash(command *cobra.Command, args []string) error {
 	switch dash := command.ArgsLenAtDash(); {
 	case dash > 0 || dash < 0 && len(args) > 0:
-		return usage.New(fmt.Errorf("unexpected %q: choose machines with --label or --machine; the command comes after --", args[0]), command)
+		return cli.NewUsageError(fmt.Errorf("unexpected %q: choose machines with --label or --machine; the command comes after --", args[0]), command)
 	case len(args) == 0:
-		return usage.New(errors.New("name the command after --"), command)
+		return cli.NewUsageError(errors.New("name the command after --"), command)
 	}
 	return nil
 }
@@ -111,14 +108,14 @@ func (o *fleetRun) choose(ctx context.Context) ([]fleet.Member, error) {
 	var unknown []string
 	for _, name := range o.machines {
 		if !slices.ContainsFunc(machines, func(m fleet.Member) bool { return m.Name == name }) {
-			unknown = append(unknown, show.Printable(name))
+			unknown = append(unknown, cli.Printable(name))
 		}
 	}
 	switch {
 	case len(unknown) > 0 && len(o.labels) > 0:
-		return nil, fmt.Errorf("no machine with these labels has the name %s; %s", strings.Join(unknown, ", "), advice.ToList)
+		return nil, fmt.Errorf("no machine with these labels has the name %s; %s", strings.Join(unknown, ", "), cli.ToList)
 	case len(unknown) > 0:
-		return nil, fmt.Errorf("there is no machine %s; %s", strings.Join(unknown, ", "), advice.ToList)
+		return nil, fmt.Errorf("there is no machine %s; %s", strings.Join(unknown, ", "), cli.ToList)
 	}
 	draining := make(map[string]bool)
 	machines = slices.DeleteFunc(machines, func(m fleet.Member) bool {
@@ -134,7 +131,7 @@ func (o *fleetRun) choose(ctx context.Context) ([]fleet.Member, error) {
 		fmt.Fprintf(os.Stderr, "left out, because they drain: %s\n", some(draining))
 	}
 	if len(machines) == 0 {
-		return nil, errors.New("no machine matches that takes new commands; " + advice.ToList)
+		return nil, errors.New("no machine matches that takes new commands; " + cli.ToList)
 	}
 	return machines, nil
 }
@@ -161,11 +158,11 @@ func (o *fleetRun) await(machines []fleet.Member, outcomes <-chan outcome) error
 	}
 	slices.SortFunc(failed, func(a, b outcome) int { return strings.Compare(a.machine, b.machine) })
 	for _, one := range failed {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", show.Printable(one.machine), show.Printable(advice.Line(one.err)))
+		fmt.Fprintf(os.Stderr, "%s: %s\n", cli.Printable(one.machine), cli.Printable(cli.ErrorLine(one.err)))
 	}
 	fmt.Fprintf(os.Stderr, "%d of %d machines succeeded\n", len(machines)-len(failed), len(machines))
 	if len(failed) > 0 {
-		return exit.Code(1)
+		return cli.ExitCode(1)
 	}
 	return nil
 }
@@ -175,7 +172,7 @@ func some(names map[string]bool) string {
 	const few = 5
 	var list []string
 	for name := range names {
-		list = append(list, show.Printable(name))
+		list = append(list, cli.Printable(name))
 	}
 	slices.Sort(list)
 	if len(list) > few {
@@ -190,7 +187,7 @@ func (o *fleetRun) runOn(ctx context.Context, machine string, args []string) err
 	if err != nil {
 		return err
 	}
-	defer exit.Leave(env)
+	defer cli.Leave(env)
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("it took longer than %s", o.timeout))
@@ -217,8 +214,8 @@ type prefixed struct {
 }
 
 func newPrefixed(to io.Writer, machine string, turn *sync.Mutex) *prefixed {
-	_, terminal := show.OnTerminal(to)
-	return &prefixed{to: to, terminal: terminal, prefix: show.Printable(machine) + ": ", turn: turn}
+	_, terminal := cli.OnTerminal(to)
+	return &prefixed{to: to, terminal: terminal, prefix: cli.Printable(machine) + ": ", turn: turn}
 }
 
 // Write implements io.Writer.
@@ -257,12 +254,12 @@ func (p *prefixed) flushLine() error {
 	return err
 }
 
-// printableOutput is like show.Printable for a line of output, which may have tabs and end as on
+// printableOutput is like cli.Printable for a line of output, which may have tabs and end as on
 // Windows.
 func printableOutput(line string) string {
 	parts := strings.Split(strings.TrimSuffix(line, "\r"), "\t")
 	for i, part := range parts {
-		parts[i] = show.Printable(part)
+		parts[i] = cli.Printable(part)
 	}
 	return strings.Join(parts, "\t")
 }

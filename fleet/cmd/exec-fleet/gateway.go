@@ -26,9 +26,8 @@ import (
 	"execserver/fleet/internal/metrics"
 	"execserver/fleet/natstransport"
 	"execserver/internal/auth"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
 	"execserver/internal/errno"
 	"execserver/internal/trusted"
 	"execserver/internal/web"
@@ -63,10 +62,10 @@ func newGatewayCommand() *cobra.Command {
 		Example: "  exec-fleet gateway --listen ws://localhost:8765 --data ~/.local/state/exec-server/gateway\n" +
 			"  exec-fleet gateway --listen wss://0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem --tokens tokens.toml \\\n" +
 			"    --data /var/lib/exec-fleet-gateway --fleet-listen nats://0.0.0.0:4222 --machines machines.toml",
-		Args: usage.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := o.check(command.Flags()); err != nil {
-				return usage.New(err, command)
+				return cli.NewUsageError(err, command)
 			}
 			return o.run()
 		},
@@ -159,7 +158,7 @@ func (o *gatewayOptions) run() error {
 	}
 	defer closeFleet()
 	options := &server.Options{
-		Log: log, Version: show.Version(version), Auth: authenticator, Audit: audited,
+		Log: log, Version: cli.Version(version), Auth: authenticator, Audit: audited,
 		Internal: server.Internal{Gateway: gateway},
 		Metrics:  func(s *server.Server) http.Handler { return metrics.GatewayHandler(s, gateway, own) },
 	}

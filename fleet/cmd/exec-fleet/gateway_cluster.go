@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/fleet/internal/broker"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/usage"
 	"execserver/internal/errno"
 	"execserver/internal/trusted"
 )
@@ -57,7 +57,7 @@ func (c *clusterFlags) complete(machines string) error {
 	case tlsFiles > 0 && tlsFiles < 3:
 		return errors.New("--cluster-cert, --cluster-key and --cluster-ca go together, because each server checks the other one's certificate")
 	case c.replicas < 0 || c.replicas > 5:
-		return usage.InvalidValue("replicas", fmt.Sprint(c.replicas), "expected 1 to 5")
+		return cli.InvalidValue("replicas", fmt.Sprint(c.replicas), "expected 1 to 5")
 	}
 	if c.replicas == 0 {
 		c.replicas = 1

@@ -18,9 +18,8 @@ import (
 
 	"execserver/fleet/internal/fleet"
 	"execserver/fleet/natstransport"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
 	"execserver/internal/errno"
 	"execserver/internal/session"
 	"execserver/internal/trusted"
@@ -39,7 +38,7 @@ type fleetFlags struct {
 }
 
 func newJoinCommand() *cobra.Command {
-	o := serve.Flags{Version: show.Version(version)}
+	o := serve.Flags{Version: cli.Version(version)}
 	joined := &fleetFlags{server: &o}
 	command := &cobra.Command{
 		Use:   "join --fleet URL [--name NAME] [flags]",
@@ -50,10 +49,10 @@ func newJoinCommand() *cobra.Command {
 		GroupID: groupServe,
 		Example: "  exec-fleet join --fleet tls://gateway:4222 --token-file ~/.config/exec-server/join/token --name box-7 --label gpu=h100\n" +
 			"  exec-fleet join --fleet wss://gateway:8443 --token-file ~/.config/exec-server/join/token",
-		Args: usage.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := joined.complete(); err != nil {
-				return usage.New(err, command)
+				return cli.NewUsageError(err, command)
 			}
 			if len(joined.urls) > 0 {
 				o.Fleet = joined
@@ -84,7 +83,7 @@ func (o *fleetFlags) complete() error {
 		o.name, _, _ = strings.Cut(host, ".")
 	}
 	if !natstransport.ValidName(o.name) {
-		return usage.InvalidValue("name", o.name, "expected 1 to 64 of the characters A-Z a-z 0-9 _ -")
+		return cli.InvalidValue("name", o.name, "expected 1 to 64 of the characters A-Z a-z 0-9 _ -")
 	}
 	if _, err := fleet.ParseLabels(o.labels); err != nil {
 		return err
@@ -127,7 +126,7 @@ func (o *fleetFlags) Join(srv *server.Server, log *slog.Logger, drains chan<- os
 		}
 	}
 	membership, err := fleet.Join(ctx, nc, fleet.Member{
-		Name: o.name, Host: host, Labels: labels, Version: show.Version(version), System: runtime.GOOS + "/" + runtime.GOARCH, Sandbox: o.server.Sandbox,
+		Name: o.name, Host: host, Labels: labels, Version: cli.Version(version), System: runtime.GOOS + "/" + runtime.GOARCH, Sandbox: o.server.Sandbox,
 	}, fleet.JoinOptions{
 		Log:   log,
 		Serve: func(conn *natstransport.Conn) { _ = srv.ServeFor(conn, conn.Hello()) }, // serve logs how it ends

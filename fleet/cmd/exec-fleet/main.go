@@ -9,11 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/manpages"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
 )
 
 // version is set by the release build.
@@ -29,7 +26,7 @@ func main() { serve.Main(func() int { return run(os.Args[1:]) }) }
 func run(args []string) int {
 	command := newCommand()
 	command.SetArgs(args)
-	return exit.Report(command.Execute())
+	return cli.Report(command.Execute())
 }
 
 // Groups of subcommands, in the order of the help text.
@@ -47,15 +44,15 @@ func newCommand() *cobra.Command {
 		Long: "exec-fleet serves many machines to agents at one address. A gateway listens for clients, which speak\n" +
 			"the exec-server protocol of Codex, and each machine connects to the gateway: nothing has to reach it.\n" +
 			"exec-server works on a machine of a gateway as on every other one. docs/fleet.md describes fleets.",
-		Version:       show.Version(version),
-		Args:          cobra.MatchAll(usage.NeedArgs("name a command; exec-fleet --help lists them"), usage.SubcommandOnly),
+		Version:       cli.Version(version),
+		Args:          cobra.MatchAll(cli.NeedArgs("name a command; exec-fleet --help lists them"), cli.SubcommandOnly),
 		RunE:          func(*cobra.Command, []string) error { return nil }, // Args accepts nothing
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	command.SetVersionTemplate("exec-fleet {{.Version}}\n")
-	command.SetFlagErrorFunc(usage.FlagError)
-	command.SetHelpFunc(show.Help)
+	command.SetFlagErrorFunc(cli.FlagError)
+	command.SetHelpFunc(cli.Help)
 	command.Flags().BoolP("help", "h", false, "print this text")
 	command.Flags().BoolP("version", "v", false, "print the version")
 	command.AddGroup(
@@ -73,6 +70,6 @@ func newCommand() *cobra.Command {
 			"forget removes the entry of a machine at once. An entry without heartbeats goes by itself within seconds,\n"+
 				"and a machine that is alive makes its entry again.", http.MethodDelete, "", ""),
 	)
-	command.AddCommand(manpages.Commands(show.Version(version))...)
+	command.AddCommand(cli.ReleaseCommands(cli.Version(version))...)
 	return command
 }

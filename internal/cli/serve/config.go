@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/internal/errno"
 	"execserver/internal/trusted"
 )
@@ -32,7 +32,7 @@ func (s setting) apply(f *pflag.FlagSet) error {
 	for _, value := range s.values {
 		err := f.Set(s.name, value)
 		if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-			err = usage.InvalidValue(s.name, value, usage.Expected(invalid))
+			err = cli.InvalidValue(s.name, value, cli.Expected(invalid))
 		}
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func (s setting) check(listens bool) error {
 	if err == nil {
 		err = alone.complete(f)
 	}
-	if invalid, ok := errors.AsType[*usage.InvalidValueError](err); ok && invalid.Flag == s.name {
+	if invalid, ok := errors.AsType[*cli.InvalidValueError](err); ok && invalid.Flag == s.name {
 		return fmt.Errorf("invalid value %q for %s: %s", invalid.Value, s.name, invalid.Problem)
 	}
 	return nil // what else is wrong is about other flags

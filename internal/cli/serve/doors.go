@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/internal/auth"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/internal/errno"
 	"execserver/internal/trusted"
 	"execserver/server"
@@ -51,20 +51,20 @@ func (d *doors) CompleteDoors() error {
 	switch d.mode {
 	case "", capabilityToken:
 	case "signed-bearer-token":
-		return usage.InvalidValue("ws-auth", d.mode, "give the keys of signed tokens in the file of --tokens")
+		return cli.InvalidValue("ws-auth", d.mode, "give the keys of signed tokens in the file of --tokens")
 	default:
-		return usage.InvalidValue("ws-auth", d.mode, "expected capability-token")
+		return cli.InvalidValue("ws-auth", d.mode, "expected capability-token")
 	}
 	for _, name := range d.allowHosts {
 		if name == "" || strings.ContainsAny(name, ":/*[] ") {
-			return usage.InvalidValue("allow-host", name, "expected a name without a port")
+			return cli.InvalidValue("allow-host", name, "expected a name without a port")
 		}
 	}
 	for _, origin := range d.allowOrigins {
 		// It must be one that a browser sends, because another would admit nobody.
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || origin != fmt.Sprintf("%s://%s", u.Scheme, u.Host) || strings.ContainsAny(origin, "*@") {
-			return usage.InvalidValue("allow-origin", origin, "expected scheme://host or scheme://host:port, as the page's browser sends it")
+			return cli.InvalidValue("allow-origin", origin, "expected scheme://host or scheme://host:port, as the page's browser sends it")
 		}
 	}
 	return nil

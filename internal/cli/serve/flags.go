@@ -14,8 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/internal/auth"
-	"execserver/internal/cli/exit"
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/internal/process"
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
@@ -72,7 +71,7 @@ func Command(version string) *cobra.Command {
 			"  exec-server serve --listen stdio\n" +
 			"  exec-server serve --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file ~/.config/exec-server/token\n" +
 			"  exec-server serve --listen ws://localhost:8765",
-		Args: usage.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return o.Run(command) },
 	}
 	o.Define(command.Flags(), true)
@@ -86,7 +85,7 @@ func (o *Flags) Run(command *cobra.Command) error {
 		return err
 	}
 	if err := o.complete(command.Flags()); err != nil {
-		return usage.New(err, command)
+		return cli.NewUsageError(err, command)
 	}
 	return o.Report(serve(*o))
 }
@@ -94,11 +93,11 @@ func (o *Flags) Run(command *cobra.Command) error {
 // Report returns the error with which the program ends. If the log is for programs, it has
 // got the error, and the program says no more.
 func (o *Flags) Report(err error) error {
-	if err == nil || o.LogFormat != "json" || errors.As(err, new(*usage.Error)) || errors.As(err, new(exit.Code)) {
+	if err == nil || o.LogFormat != "json" || errors.As(err, new(*cli.UsageError)) || errors.As(err, new(cli.ExitCode)) {
 		return err
 	}
 	newLog(os.Stderr, o.LogFormat, slog.LevelInfo).Error(err.Error())
-	return exit.Code(1)
+	return cli.ExitCode(1)
 }
 
 // Say tells people and launchers something on standard error, whatever the level of the log
@@ -178,12 +177,12 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 	} {
 		// Zero could mean "no limit" or "nothing".
 		if limit.value <= 0 {
-			return usage.InvalidValue(limit.flag, f.Lookup(limit.flag).Value.String(), "must be greater than zero")
+			return cli.InvalidValue(limit.flag, f.Lookup(limit.flag).Value.String(), "must be greater than zero")
 		}
 	}
 	for _, means := range o.without {
 		if means != withoutKeeper && means != withoutCgroups {
-			return usage.InvalidValue("without", means, "expected keeper or cgroups")
+			return cli.InvalidValue("without", means, "expected keeper or cgroups")
 		}
 	}
 	if err := o.record.complete(f); err != nil {
@@ -192,11 +191,11 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 	switch sandbox.Mode(o.Sandbox) {
 	case sandbox.ModeAuto, sandbox.ModeRequire, sandbox.ModeOff, sandbox.ModeLandlock:
 	default:
-		return usage.InvalidValue("sandbox", o.Sandbox, "expected auto, require, off or landlock")
+		return cli.InvalidValue("sandbox", o.Sandbox, "expected auto, require, off or landlock")
 	}
 	for _, path := range o.sandboxSockets {
 		if !filepath.IsAbs(path) {
-			return usage.InvalidValue("sandbox-socket", path, "expected an absolute path")
+			return cli.InvalidValue("sandbox-socket", path, "expected an absolute path")
 		}
 	}
 	var err error
@@ -204,7 +203,7 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 		return err
 	}
 	if o.detachedOutput != "block" && o.detachedOutput != "evict" {
-		return usage.InvalidValue("detached-output", o.detachedOutput, "expected block or evict")
+		return cli.InvalidValue("detached-output", o.detachedOutput, "expected block or evict")
 	}
 	switch {
 	case o.AuditRequired && o.AuditLog == "":
@@ -221,10 +220,10 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 func (o *Flags) NewLog(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.LogLevel)); err != nil {
-		return nil, usage.InvalidValue("log-level", o.LogLevel, "expected debug, info, warn or error")
+		return nil, cli.InvalidValue("log-level", o.LogLevel, "expected debug, info, warn or error")
 	}
 	if o.LogFormat != "text" && o.LogFormat != "json" {
-		return nil, usage.InvalidValue("log-format", o.LogFormat, "expected text or json")
+		return nil, cli.InvalidValue("log-format", o.LogFormat, "expected text or json")
 	}
 	return newLog(w, o.LogFormat, level), nil
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/internal/errno"
 	"execserver/internal/metrics"
 	"execserver/server"
@@ -190,7 +190,7 @@ func (o *Flags) openMetrics(authenticator *server.Authenticator) (metricsListene
 	}
 	where, err := ParseListen("ws://"+o.metricsListen, false)
 	if err != nil {
-		return nil, usage.InvalidValue("metrics-listen", o.metricsListen, "expected IP:PORT or localhost:PORT")
+		return nil, cli.InvalidValue("metrics-listen", o.metricsListen, "expected IP:PORT or localhost:PORT")
 	}
 	err = where.CheckOpen(authenticator != server.Unauthenticated, o.insecureNoAuth)
 	if err != nil {

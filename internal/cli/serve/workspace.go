@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"os"
 
-	"execserver/internal/cli/usage"
+	"execserver/internal/cli"
 	"execserver/internal/workspace"
 )
 
@@ -15,7 +15,7 @@ func parseWorkspaces(texts []string) (list []workspace.Workspace, err error) {
 	for _, text := range texts {
 		w, err := workspace.Parse(text)
 		if err != nil {
-			return nil, usage.InvalidValue("workspace", text, err.Error())
+			return nil, cli.InvalidValue("workspace", text, err.Error())
 		}
 		list = append(list, w)
 	}

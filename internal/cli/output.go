@@ -1,6 +1,7 @@
-// Package show prints what people and programs read: text from anywhere that controls no
-// terminal, tables, JSON, durations, help texts.
-package show
+// Package cli is what the command lines of exec-server and exec-fleet have in common: errors
+// of usage, exit codes, advice on errors of clients, and the printing of text, tables, JSON
+// and help. What is printed may come from anywhere, so it controls no terminal.
+package cli
 
 import (
 	"bytes"

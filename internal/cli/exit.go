@@ -1,5 +1,4 @@
-// Package exit is how the commands of this project's programs end.
-package exit
+package cli
 
 import (
 	"context"
@@ -11,33 +10,31 @@ import (
 	"time"
 
 	"execserver/client"
-	"execserver/internal/cli/show"
-	"execserver/internal/cli/usage"
 )
 
 // Signaled is added to the number of a signal for the code of a program that it has ended.
 const Signaled = 128
 
-// Code is the error of a command that ends the program with a code and without a
+// ExitCode is the error of a command that ends the program with a code and without a
 // message.
-type Code int
+type ExitCode int
 
-func (e Code) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // Report prints the error of a command line, and returns the code with which the program
-// ends: 0 for nil, 1 for a failure, 2 for an invalid command line, or that of a Code.
+// ends: 0 for nil, 1 for a failure, 2 for an invalid command line, or that of an ExitCode.
 func Report(err error) int {
 	if err == nil {
 		return 0
 	}
-	if wrong, ok := errors.AsType[*usage.Error](err); ok {
+	if wrong, ok := errors.AsType[*UsageError](err); ok {
 		fmt.Fprint(os.Stderr, wrong.Text())
 		return 2
 	}
-	if code, ok := errors.AsType[Code](err); ok {
+	if code, ok := errors.AsType[ExitCode](err); ok {
 		return int(code)
 	}
-	fmt.Fprintf(os.Stderr, "Error: %s\n", show.PrintableLines(err.Error()))
+	fmt.Fprintf(os.Stderr, "Error: %s\n", PrintableLines(err.Error()))
 	return 1
 }
 

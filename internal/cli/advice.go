@@ -1,5 +1,4 @@
-// Package advice tells people how to fix errors of clients.
-package advice
+package cli
 
 import (
 	"context"
@@ -17,25 +16,24 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
-	"execserver/internal/cli/show"
 	"execserver/transport"
 )
 
-// Line returns an error on one line, with advice if there is any. A
+// ErrorLine returns an error on one line, with advice if there is any. A
 // server may have written the error; the line has nothing that controls a terminal.
-func Line(err error) string {
-	text := show.OneLine(err.Error())
+func ErrorLine(err error) string {
+	text := OneLine(err.Error())
 	if dial, ok := errors.AsType[*client.DialError](err); ok && LacksList(err) && IsServerURL(dial.URL) {
-		return show.OneLine(dial.URL) + " does not tell what runs there, as the servers of Codex do not: it lacks " + CapSessionList +
+		return OneLine(dial.URL) + " does not tell what runs there, as the servers of Codex do not: it lacks " + CapSessionList +
 			"; list the processes of the machine instead, with exec-server run and ps -ef, or " + ToServe
 	}
-	if advice := For(err); advice != "" {
+	if advice := Advice(err); advice != "" {
 		text += "; " + advice
 	}
 	return text
 }
 
-func For(err error) string {
+func Advice(err error) string {
 	switch unsupported, _ := errors.AsType[*client.UnsupportedError](err); {
 	case unsupported == nil:
 	case unsupported.Capability == CapSessionList:
@@ -45,7 +43,7 @@ func For(err error) string {
 	}
 	switch dial, dialing := errors.AsType[*client.DialError](err); {
 	case dialing:
-		return Dialing(dial)
+		return DialAdvice(dial)
 	case errors.Is(err, exec.ErrNotFound):
 		return "install it there, or give its path"
 	case errors.Is(err, environments.ErrNone):
@@ -70,8 +68,8 @@ func LacksList(err error) bool {
 // CapSessionList is the capability of servers that list their sessions.
 const CapSessionList = "sessionList"
 
-// Dialing returns advice for a connection that could not be made, or "" if there is none.
-func Dialing(err *client.DialError) string {
+// DialAdvice returns advice for a connection that could not be made, or "" if there is none.
+func DialAdvice(err *client.DialError) string {
 	refused, _ := errors.AsType[*transport.RefusedError](err)
 	closed, _ := errors.AsType[*transport.PeerClosedError](err)
 	called, calling := errors.AsType[*os.SyscallError](err)

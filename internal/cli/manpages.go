@@ -1,7 +1,6 @@
 //go:build manpages
 
-// Package manpages has the command that writes man pages, in the build of a release.
-package manpages
+package cli
 
 import (
 	"errors"
@@ -9,20 +8,18 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
-
-	"execserver/internal/cli/usage"
 )
 
-// Commands returns the commands that only the build of a release needs. They are in no
+// ReleaseCommands returns the commands that only the build of a release needs. They are in no
 // released program, which would grow by what makes man pages. version is that of the program.
-func Commands(version string) []*cobra.Command {
+func ReleaseCommands(version string) []*cobra.Command {
 	return []*cobra.Command{{
 		Use:    "man-pages DIR",
 		Short:  "Write the man page of each command into a directory",
 		Hidden: true,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage.New(errors.New("name the directory for the man pages"), command)
+				return NewUsageError(errors.New("name the directory for the man pages"), command)
 			}
 			return nil
 		},

@@ -1,4 +1,4 @@
-package usage
+package cli
 
 import (
 	"errors"
@@ -11,22 +11,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Error says that the command line is invalid.
-type Error struct {
+// UsageError says that the command line is invalid.
+type UsageError struct {
 	err     error
 	command *cobra.Command
 }
 
-// New returns an error about the command line of command.
-func New(err error, command *cobra.Command) error { return &Error{err, command} }
+// NewUsageError returns an error about the command line of command.
+func NewUsageError(err error, command *cobra.Command) error { return &UsageError{err, command} }
 
-func (e *Error) Error() string { return e.err.Error() }
+func (e *UsageError) Error() string { return e.err.Error() }
 
-func (e *Error) Unwrap() error { return e.err }
+func (e *UsageError) Unwrap() error { return e.err }
 
 // Text returns the error and where to find help. The list of all flags would bury the
 // error.
-func (e *Error) Text() string {
+func (e *UsageError) Text() string {
 	help := "Usage: " + e.command.UseLine()
 	if unknown, ok := errors.AsType[*unknownCommandError](e.err); ok {
 		help = "Commands: " + strings.Join(unknown.commands, ", ")
@@ -69,13 +69,13 @@ func UnknownCommand(command *cobra.Command, word string) error {
 	}
 	near := command.SuggestionsFor(word) // the same one twice, if it is near in two ways
 	slices.Sort(near)
-	return New(&unknownCommandError{word, slices.Compact(near), names}, command)
+	return NewUsageError(&unknownCommandError{word, slices.Compact(near), names}, command)
 }
 
 // NoArgs refuses arguments.
 func NoArgs(command *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return New(fmt.Errorf("unexpected argument %q", args[0]), command)
+		return NewUsageError(fmt.Errorf("unexpected argument %q", args[0]), command)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func NoArgs(command *cobra.Command, args []string) error {
 func NeedArgs(missing string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return New(errors.New(missing), command)
+			return NewUsageError(errors.New(missing), command)
 		}
 		return nil
 	}
@@ -93,7 +93,7 @@ func NeedArgs(missing string) cobra.PositionalArgs {
 // OneTarget checks that there is one process.
 func OneTarget(command *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return New(errors.New("name the process; exec-server ps lists them"), command)
+		return NewUsageError(errors.New("name the process; exec-server ps lists them"), command)
 	}
 	return NoArgs(command, args[1:])
 }
@@ -102,7 +102,7 @@ func OneTarget(command *cobra.Command, args []string) error {
 // directory of the server.
 func NeedPaths(command *cobra.Command, args []string) error {
 	if slices.Contains(args, "") {
-		return New(errors.New("a path is empty; name it, or leave it out"), command)
+		return NewUsageError(errors.New("a path is empty; name it, or leave it out"), command)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func FlagError(command *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = InvalidValue(invalid.GetFlag().Name, invalid.GetValue(), Expected(invalid))
 	}
-	return New(err, command)
+	return NewUsageError(err, command)
 }
 
 // InvalidValueError says that the value of a flag is invalid.
