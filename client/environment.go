@@ -126,6 +126,7 @@ const (
 	capRename            = "fsRename"
 	capWatch             = "fsWatch"
 	capFileMode          = "fsWriteFileMode"
+	capFileReplace       = "fsWriteFileReplace"
 	capFileWriting       = "fileWriteStreaming"
 	capKeep              = "sessionKeep"
 	capControl           = "sessionControl"

@@ -102,7 +102,18 @@ func (f *FS) change(op, name string, params protocol.SetMetadataParams) error {
 // WriteFileMode is like WriteFile, and gives the file a mode, whatever the umask.
 func (f *FS) WriteFileMode(name string, data []byte, mode fs.FileMode) error {
 	return f.doWith(capFileMode, "write", name, func(osPath string) error {
-		return f.env.link.writeFile(f.ctx, osPath, data, modeBits(mode))
+		return f.env.link.writeFile(f.ctx, osPath, data, modeBits(mode), false)
+	})
+}
+
+// ReplaceFile is like WriteFile, but it puts a whole new file in the place of an existing one,
+// by a rename, where WriteFile writes in place: a reader never sees a part of the content. The
+// new file has the owner, the mode and the extended attributes of the old one. Other hard
+// links, programs that have the old file open or watch it, and containers that mount that file
+// alone keep the old one.
+func (f *FS) ReplaceFile(name string, data []byte) error {
+	return f.doWith(capFileReplace, "replace", name, func(osPath string) error {
+		return f.env.link.writeFile(f.ctx, osPath, data, nil, true)
 	})
 }
 

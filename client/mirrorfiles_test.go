@@ -47,6 +47,13 @@ var mirrorFiles = map[string]row{
 	"FS.WriteFileMode": {needs: "fsWriteFileMode", use: func(u *using) error {
 		return u.then(u.fs().WriteFileMode("f", []byte("hi"), 0o640), func() error { return u.mode("f", 0o640) })
 	}},
+	"FS.ReplaceFile": {needs: "fsWriteFileReplace", use: func(u *using) error {
+		u.file("f", "old")
+		if err := os.Link(u.path("f"), u.path("other")); err != nil {
+			return err
+		}
+		return u.then(u.fs().ReplaceFile("f", []byte("new")), func() error { return errors.Join(u.has("f", "new"), u.has("other", "old")) })
+	}},
 	"FS.Create":            {use: create},
 	"io.WriteCloser.Write": {use: create},
 	"io.WriteCloser.Close": {use: create},

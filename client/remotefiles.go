@@ -175,9 +175,9 @@ func (l *link) realPath(ctx context.Context, path string) (string, error) {
 
 // writeFile repeats the request after a broken connection, because the result is the
 // same. With a nil mode an existing file keeps its own.
-func (l *link) writeFile(ctx context.Context, path string, data []byte, mode *protocol.FileMode) error {
+func (l *link) writeFile(ctx context.Context, path string, data []byte, mode *protocol.FileMode, replace bool) error {
 	_, err := l.repeat(ctx, protocol.MethodWriteFile, protocol.WriteFileParams{
-		Path: l.machine.uri(path), Data: data, FollowSymlinks: true, Mode: mode,
+		Path: l.machine.uri(path), Data: data, FollowSymlinks: true, Mode: mode, Replace: replace,
 	})
 	return err
 }

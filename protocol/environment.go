@@ -83,6 +83,7 @@ type Capabilities struct {
 	FsWatch                  bool `json:"fsWatch,omitempty"`              // fs/watch, fs/unwatch
 	FsWriteFileCondition     bool `json:"fsWriteFileCondition,omitempty"` // fs/writeFile with expectedSha256
 	FsWriteFileMode          bool `json:"fsWriteFileMode,omitempty"`      // fs/writeFile with mode
+	FsWriteFileReplace       bool `json:"fsWriteFileReplace,omitempty"`   // fs/writeFile with replace; not on every system
 	HTTPRequestCancel        bool `json:"httpRequestCancel,omitempty"`
 	ProcessAck               bool `json:"processAck,omitempty"`
 	ProcessCloseStdin        bool `json:"processCloseStdin,omitempty"`

@@ -69,7 +69,14 @@ type WriteFileParams struct {
 	// Extensions (PROTOCOL.md, "fs/writeFile").
 	ExpectedSHA256 *string   `json:"expectedSha256,omitempty"` // hex
 	Mode           *FileMode `json:"mode,omitempty"`
+	Replace        bool      `json:"replace,omitempty" wire:"optional"`
 	FileTime
+}
+
+// WriteFileResult is the answer to fs/writeFile and fs/copy.
+type WriteFileResult struct {
+	// Replaced says, an extension, that a new file has taken the place of an existing one.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Files returns the paths that the request is about, and its sandbox.

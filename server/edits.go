@@ -10,6 +10,7 @@ import (
 func (c *connection) writeFile(r *rpc.Request, p protocol.WriteFileParams, paths []string) {
 	options := filesystem.WriteOptions{
 		Links:    links(p.FollowSymlinks),
+		Replace:  p.Replace,
 		Durable:  c.server.opts.DurableWrites,
 		InPlace:  c.server.inPlace.begin,
 		Mode:     optionalMode(p.Mode),
@@ -18,12 +19,15 @@ func (c *connection) writeFile(r *rpc.Request, p protocol.WriteFileParams, paths
 	if p.ExpectedSHA256 != nil {
 		options.ExpectedSHA256 = *p.ExpectedSHA256
 	}
-	c.change(r, paths, func() error {
+	c.changeWith(r, paths, func() (any, error) {
 		data, err := p.Content()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return filesystem.WriteFile(r.Context(), paths[0], data, options)
+		var result protocol.WriteFileResult
+		options.Replaced = func() { result.Replaced = true }
+		err = filesystem.WriteFile(r.Context(), paths[0], data, options)
+		return result, err
 	})
 }
 
@@ -47,10 +51,13 @@ func (c *connection) remove(r *rpc.Request, p protocol.RemoveParams, paths []str
 
 // copy serves fs/copy.
 func (c *connection) copy(r *rpc.Request, p protocol.CopyParams, paths []string) {
-	c.change(r, paths, func() error {
-		return filesystem.Copy(r.Context(), paths[0], paths[1], filesystem.CopyOptions{
+	c.changeWith(r, paths, func() (any, error) {
+		var result protocol.WriteFileResult
+		err := filesystem.Copy(r.Context(), paths[0], paths[1], filesystem.CopyOptions{
 			Recursive: p.Recursive, Durable: c.server.opts.DurableWrites, InPlace: c.server.inPlace.begin,
+			Replaced: func() { result.Replaced = true },
 		})
+		return result, err
 	})
 }
 

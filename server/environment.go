@@ -88,6 +88,7 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		FsWatch:              true,
 		FsWriteFileCondition: true,
 		FsWriteFileMode:      runtime.GOOS != "windows",
+		FsWriteFileReplace:   filesystem.Replaces,
 
 		HTTPRequestCancel:        true,
 		ProcessAck:               true,

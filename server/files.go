@@ -44,6 +44,11 @@ func (c *connection) answerLarge(r *rpc.Request, do func(fits func(bytes int) bo
 
 // change serves a request that changes something at these paths, in order.
 func (c *connection) change(r *rpc.Request, paths []string, do func() error) {
+	c.changeWith(r, paths, func() (any, error) { return protocol.Empty{}, do() })
+}
+
+// changeWith is change for a request whose answer says something.
+func (c *connection) changeWith(r *rpc.Request, paths []string, do func() (any, error)) {
 	c.changes.submit(func(x *change) {
 		r.Go(func() {
 			defer c.changes.done(x)
@@ -51,7 +56,7 @@ func (c *connection) change(r *rpc.Request, paths []string, do func() error) {
 				if err := c.auditChange(r.Method, paths); err != nil {
 					return nil, err
 				}
-				return protocol.Empty{}, do()
+				return do()
 			})
 		})
 	})

@@ -17,6 +17,9 @@ type CopyOptions struct {
 	// InPlace is like WriteOptions.InPlace.
 	InPlace func() (done func())
 
+	// Replaced, if not nil, is called for every file that a new one has replaced.
+	Replaced func()
+
 	// Skipped, if not nil, is called for every special file in a directory, which Copy
 	// leaves out.
 	Skipped func(path string)
@@ -122,7 +125,7 @@ func copyFile(ctx context.Context, from, to string, options CopyOptions) error {
 		writeTo: func(ctx context.Context, dst *os.File) (int64, error) {
 			return copyData(ctx, dst, src)
 		},
-	}, WriteOptions{Mode: &mode, Durable: options.Durable, InPlace: options.InPlace})
+	}, WriteOptions{Mode: &mode, Replaced: options.Replaced, Durable: options.Durable, InPlace: options.InPlace})
 }
 
 type copier struct {

@@ -31,6 +31,13 @@ type WriteOptions struct {
 	// *ChangedError. Writers that use this option do not overtake each other.
 	ExpectedSHA256 string
 
+	// Replace puts a whole new file in the place of an existing one, even if that can be
+	// written.
+	Replace bool
+
+	// Replaced, if not nil, is called after a new file has taken the place of an existing one.
+	Replaced func()
+
 	// Durable waits until the content is on disk.
 	Durable bool
 
@@ -83,8 +90,10 @@ func (e *WriteError) outcome() string {
 // nothing. A write does not leave a torn file when the context ends: after the first byte
 // it continues, for at most ten minutes. A new file on Linux appears whole or not at all.
 //
-// The file of a running program cannot be written in place. On Linux it is replaced by a
-// file with the same owner, mode and extended attributes, unless it has other names.
+// With the option Replace, and on Linux, the new content is a new file with the owner, the mode
+// and the extended attributes of the old one, which it replaces by a rename. The caller needs
+// the permission to write the old file as well. The kernel lets nobody write the file of a
+// running program, so that WriteFile replaces it, too, unless it has other names.
 //
 // WriteFile writes to character devices and refuses any other special file.
 func WriteFile(ctx context.Context, path string, data []byte, options WriteOptions) error {

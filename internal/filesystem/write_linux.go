@@ -12,6 +12,9 @@ import (
 	"execserver/internal/sys"
 )
 
+// Replaces reports whether WriteOptions.Replace works on this system.
+const Replaces = true
+
 // replaceContent chooses how a file gets its content. WriteFile documents the rules.
 func replaceContent(ctx context.Context, path string, c content, options WriteOptions) error {
 	p, err := locate(path, options.Links)
@@ -213,45 +216,53 @@ func (w *writer) rewrite(ctx context.Context, p, target place) error {
 			return err
 		}
 	}
-	if !running {
+	switch {
+	case w.options.Replace && target.dir < 0:
+		return w.failed("replace", unix.EINVAL) // the file has no name
+	case w.options.Replace && !target.is(st):
+		return errAgain
+	case w.options.Replace:
+		_, err := w.swap(ctx, old, st, target)
+		return err
+	case !running:
 		return w.overwrite(ctx, old, st)
-	}
-	if st.Nlink == 1 && target.is(st) {
-		done, err := w.swap(ctx, old, st, target)
-		if done {
+	case st.Nlink == 1 && target.is(st):
+		if possible, err := w.swap(ctx, old, st, target); possible {
 			return err
 		}
 	}
 	return w.failed("open", unix.ETXTBSY)
 }
 
-// swap writes the content beside the file and renames it over the file, which the kernel
-// lets nobody write. It reports false if that would change more than the content.
-func (w *writer) swap(ctx context.Context, old *os.File, st unix.Stat_t, target place) (bool, error) {
+// swap writes the content to a new file in the same directory, with the attributes of the
+// old one, and renames it over that. possible is false if the attributes cannot be kept, or
+// if the directory does not allow it.
+func (w *writer) swap(ctx context.Context, old *os.File, st unix.Stat_t, target place) (possible bool, err error) {
+	failed := func(err error) error { return &WriteError{Path: w.path, Err: err, Unchanged: true} }
 	tmp, err := newTemporary(target.dir, 0o600)
 	if err != nil {
-		if slices.Contains([]error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EIO}, err) {
-			return true, &WriteError{Path: w.path, Err: err, Unchanged: true}
-		}
-		return false, nil
+		return slices.Contains([]error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EIO}, err), failed(err)
 	}
 	defer tmp.discard()
-	if keepAttributes(tmp.f, old, st) != nil {
-		return false, nil
+	if err := keepAttributes(tmp.f, old, st); err != nil {
+		return false, failed(err)
 	}
 	if err := w.fill(ctx, tmp.f); err != nil {
-		return true, &WriteError{Path: w.path, Err: err, Unchanged: true}
+		return true, failed(err)
 	}
 	if w.options.ExpectedSHA256 != "" && !target.unchanged(st) {
 		return true, errAgain
 	}
 	switch err := tmp.publish(target, true); err {
 	case nil:
+		if w.options.Replaced != nil {
+			w.options.Replaced()
+		}
 		return true, w.sync(target)
 	case unix.ENOSPC, unix.EDQUOT, unix.EIO:
-		return true, &WriteError{Path: w.path, Err: err, Unchanged: true}
+		return true, failed(err)
 	default:
-		return false, nil // a mount point, a sticky directory, ...
+		return false, failed(err) // a mount point, a sticky directory, ...
 	}
 }
 
@@ -361,7 +372,7 @@ func (w *writer) sync(target place) error {
 }
 
 func (w *writer) writeDevice(ctx context.Context, p place) error {
-	if want := w.options.ExpectedSHA256; want != "" || w.options.Links == NoFollow {
+	if w.options.ExpectedSHA256 != "" || w.options.Replace || w.options.Links == NoFollow {
 		return &Refusal{textNotRegular}
 	}
 	fd, err := p.open(unix.O_WRONLY, 0)

@@ -47,7 +47,11 @@ func TestWriteRunningProgram(t *testing.T) {
 	ok(t, "setxattr", unix.Setxattr(file, "user.test", []byte("value"), 0))
 	ok(t, "chmod", os.Chmod(file, 0o751))
 	before := stat(t, file)
-	ok(t, "write", write(file, "new"))
+	replaced := 0
+	ok(t, "write", filesystem.WriteFile(context.Background(), file, []byte("new"), filesystem.WriteOptions{Replaced: func() { replaced++ }}))
+	if replaced != 1 {
+		t.Errorf("Replaced was called %d times", replaced)
+	}
 	after := stat(t, file)
 	if after.Ino == before.Ino || after.Mode != before.Mode || after.Uid != before.Uid || after.Gid != before.Gid {
 		t.Errorf("%+v, was %+v", after, before)
@@ -56,6 +60,103 @@ func TestWriteRunningProgram(t *testing.T) {
 		t.Errorf("%q, attribute kept: %v", got, hasAttribute(t, file, "user.test"))
 	}
 	leftovers(t, filepath.Dir(file), filepath.Base(file))
+}
+
+// TestReplace checks that a file that is to be replaced is another one afterwards, with
+// everything but the content.
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	replaced := 0
+	replace := filesystem.WriteOptions{Replace: true, Replaced: func() { replaced++ }}
+	write := func(path, data string) error {
+		return filesystem.WriteFile(context.Background(), path, []byte(data), replace)
+	}
+	file := dir + "/f"
+	ok(t, "write", write(file, "old"))
+	if replaced != 0 {
+		t.Error("a new file has replaced something")
+	}
+	ok(t, "setxattr", unix.Setxattr(file, "user.test", []byte("value"), 0))
+	if os.Geteuid() == 0 {
+		ok(t, "chown", os.Chown(file, 1234, 5678))
+	}
+	ok(t, "chmod", os.Chmod(file, 0o640))
+	ok(t, "link", os.Link(file, dir+"/other"))
+	symlink(t, "f", dir+"/link")
+	reader, err := os.Open(file)
+	ok(t, "open", err)
+	defer reader.Close()
+	before := stat(t, file)
+	ok(t, "write", write(dir+"/link", "the new content"))
+	after := stat(t, file)
+	if after.Ino == before.Ino || after.Mode != before.Mode || after.Uid != before.Uid || after.Gid != before.Gid || !hasAttribute(t, file, "user.test") {
+		t.Errorf("%+v, was %+v", after, before)
+	}
+	if old, err := io.ReadAll(reader); content(t, file) != "the new content" || content(t, dir+"/other") != "old" || string(old) != "old" || err != nil {
+		t.Errorf("the file holds %q, its other name %q; who has it open reads %q, %v", content(t, file), content(t, dir+"/other"), old, err)
+	}
+	if text, err := os.Readlink(dir + "/link"); text != "f" || replaced != 1 {
+		t.Errorf("the link is %q, %v; Replaced was called %d times", text, err, replaced)
+	}
+
+	mode := fs.FileMode(0o600)
+	options := replace
+	options.Mode, options.ExpectedSHA256 = &mode, sha("the new content")
+	ok(t, "write", filesystem.WriteFile(context.Background(), file, []byte("newer"), options))
+	if got := stat(t, file).Mode & 0o7777; got != 0o600 || content(t, file) != "newer" {
+		t.Errorf("mode %o, content %q", got, content(t, file))
+	}
+	err = filesystem.WriteFile(context.Background(), file, []byte("late"), options)
+	if _, changed := errors.AsType[*filesystem.ChangedError](err); !changed || content(t, file) != "newer" {
+		t.Errorf("content %q, %v", content(t, file), err)
+	}
+
+	running := runningProgram(t)
+	ok(t, "link", os.Link(running, dir+"/program"))
+	ok(t, "write", write(dir+"/program", "new"))
+	if got := content(t, dir+"/program"); got != "new" {
+		t.Errorf("the program holds %d bytes", len(got))
+	}
+	wantError(t, "device", write("/dev/null", "x"), filesystem.InvalidInput, "path is not a regular file")
+	leftovers(t, dir, "f", "link", "other", "program")
+}
+
+// TestSystemReplaceChangesNothing replaces files where that is not possible.
+func TestSystemReplaceChangesNothing(t *testing.T) {
+	testkit.System(t, testkit.Root)
+	write := func(path string, size int) error {
+		return filesystem.WriteFile(context.Background(), path, make([]byte, size), filesystem.WriteOptions{Replace: true, Replaced: func() { t.Error("replaced") }})
+	}
+	const keeps = "; the file keeps its old content"
+	check := func(what, dir string, err error, kind filesystem.Kind, text string) {
+		t.Helper()
+		wantError(t, what, err, kind, text)
+		if got := content(t, dir+"/f"); got != "precious" {
+			t.Errorf("%s: the file holds %d bytes", what, len(got))
+		}
+		leftovers(t, dir, "f")
+	}
+	asSomebody := func(path string) (err error) {
+		asNobody(t, func() { err = write(path, 3) })
+		return err
+	}
+	dir := sharedDir(t)
+	file := put(t, dir+"/f", "precious")
+	ok(t, "chmod", os.Chmod(file, 0o666))
+	check("directory", dir, asSomebody(file), filesystem.InvalidInput, "permission denied (os error 13)"+keeps)
+	ok(t, "chmod", os.Chmod(dir, 0o777))
+	check("owner", dir, asSomebody(file), filesystem.InvalidInput, "operation not permitted (os error 1)"+keeps)
+	ok(t, "chmod", os.Chmod(file, 0o644))
+	check("read-only file", dir, asSomebody(file), filesystem.InvalidInput, "permission denied (os error 13)")
+
+	full := mountTmpfs(t, "size=64k")
+	put(t, full+"/f", "precious")
+	check("full disk", full, write(full+"/f", 200_000), filesystem.Other, "no space left on device (os error 28)"+keeps)
+
+	below := t.TempDir()
+	put(t, below+"/f", "below")
+	mount(t, file, below+"/f", "", unix.MS_BIND, "")
+	check("mount point", below, write(below+"/f", 3), filesystem.Other, "device or resource busy (os error 16)"+keeps)
 }
 
 func TestWriteKeepsWhatTheFileIs(t *testing.T) {

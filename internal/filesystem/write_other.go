@@ -11,9 +11,15 @@ import (
 	"time"
 )
 
+// Replaces reports whether WriteOptions.Replace works on this system.
+const Replaces = false
+
 func replaceContent(ctx context.Context, path string, c content, options WriteOptions) error {
 	if err := guard(path, options.Links); err != nil {
 		return err
+	}
+	if options.Replace {
+		return &Refusal{"this system cannot replace a file; write it without replace"}
 	}
 	stat := os.Stat
 	if options.Links == NoFollow {
