@@ -20,7 +20,6 @@ func TestDependencies(t *testing.T) {
 		module + "/internal/forward",
 		module + "/internal/pipe",
 		module + "/internal/rpc",
-		module + "/internal/squeeze",
 		"github.com/klauspost/compress",
 		"github.com/segmentio/asm", // base64
 		"golang.org/x/sync",        // copies

@@ -3,7 +3,6 @@ package rpc
 import (
 	"bytes"
 
-	"execserver/internal/squeeze"
 	"execserver/protocol"
 	"execserver/transport"
 )
@@ -41,13 +40,13 @@ func (c *Conn) AcceptsCompressed() bool { return c.acceptsCompressed }
 // accepts them.
 func (c *Conn) SendCompressed() { c.sendsCompressed.Store(true) }
 
-// squeeze returns what to send for a message: msg, or its compressed form, in the memory of
+// compress returns what to send for a message: msg, or its compressed form, in the memory of
 // space if that suffices.
-func (c *Conn) squeeze(space, msg []byte) []byte {
+func (c *Conn) compress(space, msg []byte) []byte {
 	if !c.sendsCompressed.Load() || !protocol.IsBinary(msg) {
 		return msg
 	}
-	if small, ok := c.squeezer.Append(space[:0], msg); ok {
+	if small, ok := c.compressor.Append(space[:0], msg); ok {
 		return small
 	}
 	return msg
@@ -55,11 +54,11 @@ func (c *Conn) squeeze(space, msg []byte) []byte {
 
 // expand replaces a compressed message by the plain one.
 func (c *Conn) expand(buf *buffer) (*buffer, error) {
-	if !c.acceptsCompressed || !squeeze.Is(buf.b) {
+	if !c.acceptsCompressed || !IsCompressed(buf.b) {
 		return buf, nil
 	}
 	plain := buffers.get()
-	b, err := squeeze.Expand(plain.b[:0], buf.b, c.opts.MaxMessageBytes)
+	b, err := Decompress(plain.b[:0], buf.b, c.opts.MaxMessageBytes)
 	if err != nil {
 		buffers.put(plain)
 		return buf, err
@@ -84,7 +83,7 @@ func (c *Conn) encode(v any, envelope func(b []byte, v any) ([]byte, error)) ([]
 	if err != nil {
 		return nil, err
 	}
-	return c.squeeze(nil, protocol.AppendBinary(make([]byte, 0, len(text)+len(data)+8), text, data)), nil
+	return c.compress(nil, protocol.AppendBinary(make([]byte, 0, len(text)+len(data)+8), text, data)), nil
 }
 
 // parse parses a message. binary says that it is a binary one.

@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"execserver/internal/squeeze"
 	"execserver/protocol"
 	"execserver/transport"
 )
@@ -156,7 +155,7 @@ type Conn struct {
 
 	acceptsCompressed bool // of the reader; see AcceptCompressed
 	sendsCompressed   atomic.Bool
-	squeezer          squeeze.Squeezer
+	compressor        Compressor
 
 	life  heartbeat
 	calls pendingCalls

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"execserver/internal/squeeze"
 )
 
 // outbound is what waits to be written: encoded replies and notifications, and whether
@@ -216,7 +214,7 @@ func (o *outbound) eachAcknowledger(f func(Acknowledger)) {
 func (c *Conn) writeLoop() {
 	defer close(c.out.done)
 	var batch []outgoing
-	var frame, squeezed []byte
+	var frame, compressed []byte
 	event := make([][]byte, 1)
 	for {
 		messages, awake, ok := c.out.next(batch)
@@ -233,9 +231,9 @@ func (c *Conn) writeLoop() {
 		// Write the messages queued meanwhile first: the event may follow one of these
 		// replies.
 		batch = c.out.nextQueued(batch)
-		event[0] = c.squeeze(squeezed, frame)
-		if squeeze.Is(event[0]) {
-			squeezed = event[0] // the memory for the next one
+		event[0] = c.compress(compressed, frame)
+		if IsCompressed(event[0]) {
+			compressed = event[0] // the memory for the next one
 		}
 		if !c.writeAll(batch) || !c.write(event) {
 			return

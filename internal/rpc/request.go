@@ -121,7 +121,7 @@ func (r *Request) Reply(result any) {
 	var err error
 	if encoded, ok := result.(Encoded); ok {
 		if protocol.IsBinary(encoded) {
-			msg = r.conn.squeeze(nil, encoded)
+			msg = r.conn.compress(nil, encoded)
 		} else {
 			msg = append(encoded, '}')
 		}

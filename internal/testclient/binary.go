@@ -1,7 +1,7 @@
 package testclient
 
 import (
-	"execserver/internal/squeeze"
+	"execserver/internal/rpc"
 	"execserver/internal/transcript"
 	"execserver/protocol"
 	"execserver/transport"
@@ -10,9 +10,9 @@ import (
 // parse parses a message. It makes JSON of a binary one, so that nobody else need know of
 // them.
 func parse(message []byte) (protocol.Message, error) {
-	if squeeze.Is(message) {
+	if rpc.IsCompressed(message) {
 		var err error
-		if message, err = squeeze.Expand(nil, message, transport.DefaultMaxMessageBytes); err != nil {
+		if message, err = rpc.Decompress(nil, message, transport.DefaultMaxMessageBytes); err != nil {
 			return protocol.Message{}, err
 		}
 	}

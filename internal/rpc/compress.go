@@ -1,7 +1,4 @@
-// Package squeeze compresses binary messages with zstd, each by itself (PROTOCOL.md,
-// "Compressed messages"). All connections share its encoders and decoders, which exist only
-// once a message was compressed, or a compressed one has arrived.
-package squeeze
+package rpc
 
 import (
 	"errors"
@@ -13,48 +10,48 @@ import (
 
 // The formats of binary messages.
 const (
-	plain      = 0
-	compressed = 1
+	plainMessage      = 0
+	compressedMessage = 1
 )
 
-// MaxBytes bounds a message that is compressed, before and after: a few bytes on the wire
+// MaxCompressible bounds a message that is compressed, before and after: a few bytes on the wire
 // may stand for that much memory.
-const MaxBytes = 2 << 20
+const MaxCompressible = 2 << 20
 
 // maxCompressed bounds a compressed message. zstd adds a few bytes to each block of noise,
 // so a longer one consists of empty blocks, which cost a decoder seconds.
-const maxCompressed = MaxBytes + 32<<10
+const maxCompressed = MaxCompressible + 32<<10
 
-// minBytes is the size below which compression is not worth its time.
-const minBytes = 1 << 10
+// minCompressible is the size below which compression is not worth its time.
+const minCompressible = 1 << 10
 
-// atOnce is how many messages are compressed at the same time, and decompressed.
-const atOnce = 2
+// compressionsAtOnce is how many messages are compressed at the same time, and decompressed.
+const compressionsAtOnce = 2
 
-var encoder = sync.OnceValue(func() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(atOnce),
-		zstd.WithWindowSize(MaxBytes), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
+var zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(compressionsAtOnce),
+		zstd.WithWindowSize(MaxCompressible), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
 	if err != nil {
-		panic("squeeze: " + err.Error()) // the options are constant
+		panic("zstd: " + err.Error()) // the options are constant
 	}
 	return e
 })
 
-var decoder = sync.OnceValue(func() *zstd.Decoder {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(atOnce), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxMemory(MaxBytes), zstd.WithDecodeAllCapLimit(true))
+var zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(compressionsAtOnce), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxMemory(MaxCompressible), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
-		panic("squeeze: " + err.Error()) // the options are constant
+		panic("zstd: " + err.Error()) // the options are constant
 	}
 	return d
 })
 
-// Is reports whether a binary message is compressed.
-func Is(msg []byte) bool { return len(msg) > 0 && msg[0] == compressed }
+// IsCompressed reports whether a binary message is compressed.
+func IsCompressed(msg []byte) bool { return len(msg) > 0 && msg[0] == compressedMessage }
 
-// Expand appends to dst the plain binary message that a compressed one stands for. It
-// refuses one of more than limit bytes, and any of more than MaxBytes.
-func Expand(dst, msg []byte, limit int64) ([]byte, error) {
+// Decompress appends to dst the plain binary message that a compressed one stands for. It
+// refuses one of more than limit bytes, and any of more than MaxCompressible.
+func Decompress(dst, msg []byte, limit int64) ([]byte, error) {
 	if len(msg) > maxCompressed {
 		return nil, fmt.Errorf("a compressed message has %d bytes, the limit is %d bytes", len(msg), maxCompressed)
 	}
@@ -66,7 +63,7 @@ func Expand(dst, msg []byte, limit int64) ([]byte, error) {
 		return nil, errors.New("a compressed message does not say how long it is")
 	}
 	size := header.FrameContentSize
-	if bound := uint64(min(limit-1, MaxBytes)); size > bound {
+	if bound := uint64(min(limit-1, MaxCompressible)); size > bound {
 		return nil, fmt.Errorf("a compressed message of %d bytes exceeds the limit of %d bytes", size, bound)
 	}
 	if !isOneFrame(msg[1:], &header) {
@@ -76,8 +73,8 @@ func Expand(dst, msg []byte, limit int64) ([]byte, error) {
 		dst = append(make([]byte, 0, len(dst)+int(size)+1), dst...)
 	}
 	from := len(dst)
-	dst = append(dst, plain)
-	dst, err := decoder().DecodeAll(msg[1:], dst[:from+1:from+1+int(size)])
+	dst = append(dst, plainMessage)
+	dst, err := zstdDecoder().DecodeAll(msg[1:], dst[:from+1:from+1+int(size)])
 	if err != nil {
 		return nil, fmt.Errorf("a compressed message cannot be decoded: %w", err)
 	}
@@ -110,35 +107,35 @@ func isOneFrame(msg []byte, header *zstd.Header) bool {
 	return len(rest) == 0
 }
 
-// A Squeezer compresses the messages of one connection as long as that pays. The zero value
+// A Compressor compresses the messages of one connection as long as that pays. The zero value
 // is ready. Its methods may be called concurrently.
-type Squeezer struct {
+type Compressor struct {
 	mu    sync.Mutex
 	skips int // messages to leave alone
 	pause int // the last number of them
 }
 
-// maxPause is how many messages are left alone at most before another attempt.
-const maxPause = 64
+// maxSkips is how many messages are left alone at most before another attempt.
+const maxSkips = 64
 
 // Append appends to dst the compressed form of a plain binary message. ok is false if that
 // is not worth it; then the message stays as it is.
-func (s *Squeezer) Append(dst, msg []byte) (_ []byte, ok bool) {
-	if len(msg) < minBytes || len(msg) > MaxBytes || msg[0] != plain || !s.attempt() {
+func (c *Compressor) Append(dst, msg []byte) (_ []byte, ok bool) {
+	if len(msg) < minCompressible || len(msg) > MaxCompressible || msg[0] != plainMessage || !c.attempt() {
 		return nil, false
 	}
-	dst = encoder().EncodeAll(msg[1:], append(dst, compressed))
+	dst = zstdEncoder().EncodeAll(msg[1:], append(dst, compressedMessage))
 	ok = len(dst) <= len(msg)-len(msg)/8
-	s.learn(ok)
+	c.learn(ok)
 	return dst, ok
 }
 
 // attempt reports whether to compress the next message.
-func (s *Squeezer) attempt() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.skips > 0 {
-		s.skips--
+func (c *Compressor) attempt() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.skips > 0 {
+		c.skips--
 		return false
 	}
 	return true
@@ -146,13 +143,13 @@ func (s *Squeezer) attempt() bool {
 
 // learn records whether an attempt has paid. After one that has not, more and more messages
 // are left alone.
-func (s *Squeezer) learn(paid bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *Compressor) learn(paid bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if paid {
-		s.skips, s.pause = 0, 0
+		c.skips, c.pause = 0, 0
 		return
 	}
-	s.pause = min(max(1, 2*s.pause), maxPause)
-	s.skips = s.pause
+	c.pause = min(max(1, 2*c.pause), maxSkips)
+	c.skips = c.pause
 }

@@ -1,4 +1,4 @@
-package squeeze_test
+package rpc_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"execserver/internal/squeeze"
+	"execserver/internal/rpc"
 )
 
 const limit = 64 << 20
@@ -17,14 +17,14 @@ const limit = 64 << 20
 func message(content []byte) []byte { return append([]byte{0}, content...) }
 
 func TestRoundTrip(t *testing.T) {
-	var s squeeze.Squeezer
-	for _, n := range []int{1 << 10, 64 << 10, squeeze.MaxBytes - 1} {
+	var s rpc.Compressor
+	for _, n := range []int{1 << 10, 64 << 10, rpc.MaxCompressible - 1} {
 		msg := message(bytes.Repeat([]byte("a line of text\n"), n/15+1)[:n])
 		small, ok := s.Append(nil, msg)
-		if !ok || len(small) > n/4 || !squeeze.Is(small) {
+		if !ok || len(small) > n/4 || !rpc.IsCompressed(small) {
 			t.Fatalf("%d bytes became %d, %t", len(msg), len(small), ok)
 		}
-		got, err := squeeze.Expand([]byte("before"), small, limit)
+		got, err := rpc.Decompress([]byte("before"), small, limit)
 		if err != nil || !bytes.Equal(got, append([]byte("before"), msg...)) {
 			t.Errorf("%d bytes came back as %d: %v", len(msg), len(got), err)
 		}
@@ -34,8 +34,8 @@ func TestRoundTrip(t *testing.T) {
 // TestLeavesAlone sends what is not worth it: little, much, and noise, which costs an
 // attempt only now and then.
 func TestLeavesAlone(t *testing.T) {
-	var s squeeze.Squeezer
-	for _, n := range []int{100, squeeze.MaxBytes} {
+	var s rpc.Compressor
+	for _, n := range []int{100, rpc.MaxCompressible} {
 		if _, ok := s.Append(nil, message(make([]byte, n))); ok {
 			t.Errorf("%d bytes were compressed", n)
 		}
@@ -106,7 +106,7 @@ func TestExpandRefuses(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := squeeze.Expand(nil, c.msg, c.limit)
+		_, err := rpc.Decompress(nil, c.msg, c.limit)
 		runtime.ReadMemStats(&after)
 		if err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", name, err)
@@ -118,7 +118,7 @@ func TestExpandRefuses(t *testing.T) {
 }
 
 func FuzzExpand(f *testing.F) {
-	var s squeeze.Squeezer
+	var s rpc.Compressor
 	small, _ := s.Append(nil, message(bytes.Repeat([]byte("text\n"), 1000)))
 	f.Add(small)
 	f.Add([]byte{1})
@@ -126,8 +126,8 @@ func FuzzExpand(f *testing.F) {
 		if len(msg) == 0 {
 			return
 		}
-		got, err := squeeze.Expand(nil, msg, limit)
-		if err == nil && (len(got) > squeeze.MaxBytes+1 || got[0] != 0) {
+		got, err := rpc.Decompress(nil, msg, limit)
+		if err == nil && (len(got) > rpc.MaxCompressible+1 || got[0] != 0) {
 			t.Fatalf("%q became %d bytes", msg, len(got))
 		}
 	})
