@@ -15,7 +15,6 @@ import (
 
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
-	"execserver/internal/transcript/peer"
 	"execserver/protocol"
 	"execserver/server"
 )
@@ -28,7 +27,7 @@ type bearer struct {
 }
 
 func (b bearer) Connect() (transcript.Conn, error) {
-	return peer.DialWebSocket(context.Background(), b.url, nil, http.Header{"Authorization": {"Bearer " + b.token}})
+	return transcript.DialWebSocket(context.Background(), b.url, nil, http.Header{"Authorization": {"Bearer " + b.token}})
 }
 
 // signedToken makes a JWT.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"execserver/internal/testkit"
-	"execserver/internal/transcript/peer"
+	"execserver/internal/transcript"
 	"execserver/server"
 )
 
@@ -23,7 +23,7 @@ func TestSystemRefusalsOnUnixSocket(t *testing.T) {
 			uid++
 		}
 		asUser(uid, func() {
-			conn, err := peer.DialUnix(path)
+			conn, err := transcript.DialUnix(path)
 			if err != nil {
 				t.Error(err)
 				return

@@ -10,7 +10,6 @@ import (
 
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
-	"execserver/internal/transcript/peer"
 	"execserver/protocol"
 	"execserver/server"
 )
@@ -279,6 +278,6 @@ type userServer struct {
 }
 
 func (s userServer) Connect() (conn transcript.Conn, err error) {
-	asUser(s.uid, func() { conn, err = peer.DialUnix(s.path) })
+	asUser(s.uid, func() { conn, err = transcript.DialUnix(s.path) })
 	return conn, err
 }

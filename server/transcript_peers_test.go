@@ -15,7 +15,6 @@ import (
 
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
-	"execserver/internal/transcript/peer"
 	"execserver/internal/unixsocket"
 	"execserver/server"
 	"execserver/transport"
@@ -68,7 +67,7 @@ func (s stdioServer) Connect() (transcript.Conn, error) {
 	}
 	end := func() error { return errors.Join(theirIn.Close(), theirOut.Close()) }
 	go s.srv.ServeOnly(transport.NewLines("stdio", theirIn, theirOut, end, s.limit))
-	return peer.NewLines(ourIn, ourOut, ourOut.Close, func() error { return errors.Join(ourIn.Close(), ourOut.Close()) }), nil
+	return transcript.NewLines(ourIn, ourOut, ourOut.Close, func() error { return errors.Join(ourIn.Close(), ourOut.Close()) }), nil
 }
 
 // unixServer connects as the user unixPeer.
@@ -94,7 +93,7 @@ func listenUnix(t *testing.T, srv *server.Server) transcript.Server {
 }
 
 func (s unixServer) Connect() (conn transcript.Conn, err error) {
-	asUser(unixPeer(), func() { conn, err = peer.DialUnix(s.path) })
+	asUser(unixPeer(), func() { conn, err = transcript.DialUnix(s.path) })
 	return conn, err
 }
 
@@ -111,7 +110,7 @@ func listenWebSocket(t *testing.T, srv *server.Server) transcript.Server {
 }
 
 func (s webSocketServer) Connect() (transcript.Conn, error) {
-	return peer.DialWebSocket(context.Background(), s.url, nil, nil)
+	return transcript.DialWebSocket(context.Background(), s.url, nil, nil)
 }
 
 // tlsServer connects with a client certificate.
@@ -139,7 +138,7 @@ func listenTLS(t *testing.T, srv *server.Server, authority *testkit.Authority) t
 }
 
 func (s tlsServer) Connect() (transcript.Conn, error) {
-	return peer.DialWebSocket(context.Background(), s.url, s.config, nil)
+	return transcript.DialWebSocket(context.Background(), s.url, s.config, nil)
 }
 
 // commandServer is another program; every connection over stdio is a process of
@@ -170,7 +169,7 @@ func (s commandServer) start(listen string) (stdin io.WriteCloser, stdout io.Rea
 func (s commandServer) Connect() (transcript.Conn, error) {
 	if s.transport == "stdio" {
 		stdin, stdout := s.start("stdio")
-		return peer.NewLines(stdout, stdin, stdin.Close, func() error { return errors.Join(stdin.Close(), stdout.Close()) }), nil
+		return transcript.NewLines(stdout, stdin, stdin.Close, func() error { return errors.Join(stdin.Close(), stdout.Close()) }), nil
 	}
 	if *s.url == "" {
 		_, stdout := s.start("ws://127.0.0.1:0")
@@ -180,5 +179,5 @@ func (s commandServer) Connect() (transcript.Conn, error) {
 		}
 		*s.url = strings.TrimSpace(line)
 	}
-	return peer.DialWebSocket(context.Background(), *s.url, nil, nil)
+	return transcript.DialWebSocket(context.Background(), *s.url, nil, nil)
 }

@@ -22,7 +22,6 @@ import (
 
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
-	"execserver/internal/transcript/peer"
 	"execserver/server"
 )
 
@@ -163,12 +162,12 @@ func (p *program) Connect() (transcript.Conn, error) {
 	switch scheme, _, _ := strings.Cut(p.url, "://"); scheme {
 	case "":
 		end := func() error { return errors.Join(p.stdin.Close(), p.stdout.file.Close()) }
-		return peer.NewLines(p.stdout.file, p.stdin, p.stdin.Close, end), nil
+		return transcript.NewLines(p.stdout.file, p.stdin, p.stdin.Close, end), nil
 	case "unix":
-		return peer.DialUnix(p.address())
+		return transcript.DialUnix(p.address())
 	}
 	// These tests are not about the content of the certificate.
-	return peer.DialWebSocket(context.Background(), p.url, &tls.Config{InsecureSkipVerify: true}, nil)
+	return transcript.DialWebSocket(context.Background(), p.url, &tls.Config{InsecureSkipVerify: true}, nil)
 }
 
 // dial opens a connection of bytes to a listening server.

@@ -17,14 +17,14 @@ import (
 	"time"
 
 	"execserver/internal/testkit"
-	"execserver/internal/transcript/peer"
+	"execserver/internal/transcript"
 	"execserver/protocol"
 )
 
 // as connects to a server with a token, and with a certificate if config has one.
 func as(t *testing.T, p *program, token string, config *tls.Config) *wireClient {
 	t.Helper()
-	conn, err := peer.DialWebSocket(context.Background(), p.url, config, http.Header{"Authorization": {"Bearer " + token}})
+	conn, err := transcript.DialWebSocket(context.Background(), p.url, config, http.Header{"Authorization": {"Bearer " + token}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestCertificateAndToken(t *testing.T) {
 		var c *wireClient
 		for valid := 3 * time.Second; c == nil; valid *= 2 {
 			soon := ours.Client("ann", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(valid) })
-			conn, err := peer.DialWebSocket(context.Background(), p.url, &tls.Config{RootCAs: ours.Roots(), Certificates: []tls.Certificate{soon}}, nil)
+			conn, err := transcript.DialWebSocket(context.Background(), p.url, &tls.Config{RootCAs: ours.Roots(), Certificates: []tls.Certificate{soon}}, nil)
 			if err == nil {
 				c = newWireClient(t, conn)
 				if err = c.Handshake(context.Background(), protocol.InitializeParams{ClientName: "test"}); err != nil {

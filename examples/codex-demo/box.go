@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"execserver/internal/machine"
 )
 
 const (
@@ -32,7 +30,7 @@ type box struct {
 func (d *demo) startBox(ctx context.Context) (*box, error) {
 	serve := []string{"--listen", "ws://127.0.0.1:0"}
 	var separate *box
-	cmd, err := machine.Command(machine.Machine{
+	cmd, err := machineCommand(machine{
 		Name:  boxName,
 		Root:  filepath.Join(d.root, "box"),
 		Files: map[string]string{filepath.Join(d.project, "hello.txt"): greeting},

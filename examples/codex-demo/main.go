@@ -27,7 +27,6 @@ import (
 	"syscall"
 	"time"
 
-	"execserver/internal/machine"
 	"execserver/internal/responses"
 )
 
@@ -38,7 +37,7 @@ const (
 )
 
 func main() {
-	machine.Init()
+	initMachine()
 	runtime.LockOSThread() // the box ends with the thread that starts it
 	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "codex-demo:", err)

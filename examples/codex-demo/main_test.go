@@ -8,13 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/machine"
 	"execserver/internal/responses"
 	"execserver/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
-	machine.Init()
+	initMachine()
 	os.Exit(m.Run())
 }
 

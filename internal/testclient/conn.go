@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 
 	"execserver/internal/transcript"
-	"execserver/internal/transcript/peer"
 	"execserver/protocol"
 )
 
@@ -81,7 +80,7 @@ func Dial(ctx context.Context, url string, o Options) (*Conn, error) {
 	if dialer == nil {
 		dialer = new(net.Dialer)
 	}
-	link, err := peer.DialWebSocketBy(ctx, dialer, url, nil, nil)
+	link, err := transcript.DialWebSocketBy(ctx, dialer, url, nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/internal/transcript/peer"
+	"execserver/internal/transcript"
 	"execserver/protocol"
 )
 
@@ -252,7 +252,7 @@ func TestConfinedUnixPeer(t *testing.T) {
 			if err := os.Link(dir+"/socket", dir+"/other"); err != nil {
 				t.Skip(err)
 			}
-			link, err := peer.DialUnix(dir + "/socket")
+			link, err := transcript.DialUnix(dir + "/socket")
 			if err != nil {
 				t.Fatal(err)
 			}

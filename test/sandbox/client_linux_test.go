@@ -18,7 +18,7 @@ import (
 
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/internal/transcript/peer"
+	"execserver/internal/transcript"
 	"execserver/protocol"
 )
 
@@ -240,7 +240,7 @@ func (m *machine) start() {
 	}
 	stdin, stdout := testkit.StartPiped(m.t, m.cmd)
 	m.pid = m.cmd.Process.Pid
-	m.conn = testclient.New(peer.NewLines(stdout, stdin, stdin.Close, stdout.Close), m.processes.Notify)
+	m.conn = testclient.New(transcript.NewLines(stdout, stdin, stdin.Close, stdout.Close), m.processes.Notify)
 	m.t.Cleanup(m.stop)
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()

@@ -1,4 +1,4 @@
-package peer
+package transcript
 
 import (
 	"context"
@@ -12,18 +12,16 @@ import (
 	"syscall"
 
 	"github.com/coder/websocket"
-
-	"execserver/internal/transcript"
 )
 
 // DialWebSocket connects to a ws:// or wss:// URL with headers of the caller's. The error is a
-// *transcript.RefusedError when the server answers with another status than 101.
-func DialWebSocket(ctx context.Context, url string, config *tls.Config, header http.Header) (transcript.Conn, error) {
+// *RefusedError when the server answers with another status than 101.
+func DialWebSocket(ctx context.Context, url string, config *tls.Config, header http.Header) (Conn, error) {
 	return DialWebSocketBy(ctx, new(net.Dialer), url, config, header)
 }
 
 // DialWebSocketBy is DialWebSocket with a dialer of the caller's.
-func DialWebSocketBy(ctx context.Context, dialer *net.Dialer, url string, config *tls.Config, header http.Header) (transcript.Conn, error) {
+func DialWebSocketBy(ctx context.Context, dialer *net.Dialer, url string, config *tls.Config, header http.Header) (Conn, error) {
 	peer := &webSocket{ended: make(chan error, 1)}
 	roundTripper := &http.Transport{
 		DisableKeepAlives: true,
@@ -38,7 +36,7 @@ func DialWebSocketBy(ctx context.Context, dialer *net.Dialer, url string, config
 	conn, response, err := websocket.Dial(ctx, url, options)
 	if err != nil && response != nil {
 		text, _ := io.ReadAll(response.Body)
-		return nil, &transcript.RefusedError{Status: response.StatusCode, Text: string(text)}
+		return nil, &RefusedError{Status: response.StatusCode, Text: string(text)}
 	}
 	if err != nil {
 		return nil, err
@@ -58,12 +56,12 @@ type webSocket struct {
 	ended  chan error
 }
 
-func (p *webSocket) Send(frame transcript.Frame, message []byte) error {
+func (p *webSocket) Send(frame Frame, message []byte) error {
 	ctx := context.Background()
 	switch frame {
-	case transcript.Binary:
+	case Binary:
 		return p.conn.Write(ctx, websocket.MessageBinary, message)
-	case transcript.Fragmented:
+	case Fragmented:
 		w, err := p.conn.Writer(ctx, websocket.MessageText)
 		for len(message) > 0 && err == nil {
 			n := min(7, len(message))
@@ -74,7 +72,7 @@ func (p *webSocket) Send(frame transcript.Frame, message []byte) error {
 			return err
 		}
 		return w.Close()
-	case transcript.Partial:
+	case Partial:
 		return errors.ErrUnsupported
 	}
 	return p.conn.Write(ctx, websocket.MessageText, message)
@@ -92,9 +90,9 @@ func (p *webSocket) Receive() ([]byte, error) {
 	case err == nil:
 		return message, nil
 	case errors.As(err, &closing):
-		return nil, &transcript.EndedError{Code: int(closing.Code), Reason: closing.Reason}
+		return nil, &EndedError{Code: int(closing.Code), Reason: closing.Reason}
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return nil, &transcript.EndedError{Code: int(websocket.StatusAbnormalClosure)}
+		return nil, &EndedError{Code: int(websocket.StatusAbnormalClosure)}
 	}
 	return nil, err
 }
@@ -116,7 +114,7 @@ func (p *webSocket) Drop() {
 	_ = p.conn.CloseNow()
 }
 
-// Mute implements transcript.Muter.
+// Mute implements Muter.
 func (p *webSocket) Mute(mute bool) { p.valve.shut(mute) }
 
 // valve is a connection whose reads can be blocked.

@@ -1,4 +1,4 @@
-package machine_test
+package main
 
 import (
 	"os"
@@ -6,14 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"execserver/internal/machine"
 )
-
-func TestMain(m *testing.M) {
-	machine.Init()
-	os.Exit(m.Run())
-}
 
 // TestMachine looks around on another machine, which can change nothing on this one.
 func TestMachine(t *testing.T) {
@@ -27,7 +20,7 @@ func TestMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, err := machine.Command(machine.Machine{
+	cmd, err := machineCommand(machine{
 		Name:  "elsewhere",
 		Root:  t.TempDir(),
 		Files: map[string]string{"/home/me/note": "a note\n"},
@@ -57,7 +50,7 @@ touch /usr/here 2>/dev/null || echo read-only; echo $GREETING`},
 func TestMissingProgram(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd, err := machine.Command(machine.Machine{Name: "elsewhere", Root: t.TempDir(), Dir: "/home", Argv: []string{"/opt/missing"}})
+	cmd, err := machineCommand(machine{Name: "elsewhere", Root: t.TempDir(), Dir: "/home", Argv: []string{"/opt/missing"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package machine
+package main
 
 import (
 	"encoding/json"
@@ -22,14 +22,14 @@ var shared = []string{"bin", "etc", "gnu", "lib", "lib32", "lib64", "nix", "sbin
 // own are the directories that each machine has for itself.
 var own = []string{"home", "opt", "proc", "root", "run", "srv", "tmp", "var/tmp"}
 
-// Init returns at once, except in the process that Command has started on another machine:
+// initMachine returns at once, except in the process that machineCommand has started on another machine:
 // there it becomes the program. Call it first in main, and in TestMain.
-func Init() {
+func initMachine() {
 	text, ok := os.LookupEnv(variable)
 	if !ok {
 		return
 	}
-	var m Machine
+	var m machine
 	err := json.Unmarshal([]byte(text), &m)
 	if err == nil {
 		err = m.become()
@@ -38,11 +38,11 @@ func Init() {
 	os.Exit(125)
 }
 
-// Command returns the command that runs the program of m, to be started by the caller. When
+// machineCommand returns the command that runs the program of m, to be started by the caller. When
 // it has ended, and when the thread that starts it ends, everything on the machine ends. Start
 // fails with EPERM where the system allows no namespaces; where it allows too few, the
 // command ends with 125 and says why.
-func Command(m Machine) (*exec.Cmd, error) {
+func machineCommand(m machine) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func Command(m Machine) (*exec.Cmd, error) {
 }
 
 // become makes this process the first one of the machine. It returns only an error.
-func (m Machine) become() error {
+func (m machine) become() error {
 	if err := unix.Sethostname([]byte(m.Name)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
@@ -94,7 +94,7 @@ func (m Machine) become() error {
 }
 
 // build makes the root directory.
-func (m Machine) build() error {
+func (m machine) build() error {
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (m Machine) build() error {
 }
 
 // share shows a directory of this machine, read-only, and copies a link to one.
-func (m Machine) share(name string) error {
+func (m machine) share(name string) error {
 	here, there := filepath.Join("/", name), filepath.Join(m.Root, name)
 	info, err := os.Lstat(here)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -161,7 +161,7 @@ func (m Machine) share(name string) error {
 }
 
 // bind shows a file or a directory of this machine at a path of the other one.
-func (m Machine) bind(here, path string) error {
+func (m machine) bind(here, path string) error {
 	info, err := os.Stat(here)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (m Machine) bind(here, path string) error {
 }
 
 // write makes a file of the machine.
-func (m Machine) write(path, content string) error {
+func (m machine) write(path, content string) error {
 	path = filepath.Join(m.Root, path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -1,6 +1,4 @@
-// Package peer implements the client's end of connections for transcripts: lines, and
-// WebSocket by an independent implementation.
-package peer
+package transcript
 
 import (
 	"bufio"
@@ -9,8 +7,6 @@ import (
 	"io"
 	"net"
 	"sync"
-
-	"execserver/internal/transcript"
 )
 
 // lines is a client that sends one message a line, and binary messages in frames.
@@ -23,12 +19,12 @@ type lines struct {
 
 // NewLines returns a client that reads r and writes w. End calls end, which must close w;
 // Drop calls closing, which must close both. Each is called once at most.
-func NewLines(r io.Reader, w io.Writer, end, closing func() error) transcript.Conn {
+func NewLines(r io.Reader, w io.Writer, end, closing func() error) Conn {
 	return &lines{bufio.NewReader(r), w, sync.OnceValue(end), sync.OnceValue(closing)}
 }
 
 // DialUnix connects to a unix socket.
-func DialUnix(path string) (transcript.Conn, error) {
+func DialUnix(path string) (Conn, error) {
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		return nil, err
@@ -36,13 +32,13 @@ func DialUnix(path string) (transcript.Conn, error) {
 	return NewLines(conn, conn, conn.(*net.UnixConn).CloseWrite, conn.Close), nil
 }
 
-func (p *lines) Send(frame transcript.Frame, message []byte) error {
+func (p *lines) Send(frame Frame, message []byte) error {
 	switch frame {
-	case transcript.Fragmented:
+	case Fragmented:
 		return errors.ErrUnsupported
-	case transcript.Whole:
+	case Whole:
 		message = append(message, '\n')
-	case transcript.Binary:
+	case Binary:
 		header := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
 		message = append(header, message...)
 	}
@@ -67,7 +63,7 @@ func (p *lines) Receive() ([]byte, error) {
 	case len(line) > 0:
 		return nil, errors.New("the server's last line has no end")
 	case errors.Is(err, io.EOF):
-		return nil, &transcript.EndedError{}
+		return nil, &EndedError{}
 	}
 	return nil, err
 }

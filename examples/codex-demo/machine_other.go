@@ -1,0 +1,11 @@
+//go:build !linux
+
+package main
+
+import "os/exec"
+
+// initMachine does nothing on this system.
+func initMachine() {}
+
+// machineCommand fails on this system.
+func machineCommand(machine) (*exec.Cmd, error) { return nil, errUnsupported }
