@@ -264,7 +264,7 @@ func (w *localWriter) openExisting() error {
 	case !info.Mode().IsRegular() || !os.SameFile(before, info): // a link has taken its place
 		err = &inUseError{ErrSpecialFile}
 	default:
-		if err = reserve(w.file.File, w.target.size); err != nil {
+		if err = reserveRoom(w.file.File, w.target.size); err != nil {
 			_ = w.file.Truncate(info.Size()) // frees what lies beyond the end
 		}
 	}

@@ -18,8 +18,9 @@ func TestDependencies(t *testing.T) {
 		module + "/transport",
 		module + "/internal/base64",
 		module + "/internal/forward",
-		module + "/internal/pipe",
 		module + "/internal/rpc",
+		module + "/internal/sys",
+		module + "/internal/fault", // empty functions, but in tests
 		"github.com/klauspost/compress",
 		"github.com/segmentio/asm", // base64
 		"golang.org/x/sync",        // copies

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"execserver/internal/pipe"
+	"execserver/internal/sys"
 	"execserver/transport"
 )
 
@@ -73,8 +73,8 @@ func (s *launched) start(context.Context) (transport.Conn, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	pipe.Enlarge(stdin)
-	pipe.Enlarge(stdout)
+	sys.EnlargePipe(stdin)
+	sys.EnlargePipe(stdout)
 	s.command.Stdout = theirs
 	ownGroup(s.command)
 	if err := s.command.Start(); err != nil {

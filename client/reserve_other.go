@@ -4,4 +4,4 @@ package client
 
 import "os"
 
-func reserve(*os.File, int64) error { return nil }
+func reserveRoom(*os.File, int64) error { return nil }

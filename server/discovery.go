@@ -11,9 +11,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"execserver/internal/errno"
 	"execserver/internal/filesystem"
 	"execserver/internal/rpc"
+	"execserver/internal/sys"
 	"execserver/protocol"
 )
 
@@ -87,19 +87,19 @@ func (d *discovery) inspect(root protocol.CapabilityRoot) error {
 		m, err = filesystem.GetMetadata(d.ctx, dir, filesystem.Follow)
 	}
 	if err != nil {
-		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, errno.Text(err))
+		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, sys.ErrorText(err))
 	}
 	if !m.IsDirectory {
 		return fmt.Errorf("capability root %s is not a directory", root.Path)
 	}
 	if d.tree, err = filesystem.OpenTree(d.ctx, dir); err != nil {
-		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, errno.Text(err))
+		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, sys.ErrorText(err))
 	}
 	defer d.tree.Close()
 	d.plugin(dir)
 	found, err := filesystem.Walk(d.ctx, dir, discoveryWalk)
 	if err != nil {
-		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, errno.Text(err))
+		return fmt.Errorf("failed to inspect capability root %s: %s", root.Path, sys.ErrorText(err))
 	}
 	slices.SortFunc(found.Entries, func(a, b filesystem.WalkEntry) int { return strings.Compare(a.Path, b.Path) })
 	best := make(map[string]int) // index of the manifest that counts, for each directory
@@ -122,7 +122,7 @@ func (d *discovery) inspect(root protocol.CapabilityRoot) error {
 		}
 	}
 	for _, e := range found.Errors {
-		d.warn("failed to read directory %s: %s", root.Path.WithOSPath(e.Path), errno.Text(e.Err))
+		d.warn("failed to read directory %s: %s", root.Path.WithOSPath(e.Path), sys.ErrorText(e.Err))
 	}
 	if found.Truncated {
 		d.warn("capability root %s is too large to be looked at as a whole", root.Path)
@@ -203,7 +203,7 @@ func (d *discovery) read(path string) *protocol.DiscoveredFile {
 	case errors.Is(err, fs.ErrNotExist), errors.As(err, &refusal): // missing, or a directory
 		return nil
 	case err != nil:
-		d.warn("failed to read capability file %s: %s", spelled, errno.Text(err))
+		d.warn("failed to read capability file %s: %s", spelled, sys.ErrorText(err))
 		return nil
 	case !utf8.Valid(data):
 		d.warn("capability file %s is not UTF-8", spelled)

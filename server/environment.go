@@ -6,7 +6,6 @@ import (
 	"runtime"
 
 	"execserver/internal/filesystem"
-	"execserver/internal/loginshell"
 	"execserver/internal/ownership"
 	"execserver/internal/process"
 	"execserver/internal/rpc"
@@ -17,7 +16,7 @@ import (
 // environmentInfo describes the machine (PROTOCOL.md, "Environment").
 func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 	info := protocol.EnvironmentInfo{
-		Shell:                loginshell.Get(),
+		Shell:                loginShell(),
 		ExecutorVersion:      s.opts.Version,
 		PlatformOS:           protocol.OSName(runtime.GOOS),
 		Machine:              s.opts.Internal.Machine,

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"execserver/internal/errno"
 	"execserver/internal/filesystem"
 	"execserver/internal/rpc"
+	"execserver/internal/sys"
 	"execserver/protocol"
 )
 
@@ -174,7 +174,7 @@ func (c *connection) walk(r *rpc.Request, p protocol.WalkParams, paths []string)
 			size += len(result.Entries[i].Path.String()) + len(`{"path":"","kind":"directory"},`)
 		}
 		for i, e := range found.Errors {
-			result.Errors[i] = protocol.WalkError{Path: p.Path.WithOSPath(e.Path), Message: errno.Text(e.Err)}
+			result.Errors[i] = protocol.WalkError{Path: p.Path.WithOSPath(e.Path), Message: sys.ErrorText(e.Err)}
 		}
 		// In memory that need not grow, which would leave the collector as much again.
 		return rpc.Encoded(result.AppendJSON(r.Begin(size))), nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"execserver/internal/auth"
-	"execserver/internal/loginshell"
 	"execserver/internal/ownership"
 	"execserver/internal/process"
 	"execserver/internal/rpc"
@@ -121,7 +120,7 @@ func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, erro
 			return process.Spec{}, err
 		}
 		if p.TTY {
-			loginshell.Default(spec.Env)
+			setDefaultShell(spec.Env)
 		}
 	case protocol.StartPrepared:
 		program, err := p.Program.OSPath()

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"time"
 
-	"execserver/internal/errno"
 	"execserver/internal/forward"
 	"execserver/internal/peer"
 	"execserver/internal/rpc"
+	"execserver/internal/sys"
 	"execserver/protocol"
 )
 
@@ -106,7 +106,7 @@ func (c *connection) reach(stream *forward.Stream, network, address string) (net
 // asked for.
 func forwardError(err error) string {
 	if _, ok := errors.AsType[syscall.Errno](err); ok {
-		return errno.Text(err)
+		return sys.ErrorText(err)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err.Error()

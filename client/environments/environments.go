@@ -15,7 +15,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/local"
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 )
 
 // urlVariable defines the only environment when there is no file.
@@ -135,7 +135,7 @@ func loadConfig() (*config, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return configOfVariable(os.Getenv(urlVariable)), nil
 	case err != nil:
-		return nil, configError("cannot read %s: %s", path, errno.Text(err))
+		return nil, configError("cannot read %s: %s", path, sys.ErrorText(err))
 	}
 	c, err := parseConfig(path, text)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 	"execserver/client/environments"
 	"execserver/internal/cli"
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 )
 
 // codexFile is environments.toml. Its methods add and remove whole lines. They know how
@@ -51,7 +51,7 @@ func readCodexFile() (*codexFile, error) {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, errno.Wrap(err))
+		return nil, fmt.Errorf("read %s: %w", path, sys.WrapError(err))
 	}
 	f.lines = slices.Collect(strings.Lines(string(text)))
 	if f.err = environments.Check(path, text); f.err == nil {

@@ -20,7 +20,7 @@ import (
 	"execserver/client"
 	"execserver/client/environments"
 	"execserver/internal/cli"
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 	"execserver/protocol"
 	"execserver/transport"
 )
@@ -199,7 +199,7 @@ func (d *doctor) examineSocket(path string) bool {
 	case errors.Is(err, fs.ErrPermission):
 		mend = "use the account that the server runs as, or start it with --allow-uid"
 	}
-	d.find("socket", problem, mend, "cannot connect to %s: %s", path, errno.Text(err))
+	d.find("socket", problem, mend, "cannot connect to %s: %s", path, sys.ErrorText(err))
 	return false
 }
 
@@ -237,7 +237,7 @@ func (d *doctor) examineTCP(addresses []string, port string, w *way) net.Conn {
 		}
 		failed = err
 	}
-	text, mend := errno.Text(failed), "check the address, and the routes and firewalls on the way"
+	text, mend := sys.ErrorText(failed), "check the address, and the routes and firewalls on the way"
 	switch {
 	case w.proxy != nil:
 		mend = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
@@ -299,7 +299,7 @@ func (d *doctor) examineToken(w *way) bool {
 	text, err := os.ReadFile(path)
 	switch {
 	case err != nil:
-		d.find("token", problem, "correct --token-file", "cannot read %s: %s", path, errno.Text(err))
+		d.find("token", problem, "correct --token-file", "cannot read %s: %s", path, sys.ErrorText(err))
 		return false
 	case strings.TrimSpace(string(text)) == "":
 		d.find("token", problem, "write the server's token into it", "%s is empty", path)
@@ -406,7 +406,7 @@ func (d *doctor) examineProgram(w *way) *client.Environment {
 	}
 	state := w.command.ProcessState
 	if state == nil {
-		d.find("program", problem, "check its permissions, and the cwd of the entry", "%s does not start: %s", w.command.Path, errno.Text(err))
+		d.find("program", problem, "check its permissions, and the cwd of the entry", "%s does not start: %s", w.command.Path, sys.ErrorText(err))
 		return nil
 	}
 	d.ok("program", "%s starts", w.command.Path)

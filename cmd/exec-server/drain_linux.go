@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"execserver/internal/errno"
 	"execserver/internal/peer"
 	"execserver/internal/procfs"
+	"execserver/internal/sys"
 )
 
 // runningServer is a process that is certainly a server. Its descriptor stays that of this
@@ -55,7 +55,7 @@ func checkServer(pid int) error {
 	path := fmt.Sprintf("/proc/%d/exe", pid)
 	file, err := os.Readlink(path)
 	if err != nil {
-		return fmt.Errorf("find out which program it is: %w", errno.Wrap(err))
+		return fmt.Errorf("find out which program it is: %w", sys.WrapError(err))
 	}
 	own, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -121,7 +121,7 @@ func serverOf(ctx context.Context, rawURL string) (int, error) {
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
-		return 0, fmt.Errorf("connect to the server: %w", errno.Wrap(err))
+		return 0, fmt.Errorf("connect to the server: %w", sys.WrapError(err))
 	}
 	defer conn.Close()
 	if conn, ok := conn.(*net.UnixConn); ok {

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 	"execserver/internal/trusted"
 )
 
@@ -224,7 +224,7 @@ func readTrusted(files *trusted.Files, file, what string, kind trusted.Kind) (co
 		err = errors.New("stream did not contain valid UTF-8")
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("failed to read %s %s: %w", what, path, errno.Wrap(err))
+		return nil, "", fmt.Errorf("failed to read %s %s: %w", what, path, sys.WrapError(err))
 	}
 	return content, path, nil
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"execserver/internal/auth"
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 	"execserver/internal/testkit"
 )
 
@@ -123,7 +123,7 @@ func fsText(t *testing.T, path string) string {
 	if err == nil {
 		t.Fatalf("%s exists", path)
 	}
-	return errno.Text(err)
+	return sys.ErrorText(err)
 }
 
 func TestNewWrapsFileError(t *testing.T) {

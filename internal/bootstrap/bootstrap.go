@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"execserver/internal/pipe"
+	"execserver/internal/sys"
 )
 
 // Options say what to start, and where. Version, Args and Silent must be set.
@@ -113,8 +113,8 @@ func (s *Session) start() error {
 		return err
 	}
 	defer theirs.Close()
-	pipe.Enlarge(stdin)
-	pipe.Enlarge(stdout)
+	sys.EnlargePipe(stdin)
+	sys.EnlargePipe(stdout)
 	s.command.Stdout = theirs
 	s.command.WaitDelay = stopTimeout // its descendants may hold its standard error
 	s.stdin, s.stdout, s.output = stdin, stdout, bufio.NewReaderSize(stdout, 64<<10)

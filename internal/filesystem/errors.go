@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"syscall"
 
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 )
 
 // Kind classifies errors by what a caller does about them.
@@ -54,7 +54,7 @@ func Classify(err error) (Kind, string) {
 	if e, ok := errors.AsType[*UnknownHandleError](err); ok {
 		return NotFound, e.Error()
 	}
-	text := errno.Text(err)
+	text := sys.ErrorText(err)
 	number, ok := errors.AsType[syscall.Errno](err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -274,15 +274,9 @@ func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) er
 	if err := w.setMode(fd); err != nil { // before the content, which the new mode may keep from others
 		return &WriteError{Path: w.path, Err: err, Unchanged: true}
 	}
-	if w.content.size > 0 {
-		_, err := retry(func() (int, error) {
-			return 0, sys.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, w.content.size)
-		})
-		switch err {
-		case unix.ENOSPC, unix.EDQUOT, unix.EFBIG:
-			w.giveBack(fd, st)
-			return &WriteError{Path: w.path, Err: err, Unchanged: true}
-		}
+	if err := sys.ReserveRoom(fd, w.content.size); err != nil {
+		w.giveBack(fd, st)
+		return &WriteError{Path: w.path, Err: err, Unchanged: true}
 	}
 	ctx, end, err := w.options.beginInPlace(ctx)
 	if err != nil {

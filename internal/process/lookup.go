@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 
-	"execserver/internal/errno"
 	"execserver/internal/sys"
 )
 
@@ -32,7 +31,7 @@ func (e *Error) Error() string {
 	}
 	text := fmt.Sprintf("cannot start %q: %s", program, e.Reason)
 	if e.Err != nil {
-		text += ": " + errno.Text(e.Err)
+		text += ": " + sys.ErrorText(e.Err)
 	}
 	if e.Hint != "" {
 		text += "; " + e.Hint

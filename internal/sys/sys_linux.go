@@ -327,3 +327,19 @@ func Sendmsg(fd int, b, oob []byte, to unix.Sockaddr, flags int) error {
 	}
 	return unix.Sendmsg(fd, b, oob, to, flags)
 }
+
+// ReserveRoom reserves room for size bytes of content in a file, and leaves its size as it is.
+// It returns an error only if there is no room; a file system that cannot reserve any gives
+// none.
+func ReserveRoom(fd int, size int64) error {
+	for size > 0 {
+		switch err := Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, size); err {
+		case unix.EINTR:
+			continue
+		case unix.ENOSPC, unix.EDQUOT, unix.EFBIG:
+			return err
+		}
+		break
+	}
+	return nil
+}

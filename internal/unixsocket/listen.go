@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 )
 
 // Listen listens on a unix socket with mode 0600. It replaces the socket of a dead
@@ -26,7 +26,7 @@ func Listen(path string) (net.Listener, error) { return listen(path, 0o600) }
 // its owner.
 func ListenForAll(path string) (net.Listener, error) {
 	if err := checkDirectory(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, sys.WrapError(err))
 	}
 	return listen(path, 0o666)
 }
@@ -37,7 +37,7 @@ func listen(path string, mode fs.FileMode) (net.Listener, error) {
 			path, len(path), limit)
 	}
 	if err := removeStale(path); err != nil {
-		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, sys.WrapError(err))
 	}
 	// The mode set on the unbound socket, less the umask, is the mode that Linux gives
 	// the file, which therefore never exists with a wider mode. Elsewhere chmod follows.
@@ -46,11 +46,11 @@ func listen(path string, mode fs.FileMode) (net.Listener, error) {
 	}}
 	listener, err := config.Listen(context.Background(), "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, sys.WrapError(err))
 	}
 	if err := ensureMode(path, mode); err != nil {
 		_ = listener.Close()
-		return nil, fmt.Errorf("listen on unix socket %s: %w", path, errno.Wrap(err))
+		return nil, fmt.Errorf("listen on unix socket %s: %w", path, sys.WrapError(err))
 	}
 	return listener, nil
 }

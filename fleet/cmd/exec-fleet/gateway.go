@@ -28,7 +28,7 @@ import (
 	"execserver/internal/auth"
 	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 	"execserver/internal/trusted"
 	"execserver/internal/web"
 	"execserver/server"
@@ -261,7 +261,7 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *
 	if len(o.nats) == 0 {
 		data, err := broker.OpenData(o.data)
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("use --data: %w", errno.Wrap(err))
+			return nil, nil, nil, fmt.Errorf("use --data: %w", sys.WrapError(err))
 		}
 		closers = append(closers, func() { _ = data.Close() }) // nothing was written to it
 		if own, machines, err = o.openBroker(certificate, routes, log); err != nil {
@@ -338,11 +338,11 @@ func (o *gatewayOptions) readMachines() (machines *broker.Machines, tokenFile st
 		err = errors.Join(err, file.Close())
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, "", errno.Wrap(err)
+		return nil, "", sys.WrapError(err)
 	}
 	text, err := trusted.Read(tokenFile, trusted.Secret)
 	if err != nil {
-		return nil, "", fmt.Errorf("read the token of machines in %s: %w", tokenFile, errno.Wrap(err))
+		return nil, "", fmt.Errorf("read the token of machines in %s: %w", tokenFile, sys.WrapError(err))
 	}
 	token := strings.TrimSpace(string(text))
 	if len(token) < 16 {

@@ -14,7 +14,7 @@ import (
 	"execserver/fleet/internal/broker"
 	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 	"execserver/internal/trusted"
 )
 
@@ -85,7 +85,7 @@ func (c *clusterFlags) apply(to *broker.Options, certificate *trusted.Value[*tls
 	}
 	secret, err := trusted.Read(c.secretFile, trusted.Secret)
 	if err != nil {
-		return fmt.Errorf("read the secret of the cluster in %s: %w", c.secretFile, errno.Wrap(err))
+		return fmt.Errorf("read the secret of the cluster in %s: %w", c.secretFile, sys.WrapError(err))
 	}
 	to.Secret = strings.TrimSpace(string(secret))
 	if len(to.Secret) < 16 {
@@ -97,7 +97,7 @@ func (c *clusterFlags) apply(to *broker.Options, certificate *trusted.Value[*tls
 	}
 	text, err := trusted.Read(c.ca, trusted.Public)
 	if err != nil {
-		return fmt.Errorf("read TLS file %s: %w", c.ca, errno.Wrap(err))
+		return fmt.Errorf("read TLS file %s: %w", c.ca, sys.WrapError(err))
 	}
 	known, err := authorities(c.ca, text)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"execserver/fleet/natstransport"
 	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/errno"
 	"execserver/internal/session"
+	"execserver/internal/sys"
 	"execserver/internal/trusted"
 	"execserver/server"
 )
@@ -162,7 +162,7 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 	if file := o.nats.tokenFile; file != "" {
 		text, err := trusted.Read(file, trusted.Secret)
 		if err != nil {
-			return nil, fmt.Errorf("read the token of the fleet in %s: %w", file, errno.Wrap(err))
+			return nil, fmt.Errorf("read the token of the fleet in %s: %w", file, sys.WrapError(err))
 		}
 		if len(strings.TrimSpace(string(text))) == 0 {
 			return nil, fmt.Errorf("read the token of the fleet: %s is empty", file)

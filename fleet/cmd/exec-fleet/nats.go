@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/internal/cli/serve"
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 	"execserver/internal/trusted"
 )
 
@@ -56,13 +56,13 @@ func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
 	}
 	if o.creds != "" {
 		if _, err := trusted.Read(o.creds, trusted.Secret); err != nil {
-			return nil, fmt.Errorf("read the credentials of NATS in %s: %w", o.creds, errno.Wrap(err))
+			return nil, fmt.Errorf("read the credentials of NATS in %s: %w", o.creds, sys.WrapError(err))
 		}
 		opts = append(opts, nats.UserCredentials(o.creds))
 	}
 	if o.nkey != "" {
 		if _, err := trusted.Read(o.nkey, trusted.Secret); err != nil {
-			return nil, fmt.Errorf("read the nkey in %s: %w", o.nkey, errno.Wrap(err))
+			return nil, fmt.Errorf("read the nkey in %s: %w", o.nkey, sys.WrapError(err))
 		}
 		option, err := nats.NkeyOptionFromSeed(o.nkey)
 		if err != nil {
@@ -113,7 +113,7 @@ func (o *natsFlags) tls() (*tls.Config, error) {
 	if o.ca != "" {
 		text, err := os.ReadFile(o.ca)
 		if err != nil {
-			return nil, fmt.Errorf("read TLS file %s: %w", o.ca, errno.Wrap(err))
+			return nil, fmt.Errorf("read TLS file %s: %w", o.ca, sys.WrapError(err))
 		}
 		if config.RootCAs, err = authorities(o.ca, text); err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ func (o *natsFlags) tls() (*tls.Config, error) {
 	}
 	if o.cert != "" {
 		if _, err := trusted.Read(o.key, trusted.Secret); err != nil {
-			return nil, fmt.Errorf("read TLS file %s: %w", o.key, errno.Wrap(err))
+			return nil, fmt.Errorf("read TLS file %s: %w", o.key, sys.WrapError(err))
 		}
 		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
 		if err != nil {

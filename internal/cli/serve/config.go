@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/internal/cli"
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 	"execserver/internal/trusted"
 )
 
@@ -120,7 +120,7 @@ func CheckConfig(path string) (faults []error) {
 func readConfig(path string, listens bool) (settings []setting, faults []error) {
 	text, err := trusted.Read(path, trusted.Public)
 	if err != nil {
-		return nil, []error{fmt.Errorf("read the configuration %s: %w", path, errno.Wrap(err))}
+		return nil, []error{fmt.Errorf("read the configuration %s: %w", path, sys.WrapError(err))}
 	}
 	var values map[string]toml.Primitive
 	meta, err := toml.Decode(string(text), &values)

@@ -7,12 +7,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"execserver/internal/descriptors"
+	"execserver/internal/sys"
 )
 
 // InheritNothing keeps the descriptors with which this program was started from its
 // processes. Go protects only those that it opened.
-func InheritNothing() error { return descriptors.CloseOnExec(3) }
+func InheritNothing() error { return sys.CloseOnExecFrom(3) }
 
 // IgnoreBrokenPipes makes a write to a closed stdout or stderr fail instead of killing
 // the program. It catches the signal, because children would inherit an ignored one.

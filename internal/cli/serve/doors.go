@@ -11,7 +11,7 @@ import (
 
 	"execserver/internal/auth"
 	"execserver/internal/cli"
-	"execserver/internal/errno"
+	"execserver/internal/sys"
 	"execserver/internal/trusted"
 	"execserver/server"
 )
@@ -150,11 +150,11 @@ func (o *Flags) loadTLS(clients *server.Authenticator) (*trusted.Value[*tls.Cert
 func ReadPair(files *trusted.Files, certFile, keyFile string) (*tls.Certificate, error) {
 	certificate, err := files.Read(certFile, trusted.Public)
 	if err != nil {
-		return nil, fmt.Errorf("read TLS file %s: %w", certFile, errno.Wrap(err))
+		return nil, fmt.Errorf("read TLS file %s: %w", certFile, sys.WrapError(err))
 	}
 	key, err := files.Read(keyFile, trusted.Secret)
 	if err != nil {
-		return nil, fmt.Errorf("read TLS file %s: %w", keyFile, errno.Wrap(err))
+		return nil, fmt.Errorf("read TLS file %s: %w", keyFile, sys.WrapError(err))
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {

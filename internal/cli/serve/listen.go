@@ -12,8 +12,8 @@ import (
 	"syscall"
 
 	"execserver/internal/cli"
-	"execserver/internal/errno"
 	"execserver/internal/metrics"
+	"execserver/internal/sys"
 	"execserver/server"
 )
 
@@ -137,7 +137,7 @@ func listenTCP(network, address string) (net.Listener, error) {
 	config.KeepAlive = -1         // the server pings, and drops a connection that is not upgraded in time
 	listener, err := config.Listen(context.Background(), network, address)
 	if err != nil {
-		err = fmt.Errorf("listen on %s: %w", address, errno.Wrap(err))
+		err = fmt.Errorf("listen on %s: %w", address, sys.WrapError(err))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("%w; end what listens there, or choose another port (0 picks a free one)", err)
 		}

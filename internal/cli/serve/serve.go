@@ -17,8 +17,8 @@ import (
 	"execserver/internal/audit"
 	"execserver/internal/auth"
 	"execserver/internal/metrics"
-	"execserver/internal/pipe"
 	"execserver/internal/sandbox"
+	"execserver/internal/sys"
 	"execserver/internal/trusted"
 	"execserver/internal/unixsocket"
 	"execserver/internal/web"
@@ -317,8 +317,8 @@ func Start(srv *server.Server, log *slog.Logger, where Address, o Flags, ended c
 	switch where.Kind {
 	case ListenStdio:
 		in := interruptible(os.Stdin)
-		pipe.Enlarge(in)
-		pipe.Enlarge(os.Stdout)
+		sys.EnlargePipe(in)
+		sys.EnlargePipe(os.Stdout)
 		end := func() error { return errors.Join(in.Close(), os.Stdout.Close()) }
 		conn := transport.NewLines("stdio", in, os.Stdout, end, transport.DefaultMaxMessageBytes)
 		go func() {

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"execserver/internal/descriptors"
 	"execserver/internal/seccomp"
+	"execserver/internal/sys"
 )
 
 // installed says that the program has called Run.
@@ -125,7 +125,7 @@ func isSocket(fd int) bool {
 // keepDescriptors marks the launcher's descriptors close-on-exec. Only a helper gets the
 // Spec.
 func (s *Spec) keepDescriptors() error {
-	if err := descriptors.CloseOnExec(ControlFD); err != nil {
+	if err := sys.CloseOnExecFrom(ControlFD); err != nil {
 		return err
 	}
 	if !s.Helper {

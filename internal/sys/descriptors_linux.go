@@ -1,7 +1,4 @@
-// Package descriptors keeps the children of a program from inheriting the descriptors
-// that the program itself inherited. The sandbox's launcher uses it, so it imports
-// little.
-package descriptors
+package sys
 
 import (
 	"errors"
@@ -12,23 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloseOnExec sets the close-on-exec flag on all descriptors from first on.
-func CloseOnExec(first int) error {
+// CloseOnExecFrom sets the close-on-exec flag on all descriptors from first on, so that no
+// child inherits what the program itself has inherited.
+func CloseOnExecFrom(first int) error {
 	err := unix.CloseRange(uint(first), math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {
 		return nil
 	}
-	return each(first, err, func(fd int) { unix.CloseOnExec(fd) })
+	return eachDescriptor(first, err, func(fd int) { unix.CloseOnExec(fd) })
 }
 
-// maxDescriptors bounds the numbers that each tries if the kernel does not list the open
+// maxDescriptors bounds the numbers that eachDescriptor tries if the kernel does not list the open
 // descriptors.
 const maxDescriptors = 1 << 20
 
-// each calls f for the descriptors from first on. CloseOnExec uses it if close_range is
+// eachDescriptor calls f for the descriptors from first on. CloseOnExecFrom uses it if close_range is
 // missing (before Linux 5.9) or a container refuses it.
-func each(first int, refused error, f func(fd int)) error {
-	open, err := list()
+func eachDescriptor(first int, refused error, f func(fd int)) error {
+	open, err := openDescriptors()
 	if err == nil {
 		for _, fd := range open {
 			if fd >= first {
@@ -47,8 +45,8 @@ func each(first int, refused error, f func(fd int)) error {
 	return nil
 }
 
-// list lists the open descriptors.
-func list() ([]int, error) {
+// openDescriptors lists the open descriptors.
+func openDescriptors() ([]int, error) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return nil, err

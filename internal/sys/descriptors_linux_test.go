@@ -1,4 +1,4 @@
-package descriptors_test
+package sys_test
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"execserver/internal/descriptors"
+	"execserver/internal/sys"
 	"execserver/internal/testkit"
 )
 
@@ -32,7 +32,7 @@ func TestRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := descriptors.CloseOnExec(first); err != nil {
+	if err := sys.CloseOnExecFrom(first); err != nil {
 		t.Fatal(err)
 	}
 	for fd, want := range map[int]int{first - 1: 0, first: unix.FD_CLOEXEC, first + 50: unix.FD_CLOEXEC} {

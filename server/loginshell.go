@@ -1,5 +1,4 @@
-// Package loginshell finds the login shell of the program's account.
-package loginshell
+package server
 
 import (
 	"bufio"
@@ -14,10 +13,10 @@ import (
 	"execserver/protocol"
 )
 
-// Get returns the account's shell, or one from the search path if that is unusable.
-// Clients know only some names and use a shell of their own machine for others, so Get
+// loginShell returns the account's shell, or one from the search path if that is unusable.
+// Clients know only some names and use a shell of their own machine for others, so loginShell
 // reports a POSIX shell with another name as "sh".
-var Get = sync.OnceValue(func() protocol.Shell {
+var loginShell = sync.OnceValue(func() protocol.Shell {
 	if runtime.GOOS == "windows" {
 		return windowsShell()
 	}
@@ -32,11 +31,11 @@ var Get = sync.OnceValue(func() protocol.Shell {
 	return protocol.Shell{Name: "sh", Path: "/bin/sh"}
 })
 
-// Default sets SHELL in the environment of a process on a terminal if it is missing,
+// setDefaultShell sets SHELL in the environment of a process on a terminal if it is missing,
 // because programs there start it.
-func Default(env map[string]string) {
+func setDefaultShell(env map[string]string) {
 	if _, ok := env["SHELL"]; !ok {
-		env["SHELL"] = Get().Path
+		env["SHELL"] = loginShell().Path
 	}
 }
 

@@ -1,0 +1,24 @@
+package sys
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipeBytes is how much a pipe to or from a server holds, if the system allows it: the most
+// that an ordinary user may ask for.
+const pipeBytes = 1 << 20
+
+// EnlargePipe lets a pipe hold more, so that a program that passes bulk data on neither waits
+// nor wakes the reader for every piece. Where that fails, or if file is no pipe, everything
+// stays as it is.
+func EnlargePipe(file any) {
+	conn, ok := file.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeBytes) })
+	}
+}

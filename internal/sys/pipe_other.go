@@ -1,0 +1,6 @@
+//go:build !linux
+
+package sys
+
+// EnlargePipe does nothing: only Linux can.
+func EnlargePipe(any) {}
