@@ -16,7 +16,6 @@ func TestDependencies(t *testing.T) {
 		module + "/client",
 		module + "/protocol",
 		module + "/transport",
-		module + "/internal/base64",
 		module + "/internal/forward",
 		module + "/internal/rpc",
 		module + "/internal/sys",

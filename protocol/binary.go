@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
-	"execserver/internal/base64"
 )
 
 // A binary message (PROTOCOL.md, "Binary messages") carries the data of one member as it
@@ -120,7 +118,7 @@ func join(v any, data []byte) error {
 // WithData returns the params or the result of a binary message as JSON, with its data in
 // the member of this name.
 func WithData(head json.RawMessage, name string, data []byte) json.RawMessage {
-	b := make([]byte, 0, len(head)+len(name)+base64.EncodedLen(len(data))+8)
+	b := make([]byte, 0, len(head)+len(name)+Base64Len(len(data))+8)
 	head = head[:bytes.LastIndexByte(head, '}')]
 	b = append(b, head...)
 	if head = bytes.TrimSpace(head); len(head) > 1 {
@@ -129,7 +127,7 @@ func WithData(head json.RawMessage, name string, data []byte) json.RawMessage {
 	b = append(b, '"')
 	b = append(b, name...)
 	b = append(b, `":"`...)
-	b = base64.AppendEncode(b, data)
+	b = AppendBase64(b, data)
 	return append(b, `"}`...)
 }
 

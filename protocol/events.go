@@ -3,8 +3,6 @@ package protocol
 import (
 	"encoding/json"
 	"strconv"
-
-	"execserver/internal/base64"
 )
 
 // Chunk is a piece of output. Data must not change after the Chunk was made.
@@ -21,7 +19,7 @@ func (c Chunk) AppendJSON(b []byte) []byte {
 	b = append(b, `,"stream":"`...)
 	b = append(b, c.Stream...)
 	b = append(b, `","chunk":"`...)
-	b = base64.AppendEncode(b, c.Data)
+	b = AppendBase64(b, c.Data)
 	return append(b, `"}`...)
 }
 
@@ -80,7 +78,7 @@ func (r *ReadResult) UnmarshalJSON(text []byte) error {
 
 func chunksLen(chunks []Chunk) (n int) {
 	for _, c := range chunks {
-		n += base64.EncodedLen(len(c.Data)) + 64
+		n += Base64Len(len(c.Data)) + 64
 	}
 	return n
 }
@@ -113,7 +111,7 @@ func appendDropped(b []byte, firstSeq, droppedBytes uint64) []byte {
 func AppendOutput(b []byte, processID string, c Chunk) []byte {
 	b = appendOutputHead(b, processID, c)
 	b = append(b, `,"chunk":"`...)
-	b = base64.AppendEncode(b, c.Data)
+	b = AppendBase64(b, c.Data)
 	return append(b, `"}}`...)
 }
 

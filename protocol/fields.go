@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"execserver/internal/base64"
 )
 
 // fields are the members of one object. They keep the first error, so that a
@@ -252,7 +250,7 @@ func decodeBase64(raw json.RawMessage) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return base64.AppendDecode(make([]byte, 0, len(text)/4*3), text)
+	return appendDecodedBase64(make([]byte, 0, len(text)/4*3), text)
 }
 
 func decodeUnsigned(raw json.RawMessage) (uint64, error) {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"execserver/internal/base64"
 )
 
 // Methods about files (PROTOCOL.md, "Files").
@@ -51,9 +49,9 @@ type ReadFileResult struct {
 
 // AppendJSON implements Appender.
 func (r ReadFileResult) AppendJSON(b []byte) []byte {
-	b = slices.Grow(b, base64.EncodedLen(len(r.Data))+64)
+	b = slices.Grow(b, Base64Len(len(r.Data))+64)
 	b = append(b, `{"dataBase64":"`...)
-	b = base64.AppendEncode(b, r.Data)
+	b = AppendBase64(b, r.Data)
 	return append(b, `"}`...)
 }
 
@@ -92,13 +90,13 @@ func (p *WriteFileParams) check() error {
 // AppendJSON implements Appender.
 func (p WriteFileParams) AppendJSON(b []byte) []byte {
 	head := p.appendHead(nil)
-	b = slices.Grow(b, len(head)+len(p.DataBase64)+base64.EncodedLen(len(p.Data))+64)
+	b = slices.Grow(b, len(head)+len(p.DataBase64)+Base64Len(len(p.Data))+64)
 	b = append(b, head...)
 	b = append(b, `,"dataBase64":"`...)
 	if p.DataBase64 != nil {
 		b = append(b, p.DataBase64...)
 	} else {
-		b = base64.AppendEncode(b, p.Data)
+		b = AppendBase64(b, p.Data)
 	}
 	return append(b, `"}`...)
 }
@@ -130,7 +128,7 @@ type Base64 []byte
 
 // EncodeBase64 encodes data.
 func EncodeBase64(data []byte) Base64 {
-	return base64.AppendEncode(make([]byte, 0, base64.EncodedLen(len(data))), data)
+	return AppendBase64(make([]byte, 0, Base64Len(len(data))), data)
 }
 
 func (b *Base64) decode(raw json.RawMessage) (err error) {
@@ -141,7 +139,7 @@ func (b *Base64) decode(raw json.RawMessage) (err error) {
 // Decode decodes the data in place; b is invalid after it. The error has the code
 // InvalidRequest.
 func (b Base64) Decode() ([]byte, error) {
-	data, err := base64.Decode(b)
+	data, err := decodeBase64InPlace(b)
 	if err != nil {
 		return nil, Errorf(CodeInvalidRequest, "invalid params: dataBase64: %s", err)
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-
-	"execserver/internal/base64"
 )
 
 // Methods about open files (PROTOCOL.md, "File handles").
@@ -68,9 +66,9 @@ type ReadBlockResult struct {
 
 // AppendJSON implements Appender.
 func (r ReadBlockResult) AppendJSON(b []byte) []byte {
-	b = slices.Grow(b, base64.EncodedLen(len(r.Chunk))+64)
+	b = slices.Grow(b, Base64Len(len(r.Chunk))+64)
 	b = append(b, `{"chunk":"`...)
-	b = base64.AppendEncode(b, r.Chunk)
+	b = AppendBase64(b, r.Chunk)
 	b = append(b, `",`...)
 	return append(r.appendEOF(b), '}')
 }
@@ -88,10 +86,10 @@ type WriteBlockParams struct {
 
 // AppendJSON implements Appender.
 func (p WriteBlockParams) AppendJSON(b []byte) []byte {
-	b = slices.Grow(b, base64.EncodedLen(len(p.Chunk))+256)
+	b = slices.Grow(b, Base64Len(len(p.Chunk))+256)
 	b = p.appendHead(b)
 	b = append(b, `,"chunk":"`...)
-	b = base64.AppendEncode(b, p.Chunk)
+	b = AppendBase64(b, p.Chunk)
 	return append(b, `"}`...)
 }
 

@@ -3,8 +3,6 @@ package protocol
 import (
 	"encoding/json"
 	"strconv"
-
-	"execserver/internal/base64"
 )
 
 // HTTP requests that the server sends for the client (PROTOCOL.md, "HTTP
@@ -63,7 +61,7 @@ type HTTPResponse struct {
 
 // EncodedLen returns the approximate size of the answer on the wire in bytes.
 func (r *HTTPResponse) EncodedLen() int {
-	n := 64 + base64.EncodedLen(len(r.Body))
+	n := 64 + Base64Len(len(r.Body))
 	for _, h := range r.Headers {
 		n += len(h.Name) + len(h.Value) + 24
 	}
@@ -86,7 +84,7 @@ func (r *HTTPResponse) AppendJSON(b []byte) []byte {
 		b = append(b, '}')
 	}
 	b = append(b, `],"bodyBase64":"`...)
-	b = base64.AppendEncode(b, r.Body)
+	b = AppendBase64(b, r.Body)
 	return append(b, `"}`...)
 }
 
@@ -112,7 +110,7 @@ func AppendHTTPBodyDelta(b []byte, d HTTPBodyDelta) []byte {
 	b = append(b, `,"seq":`...)
 	b = strconv.AppendUint(b, d.Seq, 10)
 	b = append(b, `,"deltaBase64":"`...)
-	b = base64.AppendEncode(b, d.Data)
+	b = AppendBase64(b, d.Data)
 	b = append(b, `","done":`...)
 	b = strconv.AppendBool(b, d.Done)
 	b = append(b, `,"error":`...)

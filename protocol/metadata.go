@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"execserver/internal/base64"
 )
 
 // Methods about modes, times and links, extensions with the capability fsMetadata
@@ -74,7 +72,7 @@ func (d *EntryDetails) appendMembers(b []byte) []byte {
 	}
 	if d.TargetBase64 != nil {
 		b = append(b, `,"targetBase64":"`...)
-		b = base64.AppendEncode(b, d.TargetBase64)
+		b = AppendBase64(b, d.TargetBase64)
 		b = append(b, '"')
 	}
 	return b
@@ -87,7 +85,7 @@ func (d *EntryDetails) encodedLen() int {
 		n += len(`,"target":`) + stringLen(*d.Target)
 	}
 	if d.TargetBase64 != nil {
-		n += len(`,"targetBase64":""`) + base64.EncodedLen(len(d.TargetBase64))
+		n += len(`,"targetBase64":""`) + Base64Len(len(d.TargetBase64))
 	}
 	return n
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"execserver/internal/base64"
 )
 
 // Methods and notifications about processes (PROTOCOL.md, "Processes").
@@ -149,10 +147,10 @@ func (p *WriteParams) check() error {
 
 // AppendJSON implements Appender.
 func (p WriteParams) AppendJSON(b []byte) []byte {
-	b = slices.Grow(b, base64.EncodedLen(len(p.Chunk))+256)
+	b = slices.Grow(b, Base64Len(len(p.Chunk))+256)
 	b = p.appendHead(b)
 	b = append(b, `,"chunk":"`...)
-	b = base64.AppendEncode(b, p.Chunk)
+	b = AppendBase64(b, p.Chunk)
 	return append(b, `"}`...)
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-
-	"execserver/internal/base64"
 )
 
 // Connections that the server makes for the client (PROTOCOL.md, "Forwarded
@@ -89,7 +87,7 @@ type TCPReset struct {
 func AppendTCPData(b []byte, d TCPData) []byte {
 	b = appendTCPDataHead(b, d.StreamID)
 	b = append(b, `,"chunk":"`...)
-	b = base64.AppendEncode(b, d.Chunk)
+	b = AppendBase64(b, d.Chunk)
 	return append(b, `"}}`...)
 }
 

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 
-	"execserver/internal/base64"
 	"execserver/internal/filesystem"
 	"execserver/internal/rpc"
 	"execserver/protocol"
@@ -88,7 +87,7 @@ func (c *connection) openWith(r *rpc.Request, p protocol.OpenParams, path string
 func (c *connection) readBlock(r *rpc.Request, p protocol.ReadBlockParams) {
 	c.inHandleLane(r, p.HandleID, func() {
 		c.operate(r, func() (any, error) {
-			if err := c.reserve(r, base64.EncodedLen(int(min(p.Len, filesystem.MaxBlock)))+64); err != nil {
+			if err := c.reserve(r, protocol.Base64Len(int(min(p.Len, filesystem.MaxBlock)))+64); err != nil {
 				return nil, err
 			}
 			chunk, eof, err := c.handles.ReadBlock(r.Context(), p.HandleID, p.Offset, p.Len, nil)

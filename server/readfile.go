@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 
-	"execserver/internal/base64"
 	"execserver/internal/filesystem"
 	"execserver/internal/rpc"
 	"execserver/protocol"
@@ -45,9 +44,9 @@ func (c *connection) readWhole(r *rpc.Request, f *filesystem.File) (any, error) 
 	room := int(f.Size()) + int(f.Size())/16 + slackBytes
 	answerLen := func(content int) int {
 		if content <= firstPieceBytes {
-			return base64.EncodedLen(content) + firstPieceBytes + 64
+			return protocol.Base64Len(content) + firstPieceBytes + 64
 		}
-		return base64.EncodedLen(content) + pieceBytes + 64
+		return protocol.Base64Len(content) + pieceBytes + 64
 	}
 	return c.reserveInSteps(r, answerLen(room), func(fits func(int) bool) (any, error) {
 		if err := f.Rewind(); err != nil {
@@ -55,7 +54,7 @@ func (c *connection) readWhole(r *rpc.Request, f *filesystem.File) (any, error) 
 		}
 		answer, binary := r.BeginBinary(room)
 		if !binary {
-			answer = append(r.Begin(base64.EncodedLen(room)), `{"dataBase64":"`...)
+			answer = append(r.Begin(protocol.Base64Len(room)), `{"dataBase64":"`...)
 		}
 		piece := make([]byte, firstPieceBytes)
 		if room > firstPieceBytes {
@@ -74,13 +73,13 @@ func (c *connection) readWhole(r *rpc.Request, f *filesystem.File) (any, error) 
 				room = 2 * read // for the next call
 				return nil, nil
 			}
-			if more := base64.EncodedLen(n) + 2; cap(answer)-len(answer) < more {
+			if more := protocol.Base64Len(n) + 2; cap(answer)-len(answer) < more {
 				answer = slices.Grow(answer, max(len(answer), more)) // within the room that fits has reserved
 			}
 			if binary {
 				answer = append(answer, piece[:n]...)
 			} else {
-				answer = base64.AppendEncode(answer, piece[:n])
+				answer = protocol.AppendBase64(answer, piece[:n])
 			}
 			switch {
 			case err == nil:

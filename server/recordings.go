@@ -2,7 +2,6 @@ package server
 
 import (
 	"execserver/internal/auth"
-	"execserver/internal/base64"
 	"execserver/internal/rpc"
 	"execserver/internal/session"
 	"execserver/protocol"
@@ -97,7 +96,7 @@ func (c *connection) readRecording(r *rpc.Request, p protocol.ReadRecordingParam
 		return
 	}
 	r.Pool(func() {
-		result, err := recorder.Read(p, c.recordingViewer(), func(n int) error { return r.Reserve(base64.EncodedLen(n) + 64) })
+		result, err := recorder.Read(p, c.recordingViewer(), func(n int) error { return r.Reserve(protocol.Base64Len(n) + 64) })
 		if err != nil {
 			r.Fail(err)
 			return
