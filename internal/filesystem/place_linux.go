@@ -4,6 +4,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,11 +64,28 @@ func (p place) close() {
 // open opens the place with O_NONBLOCK, because it must not wait for another process: a
 // FIFO opens or fails at once, and a terminal does not wait for a carrier. O_NOCTTY keeps
 // a terminal from becoming the server's.
+//
+// Where another program has a lease on the file, as file servers do, that program is asked
+// to give it up, and the kernel ends the lease after a while if it does not. Until then an
+// open with O_NONBLOCK fails, so this one is repeated.
 func (p place) open(flags int, perm uint32) (int, error) {
-	return retry(func() (int, error) {
-		return sys.Openat(p.dir, p.name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, perm)
-	})
+	for began := time.Now(); ; time.Sleep(leasePoll) {
+		fd, err := retry(func() (int, error) {
+			return sys.Openat(p.dir, p.name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, perm)
+		})
+		if err != unix.EWOULDBLOCK || time.Since(began) > leaseTimeout {
+			return fd, err
+		}
+		if st, statErr := p.stat(0); statErr == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return fd, err // a device that is busy
+		}
+	}
 }
+
+const (
+	leasePoll    = 10 * time.Millisecond
+	leaseTimeout = time.Minute // a lease ends after 45 s, unless the system has another lease-break-time
+)
 
 // stat describes the place. If flags has AT_SYMLINK_NOFOLLOW, it describes a link and not
 // its target.
