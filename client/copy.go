@@ -18,7 +18,9 @@ import (
 //
 // CopyIn skips a file that exists with the same size and time. It writes any other existing
 // file in place, so that the file keeps its inode, owner, mode and links; if that fails or is
-// interrupted, the error says that the file is incomplete. A new file of more than 256 KiB
+// interrupted, the error says that the file is incomplete. On Linux it replaces the file of a
+// running program, which cannot be written, with a new one of the same owner, mode and
+// extended attributes, unless the file has other names. A new file of more than 256 KiB
 // has a hidden name, .exec-server-….part, until it is whole. CopyIn replaces a link where it
 // copies a file to, and follows none below name.
 //
@@ -44,12 +46,12 @@ func (f *FS) CopyIn(localPath, name string, opts *CopyOptions) error {
 			return err
 		}
 	}
-	from, err := newLocalSide(localPath, info.IsDir())
+	c := f.newCopying(opts)
+	from, err := c.local(localPath, info.IsDir())
 	if err != nil {
-		return err
+		return c.finish(op, localPath, err)
 	}
 	defer from.close()
-	c := f.newCopying(opts)
 	to := c.remote(target)
 	old, err := to.resolve()
 	if err != nil {
@@ -99,7 +101,7 @@ func (f *FS) CopyOut(name, localPath string, opts *CopyOptions) error {
 	if err != nil {
 		return c.finish(op, source, err)
 	}
-	to, err := newLocalSide(localPath, entry.mode.IsDir() && (old == nil || old.mode.IsDir()))
+	to, err := c.local(localPath, entry.mode.IsDir() && (old == nil || old.mode.IsDir()))
 	if err != nil {
 		return c.finish(op, source, err)
 	}
@@ -130,6 +132,7 @@ type CopyProgress struct {
 	Files, Bytes int64 // copied
 	Unchanged    int64 // files that existed with the same size and time
 	LeftOut      int64 // special files
+	Replaced     int64 // of Files: those that replaced the file of a running program
 	Failed       int64 // files and directories that could not be copied
 
 	// TotalBytes is the size of the files to copy that have been found, all of them when

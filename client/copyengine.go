@@ -484,6 +484,9 @@ func (c *copying) copied(name string, n int64) {
 	c.count(func(p *CopyProgress) { p.Files++; p.Bytes += n; p.Name = c.from.path(name) })
 }
 
+// replaced counts a file that has taken the place of one that cannot be written.
+func (c *copying) replaced() { c.count(func(p *CopyProgress) { p.Replaced++ }) }
+
 // leftOut reports that something cannot be copied.
 func (c *copying) leftOut(name string) {
 	c.count(func(p *CopyProgress) { p.LeftOut++ })

@@ -18,15 +18,16 @@ import (
 // localSide is the side of a copy on this machine. An os.Root keeps it within its tree,
 // whatever links appear there.
 type localSide struct {
+	c     *copying
 	shown string // the path of the root, as the caller names it
 	root  *os.Root
 	base  string // of the file, if the root is one; root is its directory then
 }
 
-// newLocalSide returns a side whose root is an existing directory, or a file. The caller must
+// local returns a side whose root is an existing directory, or a file. The caller must
 // close it.
-func newLocalSide(name string, directory bool) (*localSide, error) {
-	s := &localSide{shown: name}
+func (c *copying) local(name string, directory bool) (*localSide, error) {
+	s := &localSide{c: c, shown: name}
 	dir := name
 	if !directory {
 		dir, s.base = filepath.Dir(name), filepath.Base(name)
@@ -217,19 +218,29 @@ func (s *localSide) writeAll(data []byte, t *copyTarget) error {
 func (s *localSide) create(t *copyTarget) (copyWriter, error) {
 	w := &localWriter{side: s, target: t, name: s.at(t.name)}
 	if t.inPlace() {
-		return w, w.openExisting()
+		err := w.openExisting()
+		if !errors.Is(err, syscall.ETXTBSY) {
+			return w, err
+		}
+		w.replaces = true
 	}
 	mode := fs.FileMode(0o666)
-	if t.mode != nil {
+	switch {
+	case t.mode != nil:
 		mode = *t.mode
+	case w.replaces:
+		mode = 0o600
 	}
-	w.name = s.hidden(t.name)
+	w.hidden, w.name = true, s.hidden(t.name)
 	file, err := s.root.OpenFile(w.name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return nil, err
 	}
 	w.file.File = file
-	if t.mode != nil { // the umask may have taken bits
+	if w.replaces {
+		err = w.keepAttributes()
+	}
+	if err == nil && t.mode != nil { // the umask may have taken bits
 		err = file.Chmod(mode)
 	}
 	if err != nil {
@@ -243,9 +254,30 @@ func (s *localSide) create(t *copyTarget) (copyWriter, error) {
 type localWriter struct {
 	side   *localSide
 	target *copyTarget
-	name   string // hidden, if the file is new
+	name   string
+	hidden bool // name is: the file is a new one
 	file   localFile
 	wrote  atomic.Bool
+
+	replaces bool // an existing file, from which a program is running
+}
+
+// keepAttributes gives the new file what the one has that it replaces.
+func (w *localWriter) keepAttributes() error {
+	root, name := w.side.root, w.side.at(w.target.name)
+	before, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	old, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	if info, err := old.Stat(); err != nil || !os.SameFile(before, info) { // a link has taken its place
+		return cmp.Or[error](err, &inUseError{ErrSpecialFile})
+	}
+	return keepAttributes(w.file.File, old)
 }
 
 // openExisting opens the existing file, and reserves room for its new content.
@@ -282,7 +314,7 @@ func (w *localWriter) writeBlock(ctx context.Context, offset int64, block []byte
 func (w *localWriter) commit() error {
 	t, root, name := w.target, w.side.root, w.side.at(w.target.name)
 	var err error
-	if t.inPlace() {
+	if !w.hidden {
 		err = w.file.Truncate(t.size)
 		if err == nil && t.mode != nil {
 			err = w.file.Chmod(*t.mode)
@@ -292,7 +324,12 @@ func (w *localWriter) commit() error {
 		err = root.Chtimes(w.name, time.Time{}, *t.modified)
 	}
 	switch {
-	case err != nil || t.inPlace():
+	case err != nil || !w.hidden:
+		return err
+	case w.replaces:
+		if err = root.Rename(w.name, name); err == nil {
+			w.side.c.replaced()
+		}
 		return err
 	case t.old != nil: // a link
 		return root.Rename(w.name, name)
@@ -313,7 +350,7 @@ func (w *localWriter) commit() error {
 
 func (w *localWriter) abandon() bool {
 	_ = w.file.Close() // fails if commit has closed it
-	if w.target.inPlace() {
+	if !w.hidden {
 		return w.wrote.Load()
 	}
 	_ = w.side.root.Remove(w.name) // the first error counts

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -316,8 +317,23 @@ func (s *remoteSide) writeAll(data []byte, t *copyTarget) error {
 	if t.modified != nil {
 		params.FileTime = protocol.NewFileTime(*t.modified)
 	}
-	_, err := s.link.repeat(s.c.ctx, protocol.MethodWriteFile, params)
-	return err
+	return s.write(protocol.MethodWriteFile, params)
+}
+
+// write makes a request that writes a file, and counts the file if it has replaced another.
+func (s *remoteSide) write(method string, params any) error {
+	raw, err := s.link.repeat(s.c.ctx, method, params)
+	if err != nil {
+		return err
+	}
+	var result protocol.WriteFileResult
+	if err := understand(method, raw, &result); err != nil {
+		return err
+	}
+	if result.Replaced {
+		s.c.replaced()
+	}
+	return nil
 }
 
 // writeParts writes a small file as if it were a large one.
@@ -349,9 +365,15 @@ func (s *remoteSide) create(t *copyTarget) (copyWriter, error) {
 	case !s.c.details || !has(capRename):
 		w.mode = protocol.OpenReplace
 	case !t.inPlace():
-		w.hidden, w.path = true, s.hidden(t.name)
+		w.hide()
 	}
-	return w, w.open()
+	err := w.open()
+	if errors.Is(err, syscall.ETXTBSY) && w.mode == protocol.OpenUpdate && !w.hidden {
+		w.hide()
+		w.replaces = true
+		err = w.open()
+	}
+	return w, err
 }
 
 // remoteWriter is a file of the machine that is being written.
@@ -363,15 +385,27 @@ type remoteWriter struct {
 	mode   protocol.OpenMode
 	handle *handle
 	wrote  atomic.Bool
+
+	replaces bool // an existing file, from which a program is running
+}
+
+func (w *remoteWriter) hide() { w.hidden, w.path = true, w.side.hidden(w.target.name) }
+
+// permissions returns the mode of a new file, or nil for the default.
+func (w *remoteWriter) permissions() *fs.FileMode {
+	if w.target.mode == nil && w.replaces && w.side.c.modes {
+		return &w.target.old.mode
+	}
+	return w.target.mode
 }
 
 func (w *remoteWriter) open() error {
 	s := w.side
 	w.handle = &handle{link: s.link, path: w.path, mode: w.mode}
 	switch {
-	case w.hidden && w.target.mode != nil:
+	case w.hidden && w.permissions() != nil:
 		// The owner may write, because the file is opened again if the connection breaks.
-		w.handle.create = modeBits(*w.target.mode | 0o200)
+		w.handle.create = modeBits(w.permissions().Perm() | 0o200)
 	case w.mode == protocol.OpenUpdate && !w.hidden:
 		meta, err := s.link.stat(s.c.ctx, w.path)
 		if err != nil {
@@ -395,7 +429,7 @@ func (w *remoteWriter) commit() error {
 	case err != nil || !s.c.details:
 		return err
 	case w.hidden:
-		err = s.set(w.path, t.mode, t.modified, nil)
+		err = s.set(w.path, w.permissions(), t.modified, nil)
 	default:
 		size := uint64(t.size)
 		err = s.set(w.path, t.mode, t.modified, &size)
@@ -403,7 +437,22 @@ func (w *remoteWriter) commit() error {
 	if err != nil || !w.hidden {
 		return err
 	}
+	if w.replaces {
+		return w.replace()
+	}
 	return s.rename(w.path, t.name, t.old != nil)
+}
+
+// replace has the server copy the new file to its name, as only the server can keep the
+// owner and the attributes of the file that it replaces.
+func (w *remoteWriter) replace() error {
+	s, t := w.side, w.target
+	err := s.write(protocol.MethodCopy, protocol.CopyParams{SourcePath: s.link.machine.uri(w.path), DestinationPath: s.uri(t.name)})
+	if err != nil {
+		return err
+	}
+	s.c.cleanup(func(ctx context.Context) { s.remove(ctx, w.path) })
+	return s.set(s.path(t.name), nil, t.modified, nil)
 }
 
 func (w *remoteWriter) abandon() bool {

@@ -280,14 +280,14 @@ func errnos(os string) map[int]syscall.Errno {
 		}
 	case "linux":
 		return map[int]syscall.Errno{
-			1: syscall.EPERM, 2: syscall.ENOENT, 13: syscall.EACCES, 17: syscall.EEXIST, 20: syscall.ENOTDIR,
-			21: syscall.EISDIR, 22: syscall.EINVAL, 28: syscall.ENOSPC, 30: syscall.EROFS, 36: syscall.ENAMETOOLONG,
+			1: syscall.EPERM, 2: syscall.ENOENT, 13: syscall.EACCES, 16: syscall.EBUSY, 17: syscall.EEXIST, 20: syscall.ENOTDIR,
+			21: syscall.EISDIR, 22: syscall.EINVAL, 26: syscall.ETXTBSY, 28: syscall.ENOSPC, 30: syscall.EROFS, 36: syscall.ENAMETOOLONG,
 			39: syscall.ENOTEMPTY, 40: syscall.ELOOP, 111: syscall.ECONNREFUSED,
 		}
 	}
 	return map[int]syscall.Errno{ // of the BSDs, and of macOS
-		1: syscall.EPERM, 2: syscall.ENOENT, 13: syscall.EACCES, 17: syscall.EEXIST, 20: syscall.ENOTDIR,
-		21: syscall.EISDIR, 22: syscall.EINVAL, 28: syscall.ENOSPC, 30: syscall.EROFS, 61: syscall.ECONNREFUSED,
+		1: syscall.EPERM, 2: syscall.ENOENT, 13: syscall.EACCES, 16: syscall.EBUSY, 17: syscall.EEXIST, 20: syscall.ENOTDIR,
+		21: syscall.EISDIR, 22: syscall.EINVAL, 26: syscall.ETXTBSY, 28: syscall.ENOSPC, 30: syscall.EROFS, 61: syscall.ECONNREFUSED,
 		62: syscall.ELOOP, 63: syscall.ENAMETOOLONG, 66: syscall.ENOTEMPTY,
 	}
 }

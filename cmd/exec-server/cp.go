@@ -42,7 +42,8 @@ func newCopyCommand() *cobra.Command {
 			"If TARGET is a directory, the copies go into it under their names. Permissions, times and links\n" +
 			"are copied; owners are not. cp skips a file that exists with the same size and time, and writes any\n" +
 			"other existing file in place: it keeps its permissions, without -a or -p, its owner and its links.\n" +
-			"A new file appears when it is whole. After an interruption, repeat the command.\n\n" +
+			"On Linux cp replaces the file of a running program, which cannot be written. A new file appears when\n" +
+			"it is whole. After an interruption, repeat the command.\n\n" +
 			"FIFOs, sockets and devices are left out. The exit code is 1 if something else was not copied.",
 		Example: "  exec-server cp -r src box:project/\n" +
 			"  exec-server cp --url ws://localhost:8765 :/var/log/app.log .",
@@ -226,6 +227,7 @@ type copyReport struct {
 	Unchanged int64         `json:"unchanged"`
 	LeftOut   int64         `json:"leftOut"`
 	Failed    int64         `json:"failed"`
+	Replaced  int64         `json:"replaced"` // files of running programs
 	Seconds   float64       `json:"seconds"`
 	Problems  []copyProblem `json:"problems"` // the first of them
 }
@@ -434,5 +436,6 @@ func (r *copyRun) add() {
 	r.report.Unchanged += r.now.Unchanged
 	r.report.LeftOut += r.now.LeftOut
 	r.report.Failed += r.now.Failed
+	r.report.Replaced += r.now.Replaced
 	r.now = client.CopyProgress{}
 }

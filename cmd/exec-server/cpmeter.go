@@ -94,7 +94,7 @@ func (m *meter) finish(r *copyReport, took time.Duration) {
 	for _, count := range []struct {
 		n    int64
 		what string
-	}{{r.Unchanged, "unchanged"}, {r.LeftOut, "left out"}, {r.Failed, "failed"}} {
+	}{{r.Unchanged, "unchanged"}, {r.Replaced, "replaced"}, {r.LeftOut, "left out"}, {r.Failed, "failed"}} {
 		if count.n > 0 {
 			line += fmt.Sprintf(", %s %s", grouped(count.n), count.what)
 		}

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -63,6 +64,42 @@ func TestFiles(t *testing.T) {
 					}
 				}
 				r.wantClientIdle(t)
+			},
+		},
+		{
+			// The server answers that it has replaced the file, which no released client knows.
+			name:     "patch of a running program",
+			far:      true,
+			onlyOurs: true,
+			prepare: func(t *testing.T, r *run) {
+				program := exec.Command(r.served("program"))
+				// Of a file that this program wrote, a child of another test could have a descriptor.
+				if out, err := exec.Command("cp", lookPath(t, "cat"), program.Path).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				stdin, err := program.StdinPipe()
+				if err == nil {
+					err = program.Start()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = errors.Join(stdin.Close(), program.Wait()) })
+			},
+			model: responses.Script(responses.Say(responses.CustomCall("patch", "apply_patch", `*** Begin Patch
+*** Add File: program
++#!/bin/sh
+*** End Patch
+`))),
+			check: func(t *testing.T, r *run) {
+				if got := r.result(t, "patch").text; !strings.Contains(got, "Success") {
+					t.Errorf("the model was told: %s", abbreviate(got))
+				}
+				got, err := os.ReadFile(r.served("program"))
+				info, statErr := os.Stat(r.served("program"))
+				if string(got) != "#!/bin/sh\n" || err != nil || statErr != nil || info.Mode() != 0o755 {
+					t.Errorf("the program holds %d bytes, %v: %v, %v", len(got), info, err, statErr)
+				}
 			},
 		},
 		{
@@ -129,6 +166,15 @@ func TestFiles(t *testing.T) {
 			check: func(t *testing.T, r *run) { r.wantTold(t, "Keeps five balls in the air") },
 		},
 	})
+}
+
+func lookPath(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // viewImage is a step that looks at image.png.
