@@ -20,6 +20,7 @@ import (
 )
 
 func TestCollect(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		// Done before the window is over.
 		c := env.Command(background(t), "sh", "-c", "echo out; echo err >&2; exit 3")
@@ -93,6 +94,7 @@ func TestCollect(t *testing.T) {
 
 // Output can be watched as it comes, and collected all the same.
 func TestCollectLive(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := env.Command(background(t), "sh", "-c", "echo out; echo err >&2; read line; echo $line")
 		live := make(chan string, 10)
@@ -150,7 +152,7 @@ func watcher(to chan<- string, prefix string) io.Writer {
 }
 
 func TestCollectIsBounded(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env := openLocal(t, nil)
 	c := child(env, "numbers", "100000")
 	c.SnapshotBytes = 1000
@@ -164,6 +166,7 @@ func TestCollectIsBounded(t *testing.T) {
 }
 
 func TestCommunicate(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		out, errOut, err := env.Command(background(t), "sh", "-c", "cat; echo err >&2").Communicate([]byte("input"))
 		needs(t, env, "processCloseStdin", func() error { return err })
@@ -203,6 +206,7 @@ func (r *record) callbacks() client.Callbacks {
 }
 
 func TestFollow(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		var r record
 		c := env.Command(background(t), "sh", "-c", "read x; echo got $x; exit 4")
@@ -256,7 +260,7 @@ func TestFollow(t *testing.T) {
 
 // A writer that fails does not keep the callbacks from being told.
 func TestFollowWithBrokenWriter(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env := openLocal(t, nil)
 	var r record
 	broken := errors.New("broken")
@@ -272,7 +276,7 @@ func TestFollowWithBrokenWriter(t *testing.T) {
 }
 
 func TestCalls(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env := openLocal(t, nil)
 	calls := client.Calls{Max: 3}
 	var running []*client.Cmd

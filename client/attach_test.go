@@ -70,9 +70,10 @@ func said(t *testing.T, p *client.Process, want string) {
 // A session that a program detached from is another program's, with all that its
 // processes wrote and with ids and input of its own.
 func TestDetachAndResume(t *testing.T) {
+	t.Parallel()
 	for name, serve := range listening {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			url := serve(t, nil)
 			first := dialed(t, url, nil)
 			c := startCat(t, first)
@@ -126,7 +127,7 @@ func TestDetachAndResume(t *testing.T) {
 
 // So it is with the released server, as far as it has the means.
 func TestResumeAtCodex(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	url := testkit.ServeCommand(t, codexCommand(t, "ws://127.0.0.1:0"))
 	first := dialed(t, url, nil)
 	c := child(first, "cat")
@@ -171,6 +172,7 @@ func second1[T any](_ T, err error) error { return err }
 
 // Everywhere a process of a Cmd can be copied, waited for and looked at without it.
 func TestProcessAlone(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		c := child(env, "echo", "hello")
 		if err := c.Start(); err != nil {
@@ -210,7 +212,7 @@ func TestProcessAlone(t *testing.T) {
 }
 
 func TestSessionUnknown(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	url := serveWebSocket(t, nil)
 	for _, opts := range []client.Options{{Session: "none"}, {Observe: "none"}} {
 		if _, err := client.Dial(background(t), url, &opts); !errors.Is(err, client.ErrUnknownSession) {
@@ -233,9 +235,10 @@ func TestSessionUnknown(t *testing.T) {
 
 // An observer sees everything, changes nothing, and ends nothing.
 func TestObserve(t *testing.T) {
+	t.Parallel()
 	for name, serve := range listening {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			url := serve(t, nil)
 			owner := dialed(t, url, nil)
 			c := startCat(t, owner)
@@ -282,7 +285,7 @@ func TestObserve(t *testing.T) {
 
 // Who takes over reads on without a gap, and owns what the other one had.
 func TestTakeOver(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	url := serveWebSocket(t, nil)
 	owner := dialed(t, url, nil)
 	c := startCat(t, owner)
@@ -320,7 +323,7 @@ func TestTakeOver(t *testing.T) {
 
 // Several programs that take a session over from each other leave it with one owner.
 func TestTakeOverRace(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	url := serveWebSocket(t, nil)
 	owner := dialed(t, url, nil)
 	c := startCat(t, owner)
@@ -362,7 +365,7 @@ func TestTakeOverRace(t *testing.T) {
 
 // A connection that breaks while its session is taken over leaves an owner all the same.
 func TestTakeOverWhileCut(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	url := serveWebSocket(t, nil)
 	for range 8 {
 		owner := dialed(t, url, nil)
@@ -444,7 +447,7 @@ func startPattern(t *testing.T, env *client.Environment, size int) (*client.Cmd,
 // What a program has not acknowledged is there for the next one, however often the
 // connection breaks, and however much it is: the process waits.
 func TestResumeLosesNothing(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	const size = 4 << 20
 	url := serveWebSocket(t, &server.Options{Session: server.SessionOptions{RetainedBytes: 256 << 10}})
 	first := dialed(t, url, nil)
@@ -478,7 +481,7 @@ func TestResumeLosesNothing(t *testing.T) {
 // An observer that was away is told, with numbers, what it has missed. What it says is not
 // lost is there.
 func TestObserverGaps(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	const size = 6 << 20
 	url := serveWebSocket(t, &server.Options{Session: server.SessionOptions{RetainedBytes: 256 << 10}})
 	owner := dialed(t, url, nil)
@@ -511,7 +514,7 @@ func TestObserverGaps(t *testing.T) {
 
 // A process that closes while somebody attaches to it is read to its end.
 func TestAttachToClosing(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	url := serveWebSocket(t, nil)
 	owner := dialed(t, url, nil)
 	observer := dialed(t, url, &client.Options{Observe: owner.Session()})
@@ -541,7 +544,7 @@ func TestAttachToClosing(t *testing.T) {
 
 // Wait lets a process end whose output nobody reads.
 func TestWaitOfAttached(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	url := serveWebSocket(t, &server.Options{Session: server.SessionOptions{RetainedBytes: 256 << 10}})
 	first := dialed(t, url, nil)
 	c := child(first, "pattern", strconv.Itoa(4<<20))
@@ -563,11 +566,13 @@ func TestWaitOfAttached(t *testing.T) {
 
 // Close of a session that was resumed ends what is left in it, attached or not.
 func TestCloseOfResumed(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	url := serveWebSocket(t, nil)
 	first := dialed(t, url, nil)
 	commands := []*client.Cmd{child(first, "idle"), child(first, "idle"), child(first, "hold")}
+	const ours = "EXEC_SERVER_TEST_CLOSE_OF_RESUMED" // on top of the mark, which those of other tests have
 	for _, c := range commands {
+		c.Env = append(c.Env, ours+"="+mark)
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -578,14 +583,14 @@ func TestCloseOfResumed(t *testing.T) {
 	for _, c := range commands {
 		_ = c.Wait()
 	}
-	if len(testkit.WithVariable(t, markVariable, mark)) < 2 {
+	if len(testkit.WithVariable(t, ours, mark)) < 2 {
 		t.Error("Detach ends processes")
 	}
 	second := dialed(t, url, &client.Options{Session: first.Session()})
 	attached(t, second, commands[0].ID)
 	_ = second.Close()
 	testkit.WaitFor(t, testkit.Patience, func() error {
-		if left := testkit.WithVariable(t, markVariable, mark); len(left) > 0 {
+		if left := testkit.WithVariable(t, ours, mark); len(left) > 0 {
 			return fmt.Errorf("processes: %q", left)
 		}
 		return nil

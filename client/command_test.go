@@ -21,6 +21,7 @@ import (
 )
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "exit", "0")
 		if err := c.Run(); err != nil || !c.Exit.Success() {
@@ -36,6 +37,7 @@ func TestRun(t *testing.T) {
 
 // Run drops what it has nowhere to put, and tells how the command ended all the same.
 func TestRunDropsOutput(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "flood", "10000000")
 		if err := c.Run(); err != nil || !c.Exit.Success() {
@@ -54,6 +56,7 @@ func TestRunDropsOutput(t *testing.T) {
 }
 
 func TestStartFails(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	script := filepath.Join(dir, "script")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600); err != nil {
@@ -92,10 +95,11 @@ func TestStartFails(t *testing.T) {
 }
 
 func TestEnvironmentVariables(t *testing.T) {
-	t.Setenv("EXEC_SERVER_TEST_MARK", "server")
+	t.Parallel()
+	// The servers inherit the mark from this program.
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		show := func(vars []string, policy *client.EnvPolicy) string {
-			c := env.Command(background(t), "/bin/sh", "-c", `echo "$EXEC_SERVER_TEST_MARK,$A"`)
+			c := env.Command(background(t), "/bin/sh", "-c", `echo "$EXEC_SERVER_TEST_MARKED,$A"`)
 			c.Env, c.EnvPolicy = vars, policy
 			out, err := c.Output()
 			if err != nil {
@@ -103,7 +107,7 @@ func TestEnvironmentVariables(t *testing.T) {
 			}
 			return strings.TrimSpace(string(out))
 		}
-		if got := show(nil, nil); got != "server," {
+		if got := show(nil, nil); got != mark+"," {
 			t.Errorf("inherited: %q", got)
 		}
 		if got := show([]string{"A=1", "A=2"}, nil); got != ",2" {
@@ -112,7 +116,7 @@ func TestEnvironmentVariables(t *testing.T) {
 		if got := show([]string{}, nil); got != "," {
 			t.Errorf("empty: %q", got)
 		}
-		if got := show([]string{"A=1"}, client.InheritAll()); got != "server,1" {
+		if got := show([]string{"A=1"}, client.InheritAll()); got != mark+",1" {
 			t.Errorf("added: %q", got)
 		}
 		if got := show(nil, &client.EnvPolicy{Inherit: "core"}); got != "," {
@@ -124,15 +128,16 @@ func TestEnvironmentVariables(t *testing.T) {
 		if err := os.Symlink("/", link); err != nil {
 			t.Fatal(err)
 		}
-		c := env.Command(background(t), "/bin/sh", "-c", `echo "$EXEC_SERVER_TEST_MARK,$PWD"`)
+		c := env.Command(background(t), "/bin/sh", "-c", `echo "$EXEC_SERVER_TEST_MARKED,$PWD"`)
 		c.Dir = link
-		if out, err := c.Output(); err != nil || strings.TrimSpace(string(out)) != "server,"+link {
+		if out, err := c.Output(); err != nil || strings.TrimSpace(string(out)) != mark+","+link {
 			t.Errorf("PWD: %q, %v", out, err)
 		}
 	})
 }
 
 func TestDirAndName(t *testing.T) {
+	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +170,7 @@ func TestDirAndName(t *testing.T) {
 }
 
 func TestMisuse(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env := openLocal(t, nil)
 	c := child(env, "exit", "0")
 	for name, f := range map[string]func() error{
@@ -208,6 +213,7 @@ func TestMisuse(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		var wg sync.WaitGroup
 		for i := range 20 {
@@ -223,6 +229,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := env.Command(background(t), "sleep", "3600")
 		c.Limits.Timeout = 50 * time.Millisecond
@@ -242,6 +249,7 @@ func TestLimits(t *testing.T) {
 
 // The exit record tells as much as the server does.
 func TestExitRecord(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		exit, ok := errors.AsType[*client.ExitError](child(env, "signal", "9").Run())
 		if !ok || exit.ExitCode != 137 || !p.codex && (exit.Signal != "SIGKILL" || exit.EndedBy != protocol.EndedBySelf || exit.Rusage == nil) {

@@ -66,7 +66,7 @@ func (s *cutStream) Read(b []byte) (int, error) {
 // TestConnect breaks connections in the middle of a command's output, all of which
 // arrives over later ones.
 func TestConnect(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	const cuts, size = 8, 1 << 20
 	d := newDialer(t, cuts, size/cuts)
 	env, err := client.Connect(background(t), d.dial, &client.Options{Compression: client.CompressNever})
@@ -90,7 +90,7 @@ func TestConnect(t *testing.T) {
 
 // TestConnectFails has a dialer fail, the first time or once the connection has broken.
 func TestConnectFails(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	broken := errors.New("the tunnel is closed")
 	_, err := client.Connect(background(t), func(context.Context) (transport.Conn, error) { return nil, broken }, nil)
 	if _, ok := errors.AsType[*client.DialError](err); !ok || !errors.Is(err, broken) ||

@@ -12,6 +12,7 @@ import (
 // A method that may wait takes a context first. Those that may not, or say why they take
 // none, are listed.
 func TestContexts(t *testing.T) {
+	t.Parallel()
 	none := map[reflect.Type][]string{
 		reflect.TypeFor[*client.Environment](): {"Close", "Done", "Err", "FS", "Info", "Observing", "Session", "Transport"},
 		reflect.TypeFor[*client.Process]():     nil,

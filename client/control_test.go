@@ -21,6 +21,7 @@ import (
 )
 
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		start := func() *client.Cmd {
 			c := env.Command(background(t), "sleep", "3600") // a program in Go survives SIGUSR1
@@ -66,6 +67,7 @@ func TestSignals(t *testing.T) {
 }
 
 func TestTerminateGracefully(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		trap := func(script string) *client.Cmd {
 			c := env.Command(background(t), "sh", "-c", script+"; echo ready; while :; do sleep 0.01; done")
@@ -102,6 +104,7 @@ func TestTerminateGracefully(t *testing.T) {
 }
 
 func TestContextEndsProcess(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		why := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(context.Background())
@@ -151,6 +154,7 @@ func TestContextEndsProcess(t *testing.T) {
 // What Cancel fails with is told if nothing else is to be; that there was nothing
 // to end any more is no failure.
 func TestCancelFails(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		needs(t, env, "processCloseStdin", func() error {
 			c := child(env, "cat")
@@ -183,6 +187,7 @@ func TestCancelFails(t *testing.T) {
 // A descendant that keeps the output delays Wait only where output is wanted,
 // and there no longer than WaitDelay.
 func TestWaitDelay(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		hold := func() *client.Cmd {
 			return env.Command(background(t), "sh", "-c", "sleep 3600 & echo $!; read line; exit 7")
@@ -220,6 +225,7 @@ func TestWaitDelay(t *testing.T) {
 }
 
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		c := env.Command(background(t), "/bin/sh", "-c", "stty size; read x; echo got $x; stty size; cat")
 		c.TTY = &client.Size{Rows: 33, Cols: 101}
@@ -267,6 +273,7 @@ func TestTerminal(t *testing.T) {
 }
 
 func TestTerminalStdin(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := env.Command(background(t), "/bin/cat")
 		c.TTY = &client.Size{}

@@ -129,6 +129,7 @@ func (w *watched) onlyLinks() bool {
 }
 
 func TestCopyTrees(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		source, all := copyTree(t), hasMetadata(env)
 		dir, back := t.TempDir(), t.TempDir()
@@ -180,7 +181,7 @@ var directions = map[string]func(env *client.Environment, from, to string, opts 
 func bothWays(t *testing.T, run func(t *testing.T, copy func(env *client.Environment, from, to string, opts *client.CopyOptions) error)) {
 	for name, copy := range directions {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			run(t, copy)
 		})
 	}
@@ -188,6 +189,7 @@ func bothWays(t *testing.T, run func(t *testing.T, copy func(env *client.Environ
 
 // TestCopyAgain checks that a copy does not repeat what is there.
 func TestCopyAgain(t *testing.T) {
+	t.Parallel()
 	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
 		env := openWebSocket(t, nil)
 		source, target := copyTree(t), filepath.Join(t.TempDir(), "copy")
@@ -234,6 +236,7 @@ func TestCopyAgain(t *testing.T) {
 // TestCopyInPlace checks that an existing file stays the same file: its inode, its mode and
 // its other names.
 func TestCopyInPlace(t *testing.T) {
+	t.Parallel()
 	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
 		env := openWebSocket(t, nil)
 		source, target, other := t.TempDir(), t.TempDir(), t.TempDir()
@@ -284,6 +287,7 @@ func TestCopyInPlace(t *testing.T) {
 
 // TestCopyOverCuts checks that a copy goes on when the connection breaks, again and again.
 func TestCopyOverCuts(t *testing.T) {
+	t.Parallel()
 	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
 		env, p := link(t, nil)
 		source, target := copyTree(t), filepath.Join(t.TempDir(), "copy")
@@ -308,6 +312,7 @@ func TestCopyOverCuts(t *testing.T) {
 
 // TestCopyProblems checks that a copy goes on after what cannot be copied, and tells it.
 func TestCopyProblems(t *testing.T) {
+	t.Parallel()
 	bothWays(t, func(t *testing.T, copy func(*client.Environment, string, string, *client.CopyOptions) error) {
 		env := openWebSocket(t, nil)
 		source, target := tree(t), filepath.Join(t.TempDir(), "copy")
@@ -355,6 +360,7 @@ func TestCopyProblems(t *testing.T) {
 // TestCopyLeavesSpecialFiles checks that no copy puts a file or a link in the place of a
 // FIFO, and so of a device: cp file :/dev/full, by root, would break the machine.
 func TestCopyLeavesSpecialFiles(t *testing.T) {
+	t.Parallel()
 	env := openWebSocket(t, nil)
 	dir, target := t.TempDir(), t.TempDir()
 	large := testkit.Pattern(1<<20 + 1)
@@ -389,6 +395,7 @@ func TestCopyLeavesSpecialFiles(t *testing.T) {
 }
 
 func TestCopyRefused(t *testing.T) {
+	t.Parallel()
 	env := openWebSocket(t, nil)
 	dir := tree(t)
 	target := t.TempDir()

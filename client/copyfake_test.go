@@ -74,7 +74,7 @@ func linkEntry(name, target string) object {
 
 // TestCopyOutOfHostile copies from a server that wants to write somewhere else.
 func TestCopyOutOfHostile(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	dir := t.TempDir()
 	outside, target := filepath.Join(dir, "outside"), filepath.Join(dir, "target")
 	if err := os.Mkdir(outside, 0o755); err != nil {
@@ -126,7 +126,7 @@ func TestCopyOutOfHostile(t *testing.T) {
 
 // TestCopyOutOfEndless copies a tree that has no end.
 func TestCopyOutOfEndless(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	s := &fileServer{list: func(string) []object { return []object{entry("d", "directory", 0)} }}
 	w := watch()
 	err := newFake(t, s.serve).dial(nil).FS("/src").CopyOut(".", filepath.Join(t.TempDir(), "target"), &w.CopyOptions)
@@ -138,7 +138,7 @@ func TestCopyOutOfEndless(t *testing.T) {
 
 // TestCopyOutGrows copies files that are not as long as the server listed them.
 func TestCopyOutGrows(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	target := filepath.Join(t.TempDir(), "target")
 	s := &fileServer{
 		list: func(string) []object {
@@ -164,7 +164,7 @@ func TestCopyOutGrows(t *testing.T) {
 
 // TestCopyInGrows copies a large file that becomes shorter meanwhile.
 func TestCopyInGrows(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	source := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(source, testkit.Pattern(2<<20), 0o644); err != nil {
 		t.Fatal(err)
@@ -234,11 +234,12 @@ func interrupt(cancel func(), list ...object) *interruption {
 // TestCopyInterrupted checks that an interrupted copy removes a file that was new, and
 // reports an existing one as incomplete.
 func TestCopyInterrupted(t *testing.T) {
+	t.Parallel()
 	const size = 2 << 20
 	for _, existing := range []bool{false, true} {
 		for _, in := range []bool{true, false} {
 			t.Run(fmt.Sprintf("in %v, existing %v", in, existing), func(t *testing.T) {
-				leavesNothing(t)
+				t.Parallel()
 				ctx, cancel := context.WithCancel(background(t))
 				defer cancel()
 				local, content := t.TempDir(), append([]byte("old"), testkit.Pattern(size)...)
@@ -295,9 +296,10 @@ func TestCopyInterrupted(t *testing.T) {
 // TestCopyHides checks that a large new file has a hidden name and its mode until it is
 // whole, and does not replace what has got its name meanwhile.
 func TestCopyHides(t *testing.T) {
+	t.Parallel()
 	const size = 300 << 10
 	t.Run("in", func(t *testing.T) {
-		leavesNothing(t)
+		t.Parallel()
 		local := filepath.Join(t.TempDir(), "large")
 		if err := errors.Join(os.WriteFile(local, testkit.Pattern(size), 0o600), os.Chmod(local, 0o640)); err != nil {
 			t.Fatal(err)
@@ -323,7 +325,7 @@ func TestCopyHides(t *testing.T) {
 		}
 	})
 	t.Run("out", func(t *testing.T) {
-		leavesNothing(t)
+		t.Parallel()
 		target := t.TempDir()
 		s := &fileServer{
 			list: func(string) []object { return []object{entry("large", "file", size)} },
@@ -379,6 +381,7 @@ func holdUntil(method string, n int, reply func(c *fakeConn, m fakeMessage)) fun
 // TestCopyPipelines checks that no request waits for the answer to another: the server
 // answers none before it has many.
 func TestCopyPipelines(t *testing.T) {
+	t.Parallel()
 	const files = 100
 	source := t.TempDir()
 	fill(t, source, files)
@@ -417,7 +420,7 @@ func TestCopyPipelines(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			if err := test.copy(newFake(t, test.server.serve).dial(nil)); err != nil {
 				t.Error(err)
 			}

@@ -51,9 +51,10 @@ func (c *patternChecker) Write(b []byte) (int, error) {
 
 // Whatever the link does, what a process wrote arrives, once and in order.
 func TestCutsDuringStream(t *testing.T) {
+	t.Parallel()
 	for name, serve := range listening {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			cutDuringStream(t, serve(t, nil))
 		})
 	}
@@ -86,9 +87,10 @@ func cutDuringStream(t *testing.T, url string) {
 // Whatever the link does, what is copied to a process from Stdin arrives, once and in order,
 // although several writes are under way.
 func TestCutsDuringStdin(t *testing.T) {
+	t.Parallel()
 	for name, serve := range listening {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			size, cuts, _, _ := cutScale()
 			p := newProxy(t, serve(t, nil))
 			env, err := client.Dial(background(t), p.url, nil)
@@ -114,7 +116,7 @@ func TestCutsDuringStdin(t *testing.T) {
 // A write that a broken connection has lost is repeated although nothing more comes from
 // Stdin.
 func TestLostWriteBeforeIdleStdin(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	p := newProxy(t, serveWebSocket(t, nil))
 	env, err := client.Dial(background(t), p.url, nil)
 	env = opened(t, env, err)
@@ -154,7 +156,7 @@ func TestLostWriteBeforeIdleStdin(t *testing.T) {
 // So it is with the released server, as far as it retains what is missed: a
 // mebibyte.
 func TestCutsDuringCodexStream(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	p := newProxy(t, testkit.ServeCommand(t, codexCommand(t, "ws://127.0.0.1:0")))
 	env, err := client.Dial(background(t), p.url, nil)
 	env = opened(t, env, err)
@@ -182,15 +184,16 @@ func TestCutsDuringCodexStream(t *testing.T) {
 // Whatever the link does, what is written to a process arrives, once and in
 // order.
 func TestCutsDuringWrites(t *testing.T) {
+	t.Parallel()
 	for name, serve := range listening {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			_, _, writes, cuts := cutScale()
 			cutDuringWrites(t, serve(t, nil), writes, cuts, cuts*3/4)
 		})
 	}
 	t.Run("codex", func(t *testing.T) { // which takes 40 ms for each
-		leavesNothing(t)
+		t.Parallel()
 		cutDuringWrites(t, testkit.ServeCommand(t, codexCommand(t, "ws://127.0.0.1:0")), 300, 30, 7)
 	})
 }

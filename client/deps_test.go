@@ -11,6 +11,7 @@ import (
 // packages nor the modules that only they need. (What carries the messages and what
 // encodes them is the wire's.)
 func TestDependencies(t *testing.T) {
+	t.Parallel()
 	const module = "execserver"
 	allowed := []string{
 		module + "/client",

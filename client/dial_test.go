@@ -21,7 +21,7 @@ import (
 )
 
 func TestDialErrors(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -79,9 +79,10 @@ func (c *fakeConn) drainSilently() {
 // Servers of some releases tell about their machine only when asked, or not at
 // all.
 func TestEnvironmentInfoIsAskedFor(t *testing.T) {
+	t.Parallel()
 	for _, known := range []bool{true, false} {
 		t.Run(fmt.Sprintf("known=%v", known), func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			f := newFake(t, func(c *fakeConn) {
 				if m, ok := c.expect("initialize"); ok {
 					c.reply(m, object{"sessionId": "s"})
@@ -108,7 +109,7 @@ func TestEnvironmentInfoIsAskedFor(t *testing.T) {
 
 // Another server may mean something else by the name of the machine.
 func TestMachineOfAnotherKind(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	for _, row := range []struct {
 		machine any
 		want    string
@@ -130,7 +131,7 @@ func TestMachineOfAnotherKind(t *testing.T) {
 
 // Nothing happens in another directory because the one that is meant is gone.
 func TestDirectoryOfServerIsGone(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t, func(c *fakeConn) {
 		if m, ok := c.expect("initialize"); ok {
 			c.reply(m, object{"sessionId": "s", "environmentInfo": object{
@@ -162,7 +163,7 @@ func TestDirectoryOfServerIsGone(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
 	write := func(name, text string) string {

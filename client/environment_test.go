@@ -18,6 +18,7 @@ import (
 )
 
 func TestInfo(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		info := env.Info()
 		home, _ := os.UserHomeDir()
@@ -34,6 +35,7 @@ func TestInfo(t *testing.T) {
 
 // Close ends what runs, tells everybody, and nothing starts afterwards.
 func TestClose(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		running := env.Command(background(t), "sh", "-c", "echo $$; exec sleep 3600")
 		stdout, err := running.StdoutPipe()
@@ -88,6 +90,7 @@ func TestClose(t *testing.T) {
 
 // Close does not wait for anybody who does not read.
 func TestCloseWhileOutputWaits(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "flood", strconv.Itoa(1<<30))
 		stdout, err := c.StdoutPipe()
@@ -141,6 +144,7 @@ func serveTarget(t *testing.T) *httptest.Server {
 }
 
 func TestTransport(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		target := serveTarget(t)
 		httpClient := &http.Client{Transport: env.Transport()}

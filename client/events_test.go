@@ -45,6 +45,7 @@ func same(t *testing.T, got, want []string) {
 }
 
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "echo", "hi")
 		if err := c.Start(); err != nil {
@@ -97,9 +98,10 @@ func TestEvents(t *testing.T) {
 // A subscriber that comes late or lags is told what it has missed, and may read
 // it.
 func TestLateSubscriber(t *testing.T) {
+	t.Parallel()
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			env := p.open(t, &client.Options{ReplayEvents: 4})
 			// Each number is an event of its own, because the next one waits for it to arrive.
 			c := env.Command(background(t), "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo $i; read line; done")
@@ -142,7 +144,7 @@ func TestLateSubscriber(t *testing.T) {
 }
 
 func TestReplayBytes(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env := openLocal(t, &client.Options{ReplayBytes: 1000})
 	c := child(env, "pattern", "1000000")
 	if err := c.Run(); err == nil {
@@ -161,6 +163,7 @@ func TestReplayBytes(t *testing.T) {
 }
 
 func TestPolling(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "cat")
 		if _, err := c.StdinPipe(); err != nil {
@@ -202,7 +205,7 @@ func TestPolling(t *testing.T) {
 
 // Events that come in any order, and twice, go out in theirs.
 func TestDisorder(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake() {
 			return
@@ -232,9 +235,10 @@ func TestDisorder(t *testing.T) {
 
 // What does not come, or does not fit while it waits for its turn, is read.
 func TestMissingEventsAreRead(t *testing.T) {
+	t.Parallel()
 	for _, flood := range []bool{false, true} {
 		t.Run(fmt.Sprintf("flood=%v", flood), func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			const n = 1000
 			f := newFake(t, func(c *fakeConn) {
 				if !c.shake() {
@@ -292,7 +296,7 @@ func TestMissingEventsAreRead(t *testing.T) {
 
 // What the server does not have any more fails the process, once, and ends it.
 func TestGap(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	terminated := make(chan string, 10)
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake() {

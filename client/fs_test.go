@@ -46,6 +46,7 @@ func tree(t *testing.T) string {
 }
 
 func TestFS(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		fsys := env.FS(tree(t))
 		if err := testFS(p, fsys, "hello.txt", "empty", "a/b/c.txt", "a/ä ö%20.txt", "pattern", "link", "dirlink"); err != nil {
@@ -78,6 +79,7 @@ func fsysDir(t *testing.T, fsys *client.FS) string {
 }
 
 func TestFSErrors(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		dir := tree(t)
 		fsys := env.FS(dir)
@@ -115,6 +117,7 @@ func TestFSErrors(t *testing.T) {
 }
 
 func TestReadingInBlocks(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		dir := t.TempDir()
 		want := testkit.Pattern(5<<20 + 5)
@@ -168,6 +171,7 @@ func TestReadingInBlocks(t *testing.T) {
 }
 
 func TestWriting(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		dir, err := filepath.EvalSymlinks(t.TempDir())
 		if err != nil {
@@ -253,7 +257,7 @@ func TestWriting(t *testing.T) {
 
 // A file is read on over the next connection, unless it has changed.
 func TestReadingWhileTheLinkBreaks(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	opened := 0
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake() {
@@ -305,7 +309,7 @@ func readSlowly(fsys fs.FS, name string) ([]byte, error) {
 
 // A listing that is not all of the directory is not taken for it.
 func TestTruncatedListing(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake() {
 			return

@@ -39,6 +39,7 @@ func special(t *testing.T, dir string) {
 }
 
 func TestStat(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		dir := tree(t)
 		special(t, dir)
@@ -104,6 +105,7 @@ func TestStat(t *testing.T) {
 // TestChanges calls every method that changes metadata or links. The released server has
 // none of them, and changes nothing.
 func TestChanges(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		dir := tree(t)
 		fsys := env.FS(dir)
@@ -226,7 +228,7 @@ func testFS(p place, fsys *client.FS, expected ...string) error {
 // TestListingWithoutRoomForDetails lists a directory of which an answer with details holds
 // only a part.
 func TestListingWithoutRoomForDetails(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake("fsMetadata") {
 			return

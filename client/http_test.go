@@ -15,6 +15,7 @@ import (
 // TestAbandonedHTTPRequestsEnd gives requests up in every way. They end at the server, so
 // that any number may follow each other: more than a connection may have at a time.
 func TestAbandonedHTTPRequestsEnd(t *testing.T) {
+	t.Parallel()
 	const most = 256 // of one connection
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		if p.codex {

@@ -17,7 +17,7 @@ import (
 // end of a unix socket's stream for a farewell and ends a session that holds
 // nothing.
 func TestLostLinkOfAnIdleSession(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	var log testkit.Buffer
 	p := newProxy(t, serveUnix(t, &server.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}))
 	env, err := client.Dial(background(t), p.url, nil)

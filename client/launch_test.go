@@ -17,7 +17,7 @@ import (
 )
 
 func TestLaunchFails(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	for _, test := range []struct {
 		name, script string
 		timeout      time.Duration
@@ -53,7 +53,7 @@ func launchSelf(t *testing.T, script string, opts *client.Options) (*client.Envi
 }
 
 func TestLaunchedServerDies(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env, command := launchSelf(t, `exec "$0"`, nil)
 	c := child(env, "idle")
 	if err := c.Start(); err != nil {
@@ -71,7 +71,7 @@ func TestLaunchedServerDies(t *testing.T) {
 
 // A server that does not obey is killed, with what it has in its group.
 func TestLaunchedServerIsStubborn(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestLaunchedServerIsStubborn(t *testing.T) {
 
 // An obedient server does not keep Close waiting until the server is killed.
 func TestCloseIsQuick(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env, command := launchSelf(t, `exec "$0"`, nil)
 	c := child(env, "idle")
 	if err := c.Start(); err != nil {

@@ -27,7 +27,7 @@ func link(t *testing.T, opts *client.Options) (*client.Environment, *proxy) {
 
 // Calls that are made while there is no connection wait for one.
 func TestCallsWait(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env, p := link(t, nil)
 	c := child(env, "cat")
 	var out strings.Builder
@@ -67,7 +67,7 @@ func TestCallsWait(t *testing.T) {
 }
 
 func TestFailFast(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env, p := link(t, &client.Options{FailFast: true})
 	c := child(env, "cat")
 	if err := c.Start(); err != nil {
@@ -92,7 +92,7 @@ func TestFailFast(t *testing.T) {
 
 // When the connection is given up, everything fails, each process once.
 func TestGivingUp(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env, p := link(t, &client.Options{RecoveryTimeout: 300 * time.Millisecond})
 	var running []*client.Cmd
 	for range 3 {
@@ -149,7 +149,7 @@ func TestGivingUp(t *testing.T) {
 }
 
 func TestNoRecovery(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env, p := link(t, &client.Options{RecoveryTimeout: -1})
 	p.cut()
 	testkit.Within(t, "the end", func() { <-env.Done() })
@@ -160,7 +160,7 @@ func TestNoRecovery(t *testing.T) {
 
 // A server that has forgotten the session is asked once.
 func TestServerForgets(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t,
 		startAndBreak,
 		func(c *fakeConn) {
@@ -179,7 +179,7 @@ func TestServerForgets(t *testing.T) {
 }
 
 func TestAnotherSession(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t,
 		startAndBreak,
 		func(c *fakeConn) {
@@ -196,7 +196,7 @@ func TestAnotherSession(t *testing.T) {
 // A server that has not noticed yet that the old connection is gone is asked
 // again.
 func TestStillAttached(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	busy := func(c *fakeConn) {
 		if m, ok := c.expect("initialize"); ok {
 			c.refuse(m, protocol.CodeSessionAttached, "session s is already attached to another connection")
@@ -220,7 +220,7 @@ func TestStillAttached(t *testing.T) {
 // What a server sends that cannot be understood is asked for again over another
 // connection.
 func TestNotificationThatMakesNoSense(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t,
 		func(c *fakeConn) {
 			if c.shake() {
@@ -255,7 +255,7 @@ func TestNotificationThatMakesNoSense(t *testing.T) {
 // Output is acknowledged when somebody is done with it, and again over a new
 // connection.
 func TestAcknowledging(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	acks := make(chan uint64, 100)
 	next := make(chan func(*fakeConn))
 	serve := func(c *fakeConn) {
@@ -339,7 +339,7 @@ func TestAcknowledging(t *testing.T) {
 // what nobody knows any more: connections that break at once must not all bring
 // the same.
 func TestAcknowledgingAtOnce(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	acked, finished := make(chan struct{}), make(chan struct{})
 	f := newFake(t,
 		func(c *fakeConn) {
@@ -413,7 +413,7 @@ func TestAcknowledgingAtOnce(t *testing.T) {
 // to the old one, and is said again: the process may wait for it, and nothing
 // else would come that could be acknowledged.
 func TestAcknowledgingDuringHandshake(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	const size = 256 << 10 // so much is acknowledged at once
 	taken, acked := make(chan struct{}), make(chan uint64, 10)
 	came, resuming := make(chan struct{}), make(chan struct{})
@@ -483,7 +483,7 @@ func TestAcknowledgingDuringHandshake(t *testing.T) {
 // Starts that are under way when the connection is given up fail once, although
 // both their callers and the end of everything find it out.
 func TestStartsWhileGivingUp(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	const starts = 50
 	f := newFake(t,
 		func(c *fakeConn) {

@@ -35,7 +35,10 @@ func TestMain(m *testing.M) {
 	testkit.Main()
 	testkit.DefaultSignals()
 	os.Setenv(markVariable, mark)
-	os.Exit(m.Run())
+	// The threads that start children live as long as the program, and so does the
+	// socket by which they are told to.
+	tests := testkit.Ledger(testkit.Childless(m, markVariable, mark), "socket:", "socket:")
+	testkit.VerifyMain(tests)
 }
 
 // markVariable marks what the tests start, whoever its parent is: it is in the
@@ -64,58 +67,14 @@ var places = []place{
 	{name: "command-stdio", open: openCommandStdio},
 }
 
-// everywhere runs a test in every place, and checks that it leaves nothing
-// behind.
+// everywhere runs a test in every place.
 func everywhere(t *testing.T, run func(t *testing.T, env *client.Environment, p place)) {
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			run(t, p.open(t, nil), p)
 		})
 	}
-}
-
-// leavesNothing checks at the test's end that no goroutine, descriptor, process
-// or zombie is left. What the test opens must be cleaned up by functions
-// registered after it.
-func leavesNothing(t *testing.T) {
-	t.Helper()
-	warmUp(t)
-	before := testkit.Descriptors(t)
-	t.Cleanup(func() {
-		if t.Skipped() {
-			return
-		}
-		if err := testkit.Leaks(); err != nil {
-			t.Error(err)
-		}
-		testkit.WaitFor(t, testkit.Patience, func() error {
-			if now := testkit.Descriptors(t); now > before {
-				return fmt.Errorf("%d descriptors open, %d before", now, before)
-			}
-			if zombies := testkit.Zombies(t); len(zombies) > 0 {
-				return fmt.Errorf("zombies: %q", zombies)
-			}
-			if left := testkit.WithVariable(t, markVariable, mark); len(left) > 0 {
-				return fmt.Errorf("processes: %q", left)
-			}
-			return nil
-		})
-	})
-}
-
-// warmUp opens what the program opens once and keeps: the poller and the thread
-// that starts children.
-func warmUp(t *testing.T) {
-	t.Helper()
-	env, err := local.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child(env, "exit", "0").Run(); err != nil {
-		t.Fatal(err)
-	}
-	_ = env.Close()
 }
 
 // opened closes an Environment with the test.

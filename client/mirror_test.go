@@ -81,9 +81,10 @@ func dialing(serve func(*testing.T) string) func(*testing.T) opening {
 // TestMirror uses every method of the client in every way to a server. What the released
 // server lacks is an *UnsupportedError, and nothing else.
 func TestMirror(t *testing.T) {
+	t.Parallel()
 	for _, p := range mirrorPlaces {
 		t.Run(p.name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			open := p.serve(t)
 			env := open(t, nil)
 			u := using{env: env, echo: echoing(t), shares: p.shares}
@@ -145,6 +146,7 @@ func echoing(t *testing.T) (address string) {
 
 // TestMirrorIsComplete finds the methods without a row, and the rows without a method.
 func TestMirrorIsComplete(t *testing.T) {
+	t.Parallel()
 	methods := make(map[string]bool)
 	seen := make(map[reflect.Type]bool)
 	for _, t := range []reflect.Type{

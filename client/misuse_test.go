@@ -23,6 +23,7 @@ import (
 
 // A command that could not be started is not started again.
 func TestStartAfterFailure(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := env.Command(background(t), "/no/such/program")
 		c.Stdout = io.Discard
@@ -44,7 +45,7 @@ type listWriter []io.Writer
 
 // Writers that cannot be compared are two.
 func TestUncomparableWriters(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env := openLocal(t, nil)
 	var out bytes.Buffer
 	c := env.Command(background(t), "sh", "-c", "echo hello")
@@ -58,6 +59,7 @@ func TestUncomparableWriters(t *testing.T) {
 // Text that is not UTF-8 is never replaced by something else. A server cannot be told
 // of it in a start, and names of files are what os.DirFS says they are.
 func TestNotUTF8(t *testing.T) {
+	t.Parallel()
 	const odd = "a\xff"
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		dir := t.TempDir()
@@ -86,6 +88,7 @@ func TestNotUTF8(t *testing.T) {
 
 // Nothing works in an environment that is closed.
 func TestNothingAfterClose(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		dir := t.TempDir()
 		files := env.FS(dir)
@@ -127,7 +130,7 @@ func TestNothingAfterClose(t *testing.T) {
 
 // The input that comes after the end of a command is for whoever reads it next.
 func TestStdinFileIsLeft(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	env := openLocal(t, nil)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -153,6 +156,7 @@ func TestStdinFileIsLeft(t *testing.T) {
 
 // A walk does not follow links in circles.
 func TestWalkDir(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		dir := t.TempDir()
 		for _, err := range []error{
@@ -191,7 +195,7 @@ func TestWalkDir(t *testing.T) {
 
 // A block that could not be written does not count.
 func TestWriteCountsWhatIsWritten(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake("fileWriteStreaming") {
 			return
@@ -224,7 +228,7 @@ func TestWriteCountsWhatIsWritten(t *testing.T) {
 
 // When a launched server says something and does not answer, that is in the error.
 func TestLaunchQuotesOnTimeout(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	said := filepath.Join(t.TempDir(), "said")
 	if err := syscall.Mkfifo(said, 0o600); err != nil {
 		t.Fatal(err)

@@ -20,12 +20,13 @@ func (c *fakeConn) stat(m fakeMessage) {
 // A file that is open at the server when nobody waits for it any more is closed,
 // and not before it is open.
 func TestOpenIsAbandoned(t *testing.T) {
+	t.Parallel()
 	for name, open := range map[string]func(*client.FS) error{
 		"Open":   func(files *client.FS) error { _, err := files.Open("x"); return err },
 		"Create": func(files *client.FS) error { _, err := files.Create("x"); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			ctx, cancel := context.WithCancel(context.Background())
 			abandoned, closed := make(chan struct{}), make(chan string, 1)
 			f := newFake(t, func(c *fakeConn) {
@@ -66,6 +67,7 @@ func TestOpenIsAbandoned(t *testing.T) {
 
 // However often an opening is cancelled, the connection can open more.
 func TestManyOpenings(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		dir := t.TempDir()
 		files := env.FS(dir)
@@ -96,7 +98,7 @@ func TestManyOpenings(t *testing.T) {
 // A file that is created while the link is down is closed over the connection that
 // opened it.
 func TestCreateDuringOutage(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	down, closed := make(chan struct{}), make(chan struct{})
 	broken := make(chan struct{})
 	one := func(c *fakeConn) {
@@ -142,7 +144,7 @@ func TestCreateDuringOutage(t *testing.T) {
 // A process that a server starts although nobody waits for it any more is ended,
 // also where the server has not known it when it was first told to.
 func TestStartIsAbandonedBeforeItsAnswer(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	terminated := make(chan struct{})
 	f := newFake(t, func(c *fakeConn) {

@@ -35,7 +35,7 @@ func manyFiles(t *testing.T) string {
 
 // A directory is listed whole, and a copy onto itself finds everything there already.
 func TestManyNames(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	dir := manyFiles(t)
 	env := openUnix(t, nil)
 	entries, err := env.FS(dir).ReadDir(".")
@@ -75,7 +75,7 @@ func pageServer(names, page int) *fileServer {
 
 // A copy passes through all pages of a large directory.
 func TestCopyOutOfManyNames(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	const names = 20_000
 	w := watch()
 	err := newFake(t, pageServer(names, 3000).serve).dial(nil).FS("/src").CopyOut(".", filepath.Join(t.TempDir(), "target"), &w.CopyOptions)
@@ -86,7 +86,7 @@ func TestCopyOutOfManyNames(t *testing.T) {
 
 // A copy ends when the pages of a listing do not follow each other, and so may have no end.
 func TestCopyOutOfEndlessPages(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	server := &fileServer{hold: func(c *fakeConn, m fakeMessage) bool {
 		if m.Method == protocol.MethodReadDirectory {
 			c.reply(m, object{"entries": []object{entry("b", "fifo", 0), entry("a", "fifo", 0)}, "truncated": true, "next": m.Params.After + "x"})
@@ -101,7 +101,7 @@ func TestCopyOutOfEndlessPages(t *testing.T) {
 
 // ReadDir returns as much as a program may hold, and no page that comes again.
 func TestReadDirOfEndless(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	const page = 1 << 16
 	entries := strings.TrimSuffix(strings.Repeat(`{"fileName":"a"},`, page), ",")
 	next := 0
@@ -130,10 +130,10 @@ func TestReadDirOfEndless(t *testing.T) {
 
 // Names that are too long to exist fill no memory, however many pages have them.
 func TestListingsOfLongNames(t *testing.T) {
+	t.Parallel()
 	if testkit.RaceEnabled {
 		t.Skip("with the race detector it takes minutes to decode names of so many bytes")
 	}
-	leavesNothing(t)
 	const pages = 12
 	name := strings.Repeat("x", 8<<20)
 	asked := 0

@@ -199,13 +199,13 @@ func takeAll(t *testing.T, c *client.Cmd, stdout io.Reader, taken, size int) {
 // A consumer may pause for as long as it likes, whatever the server can do:
 // nothing is lost, the connection stays, and calls are answered meanwhile.
 func TestConsumerPauses(t *testing.T) {
+	t.Parallel()
 	const interval = 100 * time.Millisecond
 	const pause = 6 * interval // the silence that ends a connection is half of it
 	// All of it fits within what the client takes for the sake of a call, however late the server
 	// answers that.
 	const size = 60 << 20 / (64 << 10 / 3 * 3) * (64 << 10 / 3 * 3)
 	s := &floodServer{t: t, size: size}
-	leavesNothing(t)
 	opts := &client.Options{}
 	client.SetPingInterval(opts, interval)
 	env, err := client.Dial(background(t), s.serve(), opts)
@@ -242,8 +242,8 @@ func TestConsumerPauses(t *testing.T) {
 
 // A process is ended, and its ending told, while its consumer pauses.
 func TestKillWhileConsumerPauses(t *testing.T) {
+	t.Parallel()
 	s := &floodServer{t: t, size: 1 << 40}
-	leavesNothing(t)
 	env, err := client.Dial(background(t), s.serve(), nil)
 	opened(t, env, err)
 	ctx, cancel := context.WithCancel(background(t))
@@ -266,10 +266,10 @@ func TestKillWhileConsumerPauses(t *testing.T) {
 // A server that takes acknowledgements keeps what does not fit here, however
 // much it retains: it is read again when the consumer goes on.
 func TestConsumerPausesBeforeMuchRetained(t *testing.T) {
+	t.Parallel()
 	if testkit.RaceEnabled {
 		t.Skip("moves 72 MiB, in which the race detector sees nothing new")
 	}
-	leavesNothing(t)
 	const size = 72 << 20
 	srv := &server.Options{Session: server.SessionOptions{RetainedBytes: 2 * size}}
 	env, err := client.Dial(background(t), serveWebSocket(t, srv), nil)
@@ -302,6 +302,7 @@ func TestConsumerPausesBeforeMuchRetained(t *testing.T) {
 
 // The released server waits for a paused consumer, too.
 func TestConsumerPausesAtCodex(t *testing.T) {
+	t.Parallel()
 	pause := 500 * time.Millisecond
 	if text := os.Getenv(pauseVariable); text != "" {
 		var err error

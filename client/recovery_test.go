@@ -17,7 +17,7 @@ import (
 // A server that closes each connection after the handshake is asked less and less often, and
 // given up when Options.RecoveryTimeout is over: no connection to it has replaced the first.
 func TestServerThatClosesAtOnce(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	for name, capabilities := range map[string][]string{"acknowledging": {"processAck"}, "not": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,7 +42,7 @@ func TestServerThatClosesAtOnce(t *testing.T) {
 // A request that breaks each connection does not make the client connect as fast as it can,
 // although each connection also brings an answer: here, that to the reading of a process.
 func TestRequestThatBreaksConnections(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	began := time.Now()
 	var attempts atomic.Int64
 	env := newFake(t, func(c *fakeConn) {

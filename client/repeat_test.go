@@ -16,9 +16,10 @@ import (
 
 // A start whose answer was lost is repeated, and starts nothing twice.
 func TestStartIsRepeated(t *testing.T) {
+	t.Parallel()
 	for _, startID := range []bool{true, false} {
 		t.Run(fmt.Sprintf("startId=%v", startID), func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			var capabilities []string
 			if startID {
 				capabilities = append(capabilities, "startId")
@@ -70,7 +71,7 @@ func TestStartIsRepeated(t *testing.T) {
 
 // An id that somebody else has is not taken for ours.
 func TestStartIsRefused(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake() {
 			return
@@ -88,7 +89,7 @@ func TestStartIsRefused(t *testing.T) {
 
 // A process whose start nobody waits for any more is ended.
 func TestStartIsAbandoned(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	terminated := make(chan string, 1)
 	f := newFake(t, func(c *fakeConn) {
@@ -117,7 +118,7 @@ func TestStartIsAbandoned(t *testing.T) {
 // Writes are repeated with their id, signals are not. A server that does not take
 // acknowledgements gets none.
 func TestWhatIsRepeated(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	writes := make(chan string, 10)
 	one := func(c *fakeConn) {
 		if !c.shake("processSignals") {

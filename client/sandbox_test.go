@@ -14,6 +14,7 @@ import (
 // TestSandbox checks that a command in a sandbox writes only what the sandbox lists, or
 // does not start.
 func TestSandbox(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		dir := t.TempDir()
 		for name, test := range map[string]struct {

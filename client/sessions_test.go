@@ -17,9 +17,10 @@ import (
 
 // Whoever may observe a session finds it, with or without a session of one's own.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	for name, serve := range listening {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			url := serve(t, &server.Options{Session: server.SessionOptions{MaxKeep: time.Hour}})
 			owner := dialed(t, url, &client.Options{Name: "the owner"})
 			if _, err := owner.Keep(background(t), client.Lease{Name: "work", For: time.Minute}); err != nil {
@@ -98,7 +99,7 @@ func found(t *testing.T, env *client.Environment, name string) string {
 
 // Processes of other sessions can be ended, and whole sessions, by a program without one, too.
 func TestControlElsewhere(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	url := serveWebSocket(t, nil)
 	owner := dialed(t, url, nil)
 	var commands [3]*client.Cmd
@@ -150,6 +151,7 @@ func TestControlElsewhere(t *testing.T) {
 
 // Everywhere else it is unsupported, and nothing breaks.
 func TestSessionsUnsupported(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		if env.Info().Capabilities["sessionList"] {
 			t.Skip("the server lists sessions")
@@ -167,14 +169,14 @@ func TestSessionsUnsupported(t *testing.T) {
 		}
 	})
 	t.Run("codex without a session", func(t *testing.T) {
-		leavesNothing(t)
+		t.Parallel()
 		url := testkit.ServeCommand(t, codexCommand(t, "ws://127.0.0.1:0"))
 		if _, err := client.Dial(background(t), url, &client.Options{NoSession: true}); !errors.As(err, new(*client.UnsupportedError)) {
 			t.Errorf("Dial: %v", err)
 		}
 	})
 	t.Run("a server that does not know it", func(t *testing.T) {
-		leavesNothing(t)
+		t.Parallel()
 		f := newFake(t, func(c *fakeConn) {
 			if m, ok := c.expect("initialize"); ok {
 				c.refuse(m, protocol.CodeInvalidRequest, "unknown session id ")

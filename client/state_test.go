@@ -46,7 +46,7 @@ func (r *recorded) next(t *testing.T, kind client.StateKind) (s client.State) {
 
 // The callback is told what happens to the connection, and why.
 func TestStates(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	r := newRecorded()
 	env, p := link(t, &client.Options{OnState: r.note, RecoveryTimeout: testkit.Patience})
 	for range 3 {
@@ -79,7 +79,7 @@ func TestStates(t *testing.T) {
 
 // Nothing waits for a callback, not even Close, which the callback may call.
 func TestStateCallbackBlocks(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	var env *client.Environment
 	entered, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -106,7 +106,7 @@ func TestStateCallbackBlocks(t *testing.T) {
 
 // A session that the program has asked for is not replaced by another one.
 func TestResumedSessionGone(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	first, second := server.New(nil), server.New(nil)
 	var conns sync.WaitGroup
 	t.Cleanup(func() {
@@ -150,7 +150,7 @@ func TestResumedSessionGone(t *testing.T) {
 // With RecoverWhileKept the client tries for as long as the server says that it keeps
 // sessions, and gives up as soon as the session is gone.
 func TestRecoverWhileKept(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	r := newRecorded()
 	first := server.New(&server.Options{Session: server.SessionOptions{DetachedTTL: time.Minute, SilentTTL: 2 * time.Hour}})
 	second := server.New(nil)
@@ -203,9 +203,10 @@ func TestRecoverWhileKept(t *testing.T) {
 // A lease keeps what Close would end, for the next program, and for as long as it is asked
 // for.
 func TestKeep(t *testing.T) {
+	t.Parallel()
 	for name, serve := range listening {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			url := serve(t, &server.Options{Session: server.SessionOptions{MaxKeep: time.Hour}})
 			r := newRecorded()
 			p := newProxy(t, url)
@@ -249,6 +250,7 @@ func TestKeep(t *testing.T) {
 
 // Where sessions end with their connections, nothing can be kept.
 func TestKeepNothing(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		if p.name == "ws" || p.name == "unix" || p.name == "command-ws" || p.name == "codex-ws" {
 			t.Skip("it keeps sessions")

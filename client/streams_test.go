@@ -18,6 +18,7 @@ import (
 )
 
 func TestOutput(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		out, err := child(env, "echo", "hello", "world").Output()
 		if err != nil || string(out) != "hello world\n" {
@@ -64,6 +65,7 @@ func (a *replier) Write(p []byte) (int, error) {
 // TestAnsweredOutput has the writer of the output answer the command, from the first line on.
 // The two streams are one in the order in which they were read.
 func TestAnsweredOutput(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := env.Command(background(t), "sh", "-c", "echo out; read line; echo err >&2; read line; echo out; read line")
 		in, err := c.StdinPipe()
@@ -80,6 +82,7 @@ func TestAnsweredOutput(t *testing.T) {
 
 // As with os/exec, output is everything that comes until nobody holds the streams.
 func TestOutputOfTheBackground(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		out, err := env.Command(background(t), "sh", "-c", "(while kill -0 $$; do sleep .01; done 2>/dev/null; sleep .6; echo late) & echo early").Output()
 		if err != nil || string(out) != "early\nlate\n" {
@@ -89,6 +92,7 @@ func TestOutputOfTheBackground(t *testing.T) {
 }
 
 func TestManyBytes(t *testing.T) {
+	t.Parallel()
 	const size = 6 << 20
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		var out patternChecker
@@ -101,6 +105,7 @@ func TestManyBytes(t *testing.T) {
 }
 
 func TestStdin(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "cat")
 		c.Stdin = strings.NewReader("typed\n")
@@ -140,6 +145,7 @@ type errorReader struct{ err error }
 func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
 
 func TestStdinPipe(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "cat")
 		stdin, stdout := startPiped(t, c)
@@ -178,6 +184,7 @@ func TestStdinPipe(t *testing.T) {
 
 // What has been written is read after Wait, too, and in any order.
 func TestOutputPipes(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := env.Command(background(t), "sh", "-c", "echo out; echo err >&2")
 		stdout, err := c.StdoutPipe()
@@ -204,6 +211,7 @@ func TestOutputPipes(t *testing.T) {
 }
 
 func TestOutputPipeClosedEarly(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		c := child(env, "flood", strconv.Itoa(8<<20))
 		stdout, err := c.StdoutPipe()
@@ -228,6 +236,7 @@ func TestOutputPipeClosedEarly(t *testing.T) {
 }
 
 func TestWriterFails(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		broken := errors.New("broken")
 		c := child(env, "flood", strconv.Itoa(6<<20))
@@ -246,6 +255,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // A reader that is slow makes its own child wait and nobody else.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		if p.codex {
 			t.Skip("the released server has one queue for all that a connection is sent")

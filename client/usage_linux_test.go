@@ -12,6 +12,7 @@ import (
 // TestUsage has one process use the processor while another one sleeps, and then leaves a
 // child behind.
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	env := dialed(t, serveWebSocket(t, nil), nil)
 	ctx := background(t)
 	busy := env.Command(ctx, "/bin/sh", "-c", "(while :; do :; done) & wait")

@@ -68,12 +68,12 @@ var waitCases = []waitCase{
 	{name: "held", script: "sleep 3600 & echo $$ $!; exit 0", delay: 100 * time.Millisecond, writer: true, want: "ErrWaitDelay"},
 	{name: "held, fails", script: "sleep 3600 & echo $$ $!; exit 3", delay: 100 * time.Millisecond, writer: true, want: "exit 3"},
 	{name: "held, context", script: "sleep 3600 & echo $$ $!; exec sleep 3600", end: "context", delay: 100 * time.Millisecond, writer: true, want: "SIGKILL"},
-	{name: "held, ends meanwhile", script: "trap 'exit 0' USR1; sleep 3600 & echo $$ $!; wait", end: "context", cancel: "nothing", delay: 3 * time.Second, writer: true, want: "context"},
+	{name: "held, ends meanwhile", script: "trap 'exit 0' USR1; sleep 3600 & echo $$ $!; wait", end: "context", cancel: "ended", delay: 100 * time.Millisecond, writer: true, want: "context"},
 }
 
 // Wait says what os/exec says, as soon. Most rows wait, so that all places have theirs at once.
 func TestWaitIsThatOfOSExec(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	t.Run("os/exec", func(t *testing.T) {
 		t.Parallel()
 		for _, test := range waitCases {
@@ -83,7 +83,7 @@ func TestWaitIsThatOfOSExec(t *testing.T) {
 				c := exec.CommandContext(ctx, "sh", "-c", test.script)
 				c.WaitDelay = test.delay
 				if test.cancel != "" {
-					c.Cancel = test.canceller(func() error { return c.Process.Signal(os.Interrupt) })
+					c.Cancel = test.canceller(t, func() error { return c.Process.Signal(os.Interrupt) })
 				}
 				test.check(t, c, func(w io.Writer) { c.Stdout = w }, end)
 			})
@@ -100,7 +100,7 @@ func TestWaitIsThatOfOSExec(t *testing.T) {
 					c := env.Command(ctx, "sh", "-c", test.script)
 					c.WaitDelay = test.delay
 					if test.cancel != "" {
-						c.Cancel = test.canceller(func() error { return c.Signal(context.Background(), os.Interrupt) })
+						c.Cancel = test.canceller(t, func() error { return c.Signal(context.Background(), os.Interrupt) })
 					}
 					test.check(t, c, func(w io.Writer) { c.Stdout = w }, end)
 				})
@@ -111,7 +111,7 @@ func TestWaitIsThatOfOSExec(t *testing.T) {
 
 // canceller makes a Cancel. If that does not interrupt the process, SIGUSR1 is what makes
 // it end meanwhile.
-func (w *waitCase) canceller(interrupt func() error) func() error {
+func (w *waitCase) canceller(t *testing.T, interrupt func() error) func() error {
 	return func() error {
 		if w.cancel == "interrupt" {
 			return interrupt()
@@ -120,6 +120,8 @@ func (w *waitCase) canceller(interrupt func() error) func() error {
 			return err
 		}
 		switch w.cancel {
+		case "ended": // before the delay begins
+			testkit.Gone(t, w.pid)
 		case "done":
 			return os.ErrProcessDone
 		case "broken":
@@ -230,7 +232,7 @@ func ending(err error) string {
 // A server that does not support acknowledgements sends its answer to a kill behind much
 // output that nobody reads. Wait still ends.
 func TestKillBehindUnreadOutput(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake() {
 			return
@@ -273,6 +275,7 @@ func TestKillBehindUnreadOutput(t *testing.T) {
 
 // What was written before the end can be read after it, however it came.
 func TestUnreadOutputAfterWait(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		if p.codex {
 			t.Skip("the released server throws output away when it kills")
@@ -306,6 +309,7 @@ func TestUnreadOutputAfterWait(t *testing.T) {
 
 // A limit that ends a process is told although nobody takes its output.
 func TestLimitEndsUnread(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		c := env.Command(background(t), "yes")
 		c.Limits = client.Limits{Timeout: 200 * time.Millisecond}
@@ -328,6 +332,7 @@ func TestLimitEndsUnread(t *testing.T) {
 // Close tells how the processes ended that it ends, also when nobody takes their
 // output.
 func TestCloseTellsEndings(t *testing.T) {
+	t.Parallel()
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
 			env := p.open(t, nil)

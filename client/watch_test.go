@@ -27,6 +27,7 @@ func patient(t *testing.T, env *client.Environment, dir string) *client.FS {
 }
 
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, p place) {
 		dir := tree(t)
 		fsys := patient(t, env, dir)
@@ -88,9 +89,10 @@ func TestWatch(t *testing.T) {
 
 // A watch continues over the next connection, with the changes that happened meanwhile.
 func TestWatchDuringCuts(t *testing.T) {
+	t.Parallel()
 	for name, serve := range listening {
 		t.Run(name, func(t *testing.T) {
-			leavesNothing(t)
+			t.Parallel()
 			url := serve(t, nil)
 			p := newProxy(t, url)
 			env, err := client.Dial(background(t), p.url, nil)
@@ -138,7 +140,7 @@ func TestWatchDuringCuts(t *testing.T) {
 
 // When the server has lost the session, the loop is told that it may have missed changes.
 func TestWatchInAnotherSession(t *testing.T) {
-	leavesNothing(t)
+	t.Parallel()
 	first, second := serveUnix(t, nil), serveUnix(t, nil)
 	p := newProxy(t, first)
 	env, err := client.Dial(background(t), p.url, nil)
@@ -171,6 +173,7 @@ func TestWatchInAnotherSession(t *testing.T) {
 // A loop that takes no events does not make the client grow: not by many events, and not by
 // fewer with long names.
 func TestWatchThatTakesNothing(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		events int // of each of five notifications
 		dir    string
@@ -182,7 +185,6 @@ func TestWatchThatTakesNothing(t *testing.T) {
 // takeNothing watches a directory where five times so many files appear before the loop goes
 // on, and one more.
 func takeNothing(t *testing.T, events int, below string) {
-	leavesNothing(t)
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake("fsWatch") {
 			return

@@ -72,6 +72,8 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 		return nil, err
 	}
 	u.Scheme = "http" + strings.TrimPrefix(u.Scheme, "ws")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	// The connection leaves package http, which reports it only to a trace.
 	var conn net.Conn
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -100,17 +102,30 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 	if err != nil {
 		return nil, err
 	}
+	proxy, dial := http.ProxyFromEnvironment, dialWrittenFirst
+	if tunnel != nil {
+		proxy, dial = nil, tunnel
+	}
+	keep := func() bool { return true }
 	client := &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dialWrittenFirst,
+		Proxy: proxy,
+		// Package http would go on with the dial, and with the handshake of TLS, after the end of
+		// ctx, and keep the connection for later requests, which never come.
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			if err == nil {
+				keep = context.AfterFunc(ctx, func() { _ = conn.Close() })
+			}
+			return conn, err
+		},
 		TLSClientConfig:        o.TLS,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
-	if tunnel != nil {
-		client.Proxy, client.DialContext = nil, tunnel
-	}
 	response, err := client.RoundTrip(request)
 	if err != nil {
+		if ctx.Err() != nil { // which may have closed the connection first
+			err = context.Cause(ctx)
+		}
 		return nil, bare(err)
 	}
 	if response.StatusCode != http.StatusSwitchingProtocols {
@@ -122,6 +137,10 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 	if err := checkAccepted(response, key); err != nil {
 		_ = response.Body.Close()
 		return nil, err
+	}
+	if !keep() {
+		_ = response.Body.Close()
+		return nil, context.Cause(ctx)
 	}
 	return newWebSocket(conn, bufio.NewReaderSize(response.Body, 16<<10), true, u.Host, o.MaxMessageBytes), nil
 }

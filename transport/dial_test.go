@@ -180,7 +180,35 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// A server must not mask, and what it sends must be whole frames.
+// TestDialIsGivenUp ends the context in the moment in which the connection is made. Nothing of
+// it is left, at the server or here.
+func TestDialIsGivenUp(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, scheme := range []string{"ws", "wss"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		returned := make(chan struct{})
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{ConnectDone: func(string, string, error) {
+			cancel()
+			<-returned
+		}})
+		if _, err := transport.Dial(ctx, scheme+"://"+l.Addr().String(), nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", scheme, err)
+		}
+		close(returned)
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Within(t, "the end of the connection", func() { _, _ = io.Copy(io.Discard, conn) })
+		_ = conn.Close()
+	}
+}
+
 // TestDialAServerThatSpeaksFirst checks that the error has what such a server says, such as
 // one for SSH, although that is there before the request.
 func TestDialAServerThatSpeaksFirst(t *testing.T) {
@@ -215,6 +243,7 @@ func TestDialAServerThatSpeaksFirst(t *testing.T) {
 	<-ended
 }
 
+// A server must not mask, and what it sends must be whole frames.
 func TestViolationsOfAServer(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"masked":        {0x81, 0x81, 1, 2, 3, 4, 'x'},

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -23,11 +25,26 @@ func FreeAddress(t testing.TB) string {
 		if _, again := given.LoadOrStore(address, true); again {
 			continue
 		}
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
+		if isFree(address) {
 			return address
 		}
 	}
 	t.Fatal("no port is free")
 	return ""
+}
+
+// isFree reports whether a listener can have an address. A child forked while this program
+// listens there would listen, too, until the child executes its own program, so isFree
+// prevents forks meanwhile.
+func isFree(address string) bool {
+	if runtime.GOOS == "linux" { // on others, package net locks it to make the socket
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	return true
 }

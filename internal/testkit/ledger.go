@@ -47,15 +47,21 @@ func (l ledger) Run() int {
 	if code != 0 {
 		return code
 	}
-	deadline := time.Now().Add(l.patience)
+	wrong := settled(l.patience, func() []string { return l.wrong(before, openDescriptors(table)) })
+	if len(wrong) > 0 {
+		fmt.Fprintln(os.Stderr, "descriptors:", strings.Join(wrong, "; "))
+		return 1
+	}
+	return 0
+}
+
+// settled waits until nothing is wrong, or returns what is wrong when patience has passed.
+func settled(patience time.Duration, wrong func() []string) (left []string) {
+	deadline := time.Now().Add(patience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		wrong := l.wrong(before, openDescriptors(table))
-		if len(wrong) == 0 {
-			return 0
-		}
-		if time.Now().After(deadline) {
-			fmt.Fprintln(os.Stderr, "descriptors:", strings.Join(wrong, "; "))
-			return 1
+		left = wrong()
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
 		}
 		time.Sleep(pause)
 	}

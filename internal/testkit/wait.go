@@ -89,11 +89,15 @@ func Children(pid int) (children []int) {
 // Zombies lists the zombies among the children of this process.
 func Zombies(t testing.TB) []string {
 	t.Helper()
-	entries, err := os.ReadDir("/proc")
+	found, err := zombies()
 	if err != nil {
 		t.Skipf("zombies cannot be counted here: %v", err)
 	}
-	var zombies []string
+	return found
+}
+
+func zombies() (found []string, err error) {
+	entries, err := os.ReadDir("/proc")
 	for _, e := range entries {
 		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
@@ -101,10 +105,10 @@ func Zombies(t testing.TB) []string {
 		}
 		_, rest, ok := strings.Cut(string(stat), ") ")
 		if fields := strings.Fields(rest); ok && len(fields) > 1 && fields[0] == "Z" && fields[1] == strconv.Itoa(os.Getpid()) {
-			zombies = append(zombies, string(stat))
+			found = append(found, string(stat))
 		}
 	}
-	return zombies
+	return found, err
 }
 
 // WithVariable lists the processes, except this one, that started with an environment
@@ -112,12 +116,16 @@ func Zombies(t testing.TB) []string {
 // changed.
 func WithVariable(t testing.TB, name, value string) []string {
 	t.Helper()
-	entries, err := os.ReadDir("/proc")
+	found, err := withVariable(name, value)
 	if err != nil {
 		t.Skipf("processes cannot be looked at here: %v", err)
 	}
+	return found
+}
+
+func withVariable(name, value string) (found []string, err error) {
+	entries, err := os.ReadDir("/proc")
 	want := "\x00" + name + "=" + value + "\x00"
-	var found []string
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
@@ -130,5 +138,5 @@ func WithVariable(t testing.TB, name, value string) []string {
 		line, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
 		found = append(found, fmt.Sprintf("%d %q", pid, line))
 	}
-	return found
+	return found, err
 }
