@@ -20,7 +20,5 @@ const (
 
 func stayInBackground() {}
 
-func foreground(int) bool { return true }
-
 // suspend does nothing, because this system cannot stop a program.
 func suspend() (continued bool) { return false }

@@ -7,8 +7,6 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // passedSignals are forwarded to the command, and resizeSignal to its terminal.
@@ -27,12 +25,6 @@ const (
 // stopped: it looks who has the terminal itself. The system would stop it also when a
 // signal has just continued it that is to end it.
 func stayInBackground() { signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU) }
-
-// foreground reports whether no other job has the terminal.
-func foreground(fd int) bool {
-	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	return err != nil || group == unix.Getpgrp()
-}
 
 // suspend stops this program and the others of its job, as ^Z does. It returns when the
 // program continues, or cannot be stopped.

@@ -6,10 +6,6 @@ import "time"
 // is asked to draw its screen.
 const replayTime = time.Second
 
-// backgroundTime is how long this program goes on when it continues while another job has
-// the terminal. A signal that is to end it comes with the one that has continued it.
-const backgroundTime = 200 * time.Millisecond
-
 // begin connects the person with the command. In the background that waits.
 func (r *runner) begin() error {
 	stayInBackground()
@@ -39,7 +35,7 @@ func (r *runner) resume() error {
 	if r.env.Observing() {
 		return nil
 	}
-	r.sizer = newSizer(r.process, r.screen, r.console.size)
+	r.sizer = newSizer(r.process, r.screen, r.console.size, signalTimeout)
 	r.typist.write = r.process.Write
 	if r.attached {
 		r.typist.hold()

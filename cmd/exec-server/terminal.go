@@ -124,3 +124,7 @@ func (c *console) keys() <-chan []byte {
 	}()
 	return keys
 }
+
+// backgroundTime is how long this program goes on when it continues while another job has
+// the terminal. A signal that is to end it comes with the one that has continued it.
+const backgroundTime = 200 * time.Millisecond

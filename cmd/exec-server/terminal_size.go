@@ -16,12 +16,13 @@ type sizer struct {
 	wanted  chan bool     // true: the program must draw its screen again
 	typing  chan struct{} // receives when keys wait for that
 	settled chan struct{} // receives when it has been done
+	limit   time.Duration // for an answer of the server
 	stop    context.CancelFunc
 }
 
-func newSizer(process *client.Process, screen *screen, size func() client.Size) *sizer {
+func newSizer(process *client.Process, screen *screen, size func() client.Size, limit time.Duration) *sizer {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &sizer{process, screen, size, make(chan bool, 1), make(chan struct{}, 1), make(chan struct{}, 1), cancel}
+	s := &sizer{process, screen, size, make(chan bool, 1), make(chan struct{}, 1), make(chan struct{}, 1), limit, cancel}
 	go s.run(ctx) // until stop
 	return s
 }
@@ -158,7 +159,7 @@ func (s *sizer) set(ctx context.Context, size client.Size) error {
 	if size.Rows == 0 || size.Cols == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	return s.process.Resize(ctx, size)
 }

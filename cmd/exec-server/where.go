@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -177,4 +178,18 @@ func meantOn(word string, err error) error {
 		return err
 	}
 	return fmt.Errorf("%w; if %s means the machine, --on %[2]s names it", err, name)
+}
+
+// label names a machine for people, in a few words and without secrets.
+func label(w *where) string {
+	switch u, err := url.Parse(w.url); {
+	case w.on != "":
+		return w.on
+	case w.url == "" || err != nil:
+		return "the server"
+	case u.Host != "":
+		return u.Host
+	default:
+		return u.Path
+	}
 }

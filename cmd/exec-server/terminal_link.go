@@ -3,10 +3,52 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
+	"execserver/client"
 	"execserver/internal/cli"
 )
+
+// weather knows the state of the link to a server.
+type weather struct {
+	changed chan struct{} // receives when the state has changed
+
+	mu    sync.Mutex
+	state linkState
+}
+
+// linkState is the state of a link.
+type linkState struct {
+	server string // its name for people
+	down   bool
+	since  time.Time // when it broke
+	until  time.Time // when the client gives up
+}
+
+func newWeather(server string) *weather {
+	return &weather{changed: make(chan struct{}, 1), state: linkState{server: server}}
+}
+
+// set is for client.Options.OnState.
+func (w *weather) set(s client.State) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.state.down = s.Kind == client.Recovering
+	if w.state.down {
+		w.state.since, w.state.until = s.Since, s.Until
+	}
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (w *weather) get() linkState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state
+}
 
 // linkNotice tells a person in lines that the link to the server is down, where no command
 // has the whole terminal.
