@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 
+	"execserver/internal/cli/terminal"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -56,7 +58,7 @@ func newAttachCommand() *cobra.Command {
 			if err := o.where.check(command); err != nil {
 				return err
 			}
-			escape, err := parseEscape(o.escapeChar)
+			escape, err := terminal.ParseEscape(o.escapeChar)
 			switch {
 			case err != nil:
 				err = fmt.Errorf("--escape-char: %w", err)
@@ -78,7 +80,7 @@ func newAttachCommand() *cobra.Command {
 	o.where.addFlags(f)
 	f.BoolVar(&o.readOnly, "read-only", false, "only watch: nothing that you type reaches the command")
 	f.BoolVar(&o.takeOver, "take-over", false, "take the session over also from a client that is not run or attach, and loses it")
-	addEscapeFlag(f, &o.escapeChar)
+	terminal.AddEscapeFlag(f, &o.escapeChar)
 	o.keeping.addFlags(f, "when ~d asks for a lease")
 	f.BoolP("help", "h", false, "print this text")
 	return command
@@ -94,7 +96,7 @@ func (o *attachOptions) run(target string, escape int) error {
 	signal.Notify(signals, heeded()...)
 	signal.Notify(signals, continueSignal)
 	r := &runner{
-		cancel: cancel, weather: newWeather(label(&o.where)), where: &o.where, keeping: &o.keeping,
+		cancel: cancel, link: terminal.NewLinkMonitor(label(&o.where)), where: &o.where, keeping: &o.keeping,
 		attached: true, replayed: make(chan struct{}),
 	}
 	defer r.close()
@@ -126,7 +128,7 @@ func (o *attachOptions) start(ctx context.Context, r *runner, target string, esc
 		o.keeping.name = found.session.Name
 	}
 	r.env, err = o.where.open(ctx, &client.Options{
-		Name: clientPrefix + "attach", Observe: found.session.ID, OnState: r.weather.set, RecoveryTimeout: client.RecoverWhileKept,
+		Name: clientPrefix + "attach", Observe: found.session.ID, OnState: r.link.Set, RecoveryTimeout: client.RecoverWhileKept,
 	})
 	if err != nil {
 		return err
@@ -209,17 +211,17 @@ func describe(ctx context.Context, env *client.Environment, id string) (info cli
 // that it retains. If the server has no screens, or output is missing, or the picture has no
 // place here, the output tells more.
 func (r *runner) lookAtScreen(ctx context.Context) {
-	rows, cols := r.screen.size()
+	rows, cols := r.screen.Size()
 	shown, err := r.process.Screen(ctx, &client.ScreenOptions{Drawing: true})
-	if err == nil && shown.OmittedBytes == 0 && !r.screen.dumb && shown.Rows <= rows && shown.Cols <= cols {
+	if err == nil && shown.OmittedBytes == 0 && !r.screen.Dumb && shown.Rows <= rows && shown.Cols <= cols {
 		r.shown = shown
 	}
 }
 
 // draw draws the screen that the process had. What this terminal showed moves up.
 func (r *runner) draw() error {
-	rows, _ := r.screen.size()
-	r.screen.insert(strings.Repeat("\r\n", rows))
+	rows, _ := r.screen.Size()
+	r.screen.Insert(strings.Repeat("\r\n", rows))
 	_, err := r.screen.Write(r.shown.Drawing)
 	return err
 }
@@ -230,7 +232,7 @@ func (r *runner) follow(ctx context.Context, next uint64, stdout, stderr io.Writ
 	replayed := sync.OnceFunc(func() { close(r.replayed) })
 	defer replayed()
 	if r.screen != nil {
-		r.screen.setFilter(next > 1)
+		r.screen.SetFilter(next > 1)
 	}
 	after := uint64(0)
 	if r.shown != nil {
@@ -249,7 +251,7 @@ func (r *runner) follow(ctx context.Context, next uint64, stdout, stderr io.Writ
 			return err
 		}
 		if r.screen != nil && e.Seq >= next {
-			r.screen.setFilter(false)
+			r.screen.SetFilter(false)
 		}
 		w := stdout
 		if e.Stream == client.Stderr {
@@ -284,7 +286,7 @@ func (r *runner) tellGap(gap *client.GapError) {
 		fmt.Fprintf(os.Stderr, "[%s]\n", text)
 		return
 	}
-	r.screen.insert("\r\n[" + text + "]\r\n")
+	r.screen.Insert("\r\n[" + text + "]\r\n")
 }
 
 // copyInput types standard input, up to its end.
@@ -311,7 +313,7 @@ func (r *runner) leaveAttached(s syscall.Signal) error {
 		text = "left; the command goes on"
 		ctx, cancel := context.WithTimeout(context.Background(), keepTimeout)
 		defer cancel()
-		if r.weather.get().down {
+		if r.link.Get().Down {
 			cancel() // the server knows nothing of it
 		}
 		r.renewLease(ctx, r.session.EvictOutput)

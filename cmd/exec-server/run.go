@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 
+	"execserver/internal/cli/terminal"
+
 	"github.com/spf13/cobra"
 
 	"execserver/client"
@@ -108,7 +110,7 @@ func (o *runOptions) run(args []string) error {
 		signal.Notify(signals, continueSignal)
 	}
 	r := &runner{
-		cancel: cancel, weather: newWeather(label(&o.where)),
+		cancel: cancel, link: terminal.NewLinkMonitor(label(&o.where)),
 		where: &o.where, keeping: &o.keeping, program: args[0],
 	}
 	defer r.close()
@@ -141,7 +143,7 @@ func (o *runOptions) run(args []string) error {
 
 // start opens the environment and starts the command there.
 func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err error) {
-	opts := &client.Options{Name: clientPrefix + "run", OnState: r.weather.set, RecoveryTimeout: client.RecoverWhileKept}
+	opts := &client.Options{Name: clientPrefix + "run", OnState: r.link.Set, RecoveryTimeout: client.RecoverWhileKept}
 	if r.env, err = o.where.open(ctx, opts); err != nil {
 		return err
 	}

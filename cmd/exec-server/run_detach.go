@@ -145,7 +145,7 @@ func (r *runner) detach() error {
 	}
 	session := r.env.Session()
 	text := ""
-	if r.weather.get().down {
+	if r.link.Get().Down {
 		text = fmt.Sprintf("detached without the server's knowledge; it keeps the command for %s after it has noticed", cli.Spell(r.env.Info().SessionLifetime.Detached))
 	} else {
 		granted, err := r.keeping.keep(context.Background(), r.env, r.program)
@@ -173,7 +173,7 @@ const maxBehind = 3
 // and about their end. With keep, it asks the server to keep their session.
 func (r *runner) lookBehind(ctx context.Context, keep bool) {
 	kept := r.env.Info().SessionLifetime
-	if kept == nil || r.weather.get().down {
+	if kept == nil || r.link.Get().Down {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"execserver/internal/cli/terminal"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -50,7 +52,7 @@ func (o *runOptions) addFlags(f *pflag.FlagSet) {
 	f.SetInterspersed(false) // what follows the command is the command's
 	o.where.addFlags(f)
 	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
-	addEscapeFlag(f, &o.escapeChar)
+	terminal.AddEscapeFlag(f, &o.escapeChar)
 	f.StringArrayVarP(&o.variables, "env", "e", nil, "set an environment variable of the command: `KEY=VALUE`, or KEY for its value here; may be repeated")
 	f.StringVarP(&o.directory, "workdir", "w", "", "run the command in this `DIR` of the machine")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the command after this `TIME`, such as 90s or 10m")
@@ -74,7 +76,7 @@ func (o *runOptions) check(command *cobra.Command) (err error) {
 	}
 	set := command.Flags().Changed
 	o.keep = set("keep")
-	o.escape, err = parseEscape(o.escapeChar)
+	o.escape, err = terminal.ParseEscape(o.escapeChar)
 	switch {
 	case err != nil:
 		return cli.NewUsageError(fmt.Errorf("--escape-char: %w", err), command)

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"execserver/internal/cli/terminal"
+
 	"golang.org/x/term"
 
 	"execserver/client"
@@ -52,7 +54,7 @@ func isNull(f *os.File) bool {
 
 // onTerminal makes a command run on a terminal like this program's.
 func (o *runOptions) onTerminal(ctx context.Context, env *client.Environment, c *client.Cmd) {
-	c.TTY = new(terminalSize(int(os.Stdin.Fd())))
+	c.TTY = new(terminal.Size(int(os.Stdin.Fd())))
 	if c.EnvPolicy == nil {
 		c.EnvPolicy = client.InheritAll()
 		if path.IsAbs(o.directory) {
@@ -121,7 +123,7 @@ func (o *runOptions) connectTerminal(r *runner, c *client.Cmd) error {
 		c.Stdout = &outlet{os.Stdout, r.cancel}
 		return nil
 	}
-	if _, err := c.StdinPipe(); err != nil { // the typist writes to the process itself
+	if _, err := c.StdinPipe(); err != nil { // keys are written to the process directly
 		return err
 	}
 	r.takeTerminal(o.escape)
@@ -131,17 +133,17 @@ func (o *runOptions) connectTerminal(r *runner, c *client.Cmd) error {
 
 // takeTerminal prepares the use of this program's terminal, on which a person is typing.
 func (r *runner) takeTerminal(escape int) {
-	r.screen = &screen{
-		out: &outlet{os.Stdout, r.cancel}, size: outputSize, dumb: dumbTerminal(),
-		written: make(chan struct{}, 1), gate: make(chan struct{}),
+	r.screen = &terminal.Screen{
+		Out: &outlet{os.Stdout, r.cancel}, Size: outputSize, Dumb: dumbTerminal(),
+		Written: make(chan struct{}, 1), Gate: make(chan struct{}),
 	}
-	r.console = newConsole(r.screen)
-	r.typist = &typist{screen: r.screen, escapes: escapes{char: escape}, weather: r.weather}
+	r.console = terminal.NewConsole(r.screen)
+	r.input = &terminal.InputForwarder{Screen: r.screen, Escapes: terminal.Escapes{Char: escape}, Link: r.link}
 }
 
 // outputSize returns the size of the terminal to which the output goes, if it goes to one.
 func outputSize() (rows, cols int) {
-	size := terminalSize(int(os.Stdout.Fd()))
+	size := terminal.Size(int(os.Stdout.Fd()))
 	return int(size.Rows), int(size.Cols)
 }
 

@@ -37,14 +37,14 @@ func runFlags(t *testing.T) map[string][]string {
 }
 
 // terminal runs "exec-server run -t" on a terminal, and plays its user.
-type terminal struct {
+type testTerminal struct {
 	t       *testing.T
 	command *client.Cmd
 	out     io.Reader
 	seen    string
 }
 
-func newTerminal(t *testing.T, args ...string) *terminal {
+func newTerminal(t *testing.T, args ...string) *testTerminal {
 	t.Helper()
 	env, err := local.New(nil)
 	if err != nil {
@@ -57,7 +57,7 @@ func newTerminal(t *testing.T, args ...string) *terminal {
 	c.TTY = &client.Size{Rows: 30, Cols: 100}
 	c.EnvPolicy = client.InheritAll()
 	c.Env = []string{"TERM=vt52"}
-	term := &terminal{t: t, command: c}
+	term := &testTerminal{t: t, command: c}
 	if term.out, err = c.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func newTerminal(t *testing.T, args ...string) *terminal {
 	return term
 }
 
-func (m *terminal) write(text string) {
+func (m *testTerminal) write(text string) {
 	m.t.Helper()
 	if err := m.command.Write(context.Background(), []byte(text)); err != nil {
 		m.t.Fatal(err)
@@ -76,7 +76,7 @@ func (m *terminal) write(text string) {
 
 // expect waits for a text on the screen after the text found before, and returns what is
 // between them.
-func (m *terminal) expect(text string) (before string) {
+func (m *testTerminal) expect(text string) (before string) {
 	m.t.Helper()
 	buf := make([]byte, 1000)
 	for {

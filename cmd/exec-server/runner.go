@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"execserver/internal/cli/terminal"
+
 	"execserver/client"
 	"execserver/internal/cli"
 )
@@ -21,8 +23,8 @@ type runner struct {
 	wait    func() error // until the process has ended and its output has been passed on
 	cancel  context.CancelCauseFunc
 	endless io.WriteCloser // stdin that cannot be closed; nil if Cmd.Stdin is used
-	weather *weather
-	notice  *linkNotice // nil where a screen has a status line
+	link    *terminal.LinkMonitor
+	notice  *terminal.LinkNotice // nil where a screen has a status line
 
 	where   *where
 	keeping *keeping
@@ -35,10 +37,10 @@ type runner struct {
 	replayed chan struct{}      // closed when its output until the attachment has been passed on
 
 	// A person's terminal; nil if there is none.
-	console *console
-	screen  *screen
-	typist  *typist
-	sizer   *sizer
+	console *terminal.Console
+	screen  *terminal.Screen
+	input   *terminal.InputForwarder
+	resizer *terminal.Resizer
 
 	drawing    <-chan struct{}  // receives when an attached program should draw its screen
 	background <-chan time.Time // receives when another job has had the terminal for a moment
@@ -50,13 +52,13 @@ type runner struct {
 // run waits for the command to end, and forwards signals and keys meanwhile.
 func (r *runner) run(signals <-chan os.Signal) error {
 	if r.console != nil {
-		defer r.console.closeOnPanic()
+		defer r.console.CloseOnPanic()
 		if err := r.begin(); err != nil {
 			return runFailed(err)
 		}
-		defer func() { r.sizer.end() }() // it may begin later
+		defer func() { r.resizer.End() }() // it may begin later
 	} else {
-		r.notice = &linkNotice{out: os.Stderr, weather: r.weather}
+		r.notice = &terminal.LinkNotice{Out: os.Stderr, Link: r.link}
 	}
 	if r.endless != nil {
 		go func() { _, _ = io.Copy(r.endless, os.Stdin) }()
@@ -89,7 +91,7 @@ func (r *runner) run(signals <-chan os.Signal) error {
 		case s := <-signals:
 			switch {
 			case s == resizeSignal:
-				r.sizer.resize()
+				r.resizer.Resize()
 			case s == continueSignal:
 				if err := r.resume(); err != nil {
 					return runFailed(err)
@@ -103,7 +105,7 @@ func (r *runner) run(signals <-chan os.Signal) error {
 			default:
 				waiting = append(waiting, s.(syscall.Signal))
 			}
-		case keys, ok := <-r.typist.input():
+		case keys, ok := <-r.input.Input():
 			if !ok && r.attached { // the terminal is gone
 				return r.leaveAttached(syscall.SIGHUP)
 			}
@@ -112,7 +114,7 @@ func (r *runner) run(signals <-chan os.Signal) error {
 			}
 			for len(keys) > 0 {
 				var command byte
-				command, keys = r.typist.typed(keys)
+				command, keys = r.input.Typed(keys)
 				if done, err := r.do(command, ended); done {
 					return err
 				}
@@ -125,15 +127,15 @@ func (r *runner) run(signals <-chan os.Signal) error {
 		case <-r.drawing:
 			r.drawing = nil
 			r.redraw()
-		case <-r.sizer.done():
-			r.typist.release()
-		case err := <-r.typist.accepted():
-			r.typist.answered(err)
-		case <-r.weather.changed:
+		case <-r.resizer.Done():
+			r.input.Release()
+		case err := <-r.input.Accepted():
+			r.input.Answered(err)
+		case <-r.link.Changed:
 			r.look()
-		case <-r.typist.clock():
+		case <-r.input.Clock():
 			r.look()
-		case <-r.notice.clock():
+		case <-r.notice.Clock():
 			r.look()
 		}
 	}
@@ -141,8 +143,8 @@ func (r *runner) run(signals <-chan os.Signal) error {
 
 // look tells the person about the link.
 func (r *runner) look() {
-	r.notice.look()
-	if r.typist != nil && r.typist.look() {
+	r.notice.Look()
+	if r.input != nil && r.input.Look() {
 		r.redraw()
 	}
 }
@@ -150,21 +152,21 @@ func (r *runner) look() {
 // do carries out a command of the person. done says that it ends this program.
 func (r *runner) do(command byte, ended <-chan error) (done bool, err error) {
 	switch command {
-	case keyLeave, keyDetach:
+	case terminal.KeyLeave, terminal.KeyDetach:
 		switch {
-		case r.attached && (command == keyLeave || r.env.Observing() || r.session.Keep > 0):
+		case r.attached && (command == terminal.KeyLeave || r.env.Observing() || r.session.Keep > 0):
 			return true, r.leaveAttached(0)
-		case command == keyLeave:
+		case command == terminal.KeyLeave:
 			return true, r.hangUp(syscall.SIGHUP, ended)
 		}
 		if err := r.detach(); err != nil {
-			r.screen.print("\r\ncannot detach: " + cli.ErrorLine(err) + "\r\n")
+			r.screen.Print("\r\ncannot detach: " + cli.ErrorLine(err) + "\r\n")
 			return false, nil
 		}
 		return true, nil
-	case keyHelp:
-		r.screen.print(escapeHelp(r.typist.escapes.char, r.attached, r.env.Observing()))
-	case keySuspend:
+	case terminal.KeyHelp:
+		r.screen.Print(terminal.EscapeHelp(r.input.Escapes.Char, r.attached, r.env.Observing()))
+	case terminal.KeySuspend:
 		r.suspend()
 	}
 	return false, nil
@@ -178,7 +180,7 @@ const hangUpPatience = time.Second
 // how they have said so.
 func (r *runner) hangUp(s syscall.Signal, ended <-chan error) error {
 	r.left = true
-	if r.weather.get().down {
+	if r.link.Get().Down {
 		r.parting = "the server ends the command later"
 		if kept := r.env.Info().SessionLifetime; kept != nil {
 			r.parting = fmt.Sprintf("the server ends the command %s after it has noticed, unless you come back\n%s",
@@ -203,15 +205,15 @@ func (r *runner) close() {
 	closed := make(chan struct{})
 	go func() { // if it takes too long, the program exits without it
 		defer close(closed)
-		if r.env != nil && !r.weather.get().down {
+		if r.env != nil && !r.link.Get().Down {
 			cli.Leave(r.env)
 		}
 	}()
-	if r.console == nil || r.typist.keys == nil {
+	if r.console == nil || r.input.Keys == nil {
 		<-closed
 	} else {
-		r.typist.end(closed, r.unexpected)
-		r.console.close(r.unexpected || r.left)
+		r.input.End(closed, r.unexpected)
+		r.console.Close(r.unexpected || r.left)
 	}
 	if r.parting != "" {
 		fmt.Fprintln(os.Stderr, r.parting)

@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"execserver/internal/cli/terminal"
+)
 
 // replayTime is how long an attached program waits for its output from before, until it
 // is asked to draw its screen.
@@ -17,28 +21,28 @@ func (r *runner) resume() error {
 	switch {
 	case r.console == nil:
 		return nil
-	case !r.console.owned():
-		r.background = time.After(backgroundTime)
+	case !r.console.Owned():
+		r.background = time.After(terminal.BackgroundTime)
 		return nil
 	}
 	r.background = nil
-	if err := r.console.raw(); err != nil {
+	if err := r.console.Raw(); err != nil {
 		return err
 	}
-	r.screen.restore()
-	if r.typist.keys != nil {
-		r.typist.escapes.paste = paste{} // its end may have gone to somebody else
+	r.screen.Restore()
+	if r.input.Keys != nil {
+		r.input.Escapes.Paste = terminal.Paste{} // its end may have gone to somebody else
 		r.redraw()
 		return nil
 	}
-	r.typist.keys = r.console.keys()
+	r.input.Keys = r.console.Keys()
 	if r.env.Observing() {
 		return nil
 	}
-	r.sizer = newSizer(r.process, r.screen, r.console.size, signalTimeout)
-	r.typist.write = r.process.Write
+	r.resizer = terminal.NewResizer(r.process, r.screen, r.console.Size, signalTimeout)
+	r.input.Write = r.process.Write
 	if r.attached {
-		r.typist.hold()
+		r.input.Hold()
 		r.drawing = r.awaitReplay()
 	}
 	return nil
@@ -60,24 +64,24 @@ func (r *runner) awaitReplay() <-chan struct{} {
 
 // redraw makes the program draw its screen again. Keys wait for it.
 func (r *runner) redraw() {
-	if r.sizer != nil {
-		r.typist.hold()
-		r.sizer.redraw()
+	if r.resizer != nil {
+		r.input.Hold()
+		r.resizer.Redraw()
 		r.hurry()
 	}
 }
 
 // hurry is for when there may be keys that wait for the program to draw its screen.
 func (r *runner) hurry() {
-	if r.typist.holding() {
-		r.sizer.hurry()
+	if r.input.Holding() {
+		r.resizer.Hurry()
 	}
 }
 
 // suspend gives the terminal back and stops this program. continueSignal comes when the
 // person continues it.
 func (r *runner) suspend() {
-	r.console.close(true)
+	r.console.Close(true)
 	if !suspend() {
 		_ = r.resume()
 	}
@@ -86,7 +90,7 @@ func (r *runner) suspend() {
 // stayStopped stops this program again if somebody has continued it in the background.
 func (r *runner) stayStopped() error {
 	r.background = nil
-	if r.console.owned() {
+	if r.console.Owned() {
 		return r.resume()
 	}
 	r.suspend()
@@ -96,5 +100,5 @@ func (r *runner) stayStopped() error {
 // outOfSight reports whether the command uses a terminal of which it has nothing now,
 // because this program was stopped or is in the background.
 func (r *runner) outOfSight() bool {
-	return r.console != nil && (!r.console.taken() || !r.console.owned())
+	return r.console != nil && (!r.console.Taken() || !r.console.Owned())
 }

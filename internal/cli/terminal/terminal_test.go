@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -10,11 +10,11 @@ import (
 )
 
 // newTestScreen returns a screen of 20 rows and 60 columns, and what it has written.
-func newTestScreen() (*screen, *bytes.Buffer) {
+func newTestScreen() (*Screen, *bytes.Buffer) {
 	var out bytes.Buffer
 	gate := make(chan struct{})
 	close(gate)
-	return &screen{out: &out, size: func() (int, int) { return 20, 60 }, gate: gate}, &out
+	return &Screen{Out: &out, Size: func() (int, int) { return 20, 60 }, Gate: gate}, &out
 }
 
 // TestScreenPassesOutput checks that output passes unchanged however it is cut, and that a
@@ -93,7 +93,7 @@ func TestScreenModes(t *testing.T) {
 		s.reset(false)
 		off := out.String()
 		out.Reset()
-		s.restore()
+		s.Restore()
 		if off != test.off || out.String() != test.on {
 			t.Errorf("%q: off %q, want %q; on %q, want %q", test.output, off, test.off, out, test.on)
 		}
@@ -117,10 +117,10 @@ func TestScreenManyModes(t *testing.T) {
 // TestScreenReplay checks that a replay leaves out what the terminal would answer.
 func TestScreenReplay(t *testing.T) {
 	s, out := newTestScreen()
-	s.setFilter(true)
+	s.SetFilter(true)
 	asking := "\x1b[c\x1b[>c\x1b[6n\x1b[?6n\x1b[18t\x1b[>q\x1b[?u\x1b[?2026$p\x1b]10;?\x07\x1b]11;?\x1b\\\x1bP+q544e\x1b\\\x1bZ"
 	_, _ = s.Write([]byte("a" + asking + "\x1b[1m\x1b]0;title\x07b"))
-	s.setFilter(false)
+	s.SetFilter(false)
 	_, _ = s.Write([]byte("\x1b[c"))
 	if want := "a\x1b[1m\x1b]0;title\x07b\x1b[c"; out.String() != want {
 		t.Errorf("%q, want %q", out, want)
@@ -146,7 +146,7 @@ func TestEscapeCharacters(t *testing.T) {
 		{"\x1b[201~\r~.", "\x1b[201~\r", "."},
 	} {
 		for cut := range len(test.typed) + 1 {
-			e := escapes{char: '~'}
+			e := Escapes{Char: '~'}
 			var passed, commands []byte
 			for _, part := range []string{test.typed[:cut], test.typed[cut:]} {
 				for rest := []byte(part); len(rest) > 0; {
@@ -163,7 +163,7 @@ func TestEscapeCharacters(t *testing.T) {
 			}
 		}
 	}
-	none := escapes{char: noEscape}
+	none := Escapes{Char: noEscape}
 	if keys, command, _ := none.next([]byte("~.\xff")); string(keys) != "~.\xff" || command != 0 {
 		t.Errorf("without an escape character: %q, %q", keys, command)
 	}
@@ -174,12 +174,12 @@ func TestEscapeCharacters(t *testing.T) {
 func TestLeaveAfterLostKeys(t *testing.T) {
 	for _, pause := range []time.Duration{-time.Minute, calm} { // the first also on a slow machine
 		screen, _ := newTestScreen()
-		typist := &typist{screen: screen, escapes: escapes{char: '~'}, weather: newWeather("far"), bad: true}
-		typist.write = func(context.Context, []byte) error { return nil }
-		typist.typed([]byte("lost"))
-		typist.last = time.Now().Add(-pause)
-		command, _ := typist.typed([]byte("~."))
-		if left := command == keyLeave; left != (pause > 0) {
+		input := &InputForwarder{Screen: screen, Escapes: Escapes{Char: '~'}, Link: NewLinkMonitor("far"), bad: true}
+		input.Write = func(context.Context, []byte) error { return nil }
+		input.Typed([]byte("lost"))
+		input.last = time.Now().Add(-pause)
+		command, _ := input.Typed([]byte("~."))
+		if left := command == KeyLeave; left != (pause > 0) {
 			t.Errorf("%v after a key, ~. leaves: %v", pause, left)
 		}
 	}
@@ -188,10 +188,10 @@ func TestLeaveAfterLostKeys(t *testing.T) {
 // TestStatusFits checks what the status line says in 80 columns: how to leave comes first.
 func TestStatusFits(t *testing.T) {
 	screen, out := newTestScreen()
-	screen.size = func() (int, int) { return 24, 80 }
-	typist := &typist{screen: screen, escapes: escapes{char: '~'}, discarded: 5}
+	screen.Size = func() (int, int) { return 24, 80 }
+	input := &InputForwarder{Screen: screen, Escapes: Escapes{Char: '~'}, discarded: 5}
 	now := time.Now()
-	screen.show(typist.describe(now, linkState{server: "192.168.1.17:8765", down: true, since: now, until: now.Add(30*time.Minute + 56*time.Second)})...)
+	screen.show(input.describe(now, LinkState{server: "192.168.1.17:8765", Down: true, since: now, until: now.Add(30*time.Minute + 56*time.Second)})...)
 	if !strings.Contains(out.String(), "gives up in 30m56s; ~. leaves\x1b") {
 		t.Errorf("the status line: %q", out)
 	}
@@ -201,8 +201,8 @@ func TestStatusFits(t *testing.T) {
 func TestCutPasteEnds(t *testing.T) {
 	screen, _ := newTestScreen()
 	wrote := make(chan string, 1)
-	typist := &typist{screen: screen, escapes: escapes{char: '~'}, weather: newWeather("far")}
-	typist.write = func(_ context.Context, b []byte) error {
+	input := &InputForwarder{Screen: screen, Escapes: Escapes{Char: '~'}, Link: NewLinkMonitor("far")}
+	input.Write = func(_ context.Context, b []byte) error {
 		wrote <- string(b)
 		return nil
 	}
@@ -215,19 +215,19 @@ func TestCutPasteEnds(t *testing.T) {
 		{"b", pasteEnds + "b", false},
 		{"c", "c", false},
 	} {
-		typist.pausing = typist.bad
-		if typist.bad = step.bad; step.bad {
-			typist.begin()
+		input.pausing = input.bad
+		if input.bad = step.bad; step.bad {
+			input.begin()
 		}
-		typist.last = time.Time{}
-		typist.typed([]byte(step.typed))
+		input.last = time.Time{}
+		input.Typed([]byte(step.typed))
 		if step.want == "" {
 			continue
 		}
 		if got := <-wrote; got != step.want {
 			t.Errorf("%q arrives as %q, want %q", step.typed, got, step.want)
 		}
-		typist.answered(<-typist.accepted())
+		input.Answered(<-input.Accepted())
 	}
 }
 
@@ -257,11 +257,11 @@ func TestPasteEndsWithTheCommand(t *testing.T) {
 		}
 		left <- 0
 	}()
-	typist := &typist{screen: screen, keys: keys, escapes: escapes{char: '~'}, weather: newWeather("far")}
-	typist.last = time.Now().Add(time.Minute) // a key has just come, also if this machine is slow
+	input := &InputForwarder{Screen: screen, Keys: keys, Escapes: Escapes{Char: '~'}, Link: NewLinkMonitor("far")}
+	input.last = time.Now().Add(time.Minute) // a key has just come, also if this machine is slow
 	closed := make(chan struct{})
 	close(closed)
-	typist.end(closed, false)
+	input.End(closed, false)
 	close(ended)
 	if n := <-left; n > 0 {
 		t.Errorf("%d parts of the paste are left", n)

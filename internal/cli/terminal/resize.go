@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"context"
@@ -7,11 +7,11 @@ import (
 	"execserver/client"
 )
 
-// sizer gives the terminal of a process the size of this program's terminal. One goroutine
+// Resizer gives the terminal of a process the size of this program's terminal. One goroutine
 // does it, so that the last size is the one that stays.
-type sizer struct {
+type Resizer struct {
 	process *client.Process
-	screen  *screen
+	screen  *Screen
 	size    func() client.Size
 	wanted  chan bool     // true: the program must draw its screen again
 	typing  chan struct{} // receives when keys wait for that
@@ -20,73 +20,75 @@ type sizer struct {
 	stop    context.CancelFunc
 }
 
-func newSizer(process *client.Process, screen *screen, size func() client.Size, limit time.Duration) *sizer {
+// NewResizer starts the goroutine, which ends with End. An answer of the server may take limit.
+func NewResizer(process *client.Process, screen *Screen, size func() client.Size, limit time.Duration) *Resizer {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &sizer{process, screen, size, make(chan bool, 1), make(chan struct{}, 1), make(chan struct{}, 1), limit, cancel}
-	go s.run(ctx) // until stop
-	return s
+	r := &Resizer{process, screen, size, make(chan bool, 1), make(chan struct{}, 1), make(chan struct{}, 1), limit, cancel}
+	go r.run(ctx) // until stop
+	return r
 }
 
-// end ends the goroutine, if there is one.
-func (s *sizer) end() {
-	if s != nil {
-		s.stop()
+// End ends the goroutine, if there is one.
+func (r *Resizer) End() {
+	if r != nil {
+		r.stop()
 	}
 }
 
-func (s *sizer) resize() { s.want(false) }
+// Resize sets the size that this program's terminal has now.
+func (r *Resizer) Resize() { r.want(false) }
 
-// redraw makes the program draw its screen again: the terminal becomes smaller for a
-// moment. Then done's channel receives.
-func (s *sizer) redraw() {
-	for _, c := range []chan struct{}{s.typing, s.settled} { // from before
+// Redraw makes the program draw its screen again: the terminal becomes smaller for a
+// moment. Then the channel of Done receives.
+func (r *Resizer) Redraw() {
+	for _, c := range []chan struct{}{r.typing, r.settled} { // from before
 		select {
 		case <-c:
 		default:
 		}
 	}
-	s.want(true)
+	r.want(true)
 }
 
-// done returns a channel that receives after redraw, or nil.
-func (s *sizer) done() <-chan struct{} {
-	if s == nil {
+// Done returns a channel that receives after redraw, or nil.
+func (r *Resizer) Done() <-chan struct{} {
+	if r == nil {
 		return nil
 	}
-	return s.settled
+	return r.settled
 }
 
-// hurry ends the wait for a program that may not draw anything: a person is typing.
-func (s *sizer) hurry() {
+// Hurry ends the wait for a program that may not draw anything: a person is typing.
+func (r *Resizer) Hurry() {
 	select {
-	case s.typing <- struct{}{}:
+	case r.typing <- struct{}{}:
 	default:
 	}
 }
 
-func (s *sizer) want(redraw bool) {
-	if s == nil {
+func (r *Resizer) want(redraw bool) {
+	if r == nil {
 		return
 	}
 	select {
-	case earlier := <-s.wanted:
+	case earlier := <-r.wanted:
 		redraw = redraw || earlier
 	default:
 	}
-	s.wanted <- redraw // only one goroutine sends
+	r.wanted <- redraw // only one goroutine sends
 }
 
-func (s *sizer) run(ctx context.Context) {
+func (r *Resizer) run(ctx context.Context) {
 	for {
 		select {
-		case redraw := <-s.wanted:
+		case redraw := <-r.wanted:
 			if !redraw {
-				_ = s.set(ctx, s.size()) // the terminal of a server that cannot resize has a fixed size
+				_ = r.set(ctx, r.size()) // the terminal of a server that cannot resize has a fixed size
 				continue
 			}
-			s.drawAgain(ctx)
+			r.drawAgain(ctx)
 			select {
-			case s.settled <- struct{}{}:
+			case r.settled <- struct{}{}:
 			default:
 			}
 		case <-ctx.Done():
@@ -110,42 +112,42 @@ const (
 // editor might wipe away what it answers to them, and a pager lose them. A program that
 // owns the whole screen loses a column: with a row less it might scroll, to show the
 // cursor.
-func (s *sizer) drawAgain(ctx context.Context) {
+func (r *Resizer) drawAgain(ctx context.Context) {
 	patience, cancel := context.WithTimeout(ctx, drawTime)
 	defer cancel()
 	go func() { // until cancel
 		select {
-		case <-s.typing:
+		case <-r.typing:
 			time.AfterFunc(typingTime, cancel)
 		case <-patience.Done():
 		}
 	}()
-	size, whole := s.size(), s.screen.whole()
+	size, whole := r.size(), r.screen.whole()
 	switch {
 	case whole && size.Cols > 1:
 		size.Cols--
 	case size.Rows > 1:
 		size.Rows--
 	default:
-		_ = s.set(ctx, size)
+		_ = r.set(ctx, size)
 		return
 	}
-	s.drawAt(ctx, size, whole, patience)
-	s.drawAt(ctx, s.size(), whole, patience)
+	r.drawAt(ctx, size, whole, patience)
+	r.drawAt(ctx, r.size(), whole, patience)
 }
 
 // drawAt sets the size and waits until the program has noticed.
-func (s *sizer) drawAt(ctx context.Context, size client.Size, whole bool, patience context.Context) {
+func (r *Resizer) drawAt(ctx context.Context, size client.Size, whole bool, patience context.Context) {
 	select {
-	case <-s.screen.written: // earlier
+	case <-r.screen.Written: // earlier
 	default:
 	}
-	if s.set(ctx, size) != nil {
+	if r.set(ctx, size) != nil {
 		return // the terminal of a server that cannot resize has a fixed size
 	}
 	if whole {
 		select {
-		case <-s.screen.written:
+		case <-r.screen.Written:
 		case <-patience.Done():
 		}
 	}
@@ -155,11 +157,11 @@ func (s *sizer) drawAt(ctx context.Context, size client.Size, whole bool, patien
 	}
 }
 
-func (s *sizer) set(ctx context.Context, size client.Size) error {
+func (r *Resizer) set(ctx context.Context, size client.Size) error {
 	if size.Rows == 0 || size.Cols == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
-	return s.process.Resize(ctx, size)
+	return r.process.Resize(ctx, size)
 }

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// screen passes the output of a command on to the terminal of this program, and shows a
+// Screen passes the output of a command on to the terminal of this program, and shows a
 // status line on it while there is no output.
 //
 // It follows the escape sequences in the output, without interpreting the text. It passes
 // a sequence on as a whole, because a status line between its halves would break it. And
 // it knows the modes that the command has switched on, which it switches off when the
 // command goes on without this terminal.
-type screen struct {
-	out  io.Writer
-	size func() (rows, cols int)
-	dumb bool // the terminal knows no escape sequences
+type Screen struct {
+	Out  io.Writer
+	Size func() (rows, cols int)
+	Dumb bool // the terminal knows no escape sequences
 
-	written chan struct{} // receives after output of the command
+	Written chan struct{} // receives after output of the command
 
 	mu       sync.Mutex
-	gate     chan struct{} // closed while the terminal is ready for output
+	Gate     chan struct{} // closed while the terminal is ready for output
 	seq      sequence
 	modes    modes
 	filter   bool   // leave out the sequences that the terminal would answer
@@ -33,12 +33,12 @@ type screen struct {
 }
 
 // Write implements io.Writer, for the output of the command.
-func (s *screen) Write(b []byte) (int, error) {
+func (s *Screen) Write(b []byte) (int, error) {
 	s.lock()
 	defer s.mu.Unlock()
 	defer func() {
 		select {
-		case s.written <- struct{}{}:
+		case s.Written <- struct{}{}:
 		default:
 		}
 	}()
@@ -47,22 +47,22 @@ func (s *screen) Write(b []byte) (int, error) {
 		out = s.eraseLocked()
 	}
 	if len(out) == 0 && s.seq.state == inText && bytes.IndexByte(b, esc) < 0 {
-		_, err := s.out.Write(b)
+		_, err := s.Out.Write(b)
 		return len(b), err
 	}
 	out = s.followLocked(out, b)
 	if len(out) == 0 {
 		return len(b), nil
 	}
-	_, err := s.out.Write(out)
+	_, err := s.Out.Write(out)
 	return len(b), err
 }
 
 // lock locks mu while the terminal is ready for output.
-func (s *screen) lock() {
+func (s *Screen) lock() {
 	for {
 		s.mu.Lock()
-		gate := s.gate
+		gate := s.Gate
 		select {
 		case <-gate:
 			return
@@ -74,7 +74,7 @@ func (s *screen) lock() {
 }
 
 // followLocked appends the text and the whole sequences of b to out.
-func (s *screen) followLocked(out, b []byte) []byte {
+func (s *Screen) followLocked(out, b []byte) []byte {
 	for len(b) > 0 {
 		if s.seq.state == inText {
 			n := bytes.IndexByte(b, esc)
@@ -102,21 +102,21 @@ func (s *screen) followLocked(out, b []byte) []byte {
 
 // show shows a status line with those of the parts that fit. In the last row it is out of the way; on the ordinary screen
 // that row is made free first, so that nothing is lost. The cursor stays where it is.
-func (s *screen) show(parts ...string) {
+func (s *Screen) show(parts ...string) {
 	if !s.mu.TryLock() {
 		return // the terminal takes output slowly; then it is no time for this
 	}
 	defer s.mu.Unlock()
-	rows, cols := s.size()
+	rows, cols := s.Size()
 	text := parts[0]
 	for _, part := range parts[1:] {
-		if s.dumb || len(text)+len("; ")+len(part) < cols {
+		if s.Dumb || len(text)+len("; ")+len(part) < cols {
 			text += "; " + part
 		}
 	}
 	switch {
 	case text == s.status:
-	case s.dumb:
+	case s.Dumb:
 		s.tellLocked(text)
 	case rows < 2 || cols < 20 || s.seq.state != inText && len(s.seq.text) == 0: // in the middle of a long sequence
 	default:
@@ -128,66 +128,66 @@ func (s *screen) show(parts ...string) {
 		if s.status == "" && !s.modes.alternate() {
 			room = "\n\x1b[A"
 		}
-		_, _ = fmt.Fprintf(s.out, "%s\x1b7\x1b[%d;1H\x1b[0;7m%s\x1b[0m\x1b[K\x1b8", room, rows, string(line))
+		_, _ = fmt.Fprintf(s.Out, "%s\x1b7\x1b[%d;1H\x1b[0;7m%s\x1b[0m\x1b[K\x1b8", room, rows, string(line))
 		s.status = text
 	}
 }
 
 // tellLocked tells a terminal without escape sequences once what has happened.
-func (s *screen) tellLocked(text string) {
+func (s *Screen) tellLocked(text string) {
 	if s.reported == "" {
 		s.reported = text
-		_, _ = fmt.Fprintf(s.out, "\r\n[%s]\r\n", text)
+		_, _ = fmt.Fprintf(s.Out, "\r\n[%s]\r\n", text)
 	}
 }
 
 // hide removes the status line.
-func (s *screen) hide() {
+func (s *Screen) hide() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reported = ""
 	if s.status != "" {
-		_, _ = s.out.Write(s.eraseLocked())
+		_, _ = s.Out.Write(s.eraseLocked())
 	}
 }
 
 // eraseLocked returns what removes the status line.
-func (s *screen) eraseLocked() []byte {
+func (s *Screen) eraseLocked() []byte {
 	s.status = ""
-	rows, _ := s.size()
+	rows, _ := s.Size()
 	return fmt.Appendf(nil, "\x1b7\x1b[%d;1H\x1b[0m\x1b[K\x1b8", rows)
 }
 
-// print writes text of this program at the cursor, and removes the status line, which the
+// Print writes text of this program at the cursor, and removes the status line, which the
 // text might overwrite or carry along.
-func (s *screen) print(text string) {
+func (s *Screen) Print(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.printLocked(text)
 }
 
-func (s *screen) printLocked(text string) {
+func (s *Screen) printLocked(text string) {
 	if s.status != "" {
 		text = string(s.eraseLocked()) + text
 	}
-	_, _ = io.WriteString(s.out, text)
+	_, _ = io.WriteString(s.Out, text)
 }
 
-// insert is print for a text that has its place in the output.
-func (s *screen) insert(text string) {
+// Insert is print for a text that has its place in the output.
+func (s *Screen) Insert(text string) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.printLocked(text)
 }
 
 // beep tells that a key had no effect.
-func (s *screen) beep() {
+func (s *Screen) beep() {
 	if time.Since(s.beeped) < 200*time.Millisecond || !s.mu.TryLock() {
 		return
 	}
 	defer s.mu.Unlock()
 	s.beeped = time.Now()
-	_, _ = s.out.Write([]byte{'\a'})
+	_, _ = s.Out.Write([]byte{'\a'})
 }
 
 // resetPatience bounds the wait for a terminal that does not take output.
@@ -196,51 +196,51 @@ const resetPatience = 500 * time.Millisecond
 // reset switches off the modes that the command has switched on, such as the alternate
 // screen and the reports of the mouse. Until restore, output of the command waits. With
 // fresh, what follows begins in a new line.
-func (s *screen) reset(fresh bool) {
+func (s *Screen) reset(fresh bool) {
 	for limit := time.Now().Add(resetPatience); !s.mu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			return
 		}
 	}
 	defer s.mu.Unlock()
-	s.gate = make(chan struct{})
+	s.Gate = make(chan struct{})
 	var out []byte
 	if s.status != "" {
 		out = s.eraseLocked()
 	}
-	if !s.dumb {
+	if !s.Dumb {
 		out = append(out, s.modes.off()...)
 	}
 	if fresh {
 		out = append(out, "\r\n"...)
 	}
-	_, _ = s.out.Write(out)
+	_, _ = s.Out.Write(out)
 }
 
-// restore switches the modes on again after reset, and lets output pass.
-func (s *screen) restore() {
+// Restore switches the modes on again after reset, and lets output pass.
+func (s *Screen) Restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if on := s.modes.on(); !s.dumb && len(on) > 0 {
-		_, _ = s.out.Write(on)
+	if on := s.modes.on(); !s.Dumb && len(on) > 0 {
+		_, _ = s.Out.Write(on)
 	}
 	select {
-	case <-s.gate:
+	case <-s.Gate:
 	default:
-		close(s.gate)
+		close(s.Gate)
 	}
 }
 
 // whole reports whether the program owns the whole screen.
-func (s *screen) whole() bool {
+func (s *Screen) whole() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.modes.alternate()
 }
 
-// setFilter says whether the output is a replay. The questions in it were answered long
+// SetFilter says whether the output is a replay. The questions in it were answered long
 // ago; the terminal must not type the answers once more.
-func (s *screen) setFilter(on bool) {
+func (s *Screen) SetFilter(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.filter = on

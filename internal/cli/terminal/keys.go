@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"fmt"
@@ -9,42 +9,42 @@ import (
 // noEscape is the escape character of a terminal that has none.
 const noEscape = -1
 
-// escapes finds the commands of the person among the keys: the escape character at the
+// Escapes finds the commands of the person among the keys: the escape character at the
 // start of a line, and a second key, as in ssh. It finds none in a text that the terminal
 // marks as pasted: the person did not type it.
-type escapes struct {
-	char    int  // the escape character, or noEscape
+type Escapes struct {
+	Char    int  // the escape character, or noEscape
 	middle  bool // of a line
 	pending bool // the escape character has come, and its second key has not
-	paste   paste
+	Paste   Paste
 }
 
 // The second keys of commands.
 const (
-	keyLeave   = '.'
-	keyDetach  = 'd'
-	keyHelp    = '?'
-	keySuspend = 26 // ^Z
+	KeyLeave   = '.'
+	KeyDetach  = 'd'
+	KeyHelp    = '?'
+	KeySuspend = 26 // ^Z
 )
 
 // next returns the keys before the first command, the second key of that command, and
 // the keys after it. Without a command key is 0.
-func (e *escapes) next(b []byte) (keys []byte, key byte, rest []byte) {
+func (e *Escapes) next(b []byte) (keys []byte, key byte, rest []byte) {
 	for i, c := range b {
-		e.paste.follow(c)
+		e.Paste.follow(c)
 		switch {
 		case e.pending:
 			e.pending = false
 			switch {
-			case c == keyLeave, c == keyDetach, c == keyHelp, c == keySuspend:
+			case c == KeyLeave, c == KeyDetach, c == KeyHelp, c == KeySuspend:
 				e.middle = false
 				return keys, c, b[i+1:]
-			case int(c) != e.char:
-				keys = append(keys, byte(e.char))
+			case int(c) != e.Char:
+				keys = append(keys, byte(e.Char))
 			}
 			keys = append(keys, c)
 			e.middle = !endsLine(c)
-		case int(c) == e.char && !e.middle && !e.paste.on:
+		case int(c) == e.Char && !e.middle && !e.Paste.on:
 			e.pending = true
 		default:
 			keys = append(keys, c)
@@ -55,10 +55,10 @@ func (e *escapes) next(b []byte) (keys []byte, key byte, rest []byte) {
 }
 
 // restart makes the next key the first of a line, unless it belongs to a pasted text.
-func (e *escapes) restart() { e.middle, e.pending = false, false }
+func (e *Escapes) restart() { e.middle, e.pending = false, false }
 
-// paste finds the text that a terminal marks as pasted, if the program has asked for it.
-type paste struct {
+// Paste finds the text that a terminal marks as pasted, if the program has asked for it.
+type Paste struct {
 	on   bool // between the marks
 	mark int  // bytes of the next mark that have come
 }
@@ -69,7 +69,7 @@ const (
 	pasteEnds   = "\x1b[201~"
 )
 
-func (p *paste) follow(c byte) {
+func (p *Paste) follow(c byte) {
 	mark := pasteBegins
 	if p.on {
 		mark = pasteEnds
@@ -89,9 +89,9 @@ func (p *paste) follow(c byte) {
 
 func endsLine(c byte) bool { return c == '\r' || c == '\n' }
 
-// parseEscape parses the value of --escape-char as ssh does: a character, ^ and a letter,
+// ParseEscape parses the value of --escape-char as ssh does: a character, ^ and a letter,
 // or none.
-func parseEscape(text string) (int, error) {
+func ParseEscape(text string) (int, error) {
 	switch {
 	case text == "none":
 		return noEscape, nil
@@ -111,13 +111,13 @@ func escapeName(char int) string {
 	return string(rune(char))
 }
 
-// addEscapeFlag adds --escape-char.
-func addEscapeFlag(f *pflag.FlagSet, char *string) {
+// AddEscapeFlag adds --escape-char.
+func AddEscapeFlag(f *pflag.FlagSet, char *string) {
 	f.StringVar(char, "escape-char", "~", "on a terminal: what begins a command to this program at the start of a line: a `CHARACTER`, ^ and a letter, or none; with ? it lists the commands")
 }
 
-// escapeHelp lists the commands, for a terminal in raw mode.
-func escapeHelp(char int, attached, observing bool) string {
+// EscapeHelp lists the commands, for a terminal in raw mode.
+func EscapeHelp(char int, attached, observing bool) string {
 	c := escapeName(char)
 	text := "\r\nAt the start of a line:\r\n"
 	switch {
