@@ -37,7 +37,7 @@ func newAttachCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "attach [flags] TARGET",
 		Short:      "Come back to a command, or watch one",
-		GroupID:    groupWork,
+		GroupID:    cli.GroupWork,
 		SuggestFor: []string{"resume", "reattach", "fg"},
 		Long: "attach connects the terminal with a command that run -d started, that its person has left, or\n" +
 			"that somebody else is using. It shows the output that the server has kept, and then goes on.\n" +

@@ -21,7 +21,7 @@ func recordingCommands() []*cobra.Command {
 
 func newCastCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use: "cast COMMAND", Short: "List and fetch recordings of what processes did", GroupID: groupLook,
+		Use: "cast COMMAND", Short: "List and fetch recordings of what processes did", GroupID: cli.GroupLook,
 		SuggestFor: []string{"recordings", "recording", "asciinema", "replay", "play"},
 		Args:       cobra.MatchAll(cli.NeedArgs("name what to do: ls or get"), cli.SubcommandOnly),
 		RunE:       func(*cobra.Command, []string) error { return nil }, // Args accepts nothing

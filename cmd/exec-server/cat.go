@@ -18,7 +18,7 @@ func newCatCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "cat [flags] PATH...",
 		Short:      "Print files",
-		GroupID:    groupWork,
+		GroupID:    cli.GroupWork,
 		SuggestFor: []string{"type", "show"},
 		Long: "cat prints the content of files, one after the other. Relative paths begin in the directory in\n" +
 			"which the server was started. The exit code is 1 if a file could not be read.",

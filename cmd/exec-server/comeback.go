@@ -27,7 +27,7 @@ func (w *where) comeBack(info *client.Info, how string, args ...string) string {
 	}
 	words := []string{"exec-server attach" + flagWords(flags)}
 	for _, arg := range args {
-		words = append(words, shellWord(cli.Printable(arg))) // a server may have named the session
+		words = append(words, cli.QuoteShell(cli.Printable(arg))) // a server may have named the session
 	}
 	attach := strings.Join(words, " ")
 	if !chosen || name != unnamed {
@@ -42,7 +42,7 @@ func (w *where) comeBack(info *client.Info, how string, args ...string) string {
 func flagWords(flags [][2]string) string {
 	var text strings.Builder
 	for _, flag := range flags {
-		text.WriteString(" " + flag[0] + " " + shellWord(flag[1]))
+		text.WriteString(" " + flag[0] + " " + cli.QuoteShell(flag[1]))
 	}
 	return text.String()
 }
@@ -100,15 +100,4 @@ func (w *where) chosen(machine string) (attach, list [][2]string, ok bool) {
 		attach = append(attach, [2]string{"--token-file", w.tokenFile})
 	}
 	return attach, list, true
-}
-
-// shellWord quotes a word for a shell if it needs to be.
-func shellWord(word string) string {
-	plain := func(r rune) bool {
-		return r > 127 || strings.ContainsRune("'\"\\ \t\n$`|&;<>()*?[]#~!{}", r)
-	}
-	if !strings.ContainsFunc(word, plain) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"execserver/internal/cli/codexconf"
 	"fmt"
 	"strings"
 
@@ -10,14 +11,6 @@ import (
 
 	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-)
-
-// Groups of subcommands, in the order of the help text.
-const (
-	groupServe = "serve"
-	groupWork  = "work"
-	groupLook  = "look"
-	groupSetUp = "setup"
 )
 
 // newCommand returns the whole command line. Without a subcommand it serves, as launchers
@@ -52,13 +45,13 @@ func newCommand() *cobra.Command {
 	f.BoolP("help", "h", false, "print this text")
 	f.BoolVarP(&version, "version", "v", false, "print the version")
 	command.AddGroup(
-		&cobra.Group{ID: groupServe, Title: "Serve this machine:"},
-		&cobra.Group{ID: groupWork, Title: "Work on a machine:"},
-		&cobra.Group{ID: groupLook, Title: "Look after what runs there:"},
-		&cobra.Group{ID: groupSetUp, Title: "Set up:"},
+		&cobra.Group{ID: cli.GroupServe, Title: "Serve this machine:"},
+		&cobra.Group{ID: cli.GroupWork, Title: "Work on a machine:"},
+		&cobra.Group{ID: cli.GroupLook, Title: "Look after what runs there:"},
+		&cobra.Group{ID: cli.GroupSetUp, Title: "Set up:"},
 	)
 	serving := serve.Command(buildVersion())
-	serving.GroupID = groupServe
+	serving.GroupID = cli.GroupServe
 	command.AddCommand(
 		serving, newDrainCommand(), newConfigCommand(), newSandboxCommand(),
 		newRunCommand(), newAttachCommand(), newListCommand(), newCatCommand(), newCopyCommand(),
@@ -68,7 +61,7 @@ func newCommand() *cobra.Command {
 	command.AddCommand(recordingCommands()...)
 	command.AddCommand(newWebCommand())
 	command.AddCommand(
-		newInfoCommand(), newDoctorCommand(), newCodexConfigCommand(), newCompletionCommand(), newVersionCommand(),
+		newInfoCommand(), newDoctorCommand(), codexconf.Command(), newCompletionCommand(), newVersionCommand(),
 	)
 	command.AddCommand(cli.ReleaseCommands(buildVersion())...)
 	command.SetHelpCommand(newHelpCommand())
@@ -76,7 +69,7 @@ func newCommand() *cobra.Command {
 	for _, sub := range command.Commands() {
 		if sub.Flags().Lookup("on") != nil {
 			// It fails only for a flag that does not exist or is completed already.
-			_ = sub.RegisterFlagCompletionFunc("on", completeNames)
+			_ = sub.RegisterFlagCompletionFunc("on", cli.CompleteNames)
 		}
 	}
 	return command
@@ -88,7 +81,7 @@ func newHelpCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:               "help [COMMAND]",
 		Short:             "Print the help text of a command",
-		GroupID:           groupSetUp,
+		GroupID:           cli.GroupSetUp,
 		Long:              "help prints the help text of a command, as --help does.",
 		ValidArgsFunction: completeCommands,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -143,7 +136,7 @@ func newVersionCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program",
-		GroupID: groupSetUp,
+		GroupID: cli.GroupSetUp,
 		Long:    "version prints the version of this program. \"exec-server info\" prints that of a server.",
 		Args:    cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -169,7 +162,7 @@ func newCompletionCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "completion SHELL",
 		Short:   "Print a script with which a shell completes command lines",
-		GroupID: groupSetUp,
+		GroupID: cli.GroupSetUp,
 		Long: "completion prints a script for bash, zsh, fish or powershell. With it, the shell completes the\n" +
 			"commands and flags of exec-server, the names of environments, files of the machine, and what runs\n" +
 			"at its server. In bash it needs the package bash-completion.",

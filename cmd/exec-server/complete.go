@@ -18,12 +18,6 @@ import (
 // completionTimeout bounds how long a person waits for a completion from another machine.
 const completionTimeout = 3 * time.Second
 
-// completeNames completes the name of a machine.
-func completeNames(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	names, _, _ := environments.Names() // without a valid configuration there is nothing to offer
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
 // completePaths completes paths of the machine.
 func (w *where) completePaths(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	dir, begun := splitTyped(typed)

@@ -12,7 +12,7 @@ import (
 
 func newConfigCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use: "config COMMAND", Short: "Check a configuration file", GroupID: groupServe,
+		Use: "config COMMAND", Short: "Check a configuration file", GroupID: cli.GroupServe,
 		Args: cobra.MatchAll(cli.NeedArgs("name what to do: check"), cli.SubcommandOnly),
 		RunE: func(*cobra.Command, []string) error { return nil }, // Args accepts nothing
 	}

@@ -72,7 +72,7 @@ func newConnectCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "connect [flags] ssh|docker|podman|kubectl ARGUMENT... | -- COMMAND...",
 		Short:   "Start a server on another machine, and copy it there first if it is missing",
-		GroupID: groupWork,
+		GroupID: cli.GroupWork,
 		Long: "connect starts a server on another machine and passes its standard input and output on, so that it\n" +
 			"can be the program of an entry in environments.toml. Nothing has to be installed there. connect looks\n" +
 			"below ~/.cache/exec-server on that machine for this program, by its digest. If it is missing, connect\n" +
@@ -305,5 +305,5 @@ func (c *connecting) advise(err *bootstrap.Error) string {
 // makeProgram returns the command that makes a program where connect finds it.
 func makeProgram(system, arch string) string {
 	path := filepath.Join(ownRelease(), "exec-server-"+system+"-"+arch)
-	return fmt.Sprintf("GOOS=%s GOARCH=%s CGO_ENABLED=0 go build -o %s ./cmd/exec-server", system, arch, quoteShell(path))
+	return fmt.Sprintf("GOOS=%s GOARCH=%s CGO_ENABLED=0 go build -o %s ./cmd/exec-server", system, arch, cli.QuoteShell(path))
 }

@@ -33,7 +33,7 @@ func newCopyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "cp [flags] SOURCE... TARGET",
 		Short:      "Copy files and directories to a machine or from it",
-		GroupID:    groupWork,
+		GroupID:    cli.GroupWork,
 		SuggestFor: []string{"copy", "scp", "rsync"},
 		Long: "cp copies files, and directories with everything in them, to a machine or from it. NAME:PATH is a\n" +
 			"path of the environment of this name, and :PATH a path of the machine of --on or --url; a relative\n" +

@@ -19,7 +19,7 @@ func newDoctorCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "doctor [flags]",
 		Short:      "Find out what is wrong between this machine and a server",
-		GroupID:    groupSetUp,
+		GroupID:    cli.GroupSetUp,
 		SuggestFor: []string{"diagnose", "check", "ping", "test"},
 		Long: "doctor goes through everything between this program and a server, in order: what names the machine,\n" +
 			"the name of its host, TCP, TLS, the token, the handshake, versions, the sandbox, the directory, the\n" +

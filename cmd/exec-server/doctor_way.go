@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"execserver/internal/cli/codexconf"
 	"fmt"
 	"io/fs"
 	"net"
@@ -43,7 +44,7 @@ func (d *doctor) examineName(w *where) *way {
 	opts := client.Options{Name: "exec-server-doctor", TokenFile: w.tokenFile, RecoveryTimeout: -1, ConnectTimeout: doctorTimeout}
 	switch {
 	case w.url != "":
-		d.ok("name", "--url names the server at %s", withoutSecrets(w.url))
+		d.ok("name", "--url names the server at %s", cli.WithoutSecrets(w.url))
 		return &way{url: w.url, opts: opts}
 	case w.on == onThisMachine:
 		d.ok("name", "--on local is this machine, without a server")
@@ -77,7 +78,7 @@ func (d *doctor) examineName(w *where) *way {
 	}
 	switch {
 	case found.url != "":
-		d.ok("name", "%s names the server at %s as %s", entry.Source, withoutSecrets(found.url), entry.Name)
+		d.ok("name", "%s names the server at %s as %s", entry.Source, cli.WithoutSecrets(found.url), entry.Name)
 	case found.command != nil:
 		d.ok("name", "%s names the program %s as %s", entry.Source, strings.Join(found.command.Args, " "), entry.Name)
 	default:
@@ -86,16 +87,6 @@ func (d *doctor) examineName(w *where) *way {
 	d.examineFile(entry)
 	d.examineCodex(entry)
 	return found
-}
-
-// withoutSecrets returns a URL without the parts that may be secret.
-func withoutSecrets(rawURL string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return "an invalid URL"
-	}
-	u.User, u.RawQuery = nil, ""
-	return u.String()
 }
 
 // examineFile checks who else can read and write the configuration.
@@ -125,8 +116,8 @@ func (d *doctor) examineCodex(entry *environments.Entry) {
 		d.find("fallback", warning, "write include_local = false above the first [[environments]], as \"exec-server codex-config add\" does",
 			"when Codex has no link to %s, it may run commands on this machine instead", entry.Name)
 	}
-	if version := oldCodex(d.ctx); version != "" {
-		d.find("codex", warning, "install Codex "+firstCodex+" or newer", "the codex in PATH is %s, which ignores %s", version, entry.Source)
+	if version := codexconf.OldVersion(d.ctx); version != "" {
+		d.find("codex", warning, "install Codex "+codexconf.FirstVersion+" or newer", "the codex in PATH is %s, which ignores %s", version, entry.Source)
 	}
 }
 
@@ -137,7 +128,7 @@ func (d *doctor) examineWay(w *way) bool {
 	}
 	u, err := url.Parse(w.url)
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Hostname() == "" {
-		d.find("name", problem, "use ws://HOST:PORT, wss://HOST:PORT or unix:///PATH", "%s is no URL of a server", withoutSecrets(w.url))
+		d.find("name", problem, "use ws://HOST:PORT, wss://HOST:PORT or unix:///PATH", "%s is no URL of a server", cli.WithoutSecrets(w.url))
 		return false
 	}
 	w.u = u

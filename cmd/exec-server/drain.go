@@ -26,7 +26,7 @@ func newDrainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "drain {--pid PID | --url URL | --on NAME}",
 		Short:   "End a server of this machine when nobody needs it any more",
-		GroupID: groupServe,
+		GroupID: cli.GroupServe,
 		Long: "drain makes a server of this machine refuse new sessions. Clients whose link breaks can still come back\n" +
 			"to theirs, and the server ends with the last of them. drain waits for that, and lists the sessions that\n" +
 			"are left if it can ask the server. If drain is interrupted, the server goes on draining. SIGUSR2 to the\n" +

@@ -27,7 +27,7 @@ func newForwardCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "forward [flags] [LOCAL:]ADDRESS...",
 		Short:      "Make ports of a machine ports of this one",
-		GroupID:    groupWork,
+		GroupID:    cli.GroupWork,
 		SuggestFor: []string{"port-forward", "tunnel"},
 		Long: "forward listens on this machine, and continues each connection from the other machine, as ssh -L\n" +
 			"does. ADDRESS is where the connections lead, as seen from there: HOST:PORT, PORT alone for a port of\n" +

@@ -18,7 +18,7 @@ func newInfoCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "info [flags]",
 		Short:      "Describe a server and its machine",
-		GroupID:    groupSetUp,
+		GroupID:    cli.GroupSetUp,
 		SuggestFor: []string{"status", "about"},
 		Long: "info prints what a server says about itself and its machine: its version, the system, the shell,\n" +
 			"where it was started, and what it can do (PROTOCOL.md, \"Environment\").",

@@ -26,7 +26,7 @@ func newKillCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "kill [flags] TARGET...",
 		Short:      "End processes, or send them a signal",
-		GroupID:    groupLook,
+		GroupID:    cli.GroupLook,
 		SuggestFor: []string{"stop", "end", "signal", "terminate"},
 		Long: "kill ends processes with everything that they started: it sends SIGTERM, and after the time of\n" +
 			"--grace SIGKILL to what is left. With --signal, or as in kill -9 and kill -HUP, it only sends\n" +

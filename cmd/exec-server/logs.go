@@ -29,7 +29,7 @@ func newLogsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "logs [flags] TARGET",
 		Short:      "Print the output of a process",
-		GroupID:    groupLook,
+		GroupID:    cli.GroupLook,
 		SuggestFor: []string{"log", "tail", "output"},
 		Long: "logs prints what a process has written, as far as the server retains it: its standard output to\n" +
 			"standard output, and its standard error to standard error. It changes nothing for the program that\n" +
@@ -77,7 +77,7 @@ func (o *logsOptions) run(ctx context.Context, env *client.Environment, target s
 		return err
 	}
 	defer cli.Leave(observer)
-	if err := o.print(ctx, observer, process, out); err != nil && !isBrokenPipe(err) {
+	if err := o.print(ctx, observer, process, out); err != nil && !cli.IsBrokenPipe(err) {
 		return fmt.Errorf("cannot print the output of %s: %w", cli.Printable(target), err)
 	} else if err != nil {
 		return err

@@ -30,7 +30,7 @@ func newListCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "ls [flags] [PATH...]",
 		Short:      "List files and directories",
-		GroupID:    groupWork,
+		GroupID:    cli.GroupWork,
 		SuggestFor: []string{"list", "dir"},
 		Long: "ls lists directories, or the files that are named. Without a PATH it lists the directory in which\n" +
 			"the server was started, and relative paths begin there. On a terminal it prints columns, otherwise\n" +

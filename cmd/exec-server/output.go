@@ -18,7 +18,7 @@ func each(ctx context.Context, env *client.Environment, args []string, work func
 		if err == nil {
 			continue
 		}
-		if ctx.Err() != nil || env.Err() != nil || isBrokenPipe(err) {
+		if ctx.Err() != nil || env.Err() != nil || cli.IsBrokenPipe(err) {
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "Error: %s\n", cli.ErrorLine(err))

@@ -24,7 +24,7 @@ func newProcessesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "ps [flags]",
 		Short:      "List what runs at a server",
-		GroupID:    groupLook,
+		GroupID:    cli.GroupLook,
 		SuggestFor: []string{"jobs", "processes"},
 		Long: "ps lists the processes that a server runs in your sessions, whichever program started them. If your\n" +
 			"token may observe the sessions of others, it lists theirs too. The columns SESSION and PROCESS are\n" +

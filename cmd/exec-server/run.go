@@ -64,7 +64,7 @@ func newRunCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "run [flags] -- COMMAND [ARG...]",
 		Short:      "Run a command on a server or on this machine",
-		GroupID:    groupWork,
+		GroupID:    cli.GroupWork,
 		SuggestFor: []string{"exec", "ssh", "shell", "rm", "mv", "mkdir"},
 		Long: "run runs a command on a server as if it ran on this machine: it connects the input and output,\n" +
 			"forwards signals, and exits with the command's exit code. The exit code is 124 after --timeout, 125\n" +
@@ -127,7 +127,7 @@ func (o *runOptions) run(args []string) error {
 	}
 	if errors.Is(err, exec.ErrNotFound) && len(args) == 1 && strings.ContainsAny(args[0], " \t\n;|&<>") {
 		return &runFailure{fmt.Sprintf("%s; a single argument is the name of a program; a command line is for a shell: sh -c %s",
-			cli.OneLine(err.Error()), shellWord(cli.Printable(args[0]))), exitNotFound}
+			cli.OneLine(err.Error()), cli.QuoteShell(cli.Printable(args[0]))), exitNotFound}
 	}
 	if errors.Is(err, exec.ErrNotFound) {
 		err = meantOn(args[0], err)

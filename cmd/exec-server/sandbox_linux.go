@@ -33,7 +33,7 @@ func newSandboxCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "sandbox [flags] -- COMMAND [ARG...]",
 		Short:   "Run a command in a sandbox",
-		GroupID: groupServe,
+		GroupID: cli.GroupServe,
 		Long: "sandbox runs a command on this machine, in the sandbox that the server uses for its clients.\n" +
 			"Without --read the command can read only what programs need to run, and what it may write.\n" +
 			"The exit code is the command's, 125 if the command does not start, 126 if the program cannot be\n" +

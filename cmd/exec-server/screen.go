@@ -27,7 +27,7 @@ func newScreenCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "screen [flags] TARGET",
 		Short:      "Print what the terminal of a process shows",
-		GroupID:    groupLook,
+		GroupID:    cli.GroupLook,
 		SuggestFor: []string{"capture", "show", "screenshot"},
 		Long: "screen prints what a person would see on the terminal of a process now, such as an editor or top,\n" +
 			"as text. The process and the program that started it notice nothing. TARGET is a PROCESS,\n" +

@@ -26,7 +26,7 @@ func newSessionsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "sessions [flags]",
 		Short:   "List or end the sessions of a server",
-		GroupID: groupLook,
+		GroupID: cli.GroupLook,
 		Long: "sessions lists the sessions of a server that are yours: those of the user or token that you connect\n" +
 			"with. If your token may observe the sessions of others, it lists theirs too. A session has the\n" +
 			"processes of one program, and outlives its connection for a while.",

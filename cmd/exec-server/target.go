@@ -177,7 +177,7 @@ func (l *listed) nameOf(id string) string {
 func commandLine(p client.ProcessInfo, width int) string {
 	words := make([]string, len(p.Args))
 	for i, arg := range p.Args {
-		words[i] = quoteShell(arg)
+		words[i] = cli.QuoteShell(arg)
 	}
 	text := cli.Printable(strings.Join(words, " "))
 	if p.ArgsTruncated {

@@ -21,7 +21,7 @@ func newWatchCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "watch [flags] [DIRECTORY]",
 		Short:   "Print what changes in a directory",
-		GroupID: groupWork,
+		GroupID: cli.GroupWork,
 		Long: "watch prints the changes in a directory and everything below it, one a line, until it is\n" +
 			"interrupted: created, modified or removed, and the path. After overflow, changes below the path may\n" +
 			"be missing. Without a DIRECTORY it watches the one in which the server was started. watch goes on\n" +

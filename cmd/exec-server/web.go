@@ -18,7 +18,7 @@ func newWebCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:        "web [flags]",
 		Short:      "Print a link to the page of a server",
-		GroupID:    groupLook,
+		GroupID:    cli.GroupLook,
 		SuggestFor: []string{"page", "browser", "ui", "dashboard"},
 		Long: "web prints a link to the page of a server that was started with --web: what runs there, live, with\n" +
 			"the terminals and recordings. The link works once, within a minute, for whoever opens it. The browser\n" +

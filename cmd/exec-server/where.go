@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -156,17 +154,10 @@ func (w *where) doWith(opts *client.Options, work func(ctx context.Context, env 
 		return cli.ExitCode(cli.Signaled + int(s.Signal))
 	case err == nil, errors.As(err, new(cli.ExitCode)):
 		return err
-	case isBrokenPipe(err):
+	case cli.IsBrokenPipe(err):
 		return cli.ExitCode(cli.Signaled + int(syscall.SIGPIPE))
 	}
 	return errors.New(cli.ErrorLine(w.atChosen(err)))
-}
-
-// isBrokenPipe reports whether an error says that nobody reads this program's standard
-// output any more.
-func isBrokenPipe(err error) bool {
-	failed, ok := errors.AsType[*fs.PathError](err)
-	return ok && failed.Path == os.Stdout.Name() && errors.Is(err, syscall.EPIPE)
 }
 
 // meantOn returns err, which says that there is no such path or program. If word looks as if

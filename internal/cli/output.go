@@ -10,11 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -256,4 +258,32 @@ func pageURL(at string, page *url.URL) (string, error) {
 	u.User, u.RawQuery = nil, page.RawQuery
 	u.Path, u.RawPath, u.Fragment = strings.TrimSuffix(u.Path, "/")+page.Path, "", page.Fragment // a proxy may serve it below a path
 	return u.String(), nil
+}
+
+// QuoteShell quotes a word for a shell if it needs to be.
+func QuoteShell(word string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+=:@%,", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// WithoutSecrets returns a URL without the parts that may be secret.
+func WithoutSecrets(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "an invalid URL"
+	}
+	u.User, u.RawQuery = nil, ""
+	return u.String()
+}
+
+// IsBrokenPipe reports whether an error says that nobody reads this program's standard
+// output any more.
+func IsBrokenPipe(err error) bool {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	return ok && failed.Path == os.Stdout.Name() && errors.Is(err, syscall.EPIPE)
 }

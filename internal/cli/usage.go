@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"execserver/client/environments"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -145,4 +147,18 @@ func Expected(err *pflag.InvalidValueError) string {
 		return "expected a whole number"
 	}
 	return err.Unwrap().Error()
+}
+
+// Groups of subcommands, in the order of the help text.
+const (
+	GroupServe = "serve"
+	GroupWork  = "work"
+	GroupLook  = "look"
+	GroupSetUp = "setup"
+)
+
+// CompleteNames completes the name of a machine.
+func CompleteNames(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names, _, _ := environments.Names() // without a valid configuration there is nothing to offer
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

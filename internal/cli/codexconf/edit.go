@@ -1,4 +1,4 @@
-package main
+package codexconf
 
 import (
 	"context"
@@ -80,7 +80,7 @@ func newCodexRemoveCommand() *cobra.Command {
 			}
 			return f.finish(command.ErrOrStderr(), dryRun)
 		},
-		ValidArgsFunction: completeNames,
+		ValidArgsFunction: cli.CompleteNames,
 	}
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "print the lines, and write nothing")
 	command.Flags().BoolP("help", "h", false, "print this text")
@@ -134,8 +134,8 @@ func (o *codexAddOptions) run(command *cobra.Command, args []string) error {
 	if os.Getenv("CODEX_EXEC_SERVER_URL") != "" {
 		fmt.Fprintln(command.ErrOrStderr(), "warning: Codex ignores CODEX_EXEC_SERVER_URL, because there is this file")
 	}
-	if version := oldCodex(command.Context()); version != "" {
-		fmt.Fprintf(command.ErrOrStderr(), "warning: the codex in PATH is %s, which ignores environments.toml; install %s or newer\n", version, firstCodex)
+	if version := OldVersion(command.Context()); version != "" {
+		fmt.Fprintf(command.ErrOrStderr(), "warning: the codex in PATH is %s, which ignores environments.toml; install %s or newer\n", version, FirstVersion)
 	}
 	fmt.Fprintln(command.ErrOrStderr(), "try it with:")
 	_, err = fmt.Fprintf(command.OutOrStdout(), "exec-server run --on %s -- hostname\n", name)
@@ -157,12 +157,12 @@ func (o *codexAddOptions) entry(name string, program []string) (string, error) {
 		return "", errors.New("--token-file is for --url")
 	case o.url != "":
 		if scheme, _, _ := strings.Cut(o.url, "://"); scheme != "ws" && scheme != "wss" && scheme != "unix" {
-			return "", cli.InvalidValue("url", withoutSecrets(o.url), "expected ws://HOST:PORT or wss://HOST:PORT")
+			return "", cli.InvalidValue("url", cli.WithoutSecrets(o.url), "expected ws://HOST:PORT or wss://HOST:PORT")
 		}
 		return (&codexConfigOptions{id: name, tokenFile: o.tokenFile}).entry(o.url)
 	case o.ssh != "":
 		if cli.IsServerURL(o.ssh) {
-			return "", fmt.Errorf("%q is the URL of a server; use --url", withoutSecrets(o.ssh))
+			return "", fmt.Errorf("%q is the URL of a server; use --url", cli.WithoutSecrets(o.ssh))
 		}
 		if err := checkDestination(o.ssh); err != nil {
 			return "", err
@@ -208,15 +208,15 @@ func nameOfThisProgram() (string, error) {
 	return self, nil
 }
 
-// firstCodex is the first version of Codex that reads environments.toml.
-const firstCodex = "0.131.0"
+// FirstVersion is the first version of Codex that reads environments.toml.
+const FirstVersion = "0.131.0"
 
 // codexTimeout bounds how long codex may take to tell its version.
 const codexTimeout = 10 * time.Second
 
-// oldCodex returns the version of the codex in PATH if that is too old for
+// OldVersion returns the version of the codex in PATH if that is too old for
 // environments.toml. Otherwise, or if it does not tell, oldCodex returns "".
-func oldCodex(ctx context.Context) string {
+func OldVersion(ctx context.Context) string {
 	path, err := exec.LookPath("codex")
 	if err != nil {
 		return ""

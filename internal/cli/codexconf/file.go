@@ -1,4 +1,4 @@
-package main
+package codexconf
 
 import (
 	"errors"
@@ -237,7 +237,7 @@ func (f *codexFile) finish(log io.Writer, dryRun bool) error {
 // write replaces the file by one with the same mode and owner. Nobody sees a part of it.
 func (f *codexFile) write(text []byte) error {
 	if f.secret && f.info != nil && f.info.Mode()&0o044 != 0 && runtime.GOOS != "windows" {
-		return fmt.Errorf("others can read it, and the entry has a token; first run: chmod 600 %s", quoteShell(f.path))
+		return fmt.Errorf("others can read it, and the entry has a token; first run: chmod 600 %s", cli.QuoteShell(f.path))
 	}
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package codexconf
 
 import (
 	"io/fs"

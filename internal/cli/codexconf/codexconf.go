@@ -1,4 +1,4 @@
-package main
+package codexconf
 
 import (
 	"errors"
@@ -21,12 +21,12 @@ type codexConfigOptions struct {
 	id, tokenFile, program string
 }
 
-func newCodexConfigCommand() *cobra.Command {
+func Command() *cobra.Command {
 	var o codexConfigOptions
 	command := &cobra.Command{
 		Use:     "codex-config [flags] URL|DESTINATION",
 		Short:   "Make Codex know a machine, or print the entry for it",
-		GroupID: groupSetUp,
+		GroupID: cli.GroupSetUp,
 		Long: "codex-config prints what to append to Codex's environments.toml, which is in ~/.codex or in\n" +
 			"$CODEX_HOME, so that Codex and --on know a machine by a name: either a server that listens at a URL,\n" +
 			"or a DESTINATION of ssh, where ssh starts a server for each client. codex-config connects to nothing.\n" +
@@ -79,7 +79,7 @@ func (o *codexConfigOptions) entry(destination string) (string, error) {
 		if o.tokenFile != "" {
 			return "", errors.New("--token-file is for a URL; ssh has its own ways to authenticate")
 		}
-		args := []string{"-o", "BatchMode=yes", destination, quoteShell(o.program), "--listen", "stdio"}
+		args := []string{"-o", "BatchMode=yes", destination, quoteProgram(o.program), "--listen", "stdio"}
 		return programEntry(id, append([]string{"ssh"}, args...)), nil
 	}
 	lines := []string{"[[environments]]", "id = " + quoteTOML(id), "url = " + quoteTOML(destination)}
@@ -164,13 +164,11 @@ func quoteTOML(text string) string {
 	return b.String()
 }
 
-// quoteShell quotes a word for the shell that ssh starts, if it needs that.
-func quoteShell(word string) string {
-	plain := func(r rune) bool {
-		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+~$", r)
+// quoteProgram quotes the path of a program for the shell that ssh starts, which may expand
+// it: ~/bin/exec-server.
+func quoteProgram(path string) string {
+	if plain := strings.NewReplacer("~", "", "$", "").Replace(path); cli.QuoteShell(plain) == plain {
+		return path
 	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return cli.QuoteShell(path)
 }
