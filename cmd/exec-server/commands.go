@@ -2,9 +2,10 @@ package main
 
 import (
 	"errors"
-	"execserver/internal/cli/codexconf"
 	"fmt"
 	"strings"
+
+	"execserver/internal/cli/codexconf"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

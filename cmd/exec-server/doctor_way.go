@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"execserver/internal/cli/codexconf"
 	"fmt"
 	"io/fs"
 	"net"
@@ -17,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"execserver/internal/cli/codexconf"
 
 	"execserver/client"
 	"execserver/client/environments"

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"execserver/client/environments"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"execserver/client/environments"
 )
 
 // UsageError says that the command line is invalid.

@@ -1,3 +1,5 @@
+// Package codexconf writes the configuration with which Codex reaches machines,
+// environments.toml, and knows which versions of Codex read it.
 package codexconf
 
 import (
@@ -16,13 +18,14 @@ import (
 	"execserver/internal/cli"
 )
 
-// codexConfigOptions are the flags of codex-config.
-type codexConfigOptions struct {
+// options are the flags of codex-config.
+type options struct {
 	id, tokenFile, program string
 }
 
+// Command returns the subcommand codex-config.
 func Command() *cobra.Command {
-	var o codexConfigOptions
+	var o options
 	command := &cobra.Command{
 		Use:     "codex-config [flags] URL|DESTINATION",
 		Short:   "Make Codex know a machine, or print the entry for it",
@@ -54,12 +57,12 @@ func Command() *cobra.Command {
 	f.StringVar(&o.tokenFile, "token-file", "", "for a URL: copy the bearer token from this `FILE` into the entry")
 	f.StringVar(&o.program, "program", "exec-server", "for ssh: `PATH` of exec-server on the machine")
 	f.BoolP("help", "h", false, "print this text")
-	command.AddCommand(newCodexAddCommand(), newCodexRemoveCommand())
+	command.AddCommand(newAddCommand(), newRemoveCommand())
 	return command
 }
 
 // entry returns the text for environments.toml.
-func (o *codexConfigOptions) entry(destination string) (string, error) {
+func (o *options) entry(destination string) (string, error) {
 	scheme, _, isURL := strings.Cut(destination, "://")
 	if err := checkDestination(destination); err != nil {
 		return "", err

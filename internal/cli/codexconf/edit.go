@@ -18,14 +18,14 @@ import (
 	"execserver/internal/cli"
 )
 
-// codexAddOptions are the flags of codex-config add.
-type codexAddOptions struct {
+// addOptions are the flags of codex-config add.
+type addOptions struct {
 	ssh, url, tokenFile        string
 	byDefault, replace, dryRun bool
 }
 
-func newCodexAddCommand() *cobra.Command {
-	var o codexAddOptions
+func newAddCommand() *cobra.Command {
+	var o addOptions
 	command := &cobra.Command{
 		Use:   "add NAME {--ssh HOST | --url URL | -- PROGRAM [ARG...]}",
 		Short: "Make Codex and --on know a machine",
@@ -54,7 +54,7 @@ func newCodexAddCommand() *cobra.Command {
 	return command
 }
 
-func newCodexRemoveCommand() *cobra.Command {
+func newRemoveCommand() *cobra.Command {
 	var dryRun bool
 	command := &cobra.Command{
 		Use:   "remove NAME",
@@ -67,7 +67,7 @@ func newCodexRemoveCommand() *cobra.Command {
 			if len(args) != 1 {
 				return cli.NewUsageError(errors.New("name one environment"), command)
 			}
-			f, err := readCodexFile()
+			f, err := readConfig()
 			if err != nil {
 				return err
 			}
@@ -95,7 +95,7 @@ func known(ids []string) string {
 	return "; there are " + strings.Join(ids, ", ")
 }
 
-func (o *codexAddOptions) run(command *cobra.Command, args []string) error {
+func (o *addOptions) run(command *cobra.Command, args []string) error {
 	dash := command.ArgsLenAtDash()
 	var program []string
 	if dash >= 0 {
@@ -109,7 +109,7 @@ func (o *codexAddOptions) run(command *cobra.Command, args []string) error {
 	if err != nil {
 		return cli.NewUsageError(err, command)
 	}
-	f, err := readCodexFile()
+	f, err := readConfig()
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (o *codexAddOptions) run(command *cobra.Command, args []string) error {
 }
 
 // entry returns the text of the entry.
-func (o *codexAddOptions) entry(name string, program []string) (string, error) {
+func (o *addOptions) entry(name string, program []string) (string, error) {
 	ways := 0
 	for _, given := range []bool{o.ssh != "", o.url != "", len(program) > 0} {
 		if given {
@@ -159,7 +159,7 @@ func (o *codexAddOptions) entry(name string, program []string) (string, error) {
 		if scheme, _, _ := strings.Cut(o.url, "://"); scheme != "ws" && scheme != "wss" && scheme != "unix" {
 			return "", cli.InvalidValue("url", cli.WithoutSecrets(o.url), "expected ws://HOST:PORT or wss://HOST:PORT")
 		}
-		return (&codexConfigOptions{id: name, tokenFile: o.tokenFile}).entry(o.url)
+		return (&options{id: name, tokenFile: o.tokenFile}).entry(o.url)
 	case o.ssh != "":
 		if cli.IsServerURL(o.ssh) {
 			return "", fmt.Errorf("%q is the URL of a server; use --url", cli.WithoutSecrets(o.ssh))

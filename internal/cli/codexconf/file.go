@@ -20,10 +20,10 @@ import (
 	"execserver/internal/sys"
 )
 
-// codexFile is environments.toml. Its methods add and remove whole lines. They know how
+// configFile is environments.toml. Its methods add and remove whole lines. They know how
 // tables and settings begin, and no more of TOML: finish parses the result, and leaves the
 // file alone if that does not say what it should.
-type codexFile struct {
+type configFile struct {
 	path    string
 	info    fs.FileInfo // nil if there is no file
 	lines   []string
@@ -34,8 +34,8 @@ type codexFile struct {
 	err     error          // why these methods cannot change the file
 }
 
-// readCodexFile reads the file, if there is one.
-func readCodexFile() (*codexFile, error) {
+// readConfig reads the file, if there is one.
+func readConfig() (*configFile, error) {
 	path, err := environments.File()
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func readCodexFile() (*codexFile, error) {
 	} else if _, err := os.Lstat(path); err == nil {
 		return nil, fmt.Errorf("%s is a link that leads nowhere", path)
 	}
-	f := &codexFile{path: path, want: map[string]any{}}
+	f := &configFile{path: path, want: map[string]any{}}
 	if f.info, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	}
@@ -64,13 +64,13 @@ func readCodexFile() (*codexFile, error) {
 }
 
 // entries returns what the file says about the environments.
-func (f *codexFile) entries() []map[string]any {
+func (f *configFile) entries() []map[string]any {
 	entries, _ := f.want["environments"].([]map[string]any)
 	return entries
 }
 
 // ids returns the names of the environments, in the order of the file.
-func (f *codexFile) ids() (ids []string) {
+func (f *configFile) ids() (ids []string) {
 	for _, entry := range f.entries() {
 		id, _ := entry["id"].(string)
 		ids = append(ids, id)
@@ -82,7 +82,7 @@ func (f *codexFile) ids() (ids []string) {
 var tokens = regexp.MustCompile(`^(\s*"?auth_bearer_token"?\s*=).*`)
 
 // note keeps lines for people, with a sign before each.
-func (f *codexFile) note(sign string, lines ...string) {
+func (f *configFile) note(sign string, lines ...string) {
 	for _, line := range lines {
 		line = strings.TrimRight(line, "\r\n")
 		f.changes = append(f.changes, sign+tokens.ReplaceAllString(line, "$1 (not shown)"))
@@ -90,7 +90,7 @@ func (f *codexFile) note(sign string, lines ...string) {
 }
 
 // add appends an entry, in the place of the one with its name.
-func (f *codexFile) add(name, entry string) error {
+func (f *configFile) add(name, entry string) error {
 	var added struct{ Environments []map[string]any }
 	if err := toml.Unmarshal([]byte(entry), &added); err != nil {
 		return err
@@ -122,7 +122,7 @@ var (
 func isHeader(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "[") }
 
 // remove removes the entry of that name.
-func (f *codexFile) remove(name string) {
+func (f *configFile) remove(name string) {
 	number := slices.Index(f.ids(), name)
 	start, end := f.table(number)
 	if start < 0 {
@@ -147,7 +147,7 @@ func (f *codexFile) remove(name string) {
 
 // table returns the lines of the entry of that number, without the comments at its end,
 // which belong to what follows. start is -1 if it has none.
-func (f *codexFile) table(number int) (start, end int) {
+func (f *configFile) table(number int) (start, end int) {
 	start = -1
 	if number < 0 {
 		return start, end
@@ -172,7 +172,7 @@ func (f *codexFile) table(number int) (start, end int) {
 
 // set puts a setting at the top of the file, and removes the line that has it now. about
 // are comments for it.
-func (f *codexFile) set(key, text string, value any, about ...string) {
+func (f *configFile) set(key, text string, value any, about ...string) {
 	f.unset(key)
 	f.want[key] = value
 	added := append(about, key+" = "+text+"\n")
@@ -181,7 +181,7 @@ func (f *codexFile) set(key, text string, value any, about ...string) {
 }
 
 // unset removes the line of a setting before the first table.
-func (f *codexFile) unset(key string) {
+func (f *configFile) unset(key string) {
 	delete(f.want, key)
 	is := regexp.MustCompile(`^\s*"?` + key + `"?\s*=`)
 	for i, line := range f.lines {
@@ -198,7 +198,7 @@ func (f *codexFile) unset(key string) {
 
 // text returns the new content, or an error if Codex would refuse it or it says something
 // else than it should.
-func (f *codexFile) text() ([]byte, error) {
+func (f *configFile) text() ([]byte, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -215,7 +215,7 @@ func (f *codexFile) text() ([]byte, error) {
 }
 
 // finish shows the changes, and makes them.
-func (f *codexFile) finish(log io.Writer, dryRun bool) error {
+func (f *configFile) finish(log io.Writer, dryRun bool) error {
 	if len(f.changes) == 0 {
 		fmt.Fprintf(log, "%s says this already\n", cli.Printable(f.path))
 		return nil
@@ -235,7 +235,7 @@ func (f *codexFile) finish(log io.Writer, dryRun bool) error {
 }
 
 // write replaces the file by one with the same mode and owner. Nobody sees a part of it.
-func (f *codexFile) write(text []byte) error {
+func (f *configFile) write(text []byte) error {
 	if f.secret && f.info != nil && f.info.Mode()&0o044 != 0 && runtime.GOOS != "windows" {
 		return fmt.Errorf("others can read it, and the entry has a token; first run: chmod 600 %s", cli.QuoteShell(f.path))
 	}
