@@ -54,6 +54,9 @@ type Options struct {
 	// StateDir is the directory in which the server records what it would leave behind if
 	// it were killed; "" is the usual place.
 	StateDir string
+	// ProbeTimeout bounds the attempt of each of the means; default a minute. A busy machine
+	// takes seconds; what takes longer hangs, and every client waits for it.
+	ProbeTimeout time.Duration
 }
 
 // Engine confines programs. Its methods may be called concurrently.
@@ -88,6 +91,9 @@ func New(opts *Options) *Engine {
 	}
 	if e.opts.Mode == "" {
 		e.opts.Mode = ModeAuto
+	}
+	if e.opts.ProbeTimeout == 0 {
+		e.opts.ProbeTimeout = time.Minute
 	}
 	e.state = newEngineState(&e.opts, e.log)
 	e.networked.share = &e.state.share

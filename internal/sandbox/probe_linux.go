@@ -74,10 +74,6 @@ func probeDir() (dir string, err error) {
 	return "", err
 }
 
-// probeLimit bounds the probe of one means. A busy machine takes seconds; what takes longer
-// hangs, and every client waits for it.
-const probeLimit = time.Minute
-
 // confines runs a program that attempts what a sandbox must deny. That usually takes some
 // milliseconds.
 func (e *Engine) confines(means Means) error {
@@ -117,7 +113,7 @@ func (e *Engine) confines(means Means) error {
 		return err
 	}
 	var output strings.Builder
-	ctx, cancel := context.WithTimeoutCause(e.ctx, probeLimit, fmt.Errorf("it has not ended for %s", probeLimit))
+	ctx, cancel := context.WithTimeoutCause(e.ctx, e.opts.ProbeTimeout, fmt.Errorf("it has not ended for %s", e.opts.ProbeTimeout))
 	defer cancel()
 	err = c.Run(ctx, command, func(cmd *exec.Cmd) { cmd.Stdout = &output })
 	if output.Len() > 0 {

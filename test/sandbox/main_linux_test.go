@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
@@ -94,6 +95,9 @@ func configured(base string, names ...string) (paths []string) {
 	return paths
 }
 
+// probeTimeoutVariable has the time that the server gives to the probe of its sandbox.
+const probeTimeoutVariable = "EXEC_SERVER_TEST_PROBE_TIMEOUT"
+
 // serve serves standard input and output with one means of confinement.
 func serve(means, bubblewrap, state string) {
 	base := filepath.Dir(state)
@@ -117,6 +121,7 @@ func serve(means, bubblewrap, state string) {
 			opts.Means = append(opts.Means, sandbox.Means(m))
 		}
 	}
+	opts.ProbeTimeout, _ = time.ParseDuration(os.Getenv(probeTimeoutVariable))
 	engine := sandbox.New(opts)
 	srv := server.New(&server.Options{Internal: server.Internal{Sandbox: engine}})
 	err := srv.ServeOnly(transport.NewLines("stdio", os.Stdin, os.Stdout, os.Stdin.Close, 1<<30))

@@ -31,6 +31,9 @@ func TestNoMeans(t *testing.T) {
 			if script != "" {
 				m.must(os.WriteFile(m.bubblewrap, []byte(script), 0o755))
 			}
+			if name == "hangs" {
+				m.env = append(m.env, probeTimeoutVariable+"=100ms")
+			}
 			m.start()
 			if m.conn.Info.Sandbox.Means != "none" || m.conn.Info.Sandbox.Reason == "" {
 				t.Fatalf("%+v", m.conn.Info.Sandbox)
