@@ -41,7 +41,10 @@ var kinds = []transporttest.Kind{
 // TestConformance runs the tests of every transport over each of them.
 func TestConformance(t *testing.T) {
 	for _, k := range kinds {
-		t.Run(k.Name, func(t *testing.T) { transporttest.Run(t, k) })
+		t.Run(k.Name, func(t *testing.T) {
+			t.Parallel()
+			transporttest.Run(t, k)
+		})
 	}
 }
 
