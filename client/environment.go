@@ -34,7 +34,8 @@ type Options struct {
 	TLS       *tls.Config // for wss; nil uses the system's roots
 
 	// ConnectTimeout bounds one attempt to connect, and InitializeTimeout the handshake
-	// after it.
+	// after it. If the server is copied to its machine first, as by exec-server connect,
+	// that time begins again whenever more of it has arrived.
 	ConnectTimeout    time.Duration
 	InitializeTimeout time.Duration
 

@@ -124,7 +124,7 @@ func (l *link) connect(ctx context.Context) (*rpc.Conn, *initializeResult, error
 		l.tunnels.remove(h.conn)
 		h.conn.Wait()
 	})
-	result, err := l.initialize(ctx, h.conn)
+	result, err := l.initialize(ctx, h)
 	if err != nil {
 		reason := lost
 		if l.isObserving() {
@@ -136,11 +136,16 @@ func (l *link) connect(ctx context.Context) (*rpc.Conn, *initializeResult, error
 	return h.conn, result, nil
 }
 
-// initialize carries out the handshake; see PROTOCOL.md, "Handshake".
-func (l *link) initialize(ctx context.Context, conn *rpc.Conn) (*initializeResult, error) {
-	timeout := l.env.opts.InitializeTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &timeoutError{"the initialize handshake", timeout})
-	defer cancel()
+// initialize carries out the handshake; see PROTOCOL.md, "Handshake". Its time begins again
+// whenever more of the server has arrived on the other machine.
+func (l *link) initialize(ctx context.Context, h *handler) (*initializeResult, error) {
+	conn, timeout := h.conn, l.env.opts.InitializeTimeout
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	deadline := time.AfterFunc(timeout, func() { cancel(&timeoutError{"the initialize handshake", timeout}) })
+	defer deadline.Stop()
+	h.initializing.Store(deadline)
+	defer h.initializing.Store(nil)
 	params := protocol.InitializeParams{
 		ClientName: l.env.opts.Name,
 		Capabilities: protocol.ClientCapabilities{
@@ -401,6 +406,9 @@ type handler struct {
 	link   *link
 	conn   *rpc.Conn
 	tunnel *forward.Streams
+
+	initializing atomic.Pointer[time.Timer] // the deadline of the handshake, while it lasts
+	arrived      uint64                     // bytes of the server, as initialize/progress says
 }
 
 // Request implements rpc.Handler. Servers send no requests.
@@ -412,6 +420,8 @@ func (h *handler) Request(r *rpc.Request) {
 // ends the connection, because the client can read its content after a resume.
 func (h *handler) Notification(method string, params json.RawMessage, data []byte) error {
 	switch method {
+	case protocol.NotificationInitializeProgress:
+		return h.progress(params)
 	case protocol.NotificationHTTPBodyDelta:
 		return h.link.streams.delta(params)
 	case protocol.NotificationChanged:
@@ -440,6 +450,23 @@ func (h *handler) Notification(method string, params json.RawMessage, data []byt
 	}
 	process.insert(event)
 	h.link.useful.Store(h.conn)
+	return nil
+}
+
+// progress gives the handshake its whole time again if more of the server has arrived.
+func (h *handler) progress(params json.RawMessage) error {
+	var p protocol.InitializeProgressParams
+	if err := json.Unmarshal(params, &p); err != nil {
+		return fmt.Errorf("exec-server notification handling failed: %s: %w", protocol.NotificationInitializeProgress, err)
+	}
+	deadline := h.initializing.Load()
+	if deadline == nil || p.Bytes <= h.arrived {
+		return nil
+	}
+	h.arrived = p.Bytes
+	if deadline.Stop() { // it has not passed
+		deadline.Reset(h.link.env.opts.InitializeTimeout)
+	}
 	return nil
 }
 

@@ -13,6 +13,8 @@ const (
 	MethodInitialized = "initialized" // notification
 	MethodTakeOver    = "session/takeOver"
 
+	NotificationInitializeProgress = "initialize/progress"
+
 	NotificationTakenOver    = "session/takenOver"
 	NotificationSessionEnded = "session/ended"
 )
@@ -57,6 +59,13 @@ type InitializeResult struct {
 	ProtocolVersion string           `json:"protocolVersion"`
 	SessionID       string           `json:"sessionId"`
 	EnvironmentInfo *EnvironmentInfo `json:"environmentInfo,omitempty"`
+}
+
+// InitializeProgressParams are the params of initialize/progress: how much of the server has
+// arrived on the other machine.
+type InitializeProgressParams struct {
+	Bytes uint64 `json:"bytes"`
+	Total uint64 `json:"total"`
 }
 
 // SessionEndedParams are the params of session/ended.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -189,12 +191,19 @@ func (c *connecting) run(command *cobra.Command) error {
 const silence = 5 * time.Second
 
 // start starts the server on the other machine.
-func (c *connecting) start(ctx context.Context) (*bootstrap.Session, error) {
+// tell, if it is not nil, is told how far the copy of the program is.
+func (c *connecting) start(ctx context.Context, tell func(arrived, size int64)) (*bootstrap.Session, error) {
 	way := exec.Command(c.words[0], c.words[1:]...)
 	way.Stderr = stderrOfOthers()
 	upload := &uploadNotice{to: c.name}
 	session, err := bootstrap.Start(ctx, way, &bootstrap.Options{
-		Releases: c.releases(), Version: buildVersion(), Dir: c.remoteDir, Typed: c.typed, Progress: upload.show,
+		Releases: c.releases(), Version: buildVersion(), Dir: c.remoteDir, Typed: c.typed,
+		Progress: func(kind bootstrap.Kind, arrived, size int64) {
+			upload.show(kind, arrived, size)
+			if tell != nil {
+				tell(arrived, size)
+			}
+		},
 		Silence: silence, Silent: func() {
 			fmt.Fprintf(os.Stderr, "no shell has answered by %s for %s; still waiting (a startup file there that reads standard input, "+
 				"or starts another shell, also looks so)\n", cli.Printable(c.name), silence)
@@ -229,15 +238,23 @@ func ownRelease() string {
 
 // pass connects standard input and output with the server until either side ends.
 func (c *connecting) pass(ctx context.Context, in io.Reader, out io.Writer) error {
-	session, err := c.start(ctx)
+	var asked atomic.Bool // a client has sent something
+	started := make(chan *bootstrap.Session, 1)
+	go func() { // ends with the program
+		first := bufio.NewReader(in)
+		if _, err := first.Peek(1); err == nil {
+			asked.Store(true)
+		}
+		session := <-started
+		_, _ = copyBytes(session, first)
+		_ = session.CloseWrite()
+	}()
+	session, err := c.start(ctx, initializeProgress(&asked, out))
 	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, session.End)()
-	go func() { // ends with the program
-		_, _ = copyBytes(session, in)
-		_ = session.CloseWrite()
-	}()
+	started <- session
 	said, err := copyBytes(out, session)
 	session.End()
 	if errors.Is(err, syscall.EPIPE) {

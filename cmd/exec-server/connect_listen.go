@@ -27,7 +27,7 @@ func (c *connecting) serveClients(ctx context.Context) error {
 		return fmt.Errorf("cannot listen at %s: connect serves this machine alone; expected ws://127.0.0.1:PORT or unix:///PATH", cli.Printable(c.listen))
 	}
 	// A copy takes longer than clients wait, and an error is better seen here.
-	session, err := c.start(ctx)
+	session, err := c.start(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (c *connecting) serveClients(ctx context.Context) error {
 
 // relay passes the messages of one client on until either side ends.
 func (c *connecting) relay(ctx context.Context, client transport.Conn, log *slog.Logger) error {
-	session, err := c.start(ctx)
+	session, err := c.start(ctx, nil)
 	if err != nil {
 		log.Warn("cannot start a server for a client", "error", err)
 		return client.Close(transport.Reason{Code: transport.CodeInternal, Text: cli.Printable(err.Error())})

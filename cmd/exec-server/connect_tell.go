@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"execserver/internal/bootstrap"
 	"execserver/internal/cli"
+	"execserver/protocol"
 )
 
 // uploadNotice tells a person on standard error that the program is being copied: on a
@@ -41,6 +44,21 @@ func (u *uploadNotice) show(kind bootstrap.Kind, sent, all int64) {
 func (u *uploadNotice) clear() {
 	if u.shown {
 		fmt.Fprintln(os.Stderr)
+	}
+}
+
+// initializeProgress returns a function that tells a client that has asked how far the copy is: it
+// waits for the answer to initialize meanwhile (PROTOCOL.md, "Handshake").
+func initializeProgress(asked *atomic.Bool, client io.Writer) func(arrived, size int64) {
+	return func(arrived, size int64) {
+		if !asked.Load() {
+			return
+		}
+		params := protocol.InitializeProgressParams{Bytes: uint64(arrived), Total: uint64(size)}
+		line, err := json.Marshal(map[string]any{"method": protocol.NotificationInitializeProgress, "params": params})
+		if err == nil {
+			_, _ = client.Write(append(line, '\n')) // if the client is gone, what follows fails as well
+		}
 	}
 }
 

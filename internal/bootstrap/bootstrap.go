@@ -48,9 +48,9 @@ type Options struct {
 	Silence time.Duration
 	Silent  func()
 
-	// Progress is called while a program is sent, with the bytes sent so far and all of
-	// them, at first with none sent. It may be nil.
-	Progress func(kind Kind, sent, size int64)
+	// Progress is called while a program is copied, with the bytes that have arrived so far and
+	// all of them, at first with none. It may be nil.
+	Progress func(kind Kind, arrived, size int64)
 }
 
 // Session is a program that runs on another machine. Read reads its standard output. Write

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 )
-
-// step is how many bytes are sent between two reports of progress.
-const step = 64 << 10
 
 // upload sends the program for a machine, which is named as uname -sm does, and waits until
 // it starts.
@@ -37,9 +35,13 @@ func (s *Session) upload(programs programs, machine string, opts *Options) error
 	}
 	sending := make(chan error, 1)
 	go func() { // ends with the program's last byte, or with the command
-		sending <- s.send(fmt.Sprintf("%s %d %d\n", format, len(payload), size), payload, program.Kind, opts)
+		_, err := io.WriteString(s.stdin, fmt.Sprintf("%s %d %d\n", format, len(payload), size))
+		if err == nil {
+			_, err = s.stdin.Write(payload)
+		}
+		sending <- err
 	}()
-	if _, err = s.answer("start"); err == nil {
+	if err = s.arrive(program.Kind, size, opts); err == nil {
 		return <-sending
 	}
 	s.End()
@@ -53,24 +55,31 @@ func (s *Session) upload(programs programs, machine string, opts *Options) error
 	return err
 }
 
-// send writes the program to the other machine.
-func (s *Session) send(head string, payload []byte, kind Kind, opts *Options) error {
-	if _, err := io.WriteString(s.stdin, head); err != nil {
-		return err
-	}
-	size := int64(len(payload))
-	for rest := payload; ; {
+// arrive reports what the other machine says about the arrival of the program, until that
+// starts. What was sent may still be in buffers on the way.
+func (s *Session) arrive(kind Kind, size int64, opts *Options) error {
+	report := func(arrived int64) {
 		if opts.Progress != nil {
-			opts.Progress(kind, size-int64(len(rest)), size)
+			opts.Progress(kind, arrived, size)
 		}
-		if len(rest) == 0 {
-			return nil
-		}
-		n, err := s.stdin.Write(rest[:min(step, len(rest))])
+	}
+	for arrived := int64(0); ; {
+		report(arrived)
+		words, err := s.answer("got", "start")
 		if err != nil {
 			return err
 		}
-		rest = rest[n:]
+		if words[0] == "start" {
+			report(size)
+			return nil
+		}
+		if len(words) < 2 {
+			return &Error{Kind: Noise, Text: words[0]}
+		}
+		if arrived, err = strconv.ParseInt(words[1], 10, 64); err != nil {
+			return &Error{Kind: Noise, Text: shorten(words[1])}
+		}
+		arrived = max(0, min(arrived, size-1)) // it has not been looked at yet
 	}
 }
 

@@ -7,6 +7,13 @@ es_line() (
 	printf '%s ' $1
 )
 
+# es_watch: says every second how large the program is, where there is a sleep.
+es_watch() {
+	while sleep 1 </dev/null >/dev/null 2>&1 && [ -d "$es_new" ]; do
+		[ ! -e "$es_file" ] || es_say got "$(wc -c <"$es_file")"
+	done
+}
+
 # es_upload: receives the program and puts it where it belongs.
 es_upload() (
 	umask 077
@@ -31,11 +38,15 @@ es_upload() (
 		es_say send raw
 	fi
 	IFS=' ' read -r es_format es_sent es_size || exit 1
+	es_watch &
+	es_watching=$!
 	if [ "$es_format" = gzip ]; then
 		es_text=$({ head -c "$es_sent" | LC_ALL=C gunzip -c >"$es_file"; } 2>&1)
 	else
 		es_text=$({ head -c "$es_sent" >"$es_file"; } 2>&1)
 	fi
+	kill "$es_watching" 2>/dev/null
+	wait "$es_watching" 2>/dev/null
 	if ! [ "$(wc -c <"$es_file")" -eq "$es_size" ] 2>/dev/null; then
 		case $es_text in
 		'' | *unexpected\ end* | *short\ read*) es_fail corrupt "only a part of it arrived" ;;

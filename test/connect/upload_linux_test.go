@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"execserver/client"
 	"execserver/internal/slowlink"
 	"execserver/internal/testkit"
+	"execserver/protocol"
 )
 
 // hello connects, runs a command there, and returns what connect wrote to standard error.
@@ -144,6 +147,55 @@ func TestBrokenUpload(t *testing.T) {
 	if said := hello(t, b.connect(t, "plain")); !strings.Contains(said, copying) {
 		t.Errorf("the next connect said %q", said)
 	}
+}
+
+// TestUploadReportsProgress checks that a client learns how much of the program has arrived,
+// before the server answers it.
+func TestUploadReportsProgress(t *testing.T) {
+	b := newBox(t)
+	link, err := slowlink.Listen("127.0.0.1:0", b.sshd.Address, slowlink.Options{BitsPerSecond: 20e6})
+	must(t, err)
+	defer link.Close()
+	_, port, _ := strings.Cut(link.Addr(), ":")
+	connect := b.connectThrough(t, port, "plain")
+	stdin, err := connect.StdinPipe()
+	must(t, err)
+	stdout, err := connect.StdoutPipe()
+	must(t, err)
+	must(t, connect.Start())
+	_, err = io.WriteString(stdin, `{"id":1,"method":"initialize","params":{"clientName":"test"}}`+"\n")
+	must(t, err)
+	var told []protocol.InitializeProgressParams
+	lines := bufio.NewReader(stdout)
+	for {
+		line, err := lines.ReadBytes('\n')
+		must(t, err)
+		var message struct {
+			ID     int
+			Method string
+			Params protocol.InitializeProgressParams
+		}
+		must(t, json.Unmarshal(line, &message))
+		if message.ID == 1 {
+			break
+		}
+		if message.Method != "initialize/progress" {
+			t.Errorf("connect wrote %s", line)
+		}
+		told = append(told, message.Params)
+	}
+	for i, p := range told {
+		if p.Total != told[0].Total || p.Bytes > p.Total || i > 0 && p.Bytes <= told[i-1].Bytes {
+			t.Errorf("connect has told %v", told)
+		}
+	}
+	// At this rate it takes more than two seconds.
+	if n := len(told); n < 2 || told[n-1].Bytes != told[n-1].Total {
+		t.Errorf("connect has told %v", told)
+	}
+	must(t, stdin.Close())
+	must(t, connect.Wait())
+	b.vanished(t, "plain")
 }
 
 // TestOldPrograms looks which programs the next upload removes.
