@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
@@ -55,6 +56,7 @@ type Listener struct {
 	*endpoint
 	name    string
 	waiting chan *Conn
+	strict  atomic.Bool // of RequireInstance
 }
 
 // Listen makes this program the machine of a name. It does not find out whether another
@@ -85,6 +87,10 @@ func Listen(nc *nats.Conn, name string, opts *Options) (*Listener, error) {
 	return l, nil
 }
 
+// RequireInstance makes the machine answer only the requests that name its instance, or all
+// for its name again. Another machine may have the name. Connections stay.
+func (l *Listener) RequireInstance(require bool) { l.strict.Store(require) }
+
 // frame handles a frame.
 func (l *Listener) frame(m *nats.Msg) {
 	key := key(m.Subject)
@@ -111,7 +117,7 @@ func (l *Listener) open(m *nats.Msg) {
 		answer.Refusal = "the request is not understood"
 	} else if request.Version != version {
 		answer.Refusal = fmt.Sprintf("the machine speaks version %d, not %d", version, request.Version)
-	} else if request.Instance != "" && request.Instance != l.opts.Instance {
+	} else if request.Instance != l.opts.Instance && (request.Instance != "" || l.strict.Load()) {
 		return // another machine of this name is meant, which answers itself
 	} else if !validKey(request.Key) || request.Window < minWindow {
 		answer.Refusal = "the request is invalid"

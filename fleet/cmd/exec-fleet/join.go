@@ -108,7 +108,7 @@ func (o *fleetFlags) Files() []string { return o.nats.files() }
 func (o *fleetFlags) Machine() string { return o.name }
 
 // Join implements serve.Fleet.
-func (o *fleetFlags) Join(srv *server.Server, log *slog.Logger, drains chan<- os.Signal, ended chan<- error) (leave func(), err error) {
+func (o *fleetFlags) Join(srv *server.Server, log *slog.Logger, drains chan<- os.Signal, _ chan<- error) (leave func(), err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), serve.Ending()...)
 	defer stop()
 	nc, err := o.connect(ctx, log)
@@ -125,10 +125,11 @@ func (o *fleetFlags) Join(srv *server.Server, log *slog.Logger, drains chan<- os
 		default: // it is draining
 		}
 	}
+	replaces, named := o.predecessor(log)
 	membership, err := fleet.Join(ctx, nc, fleet.Member{
 		Name: o.name, Host: host, Labels: labels, Version: cli.Version(version), System: runtime.GOOS + "/" + runtime.GOARCH, Sandbox: o.server.Sandbox,
 	}, fleet.JoinOptions{
-		Log:   log,
+		Log: log, Replaces: replaces, Named: named,
 		Serve: func(conn *natstransport.Conn) { _ = srv.ServeFor(conn, conn.Hello()) }, // serve logs how it ends
 		Drain: drain,
 		Load: func() fleet.Load {
@@ -141,16 +142,30 @@ func (o *fleetFlags) Join(srv *server.Server, log *slog.Logger, drains chan<- os
 		return nil, fmt.Errorf("join the fleet: %w", err)
 	}
 	o.server.Banner(log, "fleet:"+o.name)
-	go func() { // ends with the membership
-		<-membership.Done()
-		if err := membership.Err(); err != nil {
-			ended <- err
-		}
-	}()
 	return func() {
 		membership.Close()
 		nc.Close()
 	}, nil
+}
+
+// predecessor returns the instance of a machine that had the name on this host and has ended,
+// and what is to be done with that of this one.
+func (o *fleetFlags) predecessor(log *slog.Logger) (replaces string, named func(instance string)) {
+	const without = "if this machine is killed, the next one may have to wait for its name"
+	state, err := stateHome()
+	var p *predecessor
+	if err == nil {
+		p, err = findPredecessor(state, o.name, o.urls, thisHost())
+	}
+	if err != nil {
+		log.Info(without, "reason", err)
+		return "", nil
+	}
+	return p.instance, func(instance string) {
+		if err := p.write(instance); err != nil {
+			log.Warn(without, "reason", err)
+		}
+	}
 }
 
 // connect connects to the fleet. It waits for one that does not listen yet, until ctx ends.

@@ -67,8 +67,9 @@ func newCommand() *cobra.Command {
 				"fleet when its last one has ended.", http.MethodPost, "/drain",
 			"drains: it takes no new sessions, and leaves with its last one"),
 		newChangeCommand("forget", "Remove the entries of machines that are gone",
-			"forget removes the entry of a machine at once. An entry without heartbeats goes by itself within seconds,\n"+
-				"and a machine that is alive makes its entry again.", http.MethodDelete, "", ""),
+			"forget removes the entry of a machine at once, so that another one may take its name. An entry without\n"+
+				"heartbeats goes by itself: within seconds if the machine had no sessions, otherwise within half an hour. A\n"+
+				"machine that is alive makes its entry again.", http.MethodDelete, "", ""),
 	)
 	command.AddCommand(cli.ReleaseCommands(cli.Version(version))...)
 	return command

@@ -19,6 +19,7 @@ const placementLifetime = 36 * time.Hour
 const (
 	maxEntry      = 16 << 10 // as JSON
 	maxMembers    = 16 << 10
+	maxLeases     = 4 * maxMembers // with those of machines that have left
 	maxPlacements = 1 << 20
 )
 
@@ -28,17 +29,17 @@ type buckets struct {
 }
 
 // openBuckets finds the buckets, or creates them. replicas is the number of NATS servers that
-// hold them. lifetime is how long an entry of a machine stays.
-func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, lifetime time.Duration) (*buckets, error) {
+// hold them. lease is how long a lease stays that nobody renews.
+func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration) (*buckets, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	// Members come back by themselves, so memory is enough for them.
+	// On disk, so that a machine with sessions has its name when the gateways start again.
 	members, err := openBucket(ctx, js, jetstream.KeyValueConfig{
-		Bucket: Bucket, Description: "machines by name", History: 1, TTL: lifetime,
-		Storage: jetstream.MemoryStorage, Replicas: replicas, MaxValueSize: maxEntry,
-	}, maxMembers)
+		Bucket: Bucket, Description: "leases of names", History: 1, TTL: lease,
+		Storage: jetstream.FileStorage, Replicas: replicas, MaxValueSize: maxEntry,
+	}, maxLeases)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +50,7 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, lifetime time
 	return &buckets{members, placements}, err
 }
 
-// gone says which bucket is not there any more: one in the memory of servers that were all
-// started again, or whose disk was lost. It returns nil also if nobody knows.
+// gone says which bucket is not there any more: one on a disk that was lost. It returns nil also if nobody knows.
 func (b *buckets) gone(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()

@@ -147,10 +147,8 @@ func TestFullRegister(t *testing.T) {
 		return err
 	})
 	s.join(t, "blue", "box")
-	select {
-	case <-first.Done():
-		t.Error(first.Err())
-	default:
+	if !first.HasName() {
+		t.Error("the first machine has lost its name")
 	}
 }
 

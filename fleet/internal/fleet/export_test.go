@@ -18,6 +18,9 @@ func (g *Gateway) LimitHeld(bytes int64) { g.held = newQuota(bytes) }
 type Waits struct {
 	Patience time.Duration
 	Lifetime time.Duration                                               // default Patience
+	Hold     time.Duration                                               // default SessionsHold
+	Fresh    time.Duration                                               // default none
+	Now      func() time.Time                                            // default time.Now
 	Attempt  func(context.Context) (context.Context, context.CancelFunc) // default Patience
 }
 
@@ -31,8 +34,30 @@ func NewRosterThatWaits(nc *nats.Conn, replicas int, log *slog.Logger, opts *nat
 			return context.WithTimeout(ctx, w.Patience)
 		}
 	}
-	return newRoster(nc, replicas, log, opts, waits{w.Lifetime, w.Patience, w.Attempt})
+	if w.Hold == 0 {
+		w.Hold = max(SessionsHold, w.Lifetime)
+	}
+	if w.Now == nil {
+		w.Now = time.Now
+	}
+	return newRoster(nc, replicas, log, opts, waits{now: w.Now, lifetime: w.Lifetime, hold: w.Hold, fresh: w.Fresh, dial: w.Patience, attempt: w.Attempt})
 }
+
+// Revision returns that of the lease of a name, as far as the gateway knows, or 0.
+func (r *Roster) Revision(name string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if one := r.members[name]; one != nil {
+		return one.revision
+	}
+	return 0
+}
+
+// Knows reports whether the gateway knows the leases.
+func (r *Roster) Knows() bool { return r.knows() }
+
+// HasName reports whether a machine has its name, as far as it knows.
+func (m *Membership) HasName() bool { return !m.nameless.Load() }
 
 // LeaveWithin sets how long a machine waits for a gateway to remove its entry.
 func (m *Membership) LeaveWithin(d time.Duration) { m.leaveTimeout = d }

@@ -230,41 +230,6 @@ func TestKilledMachine(t *testing.T) {
 	s.join(t, "any", "box")
 }
 
-// TestNameLost gives the name of a machine that was cut off to another one. The first one
-// learns it, and leaves.
-func TestNameLost(t *testing.T) {
-	s := newSite(t, everyName, "", nil)
-	first := s.join(t, "any", "box")
-	// Only its entry goes, as if it had been cut off for long.
-	nc, err := s.broker.Connect("default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := js.KeyValue(t.Context(), fleet.Bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := json.Marshal(fleet.Member{Name: "box", Host: "another", Instance: "another"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kv.Put(t.Context(), "box", other); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Within(t, "the end", func() { <-first.Done() })
-	if err := first.Err(); !errors.Is(err, fleet.ErrNameTaken) || !strings.Contains(err.Error(), "another") {
-		t.Errorf("the end: %v", err)
-	}
-	if _, err := dial(t, s.url+"/env/box", ""); err == nil {
-		t.Error("the machine still serves")
-	}
-}
-
 // TestEntryGone removes the entry of a live machine, which makes it again.
 func TestEntryGone(t *testing.T) {
 	s := newSite(t, everyName, "", nil)

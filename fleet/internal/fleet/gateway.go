@@ -235,7 +235,7 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 	defer roster.endDial(name, by.QuotaKey())
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	if !roster.mayCome(name) {
+	if drain && !roster.mayCome(name) || !drain && !roster.has(name) {
 		http.Error(w, errUnknown, http.StatusNotFound)
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,8 +16,7 @@ import (
 	"execserver/fleet/natstransport"
 )
 
-// ErrNameTaken is in the error of Join, and of Membership.Err, if another machine has the
-// name.
+// ErrNameTaken is in the error of Join if another machine has the name.
 var ErrNameTaken = errors.New("another machine has this name")
 
 // JoinOptions say how a machine joins. All functions are required, and may be called
@@ -25,6 +25,12 @@ type JoinOptions struct {
 	Log       *slog.Logger // nil discards
 	Transport natstransport.Options
 	Heartbeat time.Duration // default DefaultHeartbeat
+
+	// Replaces is the Instance of the machine that had the name on this host, and has certainly
+	// ended; "" for none. Its sessions do not keep the name.
+	Replaces string
+	// Named, if not nil, is called with the Instance before the machine can have sessions.
+	Named func(instance string)
 
 	// Serve serves a connection until it ends. It gets Conn.Hello from the gateway.
 	Serve func(*natstransport.Conn)
@@ -41,10 +47,12 @@ type Membership struct {
 	member   Member
 	listener *natstransport.Listener
 	control  *nats.Subscription
-	drained  chan struct{} // has an element if the entry should say so now
+	changed  chan struct{} // has an element if the entry should say something new now
+	conns    atomic.Int64  // connections of clients
+	busy     atomic.Bool   // the entry says that the machine has sessions, or connections
+	nameless atomic.Bool   // another machine has the name
 	cancel   context.CancelFunc
-	done     chan struct{} // closed when the machine has left, or lost its name
-	err      error         // valid when done is closed
+	done     chan struct{} // closed when the heartbeats have ended
 	work     sync.WaitGroup
 	revision uint64 // of the entry; used by the heartbeats alone
 
@@ -52,8 +60,11 @@ type Membership struct {
 }
 
 // Join registers a machine and begins to serve connections to it. Instance, Joined and Load
-// of the member are set by Join. If the name is taken, Join waits until an entry that nobody
-// keeps alive is gone. It waits for a gateway, too. ctx bounds the joining.
+// of the member are set by Join. Join waits for a gateway, and for a name whose machine is
+// silent or drains; if its machine is alive, the error is ErrNameTaken. ctx bounds the joining.
+//
+// A machine that loses its name afterwards keeps its connections and its sessions, and takes
+// no new connections until it has the name again.
 func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (*Membership, error) {
 	if opts.Heartbeat <= 0 {
 		opts.Heartbeat = DefaultHeartbeat
@@ -62,12 +73,15 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	member.Instance, member.Joined = rand.Text(), time.Now().UTC().Truncate(time.Second)
-	m := &Membership{nc: nc, opts: opts, member: member, leaveTimeout: defaultLeaveTimeout, drained: make(chan struct{}, 1), done: make(chan struct{})}
+	m := &Membership{nc: nc, opts: opts, member: member, leaveTimeout: defaultLeaveTimeout, changed: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := m.member.check(); err != nil {
 		return nil, fmt.Errorf("register the machine %s: %w", member.Name, err)
 	}
 	if err := m.claim(ctx); err != nil {
 		return nil, err
+	}
+	if opts.Named != nil {
+		opts.Named(member.Instance)
 	}
 	opts.Transport.Instance = member.Instance
 	// Before Listen, which waits until the NATS server knows of both: a gateway may drain the
@@ -105,8 +119,9 @@ var errInvalid = errors.New("the gateway refuses the entry")
 
 // ask makes a request to a gateway.
 func (m *Membership) ask(ctx context.Context, request registerRequest) (*registerAnswer, error) {
-	request.Member = m.member
+	request.Member, request.Replaces = m.member, m.opts.Replaces
 	request.Member.Load = m.opts.Load()
+	request.Member.Load.Connections = int(m.conns.Load())
 	text, _ := json.Marshal(request) // cannot fail
 	ctx, cancel := context.WithTimeout(ctx, 2*attemptTimeout)
 	defer cancel()
@@ -131,7 +146,7 @@ func (m *Membership) ask(ctx context.Context, request registerRequest) (*registe
 }
 
 // claim makes the entry. An entry that is there already may be what a machine left that
-// was killed: it goes within Lifetime, unless it is kept alive.
+// was killed: it yields when its time is over, unless it is kept alive.
 func (m *Membership) claim(ctx context.Context) error {
 	var first uint64
 	told, toldError := false, false
@@ -151,28 +166,45 @@ func (m *Membership) claim(ctx context.Context) error {
 			m.revision = answer.Revision
 			return nil
 		case first != 0 && answer.Revision != first && !answer.Owner.Load.Draining:
-			return m.taken(answer.Owner) // one that drains ends by itself
+			return m.taken(answer) // one that drains ends by itself
 		}
 		first = answer.Revision
 		if !told {
 			told = true
-			m.opts.Log.Warn("the name is in use; waiting until its machine has ended", "name", m.member.Name, "host", answer.Owner.Host)
+			m.opts.Log.Warn("waiting until the machine that has the name has ended, or has been silent for long enough",
+				"error", m.taken(answer), "silent_s", answer.Silent)
 		}
 		if !sleep(ctx, m.opts.Heartbeat/2) {
-			return m.taken(answer.Owner)
+			return m.taken(answer)
 		}
 	}
 }
 
-func (m *Membership) taken(owner *Member) error {
-	return fmt.Errorf("%w: %s is the machine %s since %s; choose another name, or end that one",
-		ErrNameTaken, m.member.Name, owner.Host, owner.Joined.Format(time.RFC3339))
+// taken says which machine has the name, and what to do.
+func (m *Membership) taken(answer *registerAnswer) error {
+	owner, name := answer.Owner, m.member.Name
+	sessions := "without sessions"
+	switch n := owner.Load.Sessions; {
+	case n == 1:
+		sessions = "with 1 session"
+	case n > 1:
+		sessions = fmt.Sprintf("with %d sessions", n)
+	}
+	return fmt.Errorf("%w: %s is the machine %s since %s, %s; choose another name with --name, or end that one; if it is gone for good, run: exec-fleet forget %s",
+		ErrNameTaken, name, owner.Host, owner.Joined.Format(time.RFC3339), sessions, name)
 }
 
-// beat keeps the entry alive until ctx ends or the name is lost.
+// changePause is the time before a change is told, longer than registerPause: a gateway does not
+// look at two requests in a row.
+const changePause = 2 * registerPause
+
+// beat keeps the entry alive until ctx ends, or tries to get the name again if it is lost. It
+// does so at once when the connection to NATS is back.
 func (m *Membership) beat(ctx context.Context) {
 	ticker := time.NewTicker(m.opts.Heartbeat)
 	defer ticker.Stop()
+	connected := m.nc.StatusChanged(nats.CONNECTED)
+	defer m.nc.RemoveStatusListener(connected)
 	defer close(m.done)
 	failing := false
 	for {
@@ -180,15 +212,17 @@ func (m *Membership) beat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-		case <-m.drained:
+		case <-m.changed:
+			if !sleep(ctx, changePause) {
+				return
+			}
+		case _, open := <-connected:
+			if !open { // so is nothing else of the connection
+				connected = nil
+			}
 		}
 		err := m.renew(ctx)
 		switch {
-		case errors.Is(err, ErrNameTaken):
-			m.err = err
-			m.opts.Log.Error("the machine leaves the fleet", "error", err)
-			m.listener.Close()
-			return
 		case ctx.Err() != nil:
 		case err != nil && !failing:
 			m.opts.Log.Warn("cannot renew the entry of the machine; trying again", "error", err)
@@ -199,17 +233,36 @@ func (m *Membership) beat(ctx context.Context) {
 	}
 }
 
-// renew renews the entry, or makes it again if it is gone.
+// renew renews the entry, or makes it again if it is gone. A machine that has lost its name
+// ends nothing: its connections and sessions stay.
 func (m *Membership) renew(ctx context.Context) error {
-	answer, err := m.ask(ctx, registerRequest{Revision: m.revision})
+	m.busy.Store(m.conns.Load() > 0) // before the request, which asks again
+	request := registerRequest{Revision: m.revision}
+	if m.nameless.Load() {
+		request.Revision = 0
+	}
+	answer, err := m.ask(ctx, request)
 	if err != nil {
 		return err
 	}
-	if answer.Owner != nil {
-		return m.taken(answer.Owner)
-	}
 	m.revision = answer.Revision
+	had := !m.nameless.Swap(answer.Owner != nil)
+	m.listener.RequireInstance(answer.Owner != nil)
+	switch {
+	case answer.Owner != nil && had:
+		m.opts.Log.Error("the machine has lost its name; its sessions continue, and it tries to get the name again", "error", m.taken(answer))
+	case answer.Owner == nil && !had:
+		m.opts.Log.Warn("the machine has its name again", "name", m.member.Name)
+	}
 	return nil
+}
+
+// change makes the entry say what is new, soon.
+func (m *Membership) change() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
 }
 
 // accept serves connections until the listener is closed.
@@ -219,29 +272,29 @@ func (m *Membership) accept() {
 		if err != nil {
 			return
 		}
-		m.work.Go(func() { m.opts.Serve(conn) })
+		if m.conns.Add(1) == 1 && !m.busy.Load() {
+			m.change() // with a session that begins now, the machine keeps its name for longer
+		}
+		m.work.Go(func() {
+			defer m.conns.Add(-1)
+			m.opts.Serve(conn)
+		})
 	}
 }
 
-// obey does what a gateway says.
+// obey does what a gateway says to the machine that has the name.
 func (m *Membership) obey(msg *nats.Msg) {
+	if m.nameless.Load() {
+		return
+	}
 	answer := "unknown request"
 	if string(msg.Data) == "drain" {
 		m.opts.Drain()
-		select {
-		case m.drained <- struct{}{}:
-		default:
-		}
+		m.change()
 		answer = "ok"
 	}
 	_ = msg.Respond([]byte(answer)) // the gateway reports that there was no answer
 }
-
-// Done is closed when the machine has left the fleet. Err says why then.
-func (m *Membership) Done() <-chan struct{} { return m.done }
-
-// Err returns why the machine has left: nil after Close. Done must be closed.
-func (m *Membership) Err() error { return m.err }
 
 // A machine waits for defaultLeaveTimeout until a gateway has removed its entry, in four attempts
 // with leavePause between them.
@@ -274,9 +327,7 @@ func (m *Membership) leave() {
 func (m *Membership) Close() {
 	m.cancel()
 	<-m.done
-	if m.err == nil {
-		m.leave()
-	}
+	m.leave()
 	_ = m.control.Unsubscribe() // fails only if the connection to NATS is gone
 	m.listener.Close()
 	m.work.Wait()

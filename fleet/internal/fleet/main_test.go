@@ -48,6 +48,7 @@ type site struct {
 	door     *server.Server
 	auth     *server.Authenticator
 	tokens   string // the file of auth
+	rosters  map[string]*fleet.Roster
 }
 
 // The tokens of machines and clients are "machine-token-of-NAME" and "client-token-of-NAME".
@@ -94,7 +95,7 @@ func newSiteThatWaits(t testing.TB, machines, clients string, change func(*broke
 	if change != nil {
 		change(&opts)
 	}
-	s := &site{known: known, machines: file, gateway: fleet.NewGateway(log)}
+	s := &site{known: known, machines: file, gateway: fleet.NewGateway(log), rosters: make(map[string]*fleet.Roster)}
 	if s.broker, err = broker.New(opts); err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +112,7 @@ func newSiteThatWaits(t testing.TB, machines, clients string, change func(*broke
 		}
 		t.Cleanup(roster.Close)
 		s.gateway.Add(account, roster)
+		s.rosters[account] = roster
 	}
 	authenticator := server.Unauthenticated
 	if clients != "" {
@@ -141,10 +143,10 @@ type machine struct {
 }
 
 // connect connects to NATS as a machine of a name.
-func (s *site) connect(t testing.TB, token, name string) (*nats.Conn, error) {
+func (s *site) connect(t testing.TB, token, name string, more ...nats.Option) (*nats.Conn, error) {
 	t.Helper()
-	nc, err := nats.Connect(s.broker.URL(), nats.UserInfo(name, machineToken(token)), nats.CustomInboxPrefix(fleet.InboxPrefix(name)),
-		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.FlusherTimeout(5*time.Second), nats.Timeout(testkit.Patience), nats.PermissionErrOnSubscribe(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	nc, err := nats.Connect(s.broker.URL(), append(more, nats.UserInfo(name, machineToken(token)), nats.CustomInboxPrefix(fleet.InboxPrefix(name)),
+		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.FlusherTimeout(5*time.Second), nats.Timeout(testkit.Patience), nats.PermissionErrOnSubscribe(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 	if err == nil {
 		t.Cleanup(nc.Close)
 	}
@@ -158,6 +160,12 @@ func (s *site) tryJoin(t testing.TB, ctx context.Context, token, name string, la
 	if err != nil {
 		return nil, err
 	}
+	return s.joinOver(t, ctx, nc, testLog(t), name, labels...)
+}
+
+// joinOver makes a server join over a connection to NATS.
+func (s *site) joinOver(t testing.TB, ctx context.Context, nc *nats.Conn, log *slog.Logger, name string, labels ...string) (*machine, error) {
+	t.Helper()
 	srv := server.New(&server.Options{
 		Log: testLog(t), Auth: server.Unauthenticated, Session: server.SessionOptions{RetainedBytes: s.retained},
 	})
@@ -166,7 +174,7 @@ func (s *site) tryJoin(t testing.TB, ctx context.Context, token, name string, la
 		t.Fatal(err)
 	}
 	membership, err := fleet.Join(ctx, nc, fleet.Member{Name: name, Host: "host-of-" + name, Labels: parsed}, fleet.JoinOptions{
-		Log:       testLog(t),
+		Log:       log,
 		Heartbeat: 200 * time.Millisecond,
 		Serve:     func(c *natstransport.Conn) { _ = srv.ServeFor(c, c.Hello()) },
 		Load: func() fleet.Load {

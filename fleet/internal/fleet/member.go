@@ -15,8 +15,8 @@ import (
 
 // Names in NATS.
 const (
-	// Bucket has the members by their names.
-	Bucket = "exec_fleet"
+	// Bucket has the leases of names, which are the entries of their machines.
+	Bucket = "exec_leases"
 	// Placements has the machine of each session that a gateway has placed.
 	Placements = "exec_placements"
 
@@ -28,11 +28,15 @@ const (
 const (
 	// DefaultHeartbeat is the time between two heartbeats of a machine.
 	DefaultHeartbeat = 2500 * time.Millisecond
-	// Lifetime is how long an entry without a heartbeat stays.
+	// Lifetime is how long a machine without a heartbeat is listed, and keeps its name if it has
+	// no sessions.
 	Lifetime = 8 * time.Second
+	// SessionsHold is how long a machine with sessions keeps its name without a heartbeat: as
+	// long as it keeps the session of a client that fell silent.
+	SessionsHold = 30 * time.Minute
 )
 
-// Member is the entry of a machine.
+// Member is the entry of a machine, and the lease of its name. A gateway sets Pending and Held.
 type Member struct {
 	Name     string            `json:"name"`
 	Instance string            `json:"instance,omitempty"` // differs each time it joins; not for clients
@@ -43,14 +47,24 @@ type Member struct {
 	Sandbox  string            `json:"sandbox,omitempty"`
 	Joined   time.Time         `json:"joined"`
 	Load     Load              `json:"load"`
+
+	// Pending is the state of a claim that is not granted yet: see Roster.fresh. Held says that
+	// its machine has had the name.
+	Pending bool `json:"pending,omitempty"`
+	Held    bool `json:"held,omitempty"`
 }
+
+// busy reports whether a machine has sessions, or a connection that may have begun one.
+func (m *Member) busy() bool { return m.Load.Sessions > 0 || m.Load.Connections > 0 }
 
 // Load is what a machine does.
 type Load struct {
-	Sessions  int  `json:"sessions"`
-	Processes int  `json:"processes"`
-	Capacity  int  `json:"capacity"` // sessions
-	Draining  bool `json:"draining,omitempty"`
+	Sessions  int `json:"sessions"`
+	Processes int `json:"processes"`
+	Capacity  int `json:"capacity"` // sessions
+	// Connections are those of clients, which Join counts.
+	Connections int  `json:"connections,omitempty"`
+	Draining    bool `json:"draining,omitempty"`
 }
 
 // ParseLabels parses labels of the form KEY=VALUE.
@@ -100,7 +114,7 @@ func (m *Member) check() error {
 		}
 	}
 	load := &m.Load
-	for _, count := range []*int{&load.Sessions, &load.Processes, &load.Capacity} {
+	for _, count := range []*int{&load.Sessions, &load.Processes, &load.Capacity, &load.Connections} {
 		*count = min(max(*count, 0), maxCount) // it may lie, within reason
 	}
 	return nil

@@ -19,14 +19,16 @@ import (
 // subject through the answers of JetStream.
 type registerRequest struct {
 	Member   Member `json:"member"`
-	Revision uint64 `json:"revision,omitempty"` // of the entry to replace; 0 for a new one
+	Revision uint64 `json:"revision,omitempty"` // of the entry to renew; 0 if the machine does not have the name
+	Replaces string `json:"replaces,omitempty"` // the instance that has ended on this host
 	Leave    bool   `json:"leave,omitempty"`    // whatever its revision is
 }
 
 // registerAnswer says what is in the bucket now.
 type registerAnswer struct {
 	Revision uint64  `json:"revision,omitempty"` // of the entry
-	Owner    *Member `json:"owner,omitempty"`    // who has the name instead
+	Owner    *Member `json:"owner,omitempty"`    // the machine that has the name instead
+	Silent   int     `json:"silent,omitempty"`   // seconds since its last heartbeat
 	Error    string  `json:"error,omitempty"`    // why nothing is known; trying again may help
 	Invalid  string  `json:"invalid,omitempty"`  // why the entry is not taken
 }
@@ -135,41 +137,103 @@ func (r *Roster) answer(ctx context.Context, name string, text []byte) registerA
 	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	answer, err := register(ctx, open.members, &request)
+	answer, err := r.register(ctx, open.members, &request)
 	if err != nil {
 		return registerAnswer{Error: err.Error()}
 	}
 	return answer
 }
 
-// register makes, renews or removes an entry. The revision guards it: an entry changes only
-// for the machine that has seen the last change.
-func register(ctx context.Context, kv jetstream.KeyValue, request *registerRequest) (answer registerAnswer, err error) {
+// register makes, renews or removes a lease. Its revision guards it: a lease changes only as
+// the gateway that changes it has seen it.
+func (r *Roster) register(ctx context.Context, kv jetstream.KeyValue, request *registerRequest) (registerAnswer, error) {
 	name := request.Member.Name
 	if request.Leave {
 		return registerAnswer{}, leave(ctx, kv, &request.Member)
 	}
-	entry, _ := json.Marshal(request.Member) // cannot fail
-	answer.Revision, err = write(ctx, kv, name, entry, request.Revision)
-	if !errors.Is(err, jetstream.ErrKeyExists) { // also the error for another revision
-		return answer, err
+	owner, revision := r.renewed(request)
+	if owner == nil {
+		var err error
+		if owner, revision, err = find(ctx, kv, name); err != nil {
+			return registerAnswer{}, err
+		}
 	}
-	owner, revision, err := find(ctx, kv, name)
+	silent, fresh := r.silence(name, revision)
+	claim := request.Member
+	claim.Held = request.Revision != 0
+	claim.Pending = fresh && (owner == nil || owner.Pending)
 	switch {
-	case err != nil:
-	case owner == nil: // it went meanwhile
-		answer.Revision, err = kv.Create(ctx, name, entry)
-	case owner.Instance != request.Member.Instance:
+	case owner == nil || owner.Instance == claim.Instance || r.yields(owner, &claim, request.Replaces, silent):
+	default:
 		// Without the instance: who knows it could pass for that machine.
-		known := &Member{Name: owner.Name, Host: owner.Host, Joined: owner.Joined, Load: Load{Draining: owner.Load.Draining}}
-		return registerAnswer{Owner: known, Revision: revision}, nil
-	default: // the machine made this entry by a request whose answer did not come
-		answer.Revision, err = kv.Update(ctx, name, entry, revision)
+		known := &Member{Name: name, Host: owner.Host, Joined: owner.Joined, Load: Load{Sessions: owner.Load.Sessions, Draining: owner.Load.Draining}}
+		return registerAnswer{Owner: known, Revision: revision, Silent: int(silent / time.Second)}, nil
 	}
-	return answer, err
+	entry, _ := json.Marshal(&claim) // cannot fail
+	revision, err := write(ctx, kv, name, entry, revision)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyExists): // also the error for another revision
+		return registerAnswer{Error: errContended}, nil
+	case err != nil:
+		return registerAnswer{}, err
+	case claim.Pending:
+		return registerAnswer{Error: errFresh}, nil
+	}
+	return registerAnswer{Revision: revision}, nil
 }
 
-// leave removes the entry of a machine, if it is that of this instance. The machine may not
+const (
+	errContended = "another request has changed the entry; try again"
+	// errFresh answers claims while an empty list is new: see Roster.fresh.
+	errFresh = "the list of machines is new and empty, so every name waits for the machine that may have had it"
+)
+
+// renewed returns the lease that a request renews as far as the list has it, or nil. It saves
+// a request to JetStream for most heartbeats.
+func (r *Roster) renewed(request *registerRequest) (owner *Member, revision uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one := r.members[request.Member.Name]
+	if one == nil || one.revision != request.Revision || one.Instance != request.Member.Instance {
+		return nil, 0
+	}
+	member := one.Member
+	return &member, one.revision
+}
+
+// silence returns for how long nothing was heard of the machine with a lease, and whether the
+// list is fresh. It compares no clocks of different machines: a lease is as old as this gateway
+// knows it.
+func (r *Roster) silence(name string, revision uint64) (silent time.Duration, fresh bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.waits.now()
+	if one := r.members[name]; one != nil && one.revision == revision {
+		silent = now.Sub(one.at)
+	}
+	return silent, now.Before(r.fresh) && (r.isNew == nil || !r.isNew(name))
+}
+
+// yields reports whether a machine that has a name, or claims it, loses it to another one:
+//
+//   - It has no sessions, and nothing was heard of it for a Lifetime, or the claimant has
+//     sessions.
+//   - It has sessions, and nothing was heard of it for SessionsHold. For a Lifetime is enough
+//     if the claimant is its successor on the same host, where it has ended.
+//   - It does not have the name yet, and the claimant has had it.
+func (r *Roster) yields(owner, claimant *Member, replaces string, silent time.Duration) bool {
+	switch {
+	case !owner.busy() && claimant.busy():
+		return true
+	case silent >= r.waits.hold:
+		return true
+	case silent >= r.waits.lifetime && (!owner.busy() || replaces == owner.Instance):
+		return true
+	}
+	return owner.Pending && owner.busy() == claimant.busy() && claimant.Held && !owner.Held
+}
+
+// leave removes the lease of a machine, if it is that of this instance. The machine may not
 // know its last revision.
 func leave(ctx context.Context, kv jetstream.KeyValue, member *Member) error {
 	owner, revision, err := find(ctx, kv, member.Name)
@@ -179,7 +243,7 @@ func leave(ctx context.Context, kv jetstream.KeyValue, member *Member) error {
 	return kv.Delete(ctx, member.Name, jetstream.LastRevision(revision))
 }
 
-// find returns who has a name, or nil if nobody has.
+// find returns the machine that has a name, or nil.
 func find(ctx context.Context, kv jetstream.KeyValue, name string) (owner *Member, revision uint64, err error) {
 	found, err := kv.Get(ctx, name)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {

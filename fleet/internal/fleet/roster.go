@@ -34,33 +34,42 @@ type Roster struct {
 	work      sync.WaitGroup
 
 	mu            sync.Mutex
-	members       map[string]*seen
+	members       map[string]*seen // all leases
+	round         int              // counts how often the bucket was opened
+	fresh         time.Time        // until when no claim is granted: the bucket was empty
+	isNew         func(name string) bool
 	registering   map[string]bool // machines that may not ask now, and whether one was told so
 	registrations int             // in progress
 	dialing       map[string]int  // connections that wait for their machine
 	dialingFor    map[string]int  // the same by principal
 	waiting       int             // the sum of dialing
-	buckets       *buckets        // nil until they are there
+	buckets       *buckets        // nil until they are there, and what is in them is known
 	closed        bool
 }
 
-// seen is a member, and when its last heartbeat came.
+// seen is a lease, and when it was last renewed as far as this gateway knows.
 type seen struct {
 	Member
-	at     time.Time
-	placed []time.Time // when sessions were placed that its load may not have yet
+	revision uint64
+	round    int
+	at       time.Time   // when this revision came
+	silent   bool        // it was old when the bucket was opened
+	placed   []time.Time // when sessions were placed that its load may not have yet
 }
 
 // waits are how long a gateway waits for machines. Tests have others.
 type waits struct {
+	now      func() time.Time
 	lifetime time.Duration // of an entry without a heartbeat
+	hold     time.Duration // the same of a machine with sessions
+	fresh    time.Duration // before a name is granted in an empty list
 	dial     time.Duration // for a client that waits for its machine, in attempts
 	attempt  func(context.Context) (context.Context, context.CancelFunc)
 }
 
 // usualWaits are those of all gateways.
 var usualWaits = waits{
-	lifetime: Lifetime, dial: dialTimeout,
+	now: time.Now, lifetime: Lifetime, hold: SessionsHold, fresh: Lifetime, dial: dialTimeout,
 	attempt: func(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(ctx, attemptTimeout)
 	},
@@ -103,6 +112,14 @@ func newRoster(nc *nats.Conn, replicas int, log *slog.Logger, opts *natstranspor
 	return r, nil
 }
 
+// GrantNew makes names for which isNew returns true be granted at once, even if the list is new
+// and empty: no machine can have had one before.
+func (r *Roster) GrantNew(isNew func(name string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isNew = isNew
+}
+
 // retryPause is the time between two attempts to follow the bucket.
 const retryPause = 500 * time.Millisecond
 
@@ -123,9 +140,10 @@ const openTimeout = 5 * time.Second
 
 // watch follows the bucket until it fails.
 func (r *Roster) watch(ctx context.Context) error {
+	r.begins()
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	open, err := openBuckets(opening, r.nc, r.replicas, r.waits.lifetime)
+	open, err := openBuckets(opening, r.nc, r.replicas, r.waits.hold+r.waits.lifetime)
 	if err != nil {
 		return err
 	}
@@ -135,9 +153,7 @@ func (r *Roster) watch(ctx context.Context) error {
 	}
 	defer r.following.Store(false)
 	defer func() { _ = watcher.Stop() }() // it has ended, or the connection has
-	r.mu.Lock()
-	r.buckets = open
-	r.mu.Unlock()
+	initial := true
 	check := time.NewTicker(Lifetime)
 	defer check.Stop()
 	for {
@@ -149,11 +165,13 @@ func (r *Roster) watch(ctx context.Context) error {
 				return errors.New("the bucket is gone")
 			}
 			if entry == nil { // the end of what there was
+				initial = false
+				r.begun(open)
 				r.once.Do(func() { close(r.ready) })
 				r.following.Store(true)
 				continue
 			}
-			r.update(entry)
+			r.update(entry, initial)
 		case <-check.C:
 			if err := open.gone(ctx); err != nil {
 				return err
@@ -162,23 +180,62 @@ func (r *Roster) watch(ctx context.Context) error {
 	}
 }
 
-// update takes an entry of the bucket.
-func (r *Roster) update(entry jetstream.KeyValueEntry) {
+// begins says that the bucket is about to be opened. Nobody can register until its entries
+// are known.
+func (r *Roster) begins() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if entry.Operation() != jetstream.KeyValuePut {
+	r.round++
+	r.buckets = nil
+}
+
+// begun takes the end of the entries that were in the bucket. An empty bucket may be what is
+// left of one that was lost. Machines with sessions have lost their leases with it, and claim
+// their names again: nobody else gets one before they had the time.
+func (r *Roster) begun(open *buckets) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.buckets = open
+	granted := false
+	for name, one := range r.members {
+		if one.round != r.round {
+			delete(r.members, name)
+		} else if !one.Pending {
+			granted = true
+		}
+	}
+	if !granted {
+		r.fresh = r.waits.now().Add(r.waits.fresh)
+	}
+}
+
+// update takes an entry of the bucket. initial says that it was there before.
+func (r *Roster) update(entry jetstream.KeyValueEntry, initial bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one := &seen{revision: entry.Revision(), round: r.round, at: r.waits.now()}
+	if entry.Operation() != jetstream.KeyValuePut || json.Unmarshal(entry.Value(), &one.Member) != nil || one.Name != entry.Key() {
 		delete(r.members, entry.Key())
 		return
 	}
-	one := &seen{at: time.Now()}
-	if err := json.Unmarshal(entry.Value(), &one.Member); err != nil || one.Name != entry.Key() {
-		delete(r.members, entry.Key())
-		return
-	}
-	if before := r.members[one.Name]; before != nil {
+	before := r.members[one.Name]
+	switch {
+	case before == nil:
+	case before.revision == one.revision && before.Instance == one.Instance:
+		one.at, one.silent, one.placed = before.at, before.silent, before.placed
+		initial = false
+	default:
 		one.placed = before.unseen(one, r.waits.dial)
 	}
+	if initial { // only the list depends on this comparison of clocks, for a moment
+		one.silent = time.Since(entry.Created()) > r.waits.lifetime
+	}
 	r.members[one.Name] = one
+}
+
+// listed reports whether a machine gives signs of life, and has its name or has had it.
+func (r *Roster) listed(one *seen) bool {
+	return one != nil && !one.silent && (!one.Pending || one.Held) && r.waits.now().Sub(one.at) < r.waits.lifetime
 }
 
 // List returns the machines that give signs of life, by name. The caller must not change
@@ -189,20 +246,30 @@ func (r *Roster) List() []Member {
 	r.expireLocked()
 	list := make([]Member, 0, len(r.members))
 	for _, one := range r.members {
-		list = append(list, one.Member)
+		if r.listed(one) {
+			list = append(list, one.Member)
+		}
 	}
 	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
-// instance returns the instance of a machine that List has, or "".
+// instance returns the instance of the machine that has a name, or "". It may be silent: no
+// other one that listens there is meant.
 func (r *Roster) instance(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if one := r.members[name]; one != nil && time.Since(one.at) < r.waits.lifetime {
+	if one := r.members[name]; one != nil && (!one.Pending || one.Held) {
 		return one.Instance
 	}
 	return ""
+}
+
+// has reports whether a machine is listed, or keeps its name although it is silent.
+func (r *Roster) has(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.members[name] != nil
 }
 
 // knows reports whether the list of machines is known, and followed.
@@ -213,15 +280,17 @@ func (r *Roster) knows() bool { return r.following.Load() && r.nc.IsConnected() 
 func (r *Roster) mayCome(name string) bool {
 	select {
 	case <-r.ready:
-		return r.instance(name) != ""
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.listed(r.members[name])
 	default:
 		return true
 	}
 }
 
-// expireLocked forgets machines without heartbeats.
+// expireLocked forgets leases that the bucket does not have any more.
 func (r *Roster) expireLocked() {
-	oldest := time.Now().Add(-r.waits.lifetime)
+	oldest := r.waits.now().Add(-r.waits.hold - r.waits.lifetime)
 	for name, one := range r.members {
 		if one.at.Before(oldest) {
 			delete(r.members, name)
@@ -236,7 +305,7 @@ func (r *Roster) any(selection []string, may func(name string) bool) bool {
 	defer r.mu.Unlock()
 	r.expireLocked()
 	for _, one := range r.members {
-		if one.Matches(selection) && may(one.Name) {
+		if r.listed(one) && one.Matches(selection) && may(one.Name) {
 			return true
 		}
 	}
@@ -252,7 +321,7 @@ func (r *Roster) Place(selection []string, may func(name string) bool) string {
 	var best *seen
 	least := 0.0
 	for _, one := range r.members {
-		if one.Load.Draining || !one.Matches(selection) || !may(one.Name) {
+		if !r.listed(one) || one.Load.Draining || !one.Matches(selection) || !may(one.Name) {
 			continue
 		}
 		// Equal machines are taken by chance, so that gateways do not all take the same.
@@ -264,7 +333,7 @@ func (r *Roster) Place(selection []string, may func(name string) bool) string {
 	if best == nil {
 		return ""
 	}
-	best.placed = append(best.placed, time.Now())
+	best.placed = append(best.placed, r.waits.now())
 	return best.Name
 }
 
@@ -383,7 +452,8 @@ func (r *Roster) Drain(ctx context.Context, name string) error {
 	return nil
 }
 
-// Forget removes the entry of a machine, which makes it again if it is alive.
+// Forget removes the entry of a machine, so that its name is free. A machine that is alive
+// makes it again.
 func (r *Roster) Forget(ctx context.Context, name string) error {
 	open, err := r.opened()
 	if err != nil {
