@@ -5,6 +5,7 @@ package codex
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ func (r *run) startServer(t testing.TB, s scenario, listening func(url string) [
 	g := &gateway{run: r, command: fleet, doors: s.doors, clients: r.webSocket() + "127.0.0.1:0", machines: "nats://127.0.0.1:0"}
 	r.server.gateway = g
 	g.start(t)
-	command := []string{fleet, "join", "--name", "box", "--fleet", g.machines, "--token-file", filepath.Join(g.data(), "join-token")}
+	command := []string{fleet, "join", "--name", "box", "--fleet", g.machines, "--token-file", g.makeToken(t)}
 	if r.secure {
 		command = append(command, "--fleet-ca", "ca.pem")
 	}
@@ -104,6 +105,29 @@ func (g *gateway) start(t testing.TB) {
 	g.clients = g.announces(t, "gateway", &g.stdout, g.run.webSocket())
 	const joining = "exec-fleet on "
 	g.machines = strings.TrimPrefix(g.announces(t, "gateway", &g.stderr, joining), joining)
+}
+
+// makeToken makes a token for the machine, and returns the file that has it.
+func (g *gateway) makeToken(t testing.TB) string {
+	t.Helper()
+	args := []string{"token", "--gateway", g.clients, "box"}
+	env := g.run.env()
+	if g.run.secure {
+		args = append(args, "--token-file", "token")
+		env = append(env, "SSL_CERT_FILE=ca.pem")
+	}
+	command := exec.Command(g.command, args...)
+	command.Dir, command.Env = g.run.work, env
+	command.Stderr = os.Stderr
+	token, err := command.Output()
+	file := filepath.Join(g.run.root, "machine-token")
+	if err == nil {
+		err = os.WriteFile(file, token, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // kill kills it at once: it can tell nobody, and write nothing.

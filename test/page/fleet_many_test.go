@@ -2,11 +2,12 @@ package page
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"strings"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -19,12 +20,21 @@ import (
 	srv "execserver/server"
 )
 
+// crowdToken lets each machine of a crowd join. To make a token for each would take longer.
+const crowdToken = "the token of a crowd"
+
+// serveCrowd starts a gateway as serveGateway does, for a crowd.
+func serveCrowd(t *testing.T) *gateway {
+	machines := filepath.Join(t.TempDir(), "machines")
+	must(t, os.WriteFile(machines, fmt.Appendf(nil, "[[machine]]\nname = \"m-*\"\nsha256 = \"%x\"\n", sha256.Sum256([]byte(crowdToken))), 0o600))
+	return serveGateway(t, "--machines", machines)
+}
+
 // crowd is many machines in this process, each with a connection to NATS of its own, and one
 // server behind them all.
 type crowd struct {
 	t      *testing.T
 	g      *gateway
-	token  string
 	server *srv.Server
 	end    context.Context
 	work   sync.WaitGroup
@@ -32,10 +42,8 @@ type crowd struct {
 
 func (g *gateway) crowd() *crowd {
 	g.t.Helper()
-	token, err := os.ReadFile(g.joinToken)
-	must(g.t, err)
 	end, cancel := context.WithCancel(context.Background())
-	c := &crowd{t: g.t, g: g, token: strings.TrimSpace(string(token)), server: srv.New(&srv.Options{Auth: srv.Unauthenticated}), end: end}
+	c := &crowd{t: g.t, g: g, server: srv.New(&srv.Options{Auth: srv.Unauthenticated}), end: end}
 	g.t.Cleanup(func() {
 		cancel()
 		c.work.Wait()
@@ -77,7 +85,7 @@ func (c *crowd) join(from, count int, each func(nc *nats.Conn, m fleet.Member, o
 					return fleet.Load{Sessions: i % 7, Processes: rand.IntN(9), Capacity: 64, Draining: i%50 == 49}
 				},
 			}
-			nc, err := nats.Connect(c.g.fleet, nats.UserInfo(m.Name, c.token), nats.CustomInboxPrefix(fleet.InboxPrefix(m.Name)), nats.Timeout(20*time.Second))
+			nc, err := nats.Connect(c.g.fleet, nats.UserInfo(m.Name, crowdToken), nats.CustomInboxPrefix(fleet.InboxPrefix(m.Name)), nats.Timeout(20*time.Second))
 			if err != nil {
 				c.t.Errorf("connect %s: %v", m.Name, err)
 				<-places
@@ -131,7 +139,7 @@ func (c *crowd) comeAndGo(nc *nats.Conn, m fleet.Member, opts fleet.JoinOptions,
 // them come and go. QUIET_MACHINE=1 holds what a person waits against 100 ms.
 func TestFleetOfThousands(t *testing.T) {
 	all := int(testkit.Number(t, "PAGE_MACHINES", 3000))
-	g := serveGateway(t)
+	g := serveCrowd(t)
 	c := g.crowd()
 	began := time.Now()
 	c.join(0, all-all/10, c.stay)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,13 +19,13 @@ import (
 // gateway is an exec-fleet gateway with a page.
 type gateway struct {
 	*server
-	fleet, joinToken string            // for machines
-	clients          string            // the file of --tokens
-	tokens           map[string]string // files with the token of each client
+	fleet   string            // for machines
+	clients string            // the file of --tokens
+	tokens  map[string]string // files with the token of each client
 }
 
 // serveGateway starts a gateway at which ann may use all machines, and bob box-2.
-func serveGateway(t *testing.T) *gateway {
+func serveGateway(t *testing.T, flags ...string) *gateway {
 	t.Helper()
 	g := &gateway{server: &server{t: t, dir: t.TempDir()}, tokens: make(map[string]string)}
 	clients := ""
@@ -48,12 +49,8 @@ func serveGateway(t *testing.T) *gateway {
 			}
 		}
 	}()
-	g.process, g.url = g.run(w, fleetProgram, "gateway", "--listen", "ws://127.0.0.1:0", "--web", "--data", data, "--tokens", g.clients)
+	g.process, g.url = g.run(w, fleetProgram, append([]string{"gateway", "--listen", "ws://127.0.0.1:0", "--web", "--data", data, "--tokens", g.clients}, flags...)...)
 	g.fleet = <-addresses
-	token, err := os.ReadFile(filepath.Join(data, "join-token"))
-	must(t, err)
-	g.joinToken = filepath.Join(t.TempDir(), "join-token") // in a directory of its own
-	must(t, os.WriteFile(g.joinToken, token, 0o600))
 	return g
 }
 
@@ -74,13 +71,33 @@ func (g *gateway) run(errors io.Writer, name string, args ...string) (process *e
 	return process, strings.TrimSpace(line)
 }
 
+// tokenOf makes the token of a machine.
+func (g *gateway) tokenOf(name string) string {
+	ann, err := os.ReadFile(g.tokens["ann"])
+	must(g.t, err)
+	r, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, "http"+strings.TrimPrefix(g.url, "ws")+"/fleet/"+name+"/token", nil)
+	must(g.t, err)
+	r.Header.Set("Authorization", "Bearer "+string(ann))
+	answer, err := http.DefaultClient.Do(r)
+	must(g.t, err)
+	defer answer.Body.Close()
+	token, err := io.ReadAll(answer.Body)
+	must(g.t, err)
+	if answer.StatusCode != http.StatusOK {
+		g.t.Fatalf("a token for %s: %d %s", name, answer.StatusCode, token)
+	}
+	return strings.TrimSpace(string(token))
+}
+
 // join starts a machine on a host of this name.
 func (g *gateway) join(name, host string, flags ...string) *exec.Cmd {
 	g.t.Helper()
+	secret := filepath.Join(g.t.TempDir(), "token")
+	must(g.t, os.WriteFile(secret, []byte(g.tokenOf(name)), 0o600))
 	const named = `printf %s "$0" > /proc/sys/kernel/hostname && exec "$@"`
 	process, _ := g.run(os.Stderr, "unshare", append([]string{
 		"--map-root-user", "--uts", "sh", "-c", named, host, fleetProgram, "join",
-		"--fleet", g.fleet, "--token-file", g.joinToken, "--name", name, "--without", "cgroups", "--without", "keeper",
+		"--fleet", g.fleet, "--token-file", secret, "--name", name, "--without", "cgroups", "--without", "keeper",
 	}, flags...)...)
 	return process
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,9 +31,7 @@ type call struct {
 // liar joins a machine that answers what the test wants: respond returns messages.
 func (g *gateway) liar(m fleet.Member, respond func(call) []string) {
 	g.t.Helper()
-	token, err := os.ReadFile(g.joinToken)
-	must(g.t, err)
-	nc, err := nats.Connect(g.fleet, nats.UserInfo(m.Name, strings.TrimSpace(string(token))), nats.CustomInboxPrefix(fleet.InboxPrefix(m.Name)))
+	nc, err := nats.Connect(g.fleet, nats.UserInfo(m.Name, g.tokenOf(m.Name)), nats.CustomInboxPrefix(fleet.InboxPrefix(m.Name)))
 	must(g.t, err)
 	g.t.Cleanup(nc.Close)
 	joined, err := fleet.Join(g.t.Context(), nc, m, fleet.JoinOptions{

@@ -20,6 +20,7 @@ import (
 	"execserver/client"
 	"execserver/client/environments"
 	"execserver/fleet/internal/fleet"
+	"execserver/fleet/natstransport"
 	"execserver/internal/cli"
 	"execserver/protocol"
 )
@@ -266,6 +267,46 @@ func newChangeCommand(name, short, long, method, suffix, done string) *cobra.Com
 		if failed > 0 {
 			return cli.ExitCode(1)
 		}
+		return nil
+	})
+}
+
+func newTokenCommand() *cobra.Command {
+	var at fleetAt
+	var revoke bool
+	command := &cobra.Command{
+		Use: "token NAME [flags]", Short: "Make the token with which a machine joins",
+		Long: "token makes a token with which a machine can join under a name, and under no other one, and prints it. The\n" +
+			"gateway does not keep it, so nobody can print it again. It belongs into a file with mode 0600 on that\n" +
+			"machine. A new token for the same name replaces the one before. With --revoke, the token of a name does not\n" +
+			"hold any more: the machine that has it is disconnected, and keeps its sessions until they end. It needs a token\n" +
+			"of yours with the scope full. A gateway that was started with --machines or --nats makes no tokens.",
+		Example: "  (umask 077; exec-fleet token --gateway wss://gateway:8765 --token-file ~/.token box-7 >box-7.token)\n" +
+			"  exec-fleet token --gateway wss://gateway:8765 --token-file ~/.token --revoke box-7",
+		Args: func(command *cobra.Command, args []string) error {
+			if len(args) > 0 && !natstransport.ValidName(args[0]) {
+				return cli.NewUsageError(fmt.Errorf("invalid name %q; expected 1 to 64 of the characters A-Z a-z 0-9 _ -", args[0]), command)
+			}
+			return cobra.MatchAll(cli.NeedArgs("name the machine that is to join"), oneMachine)(command, args)
+		},
+	}
+	f := command.Flags()
+	f.SortFlags = false
+	f.BoolVar(&revoke, "revoke", false, "make the token of this name hold no more, and make no new one")
+	return subcommand(command, &at, func(ctx context.Context, args []string) error {
+		path := "/fleet/" + url.PathEscape(args[0]) + "/token"
+		if revoke {
+			if _, err := at.ask(ctx, http.MethodDelete, path); err != nil {
+				return fmt.Errorf("cannot revoke the token of %s: %w", cli.Printable(args[0]), err)
+			}
+			fmt.Fprintf(command.OutOrStdout(), "the token of %s is revoked\n", cli.Printable(args[0]))
+			return nil
+		}
+		token, err := at.ask(ctx, http.MethodPost, path)
+		if err != nil {
+			return fmt.Errorf("cannot make a token for %s: %w", cli.Printable(args[0]), err)
+		}
+		fmt.Fprintln(command.OutOrStdout(), cli.Printable(strings.TrimSpace(string(token))))
 		return nil
 	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -61,7 +60,7 @@ func newGatewayCommand() *cobra.Command {
 		GroupID: groupServe,
 		Example: "  exec-fleet gateway --listen ws://localhost:8765 --data ~/.local/state/exec-server/gateway\n" +
 			"  exec-fleet gateway --listen wss://0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem --tokens tokens.toml \\\n" +
-			"    --data /var/lib/exec-fleet-gateway --fleet-listen nats://0.0.0.0:4222 --machines machines.toml",
+			"    --data /var/lib/exec-fleet-gateway --fleet-listen nats://0.0.0.0:4222",
 		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := o.check(command.Flags()); err != nil {
@@ -78,9 +77,9 @@ func newGatewayCommand() *cobra.Command {
 func (o *gatewayOptions) defineGateway(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&o.Listen, "listen", "ws://127.0.0.1:0", "serve clients at `URL`: ws://IP:PORT or wss://IP:PORT; IP may be localhost; port 0 picks a free port")
-	f.StringVar(&o.data, "data", "", "keep what the NATS server stores, and its token for machines, in this `directory`, which nothing else uses")
+	f.StringVar(&o.data, "data", "", "keep what the NATS server stores, and which machines have tokens, in this `directory`, which nothing else uses")
 	f.StringArrayVar(&o.fleetListen, "fleet-listen", []string{"nats://127.0.0.1:0"}, "let machines join at `URL`: nats://IP:PORT, ws://IP:PORT or wss://IP:PORT; with --tls-cert, nats:// has TLS too; may be repeated")
-	f.StringVar(&o.machines, "machines", "", "read which machines may join, with which tokens, from this TOML `file`; without it, one token in the directory lets a machine take any name")
+	f.StringVar(&o.machines, "machines", "", "read which machines may join, with which tokens, from this TOML `file`; without it, exec-fleet token makes a token for each")
 	o.cluster.define(f)
 	f.BoolVar(&o.insecureNoTLS, "insecure-no-tls", false, "use NATS beyond this machine without TLS: everybody on the network could read and change every session, take the tokens of machines and the secret of the cluster, and run commands on all machines")
 	f.StringArrayVar(&o.nats, "nats", nil, "use the NATS servers at this `URL` instead of an own one; may be repeated")
@@ -257,17 +256,25 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *
 		return nil, nil, nil, err
 	}
 	connect := func(string) (*nats.Conn, error) { return nats.Connect(strings.Join(o.nats, ","), opts...) }
-	accounts := []string{o.account}
+	accounts, newName := []string{o.account}, func(string) bool { return false }
 	if len(o.nats) == 0 {
 		data, err := broker.OpenData(o.data)
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("use --data: %w", sys.WrapError(err))
 		}
 		closers = append(closers, func() { _ = data.Close() }) // nothing was written to it
-		if own, machines, err = o.openBroker(certificate, routes, log); err != nil {
+		var tokens *broker.Tokens
+		if machines, tokens, err = o.readMachines(log); err != nil {
+			return nil, nil, nil, err
+		}
+		if own, err = o.openBroker(machines, certificate, routes, log); err != nil {
 			return nil, nil, nil, err
 		}
 		closers = append(closers, own.Close)
+		if tokens != nil {
+			gateway.MakeTokens(recheckedTokens{tokens, own})
+			newName = tokens.New
+		}
 		accounts = machines.Accounts()
 		connect = func(account string) (*nats.Conn, error) { return own.Connect(account, opts...) }
 	}
@@ -282,22 +289,19 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *
 			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
 		}
 		closers = append(closers, roster.Close)
+		roster.GrantNew(newName)
 		gateway.Add(account, roster)
 	}
 	return own, machines, end, nil
 }
 
 // openBroker starts the own NATS server. certificate and routes are nil for none.
-func (o *gatewayOptions) openBroker(certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (*broker.Broker, *broker.Machines, error) {
-	machines, token, err := o.readMachines()
-	if err != nil {
-		return nil, nil, err
-	}
+func (o *gatewayOptions) openBroker(machines *broker.Machines, certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (*broker.Broker, error) {
 	settings := broker.Options{
 		Data: o.data, Listen: o.fleetListen, Machines: machines, Accounts: machines.Accounts(), Log: log,
 	}
 	if err := o.cluster.apply(&settings, routes); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if certificate != nil {
 		// The server sets GetConfigForClient itself. Machines have tokens, and need no certificate.
@@ -308,7 +312,7 @@ func (o *gatewayOptions) openBroker(certificate, routes *trusted.Value[*tls.Cert
 	}
 	own, err := broker.New(settings)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, url := range []string{own.URL(), own.WebSocketURL()} {
 		if url != "" {
@@ -318,36 +322,39 @@ func (o *gatewayOptions) openBroker(certificate, routes *trusted.Value[*tls.Cert
 	if url := own.ClusterURL(); url != "" {
 		o.Say("exec-server cluster on " + url)
 	}
-	if token != "" {
-		o.Say("exec-fleet token in " + token)
-	}
-	return own, machines, nil
+	return own, nil
 }
 
-// readMachines reads which machines may join. Without a file they need a token, which it
-// makes at the first start.
-func (o *gatewayOptions) readMachines() (machines *broker.Machines, tokenFile string, err error) {
+// readMachines reads which machines may join. Without a file, tokens is what lets clients make
+// a token for each of them.
+func (o *gatewayOptions) readMachines(log *slog.Logger) (machines *broker.Machines, tokens *broker.Tokens, err error) {
 	if o.machines != "" {
 		machines, err = broker.ReadMachines(o.machines)
-		return machines, "", err
+		return machines, nil, err
 	}
-	tokenFile = filepath.Join(o.data, "join-token")
-	file, err := os.OpenFile(tokenFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		_, err = io.WriteString(file, rand.Text()+"\n")
-		err = errors.Join(err, file.Close())
+	if tokens, err = broker.OpenTokens(o.data); err != nil {
+		return nil, nil, err
 	}
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, "", sys.WrapError(err)
+	const shared = "join-token"
+	if _, err := os.Lstat(filepath.Join(o.data, shared)); err == nil {
+		log.Warn("this token does not hold any more, because it let each machine be every other one; make one for each machine with exec-fleet token NAME, and remove the file",
+			"file", filepath.Join(o.data, shared))
 	}
-	text, err := trusted.Read(tokenFile, trusted.Secret)
-	if err != nil {
-		return nil, "", fmt.Errorf("read the token of machines in %s: %w", tokenFile, sys.WrapError(err))
-	}
-	token := strings.TrimSpace(string(text))
-	if len(token) < 16 {
-		return nil, "", fmt.Errorf("the token in %s is too short; remove the file, and the gateway makes a new one", tokenFile)
-	}
-	machines, err = broker.OneMachineToken(token)
-	return machines, tokenFile, err
+	return tokens.Machines, tokens, nil
+}
+
+// recheckedTokens disconnects a machine as soon as its token does not hold any more.
+type recheckedTokens struct {
+	*broker.Tokens
+	broker *broker.Broker
+}
+
+func (t recheckedTokens) Make(name string) (string, error) {
+	defer t.broker.Recheck()
+	return t.Tokens.Make(name)
+}
+
+func (t recheckedTokens) Revoke(name string) (bool, error) {
+	defer t.broker.Recheck()
+	return t.Tokens.Revoke(name)
 }

@@ -65,7 +65,7 @@ func newJoinCommand() *cobra.Command {
 	f.StringArrayVar(&joined.urls, "fleet", nil, "connect to the fleet at `URL`: nats://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT or wss://HOST:PORT; may be repeated for the other servers of a cluster")
 	f.StringVar(&joined.name, "name", "", "join under this `NAME`, of the characters A-Z a-z 0-9 _ -; default is the name of this machine")
 	f.StringArrayVar(&joined.labels, "label", nil, "tell that this machine has a label, `KEY=VALUE`; may be repeated")
-	f.StringVar(&joined.nats.tokenFile, "token-file", "", "sign in with the token in this `FILE`, which the gateway has to know")
+	f.StringVar(&joined.nats.tokenFile, "token-file", "", "sign in with the token in this `FILE`, which exec-fleet token makes")
 	joined.nats.define(f)
 	f.BoolVar(&joined.insecureNoTLS, "insecure-no-tls", false, "join beyond this machine without TLS: everybody on the network can read the token, and run commands here")
 	o.Define(f, false)
@@ -199,9 +199,9 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 			return nc, nil
 		case errors.Is(err, nats.ErrAuthorization):
 			if len(serve.Given(nil, o.nats.tokenFile, o.nats.creds, o.nats.nkey)) == 0 {
-				return nil, errors.New("join the fleet: the gateway wants a token; name its file with --token-file")
+				return nil, fmt.Errorf("join the fleet: the gateway wants a token; exec-fleet token %s makes one; name its file with --token-file", o.name)
 			}
-			return nil, fmt.Errorf("join the fleet: the gateway refuses the name %s or its token", o.name)
+			return nil, fmt.Errorf("join the fleet: the gateway refuses the name %s or its token; exec-fleet token %[1]s makes one", o.name)
 		case errors.As(err, new(*tls.CertificateVerificationError)):
 			return nil, fmt.Errorf("join the fleet at %s: %w", where, err)
 		case attempts == 0:

@@ -61,7 +61,7 @@ func newCommand() *cobra.Command {
 	)
 	command.AddCommand(
 		newGatewayCommand(), newJoinCommand(),
-		newListCommand(), newInfoCommand(), newRunCommand(), newWebCommand(),
+		newTokenCommand(), newListCommand(), newInfoCommand(), newRunCommand(), newWebCommand(),
 		newChangeCommand("drain", "Make machines refuse new sessions, and end with their last one",
 			"drain makes machines refuse new sessions. Sessions that there are continue, and each machine leaves the\n"+
 				"fleet when its last one has ended.", http.MethodPost, "/drain",
@@ -69,7 +69,8 @@ func newCommand() *cobra.Command {
 		newChangeCommand("forget", "Remove the entries of machines that are gone",
 			"forget removes the entry of a machine at once, so that another one may take its name. An entry without\n"+
 				"heartbeats goes by itself: within seconds if the machine had no sessions, otherwise within half an hour. A\n"+
-				"machine that is alive makes its entry again.", http.MethodDelete, "", ""),
+				"machine that is alive makes its entry again. The token of the machine still holds; exec-fleet token\n"+
+				"--revoke revokes it.", http.MethodDelete, "", "is forgotten; its token still holds"),
 	)
 	command.AddCommand(cli.ReleaseCommands(cli.Version(version))...)
 	return command

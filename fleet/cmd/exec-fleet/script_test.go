@@ -58,6 +58,7 @@ func TestScripts(t *testing.T) {
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[serverKey{}] = new(*exec.Cmd)
+			env.Setenv("fleet", "nats://"+testkit.FreeAddress(t)) // for machines
 			return nil
 		},
 	})

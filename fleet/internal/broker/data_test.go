@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"execserver/fleet/internal/broker"
+	"execserver/internal/testkit"
 )
 
 func TestData(t *testing.T) {
@@ -49,7 +50,7 @@ func TestAddressInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	known, err := broker.OneMachineToken("a token that nobody guesses")
+	known, err := broker.ReadMachines(testkit.Secret(t, ""))
 	if err != nil {
 		t.Fatal(err)
 	}

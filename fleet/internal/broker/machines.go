@@ -113,15 +113,6 @@ func (m *machine) complete() error {
 	return nil
 }
 
-// OneMachineToken returns Machines that may take any name in the default account, with one
-// token.
-func OneMachineToken(token string) (*Machines, error) {
-	value, err := trusted.Load(func(*trusted.Files) (*known, error) {
-		return newKnown([]machine{{Name: "*", Account: auth.DefaultAccount, digest: sha256.Sum256([]byte(token))}}), nil
-	})
-	return &Machines{value}, err
-}
-
 // Accounts returns the accounts that machines can join, and the default one.
 func (m *Machines) Accounts() []string {
 	accounts := []string{auth.DefaultAccount}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -55,6 +56,7 @@ type Gateway struct {
 	log      *slog.Logger
 	failures seldom.Line        // about machines that do not accept connections
 	rosters  map[string]*Roster // by account
+	tokens   Tokens             // of machines; nil if the gateway makes none
 
 	relayed, toMachines, toClients, placed, unknown, denied, failed, lost atomic.Uint64
 
@@ -81,6 +83,16 @@ func NewGateway(log *slog.Logger) *Gateway {
 // Add adds an account. It must not be called once the gateway serves. The roster stays the
 // caller's.
 func (g *Gateway) Add(account string, roster *Roster) { g.rosters[account] = roster }
+
+// Tokens makes and revokes the tokens of machines, one for each name, in the default account.
+type Tokens interface {
+	Make(name string) (token string, err error)
+	Revoke(name string) (had bool, err error)
+}
+
+// MakeTokens lets clients make and revoke tokens of machines. It must not be called once the
+// gateway serves.
+func (g *Gateway) MakeTokens(tokens Tokens) { g.tokens = tokens }
 
 // several reports whether there is more than one account.
 func (g *Gateway) several() bool { return len(g.rosters) > 1 }
@@ -206,8 +218,9 @@ func (g *Gateway) Counts() Counts {
 func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.Admitted, roster *Roster) {
 	name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, pathFleet), "/")
 	name, drain := strings.CutSuffix(name, "/drain")
+	name, token := strings.CutSuffix(name, "/token")
 	switch {
-	case name == "" && !drain && r.Method == http.MethodGet:
+	case name == "" && !drain && !token && r.Method == http.MethodGet:
 		g.list(w, r, by.Principal, roster)
 		return
 	case !natstransport.ValidName(name):
@@ -218,13 +231,16 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 		by.Refuse(name, "the machine is not for these credentials")
 		http.Error(w, errUnknown, http.StatusNotFound)
 		return
-	case !(drain && r.Method == http.MethodPost) && !(!drain && r.Method == http.MethodDelete):
-		http.Error(w, "expected GET /fleet, POST /fleet/NAME/drain or DELETE /fleet/NAME", http.StatusMethodNotAllowed)
+	case !((drain || token) && r.Method == http.MethodPost) && !(!drain && r.Method == http.MethodDelete):
+		http.Error(w, "expected GET /fleet, POST /fleet/NAME/drain, DELETE /fleet/NAME, or POST or DELETE /fleet/NAME/token", http.StatusMethodNotAllowed)
 		return
 	case !by.Grant.Allows(auth.Full):
 		g.denied.Add(1)
 		by.Refuse(name, "the scope does not allow to change the fleet")
 		http.Error(w, "these credentials do not allow to change the fleet; that needs the scope full", http.StatusForbidden)
+		return
+	case token:
+		g.changeToken(w, by, name, r.Method == http.MethodPost)
 		return
 	}
 	// It may not answer, like a machine that clients want.
@@ -256,6 +272,47 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
+}
+
+// Texts about tokens of machines.
+const (
+	errNoTokens = "this gateway makes no tokens of machines: the file of --machines, or the NATS servers of --nats, say which machines may join"
+	errNoToken  = "there is no token for a machine of this name"
+)
+
+// changeToken makes or revokes the token of a machine. The caller has checked that it may.
+func (g *Gateway) changeToken(w http.ResponseWriter, by *server.Admitted, name string, makes bool) {
+	if g.tokens == nil || by.Grant.InAccount() != auth.DefaultAccount {
+		http.Error(w, errNoTokens, http.StatusForbidden)
+		return
+	}
+	event := "machine token revoked"
+	if makes {
+		event = "machine token made"
+	}
+	if err := by.Commit(event, name); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	if !makes {
+		switch had, err := g.tokens.Revoke(name); {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		case !had:
+			http.Error(w, errNoToken, http.StatusNotFound)
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+		return
+	}
+	token, err := g.tokens.Make(name)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, token+"\n") // the client may be gone: it makes another one then
 }
 
 // list answers with the machines that a principal may use.

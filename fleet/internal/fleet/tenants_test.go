@@ -13,7 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"execserver/client"
+	"execserver/fleet/internal/broker"
 	"execserver/fleet/internal/fleet"
+	"execserver/fleet/natstransport"
+	"execserver/internal/testkit"
 )
 
 // twoTenants are the machines and clients of two accounts.
@@ -124,9 +127,23 @@ func TestMachinesOfTenants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	victims := []string{"red-1", "blue-1"}
+	attack(t, intruder, "red-9", "red-1", "blue-1")
+	// Nothing has changed.
+	if got := fmt.Sprint(s.list(t, clientToken("rita")), s.list(t, clientToken("bea"))); got != "[red-1 red-2] [blue-1]" {
+		t.Errorf("afterwards the machines are %s", got)
+	}
+	for _, m := range []string{"red-1", "red-2"} {
+		if _, err := dial(t, s.url+"/env/"+m, clientToken("rita")); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	}
+}
+
+// attack tries what a machine may not do in NATS, about itself and about others.
+func attack(t *testing.T, intruder *nats.Conn, own string, victims ...string) {
+	t.Helper()
 	t.Run("subscribe", func(t *testing.T) {
-		subjects := []string{">", "*", "exec.>", "$JS.>", "$SYS.>", "$KV.>", "_INBOX.>", "exec.out.red-9.>"}
+		subjects := []string{">", "*", "exec.>", "$JS.>", "$SYS.>", "$KV.>", "_INBOX.>", "_INBOX.*.>", "_GATEWAY.>", "_GATEWAY.*", "*.*.*.>", "exec.out." + own + ".>"}
 		for _, victim := range victims {
 			subjects = append(subjects, "exec.open."+victim, "exec.in."+victim+".>", "exec.out."+victim+".>", "exec.control."+victim, fleet.InboxPrefix(victim)+".>", "$KV."+fleet.Bucket+"."+victim)
 		}
@@ -150,22 +167,22 @@ func TestMachinesOfTenants(t *testing.T) {
 			"$JS.API.STREAM.UPDATE.KV_" + fleet.Bucket:   "{}",
 			"$JS.API.STREAM.DELETE.KV_" + fleet.Bucket:   "",
 			"$JS.API.STREAM.PURGE.KV_" + fleet.Bucket:    "",
-			"$JS.API.STREAM.MSG.GET.KV_" + fleet.Bucket:  `{"last_by_subj":"$KV.` + fleet.Bucket + `.red-1"}`,
+			"$JS.API.STREAM.MSG.GET.KV_" + fleet.Bucket:  `{"last_by_subj":"$KV.` + fleet.Bucket + `.` + victims[0] + `"}`,
 			"$JS.API.CONSUMER.CREATE.KV_" + fleet.Bucket: `{"stream_name":"KV_` + fleet.Bucket + `","config":{"deliver_subject":"x"}}`,
-			"$JS.API.DIRECT.GET.KV_" + fleet.Bucket:      `{"last_by_subj":"$KV.` + fleet.Bucket + `.red-1"}`,
+			"$JS.API.DIRECT.GET.KV_" + fleet.Bucket:      `{"last_by_subj":"$KV.` + fleet.Bucket + `.` + victims[0] + `"}`,
 			"$JS.API.STREAM.INFO.KV_" + fleet.Placements: "",
-			"$KV." + fleet.Placements + ".session":       "red-9",
+			"$KV." + fleet.Placements + ".session":       own,
 			"$SYS.REQ.SERVER.PING":                       "",
 			"$SRV.PING":                                  "",
 			"$SRV.INFO.exec-gateway":                     "",
 			// Also about itself: what JetStream stores and answers could reach others.
-			"$KV." + fleet.Bucket + ".red-9":                                            "{}",
-			"$JS.API.STREAM.INFO.KV_" + fleet.Bucket:                                    `{"subjects_filter":">"}`,
-			"$JS.API.DIRECT.GET.KV_" + fleet.Bucket + ".$KV." + fleet.Bucket + ".red-9": "",
-			"exec.register.red-8":                                                       `{"member":{"name":"red-8","instance":"i"}}`,
-			"exec.open.red-9":                                                           `{"version":1,"key":"a.b","window":1048576}`,
-			"_INBOX.red-9.x":                                                            "",
-			"exec.out.red-1.d.1":                                                        "x",
+			"$KV." + fleet.Bucket + "." + own:                                            "{}",
+			"$JS.API.STREAM.INFO.KV_" + fleet.Bucket:                                     `{"subjects_filter":">"}`,
+			"$JS.API.DIRECT.GET.KV_" + fleet.Bucket + ".$KV." + fleet.Bucket + "." + own: "",
+			"exec.register." + victims[0]:                                                `{"member":{"name":"` + victims[0] + `","instance":"i"}}`,
+			"exec.open." + own:                                                           `{"version":1,"key":"a.b","window":1048576}`,
+			"_INBOX." + own + ".x":                                                       "",
+			"exec.out." + victims[0] + ".d.1":                                            "x",
 		}
 		for _, victim := range victims {
 			requests["exec.open."+victim] = `{"version":1,"key":"a.b","window":1048576}`
@@ -184,13 +201,80 @@ func TestMachinesOfTenants(t *testing.T) {
 		}
 		t.Logf("%d requests", len(requests))
 	})
-	// Nothing has changed.
-	if got := fmt.Sprint(s.list(t, clientToken("rita")), s.list(t, clientToken("bea"))); got != "[red-1 red-2] [blue-1]" {
-		t.Errorf("afterwards the machines are %s", got)
+}
+
+// TestTokenOfOneMachine has a machine with a token that the gateway has made for it attack
+// another one. It can sign in under no other name, and read and write nothing of the other one.
+func TestTokenOfOneMachine(t *testing.T) {
+	t.Parallel()
+	tokens, err := broker.OpenTokens(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, m := range []string{"red-1", "red-2"} {
-		if _, err := dial(t, s.url+"/env/"+m, clientToken("rita")); err != nil {
-			t.Errorf("afterwards: %v", err)
+	s := newSite(t, "", "", func(o *broker.Options) { o.Machines = tokens.Machines })
+	sign := func(token, name string) (*nats.Conn, error) {
+		inbox := name
+		if !natstransport.ValidName(name) {
+			inbox = "evil"
 		}
+		nc, err := nats.Connect(s.broker.URL(), nats.UserInfo(name, token), nats.CustomInboxPrefix(fleet.InboxPrefix(inbox)), nats.NoReconnect(),
+			nats.Timeout(testkit.Patience), nats.PermissionErrOnSubscribe(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		if err == nil {
+			t.Cleanup(nc.Close)
+		}
+		return nc, err
+	}
+	token := make(map[string]string)
+	for _, name := range []string{"box", "evil", "box-2"} {
+		if token[name], err = tokens.Make(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"box", "box-2", "*", ">", "", "evil2", "gateway:default", "EVIL"} {
+		if _, err := sign(token["evil"], name); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("the token of evil signs in as %q: %v", name, err)
+		}
+	}
+	box, err := sign(token["box"], "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, err := s.joinOver(t, t.Context(), box, testLog(t), "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := newEcho(t, mustDial(t, s.url+"/env/box"))
+	evil, err := sign(token["evil"], "evil")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attack(t, evil, "evil", "box", "box-2")
+	command.says("after the attack")
+	s.listed(t, "box")
+
+	// A new token ends the one before, and a revoked one ends, too. Sessions stay.
+	if _, err := tokens.Make("evil"); err != nil {
+		t.Fatal(err)
+	}
+	if had, err := tokens.Revoke("box"); !had || err != nil {
+		t.Fatalf("%v %v", had, err)
+	}
+	s.broker.Recheck()
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if !evil.IsClosed() || !box.IsClosed() {
+			return errors.New("a machine whose token does not hold any more is connected")
+		}
+		return nil
+	})
+	for _, name := range []string{"evil", "box"} {
+		if _, err := sign(token[name], name); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("the old token of %s signs in: %v", name, err)
+		}
+	}
+	if had, err := tokens.Revoke("box"); had || err != nil {
+		t.Errorf("revoking it again: %v %v", had, err)
+	}
+	if stats := machine.server.Stats(); stats.SessionsAttached+stats.SessionsDetached != 1 || stats.Running != 1 {
+		t.Errorf("without its token the machine has %+v", stats)
 	}
 }

@@ -24,9 +24,8 @@ func TestAuditLog(t *testing.T) {
 		"[[token]]\nname = \"bob\"\nsha256 = \"%x\"\nscope = [\"full\"]\nmachines = [\"other\"]\n",
 		sha256.Sum256([]byte("the token of ann")), sha256.Sum256([]byte("the token of bob"))))
 	log := filepath.Join(t.TempDir(), "audit.log")
-	n := &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
-	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--fleet-listen", "nats://"+n.fleet, "--machines", machinesFile(t), "--data", t.TempDir(),
-		"--tokens", tokens, "--audit-log", log, "--audit-required")
+	n := gateway(t, "--tokens", tokens, "--audit-log", log, "--audit-required")
+	n.tokenFile = testkit.Secret(t, "the token of ann")
 	join(t, []*node{n}, "box")
 	dial := func(token string) (env *client.Environment, err error) {
 		return client.Dial(t.Context(), "ws://"+n.client+"/env/box", &client.Options{Token: token})

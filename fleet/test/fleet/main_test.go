@@ -141,6 +141,22 @@ func (p *program) kill(t testing.TB) {
 type node struct {
 	*program
 	client, fleet, cluster string // addresses
+	tokens                 bool   // it makes a token for each machine, and has no file of them
+	tokenFile              string // for clients that may make one; "" if no token is needed
+}
+
+// tokenOf makes the token of a machine.
+func (n *node) tokenOf(t testing.TB, name string) string {
+	t.Helper()
+	args := []string{"token", name}
+	if n.tokenFile != "" {
+		args = append(args, "--gateway", "ws://"+n.client, "--token-file", n.tokenFile)
+	}
+	text, errOut, code := fleetCommand(t, n, args...)
+	if code != 0 {
+		t.Fatalf("token %s: %s", name, errOut)
+	}
+	return text
 }
 
 // newNodes returns nodes that do not run yet.
@@ -180,7 +196,11 @@ func startCluster(t testing.TB, nodes []*node, route func(from, to int) string, 
 // join starts a machine.
 func join(t testing.TB, nodes []*node, name string, args ...string) *program {
 	t.Helper()
-	args = append([]string{"join", "--name", name, "--token-file", testkit.Secret(t, token), "--without=cgroups"}, args...)
+	secret := token
+	if nodes[0].tokens {
+		secret = nodes[0].tokenOf(t, name)
+	}
+	args = append([]string{"join", "--name", name, "--token-file", testkit.Secret(t, secret), "--without=cgroups"}, args...)
 	for _, n := range nodes {
 		args = append(args, "--fleet", "nats://"+n.fleet)
 	}

@@ -35,7 +35,11 @@ import (
 func gateway(t testing.TB, flags ...string) *node {
 	t.Helper()
 	n := &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
-	args := []string{"gateway", "--listen", "ws://" + n.client, "--fleet-listen", "nats://" + n.fleet, "--machines", machinesFile(t), "--data", t.TempDir()}
+	n.tokens = !slices.Contains(flags, "--machines")
+	args := []string{"gateway", "--listen", "ws://" + n.client, "--fleet-listen", "nats://" + n.fleet}
+	if !slices.Contains(flags, "--data") {
+		args = append(args, "--data", t.TempDir())
+	}
 	n.program = start(t, append(args, flags...)...)
 	return n
 }
@@ -155,7 +159,7 @@ func TestMany(t *testing.T) {
 	runtime.LockOSThread() // the programs die with the thread that starts them
 	defer runtime.UnlockOSThread()
 	all := int(testkit.Number(t, "FLEET_MACHINES", 200))
-	n := gateway(t)
+	n := gateway(t, "--machines", machinesFile(t))
 	before := rss(t, n.cmd.Process.Pid)
 	vanish := machines(t, n, 0, all/4)
 	machines(t, n, all/4, all-all/4)

@@ -13,6 +13,7 @@ import (
 
 // TestOtherNATS uses a NATS server that no gateway runs, through two gateways.
 func TestOtherNATS(t *testing.T) {
+	t.Parallel()
 	nats := natstest.Serve(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
 	var gateways []*node
 	for range 2 {

@@ -108,9 +108,8 @@ func pageGateway(t testing.TB) (n *node, b browser, clients string) {
 		return fmt.Sprintf("[[token]]\nname = %q\nsha256 = \"%x\"\nscope = [\"full\"]\n%s", name, sha256.Sum256([]byte(clientToken(name))), rest)
 	}
 	clients = testkit.Secret(t, entry("ann", "")+entry("bob", "machines = [\"box-2\"]\n"))
-	n = &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
-	n.program = start(t, "gateway", "--listen", "ws://"+n.client, "--fleet-listen", "nats://"+n.fleet, "--machines", machinesFile(t),
-		"--data", t.TempDir(), "--tokens", clients, "--web")
+	n = gateway(t, "--tokens", clients, "--web")
+	n.tokenFile = testkit.Secret(t, clientToken("ann"))
 	join(t, []*node{n}, "box-1")
 	join(t, []*node{n}, "box-2")
 	b = browser{t, "http://" + n.client, "http://" + n.client}
@@ -254,6 +253,7 @@ func (b browser) watch(machine, key string) *client.Environment {
 // A browser that signs out, or whose token is gone, loses its connections to machines. Others
 // keep theirs.
 func TestPageEnds(t *testing.T) {
+	t.Parallel()
 	n, b, clients := pageGateway(t)
 	ends := func(what string, env *client.Environment) {
 		t.Helper()

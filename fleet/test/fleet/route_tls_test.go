@@ -58,6 +58,7 @@ func TestRoutesWithTLS(t *testing.T) {
 // TestRoutesToImpostors has a server connect to others that pretend to be of its cluster. It
 // tells them no secret.
 func TestRoutesToImpostors(t *testing.T) {
+	t.Parallel()
 	ours := testkit.NewAuthority(t, "ours")
 	theirs := pair(t, testkit.NewAuthority(t, "others"))
 	impostors := map[string]*impostor{

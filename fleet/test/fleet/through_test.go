@@ -48,8 +48,12 @@ func serveThrough() {
 	exit(err)
 	defer os.RemoveAll(data)
 	gateway, address := child(data, program, "gateway", "--listen", url, "--data", filepath.Join(data, "gateway"), "--fleet-listen", "nats://127.0.0.1:0")
+	token, err := exec.Command(program, "token", "--gateway", strings.TrimSpace(address), "box").Output()
+	exit(err)
+	secret := filepath.Join(data, "token")
+	exit(os.WriteFile(secret, token, 0o600))
 	machine, _ := child(data, program, append([]string{
-		"join", "--name", "box", "--fleet", fleetOf(gateway), "--token-file", filepath.Join(data, "gateway", "join-token"),
+		"join", "--name", "box", "--fleet", fleetOf(gateway), "--token-file", secret,
 		"--without=keeper", // which would not die with this program
 	}, flags...)...)
 	url = strings.TrimSpace(address) + "/env/box"

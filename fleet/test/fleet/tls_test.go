@@ -15,6 +15,7 @@ import (
 // TestTLS has machines join over TLS and over WebSocket with TLS, and clients come with
 // tokens over wss.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	authority := testkit.NewAuthority(t, "ours")
 	cert, key := authority.Server()
 	const clientToken = "the token of a client"

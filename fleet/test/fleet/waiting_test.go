@@ -37,6 +37,7 @@ func waiting(t *testing.T, address string) (cmd *exec.Cmd, log *testkit.Buffer) 
 
 // TestMachineBeforeGateway starts a machine before its gateway.
 func TestMachineBeforeGateway(t *testing.T) {
+	t.Parallel()
 	n := &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
 	cmd, _ := waiting(t, n.fleet)
 	t.Cleanup(func() {
