@@ -17,10 +17,12 @@ func TestDependencies(t *testing.T) {
 		module + "/client",
 		module + "/protocol",
 		module + "/transport",
+		module + "/internal/fault", // empty functions, but in tests
 		module + "/internal/forward",
+		module + "/internal/peer",
+		module + "/internal/procfs", // which processes are at the other end
 		module + "/internal/rpc",
 		module + "/internal/sys",
-		module + "/internal/fault", // empty functions, but in tests
 		"github.com/klauspost/compress",
 		"github.com/segmentio/asm", // base64
 		"golang.org/x/sync",        // copies

@@ -27,7 +27,7 @@ func Dial(ctx context.Context, rawURL string, opts *Options) (*Environment, erro
 		if err != nil {
 			return nil, err
 		}
-		return transport.Dial(ctx, rawURL, &transport.DialOptions{Header: header, TLS: e.opts.TLS})
+		return transport.Dial(ctx, rawURL, &transport.DialOptions{Header: header, TLS: e.opts.TLS, ServerUser: e.opts.ServerUser})
 	}
 	return e.open(ctx, &link{env: e, name: redact(rawURL), dial: dial, resumes: true})
 }

@@ -33,6 +33,15 @@ type Options struct {
 	TokenFile string
 	TLS       *tls.Config // for wss; nil uses the system's roots
 
+	// ServerUser is the name or the number of a user who may have the token, besides the
+	// user of this program and root: before the client sends a token in clear to this
+	// machine, it asks the kernel who has accepted the connection (Linux; docs/security.md).
+	ServerUser string
+
+	// AllowConfinedPeers lets confined processes of this machine connect to what
+	// Environment.Listen listens at.
+	AllowConfinedPeers bool
+
 	// ConnectTimeout bounds one attempt to connect, and InitializeTimeout the handshake
 	// after it. If the server is copied to its machine first, as by exec-server connect,
 	// that time begins again whenever more of it has arrived.

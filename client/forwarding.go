@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"execserver/internal/forward"
+	"execserver/internal/peer"
 )
 
 // Forwarding is a listener of this machine whose connections continue from the machine of
@@ -18,6 +19,7 @@ type Forwarding struct {
 	l       net.Listener
 	network string
 	address string
+	judge   peer.Judge
 
 	ctx    context.Context // ends with the Forwarding
 	cancel context.CancelCauseFunc
@@ -28,7 +30,8 @@ type Forwarding struct {
 // to an address as seen from the machine of the Environment, as [Environment.Forward] does.
 // The host of local is localhost if it is empty; the port 0 chooses a free one, which Addr
 // returns. Everybody who can connect to local reaches the far address: every user of this
-// machine, with localhost.
+// machine, with localhost. On Linux, processes of this machine that are confined cannot
+// (docs/security.md), unless Options.AllowConfinedPeers is set.
 //
 // When the far address cannot be reached, the local connection is reset, and Options.Log
 // says why. While the Environment reconnects, new connections wait for it. Listening ends
@@ -112,7 +115,11 @@ const acceptPause = 100 * time.Millisecond
 // forward continues one connection.
 func (f *Forwarding) forward(conn net.Conn) {
 	defer conn.Close()
-	far, err := f.env.Forward(f.ctx, f.network, f.address)
+	err := f.admit(conn)
+	var far net.Conn
+	if err == nil {
+		far, err = f.env.Forward(f.ctx, f.network, f.address)
+	}
 	if err != nil {
 		if tcp, ok := conn.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0) // the other end learns that this is not an orderly end
@@ -121,4 +128,21 @@ func (f *Forwarding) forward(conn net.Conn) {
 		return
 	}
 	forward.Relay(f.ctx, conn, far.(*forwarded).Stream)
+}
+
+// admit decides whether the process at the other end of a connection may use it: a command in
+// a sandbox must not get to what it cannot reach itself.
+func (f *Forwarding) admit(conn net.Conn) error {
+	if f.env.opts.AllowConfinedPeers {
+		return nil
+	}
+	local, remote := conn.LocalAddr().(*net.TCPAddr), conn.RemoteAddr().(*net.TCPAddr)
+	found, here, err := f.judge.Find(local.AddrPort(), remote.AddrPort())
+	switch {
+	case peer.CanFindTCP() != nil:
+		return nil // nobody can tell
+	case err != nil || !here:
+		return err
+	}
+	return f.judge.TCP(found)
 }

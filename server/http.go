@@ -153,6 +153,7 @@ func (s *Server) refusePeer(w http.ResponseWriter, r *http.Request) bool {
 	if err == nil {
 		return false
 	}
+	err = s.hintAtPeers(err)
 	s.refusals.add(RefusedPeer, r.RemoteAddr, err.Error())
 	s.auditRefusal(r.RemoteAddr, err.Error())
 	refuse(w, http.StatusForbidden, err.Error())
@@ -181,7 +182,7 @@ func (s *Server) serveHTTP(l net.Listener, handler http.Handler) error {
 		return err
 	}
 	defer s.untrack(l)
-	s.warnOfUsers(l)
+	s.warnOfPeers(l)
 	httpServer := &http.Server{
 		Handler:        handler,
 		MaxHeaderBytes: maxHeaderBytes,
@@ -201,6 +202,7 @@ func (s *Server) ServeUnix(l net.Listener) error {
 		return err
 	}
 	defer s.untrack(l)
+	s.warnOfPeers(l)
 	for {
 		conn, err := patient{l, s.log}.Accept()
 		if err != nil {
@@ -217,6 +219,7 @@ func (s *Server) serveUnix(conn net.Conn) {
 		err = s.checkUnixPeer(conn)
 	}
 	if err != nil {
+		err = s.hintAtPeers(err)
 		source := stream.Remote()
 		if refused, ok := errors.AsType[*auth.PeerRefusedError](err); ok {
 			source = fmt.Sprintf("uid:%d", refused.UID)

@@ -42,6 +42,13 @@ type Options struct {
 	// server's own user and root. It matters only with Unauthenticated: an Authenticator
 	// admits whoever has valid credentials.
 	AnyLoopbackPeer bool
+	// AllowConfinedPeers admits processes of this machine that are confined, and those of
+	// which nobody can tell: see docs/security.md. The commands of sandboxes and containers
+	// can then get out through this server.
+	AllowConfinedPeers bool
+	// ConfinedPeersHint says how to set AllowConfinedPeers, in the errors for such processes;
+	// "" says nothing.
+	ConfinedPeersHint string
 	// AllowHosts are names, without a port, by which clients may address this machine
 	// over loopback, besides localhost and loopback addresses.
 	AllowHosts []string

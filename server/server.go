@@ -57,8 +57,8 @@ type Server struct {
 	ownership    *ownership.Ownership
 	sessions     *session.Sessions
 
-	holders        peer.Holders
-	localAddresses localAddresses
+	judge          peer.Judge
+	localAddresses peer.Addresses
 	pending        *pending
 	refusals       *refusals
 	confined       *quota.Semaphore // of helpers in sandboxes

@@ -15,6 +15,8 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+
+	"execserver/internal/peer"
 )
 
 // DialOptions configure Dial. The zero value means the defaults.
@@ -22,6 +24,11 @@ type DialOptions struct {
 	Header          http.Header // sent with the upgrade of a WebSocket
 	TLS             *tls.Config // for wss; nil uses the system's roots
 	MaxMessageBytes int64       // of one received message; default DefaultMaxMessageBytes
+
+	// ServerUser is the name or the number of a user who may have secrets in clear: Header,
+	// and what the URL has for the server alone. On this machine Dial sends them only if this
+	// program's user, root or ServerUser has accepted the connection. Only Linux says who has.
+	ServerUser string
 }
 
 // RefusedError says that a server refused the upgrade, or a proxy the way to the server.
@@ -103,8 +110,11 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 		return nil, err
 	}
 	proxy, dial := http.ProxyFromEnvironment, dialWrittenFirst
-	if tunnel != nil {
+	switch through, err := proxy(request); {
+	case tunnel != nil:
 		proxy, dial = nil, tunnel
+	case err == nil && through == nil && o.inClear(u): // a proxy is no server
+		dial = o.dialChecked
 	}
 	keep := func() bool { return true }
 	client := &http.Transport{
@@ -159,7 +169,26 @@ func dialWrittenFirst(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	return &writtenFirst{Conn: conn, open: make(chan struct{})}, nil
+	return newWrittenFirst(conn), nil
+}
+
+func newWrittenFirst(conn net.Conn) *writtenFirst {
+	return &writtenFirst{Conn: conn, open: make(chan struct{})}
+}
+
+// inClear reports whether a request has secrets that whoever accepts the connection could read.
+func (o *DialOptions) inClear(u *url.URL) bool {
+	proven := u.Scheme == "https" && (o.TLS == nil || !o.TLS.InsecureSkipVerify || o.TLS.VerifyConnection != nil || o.TLS.VerifyPeerCertificate != nil)
+	return !proven && (len(o.Header) > 0 || u.User != nil || u.Query().Has("token"))
+}
+
+// dialChecked checks who has accepted the connection before anything is sent.
+func (o *DialOptions) dialChecked(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := peer.DialServer(ctx, new(net.Dialer), network, address, o.ServerUser)
+	if err != nil {
+		return nil, err
+	}
+	return newWrittenFirst(conn), nil
 }
 
 func (c *writtenFirst) begin() { c.once.Do(func() { close(c.open) }) }

@@ -37,7 +37,7 @@ func tunnelFor(request *http.Request) (dial func(ctx context.Context, network, a
 			_ = conn.Close()
 			return nil, err
 		}
-		return &writtenFirst{Conn: conn, open: make(chan struct{})}, nil
+		return newWrittenFirst(conn), nil
 	}, nil
 }
 

@@ -28,6 +28,7 @@ type connecting struct {
 	remoteDir string
 	release   string
 	listen    string
+	confined  bool // processes may connect to it
 	serve     []string
 	shown     []string // values of --workspace
 
@@ -105,6 +106,7 @@ func newConnectCommand() *cobra.Command {
 	f.SortFlags = false
 	f.SetInterspersed(false) // the words after the way are its own
 	f.StringVar(&c.listen, "listen", "", "serve clients at this `URL` of this machine, ws://127.0.0.1:PORT or unix:///PATH, instead of standard input")
+	serve.DefineAllowConfined(f, &c.confined)
 	f.StringVar(&c.remoteDir, "remote-dir", "", "keep the program in this `DIR` of the other machine, an absolute path or one below ~/; by default in the user's cache directory")
 	f.StringVar(&c.release, "release", "", "look in this `DIR` first for the programs for other kinds of machines")
 	f.StringArrayVar(&c.serve, "serve-flag", nil, "start the server with this `FLAG` of exec-server serve, such as --serve-flag=--sandbox=require; may be repeated")

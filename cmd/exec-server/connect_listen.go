@@ -35,7 +35,7 @@ func (c *connecting) serveClients(ctx context.Context) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	places := make(chan struct{}, maxRelayed)
 	srv := server.New(&server.Options{
-		Log: log, Version: buildVersion(), Auth: server.Unauthenticated,
+		Log: log, Version: buildVersion(), Auth: server.Unauthenticated, AllowConfinedPeers: c.confined, ConfinedPeersHint: serve.AllowConfinedHint,
 		Internal: server.Internal{Relay: func(conn transport.Conn) error {
 			select {
 			case places <- struct{}{}:

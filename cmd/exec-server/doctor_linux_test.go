@@ -36,7 +36,7 @@ func TestSystemDoctorOfRights(t *testing.T) {
 		}
 		program := filepath.Join(testkit.SocketDir(t), "exec-server")
 		copyProgram(t, self, program)
-		command := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--sandbox=off", "--insecure-no-auth", "--without=keeper")
+		command := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--sandbox=off", "--insecure-no-auth", "--allow-confined-peers", "--without=keeper")
 		command.Args[0] = "exec-server"
 		command.Dir = dir
 		command.Env = append(os.Environ(), "HOME=/", "XDG_STATE_HOME="+filepath.Dir(program))
@@ -57,7 +57,7 @@ func TestSystemDoctorOfRights(t *testing.T) {
 func TestDoctorOfAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	command := exec.Command("unshare", "--map-root-user", "--mount", "sh", "-c",
-		`mount -t tmpfs -o size=1m none "$1" && cd "$1" && echo mounted >&2 && exec exec-server --listen ws://127.0.0.1:0 --sandbox=off --insecure-no-auth`, "sh", dir)
+		`mount -t tmpfs -o size=1m none "$1" && cd "$1" && echo mounted >&2 && exec exec-server --listen ws://127.0.0.1:0 --sandbox=off --insecure-no-auth --allow-confined-peers`, "sh", dir)
 	if out, err := exec.Command("unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", dir).CombinedOutput(); err != nil {
 		t.Skipf("nothing can be mounted here: %v: %s", err, out)
 	}

@@ -42,7 +42,7 @@ type way struct {
 
 // examineName finds out what names the machine. It returns nil if nothing does.
 func (d *doctor) examineName(w *where) *way {
-	opts := client.Options{Name: "exec-server-doctor", TokenFile: w.tokenFile, RecoveryTimeout: -1, ConnectTimeout: doctorTimeout}
+	opts := client.Options{Name: "exec-server-doctor", TokenFile: w.tokenFile, ServerUser: w.serverUser, RecoveryTimeout: -1, ConnectTimeout: doctorTimeout}
 	switch {
 	case w.url != "":
 		d.ok("name", "--url names the server at %s", cli.WithoutSecrets(w.url))

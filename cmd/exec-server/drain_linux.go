@@ -135,7 +135,7 @@ func serverOf(ctx context.Context, rawURL string) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("find the server at %s on this machine: %w", address, err)
 		}
-		if pid, ok := new(peer.Holders).PID(socket.Inode); ok && !socket.Orphaned() {
+		if pid, ok := new(peer.Holders).PID(socket); ok && !socket.Orphaned() {
 			return pid, nil
 		}
 		select {

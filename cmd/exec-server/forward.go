@@ -15,6 +15,8 @@ import (
 
 	"execserver/client"
 	"execserver/internal/cli"
+	"execserver/internal/cli/serve"
+	"execserver/internal/peer"
 )
 
 // forwardTimeout is how long forward tries to reach a server again: until somebody ends
@@ -23,7 +25,7 @@ const forwardTimeout = 10 * 365 * 24 * time.Hour
 
 func newForwardCommand() *cobra.Command {
 	var w where
-	var asJSON bool
+	var asJSON, confined bool
 	command := &cobra.Command{
 		Use:        "forward [flags] [LOCAL:]ADDRESS...",
 		Short:      "Make ports of a machine ports of this one",
@@ -56,7 +58,7 @@ func newForwardCommand() *cobra.Command {
 				return err
 			}
 			opts := &client.Options{
-				Name: "exec-server-forward", RecoveryTimeout: forwardTimeout,
+				Name: "exec-server-forward", RecoveryTimeout: forwardTimeout, AllowConfinedPeers: confined,
 				OnState: func(s client.State) { tellState(command.ErrOrStderr(), s) },
 				Log:     slog.New(&warnings{command.ErrOrStderr()}),
 			}
@@ -68,6 +70,7 @@ func newForwardCommand() *cobra.Command {
 	f := command.Flags()
 	f.SortFlags = false
 	f.BoolVar(&asJSON, "json", false, "print a JSON object a line that says where it listens, for each port")
+	serve.DefineAllowConfined(f, &confined)
 	w.addFlags(f)
 	f.BoolP("help", "h", false, "print this text")
 	return command
@@ -210,6 +213,9 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "error" {
 			text += ": " + a.Value.String()
+			if err, ok := a.Value.Any().(error); ok && peer.IsAboutConfinement(err) {
+				text += " (" + serve.AllowConfinedHint + ")"
+			}
 		}
 		return true
 	})

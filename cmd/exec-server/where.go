@@ -26,7 +26,7 @@ const onThisMachine = "local"
 // where says on which machine a subcommand works. The zero value means the default of
 // Codex's configuration.
 type where struct {
-	on, url, tokenFile string
+	on, url, tokenFile, serverUser string
 }
 
 func (w *where) addFlags(f *pflag.FlagSet) {
@@ -34,6 +34,7 @@ func (w *where) addFlags(f *pflag.FlagSet) {
 		"GATEWAY/MACHINE is a machine of a gateway, and fleet/MACHINE one of $"+environments.GatewayVariable)
 	f.StringVar(&w.url, "url", "", "use the server at this `URL`: ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	f.StringVar(&w.tokenFile, "token-file", "", "read the bearer token for --url or fleet/MACHINE from this `FILE`")
+	serve.DefineServerUser(f, &w.serverUser)
 }
 
 // check refuses flags that make no sense.
@@ -50,7 +51,7 @@ func (w *where) check(command *cobra.Command) error {
 // checkOne refuses flags that contradict each other.
 func (w *where) checkOne(command *cobra.Command) error {
 	// An unset variable in a script must not choose another machine.
-	for _, name := range []string{"on", "url", "token-file"} {
+	for _, name := range []string{"on", "url", "token-file", "server-user"} {
 		if flag := command.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
 			return cli.NewUsageError(fmt.Errorf("--%s is empty; give it a value, or leave it out", name), command)
 		}
@@ -66,7 +67,7 @@ func (w *where) checkOne(command *cobra.Command) error {
 
 // given returns the flags that name the machine, with their values.
 func (w *where) given() (flags [][2]string) {
-	for _, flag := range [][2]string{{"--on", w.on}, {"--url", w.url}, {"--token-file", w.tokenFile}} {
+	for _, flag := range [][2]string{{"--on", w.on}, {"--url", w.url}, {"--token-file", w.tokenFile}, {"--server-user", w.serverUser}} {
 		if flag[1] != "" {
 			flags = append(flags, flag)
 		}
@@ -102,7 +103,7 @@ func notServerURL(text string) error {
 // open connects to the machine. opts are not changed.
 func (w *where) open(ctx context.Context, opts *client.Options) (*client.Environment, error) {
 	o := *opts
-	o.TokenFile = w.tokenFile
+	o.TokenFile, o.ServerUser = w.tokenFile, w.serverUser
 	switch {
 	case w.url != "":
 		return client.Dial(ctx, w.url, &o)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"execserver/internal/peer"
 )
 
 // A machine has answerTimeout to accept a connection, in attempts of attemptTimeout.
@@ -40,7 +42,14 @@ func (w *way) connect(ctx context.Context, refuse context.CancelCauseFunc) (*nat
 	o.Servers, o.NoRandomize = w.servers, true
 	o.AllowReconnect, o.RetryOnFailedConnect = false, false // dial is called again
 	w.secure(&o)
-	d := &dialer{ctx: ctx, timeout: o.Timeout}
+	d := &dialer{ctx: ctx, dial: (&net.Dialer{Timeout: o.Timeout}).DialContext}
+	if w.inClear(&o) {
+		d.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+			defer cancel()
+			return peer.DialServer(ctx, new(net.Dialer), network, address, w.serverUser)
+		}
+	}
 	defer d.release()
 	if o.CustomDialer == nil {
 		o.CustomDialer = d
@@ -90,6 +99,14 @@ func (w *way) secure(o *nats.Options) {
 	}
 }
 
+// inClear reports whether NATS gets credentials without having shown who it is.
+func (w *way) inClear(o *nats.Options) bool {
+	first, _ := url.Parse(w.servers[0])
+	proven := o.Secure && !o.TLSConfig.InsecureSkipVerify || first.Scheme == "tls" || first.Scheme == "wss"
+	signsIn := o.User != "" || o.Password != "" || o.Token != "" || o.Nkey != "" || o.UserInfo != nil || o.TokenHandler != nil || o.UserJWT != nil
+	return signsIn && !proven
+}
+
 // remember keeps the servers of the cluster that a server has named, for the next dial. The
 // one of the URL stays the first. NATS takes no others beside those of WebSockets.
 func (w *way) remember(known []string) {
@@ -104,15 +121,15 @@ func (w *way) remember(known []string) {
 
 // dialer is a nats.CustomDialer whose connections end with a context until they are released.
 type dialer struct {
-	ctx     context.Context
-	timeout time.Duration
-	stops   []func() bool
-	err     error // of the last Dial
+	ctx   context.Context
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	stops []func() bool
+	err   error // of the last Dial
 }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: d.timeout}).DialContext(d.ctx, network, address)
+	conn, err := d.dial(d.ctx, network, address)
 	if err == nil {
 		d.stops = append(d.stops, context.AfterFunc(d.ctx, func() { _ = conn.Close() }))
 	}

@@ -34,6 +34,10 @@ type Options struct {
 	// under which its audit log records what the client does. Clients of the same name share
 	// their sessions. The default is "nats:" and the name of the user of this program.
 	Principal string
+
+	// ServerUser is the name or the number of a user who may have the credentials in clear,
+	// besides the user of this program and root, if NATS is on this machine (Linux).
+	ServerUser string
 }
 
 // Dial connects to the machine NAME through a NATS server: nats://HOST:PORT/NAME,
@@ -55,7 +59,7 @@ func Dial(ctx context.Context, rawURL string, nats *Options, opts *client.Option
 	if nats == nil {
 		nats = new(Options)
 	}
-	w := &way{url: rawURL, name: name, servers: []string{server}, opts: nats.NATS, principal: nats.principal()}
+	w := &way{url: rawURL, name: name, servers: []string{server}, opts: nats.NATS, principal: nats.principal(), serverUser: nats.ServerUser}
 	env, err := client.Connect(ctx, w.dial, opts)
 	if failed, ok := errors.AsType[*client.DialError](err); ok && failed.URL == "" {
 		failed.URL = rawURL
@@ -111,6 +115,8 @@ type way struct {
 	servers   []string
 	opts      []nats.Option
 	principal string
+
+	serverUser string
 }
 
 // dial makes a connection to the machine, with a connection to NATS of its own: both end

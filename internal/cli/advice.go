@@ -16,6 +16,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/environments"
+	"execserver/internal/peer"
 	"execserver/transport"
 )
 
@@ -72,12 +73,17 @@ const CapSessionList = "sessionList"
 func DialAdvice(err *client.DialError) string {
 	refused, _ := errors.AsType[*transport.RefusedError](err)
 	closed, _ := errors.AsType[*transport.PeerClosedError](err)
+	other, _ := errors.AsType[*peer.ServerError](err)
 	called, calling := errors.AsType[*os.SyscallError](err)
 	switch {
 	case refused != nil && LacksMachine(refused.Text), closed != nil && LacksMachine(closed.Reason.Text):
 		return ToList
 	case refused != nil && strings.HasPrefix(refused.Text, "this is a gateway"):
 		return "" // it says how to go on
+	case err.Status == 403 && refused != nil && strings.Contains(refused.Text, peer.Remedy):
+		return "" // it says what to do
+	case other != nil:
+		return "if that is the server, say --server-user " + OneLine(other.User) + "; otherwise find out who has taken the port"
 	case err.Status == 401 || err.Status == 403:
 		return "give the server's token with --token-file, or in environments.toml"
 	case err.Status == http.StatusBadRequest && strings.Contains(err.Error(), SaysTLS):

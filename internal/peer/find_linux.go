@@ -20,7 +20,6 @@ func CanFindTCP() error {
 // finder finds a socket in the way that this kernel supports: with a request about one
 // socket, or else by reading the whole table.
 var finder = sync.OnceValues(func() (func(local, remote netip.AddrPort) (Socket, error), error) {
-	firstGroup()
 	if limitedUsers() {
 		return nil, errLimitedUsers
 	}
@@ -42,9 +41,6 @@ func FindTCP(local, remote netip.AddrPort) (Socket, error) {
 	}
 	return find(unmap(local), unmap(remote))
 }
-
-// unmap converts an IPv4 address that is mapped to IPv6.
-func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
 // try checks that find finds a socket of this program.
 func try(find func(local, remote netip.AddrPort) (Socket, error)) error {
@@ -90,6 +86,12 @@ func limitedUsers() bool {
 	if err != nil || strings.TrimSpace(string(overflow)) != strconv.Itoa(os.Geteuid()) {
 		return false
 	}
+	return !knowsAllUsers()
+}
+
+// knowsAllUsers reports whether every user of the machine has a number in this program's user
+// namespace.
+func knowsAllUsers() bool {
 	known, err := os.ReadFile("/proc/self/uid_map")
-	return err != nil || strings.Join(strings.Fields(string(known)), " ") != "0 0 4294967295"
+	return err == nil && strings.Join(strings.Fields(string(known)), " ") == "0 0 4294967295"
 }

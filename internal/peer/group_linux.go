@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,30 +14,24 @@ import (
 // not know in which group a socket was made.
 const rootGroup = 1
 
-// firstGroup is the control group when the program starts.
-var firstGroup = sync.OnceValue(fixedGroup)
-
-// MadeElsewhere reports whether a socket was made in a control group that no process
-// started by this program can enter, because it runs as a user who may not move processes
-// out of the program's own group. false means that the group says nothing.
-//
-// The kernel records the group when a socket is made, and never changes it, even if the
-// socket is passed on or its maker has ended.
-func (s Socket) MadeElsewhere() bool {
+// madeBy reports whether a process, or one from which it has the socket, may have made a
+// socket, by the control group in which that was made. The kernel records the group once and
+// for all. It proves something only about a process that its user may not move.
+func (s Socket) madeBy(p process) bool {
 	if s.Group <= rootGroup {
-		return false
+		return true
 	}
-	own := fixedGroup()
-	return own != 0 && own == firstGroup() && own != s.Group
+	group := p.fixedGroup()
+	return group == 0 || group == s.Group
 }
 
-// fixedGroup returns the id of this program's control group if everything that it starts
-// must stay in it. It returns 0 if not, or if it cannot find out.
-func fixedGroup() uint64 {
+// fixedGroup returns the id of a process's control group if this program's user may not move
+// the process to another one. It returns 0 if not, or if it cannot find out.
+func (p process) fixedGroup() uint64 {
 	if os.Geteuid() == 0 {
 		return 0
 	}
-	groups, err := os.ReadFile("/proc/self/cgroup")
+	groups, err := p.read("cgroup")
 	if err != nil {
 		return 0
 	}

@@ -12,12 +12,6 @@ import (
 	"execserver/internal/procfs"
 )
 
-// OwnNamespace returns the process namespace of this program, or "" if unknown.
-var OwnNamespace = sync.OnceValue(func() string {
-	namespace, _ := os.Readlink("/proc/self/ns/pid")
-	return namespace
-})
-
 // maxRecent is how many of the last processes found Holders examines first.
 const maxRecent = 8
 
@@ -29,26 +23,19 @@ type Holders struct {
 	recent []int // the latest last
 }
 
-// Namespace returns the process namespace of a process that holds a socket, as /proc
-// spells it. ok is false if no process that this program may examine holds it: the socket
-// may be closed, on its way to another process, or held by a process of another user.
-func (h *Holders) Namespace(inode uint64) (namespace string, ok bool) {
-	_, namespace, ok = h.find(inode)
-	return namespace, ok
-}
-
-// PID returns the id of a process that holds a socket. ok is as for Namespace. A process
-// that has it from its parent, such as one that the parent is just starting, is never
-// named in the place of a parent that holds it too.
-func (h *Holders) PID(inode uint64) (pid int, ok bool) {
-	pid, _, ok = h.find(inode)
-	search := newSearch(inode)
+// PID returns the id of a process that holds a socket. ok is false if no process that this
+// program may examine holds it: the socket may be closed, on its way to another process, or
+// held by a process of another user. A process that has it from its parent, such as one that
+// the parent is just starting, is never named in the place of a parent that holds it too.
+func (h *Holders) PID(s Socket) (pid int, ok bool) {
+	pid, ok = h.find(s)
+	search := newSearch(s.Inode)
 	for ok {
 		stat, err := procfs.ReadStat(pid)
 		if err != nil {
 			return 0, false // it has ended since
 		}
-		if _, held := search.in(stat.Parent); !held {
+		if !search.in(stat.Parent) {
 			break
 		}
 		pid = stat.Parent
@@ -56,32 +43,36 @@ func (h *Holders) PID(inode uint64) (pid int, ok bool) {
 	return pid, ok
 }
 
-func (h *Holders) find(inode uint64) (pid int, namespace string, ok bool) {
-	search := newSearch(inode)
+// find finds a process that holds a socket, among those of the socket's user and of root.
+func (h *Holders) find(s Socket) (pid int, ok bool) {
+	search := newSearch(s.Inode)
 	h.mu.Lock()
 	recent := slices.Clone(h.recent)
 	h.mu.Unlock()
 	for _, pid := range slices.Backward(recent) {
-		if namespace, ok = search.in(pid); ok {
+		if search.in(pid) {
 			h.remember(pid)
-			return pid, namespace, true
+			return pid, true
 		}
 	}
 	pids, err := procfs.Pids()
 	if err != nil {
-		return 0, "", false
+		return 0, false
 	}
-	own := os.Getpid()
 	for _, pid := range youngestFirst(pids) { // a process that connects is often young
-		if pid == own || slices.Contains(recent, pid) {
+		if slices.Contains(recent, pid) {
 			continue
 		}
-		if namespace, ok = search.in(pid); ok {
+		// Only few of the processes are worth a look at their descriptors.
+		if uid, ok := owner(pid); !ok || uid != s.UID && uid != 0 {
+			continue
+		}
+		if search.in(pid) {
 			h.remember(pid)
-			return pid, namespace, true
+			return pid, true
 		}
 	}
-	return 0, "", false
+	return 0, false
 }
 
 // youngestFirst orders processes, given in the order of their ids, by age. The kernel
@@ -122,22 +113,14 @@ func newSearch(inode uint64) search {
 	return search{wanted: "socket:[" + strconv.FormatUint(inode, 10) + "]"}
 }
 
-// in returns the namespace of a process if it holds the socket. The open directory
-// belongs to one process for good, so a process that reuses the id causes no mistake.
-func (s *search) in(pid int) (namespace string, ok bool) {
+// in reports whether a process holds the socket, and this program may see that.
+func (s *search) in(pid int) bool {
 	dir, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", false
+		return false
 	}
 	defer unix.Close(dir)
-	if !s.among(dir) {
-		return "", false
-	}
-	n, err := unix.Readlinkat(dir, "../ns/pid", s.link[:])
-	if err != nil {
-		return "", false
-	}
-	return string(s.link[:n]), true
+	return s.among(dir)
 }
 
 // among searches a directory of descriptors.

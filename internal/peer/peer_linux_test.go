@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -111,7 +110,7 @@ func TestHolderIsTheParent(t *testing.T) {
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "started\n" {
 		t.Fatalf("the shell says %q, %v", line, err)
 	}
-	if pid, ok := new(peer.Holders).PID(info.Sys().(*syscall.Stat_t).Ino); !ok || pid != cmd.Process.Pid {
+	if pid, ok := new(peer.Holders).PID(peer.Socket{UID: os.Geteuid(), Inode: info.Sys().(*syscall.Stat_t).Ino}); !ok || pid != cmd.Process.Pid {
 		t.Errorf("the holder is %d, %v, want %d", pid, ok, cmd.Process.Pid)
 	}
 }
@@ -224,47 +223,22 @@ func TestHolder(t *testing.T) {
 	}
 	var holders peer.Holders
 	for range 2 { // the second time the process is known
-		if namespace, ok := holders.Namespace(found.Inode); !ok || namespace != peer.OwnNamespace() {
-			t.Errorf("%q, %v; this is %q", namespace, ok, peer.OwnNamespace())
+		if pid, ok := holders.PID(found); !ok || pid == os.Getpid() {
+			t.Errorf("%d, %v; this is %d", pid, ok, os.Getpid())
 		}
 	}
-	if namespace, ok := holders.Namespace(1); ok {
-		t.Errorf("somebody in %q holds what does not exist", namespace)
+	if pid, ok := holders.PID(peer.Socket{UID: os.Geteuid(), Inode: 1}); ok {
+		t.Errorf("the process %d holds what does not exist", pid)
 	}
 }
 
-// TestUnixNamespace checks the namespace of the process that connected to a unix socket.
-func TestUnixNamespace(t *testing.T) {
-	listener, err := net.Listen("unix", t.TempDir()+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	near, err := net.Dial("unix", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer near.Close()
-	far, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer far.Close()
-	if namespace, err := peer.UnixNamespace(far); err != nil || namespace != peer.OwnNamespace() {
-		t.Errorf("%q, %v; this is %q", namespace, err, peer.OwnNamespace())
-	}
-	if !strings.HasPrefix(peer.OwnNamespace(), "pid:[") {
-		t.Errorf("the own namespace is %q", peer.OwnNamespace())
-	}
-}
-
-// BenchmarkPeer measures the cost of a connection among 500 processes: finding its owner,
-// finding a process that is known or young, and finding none.
+// BenchmarkPeer measures the cost of a connection among 3,000 processes: finding its owner,
+// finding a process that is known or young, and judging one that is not seen.
 func BenchmarkPeer(b *testing.B) {
 	near, far := pair(b)
 	defer near.Close()
 	defer far.Close()
-	for range 500 {
+	for range 3000 {
 		cmd := exec.Command("sleep", "1000")
 		if err := cmd.Start(); err != nil {
 			b.Fatal(err)
@@ -293,7 +267,7 @@ func BenchmarkPeer(b *testing.B) {
 		}
 		var holders peer.Holders
 		for b.Loop() {
-			if _, ok := holders.Namespace(found.Inode); !ok {
+			if _, ok := holders.PID(found); !ok {
 				b.Fatal("not found")
 			}
 		}
@@ -305,14 +279,17 @@ func BenchmarkPeer(b *testing.B) {
 			b.Fatal(err)
 		}
 		for b.Loop() {
-			if _, ok := new(peer.Holders).Namespace(found.Inode); !ok {
+			if _, ok := new(peer.Holders).PID(found); !ok {
 				b.Fatal("not found")
 			}
 		}
 	})
-	b.Run("nobody", func(b *testing.B) {
+	// One that this program does not see: it looks at all processes.
+	b.Run("unseen", func(b *testing.B) {
 		for b.Loop() {
-			new(peer.Holders).Namespace(found.Inode + 100000)
+			if err := new(peer.Judge).TCP(peer.Socket{UID: found.UID, Inode: found.Inode + 100000}); err != nil {
+				b.Fatal(err)
+			}
 		}
 	})
 }

@@ -3,6 +3,7 @@
 package peer
 
 import (
+	"context"
 	"net"
 	"net/netip"
 )
@@ -16,17 +17,17 @@ func FindTCP(_, _ netip.AddrPort) (Socket, error) { return Socket{}, ErrUnsuppor
 // IsLocal returns ErrUnsupported.
 func IsLocal(netip.Addr) (bool, error) { return false, ErrUnsupported }
 
-// Holders finds no process on this system.
-type Holders struct{}
+// Judge judges nobody on this system, which has no sandboxes.
+type Judge struct{ addresses Addresses }
 
-// Namespace returns the process namespace of a process that holds a socket.
-func (*Holders) Namespace(uint64) (string, bool) { return "", false }
+// TCP returns nil.
+func (*Judge) TCP(Socket) error { return nil }
 
-// OwnNamespace is the process namespace of this program.
-func OwnNamespace() string { return "" }
+// Unix returns nil.
+func (*Judge) Unix(net.Conn) error { return nil }
 
-// UnixNamespace returns the process namespace of the process that has connected.
-func UnixNamespace(net.Conn) (string, error) { return "", ErrUnsupported }
+// CanJudge returns nil: nobody is confined.
+func CanJudge() error { return nil }
 
-// MadeElsewhere returns false: this system does not report it.
-func (Socket) MadeElsewhere() bool { return false }
+// CheckServer returns nil: this system does not tell who has accepted a connection.
+func CheckServer(context.Context, net.Conn, string) error { return nil }

@@ -23,7 +23,6 @@ type engineState struct {
 	journal *journal
 	dirs    []string // of the programs' state and configuration, to be hidden
 	secrets *secrets
-	share   share
 
 	mu   sync.Mutex
 	left []*target // targets that were still in use by others when they were given up
@@ -35,7 +34,7 @@ func newEngineState(opts *Options, log *slog.Logger) *engineState {
 		dirs = []string{opts.StateDir}
 	}
 	dir := dirs[0]
-	s := &engineState{journal: &journal{}, share: share{dir: dir, dirs: dirs, log: log}}
+	s := &engineState{journal: &journal{}}
 	if opts.Mode == ModeOff {
 		s.secrets = newSecrets(&Options{}, log)
 		return s
@@ -93,9 +92,6 @@ func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (c *Confinement, err 
 		if c, err = e.confineNow(s, ctx); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-	}
-	if err == nil && c.plan.network && !c.plan.nothing {
-		e.networked.add(c)
 	}
 	return c, err
 }
@@ -219,7 +215,6 @@ func (p *plan) inRoot(path string) bool {
 // Release removes what the confinement has created. Every confined process must have
 // ended.
 func (c *Confinement) Release() {
-	c.engine.networked.remove(c)
 	c.engine.state.giveUp(c.targets)
 	c.targets = nil
 }

@@ -13,7 +13,7 @@ import (
 	"execserver/protocol"
 )
 
-type engineState struct{ share share }
+type engineState struct{}
 
 func newEngineState(*Options, *slog.Logger) *engineState { return &engineState{} }
 

@@ -67,8 +67,6 @@ type Engine struct {
 	stop  context.CancelFunc
 	state *engineState
 
-	networked networked
-
 	mu     sync.Mutex
 	probe  chan struct{} // closed when the last probe has ended, whose result the following is
 	means  Means
@@ -96,7 +94,6 @@ func New(opts *Options) *Engine {
 		e.opts.ProbeTimeout = time.Minute
 	}
 	e.state = newEngineState(&e.opts, e.log)
-	e.networked.share = &e.state.share
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.probeLocked()
 	return e

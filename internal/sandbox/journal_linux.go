@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits of journals. A command confined to a directory that holds the state directory
@@ -40,7 +42,6 @@ func openJournal(dir string, log *slog.Logger) *journal {
 	if dir == "" || os.MkdirAll(dir, 0o700) != nil {
 		return j
 	}
-	clearShared(dir)
 	old, _ := filepath.Glob(filepath.Join(dir, "*.targets"))
 	for i, name := range old {
 		if i == maxJournals {
@@ -192,3 +193,6 @@ func programDirs() []string {
 	}
 	return dirs
 }
+
+// lock locks a file for this program alone. It does not block.
+func lock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) }

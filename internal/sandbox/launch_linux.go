@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"execserver/internal/procfs"
 	"execserver/internal/sandbox/launcher"
 )
 
@@ -54,7 +52,6 @@ type Launch struct {
 	Files []*os.File
 
 	attributes func(*syscall.SysProcAttr)
-	enter      func(pid int) // called before the launcher begins
 	control    *os.File
 	become     bool
 	ownIDs     bool // the launcher is in a user namespace of its own
@@ -82,7 +79,7 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 	_ = unix.SetNonblock(pair[0], true) // so that the poller accepts it
 	l.control = os.NewFile(uintptr(pair[0]), "launcher")
 	l.Path, l.Args = "/proc/self/exe", []string{"exec-server", launcher.Argument}
-	l.attributes, l.enter = func(*syscall.SysProcAttr) {}, func(int) {}
+	l.attributes = func(*syscall.SysProcAttr) {}
 	switch {
 	case c.plan.nothing:
 	case c.means == MeansBubblewrap:
@@ -94,21 +91,7 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 		l.ownIDs = c.means == MeansUser
 		l.attributes = func(attr *syscall.SysProcAttr) { c.namespaces(attr) }
 	}
-	if c.plan.network && c.means != MeansBubblewrap { // bubblewrap creates the namespace later
-		l.enter = c.noteNamespace
-	}
 	return l, nil
-}
-
-// noteNamespace tells the engine the process namespace of the launcher, which no confined
-// process leaves.
-func (c *Confinement) noteNamespace(pid int) {
-	if procfs.Foreign() != nil {
-		return
-	}
-	if namespace, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid"); err == nil {
-		c.engine.networked.set(c, namespace)
-	}
 }
 
 // memoryFile creates a file without a name.
@@ -201,7 +184,6 @@ func (l *Launch) Wait(pid int) (Started, error) {
 
 // begin sends the message for which the launcher waits.
 func (l *Launch) begin(pid int) error {
-	l.enter(pid)
 	if l.ownIDs {
 		err := mapIDs(pid)
 		if errors.Is(err, syscall.EPERM) && os.Geteuid() == 0 { // without CAP_SETFCAP

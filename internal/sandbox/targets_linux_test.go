@@ -28,7 +28,6 @@ func TestTargetsOfSeveralServers(t *testing.T) {
 		e := &Engine{probe: make(chan struct{}), means: MeansUser, log: slog.New(slog.DiscardHandler)}
 		e.opts = Options{Mode: ModeAuto, StateDir: t.TempDir()}
 		e.state = newEngineState(&e.opts, e.log)
-		e.networked.share = &e.state.share
 		e.ctx, e.stop = context.WithCancel(context.Background())
 		close(e.probe)
 		for range 2 {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 type Session struct {
 	URL  string
 	Asks protocol.ClientCapabilities
+
+	Dialer *net.Dialer // as in Options
 
 	// AckEvery is the number of events of a process after which the session
 	// acknowledges them; the default is 1.
@@ -87,7 +90,7 @@ func refusal(err error) bool {
 func (s *Session) dial(resume string) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.Patience)
 	defer cancel()
-	return Dial(ctx, s.URL, Options{Resume: resume, Asks: s.Asks, Notify: s.notify})
+	return Dial(ctx, s.URL, Options{Resume: resume, Asks: s.Asks, Notify: s.notify, Dialer: s.Dialer})
 }
 
 func (s *Session) attach(conn *Conn) {

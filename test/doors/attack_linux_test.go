@@ -1,6 +1,7 @@
 package doors
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -21,6 +22,10 @@ import (
 // server admits it.
 func attack(args []string) {
 	way, network, address, token, file := args[0], "tcp", args[1], args[2], args[3]
+	if rest, hidden := strings.CutPrefix(way, "hidden "); hidden {
+		way = rest
+		hide()
+	}
 	if strings.HasPrefix(address, "/") {
 		network = "unix"
 	}
@@ -42,18 +47,19 @@ func attack(args []string) {
 		_, _ = io.WriteString(conn, request+work(file))
 		report(conn, file)
 	case "hidden": // whose descriptors other processes of the user may not look at, as sshd
-		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
+		hide()
 		conn := connect()
 		_, _ = io.WriteString(conn, request+work(file))
 		report(conn, file)
 	case "lines":
 		conn := connect()
 		_, _ = io.WriteString(conn, strings.Join(messages(file), "\n")+"\n")
-		text, _ := io.ReadAll(conn)
-		fmt.Printf("%.300s\n", text)
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			fmt.Printf("%.300s\n", lines.Text())
+			if _, err := os.Stat(file); err == nil {
+				return // the event of its end came after it
+			}
+		}
 	case "daemon": // whose parent is gone
 		again(args, nil)
 		conn := connect()
@@ -104,6 +110,14 @@ func attack(args []string) {
 		_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 		_, _ = io.WriteString(conn, request+work(file))
 		report(conn, file)
+	}
+}
+
+// hide keeps other processes of the user from looking at the descriptors of this one.
+func hide() {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
 	}
 }
 

@@ -26,6 +26,14 @@ func TestMain(m *testing.M) {
 		attack(os.Args[2:])
 		return
 	}
+	if len(os.Args) > 3 && os.Args[1] == "limited" {
+		fmt.Fprintln(os.Stderr, limited(os.Args[2], os.Args[3:]))
+		os.Exit(1)
+	}
+	if len(os.Args) > 2 && os.Args[1] == "squat" {
+		squat(os.Args[2])
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == "flood" {
 		flood(os.Args[2:])
 		return
@@ -90,7 +98,7 @@ func as(uid int, cmd *exec.Cmd) *exec.Cmd {
 // daemon is a running server.
 type daemon struct {
 	url, address string
-	pid          int
+	pid, uid     int
 	env          []string // what its user has in the environment
 	log          *testkit.Buffer
 }
@@ -114,8 +122,13 @@ func serveLimited(t testing.TB, descriptors []string, args ...string) *daemon {
 
 func launch(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
 	t.Helper()
-	d := &daemon{log: new(testkit.Buffer)}
-	cmd = as(uid, cmd)
+	return launchIn(t, uid, as(uid, cmd))
+}
+
+// launchIn is like launch for a command that becomes the user itself.
+func launchIn(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
+	t.Helper()
+	d := &daemon{uid: uid, log: new(testkit.Buffer)}
 	home := folder(t, uid)
 	d.env = []string{"HOME=" + home, "XDG_STATE_HOME=" + home, "XDG_RUNTIME_DIR=" + home}
 	cmd.Env = append(os.Environ(), d.env...)
@@ -147,7 +160,10 @@ func launch(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
 		t.Fatalf("the server does not say where it listens: %v; %s", err, d.log)
 	}
 	d.url = strings.TrimSpace(line)
-	_, d.address, _ = strings.Cut(d.url, "://")
+	var isURL bool
+	if _, d.address, isURL = strings.Cut(d.url, "://"); !isURL { // exec-server forward
+		d.address, _, _ = strings.Cut(d.url, " ")
+	}
 	return d
 }
 

@@ -9,7 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"execserver/internal/testclient"
 	"execserver/internal/testkit"
@@ -31,7 +34,8 @@ func TestOtherUsers(t *testing.T) {
 		{0, ordinary, nil, "403 without authentication this server serves its own user, 0, and not user 61234; " +
 			"its operator can require a token, or admit every user of this machine"},
 		{ordinary, ordinary, nil, "101"},
-		{ordinary, 0, nil, "101"},
+		{ordinary, 0, nil, "403 " + unknownText + "it comes from root, whose processes a program of another user may not examine; " + allowText},
+		{ordinary, 0, []string{"--allow-confined-peers"}, "101"},
 		{ordinary, another, nil, "403 without authentication this server serves its own user, 61234, and not user 61235; " +
 			"its operator can require a token, or admit every user of this machine"},
 		{0, ordinary, []string{"--insecure-no-auth"}, "101"},
@@ -55,16 +59,13 @@ func TestOtherUsers(t *testing.T) {
 // TestWhoLeaves sends everything and exits. The kernel then says that root owns the socket,
 // but the server must not admit it.
 func TestWhoLeaves(t *testing.T) {
+	testkit.System(t, testkit.Root)
 	for name, uid := range users() {
 		t.Run(name, func(t *testing.T) {
 			d := serve(t, uid, "--listen", "ws://127.0.0.1:0")
 			file := filepath.Join(folder(t, uid), "file")
 			for range 20 {
-				client := uid
-				if os.Geteuid() == 0 {
-					client = another
-				}
-				attackAs(t, client, "leave", d.address, "", file)
+				attackAs(t, another, "leave", d.address, "", file)
 			}
 			settle(t, d)
 			expectFile(t, file, false)
@@ -92,15 +93,25 @@ func settle(t *testing.T, d *daemon) {
 	settleIn(t, open(t, d))
 }
 
-// open connects as a legitimate client.
+// open connects as a legitimate client of the server's user.
 func open(t *testing.T, d *daemon) *testclient.Session {
 	t.Helper()
-	session := &testclient.Session{URL: d.url, Patience: testkit.Patience}
+	session := &testclient.Session{URL: d.url, Patience: testkit.Patience, Dialer: d.dialer()}
 	if err := testclient.Open(t.Context(), session); err != nil {
 		t.Fatalf("%v; %s", err, d.log)
 	}
 	t.Cleanup(session.Close)
 	return session
+}
+
+// dialer makes connections that belong to the server's user, as if that had made them.
+func (d *daemon) dialer() *net.Dialer {
+	return &net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		if d.uid != os.Geteuid() {
+			_ = raw.Control(func(fd uintptr) { err = unix.Fchown(int(fd), d.uid, d.uid) })
+		}
+		return err
+	}}
 }
 
 // networkSandbox returns a policy with a network that allows all files to be read.
@@ -185,7 +196,10 @@ func TestConfinedPeer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				open(t, d)
+				if got := attackAs(t, uid, "plain", d.address, token, file); got != "101" {
+					t.Errorf("while a sandbox is in use: got %q", got)
+				}
+				expectFile(t, file, true)
 				if got := wait(); got != "0" {
 					t.Errorf("the command ends with %s", got)
 				}
@@ -195,8 +209,9 @@ func TestConfinedPeer(t *testing.T) {
 }
 
 const (
-	confinedText = "this connection comes from a command that an exec-server has confined"
-	unknownText  = "it cannot be found out whether this connection comes from a command that an exec-server has confined"
+	allowText    = "connect from outside, or have the operator of the program that listens allow confined peers (--allow-confined-peers)"
+	confinedText = "this connection comes from a confined process, "
+	unknownText  = "it cannot be found out whether this connection comes from a confined process: "
 )
 
 // targets returns addresses of this machine that reach a listener.

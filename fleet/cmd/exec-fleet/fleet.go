@@ -22,15 +22,18 @@ import (
 	"execserver/fleet/internal/fleet"
 	"execserver/fleet/natstransport"
 	"execserver/internal/cli"
+	"execserver/internal/cli/serve"
+	"execserver/internal/peer"
 	"execserver/protocol"
 )
 
 // fleetAt says which gateway the commands ask.
-type fleetAt struct{ gateway, tokenFile string }
+type fleetAt struct{ gateway, tokenFile, serverUser string }
 
 func (a *fleetAt) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.gateway, "gateway", "", "ask the gateway at this `URL`: ws://HOST:PORT or wss://HOST:PORT; default is $"+environments.GatewayVariable)
 	f.StringVar(&a.tokenFile, "token-file", "", "read the bearer token from this `FILE`; default is $"+environments.GatewayTokenVariable+" for the gateway of $"+environments.GatewayVariable)
+	serve.DefineServerUser(f, &a.serverUser)
 }
 
 // check completes the flags.
@@ -77,6 +80,11 @@ func (a *fleetAt) ask(ctx context.Context, method, path string) ([]byte, error) 
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
 	way := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	if proxy, err := way.Proxy(r); a.tokenFile != "" && r.URL.Scheme == "http" && err == nil && proxy == nil {
+		way.DialContext = func(_ context.Context, network, address string) (net.Conn, error) {
+			return peer.DialServer(ctx, new(net.Dialer), network, address, a.serverUser)
+		}
+	}
 	answer, err := way.RoundTrip(r)
 	if err != nil {
 		return nil, a.failed(err)

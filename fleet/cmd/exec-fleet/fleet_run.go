@@ -183,7 +183,7 @@ func some(names map[string]bool) string {
 
 // runOn runs the command on one machine.
 func (o *fleetRun) runOn(ctx context.Context, machine string, args []string) error {
-	env, err := client.Dial(ctx, o.at.machineURL(machine), &client.Options{Name: "exec-server-fleet-run", TokenFile: o.at.tokenFile})
+	env, err := client.Dial(ctx, o.at.machineURL(machine), &client.Options{Name: "exec-server-fleet-run", TokenFile: o.at.tokenFile, ServerUser: o.at.serverUser})
 	if err != nil {
 		return err
 	}

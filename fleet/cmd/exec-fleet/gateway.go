@@ -251,7 +251,7 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *
 			end()
 		}
 	}()
-	opts, err := o.signIn.options(log)
+	opts, err := o.signIn.options(o.nats, log)
 	if err != nil {
 		return nil, nil, nil, err
 	}

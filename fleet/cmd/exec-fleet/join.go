@@ -93,8 +93,7 @@ func (o *fleetFlags) complete() error {
 	}
 	for _, text := range o.urls {
 		scheme := schemeBeyond(text)
-		clear := scheme == "ws" || scheme == "nats" && o.nats.ca == "" // with it, NATS demands TLS
-		if clear && !o.insecureNoTLS {
+		if scheme != "" && o.nats.inClear(text) && !o.insecureNoTLS {
 			return fmt.Errorf("refusing to join at %s without TLS: everybody on the network could read the token, and run commands here; make it tls:// or wss://, or say --insecure-no-tls if that is what you want", text)
 		}
 	}
@@ -170,7 +169,7 @@ func (o *fleetFlags) predecessor(log *slog.Logger) (replaces string, named func(
 
 // connect connects to the fleet. It waits for one that does not listen yet, until ctx ends.
 func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn, error) {
-	opts, err := o.nats.options(log)
+	opts, err := o.nats.options(o.urls, log)
 	if err != nil {
 		return nil, err
 	}

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/internal/cli/serve"
+	"execserver/internal/peer"
 	"execserver/internal/sys"
 	"execserver/internal/trusted"
 )
@@ -24,6 +28,7 @@ import (
 // natsFlags say how to sign in to NATS.
 type natsFlags struct {
 	tokenFile, creds, nkey, ca, cert, key string
+	serverUser                            string
 }
 
 func (o *natsFlags) define(f *pflag.FlagSet) {
@@ -32,13 +37,14 @@ func (o *natsFlags) define(f *pflag.FlagSet) {
 	f.StringVar(&o.ca, "fleet-ca", "", "trust the authorities in this PEM `file` for tls:// and wss://, instead of the system's")
 	f.StringVar(&o.cert, "fleet-cert", "", "present the certificate in this PEM `file`")
 	f.StringVar(&o.key, "fleet-key", "", "read the private key of --fleet-cert from this PEM `file`")
+	serve.DefineServerUser(f, &o.serverUser)
 }
 
 // files returns the files that only this program may read.
 func (o *natsFlags) files() []string { return serve.Given(nil, o.tokenFile, o.creds, o.nkey, o.key) }
 
-// options returns the options of a connection to NATS.
-func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
+// options returns the options of a connection to the NATS servers at urls.
+func (o *natsFlags) options(urls []string, log *slog.Logger) ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.MaxReconnects(-1),
 		nats.CustomReconnectDelay(reconnectDelay),
@@ -53,6 +59,9 @@ func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
 		}),
 		nats.ReconnectHandler(func(c *nats.Conn) { log.Warn("connected to the fleet again", "at", c.ConnectedUrlRedacted()) }),
 		nats.ErrorHandler(reportOnce(log)),
+	}
+	if slices.ContainsFunc(urls, o.inClear) {
+		opts = append(opts, nats.SetCustomDialer(&checkingDialer{serverUser: o.serverUser, log: log}))
 	}
 	if o.creds != "" {
 		if _, err := trusted.Read(o.creds, trusted.Secret); err != nil {
@@ -75,6 +84,50 @@ func (o *natsFlags) options(log *slog.Logger) ([]nats.Option, error) {
 		opts = append(opts, nats.Secure(config))
 	}
 	return opts, err
+}
+
+// inClear reports whether a connection to a URL of NATS has no TLS.
+func (o *natsFlags) inClear(text string) bool {
+	scheme, _, _ := strings.Cut(strings.ToLower(text), "://")
+	return scheme == "ws" || scheme == "nats" && o.ca == "" // with it, NATS demands TLS
+}
+
+// dialTimeout bounds a connection to one NATS server, until that has accepted it.
+const dialTimeout = 5 * time.Second
+
+// checkingDialer is a nats.CustomDialer that checks who has accepted a connection: whoever
+// listens gets the token, and may run commands here.
+type checkingDialer struct {
+	serverUser string
+	log        *slog.Logger
+
+	mu   sync.Mutex
+	told string
+}
+
+// Dial implements nats.CustomDialer.
+func (d *checkingDialer) Dial(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	conn, err := peer.DialServer(ctx, new(net.Dialer), network, address, d.serverUser)
+	if err != nil && !errors.As(err, new(*net.OpError)) {
+		text := err.Error()
+		if other, ok := errors.AsType[*peer.ServerError](err); ok {
+			text += "; if that is the fleet, say --server-user " + other.User
+		}
+		d.tell(text)
+	}
+	return conn, err
+}
+
+// tell logs why a connection is not used, unless it did so the last time: NATS does not say.
+func (d *checkingDialer) tell(why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if why != d.told {
+		d.told = why
+		d.log.Error("the fleet is not joined", "reason", why)
+	}
 }
 
 // reportOnce returns a handler that logs an error of NATS unless it was the last one: while a

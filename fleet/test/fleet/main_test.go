@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 		serveNATS()
 	case "serve":
 		serveThrough()
+	case "squat":
+		squat()
 	default:
 		testkit.DefaultSignals()
 		testkit.VerifyMain(m)

@@ -27,6 +27,7 @@ type doors struct {
 	Auth            server.AuthConfig
 	mode            string // of authentication
 	insecureNoAuth  bool
+	allowConfined   bool
 	allowHosts      []string
 	allowOrigins    []string
 }
@@ -35,6 +36,7 @@ type doors struct {
 func (d *doors) DefineDoors(f *pflag.FlagSet) {
 	c := &d.Auth
 	f.BoolVar(&d.insecureNoAuth, "insecure-no-auth", false, "without authentication, listen beyond this machine, and on loopback serve every user: everybody who can connect can run commands")
+	DefineAllowConfined(f, &d.allowConfined)
 	f.StringArrayVar(&d.allowHosts, "allow-host", nil, "let clients on loopback address this machine by this `name`, besides localhost and addresses; may be repeated")
 	f.StringArrayVar(&d.allowOrigins, "allow-origin", nil, "let web pages of this `origin` connect, such as https://example.com; may be repeated")
 	f.StringVar(&d.TLSCert, "tls-cert", "", "serve wss:// with the certificate chain in this PEM `file`")
@@ -44,6 +46,22 @@ func (d *doors) DefineDoors(f *pflag.FlagSet) {
 	f.StringVar(&d.mode, "ws-auth", "", "or authenticate WebSocket clients with one token: the `mode` is capability-token")
 	f.StringVar(&c.TokenFile, "ws-token-file", "", "read that token from this `file`")
 	f.StringVar(&c.TokenSHA256, "ws-token-sha256", "", "SHA-256 of that token, in `hex`, instead of --ws-token-file")
+}
+
+// allowConfined is the name of the flag that DefineAllowConfined defines.
+const allowConfined = "allow-confined-peers"
+
+// AllowConfinedHint says how to let confined processes connect.
+const AllowConfinedHint = "--" + allowConfined
+
+// DefineAllowConfined defines the flag that lets confined processes of this machine connect.
+func DefineAllowConfined(f *pflag.FlagSet, allow *bool) {
+	f.BoolVar(allow, allowConfined, false, "let processes of this machine connect that are confined, and those of which nobody can tell: commands in sandboxes and containers can then get out through this program")
+}
+
+// DefineServerUser defines the flag of a client that names who may have its secrets.
+func DefineServerUser(f *pflag.FlagSet, name *string) {
+	f.StringVar(name, "server-user", "", "send secrets in clear to a server of this machine also if it runs as this `USER`, and not only as this user or root")
 }
 
 // CompleteDoors checks what the flag library cannot.
@@ -73,6 +91,7 @@ func (d *doors) CompleteDoors() error {
 // ApplyDoors sets the options that the flags are about, apart from Auth.
 func (d *doors) ApplyDoors(o *server.Options) {
 	o.AnyLoopbackPeer, o.AllowHosts, o.AllowOrigins = d.insecureNoAuth, d.allowHosts, d.allowOrigins
+	o.AllowConfinedPeers, o.ConfinedPeersHint = d.allowConfined, AllowConfinedHint
 }
 
 // authenticator returns the authentication that the flags describe:

@@ -1,0 +1,114 @@
+package peer
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
+)
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	status := func(pids, privileges, seccomp string) string {
+		return "Name:\tx\nState:\tS (sleeping)\nUid:\t1\t2\t3\t4\nNSpid:\t" + pids + "\nThreads:\t1\nNoNewPrivs:\t" + privileges + "\nSeccomp:\t" + seccomp + "\n"
+	}
+	plain, err := parseLimits([]byte(status("7", "0", "0\nSeccomp_filters:\t0")))
+	if err != nil || !slices.Equal(plain.users, []int{1, 2, 3, 4}) || plain.ended {
+		t.Fatalf("%+v, %v", plain, err)
+	}
+	hardened, _ := parseLimits([]byte(status("7", "1", "2\nSeccomp_filters:\t3")))
+	for _, row := range []struct {
+		what, status string
+		own          limits
+		confined     bool
+	}{
+		{"as this program", status("8", "0", "0\nSeccomp_filters:\t0"), plain, false},
+		{"no new privileges alone", status("8", "1", "0\nSeccomp_filters:\t0"), plain, false},
+		{"a filter without them", status("8", "0", "2\nSeccomp_filters:\t1"), plain, false},
+		{"a filter", status("8", "1", "2\nSeccomp_filters:\t1"), plain, true},
+		{"a filter, which this kernel does not count", status("8", "1", "2"), plain, true},
+		{"a namespace", status("8\t1", "0", "0\nSeccomp_filters:\t0"), plain, true},
+		{"as many filters as a hardened program", status("8", "1", "2\nSeccomp_filters:\t3"), hardened, false},
+		{"fewer filters", status("8", "1", "2\nSeccomp_filters:\t2"), hardened, false},
+		{"more filters", status("8", "1", "2\nSeccomp_filters:\t4"), hardened, true},
+		{"fewer filters in a namespace", status("8\t1", "1", "2\nSeccomp_filters:\t2"), hardened, true},
+	} {
+		l, err := parseLimits([]byte(row.status))
+		if got := l.beyond(row.own); err != nil || got != "" != row.confined {
+			t.Errorf("%s: %q, %v", row.what, got, err)
+		}
+	}
+	for text, ended := range map[string]bool{"State:\tZ (zombie)\nThreads:\t1\n": true, "State:\tZ (zombie)\nThreads:\t2\n": false} {
+		if l, err := parseLimits([]byte("Uid:\t1\t1\t1\t1\nNSpid:\t7\n" + text)); err != nil || l.ended != ended {
+			t.Errorf("%q: %+v, %v", text, l, err)
+		}
+	}
+	if _, err := parseLimits([]byte("Name:\tx\n")); err == nil {
+		t.Error("a file that says nothing is accepted")
+	}
+}
+
+// TestLooksAreShared lets many ask at the same time which processes are confined. Those who
+// have asked before a look began share it.
+func TestLooksAreShared(t *testing.T) {
+	t.Parallel()
+	const askers = 100
+	own, err := ownLimits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := new(Judge)
+	j.slow.Lock() // as if a look were under way
+	var wg sync.WaitGroup
+	for range askers {
+		wg.Go(func() {
+			if _, err := j.confined(own); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if j.asking != askers {
+			return fmt.Errorf("%d ask", j.asking)
+		}
+		return nil
+	})
+	j.slow.Unlock()
+	wg.Wait()
+	if j.begun != 1 {
+		t.Errorf("%d looks for %d who asked at the same time", j.begun, askers)
+	}
+	if _, err := j.confined(own); err != nil || j.begun != 2 {
+		t.Errorf("%d looks in all after another one has asked, %v", j.begun, err)
+	}
+}
+
+// TestConfinedAreFound starts a process in a process namespace of its own.
+func TestConfinedAreFound(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	own, err := ownLimits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := new(Judge).confined(own)
+	if err != nil || !slices.Contains(found, cmd.Process.Pid) {
+		t.Errorf("%d is not in %v, %v", cmd.Process.Pid, found, err)
+	}
+}
