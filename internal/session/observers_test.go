@@ -3,8 +3,10 @@
 package session_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -234,6 +236,20 @@ func TestStartOnce(t *testing.T) {
 		if err := s.Start(t.Context(), id, "", spec); code(err) != protocol.CodeInvalidRequest {
 			t.Errorf("no startId: %v", err)
 		}
+	}
+}
+
+// A start that a client can ask for again goes on when its connection has ended.
+func TestStartOutlivesItsConnection(t *testing.T) {
+	s, _ := create(t, newSessions(t, nil))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	spec := process.Spec{Argv: []string{"true"}, Env: map[string]string{"PATH": os.Getenv("PATH")}, Dir: "/"}
+	if err := s.Start(ended, "a", "", spec); err == nil {
+		t.Error("a start that nobody can ask for again goes on without its connection")
+	}
+	if err := s.Start(ended, "b", "id", spec); err != nil {
+		t.Errorf("a start with an id: %v", err)
 	}
 }
 

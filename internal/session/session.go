@@ -43,7 +43,9 @@ type Session struct {
 	keep     time.Duration // its lease; 0 for none; guarded by Sessions.mu and mu: either suffices to read it
 
 	created time.Time
-	order   uint64 // number of the session
+	order   uint64          // number of the session
+	context context.Context // ends with the session
+	cancel  context.CancelCauseFunc
 
 	mu             sync.Mutex
 	detachedOutput *protocol.DetachedOutput // of its lease; nil: as Options and acks say
@@ -81,7 +83,9 @@ type entry struct {
 }
 
 func newSession(id string, by Credentials, opts Options, quotas *quotas) *Session {
+	ctx, cancel := context.WithCancelCause(context.Background())
 	return &Session{
+		context: ctx, cancel: cancel,
 		ID: id, Principal: by.Principal, by: by, opts: opts, log: opts.Log.With("sessionId", id), created: time.Now(),
 		quotaKey: by.QuotaKey, budget: opts.Budget.Of(by.QuotaKey), quotas: quotas,
 		owner:   opts.Ownership.NewOwner(),
@@ -93,7 +97,8 @@ func newSession(id string, by Credentials, opts Options, quotas *quotas) *Sessio
 // must call Announce; the session sends no event of the process before. A client that
 // may have to ask again gives a startID: if a process with the startID exists, Start
 // starts nothing and returns the result of the first start. The search for the program ends
-// with ctx.
+// with ctx, which is that of a connection, or with the session if there is a startID: the
+// client may ask again over another connection.
 func (s *Session) Start(ctx context.Context, id, startID string, spec process.Spec) error {
 	e, repeated, err := s.reserveID(id, startID)
 	if err != nil {
@@ -104,6 +109,9 @@ func (s *Session) Start(ctx context.Context, id, startID string, spec process.Sp
 		return e.failure
 	}
 	defer close(e.spawned)
+	if startID != "" {
+		ctx = s.context
+	}
 	e.failure = s.startProcess(ctx, e, spec)
 	return e.failure
 }
@@ -274,7 +282,7 @@ func (s *Session) Read(ctx context.Context, p protocol.ReadParams, wait time.Dur
 		return nil, err
 	}
 	s.notePoll(e, value(p.AfterSeq))
-	return s.Peek(ctx, p, wait, reserve)
+	return e.read(ctx, p, wait, 0, reserve)
 }
 
 // Peek serves the process/read of an observer. It is like Read, but does not prevent
@@ -284,14 +292,19 @@ func (s *Session) Peek(ctx context.Context, p protocol.ReadParams, wait time.Dur
 	if err != nil {
 		return nil, err
 	}
+	return e.read(ctx, p, wait, peekDelay, reserve)
+}
+
+// read waits for events, and for delay more if there were none before.
+func (e *entry) read(ctx context.Context, p protocol.ReadParams, wait, delay time.Duration, reserve func(bytes int) error) (*protocol.ReadResult, error) {
 	log := e.proc.Log
 	after := value(p.AfterSeq)
 	if wait > 0 && !log.Ready(after) {
 		waitCtx, cancel := context.WithTimeout(ctx, wait)
 		log.Wait(waitCtx, after)
 		cancel()
-		if log.Ready(after) {
-			sleep(ctx, peekDelay)
+		if delay > 0 && log.Ready(after) {
+			sleep(ctx, delay)
 		}
 	}
 	if err := reserveRead(log, after, p.MaxBytes, reserve); err != nil {
@@ -405,6 +418,7 @@ func (s *Session) end(cause protocol.EndedBy, reason string) (kill func()) {
 		return nil
 	}
 	s.ended = true
+	s.cancel(errors.New("the session has ended"))
 	s.out = nil
 	if s.expiry != nil {
 		s.expiry.Stop()
