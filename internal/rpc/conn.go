@@ -69,7 +69,7 @@ type Options struct {
 	MaxOutboundBytes int64
 
 	// MaxPendingBytes and MaxPendingRequests bound the unanswered requests. At the bound
-	// the reader pauses. Defaults 64 MiB and 65,536.
+	// the reader pauses. Defaults 64 MiB and 16,384: one that waits costs some 6 KiB.
 	MaxPendingBytes    int64
 	MaxPendingRequests int
 
@@ -108,7 +108,7 @@ func (o Options) withDefaults() Options {
 		o.MaxPendingBytes = 64 << 20
 	}
 	if o.MaxPendingRequests <= 0 {
-		o.MaxPendingRequests = 65536
+		o.MaxPendingRequests = 16384
 	}
 	if o.PingInterval <= 0 {
 		o.PingInterval = 15 * time.Second
