@@ -105,9 +105,10 @@ type SessionOptions struct {
 	// connection, by default 24 hours. A negative value refuses leases.
 	MaxKeep time.Duration
 
-	MaxSessions  int // of the server, with and without a connection; default 1,024
-	MaxProcesses int // of one session, until they are closed; default 4,096
-	MaxObservers int // connections that observe one session; default 16
+	MaxSessions    int // of the server, with and without a connection; default 1,024
+	MaxProcesses   int // of one session, until they are closed; default 4,096
+	MaxQueuedInput int // bytes of stdin that wait for all processes to read them; default 256 MiB
+	MaxObservers   int // connections that observe one session; default 16
 
 	// A session remembers a closed process for ClosedTTL, by default DetachedTTL and at
 	// least 80 seconds, and no more than MaxClosed of them, by default 4,096.
@@ -148,7 +149,7 @@ func (s *Server) sessionOptions() *session.Options {
 	opts := &session.Options{
 		Log: s.log, Ownership: s.ownership,
 		DetachedTTL: o.DetachedTTL, SilentTTL: o.SilentTTL, MaxKeep: o.MaxKeep, ClosedTTL: o.ClosedTTL,
-		MaxSessions: o.MaxSessions, MaxProcesses: o.MaxProcesses, MaxClosed: o.MaxClosed, MaxObservers: o.MaxObservers,
+		MaxSessions: o.MaxSessions, MaxProcesses: o.MaxProcesses, MaxQueuedInput: o.MaxQueuedInput, MaxClosed: o.MaxClosed, MaxObservers: o.MaxObservers,
 		AllProcesses: quarterOfDescriptors() / 2, AllWatches: filesystem.MaxWatchers(),
 		RetainedBytes: o.RetainedBytes, EvictDetached: o.EvictDetached, DrainTimeout: o.DrainTimeout,
 		Recorder: s.opts.Internal.Recorder,

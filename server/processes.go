@@ -59,8 +59,11 @@ func milliseconds(ms *uint64) time.Duration {
 // for room for its own output never reads its input.
 func (c *connection) write(r *rpc.Request, p protocol.WriteParams) {
 	serve := func(wait func(func())) (cancelled bool) {
-		status, cancelled := c.session.Write(p, r.Context().Done(), wait)
-		if !cancelled {
+		status, cancelled, err := c.session.Write(p, r.Context().Done(), wait)
+		switch {
+		case err != nil:
+			r.Fail(err)
+		case !cancelled:
 			r.Reply(protocol.WriteResult{Status: status, Accepted: status == protocol.WriteAccepted})
 		}
 		return cancelled

@@ -66,6 +66,16 @@ func TestEverythingRememberedEnds(t *testing.T) {
 			give: done("process/terminate", func(id string) params { return params{"processId": id} }),
 		},
 		{
+			name: "stdin", opts: server.Options{Session: server.SessionOptions{MaxQueuedInput: 5300 << 10}}, limit: 5, error: "bytes that processes have not read from their stdin, the limit is 5427200",
+			take: func(c *caller, i int) *protocol.Error { // the pipe takes some of it
+				_ = c.call("process/start", params{
+					"processId": fmt.Sprint(i), "argv": []string{"/bin/sleep", "1000"}, "cwd": "/", "env": params{}, "tty": false, "pipeStdin": true,
+				})
+				return c.call("process/write", params{"processId": fmt.Sprint(i), "chunk": make([]byte, 1<<20)}).Error
+			},
+			give: done("process/terminate", func(id string) params { return params{"processId": id} }),
+		},
+		{
 			name: "file handles", limit: 128, error: "128",
 			take: call("fs/open", func(id string) params { return params{"handleId": id, "path": dir + "/file"} }),
 			give: done("fs/close", func(id string) params { return params{"handleId": id} }),

@@ -66,7 +66,7 @@ func TestKeeperIsAJob(t *testing.T) {
 		return text
 	}
 	typed := func(text string) {
-		if _, cancelled := p.Write([]byte(text), nil, nil, func(wait func()) { wait() }); cancelled {
+		if _, cancelled, _ := p.Write([]byte(text), nil, nil, func(wait func()) { wait() }); cancelled {
 			t.Fatal("the terminal takes nothing")
 		}
 	}

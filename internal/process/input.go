@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"execserver/internal/quota"
 	"execserver/internal/sys"
 	"execserver/protocol"
 )
@@ -19,6 +20,29 @@ const maxQueuedInput = 8 << 20
 // queuedCost is what a queued write counts besides its bytes, so that many small
 // ones do not cost many times the limit.
 const queuedCost = 64
+
+// InputQuota bounds the bytes that are queued for the stdin of all processes of a principal,
+// each queued write with a little more. The zero value bounds nothing.
+type InputQuota struct {
+	Quota     *quota.Quota
+	Principal string
+}
+
+func (q InputQuota) take(n int) error {
+	if q.Quota == nil {
+		return nil
+	}
+	if refusal := q.Quota.TakeN(q.Principal, n); refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+func (q InputQuota) release(n int) {
+	if q.Quota != nil {
+		q.Quota.ReleaseN(q.Principal, n)
+	}
+}
 
 // maxRemembered bounds the memory of the latest writeIds, where each costs idCost besides
 // its bytes. Those of a closed process may cost less: they are for writes that are sent
@@ -32,9 +56,10 @@ const (
 // input writes a child's stdin. The caller writes what the pipe accepts at once. The rest
 // is queued for a goroutine that exists while there is a queue.
 type input struct {
-	file *os.File
-	own  bool // file is a pipe of its own, not the terminal
-	tap  Tap  // nil: nobody; set before the first write
+	file  *os.File
+	own   bool // file is a pipe of its own, not the terminal
+	quota InputQuota
+	tap   Tap // nil: nobody; set before the first write
 
 	sized func(protocol.TerminalSize) // called before the terminal gets a size
 
@@ -42,6 +67,7 @@ type input struct {
 	room    chan struct{} // closed when the queue shrinks; nil when nobody waits
 	queue   []queued
 	cost    int  // of queue
+	taken   int  // of quota, for the writes in queue
 	writing bool // the goroutine exists
 	ending  bool // no more is accepted; the input is closed when the queue is empty
 	closed  bool // the child reads no more input
@@ -51,7 +77,7 @@ type input struct {
 }
 
 // queued is one operation on the input: write data, or set the size of the terminal, or,
-// if both are nil, close the input.
+// if both are nil, close the input. Data counts in the quota.
 type queued struct {
 	data []byte
 	size *protocol.TerminalSize
@@ -59,8 +85,8 @@ type queued struct {
 
 func (q queued) cost() int { return len(q.data) + queuedCost }
 
-func newInput(file *os.File, own bool) *input {
-	return &input{file: file, own: own, sized: func(protocol.TerminalSize) {}}
+func newInput(file *os.File, own bool, quota InputQuota) *input {
+	return &input{file: file, own: own, quota: quota, sized: func(protocol.TerminalSize) {}}
 }
 
 // hasRoomLocked reports whether a write of n bytes need not wait.
@@ -68,32 +94,36 @@ func (in *input) hasRoomLocked(n int) bool {
 	return in.closed || in.ending || in.cost == 0 || in.cost+n+queuedCost <= maxQueuedInput
 }
 
-func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wait func(func())) (protocol.WriteStatus, bool) {
+func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wait func(func())) (_ protocol.WriteStatus, cancelled bool, _ error) {
 	in.mu.Lock()
 	if !in.hasRoomLocked(len(data)) && !in.repeatedLocked(writeID) {
 		in.mu.Unlock()
 		if wait == nil {
-			return "", true
+			return "", true, nil
 		}
-		cancelled := false
 		wait(func() { cancelled = !in.waitRoom(len(data), cancel) })
 		if cancelled {
-			return "", true
+			return "", true, nil
 		}
 		in.mu.Lock()
 	}
 	defer in.mu.Unlock()
 	switch {
 	case in.repeatedLocked(writeID):
-		return protocol.WriteAccepted, false
+		return protocol.WriteAccepted, false, nil
 	case in.closed, in.ending:
-		return protocol.WriteStdinClosed, false
+		return protocol.WriteStdinClosed, false, nil
+	}
+	cost := len(data) + queuedCost
+	if err := in.quota.take(cost); err != nil {
+		return "", false, err
 	}
 	all := data
 	if !in.writing && len(data) > 0 {
 		n := in.writeNowLocked(data)
 		if in.closed && n == 0 {
-			return protocol.WriteStdinClosed, false
+			in.quota.release(cost)
+			return protocol.WriteStdinClosed, false, nil
 		}
 		// The write is accepted even if the child ends after a part of it, or before it
 		// reads the queue.
@@ -103,10 +133,14 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 		in.tap.Wrote(all)
 	}
 	if len(data) > 0 && !in.closed {
-		in.enqueueLocked(queued{data: append([]byte(nil), data...)})
+		q := queued{data: append([]byte(nil), data...)}
+		in.enqueueLocked(q)
+		in.taken += q.cost()
+		cost -= q.cost()
 	}
+	in.quota.release(cost)
 	in.rememberLocked(writeID)
-	return protocol.WriteAccepted, false
+	return protocol.WriteAccepted, false, nil
 }
 
 // writeNowLocked writes what the pipe accepts without blocking, and returns how much that
@@ -210,6 +244,10 @@ func (in *input) drain() {
 			in.queue[0] = queued{}
 			in.queue = in.queue[1:]
 			in.cost -= next.cost()
+			if next.data != nil {
+				in.taken -= next.cost()
+				in.quota.release(next.cost())
+			}
 			in.signalLocked()
 		}
 		in.mu.Unlock()
@@ -277,6 +315,8 @@ func (in *input) closeLocked() {
 	}
 	in.closed = true
 	in.queue, in.cost = nil, 0
+	in.quota.release(in.taken)
+	in.taken = 0
 	in.signalLocked()
 	if in.own {
 		_ = in.file.Close()

@@ -17,14 +17,14 @@ func TestWriteTakenInPart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := newInput(w, true)
+		in := newInput(w, true, InputQuota{})
 		read := make(chan int)
 		go func() {
 			n, _ := r.Read(make([]byte, 64<<10))
 			_ = r.Close()
 			read <- n
 		}()
-		status, _ := in.write(data, nil, nil, func(wait func()) { wait() })
+		status, _, _ := in.write(data, nil, nil, func(wait func()) { wait() })
 		in.end()
 		if n := <-read; n > 0 && status != protocol.WriteAccepted {
 			t.Fatalf("%d bytes were read of a write that is %s", n, status)

@@ -56,7 +56,7 @@ func TestWriteIDsAreAppliedOnce(t *testing.T) {
 	spec.PipeStdin = true
 	p := start(t, spec, nil)
 	for _, id := range []string{"1", "2", "1", "2", "3", "1"} {
-		status, _ := p.Write([]byte("<"+id+">"), &id, nil, func(wait func()) { wait() })
+		status, _, _ := p.Write([]byte("<"+id+">"), &id, nil, func(wait func()) { wait() })
 		if status != protocol.WriteAccepted {
 			t.Fatalf("write %s: %s", id, status)
 		}
@@ -77,7 +77,7 @@ func TestWriteIDsAreForgotten(t *testing.T) {
 	id := func(i int) *string { return new(fmt.Sprintf("%0250d", i)) }
 	const writes = 2000
 	for i := range writes {
-		if status, _ := p.Write(nil, id(i), nil, nil); status != protocol.WriteAccepted {
+		if status, _, _ := p.Write(nil, id(i), nil, nil); status != protocol.WriteAccepted {
 			t.Fatalf("write %d: %s", i, status)
 		}
 	}
@@ -85,7 +85,7 @@ func TestWriteIDsAreForgotten(t *testing.T) {
 		t.Errorf("%d ids are remembered and cost %d bytes", ids, cost)
 	}
 	for i, text := range map[int]string{0: "again", writes - 1: "lost"} {
-		if status, _ := p.Write([]byte(text), id(i), nil, nil); status != protocol.WriteAccepted {
+		if status, _, _ := p.Write([]byte(text), id(i), nil, nil); status != protocol.WriteAccepted {
 			t.Fatalf("write %d again: %s", i, status)
 		}
 	}
@@ -98,7 +98,7 @@ func TestWriteIDsAreForgotten(t *testing.T) {
 		t.Errorf("%d ids of a closed process are remembered and cost %d bytes", ids, cost)
 	}
 	for i, want := range map[int]protocol.WriteStatus{writes - 1: protocol.WriteAccepted, writes / 2: protocol.WriteStdinClosed} {
-		if status, _ := p.Write(nil, id(i), nil, nil); status != want {
+		if status, _, _ := p.Write(nil, id(i), nil, nil); status != want {
 			t.Errorf("write %d to a closed process: %s, want %s", i, status, want)
 		}
 	}
@@ -158,7 +158,7 @@ func TestWriteWaitsForAChildThatDoesNotRead(t *testing.T) {
 	block := strings.Repeat("0123456789abcdef", 64<<10) // 1 MiB
 	accepted := 0
 	for {
-		status, cancelled := p.Write([]byte(block), nil, nil, nil)
+		status, cancelled, _ := p.Write([]byte(block), nil, nil, nil)
 		if cancelled {
 			break
 		}
@@ -172,13 +172,13 @@ func TestWriteWaitsForAChildThatDoesNotRead(t *testing.T) {
 	cancel := make(chan struct{})
 	close(cancel)
 	waited := false
-	_, cancelled := p.Write([]byte(block), nil, cancel, func(wait func()) { waited = true; wait() })
+	_, cancelled, _ := p.Write([]byte(block), nil, cancel, func(wait func()) { waited = true; wait() })
 	if !waited || !cancelled {
 		t.Errorf("write to a full queue: waited %v, cancelled %v", waited, cancelled)
 	}
 	done := make(chan protocol.WriteStatus)
 	go func() {
-		status, _ := p.Write([]byte("last"), nil, nil, func(wait func()) { wait() })
+		status, _, _ := p.Write([]byte("last"), nil, nil, func(wait func()) { wait() })
 		done <- status
 	}()
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {

@@ -37,7 +37,7 @@ func toTheEnd(spec process.Spec) process.Spec {
 
 func write(t *testing.T, p *process.Process, data string) protocol.WriteStatus {
 	t.Helper()
-	status, cancelled := p.Write([]byte(data), nil, nil, func(wait func()) { wait() })
+	status, cancelled, _ := p.Write([]byte(data), nil, nil, func(wait func()) { wait() })
 	if cancelled {
 		t.Fatal("write was cancelled")
 	}

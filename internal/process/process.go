@@ -113,10 +113,11 @@ func (p *Process) Over() <-chan struct{} { return p.overCh }
 // has seen before without writing; nil asks for no de-duplication. If too much is queued
 // already, Write calls wait with a function that blocks until there is room or cancel is
 // closed. In the latter case, and with a nil wait at once, it returns cancelled and queues
-// nothing. Write keeps no reference to data.
-func (p *Process) Write(data []byte, writeID *string, cancel <-chan struct{}, wait func(func())) (status protocol.WriteStatus, cancelled bool) {
+// nothing; nor does it with an error, which is a *quota.Error of Options.Input. Write keeps no
+// reference to data.
+func (p *Process) Write(data []byte, writeID *string, cancel <-chan struct{}, wait func(func())) (status protocol.WriteStatus, cancelled bool, err error) {
 	if p.stdin == nil {
-		return protocol.WriteStdinClosed, false
+		return protocol.WriteStdinClosed, false, nil
 	}
 	return p.stdin.write(data, writeID, cancel, wait)
 }

@@ -67,7 +67,7 @@ func TestOutlivesTheThreadThatStartedIt(t *testing.T) {
 		}
 		return nil
 	})
-	if status, _ := p.Write([]byte("alive\n"), nil, nil, func(wait func()) { wait() }); status != protocol.WriteAccepted {
+	if status, _, _ := p.Write([]byte("alive\n"), nil, nil, func(wait func()) { wait() }); status != protocol.WriteAccepted {
 		t.Errorf("write: %v", status)
 	}
 	if s := follow(t, p); s.Exit.ExitCode != 0 || !strings.Contains(s.All, "alive") {
@@ -342,7 +342,7 @@ func startOne(t *testing.T, i int) {
 	}
 	defer p.Release()
 	line := fmt.Sprint("line", i)
-	if status, _ := p.Write([]byte(line+"\n"), nil, nil, func(wait func()) { wait() }); status != protocol.WriteAccepted {
+	if status, _, _ := p.Write([]byte(line+"\n"), nil, nil, func(wait func()) { wait() }); status != protocol.WriteAccepted {
 		t.Errorf("write: %v", status)
 	}
 	s := follow(t, p)

@@ -50,6 +50,7 @@ type Options struct {
 	RetainedBytes int64          // default DefaultRetainedBytes
 	Budget        *output.Budget // shared with other processes; nil: none
 	Listener      Listener       // nil: nobody
+	Input         InputQuota
 
 	// Owner owns the process and the descendants that it leaves running. With nil nobody
 	// owns those, and Terminate finds descendants by ownership.MeansProcessGroup.
@@ -183,7 +184,7 @@ func (p *Process) run(child *child) {
 		}
 	}()
 	if child.stdin != nil {
-		p.stdin = newInput(child.stdin, child.master == nil)
+		p.stdin = newInput(child.stdin, child.master == nil, p.opts.Input)
 		p.stdin.sized = p.sized
 	}
 	var limit *outputLimit

@@ -58,12 +58,16 @@ func (e *Error) Of(has, things string) string {
 }
 
 // Take counts one more thing of a principal, unless it may have none: then it returns why.
-func (q *Quota) Take(principal string) *Error {
+func (q *Quota) Take(principal string) *Error { return q.TakeN(principal, 1) }
+
+// TakeN counts n more things of a principal, unless it may not have so many: then it counts
+// none, and returns why.
+func (q *Quota) TakeN(principal string, n int) *Error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	err := q.checkLocked(principal)
+	err := q.checkLocked(principal, n)
 	if err == nil {
-		q.addLocked(principal)
+		q.addLocked(principal, n)
 	}
 	return err
 }
@@ -72,14 +76,14 @@ func (q *Quota) Take(principal string) *Error {
 func (q *Quota) Check(principal string) *Error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.checkLocked(principal)
+	return q.checkLocked(principal, 1)
 }
 
-func (q *Quota) checkLocked(principal string) *Error {
-	if own := q.of[principal]; principal != Everybody && own >= q.each && q.each < q.limit {
+func (q *Quota) checkLocked(principal string, n int) *Error {
+	if own := q.of[principal]; principal != Everybody && own+n > q.each && q.each < q.limit {
 		return &Error{Limit: q.each, Has: own, Principal: true}
 	}
-	if q.all >= q.limit {
+	if q.all+n > q.limit {
 		return &Error{Limit: q.limit, Has: q.all}
 	}
 	return nil
@@ -90,25 +94,33 @@ func (q *Quota) checkLocked(principal string) *Error {
 func (q *Quota) Add(principal string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.addLocked(principal)
+	q.addLocked(principal, 1)
 }
 
-func (q *Quota) addLocked(principal string) {
-	if q.of[principal]++; principal == Everybody || q.of[principal] <= q.each {
-		q.all++
+// addLocked counts n more things of a principal, or less if n is negative.
+func (q *Quota) addLocked(principal string, n int) {
+	before := q.of[principal]
+	after := before + n
+	if principal == Everybody {
+		q.all += n
+	} else {
+		q.all += min(after, q.each) - min(before, q.each)
+	}
+	if after == 0 {
+		delete(q.of, principal)
+	} else {
+		q.of[principal] = after
 	}
 }
 
 // Release counts one thing of a principal less.
-func (q *Quota) Release(principal string) {
+func (q *Quota) Release(principal string) { q.ReleaseN(principal, 1) }
+
+// ReleaseN counts n things of a principal less.
+func (q *Quota) ReleaseN(principal string, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if principal == Everybody || q.of[principal] <= q.each {
-		q.all--
-	}
-	if q.of[principal]--; q.of[principal] == 0 {
-		delete(q.of, principal)
-	}
+	q.addLocked(principal, -n)
 }
 
 // Count returns how many things all principals have, as far as they count.

@@ -30,7 +30,7 @@ func observe(t *testing.T, sessions *session.Sessions, id string, p *peer) *read
 
 func writeText(t *testing.T, s *session.Session, id, text string) {
 	t.Helper()
-	status, _ := s.Write(protocol.WriteParams{ProcessID: id, Chunk: []byte(text)}, nil, func(wait func()) { wait() })
+	status, _, _ := s.Write(protocol.WriteParams{ProcessID: id, Chunk: []byte(text)}, nil, func(wait func()) { wait() })
 	if status != protocol.WriteAccepted {
 		t.Fatal(status)
 	}

@@ -8,6 +8,7 @@ import (
 // quotas count what the sessions of the principals that have quotas have together.
 type quotas struct {
 	processes, watches *quota.Quota
+	input              *quota.Quota     // bytes that wait for processes to read them
 	screens            *quota.Quota     // units of memory for screens
 	drawing            *quota.Semaphore // who interprets output for a screen
 }

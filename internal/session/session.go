@@ -18,6 +18,7 @@ import (
 	"execserver/internal/output"
 	"execserver/internal/ownership"
 	"execserver/internal/process"
+	"execserver/internal/quota"
 	"execserver/internal/sandbox"
 	"execserver/protocol"
 )
@@ -123,6 +124,7 @@ func (s *Session) startProcess(ctx context.Context, e *entry, spec process.Spec)
 		RetainedBytes: s.opts.RetainedBytes,
 		Budget:        s.budget,
 		Listener:      e,
+		Input:         process.InputQuota{Quota: s.quotas.input, Principal: s.quotaKey},
 		Owner:         s.owner,
 		Name:          e.id,
 		DrainTimeout:  s.opts.DrainTimeout,
@@ -360,7 +362,7 @@ func (s *Session) notePoll(e *entry, after uint64) {
 }
 
 // Write serves process/write; see process.Process.Write.
-func (s *Session) Write(p protocol.WriteParams, cancel <-chan struct{}, wait func(func())) (status protocol.WriteStatus, cancelled bool) {
+func (s *Session) Write(p protocol.WriteParams, cancel <-chan struct{}, wait func(func())) (status protocol.WriteStatus, cancelled bool, err error) {
 	s.mu.Lock()
 	e := s.entries[p.ProcessID]
 	var proc *process.Process
@@ -370,11 +372,16 @@ func (s *Session) Write(p protocol.WriteParams, cancel <-chan struct{}, wait fun
 	s.mu.Unlock()
 	switch {
 	case e == nil:
-		return protocol.WriteUnknownProcess, false
+		return protocol.WriteUnknownProcess, false, nil
 	case proc == nil:
-		return protocol.WriteStarting, false
+		return protocol.WriteStarting, false, nil
 	}
-	return proc.Write(p.Chunk, p.WriteID, cancel, wait)
+	status, cancelled, err = proc.Write(p.Chunk, p.WriteID, cancel, wait)
+	if refusal, ok := errors.AsType[*quota.Error](err); ok {
+		err = protocol.Errorf(protocol.CodeInvalidRequest, "write to process %s refused: %s", p.ProcessID,
+			refusal.Of("has", "bytes that processes have not read from their stdin"))
+	}
+	return status, cancelled, err
 }
 
 // Terminate kills a process and reports whether it was running.

@@ -474,7 +474,7 @@ func TestResumeDeliversWhatWasNotAcknowledged(t *testing.T) {
 	startChild(t, s, "a", "cat")
 	write := func(text string) {
 		t.Helper()
-		status, _ := s.Write(protocol.WriteParams{ProcessID: "a", Chunk: []byte(text)}, nil, func(wait func()) { wait() })
+		status, _, _ := s.Write(protocol.WriteParams{ProcessID: "a", Chunk: []byte(text)}, nil, func(wait func()) { wait() })
 		if status != protocol.WriteAccepted {
 			t.Fatal(status)
 		}

@@ -26,18 +26,19 @@ const (
 
 // Options of Sessions. The zero value means the defaults.
 type Options struct {
-	Log           *slog.Logger   // nil: discard
-	DetachedTTL   time.Duration  // how long a session lives without a connection
-	SilentTTL     time.Duration  // the same if its peer only fell silent; at least DetachedTTL
-	MaxKeep       time.Duration  // the longest lease; a negative value refuses leases
-	ClosedTTL     time.Duration  // how long a closed process is remembered; default DetachedTTL, at least 80 s
-	MaxSessions   int            // attached or detached
-	MaxProcesses  int            // of one session, not closed
-	MaxClosed     int            // of one session; the record of a process is small, but clients can start hundreds a second
-	RetainedBytes int64          // of output, per process
-	Budget        *output.Budget // for the output of all processes
-	EvictDetached bool           // while detached, evict output instead of blocking the child
-	MaxObservers  int            // of one session
+	Log            *slog.Logger   // nil: discard
+	DetachedTTL    time.Duration  // how long a session lives without a connection
+	SilentTTL      time.Duration  // the same if its peer only fell silent; at least DetachedTTL
+	MaxKeep        time.Duration  // the longest lease; a negative value refuses leases
+	ClosedTTL      time.Duration  // how long a closed process is remembered; default DetachedTTL, at least 80 s
+	MaxSessions    int            // attached or detached
+	MaxProcesses   int            // of one session, not closed
+	MaxClosed      int            // of one session; the record of a process is small, but clients can start hundreds a second
+	RetainedBytes  int64          // of output, per process
+	Budget         *output.Budget // for the output of all processes
+	EvictDetached  bool           // while detached, evict output instead of blocking the child
+	MaxObservers   int            // of one session
+	MaxQueuedInput int            // bytes that wait for all processes to read them from their stdin; default 256 MiB
 
 	// Bounds for all principals that have quotas together (see package quota): of live
 	// processes, and of watches. 0 means 1 << 20.
@@ -81,6 +82,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxSessions <= 0 {
 		o.MaxSessions = DefaultMaxSessions
+	}
+	if o.MaxQueuedInput <= 0 {
+		o.MaxQueuedInput = 256 << 20
 	}
 	if o.MaxProcesses <= 0 {
 		o.MaxProcesses = DefaultMaxProcesses
@@ -149,7 +153,7 @@ func New(opts *Options) *Sessions {
 	s.count, s.kept = quota.New(s.opts.MaxSessions), quota.New(s.opts.maxKept())
 	s.quotas = &quotas{
 		processes: quota.New(s.opts.AllProcesses), watches: quota.New(s.opts.AllWatches),
-		screens: quota.New(maxScreenUnits), drawing: quota.NewSemaphore(1),
+		input: quota.New(s.opts.MaxQueuedInput), screens: quota.New(maxScreenUnits), drawing: quota.NewSemaphore(1),
 	}
 	return s
 }
