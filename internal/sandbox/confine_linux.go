@@ -99,7 +99,7 @@ func (e *Engine) confine(s *protocol.Sandbox, ctx Context) (c *Confinement, err 
 func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
 	ctx.Secrets, ctx.Trusted = realPaths(e.opts.Secrets), realPaths(e.opts.Trusted)
 	ctx.SecretDirs = e.state.secrets.directories()
-	ctx.State, ctx.Sockets = e.state.dirs, e.opts.Sockets
+	ctx.State, ctx.Sockets, ctx.Landlock = e.state.dirs, e.opts.Sockets, e.opts.Mode == ModeLandlock
 	p, err := resolve(s, ctx)
 	if err != nil {
 		return nil, err

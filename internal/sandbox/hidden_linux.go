@@ -9,37 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"execserver/internal/sandbox/launcher"
 	"execserver/protocol"
 )
-
-// kernelFiles disclose what the kernel knows about the whole machine: keys, memory,
-// timers, firmware. Root may read them without any capability.
-var kernelFiles = []string{
-	"/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags",
-	"/proc/latency_stats", "/proc/pagetypeinfo", "/proc/sched_debug", "/proc/slabinfo", "/proc/timer_list", "/proc/timer_stats",
-	"/proc/vmallocinfo",
-	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/pstore", "/sys/kernel/debug", "/sys/kernel/tracing",
-}
-
-// hiddenKernel hides the kernelFiles that the rules would make readable.
-func (r *resolver) hiddenKernel() (mounts []launcher.Mount) {
-	for _, path := range kernelFiles {
-		switch access := r.access(path); {
-		case access == protocol.AccessDeny:
-			continue
-		case access == 0 && !within(path, "/proc"): // every sandbox has its own /proc
-			continue
-		case unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS) != nil:
-			continue // no process inside has more rights
-		}
-		m := launcher.Mount{Path: path, Kind: launcher.MountHidden}
-		if identify(&m) == nil {
-			mounts = append(mounts, m)
-		}
-	}
-	return mounts
-}
 
 // hideState denies directories of this program's state and configuration, whatever the
 // policy says. A link on the way is no reason to refuse: the link's present target is
@@ -168,7 +139,7 @@ func (e *Engine) Hides(f *os.File) bool {
 	if err != nil {
 		return true
 	}
-	hidden := append(realPaths(e.opts.Secrets), kernelFiles...)
+	hidden := append(realPaths(e.opts.Secrets), mounts.kernelFiles()...)
 	for _, dir := range slices.Concat(e.state.dirs, e.state.secrets.directories()) {
 		if real, err := filepath.EvalSymlinks(dir); err == nil {
 			hidden = append(hidden, real)

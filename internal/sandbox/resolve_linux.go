@@ -70,6 +70,9 @@ func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 		return nil, err
 	}
 	r.narrowElsewhere()
+	if !ctx.Landlock {
+		r.protectKernel()
+	}
 	r.hideState(ctx.State)
 	if err := r.keepFiles(ctx.Secrets, protocol.AccessDeny); err != nil {
 		return nil, err

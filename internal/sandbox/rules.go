@@ -22,6 +22,8 @@ type Context struct {
 	Trusted []string // files that no confined command writes
 	State   []string // directories of the programs' state and configuration, which are hidden
 
+	Landlock bool // Landlock alone confines files: it hides nothing and makes nothing writable
+
 	// MakeIn are the directories in which the server may create missing mount points; nil
 	// means anywhere. It also creates protected names in a directory in which everybody
 	// can create names, such as /tmp.

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 		case "mounted":
 			fmt.Fprintln(os.Stderr, becomeMounted(os.Args[2], os.Args[3], os.Args[4], os.Args[5:]))
 			os.Exit(1)
+		case "build-root":
+			fmt.Fprintln(os.Stderr, becomeBuildRoot(os.Args[2], os.Args[3], os.Args[4:]))
+			os.Exit(1)
 		case "without-namespaces":
 			fmt.Fprintln(os.Stderr, withoutNamespaces(os.Args[2:]))
 			os.Exit(1)
