@@ -237,6 +237,7 @@ func (c *Confinement) spec(command Command) (*launcher.Spec, error) {
 		Network: c.network(),
 		Become:  command.Become, Session: !command.Shared, Terminal: command.Terminal, Helper: command.Helper,
 		Program: command.Program, Argv: command.Argv, Env: command.Env, Dir: command.Dir,
+		Descriptors: softDescriptors(),
 	}
 	if command.DirFile != nil {
 		var st unix.Stat_t

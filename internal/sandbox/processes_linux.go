@@ -2,7 +2,10 @@ package sandbox
 
 import (
 	"math"
+	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +43,18 @@ func processLimit() uint64 {
 	}
 	return max(limit/2, minProcesses)
 }
+
+// softDescriptors returns the soft limit on descriptors with which this program starts others,
+// or 0 if it is unknown. The Go runtime raises its own limit, tells nobody the earlier one, and
+// restores that in a child. A launcher, which lowers the hard limit, must know it.
+var softDescriptors = sync.OnceValue(func() uint64 {
+	output, err := exec.Command("/bin/sh", "-c", "ulimit -Sn").Output()
+	if err != nil {
+		return 0
+	}
+	limit, _ := strconv.ParseUint(strings.TrimSpace(string(output)), 10, 64)
+	return limit
+})
 
 // reservedThreads is how many threads this program keeps in reserve for blocking calls.
 const reservedThreads = 32

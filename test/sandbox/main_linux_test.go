@@ -42,6 +42,9 @@ func TestMain(m *testing.M) {
 		case "limited":
 			fmt.Fprintln(os.Stderr, becomeLimited(os.Args[2], os.Args[3], os.Args[4], os.Args[5:]))
 			os.Exit(1)
+		case "soft":
+			fmt.Fprintln(os.Stderr, becomeSoft(os.Args[2], os.Args[3], os.Args[4], os.Args[5:]))
+			os.Exit(1)
 		case "connect":
 			connectAll(os.Args[2], os.Args[3:])
 			return
@@ -69,6 +72,9 @@ func TestMain(m *testing.M) {
 			return
 		case "watch":
 			takeInotify()
+			return
+		case "send":
+			sendDescriptors()
 			return
 		case "identity":
 			identity()

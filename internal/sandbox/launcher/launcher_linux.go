@@ -236,6 +236,9 @@ func (s *Spec) giveUpRights() *failure {
 			return &failure{"limit the number of processes", err}
 		}
 	}
+	if err := s.limitDescriptors(); err != nil {
+		return &failure{"limit the number of descriptors", err}
+	}
 	if !s.Become {
 		// As process 1 of its namespace, this process was started from outside. Its
 		// program and directories must not be a way there.
@@ -249,6 +252,25 @@ func (s *Spec) giveUpRights() *failure {
 		}
 	}
 	return attempt("install the filter of system calls", seccomp.Install(seccomp.Filter(s.Network, !s.KeepRights)))
+}
+
+// limitDescriptors leaves the command half of the descriptors. The kernel counts those that
+// a user's processes have sent through unix sockets and that nobody has received, and lets
+// no process send more while there are more than its limit. So commands stop at half, and
+// helpers, whose limit stays, can always send the files that they open.
+func (s *Spec) limitDescriptors() error {
+	if s.Helper {
+		return nil
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	limit.Max /= 2
+	if limit.Cur = limit.Max; s.Descriptors > 0 {
+		limit.Cur = min(limit.Max, s.Descriptors)
+	}
+	return unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 }
 
 // dropCapabilities takes the capabilities of all threads away, and from this one the
@@ -297,7 +319,11 @@ func (s *Spec) startAndWait() {
 	if pidfd >= 0 {
 		fds = append(fds, pidfd)
 	}
-	if err := send([]byte{ReportStarted}, fds...); err != nil {
+	err = send([]byte{ReportStarted}, fds...)
+	if err == unix.ETOOMANYREFS { // see limitDescriptors
+		err = send([]byte{ReportStarted})
+	}
+	if err != nil {
 		syscall.Exit(exitFailed) // the server has gone
 	}
 	if pidfd >= 0 {

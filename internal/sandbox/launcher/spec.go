@@ -90,7 +90,8 @@ type Spec struct {
 	Terminal bool // its controlling terminal is its standard input
 	Helper   bool // the command is this program, which gets the Spec; see Require
 
-	Processes uint64 // limit for the user inside; 0 means none
+	Processes   uint64 // limit for the user inside; 0 means none
+	Descriptors uint64 // soft limit for each process, if the hard one allows it; 0 means the hard one
 
 	Program string
 	Argv    []string
@@ -120,7 +121,7 @@ func (s *Spec) Append(b []byte) []byte {
 			b = appendText(b, text)
 		}
 	}
-	for _, number := range []uint64{s.Processes, s.DirDevice, s.DirInode} {
+	for _, number := range []uint64{s.Processes, s.Descriptors, s.DirDevice, s.DirInode} {
 		b = binary.AppendUvarint(b, number)
 	}
 	return appendText(appendText(b, s.Program), s.Dir)
@@ -163,7 +164,7 @@ func Parse(b []byte) (*Spec, error) {
 			*list = append(*list, d.text())
 		}
 	}
-	s.Processes, s.DirDevice, s.DirInode = d.number(), d.number(), d.number()
+	s.Processes, s.Descriptors, s.DirDevice, s.DirInode = d.number(), d.number(), d.number(), d.number()
 	s.Program, s.Dir = d.text(), d.text()
 	if d.failed || len(d.rest) > 0 || len(s.Argv) == 0 {
 		return nil, errors.New("the description of the command cannot be understood")
