@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
 // pendingTest begins handshakes and notes which of them are dropped, and why.
@@ -116,6 +119,33 @@ func TestSources(t *testing.T) {
 			t.Errorf("%s counts for %s, want %s", remote, got, want)
 		}
 	}
+}
+
+// TestRefusalsAreForgotten has more addresses refused than the server remembers.
+func TestRefusalsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log testkit.Buffer
+		r := newRefusals(slog.New(slog.NewTextHandler(&log, nil)), 1)
+		refuse := func(count int) {
+			for i := range count {
+				r.add(RefusedCredentials, fmt.Sprintf("10.0.%d.%d:80", i/256, i%256), "wrong token")
+			}
+		}
+		refuse(2 * maxSources)
+		if lines := strings.Count(log.String(), "connection refused"); lines != maxSources+1 || len(r.unlogged) != lines {
+			t.Errorf("%d lines, and %d addresses are remembered", lines, len(r.unlogged))
+		}
+		time.Sleep(refusalPause)
+		synctest.Wait()
+		if lines := strings.Count(log.String(), "more connections refused"); lines != 1 || len(r.unlogged) != 1 {
+			t.Errorf("after a minute %d more lines, and %d addresses are remembered", lines, len(r.unlogged))
+		}
+		time.Sleep(refusalPause)
+		synctest.Wait()
+		if len(r.unlogged) != 0 {
+			t.Errorf("%d addresses are remembered for ever", len(r.unlogged))
+		}
+	})
 }
 
 // The answer to wrong credentials comes late, unless too many wait.

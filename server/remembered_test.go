@@ -8,12 +8,14 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"execserver/internal/testkit"
 	"execserver/internal/transcript"
 	"execserver/protocol"
 	"execserver/server"
+	"execserver/transport"
 )
 
 // kind is a kind of things that a client can make the server remember.
@@ -189,12 +191,79 @@ func TestEveryConnectionEnds(t *testing.T) {
 	}
 }
 
+// TestUnansweredRequestsEnd has a connection make more requests than may wait for their answers.
+// The server reads no more until some are answered.
+func TestUnansweredRequestsEnd(t *testing.T) {
+	const (
+		limit = 16_384 // as PROTOCOL.md says
+		queue = 16     // messages that the transport holds
+		more  = 1000
+	)
+	srv := server.New(&server.Options{Auth: server.Unauthenticated})
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
+	ours, theirs := transport.Pipe(0)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.ServeConn(theirs)
+	}()
+	t.Cleanup(func() {
+		_ = ours.Close(transport.Reason{})
+		<-served
+	})
+	var sent atomic.Int64
+	send := func(text string) bool { return ours.Write([]byte(text)) == nil }
+	receive := func(what string) string {
+		t.Helper()
+		text, err := ours.Read(nil)
+		if err != nil || !strings.Contains(string(text), what) {
+			t.Fatalf("received %s, %v; want %s", text, err, what)
+		}
+		return string(text)
+	}
+	send(`{"id":0,"method":"initialize","params":{"clientName":"test"}}`)
+	_, session, _ := strings.Cut(receive(`"sessionId":"`), `"sessionId":"`)
+	session, _, _ = strings.Cut(session, `"`)
+	send(`{"method":"initialized"}`)
+	send(`{"id":0,"method":"process/start","params":{"processId":"p","argv":["/bin/cat"],"cwd":"/","env":{},"tty":false,"pipeStdin":true}}`)
+	receive(`"id":0`)
+	sending := make(chan struct{})
+	go func() {
+		defer close(sending)
+		for i := range limit + queue + more {
+			if !send(fmt.Sprintf(`{"id":%d,"method":"process/wait","params":{"processId":"p"}}`, i)) {
+				return
+			}
+			sent.Add(1)
+		}
+	}()
+	const taken = limit + 1 + queue // the server has read one more, and holds it
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if n := sent.Load(); n < taken {
+			return fmt.Errorf("%d requests were taken, want %d", n, taken)
+		}
+		return nil
+	})
+	other := newCaller(t, listenWebSocket(t, srv), "") // which is not concerned
+	other.result("environment/status", params{}, new(struct{}))
+	if n := sent.Load(); n != taken {
+		t.Errorf("%d requests were taken, want %d", n, taken)
+	}
+	other.result("process/terminate", params{"processId": "p", "sessionId": session}, new(struct{}))
+	for answered := 0; answered < limit+queue+more; {
+		if strings.Contains(receive(`{`), `"id":`) {
+			answered++
+		}
+	}
+	<-sending
+}
+
 // TestEverythingForgotten fills what the server evicts instead of refusing, and sees that
 // it keeps the latest alone.
 func TestEverythingForgotten(t *testing.T) {
 	srv := serveWebSocket(t, &server.Options{
 		Auth:    server.Unauthenticated,
-		Session: server.SessionOptions{MaxClosed: 3, RetainedBytes: 64 << 10},
+		Session: server.SessionOptions{MaxClosed: 3, RetainedBytes: 256 << 10, RetainedTotalBytes: 512 << 10},
 	})
 	c := newCaller(t, srv, "")
 	run := func(id string, argv ...string) {
@@ -205,15 +274,18 @@ func TestEverythingForgotten(t *testing.T) {
 			run(fmt.Sprint(i), "/bin/true")
 			c.result("process/wait", params{"processId": fmt.Sprint(i)}, new(struct{}))
 		}
-		known := 0
-		for i := range 10 {
-			if c.call("process/read", params{"processId": fmt.Sprint(i)}).Error == nil {
-				known++
+		testkit.WaitFor(t, testkit.Patience, func() error { // the server forgets after it has answered
+			known := 0
+			for i := range 10 {
+				if c.call("process/read", params{"processId": fmt.Sprint(i)}).Error == nil {
+					known++
+				}
 			}
-		}
-		if known != 3 {
-			t.Errorf("%d closed processes are remembered", known)
-		}
+			if known != 3 {
+				return fmt.Errorf("%d closed processes are remembered", known)
+			}
+			return nil
+		})
 	})
 	t.Run("writeIds", func(t *testing.T) {
 		run("cat", "/bin/cat")
@@ -247,6 +319,30 @@ func TestEverythingForgotten(t *testing.T) {
 			if c.result("process/write", p, &result); result.Status != want {
 				t.Errorf("write %d again to a closed process: %s, want %s", i, result.Status, want)
 			}
+		}
+	})
+	t.Run("output", func(t *testing.T) {
+		const written, each, all, more = 1 << 20, 256 << 10, 512 << 10, 128 << 10 // more: a chunk, and what the pipe holds
+		for i := range 3 {
+			id := fmt.Sprint("much", i)
+			run(id, "/bin/sh", "-c", "head -c 1048576 /dev/zero")
+			c.result("process/wait", params{"processId": id}, new(struct{}))
+		}
+		total := 0
+		for i := range 3 {
+			var read protocol.ReadResult
+			c.result("process/read", params{"processId": fmt.Sprint("much", i)}, &read)
+			kept := 0
+			for _, chunk := range read.Chunks {
+				kept += len(chunk.Data)
+			}
+			if kept > each+more || uint64(kept)+read.DroppedBytes != written {
+				t.Errorf("of process %d, %d bytes are retained, and %d were dropped", i, kept, read.DroppedBytes)
+			}
+			total += kept
+		}
+		if total < each-more || total > all+more {
+			t.Errorf("%d bytes are retained", total)
 		}
 	})
 	if err := c.Err(); err != nil && !errors.Is(err, net.ErrClosed) {
