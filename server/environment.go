@@ -37,16 +37,13 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 		}
 		info.Sandbox = &protocol.SandboxInfo{Mode: string(engine.Mode()), Means: string(means), Reason: reason}
 	}
-	cwd, err := os.Getwd()
-	if err == nil {
-		info.Cwd = uri(cwd)
-	}
+	info.Cwd = uri(s.cwd)
 	if home, ok := homeDir(); ok {
 		info.UserHomeDir = uri(home)
 	}
 	if dir := os.Getenv("TMPDIR"); dir != "" {
 		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(cwd, dir)
+			dir = filepath.Join(s.cwd, dir)
 		}
 		if shown := uri(dir); shown != nil {
 			info.TemporaryDirectories = append(info.TemporaryDirectories, *shown)

@@ -220,6 +220,9 @@ func (c *connection) httpRequest(r *rpc.Request, p protocol.HTTPRequest) {
 		if err == nil {
 			err = r.Reserve(answer.EncodedLen())
 		}
+		if err == nil && ctx.Err() != nil { // the client cancelled while the answer waited for room
+			err = context.Cause(ctx)
+		}
 		if streaming = err == nil && e.stream != nil; !streaming {
 			e.end()
 		}

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,8 @@ type Server struct {
 	sandbox      *sandbox.Engine     // nil refuses every sandbox
 	log          *slog.Logger
 	ownership    *ownership.Ownership
+	cwd          string           // the directory in which the program was started; "" if it is unknown
+	starting     *quota.Semaphore // slots of starts that are under way, by session
 	sessions     *session.Sessions
 
 	judge          peer.Judge
@@ -85,6 +88,8 @@ var ErrClosed = errors.New("server closed")
 func New(opts *Options) *Server {
 	s := &Server{conns: make(map[*connection]struct{}), listeners: make(map[net.Listener]struct{})}
 	s.confined, s.listingValues = quota.NewSemaphore(maxConfined), maxListingValues
+	s.starting = quota.NewSemaphore(maxStarting)
+	s.cwd, _ = os.Getwd()
 	if opts != nil {
 		s.opts = *opts
 	}

@@ -13,6 +13,11 @@ import (
 	"execserver/protocol"
 )
 
+// maxStarting is how many starts may be under way at the same time, half of them for one
+// session. Each has a thread while it looks for its program and directory, which may be on a
+// file system that hangs, and a Go program with 10,000 threads is ended.
+const maxStarting = 1024
+
 // start serves process/start.
 func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
 	begin := time.Now()
@@ -28,6 +33,11 @@ func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
 			c.startFailed(r, p, err)
 			return
 		}
+		if err := c.server.starting.Acquire(r.Context(), c.session.ID); err != nil {
+			r.Drop()
+			return
+		}
+		defer c.server.starting.Release(c.session.ID)
 		if err := c.mayStartIn(&spec); err != nil {
 			c.refused(r, err)
 			return

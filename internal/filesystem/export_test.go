@@ -50,3 +50,13 @@ func ReadFile(ctx context.Context, path string, options ReadOptions) ([]byte, er
 	defer f.Close()
 	return f.readAll(ctx)
 }
+
+// Writers returns how many writers have or wait for a turn.
+func Writers() (n int) {
+	writing.mu.Lock()
+	defer writing.mu.Unlock()
+	for _, turn := range writing.waiting {
+		n += turn.users
+	}
+	return n
+}

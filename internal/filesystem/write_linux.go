@@ -111,7 +111,7 @@ func (w *writer) awaitTurn(ctx context.Context, target place) (unlock func(), er
 			return nil, w.failed("stat", err)
 		}
 	}
-	return expecting.lock(ctx, nameKey{uint64(dir.Dev), dir.Ino, target.name})
+	return writing.lock(ctx, nameKey{uint64(dir.Dev), dir.Ino, target.name})
 }
 
 // create creates a missing file, which appears complete or not at all.
@@ -197,12 +197,17 @@ func (w *writer) rewrite(ctx context.Context, p, target place) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errAgain
 	}
+	// One writer at a time: a write whose client went away in the middle goes on, beneath that of
+	// the client's next connection.
+	unlock, err := writing.lock(ctx, fileKey{uint64(st.Dev), st.Ino})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := sys.Fstat(fd, &st); err != nil {
+		return w.failed("stat", err)
+	}
 	if want := w.options.ExpectedSHA256; want != "" {
-		unlock, err := expecting.lock(ctx, fileKey{uint64(st.Dev), st.Ino})
-		if err != nil {
-			return err
-		}
-		defer unlock()
 		// The previous holder of the turn may have replaced or written this file.
 		now, err := p.stat(w.follow())
 		if err == unix.ENOENT || err == nil && (now.Dev != st.Dev || now.Ino != st.Ino) {

@@ -44,16 +44,18 @@ func replaceContent(ctx context.Context, path string, c content, options WriteOp
 	case !info.Mode().IsRegular() && info.Mode()&fs.ModeCharDevice == 0:
 		return refuseNotFile(path, options.Links)
 	}
-	if want := options.ExpectedSHA256; want != "" {
+	if err == nil && info.Mode().IsRegular() {
 		key, ok := fileID(path)
 		if !ok {
 			return pathError("stat", path, syscall.ENOENT)
 		}
-		unlock, err := expecting.lock(ctx, key) // the key stays valid: writing does not replace the file
+		unlock, err := writing.lock(ctx, key) // the key stays valid: writing does not replace the file
 		if err != nil {
 			return err
 		}
 		defer unlock()
+	}
+	if want := options.ExpectedSHA256; want != "" {
 		old, err := os.Open(path)
 		if err != nil {
 			return pathError("open", path, err)

@@ -44,7 +44,8 @@ func (s *Session) ReadBackground(ctx context.Context, p protocol.ReadParams, wai
 			return nil, err
 		}
 	}
-	return e.proc.Log.ReadBackground(after, p.MaxBytes), nil
+	result := e.proc.Log.ReadBackground(after, p.MaxBytes)
+	return result, s.stillKnown(e)
 }
 
 // inBackground reports whether an id can be that of a background process. A process of

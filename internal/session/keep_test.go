@@ -320,6 +320,29 @@ func TestLeaseKeepsOutput(t *testing.T) {
 	testkit.WaitFor(t, testkit.Patience, forgotten(kept))
 }
 
+// A process may be forgotten while a request waits for room for its output: then there is none
+// to be read, and the answer says so.
+func TestForgottenWhileReading(t *testing.T) {
+	sessions := newSessions(t, &session.Options{MaxClosed: 1})
+	s, r := create(t, sessions)
+	startChild(t, s, "a", "echo", "hello")
+	r.until(protocol.NotificationClosed)
+	forget := func(int) error {
+		startChild(t, s, "b", "echo", "hello")
+		testkit.WaitFor(t, testkit.Patience, func() error {
+			if n := len(s.List().Processes); n > 1 {
+				return fmt.Errorf("%d processes are known", n)
+			}
+			return nil
+		})
+		return nil
+	}
+	read, err := s.Read(t.Context(), protocol.ReadParams{ProcessID: "a"}, 0, forget)
+	if code(err) != protocol.CodeInvalidRequest {
+		t.Errorf("the output of a process that is forgotten: %+v, %v", read, err)
+	}
+}
+
 // Sessions with leases bound what they remember like others, and count a process as
 // closed before its owner hears that it is.
 func TestLeaseKeepsSoMuch(t *testing.T) {

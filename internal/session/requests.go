@@ -37,7 +37,8 @@ func (s *Session) Snapshot(p protocol.SnapshotParams, reserve func(bytes int) er
 	if err := reserve(e.proc.Log.SnapshotSize(p.MaxBytes)); err != nil {
 		return nil, err
 	}
-	return e.proc.Log.Snapshot(p.MaxBytes), nil
+	result := e.proc.Log.Snapshot(p.MaxBytes)
+	return result, s.stillKnown(e)
 }
 
 // listedBytes is the approximate size of a process with a long command line in the answer

@@ -284,7 +284,7 @@ func (s *Session) Read(ctx context.Context, p protocol.ReadParams, wait time.Dur
 		return nil, err
 	}
 	s.notePoll(e, value(p.AfterSeq))
-	return e.read(ctx, p, wait, 0, reserve)
+	return s.read(ctx, e, p, wait, 0, reserve)
 }
 
 // Peek serves the process/read of an observer. It is like Read, but does not prevent
@@ -294,11 +294,11 @@ func (s *Session) Peek(ctx context.Context, p protocol.ReadParams, wait time.Dur
 	if err != nil {
 		return nil, err
 	}
-	return e.read(ctx, p, wait, peekDelay, reserve)
+	return s.read(ctx, e, p, wait, peekDelay, reserve)
 }
 
 // read waits for events, and for delay more if there were none before.
-func (e *entry) read(ctx context.Context, p protocol.ReadParams, wait, delay time.Duration, reserve func(bytes int) error) (*protocol.ReadResult, error) {
+func (s *Session) read(ctx context.Context, e *entry, p protocol.ReadParams, wait, delay time.Duration, reserve func(bytes int) error) (*protocol.ReadResult, error) {
 	log := e.proc.Log
 	after := value(p.AfterSeq)
 	if wait > 0 && !log.Ready(after) {
@@ -312,7 +312,20 @@ func (e *entry) read(ctx context.Context, p protocol.ReadParams, wait, delay tim
 	if err := reserveRead(log, after, p.MaxBytes, reserve); err != nil {
 		return nil, err
 	}
-	return log.Read(after, p.MaxBytes), nil
+	result := log.Read(after, p.MaxBytes)
+	return result, s.stillKnown(e)
+}
+
+// stillKnown returns an error if the process has been forgotten, and its output with it,
+// perhaps while a request waited for room for its answer.
+func (s *Session) stillKnown(e *entry) error {
+	switch known, err := s.find(e.id); {
+	case err != nil:
+		return err
+	case known != e: // another one has its id now
+		return protocol.Errorf(protocol.CodeInvalidRequest, "unknown process id %s", e.id)
+	}
+	return nil
 }
 
 // peekDelay is how long a watcher that has waited for output waits on, so that the owner is

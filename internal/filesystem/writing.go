@@ -5,12 +5,13 @@ import (
 	"sync"
 )
 
-// expecting serializes conditional writers: between the check of the old content and the
-// write, no other conditional writer may come. A turn is for a name, which may stand for
-// another file after each write, or for a file, which may have several names. A writer
-// takes the turn of its name first, then that of the file. Only conditional writers hold
-// turns, so they may hold them during I/O.
-var expecting = turns{waiting: map[any]*turn{}}
+// writing serializes the writers of a file. Between the check of the old content and the write
+// no other writer may come; and a write goes on when its connection has ended in the middle,
+// while the client writes the file again over the next one. A turn is for a file, which may have
+// several names, or, for conditional writers, for a name, which may stand for another file after
+// each write. A writer takes the turn of its name first, then that of the file, and holds them
+// during I/O: a file system that hangs holds up the writers of the same file.
+var writing = turns{waiting: map[any]*turn{}}
 
 type turn struct {
 	busy  chan struct{} // holds one element while a writer has the turn
