@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -104,5 +105,27 @@ func TestDevices(t *testing.T) {
 				t.Errorf("%s: nothing but the owner keeps root from devices: %s", name, output)
 			}
 		}
+	})
+}
+
+// takeTerminals opens more pseudo-terminals than one sandbox gets.
+func takeTerminals() {
+	for n := range 300 {
+		if _, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
+			fmt.Println(n, "terminals,", err)
+			return
+		}
+	}
+}
+
+// TestTerminalsTaken runs a command that opens as many pseudo-terminals as it can. It leaves
+// some to other sandboxes.
+func TestTerminalsTaken(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		if m.means == "bubblewrap" {
+			t.Skip("bubblewrap mounts them without a limit")
+		}
+		p := m.run(command{argv: []string{m.program, "terminals"}, sandbox: m.workspaceWrite()})
+		m.contains("it opens", m.written(p), "256 terminals, no space left on device")
 	})
 }

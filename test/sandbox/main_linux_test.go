@@ -76,6 +76,9 @@ func TestMain(m *testing.M) {
 		case "send":
 			sendDescriptors()
 			return
+		case "terminals":
+			takeTerminals()
+			return
 		case "identity":
 			identity()
 			return

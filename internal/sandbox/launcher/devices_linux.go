@@ -123,7 +123,7 @@ func (v *view) makeDevices() *failure {
 		}
 	}
 	for _, m := range []struct{ name, kind, options string }{
-		{"pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"},
+		{"pts", "devpts", "newinstance,ptmxmode=0666,mode=0620,max=256"}, // all sandboxes share what the kernel allows
 		{"shm", "tmpfs", "mode=1777"},
 	} {
 		err := unix.Mkdir(dev+"/"+m.name, 0o755)
