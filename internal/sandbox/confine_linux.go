@@ -43,10 +43,7 @@ func newEngineState(opts *Options, log *slog.Logger) *engineState {
 	if opts.Mode == ModeLandlock {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s.secrets = newSecrets(opts, log)
-	if opts.Mode != ModeLandlock { // Landlock hides nothing and makes nothing writable
-		s.dirs = append(programDirs(), dirs...)
-	}
+	s.secrets, s.dirs = newSecrets(opts, log), append(programDirs(), dirs...)
 	return s
 }
 
@@ -256,7 +253,7 @@ func (c *Confinement) spec(command Command) (*launcher.Spec, error) {
 		if p.base == launcher.BaseReadOnly {
 			s.LandlockRead = []string{"/"}
 		}
-		s.LandlockRead = append(s.LandlockRead, "/proc/self")
+		s.LandlockRead, s.LandlockHide = append(s.LandlockRead, "/proc/self"), p.closed
 	default:
 		s.Processes = c.processes()
 		s.Base, s.Mounts, s.Links = p.base, slices.Concat(p.mounts, p.kernel), p.links

@@ -23,6 +23,20 @@ func (r *resolver) hideState(dirs []string) {
 	}
 }
 
+// stateDirs returns where such directories are, or will be when they are missing.
+func (r *resolver) stateDirs(dirs []string) (names []string) {
+	for _, dir := range dirs {
+		switch w := r.walk(dir); {
+		case w.err != nil || w.real == "/":
+		case w.missing:
+			names = append(names, w.real)
+		default:
+			names = append(names, r.mounts.names(w.real)...)
+		}
+	}
+	return names
+}
+
 func (r *resolver) denyEverywhere(path string) {
 	for _, name := range r.mounts.names(path) {
 		r.add(name, protocol.AccessDeny)

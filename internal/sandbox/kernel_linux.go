@@ -73,6 +73,17 @@ func (t *mountTable) kernelFiles() []string {
 	return files
 }
 
+// devices returns the directories that hold the machine's devices.
+func (t *mountTable) devices() []string {
+	dirs := []string{"/dev"}
+	for _, m := range t.kernelElsewhere() {
+		if m.Type == "devtmpfs" || m.Type == "devpts" {
+			dirs = append(dirs, m.Point)
+		}
+	}
+	return dirs
+}
+
 // protectKernel makes other mounts of the kernel's file systems read-only where the policy
 // makes the directory around them writable; an entry for the mount itself decides about it.
 // It hides those that hold only kernelFiles, and other mounts of /proc, whatever the policy

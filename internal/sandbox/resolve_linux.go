@@ -26,6 +26,7 @@ type plan struct {
 	missing  map[string]bool // mounts, by path, whose mount points must be created first
 	roots    []string        // writable paths
 	readable []string        // readable paths, if not everything is readable
+	closed   []string        // with Landlock alone: paths that stay closed all the same
 	network  bool
 	nothing  bool // the policy restricts no files
 }
@@ -70,10 +71,12 @@ func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 		return nil, err
 	}
 	r.narrowElsewhere()
-	if !ctx.Landlock {
+	if ctx.Landlock {
+		p.closed = append(r.mounts.devices(), r.stateDirs(ctx.State)...)
+	} else {
 		r.protectKernel()
+		r.hideState(ctx.State)
 	}
-	r.hideState(ctx.State)
 	if err := r.keepFiles(ctx.Secrets, protocol.AccessDeny); err != nil {
 		return nil, err
 	}

@@ -98,7 +98,8 @@ func Filter(network Network, files bool) []Instruction { return host.filter(netw
 
 // Neighbours returns a second filter, for a program without namespaces of its own. It
 // keeps the program from the limits of other processes, which can end them (RLIMIT_CPU),
-// and from the memory, semaphores and queues that processes share by a number (System V).
+// and from the memory, semaphores and queues that processes share by a number (System V),
+// or by a name outside of the file system (POSIX queues).
 func Neighbours() []Instruction { return host.neighbours() }
 
 func (a architecture) neighbours() []Instruction {
@@ -108,7 +109,7 @@ func (a architecture) neighbours() []Instruction {
 		{Op: opRet, K: retKill},
 		{Op: opLoad, K: offNumber},
 	}
-	for _, number := range a.sysV {
+	for _, number := range a.shared {
 		f = append(f, Instruction{Op: opJeq, Jf: 1, K: number}, Instruction{Op: opRet, K: retEPERM})
 	}
 	return append(f,
@@ -137,7 +138,7 @@ type architecture struct {
 	clone3     uint32
 	openat2    uint32
 	prlimit    uint32
-	sysV       []uint32
+	shared     []uint32
 	modes      []modeCall
 }
 

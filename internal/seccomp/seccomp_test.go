@@ -224,8 +224,9 @@ func TestNeighbours(t *testing.T) {
 			{arch.prlimit, 0, retAllow},
 			{arch.prlimit, 1 << 40, retAllow}, // the kernel takes the lower half
 			{arch.prlimit, 1, retEPERM},
-			{arch.sysV[0], 0, retEPERM},
-			{arch.sysV[10], 0, retEPERM},
+			{arch.shared[0], 0, retEPERM},
+			{arch.shared[10], 0, retEPERM},
+			{arch.shared[12], 0, retEPERM},
 			{arch.ioctl, 1, retAllow},
 		} {
 			data := make([]byte, 64)

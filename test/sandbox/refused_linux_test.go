@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -192,6 +193,54 @@ var landlockAttacks = []attempt{
 		return err
 	}},
 	{"53 another terminal", "EACCES", func(a *attacker) error { return write(a.in("terminal")) }},
+	{"53 what is typed at another terminal", "EACCES", func(a *attacker) error { return read(a.in("terminal")) }},
+	{"53 a device by another name", "EACCES", func(a *attacker) error { return read(a.in("device")) }},
+	{"53 a device that everybody may use", "allowed", func(*attacker) error { return read("/dev/zero") }},
+	{"53 names of devices", "allowed", func(*attacker) error { return list("/dev") }},
+	{"53 its own processes", "allowed", func(*attacker) error { return exec.Command("/bin/sh", "-c", "cat /proc/self/stat").Run() }},
+	{"53 a queue", "EPERM", func(*attacker) error {
+		return call(unix.SYS_MQ_OPEN, text("exec-server-test"), unix.O_CREAT|unix.O_RDWR, 0o600, 0)
+	}},
+	{"53 remove a queue", "EPERM", func(*attacker) error { return call(unix.SYS_MQ_UNLINK, text("exec-server-test-missing")) }},
+}
+
+// TestLandlockState has directories of configuration and state where everything may be read
+// and Landlock alone confines files. Some exist, and some appear while a command runs.
+func TestLandlockState(t *testing.T) {
+	for _, u := range users() {
+		t.Run(u.name, func(t *testing.T) {
+			t.Parallel()
+			m := prepareMachine(t, u, "landlock")
+			fleet, later := m.base+"/.config/exec-fleet", m.base+"/.config/exec-server"
+			m.mkdir(fleet)
+			m.write(fleet+"/token", "secret")
+			m.start()
+			if m.conn.Info.Sandbox.Means != "landlock" {
+				t.Skip(m.conn.Info.Sandbox.Reason)
+			}
+			sandbox := m.policy("restricted", special("root", "read"))
+			const denied = "Permission denied"
+			m.says(sandbox, [2]string{"cat " + fleet + "/token", denied}, [2]string{"cat " + m.state + "/*.targets", denied},
+				[2]string{"cat " + m.outside + "/file", "old"}, [2]string{"ls " + m.base, "outside"})
+			if m.call("fs/readFile", object{"path": uri(fleet + "/token"), "sandbox": sandbox}, nil) == nil {
+				t.Error("fs/readFile shows what commands cannot read")
+			}
+			m.appears(sandbox, later, denied)
+		})
+	}
+}
+
+// appears has a directory of configuration appear while a command runs, which then reads it.
+func (m *machine) appears(sandbox object, dir, want string) {
+	m.t.Helper()
+	p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read line; LC_ALL=C cat " + dir + "/token 2>&1"}, sandbox: sandbox})
+	m.must(err)
+	m.awaitOutput(p, "ready")
+	m.mkdir(dir)
+	m.write(dir+"/token", "secret")
+	m.must(m.call("process/write", object{"processId": id, "chunk": []byte("go\n"), "writeId": "go"}, nil))
+	m.await(p)
+	m.contains("it reads what has appeared", m.written(p), want)
 }
 
 // TestLandlock tests the mode in which Landlock alone confines files.
@@ -215,6 +264,7 @@ func TestLandlock(t *testing.T) {
 			name := fmt.Sprint("/dev/pts/", number)
 			m.own(name)
 			m.must(os.Symlink(name, filepath.Join(m.ws, "terminal")))
+			m.must(os.Symlink("/dev/ptmx", filepath.Join(m.ws, "device")))
 			for _, tty := range []bool{false, true} {
 				m.attack(t, "landlock", m.program, readOnly, tty, 0)
 			}

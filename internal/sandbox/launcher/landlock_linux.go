@@ -2,6 +2,9 @@ package launcher
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +39,7 @@ const (
 	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	// The rights that a rule about a file may grant.
 	landlockOnFiles = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
-		unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+		unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
 // landlock applies what the kernel supports of Landlock: no signals to other processes,
@@ -58,6 +61,9 @@ func (s *Spec) landlock(abi int) *failure {
 	case s.KeepRights:
 	case s.LandlockOnly:
 		attr.Handled_access_fs = landlockWrite | landlockRead
+		if abi >= abiIoctl {
+			attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+		}
 	case s.Base != BaseNone && abi >= abiRefer:
 		attr.Handled_access_fs = landlockOpen
 	}
@@ -93,7 +99,7 @@ func (s *Spec) landlock(abi int) *failure {
 		}
 	}
 	for _, path := range s.LandlockRead {
-		if err := landlockAllow(int(rules), path, landlockRead); err != nil {
+		if err := s.allowReading(int(rules), path); err != nil {
 			return &failure{"allow to read " + path, err}
 		}
 	}
@@ -102,7 +108,7 @@ func (s *Spec) landlock(abi int) *failure {
 		writable = append(writable, terminalName(0))
 	}
 	for _, path := range writable {
-		if err := landlockAllow(int(rules), path, landlockRead|landlockWrite); err != nil {
+		if err := landlockAllow(int(rules), path, attr.Handled_access_fs); err != nil {
 			return &failure{"allow to write " + path, err}
 		}
 	}
@@ -148,8 +154,51 @@ func (s *Spec) allowOpening(rules int) *failure {
 	return nil
 }
 
+// allowReading allows reading what is at a path, apart from s.LandlockHide. A rule always
+// covers everything below a directory. So allowReading allows the entries of the directories
+// that lead to what is hidden, as far as they exist, and lists of names everywhere.
+func (s *Spec) allowReading(rules int, path string) error {
+	leads := false
+	for _, hidden := range s.LandlockHide {
+		if isBelow(path, hidden) {
+			return nil
+		}
+		leads = leads || isBelow(hidden, path)
+	}
+	if !leads {
+		return landlockAllow(rules, path, landlockRead)
+	}
+	if err := landlockAllow(rules, path, unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil // the command cannot read it either
+	}
+	for _, entry := range entries {
+		if entry.Type() == os.ModeSymlink {
+			continue // what it leads to has a rule of its own
+		}
+		if err := s.allowReading(rules, filepath.Join(path, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isBelow reports whether a clean path is a directory or something in it.
+func isBelow(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// landlockAllow allows access to the file at a path, and to everything below it. It does not
+// follow a link at the end, apart from those in /proc.
 func landlockAllow(rules int, path string, access uint64) error {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	flags := unix.O_PATH | unix.O_CLOEXEC
+	if !isBelow(path, "/proc") {
+		flags |= unix.O_NOFOLLOW
+	}
+	fd, err := unix.Open(path, flags, 0)
 	if err == unix.ENOENT {
 		return nil // nothing to allow
 	}

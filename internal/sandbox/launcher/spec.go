@@ -81,6 +81,7 @@ type Spec struct {
 	KeepRights   bool     // keep capabilities: only the network is confined
 	Landlock     []string // writable paths, when Landlock alone confines files
 	LandlockRead []string // readable paths
+	LandlockHide []string // paths in LandlockRead that stay closed, unless they are in Landlock
 	LandlockOnly bool
 
 	// Become makes the launcher execute the command in its own place. Otherwise it stays
@@ -115,7 +116,7 @@ func (s *Spec) Append(b []byte) []byte {
 	for _, l := range s.Links {
 		b = appendText(appendText(b, l.Path), l.Target)
 	}
-	for _, list := range [][]string{s.Landlock, s.LandlockRead, s.Argv, s.Env} {
+	for _, list := range [][]string{s.Landlock, s.LandlockRead, s.LandlockHide, s.Argv, s.Env} {
 		b = binary.AppendUvarint(b, uint64(len(list)))
 		for _, text := range list {
 			b = appendText(b, text)
@@ -159,7 +160,7 @@ func Parse(b []byte) (*Spec, error) {
 	for range d.count() {
 		s.Links = append(s.Links, Link{d.text(), d.text()})
 	}
-	for _, list := range []*[]string{&s.Landlock, &s.LandlockRead, &s.Argv, &s.Env} {
+	for _, list := range []*[]string{&s.Landlock, &s.LandlockRead, &s.LandlockHide, &s.Argv, &s.Env} {
 		for range d.count() {
 			*list = append(*list, d.text())
 		}
