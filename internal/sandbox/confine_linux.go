@@ -97,6 +97,9 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 	ctx.Secrets, ctx.Trusted = realPaths(e.opts.Secrets), realPaths(e.opts.Trusted)
 	ctx.SecretDirs = e.state.secrets.directories()
 	ctx.State, ctx.Sockets, ctx.Landlock = e.state.dirs, e.opts.Sockets, e.opts.Mode == ModeLandlock
+	if !ctx.Landlock && !s.FullWrite() {
+		makeOwn(e.state.dirs)
+	}
 	p, err := resolve(s, ctx)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +21,24 @@ func (r *resolver) hideState(dirs []string) {
 	for _, dir := range dirs {
 		if w := r.walk(dir); w.err == nil && !w.missing && w.real != "/" {
 			r.denyEverywhere(w.real)
+		}
+	}
+}
+
+// makeOwn makes missing directories of this user, so that sandboxes can hide them: a command
+// that runs already could read what they hold when they appear, or make them itself. Those
+// whose nearest existing directory belongs to somebody else stay missing.
+func makeOwn(dirs []string) {
+	for _, dir := range dirs {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		around := filepath.Dir(dir)
+		for !isDir(around) && around != "/" {
+			around = filepath.Dir(around)
+		}
+		if around != "/" && isOwnDirectory(around) {
+			_ = os.MkdirAll(dir, 0o700) // a file system may be read-only
 		}
 	}
 }

@@ -43,3 +43,40 @@ func TestPlantedJournals(t *testing.T) {
 		}
 	})
 }
+
+// TestStateAppears has directories of configuration and state that are missing when a command
+// starts. The command does not read what appears in them, and cannot make them.
+func TestStateAppears(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		const denied = "Permission denied"
+		m.appears(m.policy("restricted", special("root", "read")), m.base+"/.config/exec-fleet", denied)
+		m.must(os.RemoveAll(m.base + "/.config"))
+		m.appears(m.workspaceWrite(), m.base+"/.config/exec-server", denied)
+		fleet := m.base + "/.local/state/exec-fleet"
+		m.must(os.RemoveAll(m.base + "/.local"))
+		m.says(m.workspaceWrite(at(m.base, "write")), [2]string{"mkdir -p " + fleet + "/machine", denied}, [2]string{"mv " + m.base + "/.local " + m.base + "/moved", "busy"})
+		if info, err := os.Lstat(fleet); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v", info, err)
+		}
+	})
+}
+
+// TestStateOfOthers has a home directory of another user, as sudo may leave it. The server makes
+// nothing there.
+func TestStateOfOthers(t *testing.T) {
+	everyUser(t, func(t *testing.T, m *machine) {
+		if os.Geteuid() != 0 {
+			t.Skip("there is no other user")
+		}
+		home := filepath.Join(m.base, "home")
+		m.mkdir(home)
+		m.must(os.Chown(home, 61235, 61235))
+		m.must(os.Chmod(home, 0o777))
+		m.env = []string{"HOME=" + home}
+		m.start()
+		m.says(m.policy("restricted", special("root", "read")), [2]string{"ls", "done"})
+		if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
+			t.Errorf("%v, %v", entries, err)
+		}
+	})
+}
