@@ -2,6 +2,8 @@ package process
 
 import (
 	"os"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,7 +28,24 @@ func makePipe(our int) (r, w *os.File, err error) {
 		_, _ = sys.Close(ends[0]), sys.Close(ends[1])
 		return nil, nil, os.NewSyscallError("fcntl", err)
 	}
-	return sys.NewFile(uintptr(ends[0]), "|0"), sys.NewFile(uintptr(ends[1]), "|1"), nil
+	r, w = sys.NewFile(uintptr(ends[0]), "|0"), sys.NewFile(uintptr(ends[1]), "|1")
+	if err := watched([]*os.File{r, w}[our]); err != nil {
+		_, _ = r.Close(), w.Close()
+		return nil, nil, err
+	}
+	return r, w, nil
+}
+
+// errUnwatched says that the kernel lets this user watch no more files.
+var errUnwatched = os.NewSyscallError("epoll_ctl", syscall.ENOSPC)
+
+// watched returns an error if a file is not in the poller. Package os does not report that,
+// and nothing could wait for output.
+func watched(f *os.File) error {
+	if f.SetDeadline(time.Time{}) != nil {
+		return errUnwatched
+	}
+	return nil
 }
 
 // openNull opens the device that has no input, outside of the poller.

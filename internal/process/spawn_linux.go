@@ -54,7 +54,11 @@ func spawnOnce(c command, t *ownership.Tree) (*child, error) {
 	defer ours.closeTheirs(theirs)
 	if err != nil {
 		ours.close()
-		return nil, &Error{Program: c.spec.Argv[0], Reason: "its streams", Err: errnoOf(err)}
+		reason := "its streams"
+		if errors.Is(err, errUnwatched) {
+			reason += ", because programs of this user watch all files that the kernel allows (sysctl fs.epoll.max_user_watches)"
+		}
+		return nil, &Error{Program: c.spec.Argv[0], Reason: reason, Err: errnoOf(err)}
 	}
 	path, argv := c.path, c.argv
 	attr := &syscall.ProcAttr{

@@ -21,7 +21,9 @@ func openTerminal(s protocol.TerminalSize) (master, slave *os.File, err error) {
 		return nil, nil, &os.PathError{Op: "open", Path: "/dev/ptmx", Err: err}
 	}
 	master = sys.NewFile(uintptr(fd), "/dev/ptmx")
-	slave, err = openSlave(fd)
+	if err = watched(master); err == nil {
+		slave, err = openSlave(fd)
+	}
 	if err == nil {
 		err = setSize(fd, s)
 	}
