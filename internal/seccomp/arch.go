@@ -14,7 +14,7 @@ var (
 		processes: []uint32{101, 310, 311, 438},
 		sockets:   []uint32{42, 43, 288, 49, 50, 307, 299},
 		sendto:    44, setsockopt: 54,
-		socket: 41, socketpair: 53, ioSetup: 206, ioctl: 16, clone: 56, unshare: 272, clone3: 435,
+		socket: 41, socketpair: 53, ioSetup: 206, ioctl: 16, fcntl: 72, clone: 56, unshare: 272, clone3: 435,
 		openat2: 437, prlimit: 302, shared: []uint32{29, 30, 31, 64, 65, 66, 220, 68, 69, 70, 71, 240, 241},
 		modes: []modeCall{ // openat, open, fchmodat2, fchmodat, fchmod, chmod, creat, mknodat, mknod
 			{257, offArg3, offArg2},
@@ -34,7 +34,7 @@ var (
 		processes: []uint32{117, 270, 271, 438},
 		sockets:   []uint32{203, 202, 242, 200, 201, 269, 243},
 		sendto:    206, setsockopt: 208,
-		socket: 198, socketpair: 199, ioSetup: 0, ioctl: 29, clone: 220, unshare: 97, clone3: 435,
+		socket: 198, socketpair: 199, ioSetup: 0, ioctl: 29, fcntl: 25, clone: 220, unshare: 97, clone3: 435,
 		openat2: 437, prlimit: 261, shared: []uint32{194, 196, 195, 190, 193, 191, 192, 186, 189, 188, 187, 180, 181},
 		modes: []modeCall{ // openat, fchmodat2, fchmodat, fchmod, mknodat
 			{56, offArg3, offArg2}, {452, offArg2, 0}, {53, offArg2, 0}, {52, offArg1, 0}, {33, offArg2, 0},

@@ -58,6 +58,8 @@ const (
 	creates   = 0o20000100 // O_CREAT | __O_TMPFILE
 	tiocsti   = 0x5412     // puts input into a terminal
 	tioclinux = 0x541c     // the same with the selection of the console
+	setLease  = 1024       // F_SETLEASE
+	setDeleg  = 1040       // F_SETDELEG
 )
 
 // Network says which sockets a filter leaves to a program.
@@ -133,6 +135,7 @@ type architecture struct {
 	socketpair uint32
 	ioSetup    uint32
 	ioctl      uint32
+	fcntl      uint32
 	clone      uint32
 	unshare    uint32
 	clone3     uint32
@@ -215,6 +218,15 @@ func (a architecture) filter(network Network, files bool) []Instruction {
 	case NetworkNone:
 		f = append(f, slices.Concat(pair(a.socket), pair(a.socketpair))...)
 	}
+	// A lease on a file that its owner may only read makes everybody who opens it wait or fail,
+	// also the server, which reads what protects its files and its clients.
+	f = append(f,
+		Instruction{Op: opJeq, Jf: 5, K: a.fcntl},
+		Instruction{Op: opLoad, K: offArg1},
+		Instruction{Op: opJeq, Jt: 1, K: setLease},
+		Instruction{Op: opJeq, Jf: 1, K: setDeleg},
+		ret(retEPERM),
+		ret(retAllow))
 	// All programs of the machine share the room for asynchronous reads and writes, and
 	// programs work without it.
 	f = append(f, Instruction{Op: opJeq, Jf: 1, K: a.ioSetup}, ret(retENOSYS))

@@ -43,8 +43,8 @@ func run(t *testing.T, program []Instruction, data []byte) uint32 {
 func TestFilter(t *testing.T) {
 	const i386, anyArch, cloexec = 0x40000003, 0, 0x80000
 	numbers := map[string]map[string]uint32{
-		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "sendto": 44, "setsockopt": 54, "getsockopt": 55, "shutdown": 48, "getsockname": 51, "getpeername": 52, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435, "io_setup": 206, "accept4": 288, "pidfd_getfd": 438, "openat": 257, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "mknodat": 259, "openat2": 437},
-		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "sendto": 206, "setsockopt": 208, "getsockopt": 209, "shutdown": 210, "getsockname": 204, "getpeername": 205, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435, "io_setup": 0, "accept4": 242, "pidfd_getfd": 438, "openat": 56, "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "mknodat": 33, "openat2": 437},
+		"amd64": {"read": 0, "execve": 59, "mount": 165, "socket": 41, "socketpair": 53, "connect": 42, "sendmsg": 46, "sendto": 44, "setsockopt": 54, "getsockopt": 55, "shutdown": 48, "getsockname": 51, "getpeername": 52, "recvfrom": 45, "ptrace": 101, "ioctl": 16, "keyctl": 250, "io_uring_setup": 425, "bpf": 321, "clone": 56, "unshare": 272, "clone3": 435, "io_setup": 206, "accept4": 288, "pidfd_getfd": 438, "openat": 257, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "mknodat": 259, "openat2": 437, "fcntl": 72},
+		"arm64": {"read": 63, "execve": 221, "mount": 40, "socket": 198, "socketpair": 199, "connect": 203, "sendmsg": 211, "sendto": 206, "setsockopt": 208, "getsockopt": 209, "shutdown": 210, "getsockname": 204, "getpeername": 205, "recvfrom": 207, "ptrace": 117, "ioctl": 29, "keyctl": 219, "io_uring_setup": 425, "bpf": 280, "clone": 220, "unshare": 97, "clone3": 435, "io_setup": 0, "accept4": 242, "pidfd_getfd": 438, "openat": 56, "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "mknodat": 33, "openat2": 437, "fcntl": 25},
 	}
 	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
 		for _, tt := range []struct {
@@ -85,6 +85,11 @@ func TestFilter(t *testing.T) {
 			{"keyctl", 0, 0, anyArch, retEPERM, retEPERM, retEPERM},
 			{"bpf", 0, 0, anyArch, retEPERM, retEPERM, retEPERM},
 			{"io_uring_setup", 0, 0, anyArch, retEPERM, retEPERM, retEPERM},
+			{"fcntl", 0, 4, anyArch, retAllow, retAllow, retAllow},
+			{"fcntl", 0, 38, anyArch, retAllow, retAllow, retAllow},
+			{"fcntl", 0, setLease, anyArch, retEPERM, retEPERM, retEPERM},
+			{"fcntl", 0, setLease | 1<<40, anyArch, retEPERM, retEPERM, retEPERM},
+			{"fcntl", 0, setDeleg, anyArch, retEPERM, retEPERM, retEPERM},
 			{"ioctl", 0, 0x5401, anyArch, retAllow, retAllow, retAllow},
 			{"ioctl", 0, tiocsti, anyArch, retEPERM, retEPERM, retEPERM},
 			{"ioctl", 0, tiocsti | 1<<40, anyArch, retEPERM, retEPERM, retEPERM},

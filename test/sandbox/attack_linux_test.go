@@ -167,6 +167,15 @@ var fileAttacks = []attempt{
 	{"15 /proc/self/root", "EROFS", func(a *attacker) error { return create("/proc/self/root" + a.out("new")) }},
 	{"15 /proc/1/root", "EROFS EACCES", func(a *attacker) error { return create("/proc/1/root" + a.out("new")) }},
 	{"15 /proc/1/cwd", "EACCES", func(a *attacker) error { return create("/proc/1/cwd/new") }},
+	{"16 lease a file", "EPERM", func(a *attacker) error {
+		fd, err := unix.Open(a.in(".git/config"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
+		return err
+	}},
 	{"28 mknod", "EPERM", func(a *attacker) error { return unix.Mknod(a.in("disk"), unix.S_IFBLK|0o666, 0x800) }},
 	{"28 other devices", "allowed", func(*attacker) error {
 		harmless := "null zero full random urandom tty ptmx pts shm console fd stdin stdout stderr core .exec-server"
