@@ -181,7 +181,9 @@ func TestListsWaitWithNothing(t *testing.T) {
 			})
 		}
 		arrived.Wait()
-		if grown := heap() - before; grown > 100<<10 {
+		// What the runtime needs for so many goroutines, and what other tests still let go of, is
+		// some 100 KiB. The lists would be more than a mebibyte.
+		if grown := heap() - before; grown > 400<<10 {
 			t.Errorf("%d lists of %s that wait keep %d bytes", waiting, name, grown)
 		}
 		close(room)
