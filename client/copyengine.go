@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -85,8 +86,8 @@ const (
 	maxCopyDepth = 256
 	// maxCopyProblems bounds CopyError.Problems.
 	maxCopyProblems = 16
-	// cleanupTime bounds what a copy does after its end.
-	cleanupTime = 2 * time.Second
+	// defaultCleanupTime bounds what a copy does after its end.
+	defaultCleanupTime = 2 * time.Second
 	// progressInterval is the time between two calls of CopyOptions.Progress.
 	progressInterval = 100 * time.Millisecond
 )
@@ -537,7 +538,7 @@ func withoutPath(err error) error {
 
 // cleanup makes requests that are useful even if the context of the copy has ended.
 func (c *copying) cleanup(run func(context.Context)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), cleanupTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), cmp.Or(c.env.opts.cleanupTime, defaultCleanupTime))
 	defer cancel()
 	run(ctx)
 }

@@ -264,7 +264,9 @@ func TestCopyInterrupted(t *testing.T) {
 					}
 					cancel()
 				}, list...)
-				env := newFake(t, fake.server.serve).dial(nil)
+				opts := new(client.Options)
+				client.SetCleanupTime(opts, testkit.Patience)
+				env := newFake(t, fake.server.serve).dial(opts)
 				far, err, source := env.FS("/far").WithContext(ctx), error(nil), "/far/large"
 				if in {
 					source = filepath.Join(local, "large")

@@ -86,7 +86,9 @@ type Options struct {
 	ReplayEvents int
 	ReplayBytes  int
 
-	pingInterval time.Duration // for tests; 0: the default of package rpc
+	// The following are for tests.
+	pingInterval time.Duration // 0: the default of package rpc
+	cleanupTime  time.Duration // bounds what a copy does after its end; 0: two seconds
 }
 
 func (o *Options) withDefaults() Options {

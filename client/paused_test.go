@@ -197,9 +197,9 @@ func takeAll(t *testing.T, c *client.Cmd, stdout io.Reader, taken, size int) {
 }
 
 // A consumer may pause for as long as it likes, whatever the server can do:
-// nothing is lost, the connection stays, and calls are answered meanwhile.
+// nothing is lost, the connection stays, and calls are answered meanwhile. The test runs alone:
+// a connection whose answers take longer than the silence that it bears is replaced.
 func TestConsumerPauses(t *testing.T) {
-	t.Parallel()
 	const interval = 100 * time.Millisecond
 	const pause = 6 * interval // the silence that ends a connection is half of it
 	// All of it fits within what the client takes for the sake of a call, however late the server

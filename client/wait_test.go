@@ -230,9 +230,8 @@ func ending(err error) string {
 }
 
 // A server that does not support acknowledgements sends its answer to a kill behind much
-// output that nobody reads. Wait still ends.
+// output that nobody reads. Wait still ends. The test runs alone, because it moves much.
 func TestKillBehindUnreadOutput(t *testing.T) {
-	t.Parallel()
 	f := newFake(t, func(c *fakeConn) {
 		if !c.shake() {
 			return
