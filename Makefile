@@ -16,6 +16,10 @@ TIMEOUT ?= 20m
 ROUNDS ?= 5
 # Nobody debugs most tests. Without the tables for debuggers they link in half of the time.
 FAST_LINK := -ldflags=-w
+# Four packages run at a time, and up to eight tests of each, because they mostly wait.
+TOGETHER := -p 4 -parallel 8
+# The packages that take longest, which come first.
+LONGEST := ./server ./client ./cmd/exec-server
 space := $(subst ,, )
 RELEASE_PLATFORMS := $(or $(PLATFORMS),linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 windows/amd64)
 PLATFORMS ?= darwin/arm64 windows/amd64 freebsd/amd64 linux/arm64
@@ -41,16 +45,16 @@ build: ## build bin/exec-server and bin/exec-fleet, static and stripped
 run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
 
-# The packages that take longest come first. Four run at a time, and up to eight tests of each,
-# because they mostly wait. NEEDY would skip everything.
+# NEEDY would skip everything.
 NEEDY := bulk codex connect doors sandbox slopes slowlink terminal workspace
 test: ## run the tests that need nothing but Go, as any user
-	$(GO) test $(FAST_LINK) -shuffle=on -p 4 -parallel 8 -count=$(COUNT) -timeout $(TIMEOUT) \
-		$(if $(filter ./...,$(PACKAGES)),./server ./client ./cmd/exec-server $$($(GO) list ./... | grep -vE '/test/($(subst $(space),|,$(NEEDY)))$$'),$(PACKAGES))
+	$(GO) test $(FAST_LINK) -shuffle=on $(TOGETHER) -count=$(COUNT) -timeout $(TIMEOUT) \
+		$(if $(filter ./...,$(PACKAGES)),$(LONGEST) $$($(GO) list ./... | grep -vE '/test/($(subst $(space),|,$(NEEDY)))$$'),$(PACKAGES))
 
+# A test of the sandbox runs with up to six servers at a time.
 test-system: ## run the tests with sshd, tmux, Chromium, Prometheus, namespaces and other users, as root on Linux
-	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) \
-		$$(grep -rl --include='*_test.go' --exclude-dir=page --exclude-dir=metrics --exclude-dir=faults 'testkit\.System' ./test | xargs -n1 dirname | sort -u)
+	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -parallel 6 -count=$(COUNT) -timeout $(TIMEOUT) \
+		./test/sandbox ./test/connect $$(grep -rl --include='*_test.go' --exclude-dir=page --exclude-dir=metrics --exclude-dir=faults 'testkit\.System' ./test | xargs -n1 dirname | sort -u)
 	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) -run '^TestSystem' \
 		$$(grep -rl --include='*_test.go' '^func TestSystem' cmd client internal server transport | xargs -n1 dirname | sort -u | sed 's|^|./|')
 	$(MAKE) test-metrics
@@ -59,8 +63,10 @@ test-system: ## run the tests with sshd, tmux, Chromium, Prometheus, namespaces 
 test-fleet: ## run the tests of gateways and the machines behind them
 	cd fleet && $(GO) test $(FAST_LINK) -shuffle=on -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) ./...
 
+# make lint and make test vet the same code.
 race: ## the same with the race detector, which needs a C compiler (SKIP leaves tests out)
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) $(if $(SKIP),-skip '$(SKIP)') $(PACKAGES)
+	CGO_ENABLED=1 $(GO) test -race -vet=off $(FAST_LINK) -shuffle=on -p 4 -count=$(COUNT) -timeout $(TIMEOUT) \
+		$(if $(SKIP),-skip '$(SKIP)') $(if $(filter ./...,$(PACKAGES)),$(LONGEST)) $(PACKAGES)
 
 test-embedding: ## build and run the programs of the module in examples/embedding
 	cd examples/embedding && $(GO) vet ./... && $(GO) test ./...
@@ -165,7 +171,7 @@ test-terminal: ## people at terminals in tmux, whose links are down for a minute
 test-page: ## the page in Chromium, and with released Codex (PICTURES gets pictures of its steps, PAGES chooses tests)
 	$(call install_codex,$(CODEX))
 	mkdir -p '$(PICTURES)'
-	cd test/page && $(GO) vet ./... && PICTURES='$(PICTURES)' EXEC_SERVER_TEST_SYSTEM=1 EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
+	cd test/page && $(GO) vet ./... && PICTURES='$(PICTURES)' EXEC_SERVER_TEST_SYSTEM=1 EXEC_SERVER_TEST_CODEX=1 $(GO) test -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
 
 test-metrics: ## metrics in a real Prometheus, if there is one, and the dashboard in Grafana's schema
 	cd test/metrics && $(GO) vet ./... && EXEC_SERVER_TEST_SYSTEM=1 $(GO) test -count=$(COUNT) -v ./...

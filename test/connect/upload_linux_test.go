@@ -51,6 +51,7 @@ func TestConnect(t *testing.T) {
 	b := newBox(t)
 	for _, name := range []string{"bare", "plain", "csh", "fish", "noisy", "other", "reader"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if said := hello(t, b.connect(t, name)); strings.Count(said, copying) != 1 {
 				t.Errorf("the first time, connect said %q", said)
 			}

@@ -29,6 +29,7 @@ func TestWays(t *testing.T) {
 		{"kubectl web-0 -n shop -c app", "exec -i web-0 -n shop -c app -- sh -c"},
 	} {
 		t.Run(way.words, func(t *testing.T) {
+			t.Parallel()
 			dir, far := t.TempDir(), t.TempDir()
 			words := strings.Fields(way.words)
 			must(t, os.WriteFile(filepath.Join(dir, words[0]), []byte(standIn), 0o755))
@@ -55,6 +56,7 @@ func TestWays(t *testing.T) {
 func TestAnyCommand(t *testing.T) {
 	for _, words := range []string{"sh", "bash", "dash", "busybox sh", "env A=b sh", "sh -c sh", "tcsh"} {
 		t.Run(words, func(t *testing.T) {
+			t.Parallel()
 			connect := local(t, append([]string{"connect", "--"}, strings.Fields(words)...)...)
 			if _, err := exec.LookPath(strings.Fields(words)[0]); err != nil {
 				t.Skipf("it is not installed: %v", err)

@@ -13,6 +13,7 @@ import (
 // TestWatchCodex watches a command of an unmodified Codex, whose model is a script: the
 // page shows it while it runs, and how it ended.
 func TestWatchCodex(t *testing.T) {
+	t.Parallel()
 	program := testkit.Codex(t)
 	s := serve(t)
 	home := t.TempDir()

@@ -76,6 +76,7 @@ func TestWrongSecrets(t *testing.T) {
 
 // TestForeignPage has a page of another origin, which holds a good link, try everything.
 func TestForeignPage(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	s.start("secret", true, "cat")
 	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -125,6 +126,7 @@ func TestForeignPage(t *testing.T) {
 // browser. The person is asked, sees who they are, and the key that is not used any more is
 // worth nothing.
 func TestLinkOfSomebodyElse(t *testing.T) {
+	t.Parallel()
 	flags, token := tokens(t)
 	s := serve(t, flags...)
 	s.tokenFile = filepath.Join(t.TempDir(), "token")
@@ -171,6 +173,7 @@ func TestLinkOfSomebodyElse(t *testing.T) {
 // TestLinkOnAForeignPage follows a link on a page of another origin in a browser where nobody is
 // signed in. Whoever made the link could watch what the person does there, who is asked.
 func TestLinkOnAForeignPage(t *testing.T) {
+	t.Parallel()
 	flags, token := tokens(t)
 	s := serve(t, flags...)
 	s.tokenFile = filepath.Join(t.TempDir(), "token")

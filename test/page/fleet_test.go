@@ -124,6 +124,7 @@ func (g *gateway) client(machine string) *agent {
 // TestFleet is what a person does who looks after several machines: see them all, filter, look
 // into one, bookmark it, come back, and see one leave.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	g := serveGateway(t)
 	const markup = `<img src=x onerror=document.title='owned'>`
 	g.join("box-1", markup, "--label", "zone=a", "--record", filepath.Join(t.TempDir(), "recordings"))
@@ -207,6 +208,7 @@ func TestFleet(t *testing.T) {
 
 // TestFleetOfOne has a token that may use one machine: there is no other for its holder.
 func TestFleetOfOne(t *testing.T) {
+	t.Parallel()
 	g := serveGateway(t)
 	g.join("box-1", "plain")
 	g.join("box-2", "plain")
@@ -239,6 +241,7 @@ func TestFleetOfOne(t *testing.T) {
 
 // TestFleetWithoutGateway looks at the list when the gateway ends.
 func TestFleetWithoutGateway(t *testing.T) {
+	t.Parallel()
 	g := serveGateway(t)
 	b := browse(t)
 	b.open(g.link("ann"))

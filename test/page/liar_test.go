@@ -118,6 +118,7 @@ func (b *browser) front() { b.run(page.BringToFront()) }
 // TestFleetOfLiars looks at machines that answer nothing, what is no message, what has other
 // kinds, too much, or without end. The page says so, and other machines are there as ever.
 func TestFleetOfLiars(t *testing.T) {
+	t.Parallel()
 	g := serveGateway(t)
 	nothing := func(call) []string { return nil }
 	g.liar(fleet.Member{Name: "silent"}, nothing)
@@ -238,6 +239,7 @@ func long(what string, n int) string {
 // TestFleetOfHostileNames shows a machine whose every text is hostile, in the list and on its
 // own page.
 func TestFleetOfHostileNames(t *testing.T) {
+	t.Parallel()
 	g := serveGateway(t)
 	labels := make(map[string]string)
 	for i := range 64 {

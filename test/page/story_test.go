@@ -11,6 +11,7 @@ import (
 // TestStory is what a person does who looks after a machine: sign in, watch, take over,
 // type, come back after the link was cut, search, and replay.
 func TestStory(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	if err := os.WriteFile(filepath.Join(s.dir, "text"), []byte("first line\nsecond line\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -104,6 +105,7 @@ func TestStory(t *testing.T) {
 
 // TestKeyboard goes through the page without a mouse.
 func TestKeyboard(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	s.start("one", true, "cat")
 	s.start("two", true, "sh")
@@ -136,6 +138,7 @@ func TestKeyboard(t *testing.T) {
 
 // TestHandOver takes a session from a person at a terminal, and loses it to another one.
 func TestHandOver(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	s.start("work", true, "cat")
 	b, other := browse(t), browse(t)
@@ -164,6 +167,7 @@ func TestHandOver(t *testing.T) {
 // TestScreenReader checks what a terminal tells screen readers, and that everything has a
 // name.
 func TestScreenReader(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	s.start("one", true, "sh", "-c", "echo something to hear; sleep 1000")
 	b := browse(t)
@@ -184,6 +188,7 @@ func TestScreenReader(t *testing.T) {
 
 // TestTree shows what a process has left running below it, and many sessions of others.
 func TestTree(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	s.start("leaves", false, "sh", "-c", "sleep 987 >/dev/null 2>&1 </dev/null & exit 0")
 	b := browse(t)
@@ -198,6 +203,7 @@ func TestTree(t *testing.T) {
 
 // TestFiles shows files that changed before somebody looked, and those that change then.
 func TestFiles(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	old := filepath.Join(s.dir, "old")
 	must(t, os.WriteFile(old, nil, 0o644))
@@ -230,6 +236,7 @@ func TestFiles(t *testing.T) {
 
 // TestCommands goes from command to command of a session, and stays with the newest.
 func TestCommands(t *testing.T) {
+	t.Parallel()
 	s := serve(t)
 	agent := s.agent()
 	agent.start("echo this is one")
