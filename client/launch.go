@@ -48,9 +48,13 @@ func Launch(ctx context.Context, command *exec.Cmd, opts *Options) (*Environment
 // launched is a server that is a child of this program.
 type launched struct {
 	command *exec.Cmd
-	stderr  *headTail // nil if the caller receives it
-	gone    chan struct{}
-	err     error // how it ended; set before gone is closed
+	stderr  *headTail     // nil if the caller receives it
+	ended   chan struct{} // closed when it has ended, and before it is reaped where the system allows
+	reaping sync.Once
+	err     error // how it ended, once it is reaped
+
+	mu     sync.Mutex
+	reaped bool // the number of its group may be somebody else's
 }
 
 // start starts the server and makes the connection.
@@ -82,10 +86,15 @@ func (s *launched) start(context.Context) (transport.Conn, error) {
 		_ = stdout.Close()
 		return nil, fmt.Errorf("failed to spawn exec-server: %w", err)
 	}
-	s.gone = make(chan struct{})
+	s.ended = make(chan struct{})
 	go func() { // ends with the server, which stop kills
-		defer close(s.gone)
-		s.err = s.command.Wait()
+		defer close(s.ended)
+		if !awaitEnd(s.command.Process) {
+			s.reaping.Do(func() {
+				s.err = s.command.Wait()
+				s.letGo()
+			})
+		}
 	}()
 	stop := sync.OnceValue(func() error {
 		err := stdin.Close()
@@ -96,15 +105,40 @@ func (s *launched) start(context.Context) (transport.Conn, error) {
 	return transport.NewLines("stdio", words, words, stop, 0), nil
 }
 
-// stop ends the server and waits for it.
+// stop ends the server, with what it has left in its group, and reaps it.
 func (s *launched) stop() {
-	terminateGroup(s.command.Process)
+	s.signal(terminateGroup)
 	select {
-	case <-s.gone:
+	case <-s.ended:
 	case <-time.After(stopTimeout):
-		killGroup(s.command.Process)
-		<-s.gone
+		s.signal(killGroup)
+		<-s.ended
 	}
+	s.reap()
+}
+
+// signal signals the server's group, unless the server is reaped: then the kernel may have
+// given its number to somebody else.
+func (s *launched) signal(send func(*os.Process)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.reaped {
+		send(s.command.Process)
+	}
+}
+
+// reap reaps the server, which has ended.
+func (s *launched) reap() {
+	s.reaping.Do(func() {
+		s.letGo()
+		s.err = s.command.Wait()
+	})
+}
+
+func (s *launched) letGo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reaped = true
 }
 
 // lastWords are a server's output and input. At their end they report how the server
@@ -150,10 +184,12 @@ func (s *launched) quote(err error) error {
 // explain returns how the server ended, if it has.
 func (s *launched) explain(err error) error {
 	select {
-	case <-s.gone:
+	case <-s.ended:
 	case <-time.After(lastWordsTimeout):
 		return err
 	}
+	s.signal(terminateGroup) // nobody uses any more what it has left in its group
+	s.reap()
 	text := "the server exited"
 	if s.err != nil {
 		text += ": " + s.err.Error()
