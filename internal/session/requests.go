@@ -144,18 +144,18 @@ func (s *Session) Signal(p protocol.SignalParams) error {
 	case inBackground:
 		return s.signalBackground(p.ProcessID, number)
 	}
+	send := e.proc.Signal
 	if p.ToForeground {
-		err := e.proc.SignalForeground(number)
-		if errors.Is(err, process.ErrFinished) {
-			return nil
-		}
-		return refused(p.ProcessID, "signal the foreground of process %s: %s", err)
+		send = e.proc.SignalForeground
 	}
-	err = e.proc.Signal(number)
-	if err != nil && !errors.Is(err, process.ErrFinished) {
+	switch err := send(number); {
+	case err == nil, errors.Is(err, process.ErrFinished): // the client may not know yet that it has
+		return nil
+	case p.ToForeground:
+		return refused(p.ProcessID, "signal the foreground of process %s: %s", err)
+	default:
 		return protocol.Errorf(protocol.CodeInternal, "failed to signal process: %s", err)
 	}
-	return nil
 }
 
 // refused gives an error of a process its code: an operation that the process does not
