@@ -329,7 +329,7 @@ func (g *Gateway) list(w http.ResponseWriter, r *http.Request, p *auth.Principal
 	list := []Member{}
 	for _, m := range roster.List() {
 		if p.Grant.Machine(m.Name) && m.Matches(selection) {
-			m.Instance = ""
+			m.Instance, m.Renewal = "", ""
 			list = append(list, m)
 		}
 	}

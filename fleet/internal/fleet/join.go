@@ -54,7 +54,9 @@ type Membership struct {
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when the heartbeats have ended
 	work     sync.WaitGroup
-	revision uint64 // of the entry; used by the heartbeats alone
+	revision uint64 // of the entry; used by the heartbeats alone, as the next one
+	renewal  string // of the request that was not answered; "" for none
+	deaf     bool   // it could not listen
 
 	leaveTimeout time.Duration // for a gateway to remove the entry
 }
@@ -83,7 +85,7 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 	if opts.Named != nil {
 		opts.Named(member.Instance)
 	}
-	opts.Transport.Instance = member.Instance
+	m.opts.Transport.Instance = member.Instance
 	// Before Listen, which waits until the NATS server knows of both: a gateway may drain the
 	// machine as soon as it is there.
 	var err error
@@ -91,14 +93,13 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 		m.leave()
 		return nil, err
 	}
-	if m.listener, err = natstransport.Listen(nc, member.Name, &opts.Transport); err != nil {
+	if err := m.listen(); err != nil {
 		_ = m.control.Unsubscribe() // fails only if the connection to NATS is gone
 		m.leave()
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
-	m.work.Go(m.accept)
 	m.work.Go(func() { m.beat(running) })
 	return m, nil
 }
@@ -119,7 +120,11 @@ var errInvalid = errors.New("the gateway refuses the entry")
 
 // ask makes a request to a gateway.
 func (m *Membership) ask(ctx context.Context, request registerRequest) (*registerAnswer, error) {
+	if m.renewal == "" {
+		m.renewal = rand.Text()
+	}
 	request.Member, request.Replaces = m.member, m.opts.Replaces
+	request.Member.Renewal = m.renewal
 	request.Member.Load = m.opts.Load()
 	request.Member.Load.Connections = int(m.conns.Load())
 	text, _ := json.Marshal(request) // cannot fail
@@ -142,6 +147,7 @@ func (m *Membership) ask(ctx context.Context, request registerRequest) (*registe
 	case answer.Error != "":
 		return nil, errors.New("the gateway answers: " + answer.Error)
 	}
+	m.renewal = ""
 	return answer, nil
 }
 
@@ -247,6 +253,14 @@ func (m *Membership) renew(ctx context.Context) error {
 	}
 	m.revision = answer.Revision
 	had := !m.nameless.Swap(answer.Owner != nil)
+	if answer.Twin {
+		err = m.distinguish()
+	} else if m.deaf {
+		err = m.listen()
+	}
+	if err != nil {
+		return err
+	}
 	m.listener.RequireInstance(answer.Owner != nil)
 	switch {
 	case answer.Owner != nil && had:
@@ -257,6 +271,29 @@ func (m *Membership) renew(ctx context.Context) error {
 	return nil
 }
 
+// distinguish makes a machine another instance than its twin, which gets the same frames. Its
+// connections end, and its sessions do not.
+func (m *Membership) distinguish() error {
+	m.listener.Close()
+	m.member.Instance = rand.Text()
+	m.opts.Transport.Instance = m.member.Instance
+	if m.opts.Named != nil {
+		m.opts.Named(m.member.Instance)
+	}
+	return m.listen()
+}
+
+// listen begins to accept connections.
+func (m *Membership) listen() error {
+	listener, err := natstransport.Listen(m.nc, m.member.Name, &m.opts.Transport)
+	m.deaf = err != nil
+	if err == nil {
+		m.listener = listener
+		m.work.Go(func() { m.accept(listener) })
+	}
+	return err
+}
+
 // change makes the entry say what is new, soon.
 func (m *Membership) change() {
 	select {
@@ -265,10 +302,10 @@ func (m *Membership) change() {
 	}
 }
 
-// accept serves connections until the listener is closed.
-func (m *Membership) accept() {
+// accept serves the connections of a listener until it is closed.
+func (m *Membership) accept(listener *natstransport.Listener) {
 	for {
-		conn, err := m.listener.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			return
 		}

@@ -47,6 +47,7 @@ type Member struct {
 	Sandbox  string            `json:"sandbox,omitempty"`
 	Joined   time.Time         `json:"joined"`
 	Load     Load              `json:"load"`
+	Renewal  string            `json:"renewal,omitempty"` // the request that made this revision; not for clients
 
 	// Pending is the state of a claim that is not granted yet: see Roster.fresh. Held says that
 	// its machine has had the name.

@@ -4,12 +4,14 @@ package fleet_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +54,8 @@ type claim struct {
 	rest     string // of its load
 	replaces string
 	joined   string
+	renewal  string
+	stale    bool // it does not know the last revision
 	leave    bool
 	want     string // granted, waits, or the instance whose host has the name
 }
@@ -80,8 +84,12 @@ func (c *claimant) asks(one claim) (answer string) {
 	if one.joined == "" {
 		one.joined = "2026-01-02T03:04:05Z"
 	}
-	text := fmt.Sprintf(`{"member":{"name":%q,"instance":%q,"host":"host-of-%[2]s","joined":%q,"load":{"sessions":%d%s}},"revision":%d,"replaces":%q,"leave":%t}`,
-		c.name, one.instance, one.joined, one.sessions, one.rest, c.revision[one.instance], one.replaces, one.leave)
+	revision := c.revision[one.instance]
+	if one.stale {
+		revision--
+	}
+	text := fmt.Sprintf(`{"member":{"name":%q,"instance":%q,"host":"host-of-%[2]s","joined":%q,"renewal":%q,"load":{"sessions":%d%s}},"revision":%d,"replaces":%q,"leave":%t}`,
+		c.name, one.instance, one.joined, one.renewal, one.sessions, one.rest, revision, one.replaces, one.leave)
 	var got struct {
 		Revision uint64
 		Owner    *fleet.Member
@@ -185,6 +193,17 @@ func TestWhoHasAName(t *testing.T) {
 			{after: rest, instance: "clone", replaces: "older", want: "first"},
 			{instance: "next", replaces: "first", want: "granted"},
 			{instance: "first", sessions: 0, want: "next"},
+		}},
+		{"a machine whose last answer was lost", []claim{
+			{instance: "first", renewal: "a", want: "granted"},
+			{instance: "first", renewal: "b", want: "granted"},
+			{instance: "first", renewal: "b", stale: true, want: "granted"},
+		}},
+		{"a machine that was resumed twice from one snapshot", []claim{
+			{instance: "first", renewal: "a", sessions: 1, want: "granted"},
+			{instance: "first", renewal: "b", sessions: 1, want: "granted"},
+			{instance: "first", renewal: "twin", sessions: 1, stale: true, want: "first"},
+			{instance: "first", renewal: "c", sessions: 1, want: "granted"},
 		}},
 		{"machines with other clocks", []claim{
 			{instance: "first", sessions: 1, joined: "1970-01-01T00:00:00Z", want: "granted"},
@@ -556,6 +575,94 @@ func TestNameLost(t *testing.T) {
 	if stats := first.server.Stats(); stats.SessionsAttached != 2 || stats.Running != 1 {
 		t.Errorf("%+v", stats)
 	}
+}
+
+// TestTwin has a twin of a machine, which was resumed from the same snapshot, renew the lease
+// first. The machine becomes another instance, so that no frame reaches both, and keeps its
+// session for the time when the twin has left.
+func TestTwin(t *testing.T) {
+	t.Parallel()
+	back, again := context.WithCancel(t.Context())
+	s := newSiteThatWaits(t, everyName, "", nil, fleet.Waits{Attempt: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		if back.Err() == nil { // the client waits for the twin, which does not answer
+			context.AfterFunc(back, cancel)
+		}
+		return ctx, cancel
+	}})
+	log := new(testkit.Buffer)
+	nc, err := s.connect(t, "any", "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = s.joinOver(t, t.Context(), nc, slog.New(slog.NewTextHandler(log, nil)), "box"); err != nil {
+		t.Fatal(err)
+	}
+	command := newEcho(t, mustDial(t, s.url+"/env/box"))
+	command.says("before")
+	kv := s.bucket(t, "default", fleet.Bucket)
+	entry := func() (m fleet.Member) {
+		t.Helper()
+		found, err := kv.Get(t.Context(), "box")
+		if err == nil {
+			err = json.Unmarshal(found.Value(), &m)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	twin := entry()
+	twin.Renewal = "of the twin"
+	text, err := json.Marshal(twin)
+	if err == nil {
+		_, err = kv.Put(t.Context(), "box", text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, log, "the machine has lost its name")
+	asked := fmt.Sprintf(`{"version":1,"key":"a.b","window":1048576,"instance":%q}`, twin.Instance)
+	if answer, err := s.asGateway(t, "default").Request("exec.open.box", []byte(asked), 100*time.Millisecond); err == nil {
+		t.Errorf("what is for its twin it answers %s", answer.Data)
+	}
+	if err := kv.Delete(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	says(t, log, "the machine has its name again")
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if now := entry(); s.rosters["default"].Revision("box") == 0 || now.Instance == twin.Instance {
+			return fmt.Errorf("the entry is %+v", now)
+		}
+		return nil
+	})
+	again()
+	command.says("without the twin")
+	if now := entry(); now.Instance == twin.Instance || now.Load.Sessions != 1 {
+		t.Errorf("afterwards the entry is %+v", now)
+	}
+}
+
+// TestForgottenName forgets a silent machine that has sessions. Another one has its name then.
+func TestForgottenName(t *testing.T) {
+	t.Parallel()
+	now := newClock()
+	s := newSiteThatWaits(t, everyName, "", nil, fleet.Waits{Lifetime: fleet.Lifetime, Now: now.Now})
+	c := s.claimant(t, "box")
+	step := func(instance string, sessions int, want string) {
+		t.Helper()
+		if got := c.asks(claim{instance: instance, sessions: sessions}); got != want {
+			t.Errorf("%s: %s, want %s", instance, got, want)
+		}
+	}
+	step("first", 1, "granted")
+	now.advance(fleet.Lifetime)
+	s.listed(t)
+	step("second", 0, "first")
+	if status, text := s.ask(t, http.MethodDelete, "/fleet/box", ""); status != http.StatusNoContent {
+		t.Errorf("forget: %d %s", status, text)
+	}
+	step("second", 0, "granted")
 }
 
 // TestSessionIsInTheLeaseAtOnce begins a session between two heartbeats. The lease says so

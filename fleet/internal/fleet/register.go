@@ -28,6 +28,7 @@ type registerRequest struct {
 type registerAnswer struct {
 	Revision uint64  `json:"revision,omitempty"` // of the entry
 	Owner    *Member `json:"owner,omitempty"`    // the machine that has the name instead
+	Twin     bool    `json:"twin,omitempty"`     // which is the same instance, resumed from a snapshot
 	Silent   int     `json:"silent,omitempty"`   // seconds since its last heartbeat
 	Error    string  `json:"error,omitempty"`    // why nothing is known; trying again may help
 	Invalid  string  `json:"invalid,omitempty"`  // why the entry is not taken
@@ -162,12 +163,16 @@ func (r *Roster) register(ctx context.Context, kv jetstream.KeyValue, request *r
 	claim := request.Member
 	claim.Held = request.Revision != 0
 	claim.Pending = fresh && (owner == nil || owner.Pending)
+	same := owner != nil && owner.Instance == claim.Instance
+	// A machine that was resumed twice from one snapshot is there twice, as one instance. Each
+	// knows the revisions that it has made itself, or the request, if the answer did not come.
+	twin := same && revision != request.Revision && owner.Renewal != claim.Renewal
 	switch {
-	case owner == nil || owner.Instance == claim.Instance || r.yields(owner, &claim, request.Replaces, silent):
+	case owner == nil || same && !twin || !same && r.yields(owner, &claim, request.Replaces, silent):
 	default:
 		// Without the instance: who knows it could pass for that machine.
 		known := &Member{Name: name, Host: owner.Host, Joined: owner.Joined, Load: Load{Sessions: owner.Load.Sessions, Draining: owner.Load.Draining}}
-		return registerAnswer{Owner: known, Revision: revision, Silent: int(silent / time.Second)}, nil
+		return registerAnswer{Owner: known, Revision: revision, Twin: twin, Silent: int(silent / time.Second)}, nil
 	}
 	entry, _ := json.Marshal(&claim) // cannot fail
 	revision, err := write(ctx, kv, name, entry, revision)

@@ -20,6 +20,7 @@ import (
 
 // TestAuditLog has a client use a machine and drain it. The gateway records who did that.
 func TestAuditLog(t *testing.T) {
+	t.Parallel()
 	tokens := testkit.Secret(t, fmt.Sprintf("[[token]]\nname = \"ann\"\nsha256 = \"%x\"\nscope = [\"full\"]\n"+
 		"[[token]]\nname = \"bob\"\nsha256 = \"%x\"\nscope = [\"full\"]\nmachines = [\"other\"]\n",
 		sha256.Sum256([]byte("the token of ann")), sha256.Sum256([]byte("the token of bob"))))

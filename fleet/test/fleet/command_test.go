@@ -43,6 +43,7 @@ func fleetCommand(t testing.TB, n *node, args ...string) (out, errOut string, co
 
 // TestCommands uses commands at machines that are real processes.
 func TestCommands(t *testing.T) {
+	t.Parallel()
 	n := gateway(t)
 	for i, label := range []string{"zone=a", "zone=a", "zone=b"} {
 		join(t, []*node{n}, fmt.Sprint("box-", i), "--label", label)

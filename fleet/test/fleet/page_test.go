@@ -126,6 +126,7 @@ func pageGateway(t testing.TB) (n *node, b browser, clients string) {
 // TestPageWithoutTokens has a gateway without authentication: only a link signs in. A browser
 // that signs out ends nothing of others, who are the same principal.
 func TestPageWithoutTokens(t *testing.T) {
+	t.Parallel()
 	n := gateway(t, "--web")
 	join(t, []*node{n}, "box")
 	listed(t, n, 1)
@@ -163,6 +164,7 @@ func clientToken(name string) string { return "the token of the client " + name 
 // The page lists and reaches the machines that the token allows which made the link, as its
 // principal.
 func TestPageOfPrincipal(t *testing.T) {
+	t.Parallel()
 	n, b, _ := pageGateway(t)
 	ann, bob := b.signIn(n, clientToken("ann")), b.signIn(n, clientToken("bob"))
 	if names := b.machines(ann); !slices.Equal(names, []string{"box-1", "box-2"}) {
@@ -194,6 +196,7 @@ func TestPageOfPrincipal(t *testing.T) {
 
 // TestPageDoors lists what opens nothing.
 func TestPageDoors(t *testing.T) {
+	t.Parallel()
 	n, b, _ := pageGateway(t)
 	key := b.signIn(n, clientToken("ann"))
 	used := b.get("/web/ticket", key, "", "ticket")
@@ -292,6 +295,7 @@ func TestPageEnds(t *testing.T) {
 
 // A browser that signs out while its connections are being made has none afterwards.
 func TestPageSignsOutWhileItConnects(t *testing.T) {
+	t.Parallel()
 	n, b, _ := pageGateway(t)
 	for range 5 {
 		key := b.signIn(n, clientToken("ann"))

@@ -36,6 +36,7 @@ func TestRollingRestart(t *testing.T) {
 // TestDrainedMachineEnds drains a machine that has a session. It takes no others, serves the
 // one that it has, even over a new connection, and ends with it.
 func TestDrainedMachineEnds(t *testing.T) {
+	t.Parallel()
 	n := gateway(t)
 	m := join(t, []*node{n}, "box")
 	listed(t, n, 1)
