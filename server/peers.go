@@ -68,6 +68,7 @@ func ends(r *http.Request) (local, remote netip.AddrPort) {
 // checkNetwork refuses a sandbox with a network if the server could not recognize
 // connections of its command.
 func (s *Server) checkNetwork() error {
+	s.judge.Confines()
 	if !s.overHTTP.Load() {
 		return nil
 	}

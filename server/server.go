@@ -97,6 +97,7 @@ func New(opts *Options) *Server {
 		s.auth = &s.opts.Auth.auth
 	}
 	s.admitsNobody = s.opts.Auth == nil
+	s.judge.Proven = s.auth != nil
 	s.audit, s.sandbox = s.opts.Audit.inner(), s.opts.Internal.Sandbox
 	if s.opts.Sandbox != nil {
 		s.sandbox = s.opts.Sandbox.engine

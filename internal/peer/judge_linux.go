@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +22,11 @@ import (
 // through a program that is not. The zero value is ready to use. The methods may be called
 // concurrently.
 type Judge struct {
+	// Proven says that the peers have shown credentials, which no confined process has.
+	Proven bool
+
 	addresses Addresses
+	confines  atomic.Bool // this program has confined a process with a network
 	holders   Holders
 
 	slow sync.Mutex // serializes looks at all processes
@@ -31,6 +36,9 @@ type Judge struct {
 	begun  uint64 // looks
 	asking int    // who waits for one
 }
+
+// Confines says that this program confines a process that has a network.
+func (j *Judge) Confines() { j.confines.Store(true) }
 
 // TCP judges the process that holds the peer's socket.
 func (j *Judge) TCP(s Socket) error {
@@ -56,9 +64,11 @@ func (j *Judge) TCP(s Socket) error {
 //
 // A process that is not confined is often found at once. If none is found, the socket may be
 // that of a process in another process namespace, or of one whose descriptors are closed to
-// this program, such as sshd. Then it counts whether a confined process of the same user may
-// be the one. That one's descriptors prove nothing, because it can pass the socket around
-// faster than anybody looks.
+// this program, such as sshd, or one that a confined process has left behind: the kernel keeps
+// a socket alive that is on its way between two sockets, when its process has ended. So there
+// must be somebody else whose it can be, and no confined process of the same user that may be
+// the one. That one's descriptors prove nothing, because it can pass the socket around faster
+// than anybody looks.
 func (j *Judge) holder(s Socket, own limits) (confined, unknown string) {
 	if pid, ok := j.holders.find(s); ok {
 		confined, err := limitsOf(pid, own)
@@ -72,6 +82,9 @@ func (j *Judge) holder(s Socket, own limits) (confined, unknown string) {
 	if hides() {
 		return "", "the /proc of this machine hides processes (hidepid)"
 	}
+	if !j.hasUnseen(s, own) {
+		return "", "no process of this machine holds its other end"
+	}
 	others, err := j.confined(own)
 	if err != nil {
 		return "", err.Error()
@@ -83,6 +96,45 @@ func (j *Judge) holder(s Socket, own limits) (confined, unknown string) {
 	}
 	return "", ""
 }
+
+// hasUnseen reports whether a process that is not confined may hold a socket without being
+// seen: one outside of this program's process namespace, such as another container of a pod, or
+// one of the socket's user that keeps its descriptors to itself, such as sshd. Inside a process
+// namespace nobody can tell the first from what a confined process has left behind: then those
+// are admitted who have shown credentials, and others until this program confines a process with
+// a network.
+func (j *Judge) hasUnseen(s Socket, own limits) bool {
+	if !seesAll() {
+		return j.Proven || !j.confines.Load()
+	}
+	pids, err := procfs.Pids()
+	return err == nil && slices.ContainsFunc(pids, func(pid int) bool {
+		p, err := openProcess(strconv.Itoa(pid))
+		if err != nil {
+			return false
+		}
+		defer p.close()
+		l, err := p.limits()
+		return err == nil && !l.ended && l.beyond(own) == "" && slices.Contains(l.users, s.UID) &&
+			p.keepsDescriptors() && p.sharesNetwork() && s.madeBy(p)
+	})
+}
+
+// keepsDescriptors reports whether this program may not look at the descriptors of a process.
+func (p process) keepsDescriptors() bool {
+	fd, err := unix.Openat(p.dir, "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err == unix.EACCES
+}
+
+// seesAll reports whether /proc shows all processes of the machine: this program is in the first
+// process namespace, which has the same number on every machine.
+var seesAll = sync.OnceValue(func() bool {
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && namespace == "pid:[4026531836]" && procfs.Foreign() == nil
+})
 
 // showsRoot reports whether /proc shows a process of root, or may hide one. In a container it
 // may show none: who passes a port of a pod on connects from outside as root.

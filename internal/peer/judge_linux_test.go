@@ -2,6 +2,9 @@ package peer
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"sync"
@@ -110,5 +113,50 @@ func TestConfinedAreFound(t *testing.T) {
 	found, err := new(Judge).confined(own)
 	if err != nil || !slices.Contains(found, cmd.Process.Pid) {
 		t.Errorf("%d is not in %v, %v", cmd.Process.Pid, found, err)
+	}
+}
+
+// TestLeftSocket has a socket that is on its way between two others, with no process that holds
+// it, as a confined process can leave one behind.
+func TestLeftSocket(t *testing.T) {
+	if !seesAll() || os.Geteuid() != 0 {
+		t.Skip("another process may hold a socket without being seen: not in the first process namespace, or not root")
+	}
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	far, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ends[0])
+	defer unix.Close(ends[1])
+	if err := onSocket(far, func(fd int) error { return unix.Sendmsg(ends[0], []byte{0}, unix.UnixRights(fd), nil, 0) }); err != nil {
+		t.Fatal(err)
+	}
+	address := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+	found, err := FindTCP(address(near.LocalAddr()), address(near.RemoteAddr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := new(Judge)
+	if err := judge.TCP(found); err != nil {
+		t.Errorf("the socket of this program: %v", err)
+	}
+	_ = far.Close()
+	if err := judge.TCP(found); !IsAboutConfinement(err) {
+		t.Errorf("a socket that no process holds: %v", err)
 	}
 }
