@@ -66,7 +66,7 @@ func holdsRepository(dir string) bool {
 func (r *resolver) protectRepository(path string, info fs.FileInfo) error {
 	dir := path
 	if info.Mode().IsRegular() {
-		name, ok := strings.CutPrefix(firstLine(path), "gitdir:")
+		name, ok := strings.CutPrefix(r.firstLine(path), "gitdir:")
 		if name = strings.TrimSpace(name); !ok || name == "" {
 			return nil
 		}
@@ -77,7 +77,7 @@ func (r *resolver) protectRepository(path string, info fs.FileInfo) error {
 		return err
 	}
 	common := dir
-	if name := firstLine(filepath.Join(dir, "commondir")); name != "" {
+	if name := r.firstLine(filepath.Join(dir, "commondir")); name != "" {
 		if common, err = r.protectDirectory(from(dir, name)); err != nil || common == "" {
 			return err
 		}
@@ -121,7 +121,7 @@ func (r *resolver) granted(dir string) bool {
 // protectWorktrees protects the .git files of the worktrees of a repository.
 func (r *resolver) protectWorktrees(common string) {
 	for _, dir := range r.subdirectories(filepath.Join(common, "worktrees")) {
-		if name := firstLine(filepath.Join(dir, "gitdir")); name != "" {
+		if name := r.firstLine(filepath.Join(dir, "gitdir")); name != "" {
 			r.protectNested(from(dir, name))
 		}
 		r.protectModules(filepath.Join(dir, "modules"), 0)
@@ -139,7 +139,7 @@ func (r *resolver) protectModules(dir string, deep int) {
 			r.protectModules(module, deep+1)
 			continue
 		}
-		if name := worktreeOf(readText(filepath.Join(module, "config"), maxGitConfig)); name != "" {
+		if name := worktreeOf(r.readText(filepath.Join(module, "config"), maxGitConfig)); name != "" {
 			r.protectNested(from(module, name) + "/.git")
 		}
 		r.protectWorktrees(module)
@@ -152,6 +152,7 @@ func (r *resolver) protectModules(dir string, deep int) {
 func (r *resolver) subdirectories(dir string) (list []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
+		r.unclear(err)
 		return nil
 	}
 	for _, entry := range entries {
@@ -207,14 +208,14 @@ func worktreeOf(config string) (worktree string) {
 	return worktree
 }
 
-func firstLine(path string) string {
-	line, _, _ := strings.Cut(readText(path, maxPointer), "\n")
+func (r *resolver) firstLine(path string) string {
+	line, _, _ := strings.Cut(r.readText(path, maxPointer), "\n")
 	return strings.TrimSpace(line)
 }
 
 // readText reads a small file. It returns "" if there is none that this user may rely on.
 // It never blocks.
-func readText(path string, limit int64) string {
+func (r *resolver) readText(path string, limit int64) string {
 	file, err := openPlain(path, limit, func(info fs.FileInfo) error {
 		if isForeign(path, info) {
 			return errors.New("it is somebody else's")
@@ -222,14 +223,26 @@ func readText(path string, limit int64) string {
 		return nil
 	})
 	if err != nil {
+		r.unclear(err)
 		return ""
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, limit))
 	if err != nil {
+		r.unclear(err)
 		return ""
 	}
 	return string(text)
+}
+
+// unclear notes an error that does not mean that there is nothing to protect: another program
+// has a lease on the file, or this one has no descriptors left.
+func (r *resolver) unclear(err error) {
+	for _, reason := range []error{unix.EWOULDBLOCK, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EIO} {
+		if errors.Is(err, reason) {
+			r.unread = fmt.Errorf("find out what to protect of git: %w; try again", err)
+		}
+	}
 }
 
 // openPlain opens a regular file of at most limit bytes that check accepts. It never

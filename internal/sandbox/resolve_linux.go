@@ -39,7 +39,8 @@ type resolver struct {
 	released map[string]bool // missing names that entries make writable
 	links    []launcher.Link
 	missing  map[string]bool
-	nested   int // submodules and worktrees examined
+	nested   int   // submodules and worktrees examined
+	unread   error // why git's files could not be read
 	mounts   *mountTable
 }
 
@@ -358,7 +359,7 @@ func (r *resolver) protect() error {
 			return err
 		}
 	}
-	return nil
+	return r.unread
 }
 
 // protectChild protects a name. If it is a link, protectChild keeps the link and protects

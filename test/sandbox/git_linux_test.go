@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestGitIndirections protects the directories that a .git refers to: those of submodules
@@ -63,5 +65,27 @@ func TestGitIndirections(t *testing.T) {
 		m.write(m.ws+"/.git/worktrees/feature/gitdir", m.ws+"/out/.git\n")
 		m.must(os.Symlink(m.outside, m.ws+"/out"))
 		m.says(m.workspaceWrite(), [2]string{"echo x >feature/.git", "done"})
+	})
+}
+
+// TestLeasedGitFile has a program outside with a lease on a file that says what to protect. No
+// command starts without the protection.
+func TestLeasedGitFile(t *testing.T) {
+	everyUser(t, func(t *testing.T, m *machine) {
+		m.mkdir(m.ws + "/.git/worktrees/feature")
+		m.mkdir(m.ws + "/feature")
+		m.write(m.ws+"/.git/HEAD", "ref: refs/heads/main\n")
+		m.write(m.ws+"/.git/worktrees/feature/gitdir", m.ws+"/feature/.git\n")
+		m.write(m.ws+"/feature/.git", "gitdir: "+m.ws+"/.git/worktrees/feature\n")
+		m.start()
+		f, err := os.Open(m.ws + "/.git/worktrees/feature/gitdir")
+		m.must(err)
+		defer f.Close()
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+			t.Skip("no leases here: ", err)
+		}
+		m.refuses(m.workspaceWrite(), -32602, "find out what to protect of git")
+		m.must(f.Close())
+		m.says(m.workspaceWrite(), [2]string{"echo x >feature/.git", readOnly})
 	})
 }
