@@ -185,19 +185,30 @@ func (e *Engine) Hides(f *os.File) bool {
 	})
 }
 
-// realPaths returns the paths, and the present targets of links among them.
+// realPaths returns the paths, and the present targets of links among them. A path may lead over
+// a link and back by "..", which the kernel follows, and which is gone from a clean path.
 func realPaths(paths func() []string) (real []string) {
 	if paths == nil {
 		return nil
+	}
+	add := func(path string) {
+		if !slices.Contains(real, path) {
+			real = append(real, path)
+		}
 	}
 	for _, path := range paths() {
 		absolute, err := filepath.Abs(path)
 		if err != nil {
 			continue
 		}
-		real = append(real, absolute)
-		if target, err := filepath.EvalSymlinks(absolute); err == nil && target != absolute {
-			real = append(real, target)
+		if !filepath.IsAbs(path) {
+			path = absolute
+		}
+		for _, name := range []string{absolute, path} {
+			add(name)
+			if target, err := filepath.EvalSymlinks(name); err == nil {
+				add(target)
+			}
 		}
 	}
 	return real

@@ -157,3 +157,19 @@ func TestPlantedSecret(t *testing.T) {
 		}
 	})
 }
+
+// TestSecretOverLink has a secret whose path leads over a link and back, so that its text names
+// another place.
+func TestSecretOverLink(t *testing.T) {
+	everyUser(t, func(t *testing.T, m *machine) {
+		m.mkdir(m.base + "/real/place")
+		m.must(os.Symlink("real/place", m.base+"/link"))
+		m.write(m.base+"/real/key", "secret")
+		m.start()
+		sandbox := m.workspaceWrite()
+		m.says(sandbox, [2]string{"cat " + m.base + "/real/key", "Permission denied"}, [2]string{"cat " + m.base + "/link/../key", "Permission denied"})
+		if m.call("fs/readFile", object{"path": uri(m.base + "/real/key"), "sandbox": sandbox}, nil) == nil {
+			t.Error("fs/readFile shows the secret")
+		}
+	})
+}

@@ -118,6 +118,9 @@ func serve(means, bubblewrap, state string) {
 		Sockets: []string{filepath.Join(base, "allowed")},
 		Secrets: func() []string {
 			later, _ := filepath.Glob(filepath.Join(base, "ws/later*"))
+			if _, err := os.Lstat(base + "/link"); err == nil {
+				later = append(later, base+"/link/../key") // as an operator may write it
+			}
 			return append(later, configured(base, "token", "ws/deep/key", "ws/indirect", "own/token", "kube/token", "token-link")...)
 		},
 		Trusted: func() []string { return configured(base, "ws/known/keys", "own/certificate") },
