@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 
 	"execserver/internal/filesystem"
 	"execserver/internal/ownership"
@@ -37,13 +38,14 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 		}
 		info.Sandbox = &protocol.SandboxInfo{Mode: string(engine.Mode()), Means: string(means), Reason: reason}
 	}
-	info.Cwd = uri(s.cwd)
+	cwd := s.directory()
+	info.Cwd = uri(cwd)
 	if home, ok := homeDir(); ok {
 		info.UserHomeDir = uri(home)
 	}
 	if dir := os.Getenv("TMPDIR"); dir != "" {
 		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(s.cwd, dir)
+			dir = filepath.Join(cwd, dir)
 		}
 		if shown := uri(dir); shown != nil {
 			info.TemporaryDirectories = append(info.TemporaryDirectories, *shown)
@@ -51,6 +53,15 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 	}
 	info.TempDir = uri(os.TempDir())
 	return info
+}
+
+// directory returns the directory of the program, or "" if it is unknown, or gone. It uses no
+// file system, because one that hangs there would keep everybody out.
+func (s *Server) directory() string {
+	if _, err := syscall.Getwd(); err != nil {
+		return ""
+	}
+	return s.cwd
 }
 
 // homeDir returns the account's home directory, if known.

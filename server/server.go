@@ -56,7 +56,7 @@ type Server struct {
 	sandbox      *sandbox.Engine     // nil refuses every sandbox
 	log          *slog.Logger
 	ownership    *ownership.Ownership
-	cwd          string           // the directory in which the program was started; "" if it is unknown
+	cwd          string           // see directory
 	starting     *quota.Semaphore // slots of starts that are under way, by session
 	sessions     *session.Sessions
 
