@@ -28,19 +28,32 @@ type Holders struct {
 // held by a process of another user. A process that has it from its parent, such as one that
 // the parent is just starting, is never named in the place of a parent that holds it too.
 func (h *Holders) PID(s Socket) (pid int, ok bool) {
-	pid, ok = h.find(s)
+	for range 3 {
+		if pid, ok = h.find(s); !ok {
+			return 0, false
+		}
+		if pid, ok = oldest(pid, s); ok {
+			return pid, true
+		}
+		// A process that was found has ended since, and another one may still hold the socket.
+	}
+	return 0, false
+}
+
+// oldest returns the first of a holder's ancestors that holds the socket, without one between
+// them that does not. ok is false if the holder has ended.
+func oldest(pid int, s Socket) (_ int, ok bool) {
 	search := newSearch(s.Inode)
-	for ok {
+	for {
 		stat, err := procfs.ReadStat(pid)
 		if err != nil {
-			return 0, false // it has ended since
+			return 0, false
 		}
 		if !search.in(stat.Parent) {
-			break
+			return pid, true
 		}
 		pid = stat.Parent
 	}
-	return pid, ok
 }
 
 // find finds a process that holds a socket, among those of the socket's user and of root.

@@ -70,7 +70,7 @@ func (j *Judge) TCP(s Socket) error {
 // the one. That one's descriptors prove nothing, because it can pass the socket around faster
 // than anybody looks.
 func (j *Judge) holder(s Socket, own limits) (confined, unknown string) {
-	if pid, ok := j.holders.find(s); ok {
+	if pid, ok := j.holders.PID(s); ok { // and not a child that it is just starting, perhaps in a sandbox
 		confined, err := limitsOf(pid, own)
 		// What /proc says belongs to the process that holds the socket if that still does.
 		search := newSearch(s.Inode)

@@ -160,3 +160,47 @@ func TestLeftSocket(t *testing.T) {
 		t.Errorf("a socket that no process holds: %v", err)
 	}
 }
+
+// TestHeldByAChild has a confined child hold the socket of its parent as well, as one does for a
+// moment that its parent is just starting.
+func TestHeldByAChild(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	far, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	near, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	file, err := far.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	child := exec.Command("sleep", "1000")
+	child.ExtraFiles = []*os.File{file}
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL}
+	if err := child.Start(); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	})
+	address := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+	found, err := FindTCP(address(near.LocalAddr()), address(near.RemoteAddr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := new(Judge).TCP(found); err != nil {
+		t.Error(err)
+	}
+}
