@@ -34,6 +34,12 @@ func TestMain(m *testing.M) {
 		squat(os.Args[2])
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "hidden" {
+		hide()
+		fmt.Println("hidden")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == "flood" {
 		flood(os.Args[2:])
 		return

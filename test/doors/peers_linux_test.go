@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -93,9 +94,21 @@ func settle(t *testing.T, d *daemon) {
 	settleIn(t, open(t, d))
 }
 
-// open connects as a legitimate client of the server's user.
+// open connects as a legitimate client of the server's user. A process of that user which hides
+// its descriptors stands for the one whose connection it is.
 func open(t *testing.T, d *daemon) *testclient.Session {
 	t.Helper()
+	if d.uid != os.Geteuid() {
+		cmd := as(d.uid, exec.Command(programs+"/attacker", "hidden"))
+		stdin, stdout := testkit.StartPiped(t, cmd)
+		if _, err := io.ReadFull(stdout, make([]byte, len("hidden\n"))); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = stdin.Close()
+			_ = cmd.Wait()
+		})
+	}
 	session := &testclient.Session{URL: d.url, Patience: testkit.Patience, Dialer: d.dialer()}
 	if err := testclient.Open(t.Context(), session); err != nil {
 		t.Fatalf("%v; %s", err, d.log)
