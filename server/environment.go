@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
 
 	"execserver/internal/filesystem"
 	"execserver/internal/ownership"
@@ -38,7 +37,7 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 		}
 		info.Sandbox = &protocol.SandboxInfo{Mode: string(engine.Mode()), Means: string(means), Reason: reason}
 	}
-	cwd := s.directory()
+	cwd := s.cwd.get()
 	info.Cwd = uri(cwd)
 	if home, ok := homeDir(); ok {
 		info.UserHomeDir = uri(home)
@@ -53,15 +52,6 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 	}
 	info.TempDir = uri(os.TempDir())
 	return info
-}
-
-// directory returns the directory of the program, or "" if it is unknown, or gone. It uses no
-// file system, because one that hangs there would keep everybody out.
-func (s *Server) directory() string {
-	if _, err := syscall.Getwd(); err != nil {
-		return ""
-	}
-	return s.cwd
 }
 
 // homeDir returns the account's home directory, if known.

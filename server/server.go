@@ -18,7 +18,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +55,7 @@ type Server struct {
 	sandbox      *sandbox.Engine     // nil refuses every sandbox
 	log          *slog.Logger
 	ownership    *ownership.Ownership
-	cwd          string           // see directory
+	cwd          cwd
 	starting     *quota.Semaphore // slots of starts that are under way, by session
 	sessions     *session.Sessions
 
@@ -89,7 +88,6 @@ func New(opts *Options) *Server {
 	s := &Server{conns: make(map[*connection]struct{}), listeners: make(map[net.Listener]struct{})}
 	s.confined, s.listingValues = quota.NewSemaphore(maxConfined), maxListingValues
 	s.starting = quota.NewSemaphore(maxStarting)
-	s.cwd, _ = os.Getwd()
 	if opts != nil {
 		s.opts = *opts
 	}
