@@ -16,6 +16,7 @@ import (
 
 func TestMain(m *testing.M) {
 	server.RunHelper() // the transcripts start servers, which confine commands
+	testkit.DefaultSignals()
 	testkit.VerifyMain(testkit.Ledger(m))
 }
 
