@@ -1,10 +1,5 @@
 package main
 
-import "errors"
-
-// errUnsupported is matched by the errors of a system that allows no such namespaces.
-var errUnsupported = errors.New("this system allows no other machine")
-
 // A machine is what a program runs on as if it were another one: with a host name, files and
 // processes of its own, in namespaces of Linux. It shares the network and, read-only, the
 // installed programs with this machine. Its root has what this machine has in /usr, /etc and
