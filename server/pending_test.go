@@ -132,17 +132,22 @@ func TestRefusalsAreForgotten(t *testing.T) {
 			}
 		}
 		refuse(2 * maxSources)
-		if lines := strings.Count(log.String(), "connection refused"); lines != maxSources+1 || len(r.unlogged) != lines {
-			t.Errorf("%d lines, and %d addresses are remembered", lines, len(r.unlogged))
+		remembered := func() int {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.unlogged)
+		}
+		if lines := strings.Count(log.String(), "connection refused"); lines != maxSources+1 || remembered() != lines {
+			t.Errorf("%d lines, and %d addresses are remembered", lines, remembered())
 		}
 		time.Sleep(refusalPause)
 		synctest.Wait()
-		if lines := strings.Count(log.String(), "more connections refused"); lines != 1 || len(r.unlogged) != 1 {
-			t.Errorf("after a minute %d more lines, and %d addresses are remembered", lines, len(r.unlogged))
+		if lines := strings.Count(log.String(), "more connections refused"); lines != 1 || remembered() != 1 {
+			t.Errorf("after a minute %d more lines, and %d addresses are remembered", lines, remembered())
 		}
 		time.Sleep(refusalPause)
 		synctest.Wait()
-		if len(r.unlogged) != 0 {
+		if remembered() != 0 {
 			t.Errorf("%d addresses are remembered for ever", len(r.unlogged))
 		}
 	})

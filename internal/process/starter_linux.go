@@ -1,9 +1,11 @@
 package process
 
 import (
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +21,8 @@ import (
 // A starter is a thread that starts leaders, and never ends: the kernel sends a child
 // its parent-death signal when the thread that made it ends, not the process.
 type starter struct {
-	sweep chan struct{} // asks for a call of reapStrays
+	sweep  chan struct{} // asks for a call of reapStrays
+	others map[int]bool  // children that the thread has from before, and that others wait for
 
 	mu      sync.Mutex
 	leaders map[int]*child // that the thread has started and nobody has reaped, by pid
@@ -51,7 +54,7 @@ var starts = sync.OnceValue(func() chan<- func(*starter) {
 })
 
 func (s *starter) run(calls <-chan func(*starter)) {
-	runtime.LockOSThread()
+	s.takeThread()
 	for {
 		select {
 		case call := <-calls:
@@ -59,6 +62,16 @@ func (s *starter) run(calls <-chan func(*starter)) {
 		case <-s.sweep:
 			s.reapStrays()
 		}
+	}
+}
+
+// takeThread takes the calling thread for good. What the program has started on it before are
+// no strays.
+func (s *starter) takeThread() {
+	runtime.LockOSThread()
+	s.others = make(map[int]bool)
+	for _, pid := range threadChildren() {
+		s.others[pid] = true
 	}
 }
 
@@ -108,15 +121,25 @@ func (s *starter) reapStrays() {
 	if procfs.Foreign() != nil {
 		return // the list has the numbers of another namespace
 	}
-	list, err := sys.ReadFile("/proc/thread-self/children")
-	if err != nil {
-		return // some kernels do not have the file
-	}
-	for word := range strings.FieldsSeq(string(list)) {
-		if pid, err := strconv.Atoi(word); err == nil && !s.leads(pid) {
+	children := threadChildren()
+	for _, pid := range children {
+		if !s.leads(pid) && !s.others[pid] {
 			_, _ = sys.Wait4(pid, nil, unix.WNOHANG|unix.WALL|unix.WNOTHREAD, nil)
 		}
 	}
+	maps.DeleteFunc(s.others, func(pid int, _ bool) bool { return !slices.Contains(children, pid) })
+}
+
+// threadChildren returns the children of the calling thread, or none: some kernels do not list
+// them.
+func threadChildren() (pids []int) {
+	list, _ := sys.ReadFile("/proc/thread-self/children")
+	for word := range strings.FieldsSeq(string(list)) {
+		if pid, err := strconv.Atoi(word); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 func (s *starter) leads(pid int) bool {
