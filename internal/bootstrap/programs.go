@@ -2,8 +2,6 @@ package bootstrap
 
 import (
 	"crypto/sha256"
-	"debug/buildinfo"
-	"debug/elf"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -136,20 +134,15 @@ func (p Program) digest() (string, error) {
 
 // check looks whether the file is what its name says.
 func (p Program) check() error {
-	info, err := buildinfo.ReadFile(p.file())
+	head, err := p.head()
 	if err != nil {
-		return &Error{Kind: Mistaken, Text: fmt.Sprintf("%s is no program that Go has built: %s", p.Path, err)}
+		return &Error{Kind: Mistaken, Text: fmt.Sprintf("%s cannot be read: %s", p.Path, err)}
 	}
-	var is Kind
-	for _, setting := range info.Settings {
-		switch setting.Key {
-		case "GOOS":
-			is.OS = setting.Value
-		case "GOARCH":
-			is.Arch = setting.Value
-		}
-	}
-	if is != p.Kind {
+	is, ok := kindOfProgram(head)
+	switch {
+	case !ok:
+		return &Error{Kind: Mistaken, Text: p.Path + " is no program for a machine that this one knows"}
+	case is != p.Kind:
 		return &Error{Kind: Mistaken, Text: fmt.Sprintf("%s is a program for %s", p.Path, is)}
 	}
 	return nil
@@ -158,15 +151,16 @@ func (p Program) check() error {
 // static reports whether a program runs without a dynamic linker of its system, as far as
 // that can be seen.
 func (p Program) static() bool {
-	file, err := elf.Open(p.file())
+	head, err := p.head()
+	return err != nil || !hasInterpreter(head)
+}
+
+// head returns the beginning of the file, which has the headers of a program.
+func (p Program) head() ([]byte, error) {
+	file, err := os.Open(p.file())
 	if err != nil {
-		return true
+		return nil, err
 	}
 	defer file.Close()
-	for _, part := range file.Progs {
-		if part.Type == elf.PT_INTERP {
-			return false
-		}
-	}
-	return true
+	return io.ReadAll(io.LimitReader(file, 4<<10))
 }
