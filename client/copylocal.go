@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"execserver/internal/sys"
 	"io"
 	"io/fs"
 	"iter"
@@ -280,7 +281,8 @@ func (w *localWriter) keepAttributes() error {
 	return keepAttributes(w.file.File, old)
 }
 
-// openExisting opens the existing file, and reserves room for its new content.
+// openExisting opens the existing file, and reserves room for its new content, so that a full
+// disk is noticed while the old content is still whole.
 func (w *localWriter) openExisting() error {
 	root := w.side.root
 	before, err := root.Lstat(w.name)
@@ -296,7 +298,7 @@ func (w *localWriter) openExisting() error {
 	case !info.Mode().IsRegular() || !os.SameFile(before, info): // a link has taken its place
 		err = &inUseError{ErrSpecialFile}
 	default:
-		if err = reserveRoom(w.file.File, w.target.size); err != nil {
+		if err = sys.ReserveRoom(int(w.file.Fd()), w.target.size); err != nil {
 			_ = w.file.Truncate(info.Size()) // frees what lies beyond the end
 		}
 	}

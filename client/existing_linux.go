@@ -7,13 +7,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"execserver/internal/sys"
 )
-
-// reserveRoom reserves room for the content of a file, if the file system can, so that a full
-// disk is noticed while the old content is still whole.
-func reserveRoom(file *os.File, size int64) error { return sys.ReserveRoom(int(file.Fd()), size) }
 
 // keepAttributes gives file the owner, the extended attributes and the mode of old, which it
 // is to replace. It fails if old has other names, which would keep the old content.

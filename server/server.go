@@ -59,15 +59,14 @@ type Server struct {
 	starting     *quota.Semaphore // slots of starts that are under way, by session
 	sessions     *session.Sessions
 
-	judge          peer.Judge
-	localAddresses peer.Addresses
-	pending        *pending
-	refusals       *refusals
-	confined       *quota.Semaphore // of helpers in sandboxes
-	overHTTP       atomic.Bool      // Handler was called
-	quotas         quotas
-	listingValues  int // JSON values in a listing
-	counters       counters
+	judge         peer.Judge
+	pending       *pending
+	refusals      *refusals
+	confined      *quota.Semaphore // of helpers in sandboxes
+	overHTTP      atomic.Bool      // Handler was called
+	quotas        quotas
+	listingValues int // JSON values in a listing
+	counters      counters
 
 	mu        sync.Mutex
 	conns     map[*connection]struct{}

@@ -148,7 +148,7 @@ func (c *connection) checkReach(_ context.Context, _, address string, _ syscall.
 // endsHere reports whether a connection to an address ends on this machine, or may. The
 // kernel decides that by its routes, which may name more addresses than interfaces have.
 func (s *Server) endsHere(a netip.Addr) bool {
-	if a.IsUnspecified() || s.localAddresses.Has(a, netip.Addr{}) {
+	if a.IsUnspecified() || s.judge.Addresses.Has(a, netip.Addr{}) {
 		return true
 	}
 	local, err := peer.IsLocal(a)

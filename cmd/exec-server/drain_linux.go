@@ -161,15 +161,12 @@ func serverOf(ctx context.Context, rawURL string) (int, error) {
 
 // listenerOf returns the id of the process that made a unix socket listen.
 func listenerOf(conn *net.UnixConn) (pid int, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
 	var credentials *unix.Ucred
-	controlErr := raw.Control(func(fd uintptr) {
-		credentials, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	err = sys.OnDescriptor(conn, func(fd int) (err error) {
+		credentials, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
 	})
-	if err := errors.Join(controlErr, err); err != nil {
+	if err != nil {
 		return 0, fmt.Errorf("ask who listens on the socket: %w", err)
 	}
 	if credentials.Pid == 0 {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 
+	"execserver/internal/sys"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -14,7 +16,7 @@ const PeersKnown = true
 
 // peerOf asks the system who connected.
 func peerOf(conn net.Conn) (p peer, err error) {
-	err = onSocket(conn, func(fd int) error {
+	err = sys.OnDescriptor(conn, func(fd int) error {
 		credentials, err := unix.GetsockoptXucred(fd, solLocal, unix.LOCAL_PEERCRED)
 		if err != nil {
 			return fmt.Errorf("ask for the peer's credentials: %w", err)

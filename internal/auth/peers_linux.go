@@ -5,6 +5,8 @@ import (
 	"net"
 	"unsafe"
 
+	"execserver/internal/sys"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -14,7 +16,7 @@ const PeersKnown = true
 // peerOf asks the system who connected. The answer is from the moment of connecting, so
 // passing the socket on gains nothing.
 func peerOf(conn net.Conn) (p peer, err error) {
-	err = onSocket(conn, func(fd int) error {
+	err = sys.OnDescriptor(conn, func(fd int) error {
 		credentials, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err != nil {
 			return fmt.Errorf("ask for the peer's credentials: %w", err)

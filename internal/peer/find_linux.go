@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -81,13 +80,7 @@ var errLimitedUsers = errors.New("this program runs as the user that stands for 
 
 // limitedUsers reports whether the kernel would report this program's own user id for
 // users that its user namespace does not know.
-func limitedUsers() bool {
-	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")
-	if err != nil || strings.TrimSpace(string(overflow)) != strconv.Itoa(os.Geteuid()) {
-		return false
-	}
-	return !knowsAllUsers()
-}
+func limitedUsers() bool { return isUnknownUser(os.Geteuid()) }
 
 // knowsAllUsers reports whether every user of the machine has a number in this program's user
 // namespace.

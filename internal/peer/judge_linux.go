@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"execserver/internal/procfs"
+	"execserver/internal/sys"
 )
 
 // Judge decides whether the process at the other end of a connection to a listener is
@@ -25,7 +25,7 @@ type Judge struct {
 	// Proven says that the peers have shown credentials, which no confined process has.
 	Proven bool
 
-	addresses Addresses
+	Addresses Addresses   // of this machine
 	confines  atomic.Bool // this program has confined a process with a network
 	holders   Holders
 
@@ -115,8 +115,7 @@ func (j *Judge) hasUnseen(s Socket, own limits) bool {
 		}
 		defer p.close()
 		l, err := p.limits()
-		return err == nil && !l.ended && l.beyond(own) == "" && slices.Contains(l.users, s.UID) &&
-			p.keepsDescriptors() && p.sharesNetwork() && s.madeBy(p)
+		return err == nil && l.beyond(own) == "" && p.keepsDescriptors() && s.mayBeOf(p, l)
 	})
 }
 
@@ -182,7 +181,13 @@ func mayHold(pid int, s Socket, own limits) bool {
 	if err != nil {
 		return !isGone(err)
 	}
-	return !l.ended && l.beyond(own) != "" && slices.Contains(l.users, s.UID) && p.sharesNetwork() && s.madeBy(p)
+	return l.beyond(own) != "" && s.mayBeOf(p, l)
+}
+
+// mayBeOf reports whether a socket may be that of a process with the limits l: it lives, is of
+// the socket's user and in the same network namespace, and may have made it.
+func (s Socket) mayBeOf(p process, l limits) bool {
+	return !l.ended && slices.Contains(l.users, s.UID) && p.sharesNetwork() && s.madeBy(p)
 }
 
 // confined returns the processes that are confined. Those who ask at the same time share a
@@ -277,7 +282,7 @@ func verdict(beyond string, err error) error {
 // process may have by now.
 func (j *Judge) unixByNumber(conn net.Conn, own limits) error {
 	var credentials *unix.Ucred
-	err := onSocket(conn, func(fd int) (err error) {
+	err := sys.OnDescriptor(conn, func(fd int) (err error) {
 		credentials, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		return err
 	})
@@ -297,7 +302,7 @@ const soPeerPidfd = 77
 
 // peerProcess returns a descriptor of the process that has connected.
 func peerProcess(conn net.Conn) (pidfd int, err error) {
-	err = onSocket(conn, func(fd int) (err error) {
+	err = sys.OnDescriptor(conn, func(fd int) (err error) {
 		pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPeerPidfd)
 		return err
 	})
@@ -317,23 +322,6 @@ func numberOf(pidfd int) (int, error) {
 		}
 	}
 	return 0, errors.New("/proc does not say which process has connected")
-}
-
-// onSocket calls a function with the descriptor of a connection.
-func onSocket(conn net.Conn, f func(fd int) error) error {
-	raw, ok := conn.(syscall.Conn)
-	if !ok {
-		return ErrUnsupported
-	}
-	socket, err := raw.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var inner error
-	if err := socket.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
-		return err
-	}
-	return inner
 }
 
 // CanJudge returns nil if a Judge sees who is confined on this machine, and the reason if

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/sys"
 	"execserver/internal/testkit"
 )
 
@@ -138,7 +139,7 @@ func TestLeftSocket(t *testing.T) {
 	}
 	defer near.Close()
 	// Of a user of whom there is no process: even of root's some cannot be examined on some machines.
-	if err := onSocket(far, func(fd int) error { return unix.Fchown(fd, 61239, 61239) }); err != nil {
+	if err := sys.OnDescriptor(far, func(fd int) error { return unix.Fchown(fd, 61239, 61239) }); err != nil {
 		t.Fatal(err)
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -147,7 +148,7 @@ func TestLeftSocket(t *testing.T) {
 	}
 	defer unix.Close(ends[0])
 	defer unix.Close(ends[1])
-	if err := onSocket(far, func(fd int) error { return unix.Sendmsg(ends[0], []byte{0}, unix.UnixRights(fd), nil, 0) }); err != nil {
+	if err := sys.OnDescriptor(far, func(fd int) error { return unix.Sendmsg(ends[0], []byte{0}, unix.UnixRights(fd), nil, 0) }); err != nil {
 		t.Fatal(err)
 	}
 	address := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }

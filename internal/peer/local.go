@@ -55,7 +55,7 @@ func (j *Judge) Find(local, remote netip.AddrPort) (s Socket, here bool, err err
 		return s, true, nil
 	case CanFindTCP() != nil:
 		return s, false, err
-	case remote.IsValid() && j.addresses.Has(unmap(remote).Addr(), unmap(local).Addr()):
+	case remote.IsValid() && j.Addresses.Has(unmap(remote).Addr(), unmap(local).Addr()):
 		// The peer may have sent everything, and reset the connection.
 		return s, true, fmt.Errorf("it cannot be found out who of this machine has made this connection: %w", err)
 	}

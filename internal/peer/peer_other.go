@@ -20,7 +20,7 @@ func IsLocal(netip.Addr) (bool, error) { return false, ErrUnsupported }
 // Judge judges nobody on this system, which has no sandboxes.
 type Judge struct {
 	Proven    bool
-	addresses Addresses
+	Addresses Addresses
 }
 
 // Confines does nothing: nobody is confined.

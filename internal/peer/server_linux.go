@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"execserver/internal/sys"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -116,7 +118,7 @@ func awaitAccepted(ctx context.Context, conn net.Conn) (Socket, error) {
 func ended(conn net.Conn) error {
 	var n int
 	var peeked error
-	err := onSocket(conn, func(fd int) error {
+	err := sys.OnDescriptor(conn, func(fd int) error {
 		n, _, peeked = unix.Recvfrom(fd, make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		return nil
 	})

@@ -1,8 +1,6 @@
 package sys
 
 import (
-	"syscall"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -14,11 +12,8 @@ const pipeBytes = 1 << 20
 // nor wakes the reader for every piece. Where that fails, or if file is no pipe, everything
 // stays as it is.
 func EnlargePipe(file any) {
-	conn, ok := file.(syscall.Conn)
-	if !ok {
-		return
-	}
-	if raw, err := conn.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeBytes) })
-	}
+	_ = OnDescriptor(file, func(fd int) error {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeBytes)
+		return err
+	})
 }

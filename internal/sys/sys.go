@@ -1,7 +1,10 @@
 package sys
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"syscall"
 
 	"execserver/internal/fault"
 )
@@ -66,4 +69,49 @@ func WriteTo(f *os.File, b []byte) (int, error) {
 func NewFile(fd uintptr, name string) *os.File {
 	fault.Disown(int(fd))
 	return os.NewFile(fd, name)
+}
+
+// ErrorText returns "no such file or directory (os error 2)" for the errno inside err. It
+// returns err's own text if there is no errno.
+func ErrorText(err error) string {
+	e, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s (os error %d)", e.Error(), int(e))
+}
+
+// Error is an error with the text that ErrorText returns for it.
+type Error struct{ err error }
+
+// WrapError gives err the text of its errno, and drops the context of packages net or os,
+// because the caller adds its own. errors.Is still works. WrapError returns an error without
+// errno unchanged.
+func WrapError(err error) error {
+	if _, ok := errors.AsType[syscall.Errno](err); !ok {
+		return err
+	}
+	return &Error{err}
+}
+
+func (e *Error) Error() string { return ErrorText(e.err) }
+
+func (e *Error) Unwrap() error { return e.err }
+
+// OnDescriptor calls a function with the descriptor of a connection or a file, which stays open
+// as long as the function runs.
+func OnDescriptor(of any, f func(fd int) error) error {
+	conn, ok := of.(syscall.Conn)
+	if !ok {
+		return errors.New("the connection has no descriptor")
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
 }
