@@ -66,8 +66,7 @@ type input struct {
 	mu      sync.Mutex
 	room    chan struct{} // closed when the queue shrinks; nil when nobody waits
 	queue   []queued
-	cost    int  // of queue
-	taken   int  // of quota, for the writes in queue
+	cost    int  // of queue, which is also taken of quota
 	writing bool // the goroutine exists
 	ending  bool // no more is accepted; the input is closed when the queue is empty
 	closed  bool // the child reads no more input
@@ -77,13 +76,20 @@ type input struct {
 }
 
 // queued is one operation on the input: write data, or set the size of the terminal, or,
-// if both are nil, close the input. Data counts in the quota.
+// if both are nil, close the input.
 type queued struct {
 	data []byte
 	size *protocol.TerminalSize
 }
 
-func (q queued) cost() int { return len(q.data) + queuedCost }
+// cost is what the operation counts. One without data counts nothing: there is at most one
+// between two writes, and one at the end.
+func (q queued) cost() int {
+	if q.data == nil {
+		return 0
+	}
+	return len(q.data) + queuedCost
+}
 
 func newInput(file *os.File, own bool, quota InputQuota) *input {
 	return &input{file: file, own: own, quota: quota, sized: func(protocol.TerminalSize) {}}
@@ -135,7 +141,6 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 	if len(data) > 0 && !in.closed {
 		q := queued{data: append([]byte(nil), data...)}
 		in.enqueueLocked(q)
-		in.taken += q.cost()
 		cost -= q.cost()
 	}
 	in.quota.release(cost)
@@ -244,10 +249,7 @@ func (in *input) drain() {
 			in.queue[0] = queued{}
 			in.queue = in.queue[1:]
 			in.cost -= next.cost()
-			if next.data != nil {
-				in.taken -= next.cost()
-				in.quota.release(next.cost())
-			}
+			in.quota.release(next.cost())
 			in.signalLocked()
 		}
 		in.mu.Unlock()
@@ -314,9 +316,8 @@ func (in *input) closeLocked() {
 		return
 	}
 	in.closed = true
+	in.quota.release(in.cost)
 	in.queue, in.cost = nil, 0
-	in.quota.release(in.taken)
-	in.taken = 0
 	in.signalLocked()
 	if in.own {
 		_ = in.file.Close()

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	testkit.InheritNothing()
 	testkit.DefaultSignals()
 	// The threads that start children live as long as the program, and so does the
-	// socket by which they are told to.
+	// socket that asks them to.
 	tests := testkit.Ledger(m, "socket:", "socket:")
 	testkit.VerifyMain(tests)
 }
