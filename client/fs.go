@@ -221,8 +221,8 @@ func (f *FS) RealPath(name string) (real string, err error) {
 }
 
 // WriteFile makes data the content of a file, and creates the file if necessary
-// (PROTOCOL.md, "fs/writeFile"). It writes an existing file in place, so that whoever has it
-// open, watches it or mounts it sees the change; see ReplaceFile. If the connection breaks, it
+// (PROTOCOL.md, "fs/writeFile"). It writes an existing file in place, so that programs that have
+// it open, watch it or mount it see the change; see ReplaceFile. If the connection breaks, it
 // writes the file again. data has to fit into one message of the server; Create has no such
 // bound.
 func (f *FS) WriteFile(name string, data []byte) error {

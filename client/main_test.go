@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	testkit.DefaultSignals()
 	os.Setenv(markVariable, mark)
 	// The threads that start children live as long as the program, and so does the
-	// socket by which they are told to.
+	// socket that asks them to.
 	tests := testkit.Ledger(testkit.Childless(m, markVariable, mark), "socket:", "socket:")
 	testkit.VerifyMain(tests)
 }

@@ -32,6 +32,6 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	// The threads that start children live as long as the program, and so does the
-	// socket by which they are told to.
+	// socket that asks them to.
 	testkit.VerifyMain(testkit.Ledger(m, "socket:", "socket:"))
 }

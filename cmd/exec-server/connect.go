@@ -192,8 +192,8 @@ func (c *connecting) run(command *cobra.Command) error {
 // silence is how long connect waits for a first answer before it prints a notice.
 const silence = 5 * time.Second
 
-// start starts the server on the other machine.
-// tell, if it is not nil, is told how far the copy of the program is.
+// start starts the server on the other machine. If tell is not nil, it is called with the
+// progress of the copy of the program.
 func (c *connecting) start(ctx context.Context, tell func(arrived, size int64)) (*bootstrap.Session, error) {
 	way := exec.Command(c.words[0], c.words[1:]...)
 	way.Stderr = stderrOfOthers()

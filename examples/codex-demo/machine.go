@@ -3,7 +3,7 @@ package main
 // A machine is what a program runs on as if it were another one: with a host name, files and
 // processes of its own, in namespaces of Linux. It shares the network and, read-only, the
 // installed programs with this machine. Its root has what this machine has in /usr, /etc and
-// the like, and otherwise only what the fields say. It is no sandbox.
+// the like, and otherwise only what the fields say. It is not a sandbox.
 type machine struct {
 	Name  string            // its host name
 	Root  string            // an empty directory here, to build its root in

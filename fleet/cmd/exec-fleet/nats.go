@@ -95,8 +95,8 @@ func (o *natsFlags) inClear(text string) bool {
 // dialTimeout bounds a connection to one NATS server, until that has accepted it.
 const dialTimeout = 5 * time.Second
 
-// checkingDialer is a nats.CustomDialer that checks who has accepted a connection: whoever
-// listens gets the token, and may run commands here.
+// checkingDialer is a nats.CustomDialer that checks who has accepted a connection, because
+// the listener gets the token, and may run commands here.
 type checkingDialer struct {
 	serverUser string
 	log        *slog.Logger

@@ -61,7 +61,7 @@ func TestPredecessor(t *testing.T) {
 			t.Errorf("%s: it finds %q, want %q", row.what, got, row.want)
 		}
 	}
-	// What is no file of a machine is left alone.
+	// Other files are left alone.
 	state := t.TempDir()
 	first, err := findPredecessor(state, "box", urls, was)
 	if err != nil {
