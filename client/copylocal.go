@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"execserver/internal/sys"
 	"io"
 	"io/fs"
 	"iter"
@@ -14,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"execserver/internal/sys"
 )
 
 // localSide is the side of a copy on this machine. An os.Root keeps it within its tree,
