@@ -1,0 +1,245 @@
+package stream
+
+import (
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// ServerOptions are the options of a Server. Handle is required.
+type ServerOptions struct {
+	// Handle serves a new stream. The stream is closed when it returns.
+	Handle func(*Conn)
+	// Keep is how long a stream is kept without a link, in whole seconds. The default is 30
+	// minutes, which are enough for a meal or a commute.
+	Keep time.Duration
+	// MaxStreams bounds the streams of each owner. The default is 64, because a stream can hold
+	// twice the window, and few people run as many clients.
+	MaxStreams int
+}
+
+// Server is the end of streams that accepts their links.
+type Server struct {
+	opts     ServerOptions
+	instance [8]byte // the first half of all identifiers
+	handlers sync.WaitGroup
+
+	mu      sync.Mutex // taken after that of a Conn
+	closed  bool
+	streams map[[idSize]byte]*owned
+	count   map[string]int // of each owner
+}
+
+type owned struct {
+	*Conn
+	owner string
+}
+
+// NewServer returns a Server.
+func NewServer(opts ServerOptions) *Server {
+	if opts.Keep == 0 {
+		opts.Keep = 30 * time.Minute
+	}
+	if opts.MaxStreams == 0 {
+		opts.MaxStreams = 64
+	}
+	s := &Server{opts: opts, streams: make(map[[idSize]byte]*owned), count: make(map[string]int)}
+	_, _ = rand.Read(s.instance[:]) // never fails
+	return s
+}
+
+// Serve serves a link of an owner to its end, and closes it. It returns why the link has ended.
+// Only an owner's own links can resume a stream.
+func (s *Server) Serve(owner string, rwc io.ReadWriteCloser) error {
+	l := newLink(rwc)
+	h := newHandshake(l)
+	c, err := s.accept(h, owner)
+	h.timer.Stop()
+	if c == nil {
+		_ = l.close()
+		return err
+	}
+	c.mu.Lock()
+	if err != nil {
+		c.fail(l, err)
+	}
+	c.unlock(l)
+	c.mu.Unlock()
+	return c.run(l)
+}
+
+// accept is the handshake of the end that accepts. Without a Conn the link is not attached.
+func (s *Server) accept(h *handshake, owner string) (*Conn, error) {
+	hello, err := h.receive(len(magic) + 1)
+	if err != nil {
+		return nil, err
+	}
+	if string(hello[:len(magic)]) != magic {
+		return nil, errNoStream
+	}
+	if hello[len(magic)] != version {
+		return nil, h.refuse(Version)
+	}
+	if hello, err = h.receive(helloSize - len(hello)); err != nil {
+		return nil, err
+	}
+	kind, id, nonce := hello[0], [idSize]byte(hello[1:]), hello[1+idSize:]
+	switch kind {
+	case 0:
+		return s.begin(h, owner, nonce)
+	case 1:
+		return s.resume(h, owner, id)
+	}
+	return nil, h.refuse(Violated)
+}
+
+// refuse sends a code instead of a reply.
+func (h *handshake) refuse(code Code) error {
+	_ = h.send(append([]byte(magic), version, byte(code)))
+	return fmt.Errorf("a link was refused: %w", code)
+}
+
+func (s *Server) reply(h *handshake, id [idSize]byte, nonce []byte) error {
+	reply := append([]byte(magic), version, 0)
+	reply = append(append(reply, id[:]...), nonce...)
+	return h.send(binary.BigEndian.AppendUint32(reply, uint32(s.opts.Keep/time.Second)))
+}
+
+// begin makes a stream.
+func (s *Server) begin(h *handshake, owner string, other []byte) (*Conn, error) {
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	own := key.PublicKey().Bytes()
+	c := newConn(s.opts.Keep)
+	copy(c.id[:], s.instance[:])
+	_, _ = rand.Read(c.id[len(s.instance):])
+	if c.secret, err = agree(key, other, other, own); err != nil {
+		return nil, h.refuse(Violated)
+	}
+	if code := s.add(c, owner); code != 0 {
+		return nil, h.refuse(code)
+	}
+	c.mu.Lock()
+	err = c.attach(h.link, 0)
+	c.mu.Unlock()
+	go func() { // Close waits for it
+		defer s.handlers.Done()
+		defer c.Close()
+		s.opts.Handle(c)
+	}()
+	if err != nil { // the server was closed
+		return nil, err
+	}
+	return c, s.reply(h, c.id, own)
+}
+
+// add registers a stream, and its handler.
+func (s *Server) add(c *Conn, owner string) Code {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return Ended
+	case s.count[owner] >= s.opts.MaxStreams:
+		return Full
+	}
+	s.streams[c.id] = &owned{c, owner}
+	s.count[owner]++
+	s.handlers.Add(1)
+	c.forget = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.streams, c.id)
+		if s.count[owner]--; s.count[owner] == 0 {
+			delete(s.count, owner)
+		}
+	}
+	return 0
+}
+
+// resume attaches the link to a stream, in place of an older one.
+func (s *Server) resume(h *handshake, owner string, id [idSize]byte) (*Conn, error) {
+	s.mu.Lock()
+	c := s.streams[id]
+	s.mu.Unlock()
+	switch {
+	case c == nil && [8]byte(id[:]) == s.instance:
+		return nil, h.refuse(Expired)
+	case c == nil:
+		return nil, h.refuse(Unknown)
+	case c.owner != owner:
+		return nil, h.refuse(Refused)
+	}
+	nonce := make([]byte, nonceSize)
+	_, _ = rand.Read(nonce)
+	if err := s.reply(h, id, nonce); err != nil {
+		return nil, err
+	}
+	proof, err := h.receiveSigned(c.secret, dialing, proofSize)
+	if err != nil {
+		_ = h.send([]byte{byte(Refused)})
+		return nil, err
+	}
+	generation, received := binary.BigEndian.Uint64(proof), int64(binary.BigEndian.Uint64(proof[8:]))
+	own, code := c.replace(h.link, generation, received)
+	if code != 0 {
+		_ = h.send([]byte{byte(code)})
+		return nil, fmt.Errorf("a link was refused: %w", code)
+	}
+	return c.Conn, h.sendSigned(c.secret, accepting, binary.BigEndian.AppendUint64([]byte{0}, uint64(own)))
+}
+
+// replace attaches a link of a higher generation, when nothing comes over older ones any more. It
+// returns what this end has received.
+func (c *Conn) replace(l *link, generation uint64, received int64) (int64, Code) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.ended:
+		return 0, Expired
+	case generation <= c.generation:
+		return 0, Refused
+	}
+	c.generation = generation
+	old := c.latest
+	c.fail(old, errReplaced)
+	c.mu.Unlock()
+	<-old.gone
+	c.mu.Lock()
+	if generation != c.generation {
+		return 0, Refused // there is a newer one
+	}
+	if err := c.attach(l, received); err == errInvalid {
+		return 0, Violated
+	} else if err != nil {
+		return 0, Expired
+	}
+	return c.received(), 0
+}
+
+// Close ends all streams, and waits for their handlers.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	streams := make([]*Conn, 0, len(s.streams))
+	for _, c := range s.streams {
+		streams = append(streams, c.Conn)
+	}
+	s.mu.Unlock()
+	for _, c := range streams {
+		c.mu.Lock()
+		c.finish(Ended, Ended, true)
+		c.mu.Unlock()
+	}
+	for _, c := range streams {
+		<-c.Done()
+	}
+	s.handlers.Wait()
+	return nil
+}
