@@ -46,7 +46,7 @@ run: ## serve on $(LISTEN)
 	$(GO) run ./cmd/exec-server --listen $(LISTEN)
 
 # NEEDY would skip everything.
-NEEDY := bulk codex connect doors sandbox slopes slowlink terminal workspace
+NEEDY := bulk codex connect doors pages sandbox slopes slowlink terminal workspace
 test: ## run the tests that need nothing but Go, as any user
 	$(GO) test $(FAST_LINK) -shuffle=on $(TOGETHER) -count=$(COUNT) -timeout $(TIMEOUT) \
 		$(if $(filter ./...,$(PACKAGES)),$(LONGEST) $$($(GO) list ./... | grep -vE '/test/($(subst $(space),|,$(NEEDY)))$$'),$(PACKAGES))
@@ -54,9 +54,10 @@ test: ## run the tests that need nothing but Go, as any user
 # A test of the sandbox runs with up to six servers at a time.
 test-system: ## run the tests with sshd, tmux, Chromium, Prometheus, namespaces and other users, as root on Linux
 	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -parallel 6 -count=$(COUNT) -timeout $(TIMEOUT) \
-		./test/sandbox ./test/connect $$(grep -rl --include='*_test.go' --exclude-dir=page --exclude-dir=metrics --exclude-dir=faults 'testkit\.System' ./test | xargs -n1 dirname | sort -u)
+		./test/sandbox ./test/connect $$(grep -rl --include='*_test.go' --exclude-dir=page --exclude-dir=pages --exclude-dir=metrics --exclude-dir=faults 'testkit\.System' ./test | xargs -n1 dirname | sort -u)
 	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) -run '^TestSystem' \
 		$$(grep -rl --include='*_test.go' '^func TestSystem' cmd client internal server transport | xargs -n1 dirname | sort -u | sed 's|^|./|')
+	$(MAKE) test-pages
 	$(MAKE) test-metrics
 	$(MAKE) test-page PAGES='$(or $(PAGES),$(PAGES_SHORT))'
 
@@ -93,8 +94,9 @@ lint: ## formatting, vet on every platform (PLATFORMS), staticcheck
 	$(TOOL) staticcheck $(PACKAGES)
 	cd fleet && $(GO) vet ./... && $(GO) tool -modfile=../tools/go.mod staticcheck ./...
 
-docs: ## rewrite docs/configuration.md when a flag of serve has changed
+docs: ## rewrite the settings in docs/operations.md, docs/protocol-reference.md and protocol/schema.json after a change of flags or messages
 	$(GO) test -count=1 -run TestConfigurationReference ./internal/cli/serve -update
+	$(GO) test -count=1 -run 'TestSchema$$' ./protocol -update
 
 fmt: ## format the code
 	$(TOOL) gofumpt -w .
@@ -112,26 +114,13 @@ bench-codex: build ## measure the server and the released Codex beside each othe
 	$(GO) run ./bench $(BENCHFLAGS) 'bin/exec-server --listen ws://127.0.0.1:0' \
 		"$$(scripts/install-codex 0.169.0) exec-server --listen ws://127.0.0.1:0"
 
-bench-commands: ## time a command as Codex sees it: this server, the released one, and none
-	scripts/install-codex 0.169.0
-	EXEC_SERVER_TEST_CODEX=1 $(GO) test -run '^$$' -bench Command -benchtime 5x ./test/codex
-
 microbench: ## run the benchmarks of the packages that have some
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) \
 		$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u)
 
-cover: ## write coverage/coverage.html
-	mkdir -p coverage
-	$(GO) test -coverpkg=$(PACKAGES) -coverprofile=coverage/coverage.out $(PACKAGES)
-	$(GO) tool cover -html=coverage/coverage.out -o coverage/coverage.html
-
 test-codex: ## run the tests with the Codex releases that scripts/install-codex installs with npm
 	$(call install_codex,$(CODEX_RELEASES))
 	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) $(CODEX_PACKAGES)
-
-test-codex-fleet: ## released Codex clients with the server behind a gateway, alone
-	$(call install_codex,$(CODEX_RELEASES))
-	EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) -run '//-gateway$$' ./test/codex
 
 model: ## 100,000 random operations against a reference model, with the race detector
 	CGO_ENABLED=1 MODEL_STEPS=100000 $(GO) test -race -count=1 -timeout 60m -v ./test/model
@@ -172,6 +161,10 @@ test-page: ## the page in Chromium, and with released Codex (PICTURES gets pictu
 	$(call install_codex,$(CODEX))
 	mkdir -p '$(PICTURES)'
 	cd test/page && $(GO) vet ./... && PICTURES='$(PICTURES)' EXEC_SERVER_TEST_SYSTEM=1 EXEC_SERVER_TEST_CODEX=1 $(GO) test -parallel 4 -count=$(COUNT) -timeout $(TIMEOUT) -v $(if $(PAGES),-run '$(PAGES)') ./...
+
+test-pages: ## type the commands of the README and the guides, with sshd and a released Codex, as root
+	$(call install_codex,$(CODEX))
+	EXEC_SERVER_TEST_SYSTEM=1 EXEC_SERVER_TEST_CODEX=1 $(GO) test -count=$(COUNT) -timeout $(TIMEOUT) ./test/pages
 
 test-metrics: ## metrics in a real Prometheus, if there is one, and the dashboard in Grafana's schema
 	cd test/metrics && $(GO) vet ./... && EXEC_SERVER_TEST_SYSTEM=1 $(GO) test -count=$(COUNT) -v ./...

@@ -6,11 +6,12 @@ import (
 	"sync"
 )
 
-// Calls maps the tool calls of an agent to commands. The zero value is ready to use. Its
-// methods may be called concurrently, and none of them ends or waits for a command.
+// Calls maps the ids of an agent's tool calls to commands. The zero value is ready to use. Its
+// methods may be called concurrently, and do not affect the commands. Callers that share a command
+// must not call its Collect concurrently.
 type Calls struct {
-	// Max bounds the number of commands; 0 means 64. At the bound, Add forgets the oldest
-	// command that has ended. It must not change after the first Add.
+	// Max bounds the number of commands; 0 means 64. At the bound, Add removes the oldest
+	// command that has exited. Max must not change after the first Add.
 	Max int
 
 	mu    sync.Mutex
@@ -24,8 +25,8 @@ type call struct {
 
 const defaultMaxCalls = 64
 
-// Add adds a started command under the id of its tool call. It fails if the id is in use,
-// and if there are Max commands that all still run.
+// Add adds a started command under the id of its tool call. It fails if the id is in use, or if Max
+// commands are running.
 func (c *Calls) Add(id string, command *Cmd) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +48,7 @@ func (c *Calls) Add(id string, command *Cmd) error {
 	return nil
 }
 
-// Get returns the command of a tool call, and whether there is one.
+// Get returns the command of a tool call, and reports whether there is one.
 func (c *Calls) Get(id string) (*Cmd, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +58,7 @@ func (c *Calls) Get(id string) (*Cmd, bool) {
 	return nil, false
 }
 
-// Remove forgets the command of a tool call and returns it, and whether there was one.
+// Remove removes the command of a tool call and returns it, and reports whether there was one.
 func (c *Calls) Remove(id string) (*Cmd, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,8 +71,7 @@ func (c *Calls) Remove(id string) (*Cmd, bool) {
 	return command, true
 }
 
-// Running returns the ids of the tool calls whose commands still run, in the order in which
-// they were added.
+// Running returns the ids of the tool calls whose commands are running, in the order of Add.
 func (c *Calls) Running() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,14 +86,4 @@ func (c *Calls) Running() []string {
 
 func (c *Calls) index(id string) int {
 	return slices.IndexFunc(c.calls, func(k call) bool { return k.id == id })
-}
-
-// ended reports whether the process has exited, or failed.
-func (c *Cmd) ended() bool {
-	select {
-	case <-c.p.exitedCh:
-		return true
-	default:
-		return false
-	}
 }

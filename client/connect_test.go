@@ -115,7 +115,7 @@ func TestConnectFails(t *testing.T) {
 	env, err := client.Connect(background(t), dial, nil)
 	env = opened(t, env, err)
 	err = child(env, "pattern", "1000000").Run()
-	if _, ok := errors.AsType[*client.ExitMissingError](err); !ok || !errors.Is(err, refused) {
+	if _, ok := errors.AsType[*client.LostError](err); !ok || !errors.Is(err, refused) {
 		t.Errorf("Run: %v", err)
 	}
 	const text = "failed to connect to exec-server stream: the server refused the upgrade with status 403 Forbidden: go away"

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -20,82 +19,105 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// copySide is one of the two trees of a copy: on this machine, or on the server's. Names are
-// relative to its root and have slashes; "." is the root, which may be a file. Methods may be
-// called concurrently.
+// copySide is one of the two trees of a copy: localSide or remoteSide. Names are relative to the
+// root and have slashes; "." is the root, which may be a file. Methods may be called concurrently.
 type copySide interface {
-	// path returns what a person calls a name.
+	// path returns the path of a name, for people.
 	path(name string) string
-	// list yields the entries of a directory in the order of their names. An error with an
-	// entry concerns only that entry.
+	// list yields the entries of a directory in the order of their names. An error that comes
+	// with an entry concerns that entry alone.
 	list(dir string) iter.Seq2[*copyEntry, error]
 	mkdir(name string, mode fs.FileMode) error
 	// symlink makes a link. It replaces a file or link if old is not nil.
 	symlink(e, old *copyEntry) error
 	// change sets the mode and the time of a file, unless they are nil.
 	change(name string, mode *fs.FileMode, modified *time.Time) error
-	// readAll returns the content of a small file, and makes e describe it.
+	// readAll returns the content of a small file, and updates e.
 	readAll(e *copyEntry) ([]byte, error)
 	// writeAll writes a small file like create and commit.
 	writeAll(data []byte, t *copyTarget) error
-	// open opens a file to read it, and makes e describe it.
+	// open opens a file to read it, and updates e.
 	open(e *copyEntry) (blocks, error)
 	// create begins to write a file.
 	create(t *copyTarget) (copyWriter, error)
 }
 
-// copyTarget describes a file that is to be written.
+// copyEntry describes a file of either side.
+type copyEntry struct {
+	name     string      // relative to the root, with slashes; "." is the root
+	mode     fs.FileMode // type and permissions
+	size     int64
+	modified time.Time
+	target   string // of a symbolic link
+	details  bool   // permissions and time are known
+}
+
+func (e *copyEntry) isLink() bool { return e != nil && e.mode.Type() == fs.ModeSymlink }
+
+// infoEntry describes a file of this machine.
+func infoEntry(name string, info fs.FileInfo) *copyEntry {
+	return &copyEntry{name: name, mode: info.Mode(), size: info.Size(), modified: info.ModTime(), details: true}
+}
+
+// joinName returns the name of an entry of a directory.
+func joinName(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// copyTarget describes a file to write.
 type copyTarget struct {
 	name     string
 	size     int64
 	mode     *fs.FileMode // permissions; nil keeps those of an existing file
-	modified *time.Time   // nil means the time of the copy
-	old      *copyEntry   // the file or link that has the name
+	modified *time.Time   // nil for the time of the copy
+	old      *copyEntry   // the file or link that has the name, or nil
 }
 
 // inPlace reports whether an existing file is written.
 func (t *copyTarget) inPlace() bool { return t.old != nil && !t.old.isLink() }
 
-// copyWriter is a file that is being written. A new file has a hidden name, and an existing
-// one is written in place.
+// copyWriter writes a file: a new one under a hidden name, an existing one in place.
 type copyWriter interface {
 	// writeBlock may be called concurrently.
 	writeBlock(ctx context.Context, offset int64, block []byte) error
 	// commit gives the file its size, mode, time and name, and closes it.
 	commit() error
-	// abandon closes the file, and removes it if it has a hidden name. It reports whether
-	// the target has an incomplete file. The context of the copy may have ended.
+	// abandon closes the file, and removes it if its name is hidden. It reports whether an
+	// incomplete file remains. The context of the copy may have ended.
 	abandon() (incomplete bool)
 }
 
 // Bounds of a copy.
 const (
-	// smallFile is the size of the largest file that is copied by one request, and of the
-	// blocks of larger ones.
+	// smallFile is the size of the largest file that one request copies, and the block size
+	// of larger files.
 	smallFile = 256 << 10
-	// smallFiles is how many small files are copied at a time, and largeFiles how many
-	// larger ones, each with up to largeBlocks blocks.
+	// smallFiles and largeFiles bound the files copied concurrently, and largeBlocks the
+	// concurrent blocks of a large file.
 	smallFiles  = 128
 	largeFiles  = 16
 	largeBlocks = 16
-	// directories is how many directories are listed at a time.
+	// directories bounds the directories listed concurrently.
 	directories = 16
-	// maxContent bounds the content that is in memory and under way.
+	// maxContent bounds the content in memory and in blocks.
 	maxContent = 4 << 20
-	// maxCopyDepth bounds a tree. Only one that has no end is deeper.
+	// maxCopyDepth bounds the depth of a tree. A tree without end is deeper.
 	maxCopyDepth = 256
 	// maxCopyProblems bounds CopyError.Problems.
 	maxCopyProblems = 16
-	// defaultCleanupTime bounds what a copy does after its end.
+	// defaultCleanupTime bounds the cleanup of an interrupted copy.
 	defaultCleanupTime = 2 * time.Second
 	// progressInterval is the time between two calls of CopyOptions.Progress.
 	progressInterval = 100 * time.Millisecond
 )
 
-// copying is one copy. It lists both sides of a directory, and copies what differs.
+// copying is one copy. It lists both sides of each directory, and copies the differences.
 type copying struct {
 	env      *Environment
-	ctx      context.Context // ends with a failure that concerns everything
+	ctx      context.Context // canceled by an error that concerns all files
 	cancel   context.CancelCauseFunc
 	opts     CopyOptions
 	details  bool // the server knows modes, times and links
@@ -109,7 +131,7 @@ type copying struct {
 	progress   CopyProgress
 	reported   time.Time
 	problems   []*fs.PathError
-	incomplete *fs.PathError // the first file that is only partly written
+	incomplete *fs.PathError // the first incomplete file
 
 	calling sync.Mutex // held while a function of opts runs
 }
@@ -117,9 +139,15 @@ type copying struct {
 // newCopying begins a copy. The caller must call finish.
 func (f *FS) newCopying(opts *CopyOptions) *copying {
 	c := &copying{env: f.env, details: f.env.has(capMetadata), content: semaphore.NewWeighted(maxContent)}
-	c.modes = c.details && runtime.GOOS != "windows" && f.env.link.machine.goos() != "windows"
+	c.modes = c.details && runtime.GOOS != "windows" && f.env.conns.machine.goos() != "windows"
 	if opts != nil {
 		c.opts = *opts
+	}
+	if c.opts.Progress == nil {
+		c.opts.Progress = func(CopyProgress) {}
+	}
+	if c.opts.Problem == nil {
+		c.opts.Problem = func(*fs.PathError) {}
 	}
 	c.ctx, c.cancel = context.WithCancelCause(f.ctx)
 	c.dirs.SetLimit(directories)
@@ -128,7 +156,7 @@ func (f *FS) newCopying(opts *CopyOptions) *copying {
 	return c
 }
 
-// run copies the roots of both sides. old is nil if there is nothing at the target.
+// run copies the root. old is the target, or nil if it does not exist.
 func (c *copying) run(e, old *copyEntry) error {
 	if !e.mode.IsDir() && !e.mode.IsRegular() {
 		return ErrSpecialFile
@@ -137,7 +165,7 @@ func (c *copying) run(e, old *copyEntry) error {
 	if e.mode.IsDir() {
 		c.directory(root)
 	} else {
-		root.pending.Store(2) // never released: the directory of the file is not copied
+		root.pending.Store(2) // never reaches zero: the directory of the file is not copied
 		c.file(root, e, old)
 	}
 	_ = c.dirs.Wait()
@@ -152,8 +180,8 @@ type copyDir struct {
 	parent     *copyDir // nil for the root
 	entry, old *copyEntry
 	depth      int
-	pending    atomic.Int64 // entries that are not copied yet, and the directory itself
-	failed     bool         // it could not be made
+	pending    atomic.Int64 // entries not yet copied, plus one for the directory itself
+	failed     bool         // the target could not be made
 }
 
 // directory copies a directory.
@@ -193,7 +221,7 @@ func (c *copying) directory(d *copyDir) {
 	}
 }
 
-// enter makes a directory at the target, unless it exists.
+// enter makes the target directory unless it exists.
 func (c *copying) enter(d *copyDir) error {
 	switch {
 	case d.depth > maxCopyDepth:
@@ -206,7 +234,7 @@ func (c *copying) enter(d *copyDir) error {
 	return c.to.mkdir(d.entry.name, c.firstMode(d.entry))
 }
 
-// firstMode returns the mode of a new directory until everything is in it.
+// firstMode returns the mode of a new directory until it is complete.
 func (c *copying) firstMode(e *copyEntry) fs.FileMode {
 	if !c.modes {
 		return 0o777
@@ -214,8 +242,8 @@ func (c *copying) firstMode(e *copyEntry) fs.FileMode {
 	return e.mode.Perm() | 0o700
 }
 
-// release records that an entry of a directory is copied, or the directory itself. After
-// the last of them, the directory gets its mode and its time.
+// release counts an entry of a directory as copied. After the last one, the directory gets its
+// mode and time, and counts as an entry of its parent.
 func (c *copying) release(d *copyDir) {
 	for ; d != nil && d.pending.Add(-1) == 0; d = d.parent {
 		if d.failed || !c.details || c.ctx.Err() != nil || d.old != nil && !c.opts.Modes {
@@ -227,7 +255,7 @@ func (c *copying) release(d *copyDir) {
 	}
 }
 
-// mode returns the permissions that a copy gets, or nil if it keeps those of old.
+// mode returns the permissions of a copy, or nil to keep those of old.
 func (c *copying) mode(e, old *copyEntry) *fs.FileMode {
 	if !c.modes || old != nil && !old.isLink() && !c.opts.Modes {
 		return nil
@@ -235,11 +263,11 @@ func (c *copying) mode(e, old *copyEntry) *fs.FileMode {
 	return new(e.mode.Perm())
 }
 
-// copyPair is an entry of a directory, and what has its name at the target, if anything.
+// copyPair is an entry of a directory, and the entry of that name at the target, or nil.
 type copyPair struct{ entry, old *copyEntry }
 
-// pairs lists both sides of a directory. Both list in the order of names, so it holds no
-// more than a page of each.
+// pairs lists both sides of a directory in the order of names, so it holds at most a page of
+// each.
 func (c *copying) pairs(d *copyDir) iter.Seq2[copyPair, error] {
 	return func(yield func(copyPair, error) bool) {
 		next, stop := func() (*copyEntry, error, bool) { return nil, nil, false }, func() {}
@@ -255,7 +283,7 @@ func (c *copying) pairs(d *copyDir) iter.Seq2[copyPair, error] {
 			switch {
 			case err != nil:
 			case more && errors.Is(oldErr, ErrTruncated):
-				more = false // a server that cannot tell what it has
+				more = false // the server lists only a part: copy the rest as if it were new
 			case more && oldErr != nil:
 				yield(copyPair{}, oldErr)
 				return
@@ -290,7 +318,7 @@ func (c *copying) link(d *copyDir, e, old *copyEntry) {
 	})
 }
 
-// begin runs work for an entry of a directory when there is room for it.
+// begin runs work for an entry of a directory once the group has room.
 func (c *copying) begin(group *errgroup.Group, d *copyDir, name string, work func() error) {
 	d.pending.Add(1)
 	group.Go(func() error {
@@ -302,8 +330,8 @@ func (c *copying) begin(group *errgroup.Group, d *copyDir, name string, work fun
 	})
 }
 
-// inTheWay returns an error if an entry of the target is a directory, a device, a FIFO or a
-// socket, which no copy replaces.
+// inTheWay returns an error if the target has something that a copy must not replace: anything
+// but a file or a link. e may be nil.
 func (e *copyEntry) inTheWay() error {
 	switch {
 	case e == nil, e.mode.IsRegular(), e.isLink():
@@ -314,7 +342,7 @@ func (e *copyEntry) inTheWay() error {
 	return &inUseError{ErrSpecialFile}
 }
 
-// file copies a file, unless the target has the same.
+// file copies a file unless the target has the same size and time.
 func (c *copying) file(d *copyDir, e, old *copyEntry) {
 	if old != nil && old.mode.IsRegular() && old.details && e.details && old.size == e.size && sameTime(old.modified, e.modified) {
 		c.count(func(p *CopyProgress) { p.Unchanged++ })
@@ -336,7 +364,7 @@ func (c *copying) file(d *copyDir, e, old *copyEntry) {
 	})
 }
 
-// sameTime reports whether two times are the same, as far as all file systems keep them.
+// sameTime compares two times at the precision that all file systems keep.
 func sameTime(a, b time.Time) bool {
 	return a.Truncate(time.Microsecond).Equal(b.Truncate(time.Microsecond))
 }
@@ -377,8 +405,8 @@ func (c *copying) inBlocks(e, old *copyEntry) error {
 	defer c.cleanup(func(ctx context.Context) { _ = source.close(ctx) })
 	for {
 		err := c.copyBlocks(source, e, old)
-		// A server that cannot reopen a file to write it gets the file from its beginning.
-		if !errors.As(err, new(*DisconnectedError)) || c.env.Err() != nil {
+		// If the server cannot reopen a file for writing, start from the beginning.
+		if !errors.As(err, new(*InterruptedError)) || c.env.Err() != nil {
 			return err
 		}
 	}
@@ -391,14 +419,14 @@ func (c *copying) copyBlocks(source blocks, e, old *copyEntry) error {
 		return err
 	}
 	var moved atomic.Int64
-	flight, ctx := errgroup.WithContext(c.ctx)
-	flight.SetLimit(largeBlocks)
+	blocks, ctx := errgroup.WithContext(c.ctx)
+	blocks.SetLimit(largeBlocks)
 	for offset := int64(0); offset < e.size; offset += smallFile {
 		n := min(smallFile, e.size-offset)
 		if c.content.Acquire(ctx, n) != nil {
 			break
 		}
-		flight.Go(func() error {
+		blocks.Go(func() error {
 			defer c.content.Release(n)
 			data, _, err := source.readBlock(ctx, offset, int(n))
 			if err == nil && int64(len(data)) < n {
@@ -415,7 +443,7 @@ func (c *copying) copyBlocks(source blocks, e, old *copyEntry) error {
 			return nil
 		})
 	}
-	if err = flight.Wait(); err == nil && c.ctx.Err() != nil {
+	if err = blocks.Wait(); err == nil && c.ctx.Err() != nil {
 		err = context.Cause(c.ctx)
 	}
 	if err == nil {
@@ -432,118 +460,14 @@ func (c *copying) copyBlocks(source blocks, e, old *copyEntry) error {
 	return nil
 }
 
-// finish returns how the copy ended.
-func (c *copying) finish(op, name string, err error) error {
-	if c.ctx.Err() != nil {
-		err = context.Cause(c.ctx)
-	}
-	c.cancel(nil)
-	c.mu.Lock()
-	p, problems, incomplete := c.progress, c.problems, c.incomplete
-	c.mu.Unlock()
-	p.Name = ""
-	c.call(func() { c.opts.Progress(p) }, c.opts.Progress != nil)
-	switch {
-	case err != nil && incomplete != nil:
-		return incomplete
-	case errors.As(err, new(*fs.PathError)):
-		return err
-	case err != nil:
-		return &fs.PathError{Op: op, Path: name, Err: err}
-	case p.Failed > 0:
-		return &CopyError{Failed: p.Failed, Problems: problems}
-	}
-	return nil
-}
-
-// call calls a function of the options, if it is wanted.
-func (c *copying) call(f func(), wanted bool) {
-	if !wanted {
-		return
-	}
-	c.calling.Lock()
-	defer c.calling.Unlock()
-	f()
-}
-
-// count changes the progress, and reports it from time to time.
-func (c *copying) count(change func(*CopyProgress)) {
-	c.mu.Lock()
-	change(&c.progress)
-	now := time.Now()
-	due := c.opts.Progress != nil && now.Sub(c.reported) >= progressInterval
-	if due {
-		c.reported = now
-	}
-	p := c.progress
-	c.mu.Unlock()
-	c.call(func() { c.opts.Progress(p) }, due)
-}
-
-// copied counts a file of which n bytes were not counted yet.
-func (c *copying) copied(name string, n int64) {
-	c.count(func(p *CopyProgress) { p.Files++; p.Bytes += n; p.Name = c.from.path(name) })
-}
-
-// replaced counts a file that has taken the place of one that cannot be written.
-func (c *copying) replaced() { c.count(func(p *CopyProgress) { p.Replaced++ }) }
-
-// leftOut reports that something cannot be copied.
-func (c *copying) leftOut(name string) {
-	c.count(func(p *CopyProgress) { p.LeftOut++ })
-	c.call(func() { c.opts.Problem(&fs.PathError{Op: "copy", Path: c.from.path(name), Err: ErrSpecialFile}) }, c.opts.Problem != nil)
-}
-
-// failed records why a file or directory could not be copied. The copy continues with the
-// others, unless the cause concerns them, too. A nil error is not recorded.
-func (c *copying) failed(name string, err error) {
-	incomplete := errors.As(err, new(*incompleteError))
-	if err == nil || c.ctx.Err() != nil && !incomplete {
-		return // what ended the copy is the error, and this follows from it
-	}
-	problem := &fs.PathError{Op: "copy", Path: c.from.path(name), Err: withoutPath(err)}
-	c.mu.Lock()
-	if incomplete && c.incomplete == nil {
-		c.incomplete = problem
-	}
-	c.mu.Unlock()
-	if c.ctx.Err() == nil && (concernsAll(err) || c.env.Err() != nil) {
-		c.cancel(problem)
-		return
-	}
-	c.count(func(p *CopyProgress) {
-		p.Failed++
-		if len(c.problems) < maxCopyProblems {
-			c.problems = append(c.problems, problem)
-		}
-	})
-	c.call(func() { c.opts.Problem(problem) }, c.opts.Problem != nil)
-}
-
-// concernsAll reports whether no other file can be copied either.
-func concernsAll(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.As(err, new(*DisconnectedError)) || errors.Is(err, ErrRecovering)
-}
-
-// withoutPath removes the name that an error has already: the problem has the whole name.
-func withoutPath(err error) error {
-	switch e := err.(type) { //nolint:errorlint // a wrapper has something to say
-	case *fs.PathError:
-		return e.Err
-	case *os.LinkError:
-		return e.Err
-	}
-	return err
-}
-
-// cleanup makes requests that are useful even if the context of the copy has ended.
+// cleanup makes requests even if the context of the copy has ended.
 func (c *copying) cleanup(run func(context.Context)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), cmp.Or(c.env.opts.cleanupTime, defaultCleanupTime))
+	ctx, cancel := context.WithTimeout(withoutFailFast(context.WithoutCancel(c.ctx)), cmp.Or(c.env.opts.cleanupTime, defaultCleanupTime))
 	defer cancel()
 	run(ctx)
 }
 
-// hiddenName returns a new name for a file that is not whole.
+// hiddenName returns a new name for an incomplete file.
 func hiddenName() string {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"execserver/client"
@@ -293,6 +294,52 @@ func TestCopyInterrupted(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestCloseAfterCut loses the connection when a file that is written is being closed: only
+// an answer to that says that its content is safe.
+func TestCloseAfterCut(t *testing.T) {
+	t.Parallel()
+	const size = 300 << 10
+	var closings atomic.Int32
+	hold := func(c *fakeConn, m fakeMessage) bool {
+		switch {
+		case m.Method == protocol.MethodClose:
+			if closings.Add(1) == 1 {
+				_ = c.conn.Close()
+				return true
+			}
+		case m.Method == protocol.MethodGetMetadata && strings.HasPrefix(m.Params.Path, "file:///far/.exec-server-"):
+			c.reply(m, object{"isDirectory": false, "isFile": true, "isSymlink": false, "size": size, "createdAtMs": 0, "modifiedAtMs": 1000, "kind": "file", "mode": 0o644, "modifiedNs": 0})
+			return true
+		}
+		return false
+	}
+	t.Run("copied", func(t *testing.T) {
+		local := filepath.Join(t.TempDir(), "large")
+		if err := os.WriteFile(local, testkit.Pattern(size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := &fileServer{gone: true, hold: hold}
+		if err := newFake(t, s.serve, s.serve).dial(nil).FS("/far").CopyIn(local, "large", nil); err != nil {
+			t.Errorf("CopyIn: %v", err)
+		}
+		if n := closings.Load(); n != 2 {
+			t.Errorf("the file was closed %d times", n)
+		}
+	})
+	t.Run("created", func(t *testing.T) {
+		closings.Store(0)
+		s := &fileServer{hold: hold}
+		file, err := newFake(t, s.serve, s.serve).dial(nil).FS("/far").Create("f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = file.Write([]byte("text"))
+		if err := file.Close(); !errors.As(err, new(*client.InterruptedError)) {
+			t.Errorf("closing a file whose end is unknown: %v", err)
+		}
+	})
 }
 
 // TestCopyHides checks that a large new file has a hidden name and its mode until it is

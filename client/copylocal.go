@@ -17,17 +17,17 @@ import (
 	"execserver/internal/sys"
 )
 
-// localSide is the side of a copy on this machine. An os.Root keeps it within its tree,
-// whatever links appear there.
+// localSide is the local side of a copy. An os.Root keeps it within its tree, even if links
+// appear in it.
 type localSide struct {
 	c     *copying
-	shown string // the path of the root, as the caller names it
+	shown string // the path of the root that the caller gave
 	root  *os.Root
-	base  string // of the file, if the root is one; root is its directory then
+	base  string // the name in root, if the copy is of a file; root is its directory
 }
 
-// local returns a side whose root is an existing directory, or a file. The caller must
-// close it.
+// local returns a side whose root is an existing directory, or a file. The caller must close
+// the side.
 func (c *copying) local(name string, directory bool) (*localSide, error) {
 	s := &localSide{c: c, shown: name}
 	dir := name
@@ -70,7 +70,7 @@ func (s *localSide) list(dir string) iter.Seq2[*copyEntry, error] {
 			name := joinName(dir, base)
 			e, err := s.stat(name)
 			if isNotExist(err) {
-				continue // removed meanwhile
+				continue // just removed
 			}
 			if !yield(e, err) {
 				return
@@ -155,9 +155,9 @@ func (s *localSide) readAll(e *copyEntry) ([]byte, error) {
 	return data, nil
 }
 
-// openFile opens a regular file to read it, and makes e describe it.
+// openFile opens a regular file to read it, and updates e.
 func (s *localSide) openFile(e *copyEntry) (*os.File, error) {
-	// A FIFO that has taken the file's place does not block.
+	// O_NONBLOCK: a FIFO may have replaced the file.
 	file, err := s.root.OpenFile(s.at(e.name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (s *localSide) open(e *copyEntry) (blocks, error) {
 	return localFile{file}, nil
 }
 
-// localFile is an open file of this machine.
+// localFile is an open local file.
 type localFile struct{ *os.File }
 
 func (f localFile) readBlock(_ context.Context, offset int64, n int) ([]byte, bool, error) {
@@ -252,12 +252,12 @@ func (s *localSide) create(t *copyTarget) (copyWriter, error) {
 	return w, nil
 }
 
-// localWriter is a file of this machine that is being written.
+// localWriter writes a local file.
 type localWriter struct {
 	side   *localSide
 	target *copyTarget
 	name   string
-	hidden bool // name is: the file is a new one
+	hidden bool // name is hidden, because the file is new
 	file   localFile
 	wrote  atomic.Bool
 
@@ -299,14 +299,22 @@ func (w *localWriter) openExisting() error {
 	case !info.Mode().IsRegular() || !os.SameFile(before, info): // a link has taken its place
 		err = &inUseError{ErrSpecialFile}
 	default:
-		if err = sys.ReserveRoom(int(w.file.Fd()), w.target.size); err != nil {
-			_ = w.file.Truncate(info.Size()) // frees what lies beyond the end
+		if err = sys.ReserveSpace(int(w.file.Fd()), w.target.size); err != nil {
+			w.unreserve()
 		}
 	}
 	if err != nil {
 		_ = w.file.Close()
 	}
 	return err
+}
+
+// unreserve frees what lies beyond the end of the existing file. Another program may have appended
+// to the file since it was opened.
+func (w *localWriter) unreserve() {
+	if info, err := w.file.Stat(); err == nil {
+		_ = w.file.Truncate(info.Size())
+	}
 }
 
 func (w *localWriter) writeBlock(ctx context.Context, offset int64, block []byte) error {
@@ -352,6 +360,9 @@ func (w *localWriter) commit() error {
 }
 
 func (w *localWriter) abandon() bool {
+	if !w.hidden && !w.wrote.Load() {
+		w.unreserve()
+	}
 	_ = w.file.Close() // fails if commit has closed it
 	if !w.hidden {
 		return w.wrote.Load()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,20 +18,21 @@ import (
 	"execserver/protocol"
 )
 
-// remoteSide is the side of a copy on the server's machine.
+// remoteSide is the side of a copy on the machine of the server.
 type remoteSide struct {
 	c        *copying
-	link     *link
-	root     string // a path of the machine
-	resolved bool   // root has no links in it: none need be followed
+	conns    *connManager
+	files    remoteFiles // for the requests that are the same as those of an FS
+	root     string      // a path of the machine
+	resolved bool        // root contains no links, so requests need not follow any
 }
 
 func (c *copying) remote(root string) *remoteSide {
-	return &remoteSide{c: c, link: c.env.link, root: root}
+	return &remoteSide{c: c, conns: c.env.conns, files: c.env.files, root: root}
 }
 
 func (s *remoteSide) separator() string {
-	if s.link.machine.goos() == "windows" {
+	if s.conns.machine.goos() == "windows" {
 		return `\`
 	}
 	return "/"
@@ -43,27 +45,27 @@ func (s *remoteSide) path(name string) string {
 	return strings.TrimSuffix(s.root, s.separator()) + s.separator() + strings.ReplaceAll(name, "/", s.separator())
 }
 
-func (s *remoteSide) uri(name string) protocol.Path { return s.link.machine.uri(s.path(name)) }
+func (s *remoteSide) uri(name string) protocol.Path { return s.conns.machine.uri(s.path(name)) }
 
 // split divides a path into its directory and its last name.
 func (s *remoteSide) split(path string) (dir, base string) {
 	separators := "/"
-	if s.link.machine.goos() == "windows" {
+	if s.conns.machine.goos() == "windows" {
 		separators = `/\`
 	}
 	at := strings.LastIndexAny(path, separators)
 	return path[:max(at, 1)], path[at+1:]
 }
 
-// resolve resolves links in the path of a target, and returns what is there, or nil.
+// resolve resolves the links in the path of a target, and returns the existing entry, or nil.
 func (s *remoteSide) resolve() (*copyEntry, error) {
-	real, err := s.link.realPath(s.c.ctx, s.root)
+	real, err := s.files.realPath(s.c.ctx, s.root)
 	switch {
 	case err == nil:
 		s.root, s.resolved = real, true
 	case isNotExist(err):
 		dir, base := s.split(s.root)
-		if dir, err = s.link.realPath(s.c.ctx, dir); err != nil {
+		if dir, err = s.files.realPath(s.c.ctx, dir); err != nil {
 			return nil, err
 		}
 		s.root = dir
@@ -78,9 +80,9 @@ func (s *remoteSide) resolve() (*copyEntry, error) {
 	return e, err
 }
 
-// stat describes a name, or the target of the link that it is.
+// stat describes a name. With follow, it describes the target of a link.
 func (s *remoteSide) stat(name string, follow bool) (*copyEntry, error) {
-	m, err := s.link.metadata(s.c.ctx, s.path(name), s.c.details && !follow)
+	m, err := s.files.metadata(s.c.ctx, s.path(name), s.c.details && !follow)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +98,10 @@ func (s *remoteSide) stat(name string, follow bool) (*copyEntry, error) {
 
 func (s *remoteSide) list(dir string) iter.Seq2[*copyEntry, error] {
 	return func(yield func(*copyEntry, error) bool) {
-		params := s.link.listing(s.path(dir), s.c.details)
+		params := s.files.listing(s.path(dir), s.c.details)
 		for last := ""; ; {
 			var page protocol.ReadDirectoryResult
-			if err := s.link.query(s.c.ctx, protocol.MethodReadDirectory, params, &page); err != nil {
+			if err := s.conns.query(s.c.ctx, protocol.MethodReadDirectory, params, &page); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -133,7 +135,7 @@ func (s *remoteSide) list(dir string) iter.Seq2[*copyEntry, error] {
 func (s *remoteSide) entries(dir string, list []protocol.DirectoryEntry) []*copyEntry {
 	entries := make([]*copyEntry, len(list))
 	for i, wire := range list {
-		e := &copyEntry{name: joinName(dir, s.link.exactName(wire)), mode: mode(wire.IsDirectory, wire.IsFile)}
+		e := &copyEntry{name: joinName(dir, s.files.exactName(wire)), mode: mode(wire.IsDirectory, wire.IsFile)}
 		if d := wire.EntryDetails; d != nil {
 			e.mode, e.size, e.target, e.details = detailedMode(d.Kind, d.Mode), max(d.Size, 0), d.Text(), true
 			e.modified = time.UnixMilli(d.ModifiedAtMs).Add(time.Duration(min(d.ModifiedNs, 999_999)))
@@ -144,8 +146,8 @@ func (s *remoteSide) entries(dir string, list []protocol.DirectoryEntry) []*copy
 	return entries
 }
 
-// describe checks some entries of a directory of a source, and asks about those of a server
-// whose listings have no sizes and do not distinguish links. It returns an error for each.
+// describe checks entries of a directory of the source, and returns an error or nil for each. If
+// the listings of the server lack sizes and links, it asks for each entry.
 func (s *remoteSide) describe(dir string, entries []*copyEntry) []error {
 	errs := make([]error, len(entries))
 	if s != s.c.from {
@@ -153,15 +155,15 @@ func (s *remoteSide) describe(dir string, entries []*copyEntry) []error {
 	}
 	var asking errgroup.Group
 	for i, e := range entries {
-		base := e.name // all that the server listed: it may have slashes
+		base := e.name // the name as listed, which may have slashes
 		if dir != "." {
 			base = strings.TrimPrefix(base, dir+"/")
 		}
 		switch {
 		case !mayName(base):
-			errs[i] = fmt.Errorf("the server lists a file of the name %q, which is not a name", base)
+			errs[i] = fmt.Errorf("the server lists a file with the invalid name %q", base)
 		case e.isLink() && (e.target == "" || strings.ContainsRune(e.target, 0)):
-			errs[i] = fmt.Errorf("the server describes a link to %q, which is impossible", e.target)
+			errs[i] = fmt.Errorf("the server lists a link with the invalid target %q", e.target)
 		case !s.c.details:
 			asking.Go(func() error {
 				found, err := s.stat(e.name, false)
@@ -179,13 +181,19 @@ func (s *remoteSide) describe(dir string, entries []*copyEntry) []error {
 	return errs
 }
 
-// mkdir accepts a directory that exists, so that it can be repeated.
+// mayName reports whether a name from a listing is a valid name in a local directory, and
+// nothing else.
+func mayName(name string) bool {
+	return name != "." && !strings.ContainsAny(name, "/\x00") && !strings.ContainsRune(name, filepath.Separator) && filepath.IsLocal(name)
+}
+
+// mkdir accepts an existing directory, so that the request can be repeated.
 func (s *remoteSide) mkdir(name string, mode fs.FileMode) error {
 	params := protocol.CreateDirectoryParams{Path: s.uri(name), Recursive: true, FollowSymlinks: !s.resolved}
 	if s.c.modes {
 		params.Mode = modeBits(mode)
 	}
-	_, err := s.link.repeat(s.c.ctx, protocol.MethodCreateDirectory, params)
+	_, err := s.conns.repeat(s.c.ctx, protocol.MethodCreateDirectory, params)
 	return err
 }
 
@@ -197,8 +205,8 @@ func (s *remoteSide) symlink(e, old *copyEntry) error {
 	if old != nil {
 		path = s.hidden(e.name)
 	}
-	_, err := s.link.repeat(s.c.ctx, protocol.MethodSymlink, protocol.SymlinkParams{
-		Path: s.link.machine.uri(path), FollowSymlinks: !s.resolved, LinkTarget: protocol.NewLinkTarget(e.target),
+	_, err := s.conns.repeat(s.c.ctx, protocol.MethodSymlink, protocol.SymlinkParams{
+		Path: s.conns.machine.uri(path), FollowSymlinks: !s.resolved, LinkTarget: protocol.NewLinkTarget(e.target),
 	})
 	if errors.Is(err, fs.ErrExist) && s.isLink(path, e.target) { // the request was repeated
 		err = nil
@@ -212,26 +220,28 @@ func (s *remoteSide) symlink(e, old *copyEntry) error {
 	return err
 }
 
-// isLink reports whether a path of the machine is a link with a text.
+// isLink reports whether a path is a link to text.
 func (s *remoteSide) isLink(path, text string) bool {
-	m, err := s.link.metadata(s.c.ctx, path, true)
+	m, err := s.files.metadata(s.c.ctx, path, true)
 	return err == nil && m.FileDetails != nil && m.Kind == protocol.KindSymlink && m.Text() == text
 }
 
-// hidden returns a path for a file that is not whole, in the directory of a name.
+// hidden returns the path of a hidden file in the directory of a name.
 func (s *remoteSide) hidden(name string) string {
 	dir, _ := s.split(s.path(name))
 	return strings.TrimSuffix(dir, s.separator()) + s.separator() + hiddenName()
 }
 
-// rename gives a hidden file its name. With replace the name may be in use, also by a link.
+// rename gives a hidden file its name. With replace, the name may be in use, even by a link: then
+// the request follows links, because the server would refuse a link in the last place, too.
+// rename(2) replaces the link itself in any case.
 func (s *remoteSide) rename(path, name string, replace bool) error {
 	params := protocol.RenameParams{
-		SourcePath: s.link.machine.uri(path), DestinationPath: s.uri(name),
+		SourcePath: s.conns.machine.uri(path), DestinationPath: s.uri(name),
 		NoReplace: !replace, FollowSymlinks: !s.resolved || replace,
 	}
 	for repeated := false; ; repeated = true {
-		_, err := s.link.try(s.c.ctx, protocol.MethodRename, params)
+		_, err := s.conns.try(s.c.ctx, protocol.MethodRename, params)
 		switch {
 		case repeated && isNotExist(err):
 			return nil // an earlier request has renamed it
@@ -243,10 +253,10 @@ func (s *remoteSide) rename(path, name string, replace bool) error {
 	}
 }
 
-// remove removes a hidden file. Nothing depends on its success.
+// remove tries to remove a hidden file.
 func (s *remoteSide) remove(ctx context.Context, path string) {
-	_, _ = s.link.repeat(ctx, protocol.MethodRemove, protocol.RemoveParams{
-		Path: s.link.machine.uri(path), Force: true, FollowSymlinks: true, // of a link, the link itself
+	_, _ = s.conns.repeat(ctx, protocol.MethodRemove, protocol.RemoveParams{
+		Path: s.conns.machine.uri(path), Force: true, FollowSymlinks: true, // in the directories; a link itself is removed, never its target
 	})
 }
 
@@ -255,28 +265,27 @@ func (s *remoteSide) change(name string, mode *fs.FileMode, modified *time.Time)
 }
 
 func (s *remoteSide) set(path string, mode *fs.FileMode, modified *time.Time, size *uint64) error {
-	params := protocol.SetMetadataParams{Path: s.link.machine.uri(path), FollowSymlinks: !s.resolved, Size: size}
+	params := protocol.SetMetadataParams{Path: s.conns.machine.uri(path), FollowSymlinks: !s.resolved, Size: size}
 	if mode != nil {
 		params.Mode = modeBits(*mode)
 	}
 	if modified != nil {
 		params.FileTime = protocol.NewFileTime(*modified)
 	}
-	_, err := s.link.repeat(s.c.ctx, protocol.MethodSetMetadata, params)
+	_, err := s.conns.repeat(s.c.ctx, protocol.MethodSetMetadata, params)
 	return err
 }
 
-// maxGrown bounds the answer with a small file, which may have grown: many answers may be in
-// memory.
+// maxGrown bounds a small file that has grown, because many answers may be in memory.
 const maxGrown = 8 * smallFile
 
 func (s *remoteSide) readAll(e *copyEntry) ([]byte, error) {
-	// FileParams would spell out what is the default, and small files are many.
+	// FileParams would add the defaults to every request, and small files are many.
 	params := struct {
 		Path protocol.Path `json:"path"`
 	}{s.uri(e.name)}
 	for {
-		raw, data, err := s.link.tryBulk(s.c.ctx, protocol.MethodReadFile, params)
+		raw, data, err := s.conns.tryBulk(s.c.ctx, protocol.MethodReadFile, params)
 		switch {
 		case errors.As(err, new(*brokenError)):
 			continue
@@ -297,17 +306,17 @@ func (s *remoteSide) open(e *copyEntry) (blocks, error) {
 	if e.details {
 		meta.FileDetails = &protocol.FileDetails{Kind: protocol.KindFile, Mode: *modeBits(e.mode), ModifiedNs: uint32(e.modified.Nanosecond() % 1e6)}
 	}
-	source, err := s.link.openFile(s.c.ctx, path, &meta)
+	source, err := s.files.openFile(s.c.ctx, path, &meta)
 	if errors.Is(err, errors.ErrUnsupported) {
 		var data []byte
-		data, err = s.link.readFile(s.c.ctx, path)
+		data, err = s.files.readFile(s.c.ctx, path)
 		return wholeFile(data), err
 	}
 	return source, err
 }
 
 func (s *remoteSide) writeAll(data []byte, t *copyTarget) error {
-	if t.old.isLink() && s.link.env.has(capRename) { // the request would not replace it
+	if t.old.isLink() && s.conns.has(capRename) { // the request would not replace it
 		return s.writeParts(data, t)
 	}
 	params := protocol.WriteFileParams{Path: s.uri(t.name), Data: data, FollowSymlinks: !s.resolved}
@@ -320,9 +329,9 @@ func (s *remoteSide) writeAll(data []byte, t *copyTarget) error {
 	return s.write(protocol.MethodWriteFile, params)
 }
 
-// write makes a request that writes a file, and counts the file if it has replaced another.
+// write sends a request that writes a file, and counts a replaced file.
 func (s *remoteSide) write(method string, params any) error {
-	raw, err := s.link.repeat(s.c.ctx, method, params)
+	raw, err := s.conns.repeat(s.c.ctx, method, params)
 	if err != nil {
 		return err
 	}
@@ -336,7 +345,7 @@ func (s *remoteSide) write(method string, params any) error {
 	return nil
 }
 
-// writeParts writes a small file as if it were a large one.
+// writeParts writes a small file by the requests for a large one.
 func (s *remoteSide) writeParts(data []byte, t *copyTarget) error {
 	w, err := s.create(t)
 	if err != nil {
@@ -356,7 +365,7 @@ func (s *remoteSide) writeParts(data []byte, t *copyTarget) error {
 
 func (s *remoteSide) create(t *copyTarget) (copyWriter, error) {
 	w := &remoteWriter{side: s, target: t, path: s.path(t.name), mode: protocol.OpenUpdate}
-	has := s.link.env.has
+	has := s.conns.has
 	switch {
 	case !has(capFileWriting) && t.size > maxWhole:
 		return nil, fmt.Errorf("the server takes files of up to %d bytes: %w", maxWhole, &UnsupportedError{"write a large file", capFileWriting})
@@ -376,12 +385,12 @@ func (s *remoteSide) create(t *copyTarget) (copyWriter, error) {
 	return w, err
 }
 
-// remoteWriter is a file of the machine that is being written.
+// remoteWriter writes a file of the machine.
 type remoteWriter struct {
 	side   *remoteSide
 	target *copyTarget
 	path   string
-	hidden bool // path is
+	hidden bool // path has a hidden name
 	mode   protocol.OpenMode
 	handle *handle
 	wrote  atomic.Bool
@@ -401,13 +410,13 @@ func (w *remoteWriter) permissions() *fs.FileMode {
 
 func (w *remoteWriter) open() error {
 	s := w.side
-	w.handle = &handle{link: s.link, path: w.path, mode: w.mode}
+	w.handle = &handle{files: s.files, path: w.path, mode: w.mode}
 	switch {
 	case w.hidden && w.permissions() != nil:
-		// The owner may write, because the file is opened again if the connection breaks.
+		// 0o200: the client opens the file again if the connection breaks.
 		w.handle.create = modeBits(w.permissions().Perm() | 0o200)
 	case w.mode == protocol.OpenUpdate && !w.hidden:
-		meta, err := s.link.stat(s.c.ctx, w.path)
+		meta, err := s.files.stat(s.c.ctx, w.path)
 		if err != nil {
 			return err
 		}
@@ -443,11 +452,11 @@ func (w *remoteWriter) commit() error {
 	return s.rename(w.path, t.name, t.old != nil)
 }
 
-// replace has the server copy the new file to its name, as only the server can keep the
-// owner and the attributes of the file that it replaces.
+// replace makes the server copy the new file over the old one, because only the server can keep
+// the owner and the attributes.
 func (w *remoteWriter) replace() error {
 	s, t := w.side, w.target
-	err := s.write(protocol.MethodCopy, protocol.CopyParams{SourcePath: s.link.machine.uri(w.path), DestinationPath: s.uri(t.name)})
+	err := s.write(protocol.MethodCopy, protocol.CopyParams{SourcePath: s.conns.machine.uri(w.path), DestinationPath: s.uri(t.name)})
 	if err != nil {
 		return err
 	}
@@ -465,7 +474,7 @@ func (w *remoteWriter) abandon() bool {
 	return !w.hidden && w.wrote.Load()
 }
 
-// wholeCopy collects a file for servers that only write files whole.
+// wholeCopy collects the blocks of a file for servers that only write whole files.
 type wholeCopy struct {
 	side   *remoteSide
 	target *copyTarget

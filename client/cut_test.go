@@ -206,7 +206,9 @@ func cutDuringWrites(t *testing.T, url string, writes, cuts, atLeast int) {
 	stdin, stdout := startPiped(t, c)
 	p.cutEvery(int64(writes/cuts)*100, cuts)
 	var want bytes.Buffer
-	for i := range writes {
+	// On a busy machine the answers of several writes share a message, and it takes more of
+	// them for as many cuts.
+	for i := 0; i < writes || p.cutCount() < atLeast; i++ {
 		line := fmt.Sprintf("line %d\n", i)
 		want.WriteString(line)
 		if _, err := stdin.Write([]byte(line)); err != nil {
@@ -233,8 +235,5 @@ func cutDuringWrites(t *testing.T, url string, writes, cuts, atLeast int) {
 	if got = append(got, rest.Bytes()...); !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("what came back is not what was written: %d and %d bytes", len(got), want.Len())
 	}
-	if n := p.cutCount(); n < atLeast {
-		t.Errorf("only %d cuts", n)
-	}
-	t.Logf("%d writes, %d cuts", writes, p.cutCount())
+	t.Logf("%d bytes, %d cuts", want.Len(), p.cutCount())
 }

@@ -12,11 +12,11 @@ import (
 	"execserver/transport"
 )
 
-// Dial connects to a server that listens: ws://HOST:PORT, wss://HOST:PORT, or
-// unix:///PATH (PROTOCOL.md, "Transports" and "Handshake"). ctx bounds the connecting, not
-// the Environment. The error is a *DialError, or another error if opts are not valid.
+// Dial connects to the server at rawURL, which is ws://HOST:PORT, wss://HOST:PORT or unix:///PATH
+// (PROTOCOL.md, "Transport"). ctx limits only connecting and the handshake, not the lifetime of the
+// Environment. The error is a *DialError, or another error if opts is invalid.
 //
-// When the connection breaks, the Environment connects again and resumes its session.
+// When the connection breaks, the Environment reconnects and resumes its session.
 func Dial(ctx context.Context, rawURL string, opts *Options) (*Environment, error) {
 	e := newEnvironment(opts.withDefaults())
 	if err := checkToken(e.opts); err != nil {
@@ -29,23 +29,23 @@ func Dial(ctx context.Context, rawURL string, opts *Options) (*Environment, erro
 		}
 		return transport.Dial(ctx, rawURL, &transport.DialOptions{Header: header, TLS: e.opts.TLS, ServerUser: e.opts.ServerUser})
 	}
-	return e.open(ctx, &link{env: e, name: redact(rawURL), dial: dial, resumes: true})
+	return e.open(ctx, &connManager{name: redact(rawURL), dial: dial, resumes: true})
 }
 
-// Connect is like [Dial], over connections that dial makes: through a tunnel of SSH, for
-// example. It calls dial at once, and again whenever a connection has ended, to resume the
-// session over the next one. The server must keep the session meanwhile, as
-// Server.ServeConn and Server.ServeUnix do.
+// Connect is like [Dial], but obtains its connections from dial, for example through an SSH tunnel.
+// It calls dial immediately, and again whenever a connection has broken, to resume the session. The
+// server must keep the session meanwhile, as ServeConn and ServeUnix of package server do.
 //
-// Only one call of dial runs at a time. dial must return soon after its context has
-// ended, which Options.ConnectTimeout bounds. A connection must outlive this context. The
-// Environment owns each connection and closes it. If dial fails while the Environment
-// recovers, the Environment calls it again after a pause, until Options.RecoveryTimeout
-// has passed. It gives up at once if the error is a *transport.RefusedError with a status
-// that another attempt would not change.
+// Only one call of dial runs at a time. Options.ConnectTimeout limits the context passed to dial,
+// which must return soon after the context is done. The connection must not depend on that context,
+// which is cancelled when dial has returned. The Environment closes each connection.
 //
-// ctx bounds the first connecting, not the Environment. The error is a *DialError.
-// Options.Token, TokenFile and TLS have no effect.
+// If dial fails while the Environment recovers, the Environment calls it again after a pause, until
+// Options.RecoveryTimeout has passed. It gives up if the error is a *transport.RefusedError whose
+// status is not 408, 429 or 5xx.
+//
+// ctx limits only the first connection and its handshake. The error is a *DialError, or another
+// error if opts is invalid. Options.Token, TokenFile, TLS and ServerUser have no effect.
 func Connect(ctx context.Context, dial func(context.Context) (transport.Conn, error), opts *Options) (*Environment, error) {
 	e := newEnvironment(opts.withDefaults())
 	checked := func(ctx context.Context) (transport.Conn, error) {
@@ -55,32 +55,18 @@ func Connect(ctx context.Context, dial func(context.Context) (transport.Conn, er
 		}
 		return conn, err
 	}
-	return e.open(ctx, &link{env: e, dial: checked, resumes: true})
+	return e.open(ctx, &connManager{dial: checked, resumes: true})
 }
 
-// New returns an Environment over one connection to a server: a pair of pipes, or anything
-// else that carries the protocol's messages. transport.NewStream makes a Conn from a
-// stream of bytes. ctx bounds the handshake. The Environment owns the connection and
-// closes it, also if New fails. It cannot reconnect: when the connection ends, everything
-// in the Environment fails with a *DisconnectedError. [Connect] can. The error of New is a
-// *DialError. Options about connecting, recovery and credentials have no effect.
+// New returns an Environment that uses conn, such as a pipe to a server. transport.NewStream makes a
+// Conn from a stream of bytes. New performs the handshake, which ctx limits. The Environment owns
+// conn and closes it, even if New fails. It cannot reconnect; [Connect] can. The error is a
+// *DialError, or another error if opts is invalid. The options about connecting, recovery and
+// credentials have no effect.
 func New(ctx context.Context, conn transport.Conn, opts *Options) (*Environment, error) {
 	e := newEnvironment(opts.withDefaults())
 	dial := func(context.Context) (transport.Conn, error) { return conn, nil }
-	return e.open(ctx, &link{env: e, dial: dial})
-}
-
-// open gives the Environment its link.
-func (e *Environment) open(ctx context.Context, l *link) (*Environment, error) {
-	e.link = l
-	if err := l.inherit(&e.opts); err != nil {
-		return nil, err
-	}
-	if err := l.open(ctx); err != nil {
-		e.cancel(err)
-		return nil, err
-	}
-	return e, nil
+	return e.open(ctx, &connManager{dial: dial})
 }
 
 func checkToken(o Options) error {

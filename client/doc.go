@@ -1,56 +1,80 @@
-// Package client is os/exec and io/fs on any machine that runs an exec-server, this one
-// included.
+// Package client runs commands and accesses files, in the manner of os/exec and io/fs, on any
+// machine that runs an exec-server, including this one.
 //
-// An [Environment] is a place with commands and files. [Dial] connects to a server that
-// listens, [Connect] uses connections that a function of yours makes, [Launch] starts a
-// server and uses its stdio, and [New] uses one connection.
-// Package client/local makes an Environment of this process, and package
-// client/environments opens those that Codex's configuration names. Everything else works
-// in the same way with each of them, also errors.
+// An [Environment] is a client of one machine. These functions return one:
 //
-// [Environment.Command] returns a [Cmd], which works like that of os/exec.
-// [Environment.FS] is a file system, and [Environment.Transport] sends HTTP requests from
-// the machine. docs/client.md is the guide, and PROTOCOL.md defines the protocol.
+//   - [Dial] connects to a server that listens.
+//   - [Connect] connects over connections that your function makes, such as an SSH tunnel.
+//   - [Launch] starts a server and uses its stdin and stdout.
+//   - [New] uses one connection.
+//   - client/local.New runs a server inside this process.
+//   - client/environments.Open opens a machine by its name in Codex's configuration.
 //
-// # Broken connections
+// [Environment.Command] returns a [Cmd], which works like exec.Cmd. [Environment.FS] returns a
+// file system. [Environment.Transport] sends HTTP requests, and [Environment.DialContext]
+// connects, from the machine. docs/client.md is the guide; PROTOCOL.md and EXTENSIONS.md define
+// the protocol.
 //
-// When a connection of Dial or Connect breaks, the client connects again and resumes the
-// session (PROTOCOL.md, "Sessions"). It neither loses nor repeats output and input. Calls
-// wait meanwhile, or fail with [ErrRecovering] if Options.FailFast is set. A request that
-// the server must not carry out twice is not repeated: it fails with a
-// [*DisconnectedError], and the caller cannot know whether the server carried it out. When
-// the connection is lost for good, everything in the Environment fails.
+// # Processes
+//
+// A process starts, writes output, exits, and closes. Between exit and close, descendants may
+// still write to its output. The server numbers these events. It retains output until the client
+// acknowledges that it has read it, and then evicts the oldest when it needs the space. When a
+// process has written more than the server retains, it blocks. OpenAI's servers lack the
+// capability processAck, and evict unread output instead.
+//
+// The client has lost a process if it cannot learn how the process exits, or if output was evicted
+// before it arrived. Methods that wait for the process then return a [*LostError].
 //
 // # Sessions
 //
-// The processes of an Environment belong to a session of the server. [Environment.Detach]
-// leaves it there, for as long as [Environment.Keep] has asked for, and another program
-// continues it with Options.Session, or watches it with Options.Observe.
-// [Environment.Attach] returns the processes that another program started.
+// The processes of an Environment belong to a session on the server, which their Environment
+// owns. [Environment.Detach] closes the connection and leaves the session on the server, for
+// Info.SessionLifetime.Detached or for the lease that [Environment.Keep] requested. Another
+// program can resume the session with Options.Session, or observe it with Options.Observe.
+// [Environment.Attach] returns a process that another program started. A principal is the identity
+// that the server derives from a client's credentials.
+//
+// # Broken connections
+//
+// When a connection breaks, an Environment returned by Dial or Connect reconnects and resumes its
+// session. It neither loses nor repeats output and input. Calls wait meanwhile, or fail with
+// [ErrRecovering] if Options.FailFast is set. An operation that must not run twice is not
+// repeated: it fails with an [*InterruptedError], and the server may or may not have carried it
+// out. These are Process.Signal, Environment.SignalIn, Environment.EndSession and WebLink, and
+// Copy, Create, Mkdir, Remove, Rename and Symlink of [FS].
+//
+// When the client cannot reconnect, the Environment has failed: Done is closed, Err and all calls
+// return a [*DisconnectedError], and the client has lost its processes. An Environment of New or
+// Launch fails as soon as its connection breaks.
+//
+// # Capabilities
+//
+// A method that needs a capability of the server says so. If the server lacks it, the method
+// returns an [*UnsupportedError]. Info.Capabilities lists the capabilities by name.
 //
 // # Contexts
 //
-// A method that may wait takes a context first, with three exceptions. Those of a [Cmd]
-// have the context given to [Environment.Command], as in os/exec; only [Cmd.Collect], which
-// must not end the command, takes another. Those of an [FS] have the one of
-// [FS.WithContext], because package fs has none. And Close takes none, but it ends within
-// seconds whatever the server does.
+// A method that may block takes a context as its first argument, with three exceptions. The
+// methods of a [Cmd] use the context passed to [Environment.Command], except [Cmd.Collect], which
+// takes its own. The methods of an [FS] use the context passed to [FS.WithContext], because the
+// interfaces of package fs take none. Close methods take none and return within seconds, whether
+// or not the server responds.
 //
-// A call that waits for the server returns when its context ends, with the context's
-// cause, and when the Environment ends, with [ErrClosed] or a [*DisconnectedError], on its
-// own or inside another error. The context of a call never ends a process that has
-// started; only that of [Environment.Command] does.
+// When its context is done, a call returns the cause of the context. When the Environment is
+// closed or has failed, calls return [ErrClosed] or a [*DisconnectedError]. These errors may be
+// wrapped. Only the context passed to Environment.Command kills a process.
 //
 // # Errors
 //
-// The errors of this package match, by [errors.Is], those that the same operation has
-// locally: exec.ErrNotFound, exec.ErrWaitDelay, fs.ErrNotExist, fs.ErrExist,
-// fs.ErrPermission and errors.ErrUnsupported. What the server refuses for another reason
-// is a *protocol.Error. A call that needs a capability that the server lacks fails with an
-// [*UnsupportedError].
+// With [errors.Is], the errors of this package match those that the same operation returns locally:
+// exec.ErrNotFound, exec.ErrWaitDelay, os.ErrProcessDone, fs.ErrNotExist, fs.ErrExist,
+// fs.ErrPermission, errors.ErrUnsupported, and system errors such as syscall.EPIPE and
+// syscall.ECONNREFUSED. If the server refuses a request for another reason, the error is a
+// *protocol.Error.
 //
 // # Byte slices
 //
-// No function keeps or changes a slice of bytes that it is passed, after it has returned.
-// A slice that it returns belongs to the caller, except where the text says otherwise.
+// A function does not modify the byte slices passed to it, and does not use them after it has
+// returned. A returned byte slice belongs to the caller, unless the documentation says otherwise.
 package client

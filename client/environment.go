@@ -2,177 +2,39 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
-	"log/slog"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"execserver/internal/rpc"
+	"execserver/protocol"
 )
 
-// Defaults of Options.
-const (
-	DefaultConnectTimeout    = 10 * time.Second
-	DefaultInitializeTimeout = 10 * time.Second
-	DefaultRecoveryTimeout   = 45 * time.Second
-	DefaultReplayEvents      = 256
-	DefaultReplayBytes       = 1 << 20
-)
-
-// Options configure an Environment. Nil and the zero value mean the defaults. The
-// constructors copy the Options, which can be used again.
-type Options struct {
-	// Name is the client's name, which the server records. The default is
-	// "exec-server-client".
-	Name string
-	Log  *slog.Logger // nil discards
-
-	// Token is the bearer token for the upgrade of a WebSocket. TokenFile names a file
-	// with the token instead, which the client reads for every connection. At most one of
-	// them may be set (PROTOCOL.md, "Authentication").
-	Token     string
-	TokenFile string
-	TLS       *tls.Config // for wss; nil uses the system's roots
-
-	// ServerUser is the name or the number of a user who may have the token, besides the
-	// user of this program and root: before the client sends a token in clear to this
-	// machine, it asks the kernel who has accepted the connection (Linux; docs/security.md).
-	ServerUser string
-
-	// AllowConfinedPeers lets confined processes of this machine connect to what
-	// Environment.Listen listens at.
-	AllowConfinedPeers bool
-
-	// ConnectTimeout bounds one attempt to connect, and InitializeTimeout the handshake
-	// after it. If the server is copied to its machine first, as by exec-server connect,
-	// that time begins again whenever more of it has arrived.
-	ConnectTimeout    time.Duration
-	InitializeTimeout time.Duration
-
-	// RecoveryTimeout bounds the attempts to replace a broken connection, all together, and
-	// those to replace connections that end soon and bring nothing. If it is negative, the
-	// client makes none. It should be shorter than the time for which
-	// the server keeps a detached session (PROTOCOL.md, "Limits"); RecoverWhileKept makes
-	// it as long.
-	RecoveryTimeout time.Duration
-	// OnState is called when the state of the connection has changed, in order, and never
-	// concurrently. It may block, and may call Close: nothing waits for it. If it has
-	// blocked for very many changes, some that are over are left out. After Close and
-	// Detach have begun, no further state is told.
-	OnState func(State)
-	// Session is the id of a session that an earlier program left at the server
-	// (Environment.Session), which the Environment resumes, with its processes: see
-	// Environment.Attach. Observe is the id of a session that the Environment observes
-	// instead, whoever owns it: see Environment.TakeOver. At most one of them may be set.
-	// If there is no such session, the error matches ErrUnknownSession, and if a live
-	// connection has the session to resume, protocol.ErrSessionAttached. Only a server that
-	// listens, or that serves several connections, has sessions that last.
-	Session string
-	Observe string
-	// NoSession makes an Environment without a session, which leaves nothing at the server.
-	// Only Info, Sessions, AllProcesses, SignalIn, TerminateIn and EndSession work; what else
-	// needs the server fails with ErrNoSession. The error of Dial is an *UnsupportedError if
-	// the server lacks the capability sessionList.
-	NoSession bool
-
-	// Compression says when output, input and files are compressed on the way, where that
-	// makes them smaller.
-	Compression Compression
-
-	// FailFast makes calls during recovery fail with ErrRecovering instead of waiting.
-	FailFast bool
-
-	// ReplayEvents and ReplayBytes bound the events of each process, and the bytes of
-	// their output, that the client keeps for late or slow readers of Process.Events.
-	ReplayEvents int
-	ReplayBytes  int
-
-	// The following are for tests.
-	pingInterval time.Duration // 0: the default of package rpc
-	cleanupTime  time.Duration // bounds what a copy does after its end; 0: two seconds
-}
-
-func (o *Options) withDefaults() Options {
-	var result Options
-	if o != nil {
-		result = *o
-	}
-	o = &result
-	if o.Name == "" {
-		o.Name = "exec-server-client"
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.ConnectTimeout <= 0 {
-		o.ConnectTimeout = DefaultConnectTimeout
-	}
-	if o.InitializeTimeout <= 0 {
-		o.InitializeTimeout = DefaultInitializeTimeout
-	}
-	if o.RecoveryTimeout == 0 {
-		o.RecoveryTimeout = DefaultRecoveryTimeout
-	}
-	if o.ReplayEvents <= 0 {
-		o.ReplayEvents = DefaultReplayEvents
-	}
-	if o.ReplayBytes <= 0 {
-		o.ReplayBytes = DefaultReplayBytes
-	}
-	return result
-}
-
-// Capabilities of servers (PROTOCOL.md, "Environment"), as in Info.Capabilities.
-const (
-	capCloseStdin        = "processCloseStdin"
-	capDrain             = "processDrain"
-	capLimits            = "processLimits"
-	capResize            = "processResize"
-	capSignals           = "processSignals"
-	capTerminateGraceful = "processTerminateGraceful"
-	capAck               = "processAck"
-	capBinary            = "binaryFrames"
-	capCompress          = "compress"
-	capHTTPCancel        = "httpRequestCancel"
-	capStartID           = "startId"
-	capMetadata          = "fsMetadata"
-	capRename            = "fsRename"
-	capWatch             = "fsWatch"
-	capFileMode          = "fsWriteFileMode"
-	capFileReplace       = "fsWriteFileReplace"
-	capFileWriting       = "fileWriteStreaming"
-	capKeep              = "sessionKeep"
-	capControl           = "sessionControl"
-	capList              = "processList"
-	capSessions          = "sessionList"
-	capUsage             = "processUsage"
-	capObserve           = "sessionObserve"
-	capSnapshot          = "processSnapshot"
-	capScreen            = "processScreen"
-	capTCPOpen           = "tcpOpen"
-	capRecordings        = "recordings"
-	capWebLink           = "webLink"
-)
-
-// Environment is a place with commands and files, at the other end of a connection to a
-// server. Dial, Connect, Launch and New make one. The caller must call Close when it has
-// finished with the Environment. Its methods may be called concurrently.
+// Environment is a client of one machine, over a connection to its server. Dial, Connect, Launch and
+// New return one. The caller must call Close or Detach. Its methods may be called concurrently.
 type Environment struct {
 	opts Options
-	link *link // the connection to the server
-	acks bool  // the server supports acknowledgements
 
-	ctx    context.Context // ends with the Environment
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-	wg     sync.WaitGroup // goroutines started by run
-	intake intake
-	states states
+	conns  *connManager // the connection to the server
+	files  remoteFiles
+	remote remoteProcesses
 
-	inherited bool   // the session is older than the Environment
-	prefix    string // of the ids of its own processes
+	ctx      context.Context // of the client's own requests; ends with the Environment
+	cancel   context.CancelCauseFunc
+	done     chan struct{}
+	wg       sync.WaitGroup // goroutines started by run
+	received receiveLimit
+	bodies   streams // of HTTP responses
+	watches  watches
+	tunnels  tunnels // forwarded connections
+	prefix   string  // of the ids of its own processes
 
 	mu     sync.Mutex
-	procs  map[string]*Process // processes that have not closed
+	procs  map[string]*Process // processes that have not closed, or have unread events
 	lastID uint64
 	read   map[string]bool // ids of closed processes of Attach that were read to their end
 	err    error           // why the Environment ended
@@ -181,46 +43,99 @@ type Environment struct {
 
 func newEnvironment(opts Options) *Environment {
 	e := &Environment{opts: opts, done: make(chan struct{}), procs: make(map[string]*Process)}
-	e.states.tell = opts.OnState
-	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+	e.ctx, e.cancel = context.WithCancelCause(withoutFailFast(context.Background()))
 	return e
 }
 
-// Info returns a description of the machine, as the server gave it when the Environment
-// was made. All callers share it, and must not change it.
-func (e *Environment) Info() *Info { return e.link.machine }
+// open connects the Environment.
+func (e *Environment) open(ctx context.Context, m *connManager) (*Environment, error) {
+	m.user, m.opts, m.ctx, m.states.report = e, &e.opts, e.ctx, e.opts.OnState
+	e.conns, e.files, e.remote = m, remoteFiles{m}, remoteProcesses{m}
+	if err := m.inherit(&e.opts); err != nil {
+		return nil, err
+	}
+	if m.inherited {
+		e.prefix = uniquePrefix()
+	}
+	if err := m.open(ctx); err != nil {
+		e.cancel(err)
+		return nil, err
+	}
+	return e, nil
+}
+
+// Info returns a description of the machine, which the server sent when it was first connected. All
+// callers share the Info and must not change it.
+func (e *Environment) Info() *Info { return e.conns.machine }
 
 // has reports whether the server has a capability.
-func (e *Environment) has(capability string) bool { return e.link.machine.Capabilities[capability] }
+func (e *Environment) has(capability string) bool { return e.conns.has(capability) }
 
-// Done returns a channel that is closed when the Environment has ended, because it was
-// closed or its connection is lost for good. Err then says why.
+// Done returns a channel that is closed when the Environment is closed or has failed. Err then
+// returns the reason.
 func (e *Environment) Done() <-chan struct{} { return e.done }
 
-// Err returns nil while the Environment works, then ErrClosed or a *DisconnectedError.
+// Err returns nil while the Environment works or reconnects, and afterwards ErrClosed or a
+// *DisconnectedError.
 func (e *Environment) Err() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
 }
 
-// terminateTimeout bounds the wait for the termination of a process that nobody needs.
+// Command returns a Cmd to run the named program with the arguments. It does not start the program.
+// If ctx is done before the process exits, the client kills the process and its descendants; see
+// Cmd.Cancel.
+//
+// Use ctx when the caller no longer needs the command: this works with every server, but only while
+// the client can reach it. Use Limits.Timeout to limit how long the command runs: the server
+// enforces it, even while the connection is broken.
+func (e *Environment) Command(ctx context.Context, name string, args ...string) *Cmd {
+	if ctx == nil {
+		panic("client: nil Context")
+	}
+	return &Cmd{
+		Path: name, Args: append([]string{name}, args...),
+		env: e, ctx: ctx, p: newProcess(e), cancelled: make(chan error, 1), began: make(chan struct{}),
+		delayed: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{}),
+	}
+}
+
+// FS returns a file system rooted at the directory dir, which need not exist. dir is a native path
+// of the machine. A relative path is relative to Info.Dir, and "" means Info.Dir.
+func (e *Environment) FS(dir string) *FS {
+	return &FS{env: e, ctx: context.Background(), dir: e.Info().resolve(dir)}
+}
+
+// Transport returns an http.RoundTripper that sends requests from the machine, with its network and
+// its name resolution:
+//
+//	httpClient := &http.Client{Transport: env.Transport()}
+//
+// There is no flow control for a response: reading its body fails if 16 MiB of it are waiting for a
+// slow reader. The RoundTripper reads the whole body of a request into memory first. If the
+// connection breaks, the request and its body fail with an *InterruptedError.
+//
+// Cancelling the context of a request aborts the request and the body of its response; closing the
+// body aborts the body. The server then stops as well if it has the capability httpRequestCancel
+// (EXTENSIONS.md). The RoundTripper may be used concurrently.
+func (e *Environment) Transport() http.RoundTripper { return roundTripper{e} }
+
+// terminateTimeout is how long the client tries to terminate a process that is no longer needed.
 const terminateTimeout = 2 * time.Second
 
-// Close ends all processes of the session that have not closed, with their descendants,
-// and then the connection. It unblocks all calls, which fail with ErrClosed, and returns
-// when the Environment's goroutines have ended. If the server does not answer, Close gives
-// up after a few seconds, and the end of the session ends the processes. Close returns nil,
-// and may be called again.
+// Close kills the processes of the session and their descendants, and closes the connection. If the
+// Environment only observes the session, or the session has a lease ([Environment.Keep]), Close
+// kills nothing. To leave the processes running in any case, call [Environment.Detach].
 //
-// The Close of an observer, and that of an owner whose session has a lease
-// ([Environment.Keep]), only end the connection. To leave the processes running in any
-// case, call [Environment.Detach].
+// Close unblocks all calls, which fail with ErrClosed, and returns when the Environment's goroutines
+// have ended. If the server does not respond, Close gives up after a few seconds, and the server
+// kills the processes when the session expires. Close returns nil, and may be called again.
 func (e *Environment) Close() error {
 	e.once.Do(func() {
-		e.states.end()
+		e.conns.states.end()
 		procs := e.end(ErrClosed)
-		if !e.Observing() && e.link.lease() == 0 {
+		if !e.Observing() && e.conns.lease() == 0 {
 			e.terminate(procs)
 		}
 		e.shut()
@@ -235,7 +150,7 @@ func (e *Environment) terminate(procs []*Process) {
 	var wg sync.WaitGroup
 	for _, p := range procs {
 		wg.Go(func() {
-			p.forsake()
+			p.dropReaders()
 			// If it fails, the end of the session kills the process.
 			_ = p.Terminate(ctx, 0)
 			select {
@@ -244,7 +159,7 @@ func (e *Environment) terminate(procs []*Process) {
 			}
 		})
 	}
-	if e.inherited {
+	if e.conns.inherited {
 		e.terminateOthers(ctx, procs)
 	}
 	wg.Wait()
@@ -253,7 +168,7 @@ func (e *Environment) terminate(procs []*Process) {
 // shut ends the connection and everything that still waits.
 func (e *Environment) shut() {
 	e.cancel(ErrClosed)
-	e.link.shut()
+	e.conns.shut()
 	e.fail(ErrClosed)
 	e.wg.Wait()
 }
@@ -265,7 +180,7 @@ func (e *Environment) end(err error) []*Process {
 	if e.err == nil {
 		e.err = err
 		close(e.done)
-		e.intake.open()
+		e.received.lift()
 	}
 	procs := make([]*Process, 0, len(e.procs))
 	for _, p := range e.procs {
@@ -328,4 +243,74 @@ func (e *Environment) forget(p *Process) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.procs, p.ID)
+}
+
+// The methods of connUser.
+
+func (e *Environment) opened(conn *rpc.Conn) { e.tunnels.add(conn) }
+
+func (e *Environment) ended(conn *rpc.Conn) { e.tunnels.remove(conn) }
+
+// resume acknowledges the events of every process.
+func (e *Environment) resume(conn *rpc.Conn) error {
+	for _, p := range e.live() {
+		if seq := p.acknowledged(); seq > 0 {
+			if err := conn.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: p.ID, Seq: seq}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// notification ignores unknown notifications.
+func (e *Environment) notification(conn *rpc.Conn, method string, params json.RawMessage, data []byte) (useful bool, err error) {
+	id, event, ok, err := decodeEvent(method, params, data)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("exec-server notification handling failed: %s: %w", method, err)
+	case ok:
+		process := e.process(id)
+		if process == nil {
+			e.disclaim(conn, id, event.Seq)
+			return false, nil
+		}
+		process.receive(event)
+		return true, nil
+	}
+	switch method {
+	case protocol.NotificationHTTPBodyDelta:
+		return false, e.bodies.delta(params)
+	case protocol.NotificationChanged:
+		return false, e.watches.changed(conn, params)
+	}
+	return false, e.tunnels.notify(conn, method, params, data)
+}
+
+// disclaim acknowledges an event of a process that this client has given up: it has acknowledged
+// its end, or abandoned its start. The server would otherwise keep its
+// events and send them again after every resume. Those of a process that another program
+// started are kept for Attach.
+func (e *Environment) disclaim(conn *rpc.Conn, id string, seq uint64) {
+	if !e.foreign(id) && e.conns.acks {
+		_ = conn.Notify(protocol.MethodAck, protocol.AckParams{ProcessID: id, Seq: seq}) // otherwise after the next resume
+	}
+}
+
+func (e *Environment) mayRead(calling bool) (space <-chan struct{}) { return e.received.wait(calling) }
+
+func (e *Environment) lost(err error) { e.bodies.fail(err) }
+
+// recovered continues what the lost connection has interrupted.
+func (e *Environment) recovered() {
+	for _, p := range e.live() {
+		p.ackAgain()
+		p.fill()
+		p.resend()
+	}
+}
+
+// needsSession reports whether the server may have a process.
+func (e *Environment) needsSession() bool {
+	return slices.ContainsFunc(e.live(), func(p *Process) bool { return p.asked.Load() })
 }

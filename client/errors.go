@@ -16,38 +16,37 @@ import (
 	"execserver/transport"
 )
 
-// Errors for errors.Is, on which a caller may act.
+// Errors that a caller can test for with errors.Is.
 var (
-	// ErrClosed says that this program closed the Environment.
+	// ErrClosed reports that this program closed the Environment.
 	ErrClosed = errors.New("the environment is closed")
 
-	// ErrRecovering says that the connection is being recovered. Calls return it only
+	// ErrRecovering reports that the connection is being recovered. Calls return it only
 	// with Options.FailFast.
 	ErrRecovering = errors.New("the connection is being recovered")
 
-	// ErrStdinClosed says that the process does not accept input, or no longer does. It
-	// matches syscall.EPIPE.
+	// ErrStdinClosed reports that the process does not, or no longer, accept input. It matches
+	// syscall.EPIPE.
 	ErrStdinClosed error = stdinClosedError{}
 
-	// ErrObserving says that the Environment observes its session (Options.Observe), and
-	// that what was called would change something. TakeOver makes it the owner.
+	// ErrObserving is the error of methods that change something, called on an Environment that
+	// observes its session (Options.Observe). TakeOver makes it the owner.
 	ErrObserving = errors.New("this environment observes a session and cannot change anything; take it over first")
 
-	// ErrTakenOver says that another program has taken the session over.
+	// ErrTakenOver reports that another program has taken the session over.
 	ErrTakenOver = errors.New("another program has taken the session over")
 
-	// ErrUnknownSession says that the server has no such session, or that it has ended.
+	// ErrUnknownSession reports that the server has no such session, or that it has ended.
 	ErrUnknownSession = errors.New("the server has no such session, or it has ended")
 
-	// ErrServerShutdown says that the server has shut down and ended its sessions.
+	// ErrServerShutdown reports that the server has shut down and ended its sessions.
 	ErrServerShutdown = errors.New("the server has shut down, and its sessions with it")
 
-	// ErrNoSession says that the Environment has no session (Options.NoSession).
+	// ErrNoSession reports that the Environment has no session (Options.NoSession).
 	ErrNoSession = errors.New("this environment has no session, and can only list and control those of the server")
 
-	// ErrTruncated says that FS.ReadDir returned only a part of the directory, because it
-	// has more entries than the server lists, or that Sessions or AllProcesses returned
-	// only a part.
+	// ErrTruncated reports that FS.ReadDir, Sessions, AllProcesses or AllUsage returned only a
+	// part, because there is more than the server lists.
 	ErrTruncated = errors.New("there are more entries than the server lists; list a directory by a command")
 )
 
@@ -62,8 +61,7 @@ var (
 	errAlreadyStarted = errors.New("client: already started")
 )
 
-// ExitError is the error of Cmd.Wait for a command that ended in another way than with
-// exit code 0.
+// ExitError reports that a command did not exit with code 0.
 type ExitError struct {
 	Exit
 
@@ -86,22 +84,23 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Cause }
 
-// ExitMissingError says that a command was started, but that the client did not learn how
-// it ended, or whether it did.
-type ExitMissingError struct {
+// LostError reports that the client has lost track of a process that was started: it will not
+// learn how the process exits, or it has not received all of the output. Err is why. The process
+// may still run, except after a *GapError, for which the client kills it.
+type LostError struct {
 	ProcessID string
-	Err       error // why, such as ErrClosed, a *DisconnectedError or a *GapError
+	Err       error // such as ErrClosed, a *DisconnectedError or a *GapError
 }
 
-func (e *ExitMissingError) Error() string {
-	return fmt.Sprintf("process %s: its end is unknown: %s", e.ProcessID, e.Err)
+func (e *LostError) Error() string {
+	return fmt.Sprintf("lost track of process %s: %s", e.ProcessID, e.Err)
 }
 
-func (e *ExitMissingError) Unwrap() error { return e.Err }
+func (e *LostError) Unwrap() error { return e.Err }
 
-// StartError says that the server could not start a command, or that the protocol cannot
-// carry it. It matches exec.ErrNotFound if there is no such program, fs.ErrNotExist if
-// there is no such directory, and fs.ErrPermission.
+// StartError reports that the server could not start a command, or that the protocol cannot carry
+// it. It matches exec.ErrNotFound if there is no such program, and fs.ErrNotExist if there is no
+// such directory. It matches fs.ErrPermission if the server may not execute the program.
 type StartError struct {
 	Path string // of the program, as requested
 	Err  error
@@ -117,12 +116,11 @@ func (e *StartError) Error() string {
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// DialError says that connecting to a server failed, or the handshake after it. Unwrap
+// DialError reports that connecting to a server failed, or the handshake after it. Unwrap
 // returns Err, which matches context.DeadlineExceeded after a timeout.
 type DialError struct {
-	// URL is the server's URL without its query, or the program that should be the
-	// server. For Connect and New it is what the connection's Remote returns, or "" if
-	// there was no connection yet.
+	// URL is the server's URL without user and query, or for Launch the path of the program. For
+	// Connect and New it is the result of the connection's Remote, or "" without a connection.
 	URL string
 	// Status is the HTTP status with which a server refused the upgrade, else 0.
 	Status int
@@ -143,11 +141,26 @@ func (e *DialError) retryable() bool {
 	return e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
 }
 
-// DisconnectedError says that the connection to the server is lost. The server may or may
-// not have carried out a request that fails with it.
+// InterruptedError reports that the connection broke before an operation was complete that
+// cannot continue over another connection: a request that the server must not carry out twice,
+// writing a file that Create opened, a connection returned by DialContext, or an HTTP request.
+// The server may or may not have carried it out. Other operations continue over the next
+// connection, unless Environment.Err says that there will be none.
+type InterruptedError struct {
+	Cause error // why the connection broke
+}
+
+func (e *InterruptedError) Error() string {
+	return "the connection broke before the operation was complete: " + e.Cause.Error()
+}
+
+func (e *InterruptedError) Unwrap() error { return e.Cause }
+
+// DisconnectedError reports that the Environment has lost its connection for good. All later
+// calls fail with it, and Environment.Err returns it.
 type DisconnectedError struct {
-	Cause error // why the connection ended
-	Err   error // why recovery failed; nil if it was not tried
+	Cause error // why the connection broke
+	Err   error // why the client did not recover it; nil if it did not try
 }
 
 func (e *DisconnectedError) Error() string {
@@ -165,11 +178,11 @@ func (e *DisconnectedError) Unwrap() []error {
 	return []error{e.Cause, e.Err}
 }
 
-// UnsupportedError says that the server does not support an operation. It matches
+// UnsupportedError reports that the server does not support an operation. It matches
 // errors.ErrUnsupported.
 type UnsupportedError struct {
-	Operation  string // "close stdin"
-	Capability string // the missing capability, or the unknown method
+	Operation  string // such as "close stdin"
+	Capability string // the missing capability, or a description of it
 }
 
 func (e *UnsupportedError) Error() string {
@@ -179,8 +192,8 @@ func (e *UnsupportedError) Error() string {
 // Is makes the error match errors.ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
 
-// LaggedError says that a reader of Process.Events was too slow or too late: the client no
-// longer holds the events From to To. Process.Read may still return them.
+// LaggedError reports that a loop over Process.Events was too slow, or began too late: the client no
+// longer holds the events From to To, inclusive. Process.Read may still return them.
 type LaggedError struct {
 	From, To uint64 // numbers of events
 }
@@ -189,14 +202,16 @@ func (e *LaggedError) Error() string {
 	return fmt.Sprintf("events %d to %d were missed; Process.Read may still have them", e.From, e.To)
 }
 
-// GapError says that the server evicted events From to To before the client received them
-// (PROTOCOL.md, "Retention"). A server with the capability processAck does not do this to
-// the owner of a process. For a process that this program started, it is why the process
-// failed: its output is incomplete, so the client terminates it. EventsAfter, Copy, and
-// Events of a process of Attach report it, and continue with the next event.
+// GapError reports that the server evicted the events From to To, inclusive, before the client
+// received them. This does not happen to the owner of a session on a server with the capability
+// processAck.
+//
+// If output of a process that this Environment started is missing, the client kills the process, and
+// Wait returns a *LostError that wraps the GapError. For an attached process, Events, EventsAfter
+// and Copy report the GapError and continue.
 type GapError struct {
 	From, To     uint64 // numbers of events
-	DroppedBytes uint64 // of the process's output; 0 if it is unknown
+	DroppedBytes uint64 // number of missing bytes of output; 0 if it is unknown
 }
 
 func (e *GapError) Error() string {
@@ -247,8 +262,8 @@ func (e *serverError) Error() string   { return e.said.Error() }
 func (e *serverError) Unwrap() []error { return []error{e.said, e.errno} }
 
 // osError finds the number in the text of every server: "no such file or directory (os
-// error 2)" of this one, other words with the same number of a released one. Its first use compiles it, because many programs that import this package
-// never need it.
+// error 2)" from this one, and other words with the same number from a released one. Its
+// first use compiles it, because many programs that import this package never need it.
 var osError = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(os error (\d+)\)`) })
 
 // explain gives an error of the server the identity of the corresponding local error. os

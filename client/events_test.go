@@ -326,8 +326,8 @@ func TestGap(t *testing.T) {
 	c.Stdout = new(strings.Builder)
 	var err error
 	testkit.Within(t, "Run", func() { err = c.Run() })
-	missing, ok := errors.AsType[*client.ExitMissingError](err)
-	if !ok || missing.ProcessID != c.ID {
+	process, ok := errors.AsType[*client.LostError](err)
+	if !ok || process.ProcessID != c.ID {
 		t.Errorf("Run: %v", err)
 	}
 	if gap, ok := errors.AsType[*client.GapError](err); !ok || gap.From != 1 || gap.To != 3 || gap.DroppedBytes != 9 {
@@ -339,7 +339,7 @@ func TestGap(t *testing.T) {
 	if got := collect(t, c.Process); len(got) != 1 || !strings.HasPrefix(got[0], "error ") {
 		t.Errorf("events %q", got)
 	}
-	if _, err := c.Read(background(t), 0, 0); !errors.As(err, &missing) {
+	if _, err := c.Read(background(t), 0, 0); !errors.As(err, &process) {
 		t.Errorf("Read: %v", err)
 	}
 	if n, err := c.Changed(background(t), 4); n != 5 || err != nil {

@@ -115,7 +115,7 @@ func ExampleCmd_Wait() {
 	defer env.Close()
 	err = env.Command(context.Background(), "sh", "-c", "exit 3").Run()
 	var exit *client.ExitError
-	var missing *client.ExitMissingError
+	var missing *client.LostError
 	switch {
 	case errors.As(err, &exit):
 		fmt.Println("exit code", exit.ExitCode, "ended by", exit.EndedBy)

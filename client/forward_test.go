@@ -41,7 +41,7 @@ func listenFar(t testing.TB) *net.TCPListener {
 // forwardedTo forwards a connection to a listener and returns both of its ends.
 func forwardedTo(t testing.TB, env *client.Environment, l net.Listener) (near, far net.Conn) {
 	t.Helper()
-	near, err := env.Forward(background(t), "tcp", l.Addr().String())
+	near, err := env.DialContext(background(t), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func forwardedTo(t testing.TB, env *client.Environment, l net.Listener) (near, f
 func forwards(t *testing.T, env *client.Environment) {
 	t.Helper()
 	needs(t, env, "tcpOpen", func() error {
-		_, err := env.Forward(background(t), "tcp", "127.0.0.1:1")
+		_, err := env.DialContext(background(t), "tcp", "127.0.0.1:1")
 		return err
 	})
 }
@@ -76,8 +76,8 @@ func readAll(t testing.TB, conn net.Conn) string {
 	return string(text)
 }
 
-// TestForward has each end of a connection end it in each way.
-func TestForward(t *testing.T) {
+// TestDialContext has each end of a connection end it in each way.
+func TestDialContext(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		forwards(t, env)
@@ -134,7 +134,7 @@ func TestForward(t *testing.T) {
 		})
 		t.Run("nobody listens", func(t *testing.T) {
 			address := testkit.FreeAddress(t)
-			_, err := env.Forward(background(t), "tcp", address)
+			_, err := env.DialContext(background(t), "tcp", address)
 			if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "cannot connect to "+address) {
 				t.Errorf("got %v", err)
 			}
@@ -146,7 +146,7 @@ func TestForward(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer u.Close()
-			near, err := env.Forward(background(t), "unix", path)
+			near, err := env.DialContext(background(t), "unix", path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,11 +163,11 @@ func TestForward(t *testing.T) {
 		})
 		t.Run("addresses", func(t *testing.T) {
 			for _, address := range []string{"", "host", "host:http", "host:0", "host:70000", ":80"} {
-				if _, err := env.Forward(background(t), "tcp", address); err == nil {
+				if _, err := env.DialContext(background(t), "tcp", address); err == nil {
 					t.Errorf("%q was accepted", address)
 				}
 			}
-			if _, err := env.Forward(background(t), "udp", "127.0.0.1:1"); !errors.As(err, new(net.UnknownNetworkError)) {
+			if _, err := env.DialContext(background(t), "udp", "127.0.0.1:1"); !errors.As(err, new(net.UnknownNetworkError)) {
 				t.Errorf("udp: %v", err)
 			}
 		})
@@ -181,7 +181,7 @@ func TestForward(t *testing.T) {
 			if _, err := far.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("the far end: %v", err)
 			}
-			if _, err := env.Forward(background(t), "tcp", l.Addr().String()); !errors.Is(err, client.ErrClosed) {
+			if _, err := env.DialContext(background(t), "tcp", l.Addr().String()); !errors.Is(err, client.ErrClosed) {
 				t.Errorf("Forward: %v", err)
 			}
 		})
@@ -194,13 +194,13 @@ func TestForwardedConn(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
 			if p.codex || p.name == "unix" || p.name == "stdio" {
-				t.Skip("TestForward shows that it does not forward, or does as the others")
+				t.Skip("TestDialContext shows that it does not forward, or does as the others")
 			}
 			t.Parallel()
 			env := p.open(t, nil)
 			l := listenFar(t)
 			nettest.TestConn(t, func() (near, far net.Conn, stop func(), err error) {
-				near, err = env.Forward(background(t), "tcp", l.Addr().String())
+				near, err = env.DialContext(background(t), "tcp", l.Addr().String())
 				if err != nil {
 					return nil, nil, nil, err
 				}
@@ -286,7 +286,7 @@ func TestForwardCancelled(t *testing.T) {
 	// The first connections may fit into the queue.
 	for len(waiting) < 16 {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		conn, err := env.Forward(ctx, "tcp", l.Addr().String())
+		conn, err := env.DialContext(ctx, "tcp", l.Addr().String())
 		cancel()
 		if err != nil {
 			if !errors.Is(err, context.DeadlineExceeded) {
@@ -318,15 +318,15 @@ func sumOf(t testing.TB, r io.Reader) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// TestListen reaches an HTTP server through a listener of this machine, with 4 MiB in
+// TestForward reaches an HTTP server through a listener of this machine, with 4 MiB in
 // each direction at the same time, several times at once.
-func TestListen(t *testing.T) {
+func TestForward(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20
 	up, down := sumOf(t, random(1, size)), sumOf(t, random(2, size))
 	everywhere(t, func(t *testing.T, env *client.Environment, _ place) {
 		needs(t, env, "tcpOpen", func() error {
-			_, err := env.Listen(background(t), "127.0.0.1:0", "tcp", "127.0.0.1:1")
+			_, err := env.Forward(background(t), "127.0.0.1:0", "tcp", "127.0.0.1:1")
 			return err
 		})
 		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -341,7 +341,7 @@ func TestListen(t *testing.T) {
 			_, _ = w.Write(received[:])
 		}))
 		defer web.Close()
-		f, err := env.Listen(background(t), ":0", "tcp", web.Listener.Addr().String())
+		f, err := env.Forward(background(t), ":0", "tcp", web.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,15 +378,15 @@ func TestListen(t *testing.T) {
 	})
 }
 
-// TestListenAfterReconnection breaks the connection to the server. What it carried ends,
+// TestForwardAfterReconnection breaks the connection to the server. What it carried ends,
 // and the listener continues over the next connection.
-func TestListenAfterReconnection(t *testing.T) {
+func TestForwardAfterReconnection(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, serveWebSocket(t, nil))
 	env, err := client.Dial(background(t), p.url, nil)
 	env = opened(t, env, err)
 	far := listenFar(t)
-	f, err := env.Listen(background(t), testkit.FreeAddress(t), "tcp", far.Addr().String()) // which nobody else gets after Close
+	f, err := env.Forward(background(t), testkit.FreeAddress(t), "tcp", far.Addr().String()) // which nobody else gets after Close
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -332,7 +332,7 @@ var attacks = map[string]attack{
 			return m.Method == protocol.MethodTCPOpen
 		},
 		use: func(ctx context.Context, env *client.Environment) error {
-			conn, err := env.Forward(ctx, "tcp", "localhost:80")
+			conn, err := env.DialContext(ctx, "tcp", "localhost:80")
 			if err != nil {
 				return err
 			}
@@ -416,7 +416,7 @@ func get(ctx context.Context, env *client.Environment) error {
 }
 
 func forwardTo(ctx context.Context, env *client.Environment) error {
-	conn, err := env.Forward(ctx, "tcp", "localhost:80")
+	conn, err := env.DialContext(ctx, "tcp", "localhost:80")
 	if err != nil {
 		return err
 	}

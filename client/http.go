@@ -18,21 +18,8 @@ import (
 // There is no way to make the server wait.
 const maxBody = 16 << 20
 
-// Transport returns an http.RoundTripper that sends requests from the machine of the
-// Environment, with its network and its name resolution:
-//
-//	httpClient := &http.Client{Transport: env.Transport()}
-//
-// The RoundTripper may be used concurrently. It reads the whole body of a request into
-// memory before it sends the request. The body of a response fails when 16 MiB of it wait
-// for a slow reader, and with a *DisconnectedError when the connection breaks: neither it
-// nor the request is repeated. The context of the request ends both, and Close the body; so
-// they do at the server, if it has the capability "httpRequestCancel" (PROTOCOL.md,
-// "HTTP requests").
-func (e *Environment) Transport() http.RoundTripper { return roundTripper{e} }
-
-// smallFrame is up to which size frames that wait are joined: a frame takes memory beside
-// its bytes.
+// smallFrame is the size up to which waiting frames are joined, because each takes memory
+// apart from its bytes.
 const smallFrame = 4 << 10
 
 type roundTripper struct{ env *Environment }
@@ -45,10 +32,10 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	return t.env.link.roundTrip(r)
+	return t.roundTrip(r)
 }
 
-func (l *link) roundTrip(r *http.Request) (*http.Response, error) {
+func (t roundTripper) roundTrip(r *http.Request) (*http.Response, error) {
 	params := protocol.HTTPRequest{
 		Method: r.Method, URL: r.URL.String(),
 		RedirectPolicy: protocol.RedirectStop, // http.Client follows redirects itself
@@ -76,9 +63,9 @@ func (l *link) roundTrip(r *http.Request) (*http.Response, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		params.TimeoutMs = new(uint64(max(1, time.Until(deadline).Milliseconds())))
 	}
-	s := l.streams.open(l.cancelHTTP)
+	s := t.env.bodies.open(t.cancelHTTP)
 	params.RequestID = s.id
-	raw, err := l.request(ctx, protocol.MethodHTTPRequest, params)
+	raw, err := t.env.conns.request(ctx, protocol.MethodHTTPRequest, params)
 	if err != nil {
 		s.abandon(err)
 		return nil, err
@@ -111,9 +98,9 @@ func (l *link) roundTrip(r *http.Request) (*http.Response, error) {
 
 // cancelHTTP has the server end a request, if it can. An older one goes on until the body
 // ends.
-func (l *link) cancelHTTP(id string) {
-	if l.env.has(capHTTPCancel) {
-		l.notify(protocol.MethodHTTPCancel, protocol.HTTPCancelParams{RequestID: id})
+func (t roundTripper) cancelHTTP(id string) {
+	if t.env.has(capHTTPCancel) {
+		t.env.conns.notify(protocol.MethodHTTPCancel, protocol.HTTPCancelParams{RequestID: id})
 	}
 }
 
@@ -138,7 +125,7 @@ func (s *streams) open(cancel func(id string)) *bodyStream {
 	return b
 }
 
-// delta handles http/request/bodyDelta. It ignores streams that nobody reads any more.
+// delta handles http/request/bodyDelta. It ignores streams without a reader.
 func (s *streams) delta(raw json.RawMessage) error {
 	var p protocol.HTTPBodyDelta
 	if err := json.Unmarshal(raw, &p); err != nil {

@@ -12,7 +12,7 @@ import (
 	"execserver/client"
 )
 
-// TestAbandonedHTTPRequestsEnd gives requests up in every way. They end at the server, so
+// TestAbandonedHTTPRequestsEnd gives requests up in every way. They end on the server, so
 // that any number may follow each other: more than a connection may have at a time.
 func TestAbandonedHTTPRequestsEnd(t *testing.T) {
 	t.Parallel()

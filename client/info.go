@@ -18,19 +18,18 @@ type Info struct {
 	OS      string // linux, macos, windows, or Go's name of another system
 	Version string // of the server
 
-	// Machine is the name under which the server has joined a fleet, as it says itself, or "".
-	// Behind a gateway that chooses the machine, it is the one chosen.
+	// Machine is the server's name in a fleet (docs/fleet.md), or "". If a gateway chose the
+	// machine, it is the name of that machine.
 	Machine string
 
-	// Shell is the account's shell: its kind (bash, zsh, sh, powershell, cmd)
-	// and its path.
-	Shell, ShellPath string
+	Shell     string // kind of the account's shell: bash, zsh, sh, powershell or cmd
+	ShellPath string // path of the shell
 
 	Dir     string // where the server was started; the default of Cmd.Dir
 	HomeDir string
 	TempDir string
 
-	// SessionLifetime says how long the server keeps a session without a connection. It is
+	// SessionLifetime is how long the server keeps a session without a connection. It is
 	// nil if the session ends with its connection, or if the server does not say.
 	SessionLifetime *SessionLifetime
 
@@ -45,19 +44,19 @@ type Info struct {
 	dirGone bool // Dir is "" because the directory is gone
 }
 
-// SessionLifetime says how long a server keeps a session without a connection (PROTOCOL.md,
+// SessionLifetime is how long a server keeps a session without a connection (PROTOCOL.md,
 // "Sessions").
 type SessionLifetime struct {
 	Detached time.Duration // after the connection broke or was closed
-	Silent   time.Duration // after the client fell silent
+	Silent   time.Duration // after the client stopped responding, as a sleeping laptop does
 	MaxKeep  time.Duration // the longest lease of Environment.Keep; 0: there are none
 }
 
-// SandboxInfo says how a server confines (PROTOCOL.md, "Sandbox").
+// SandboxInfo describes how a server confines processes (PROTOCOL.md, "Sandbox").
 type SandboxInfo struct {
 	Mode   string // the operator's choice: auto, require, off or landlock
 	Means  string // userNamespace, namespaces, bubblewrap, landlock or none
-	Reason string // why none
+	Reason string // if Means is none, why
 }
 
 // wireInfo is environmentInfo on the wire, read leniently.
@@ -124,7 +123,7 @@ func (i *Info) goos() string {
 }
 
 // errDirGone says why a relative path cannot be resolved. Another directory instead could
-// cost somebody the files in it.
+// destroy the files in it.
 var errDirGone = fmt.Errorf("%w: the directory that the environment was made in is gone; name another one", fs.ErrNotExist)
 
 // resolve makes a path absolute on the machine. "" means errDirGone. If the server does

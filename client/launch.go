@@ -19,27 +19,26 @@ import (
 // to.
 const stopTimeout = 2 * time.Second
 
-// lastWordsTimeout is how long a server that has closed its output may take to exit, so
+// exitTimeout is how long a server that has closed its output may take to exit, so
 // that the error can say how it ended. On a busy machine that is not at once.
-const lastWordsTimeout = 2 * time.Second
+const exitTimeout = 2 * time.Second
 
-// Launch starts a server and communicates with it over its stdin and stdout, such as
-// exec.Command("ssh", "box", "exec-server", "--listen", "stdio"). ctx bounds the start
-// and the handshake. The error is a *DialError.
+// Launch starts command, which must be or reach an exec-server on its stdin and stdout, for example
+// exec.Command("ssh", "box", "exec-server", "--listen", "stdio"). ctx limits only the start and the
+// handshake. The error is a *DialError, or another error if opts is invalid.
 //
-// Launch sets command.Stdin and Stdout, and command must not be used afterwards. The
-// server's standard error goes to command.Stderr; if that is nil, Launch keeps its
-// beginning and its end for errors. On Unix the server gets a process group of its own, to
-// which Close sends SIGTERM and, two seconds later, SIGKILL.
+// Launch sets command.Stdin and Stdout, and the caller must not use command afterwards. The server's
+// standard error goes to command.Stderr; if that is nil, errors include its beginning and end. On
+// Unix the server gets its own process group, so an interrupt from the keyboard does not reach it.
+// Close sends SIGTERM to the group, and SIGKILL two seconds later.
 //
-// The Environment cannot reconnect: when the server ends, everything in the Environment
-// fails with a *DisconnectedError. Options.RecoveryTimeout, Token, TokenFile and TLS have
-// no effect.
+// The Environment cannot reconnect. Options.RecoveryTimeout, Token, TokenFile, TLS and ServerUser
+// have no effect.
 func Launch(ctx context.Context, command *exec.Cmd, opts *Options) (*Environment, error) {
 	e := newEnvironment(opts.withDefaults())
 	s := &launched{command: command}
-	l := &link{env: e, name: command.Path, dial: s.start}
-	if _, err := e.open(ctx, l); err != nil {
+	m := &connManager{name: command.Path, dial: s.start}
+	if _, err := e.open(ctx, m); err != nil {
 		return nil, s.quote(err)
 	}
 	return e, nil
@@ -54,7 +53,7 @@ type launched struct {
 	err     error // how it ended, once it is reaped
 
 	mu     sync.Mutex
-	reaped bool // the number of its group may be somebody else's
+	reaped bool // the number of its group may be reused
 }
 
 // start starts the server and makes the connection.
@@ -92,7 +91,7 @@ func (s *launched) start(context.Context) (transport.Conn, error) {
 		if !awaitEnd(s.command.Process) {
 			s.reaping.Do(func() {
 				s.err = s.command.Wait()
-				s.letGo()
+				s.markReaped()
 			})
 		}
 	}()
@@ -101,8 +100,8 @@ func (s *launched) start(context.Context) (transport.Conn, error) {
 		s.stop()
 		return errors.Join(err, stdout.Close())
 	})
-	words := &lastWords{stdout, stdin, s}
-	return transport.NewLines("stdio", words, words, stop, 0), nil
+	streams := &launchedStreams{stdout, stdin, s}
+	return transport.NewLines("stdio", streams, streams, stop, 0), nil
 }
 
 // stop ends the server, with what it has left in its group, and reaps it.
@@ -118,7 +117,7 @@ func (s *launched) stop() {
 }
 
 // signal signals the server's group, unless the server is reaped: then the kernel may have
-// given its number to somebody else.
+// reused its number.
 func (s *launched) signal(send func(*os.Process)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,27 +129,27 @@ func (s *launched) signal(send func(*os.Process)) {
 // reap reaps the server, which has ended.
 func (s *launched) reap() {
 	s.reaping.Do(func() {
-		s.letGo()
+		s.markReaped()
 		s.err = s.command.Wait()
 	})
 }
 
-func (s *launched) letGo() {
+func (s *launched) markReaped() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reaped = true
 }
 
-// lastWords are a server's output and input. At their end they report how the server
+// launchedStreams are a server's output and input. At their end they report how the server
 // ended.
-type lastWords struct {
+type launchedStreams struct {
 	r io.Reader
 	w io.Writer
 	s *launched
 }
 
 // Read implements io.Reader.
-func (l *lastWords) Read(b []byte) (int, error) {
+func (l *launchedStreams) Read(b []byte) (int, error) {
 	n, err := l.r.Read(b)
 	if err != nil {
 		err = l.s.explain(err)
@@ -159,7 +158,7 @@ func (l *lastWords) Read(b []byte) (int, error) {
 }
 
 // Write implements io.Writer.
-func (l *lastWords) Write(b []byte) (int, error) {
+func (l *launchedStreams) Write(b []byte) (int, error) {
 	n, err := l.w.Write(b)
 	if err != nil {
 		err = l.s.explain(err)
@@ -185,10 +184,10 @@ func (s *launched) quote(err error) error {
 func (s *launched) explain(err error) error {
 	select {
 	case <-s.ended:
-	case <-time.After(lastWordsTimeout):
+	case <-time.After(exitTimeout):
 		return err
 	}
-	s.signal(terminateGroup) // nobody uses any more what it has left in its group
+	s.signal(terminateGroup) // the descendants that it has left
 	s.reap()
 	text := "the server exited"
 	if s.err != nil {

@@ -1,15 +1,8 @@
-//go:build !unix
+//go:build !linux
 
 package client
 
-import (
-	"os"
-	"os/exec"
-)
+import "os"
 
-func ownGroup(*exec.Cmd) {}
-
-// terminateGroup does nothing: the server ends when its input does.
-func terminateGroup(*os.Process) {}
-
-func killGroup(p *os.Process) { _ = p.Kill() }
+// awaitEnd returns false: this system cannot wait for a child without reaping it.
+func awaitEnd(*os.Process) bool { return false }

@@ -63,7 +63,7 @@ func TestLaunchedServerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := c.Wait()
-	if !errors.As(err, new(*client.ExitMissingError)) || !strings.Contains(err.Error(), "the server exited: signal: killed") {
+	if !errors.As(err, new(*client.LostError)) || !strings.Contains(err.Error(), "the server exited: signal: killed") {
 		t.Errorf("Wait: %v", err)
 	}
 	testkit.Within(t, "Done", func() { <-env.Done() })

@@ -154,21 +154,21 @@ var mirrorCommands = map[string]row{
 	}},
 	"Environment.Transport":       {use: roundTrip},
 	"http.RoundTripper.RoundTrip": {use: roundTrip},
-	"Environment.Forward":         {needs: "tcpOpen", use: forwardOnce},
-	"net.Conn.Read":               {needs: "tcpOpen", use: forwardOnce},
-	"net.Conn.Write":              {needs: "tcpOpen", use: forwardOnce},
-	"net.Conn.Close":              {needs: "tcpOpen", use: forwardOnce},
-	"net.Conn.LocalAddr":          {needs: "tcpOpen", use: forwardOnce},
-	"net.Conn.RemoteAddr":         {needs: "tcpOpen", use: forwardOnce},
-	"net.Addr.Network":            {needs: "tcpOpen", use: forwardOnce},
-	"net.Addr.String":             {needs: "tcpOpen", use: forwardOnce},
+	"Environment.DialContext":     {needs: "tcpOpen", use: dialOnce},
+	"net.Conn.Read":               {needs: "tcpOpen", use: dialOnce},
+	"net.Conn.Write":              {needs: "tcpOpen", use: dialOnce},
+	"net.Conn.Close":              {needs: "tcpOpen", use: dialOnce},
+	"net.Conn.LocalAddr":          {needs: "tcpOpen", use: dialOnce},
+	"net.Conn.RemoteAddr":         {needs: "tcpOpen", use: dialOnce},
+	"net.Addr.Network":            {needs: "tcpOpen", use: dialOnce},
+	"net.Addr.String":             {needs: "tcpOpen", use: dialOnce},
 	"net.Conn.SetDeadline":        {needs: "tcpOpen", use: deadline(net.Conn.SetDeadline)},
 	"net.Conn.SetReadDeadline":    {needs: "tcpOpen", use: deadline(net.Conn.SetReadDeadline)},
 	"net.Conn.SetWriteDeadline":   {needs: "tcpOpen", use: writeDeadline},
-	"Environment.Listen":          {needs: "tcpOpen", use: listenOnce},
-	"Forwarding.Addr":             {needs: "tcpOpen", use: listenOnce},
-	"Forwarding.Close":            {needs: "tcpOpen", use: listenOnce},
-	"Forwarding.Done":             {needs: "tcpOpen", use: listenOnce},
+	"Environment.Forward":         {needs: "tcpOpen", use: forwardOnce},
+	"Forwarding.Addr":             {needs: "tcpOpen", use: forwardOnce},
+	"Forwarding.Close":            {needs: "tcpOpen", use: forwardOnce},
+	"Forwarding.Done":             {needs: "tcpOpen", use: forwardOnce},
 
 	"Cmd.Run":   {use: func(u *using) error { return u.child("exit", "0").Run() }},
 	"Cmd.Start": {use: startAndWait},
@@ -353,8 +353,8 @@ func roundTrip(u *using) error {
 	return errors.Join(err, response.Body.Close(), check(string(body) == "hi", "%q", body))
 }
 
-func forwardOnce(u *using) error {
-	conn, err := u.env.Forward(u, "tcp", u.echo)
+func dialOnce(u *using) error {
+	conn, err := u.env.DialContext(u, "tcp", u.echo)
 	if err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func echoes(conn net.Conn) error {
 // deadline lets a Read wait until its deadline.
 func deadline(set func(net.Conn, time.Time) error) func(*using) error {
 	return func(u *using) error {
-		conn, err := u.env.Forward(u, "tcp", u.echo)
+		conn, err := u.env.DialContext(u, "tcp", u.echo)
 		if err != nil {
 			return err
 		}
@@ -390,7 +390,7 @@ func deadline(set func(net.Conn, time.Time) error) func(*using) error {
 }
 
 func writeDeadline(u *using) error {
-	conn, err := u.env.Forward(u, "tcp", u.echo)
+	conn, err := u.env.DialContext(u, "tcp", u.echo)
 	if err != nil {
 		return err
 	}
@@ -402,8 +402,8 @@ func writeDeadline(u *using) error {
 	return check(errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
 }
 
-func listenOnce(u *using) error {
-	f, err := u.env.Listen(u, "127.0.0.1:0", "tcp", u.echo)
+func forwardOnce(u *using) error {
+	f, err := u.env.Forward(u, "127.0.0.1:0", "tcp", u.echo)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func (c *fakeConn) stat(m fakeMessage) {
 	c.reply(m, object{"isDirectory": false, "isFile": true, "isSymlink": false, "size": 1})
 }
 
-// A file that is open at the server when nobody waits for it any more is closed,
+// A file that is open on the server when nobody waits for it any more is closed,
 // and not before it is open.
 func TestOpenIsAbandoned(t *testing.T) {
 	t.Parallel()

@@ -5,19 +5,19 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"sync"
 )
 
-// Output runs the command and returns its standard output, all of it in memory. Its error
-// is that of Run. If that is an *ExitError and Cmd.Stderr was nil, Output sets
-// ExitError.Stderr.
+// Output runs the command and returns its standard output. The error is as for Run. If it is an
+// *ExitError and Cmd.Stderr was nil, Output sets ExitError.Stderr.
 func (c *Cmd) Output() ([]byte, error) {
-	if c.Stdout != nil || c.p.queue[0] != nil {
+	if c.Stdout != nil || c.readers[0] != nil {
 		return nil, errors.New("client: Stdout already set")
 	}
 	var stdout bytes.Buffer
 	c.Stdout = &stdout
 	var stderr *headTail
-	if c.Stderr == nil && c.p.queue[1] == nil && c.TTY == nil {
+	if c.Stderr == nil && c.readers[1] == nil && c.TTY == nil {
 		stderr = &headTail{max: 64 << 10}
 		c.Stderr = stderr
 	}
@@ -29,14 +29,13 @@ func (c *Cmd) Output() ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// CombinedOutput runs the command and returns its standard output and standard error
-// together, in the order in which the server read them, all of it in memory. Its error is
-// that of Run.
+// CombinedOutput runs the command and returns its standard output and standard error, in the order
+// in which the server read them. The error is as for Run.
 func (c *Cmd) CombinedOutput() ([]byte, error) {
-	if c.Stdout != nil || c.p.queue[0] != nil {
+	if c.Stdout != nil || c.readers[0] != nil {
 		return nil, errors.New("client: Stdout already set")
 	}
-	if c.Stderr != nil || c.p.queue[1] != nil {
+	if c.Stderr != nil || c.readers[1] != nil {
 		return nil, errors.New("client: Stderr already set")
 	}
 	var both bytes.Buffer
@@ -45,13 +44,12 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return both.Bytes(), err
 }
 
-// StdoutPipe returns a pipe from the process's standard output or its terminal. Call it
-// before Start. Read blocks until there is output; it returns io.EOF at the end, or an
-// *ExitMissingError if the output is incomplete. Close drops the rest of the output; it
-// unblocks Read, which then fails with io.ErrClosedPipe, and lets the process continue.
+// StdoutPipe returns a pipe from the process's standard output or its terminal. Call it before
+// Start. Read returns io.EOF at the end, or a *LostError if the output is incomplete.
 //
-// Unlike in os/exec, Wait neither closes the pipe nor waits until it has been read: the
-// output can also be read after Wait.
+// Unlike in os/exec, Wait neither closes the pipe nor waits until it has been read: you may read it
+// after Wait. Close discards the rest of the output and unblocks Read, which fails with
+// io.ErrClosedPipe. The process then continues; it gets no SIGPIPE.
 func (c *Cmd) StdoutPipe() (io.ReadCloser, error) { return c.outputPipe("Stdout", c.Stdout, 0) }
 
 // StderrPipe is like [Cmd.StdoutPipe], for standard error. A terminal has none.
@@ -59,50 +57,49 @@ func (c *Cmd) StderrPipe() (io.ReadCloser, error) { return c.outputPipe("Stderr"
 
 func (c *Cmd) outputPipe(name string, set io.Writer, i int) (io.ReadCloser, error) {
 	switch {
-	case set != nil || c.p.queue[i] != nil:
+	case set != nil || c.readers[i] != nil:
 		return nil, errors.New("client: " + name + " already set")
 	case c.Process != nil:
 		return nil, errors.New("client: " + name + "Pipe after process started")
 	}
-	c.p.queue[i] = newQueue(c.p)
-	c.p.queue[i].pipe = true
-	return &outputPipe{q: c.p.queue[i]}, nil
+	c.readers[i] = c.p.addReader(&cursor{stdout: i == 0, stderr: i == 1, pipe: true})
+	return &outputPipe{r: c.readers[i]}, nil
 }
 
-// attach creates the queues for the output, and the goroutines that empty them.
+// attach adds the readers of the output, and their goroutines.
 func (c *Cmd) attach() error {
 	out, err := c.Stdout, c.Stderr
 	if c.followers != nil {
-		if c.p.queue != [2]*queue{} {
+		if c.readers != [2]*cursor{} {
 			return errors.New("client: StdoutPipe and StderrPipe do not go with Follow and Collect")
 		}
-		q := newQueue(c.p)
-		q.exit = true
-		c.p.queue = [2]*queue{q, q}
-		c.copies = append(c.copies, c.goCopy(func() error { return c.follow(q) }))
+		r := c.p.addReader(&cursor{stdout: true, stderr: true, exited: true})
+		c.readers = [2]*cursor{r, r}
+		c.copies = append(c.copies, c.goCopy(func() error { return c.follow(r) }))
 		return nil
 	}
-	if out != nil && c.p.queue[0] == nil {
-		c.p.queue[0] = c.pass(copyTo(out))
+	if out != nil && c.readers[0] == nil {
+		c.readers[0] = c.pass(&cursor{stdout: true}, out)
 	}
 	switch {
-	case err == nil || c.p.queue[1] != nil || c.TTY != nil:
-	case same(out, err) && c.p.queue[0] != nil:
-		c.p.queue[1] = c.p.queue[0]
+	case err == nil || c.readers[1] != nil || c.TTY != nil:
+	case same(out, err) && c.readers[0] != nil:
+		c.readers[1] = c.readers[0]
+		c.readers[1].stderr = true
 	default:
-		c.p.queue[1] = c.pass(copyTo(err))
+		c.readers[1] = c.pass(&cursor{stderr: true}, err)
 	}
 	return nil
 }
 
 // follow passes events to all followers and writers.
-func (c *Cmd) follow(q *queue) (failure error) {
+func (c *Cmd) follow(r *cursor) (failure error) {
 	<-c.began
 	if c.Process == nil {
 		return nil
 	}
 	writers := map[string]io.Writer{Stdout: c.Stdout, PTY: c.Stdout, Stderr: c.Stderr}
-	_ = q.passOn(func(e Event) error {
+	_ = r.passOn(func(e Event) error {
 		for _, f := range c.followers {
 			f.event(e)
 		}
@@ -124,15 +121,26 @@ func same(a, b io.Writer) bool {
 	return a != nil && b != nil && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// pass creates a queue whose events are passed to f, not before Start has set Process: f may
+// pass adds a reader, and passes its output to w, not before Start has set Process: w may
 // write to the command's StdinPipe.
-func (c *Cmd) pass(f func(Event) error) *queue {
-	q := newQueue(c.p)
+func (c *Cmd) pass(r *cursor, w io.Writer) *cursor {
+	c.p.addReader(r)
 	c.copies = append(c.copies, c.goCopy(func() error {
 		<-c.began
-		return q.passOn(f)
+		return r.passOn(copyTo(w))
 	}))
-	return q
+	return r
+}
+
+// copyTo returns a function that writes output to w.
+func copyTo(w io.Writer) func(Event) error {
+	return func(e Event) error {
+		n, err := w.Write(e.Data)
+		if err == nil && n < len(e.Data) {
+			err = io.ErrShortWrite
+		}
+		return err
+	}
 }
 
 // goCopy runs f, which copies input or output, on a goroutine, and returns a channel that
@@ -143,4 +151,39 @@ func (c *Cmd) goCopy(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	return done
+}
+
+// outputPipe is the result of StdoutPipe and StderrPipe. It needs no goroutine.
+type outputPipe struct {
+	r    *cursor
+	mu   sync.Mutex // one Read at a time
+	at   Event      // the event being read
+	rest []byte     // of its data
+}
+
+// Read implements io.Reader.
+func (o *outputPipe) Read(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.rest) == 0 {
+		e, err := o.r.wait()
+		if err != nil {
+			return 0, err
+		}
+		if o.at, o.rest = e, e.Data; len(o.rest) == 0 {
+			o.r.done(e)
+		}
+	}
+	n := copy(b, o.rest)
+	o.rest = o.rest[n:]
+	if len(o.rest) == 0 {
+		o.r.done(o.at)
+	}
+	return n, nil
+}
+
+// Close implements io.Closer. The process's further output is dropped.
+func (o *outputPipe) Close() error {
+	o.r.abandon()
+	return nil
 }

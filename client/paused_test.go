@@ -21,6 +21,7 @@ import (
 
 	"execserver/client"
 	"execserver/internal/testkit"
+	"execserver/protocol"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -298,6 +299,99 @@ func TestConsumerPausesBeforeMuchRetained(t *testing.T) {
 			t.Errorf("Wait: %v", err)
 		}
 	})
+}
+
+// The client drops output that arrives while its log is full, and reads it again as soon as the
+// consumer has taken half of the log, although the server sends nothing more.
+func TestFullLogIsReadAgain(t *testing.T) {
+	t.Parallel()
+	if testkit.RaceEnabled {
+		t.Skip("moves 68 MiB, in which the race detector sees nothing new")
+	}
+	const size, n = 1 << 20, 68 // the client holds 64 MiB
+	piece := strings.Repeat("x", size)
+	f := newFake(t, func(c *fakeConn) {
+		if !c.shake("processAck") {
+			return
+		}
+		id, _ := c.start()
+		for seq := uint64(1); seq <= n; seq++ {
+			c.output(id, seq, piece)
+		}
+		for {
+			m, ok := c.next()
+			switch {
+			case !ok:
+				return
+			case m.Method == protocol.MethodRead && m.Params.AfterSeq >= n:
+				c.reply(m, exitedAnswer(n+3))
+			case m.Method == protocol.MethodRead:
+				seq := m.Params.AfterSeq + 1
+				c.reply(m, readAnswer(seq+1, object{"seq": seq, "stream": "stdout", "chunk": []byte(piece)}))
+			case m.ID != nil:
+				c.reply(m, fileAnswer)
+			}
+		}
+	})
+	env := f.dial(nil)
+	c := env.Command(background(t), "x")
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := env.FS("/").Stat("file"); err != nil { // the answer comes after the output
+		t.Fatal(err)
+	}
+	testkit.Within(t, "the output", func() {
+		if got, err := io.Copy(io.Discard, stdout); got != n*size || err != nil {
+			t.Errorf("%d bytes of output: %v", got, err)
+		}
+	})
+	if err := c.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An unread pipe does not delay the other stream, even at a server without acknowledgements: the
+// client does not retain that stream's output for it.
+func TestOneStreamPasses(t *testing.T) {
+	t.Parallel()
+	if testkit.RaceEnabled {
+		t.Skip("moves 80 MiB, in which the race detector sees nothing new")
+	}
+	const size, n = 1 << 20, 80 // the client holds 64 MiB
+	piece := strings.Repeat("x", size)
+	f := newFake(t, func(c *fakeConn) {
+		if !c.shake() {
+			return
+		}
+		id, _ := c.start()
+		c.output(id, 1, "waits")
+		for seq := uint64(2); seq <= n+1; seq++ {
+			c.notify(protocol.NotificationOutput, object{"processId": id, "seq": seq, "stream": "stderr", "chunk": []byte(piece)})
+		}
+		c.exited(id, n+2, 0)
+		c.closed(id, n+3)
+		c.drain()
+	})
+	c := f.dial(nil).Command(background(t), "x")
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := 0
+	c.Stderr = writerFunc(func(b []byte) (int, error) { passed += len(b); return len(b), nil })
+	testkit.Within(t, "Run", func() {
+		if err := c.Run(); err != nil || passed != n*size {
+			t.Errorf("%d bytes of stderr: %v", passed, err)
+		}
+	})
+	if text, err := io.ReadAll(stdout); string(text) != "waits" || err != nil {
+		t.Errorf("stdout: %q, %v", text, err)
+	}
 }
 
 // The released server waits for a paused consumer, too.

@@ -2,7 +2,7 @@ package client
 
 import (
 	"context"
-	"iter"
+	"encoding/json"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -11,22 +11,14 @@ import (
 	"execserver/protocol"
 )
 
-// Bounds of what is held for one process besides its replay.
-const (
-	maxPendingEvents = 256     // events that arrived before their turn
-	maxPendingBytes  = 1 << 20 // of their output
-
-)
-
-// Process is a process started by a Cmd, or one of Environment.Attach. Its methods may be
-// called concurrently. Contexts bound requests, never the process.
+// Process is a process started by a Cmd, or returned by Environment.Attach. Its methods may be
+// called concurrently. Their contexts limit the call, and never kill the process.
 type Process struct {
 	// ID identifies the process within the session. It must not be changed.
 	ID string
 
 	env     *Environment
 	tty     bool
-	queue   [2]*queue // of stdout or the terminal, and of stderr; nil drops the output
 	input   inputLock
 	written func([]byte) // receives the written input; may be nil
 
@@ -37,15 +29,17 @@ type Process struct {
 
 	asked atomic.Bool // the request to start it may have reached the server
 
-	attached     bool          // Attach made it; its readers are cursors
-	introduced   chan struct{} // closed when Attach knows about it
-	introduction error         // why it does not; set before introduced is closed
+	piped bool // output goes to a pipe, which the caller may not read; set before the start
+
+	attached bool          // Attach made it
+	fetched  chan struct{} // closed when Attach has fetched its info, or failed
+	fetchErr error         // of that; set before fetched is closed
 
 	// mu guards the fields below. Lock it before Environment.mu.
 	mu      sync.Mutex
-	last    uint64 // number of the last published event
-	pending pending
-	replay  replay
+	log     eventLog
+	early   reorderBuffer
+	pin     *cursor // of an attached process before its first reader, so that nothing is acknowledged; or nil
 	exit    *Exit
 	exitSeq uint64 // number of Exited; 0 if it is unknown
 	killing bool   // the server was asked to kill the process, and has not refused
@@ -53,18 +47,14 @@ type Process struct {
 	closed  bool
 	failure error         // set once, never after closed
 	wake    uint64        // highest number seen, plus 1 for a failure
-	changed chan struct{} // closed at the next change; nil if nobody waits
+	changed chan struct{} // closed at the next change; nil without a waiter
 	started bool          // the server has confirmed the start
 	filling bool          // fill runs
 	refill  bool          // fill must run again, or once the process has started
 
-	cursors []*cursor // readers of all events
-	hold    *cursor   // of an attached process that nobody has read yet; one of cursors, or nil
-
-	queued   int  // bytes in queues
-	counted  int  // the part of queued that counts in env.intake
-	asking   bool // unstick is asking the server
-	behind   bool // output was dropped because too much is queued
+	counted  int  // bytes that count in env.received
+	polling  bool // pollExit is asking the server
+	behind   bool // output was dropped because the log is full
 	unacked  int  // bytes consumed since the last acknowledgement
 	acked    uint64
 	ackTimer *time.Timer
@@ -77,202 +67,14 @@ func newProcess(env *Environment) *Process {
 		exitedCh: make(chan struct{}),
 		closedCh: make(chan struct{}),
 	}
-	p.replay.maxEvents, p.replay.maxBytes = env.opts.ReplayEvents, env.opts.ReplayBytes
+	p.log.maxEvents, p.log.maxBytes = env.opts.ReplayEvents, env.opts.ReplayBytes
 	return p
 }
 
-// insert accepts events in any order, and ignores those that were published before. It
-// never blocks.
-func (p *Process) insert(e Event) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.insertLocked(e)
-	p.publishPendingLocked()
-	if !p.pending.empty() {
-		p.pending.startTimer(p.fillGap)
-	}
-}
-
-func (p *Process) insertLocked(e Event) {
-	if p.attached {
-		p.takeLocked(e)
-		return
-	}
-	if p.overLocked() {
-		return
-	}
-	p.wake = max(p.wake, e.Seq)
-	p.signalLocked()
-	switch {
-	case e.Seq <= p.last:
-	case e.Kind == Output && p.fullLocked():
-		p.behind = true // the server keeps it until it is acknowledged
-	case e.Seq == p.last+1:
-		p.publishLocked(e)
-	case !p.pending.hold(e):
-		// Drop what is beyond the bound; fill reads it again in its turn.
-		p.fillLocked()
-	}
-}
-
-func (p *Process) publishPendingLocked() {
-	for !p.overLocked() {
-		e, ok := p.pending.pop(p.last + 1)
-		if !ok {
-			return
-		}
-		p.publishLocked(e)
-	}
-}
-
-// publishLocked publishes the event whose turn it is.
-func (p *Process) publishLocked(e Event) {
-	p.last = e.Seq
-	p.replay.add(e)
-	switch e.Kind {
-	case Output:
-		q := p.queue[0]
-		if e.Stream == Stderr {
-			q = p.queue[1]
-		}
-		if q == nil {
-			p.consumedLocked(len(e.Data), 0)
-		} else {
-			q.pushLocked(e)
-		}
-	case Exited:
-		if p.exit != nil {
-			p.failLocked(errExitedTwice)
-			return
-		}
-		p.exitLocked(e.Exit, e.Seq)
-		if q := p.queue[0]; q != nil && q.exit {
-			q.pushLocked(e)
-		}
-	case Closed:
-		p.closeLocked()
-	}
-}
-
-// fail fails the process, unless it has closed. Only the first failure counts.
-func (p *Process) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.failLocked(err)
-}
-
-func (p *Process) failLocked(err error) {
-	if p.overLocked() {
-		return
-	}
-	p.failure = &ExitMissingError{ProcessID: p.ID, Err: err}
-	p.wake++
-	p.signalLocked()
-	p.finishLocked(p.failure)
-}
-
-func (p *Process) finishLocked(end error) {
-	if p.exit == nil {
-		close(p.exitedCh)
-	}
-	close(p.closedCh)
-	for _, q := range p.queue {
-		if q != nil {
-			q.endLocked(end)
-		}
-	}
-	p.pending.clear()
-	p.recountLocked()
-	p.env.forget(p)
-}
-
-// overLocked reports whether no more events will come.
-func (p *Process) overLocked() bool { return p.closed || p.failure != nil }
-
-func (p *Process) signalLocked() {
-	if p.changed != nil {
-		close(p.changed)
-		p.changed = nil
-	}
-}
-
-func (p *Process) changeLocked() <-chan struct{} {
-	if p.changed == nil {
-		p.changed = make(chan struct{})
-	}
-	return p.changed
-}
-
-// Events iterates over the events of the process in order, from the first that the client
-// still holds: see Options.ReplayEvents. It ends after Closed. Several iterations may run
-// concurrently. None of them delays the process or another one.
-//
-// An error of type *LaggedError says that the client no longer holds some events, because
-// the reader was too slow or too late; the iteration continues after them. Any other error
-// is the last: an *ExitMissingError, or the cause of ctx.
-//
-// For a process of Attach it is EventsAfter(ctx, 0).
-func (p *Process) Events(ctx context.Context) iter.Seq2[Event, error] {
-	if p != nil && p.attached {
-		return p.EventsAfter(ctx, 0)
-	}
-	return func(yield func(Event, error) bool) {
-		if p == nil {
-			yield(Event{}, errNotStarted)
-			return
-		}
-		for next := uint64(1); ; next++ {
-			e, err := p.event(ctx, next)
-			if !yield(e, err) {
-				return
-			}
-			lagged, ok := err.(*LaggedError) //nolint:errorlint // it is made here
-			switch {
-			case ok:
-				next = lagged.To
-			case err != nil, e.Kind == Closed:
-				return
-			}
-		}
-	}
-}
-
-// event waits for the event with a number.
-func (p *Process) event(ctx context.Context, seq uint64) (Event, error) {
-	for {
-		p.mu.Lock()
-		first := p.replay.first()
-		switch {
-		case seq <= p.last && first > 0 && seq >= first:
-			defer p.mu.Unlock()
-			return p.replay.get(seq), nil
-		case seq <= p.last && first > 0:
-			defer p.mu.Unlock()
-			return Event{}, &LaggedError{seq, first - 1}
-		case seq <= p.last:
-			defer p.mu.Unlock()
-			return Event{}, &LaggedError{seq, p.last}
-		case p.failure != nil:
-			defer p.mu.Unlock()
-			return Event{}, p.failure
-		case p.closed:
-			defer p.mu.Unlock()
-			return Event{}, &LaggedError{seq, p.last}
-		}
-		changed := p.changeLocked()
-		p.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return Event{}, context.Cause(ctx)
-		}
-	}
-}
-
-// Changed waits until the process's counter differs from seen, and returns the counter. It
-// is the highest number of an event that has arrived, plus one if the process has failed
-// in the client. A program that polls with Read calls Changed between two calls. The error
-// is the cause of ctx.
+// Changed waits until the highest number of an event that has arrived differs from seen, and returns
+// that number. If the client has lost the process, the result is one higher, so that a waiting
+// caller wakes, and Read returns the error. A program that polls calls Changed between two calls of
+// Read. The error is the cause of ctx.
 func (p *Process) Changed(ctx context.Context, seen uint64) (uint64, error) {
 	if p == nil {
 		return 0, errNotStarted
@@ -292,27 +94,25 @@ func (p *Process) Changed(ctx context.Context, seen uint64) (uint64, error) {
 	}
 }
 
-// ReadResult is what the server retains of a process. It belongs to the caller. Exit and
-// Closed are set only if Output is empty; otherwise read on.
+// ReadResult is a part of the output that the server retains. It belongs to the caller. While Output
+// is not empty, Exit is nil and Closed is false: continue to read after NextSeq-1.
 type ReadResult struct {
 	Output  []Event // of the kind Output, with numbers above the requested one
 	NextSeq uint64  // continue to read after NextSeq-1
-	Exit    *Exit   // nil while the process runs
+	Exit    *Exit   // nil until the process has exited and Output is empty
 	Closed  bool    // no more output will come
 
-	// FirstSeq is the number of the oldest retained output, and DroppedBytes how many
-	// bytes of output came before it. Both are 0 if the server evicted nothing or does not
-	// report it.
+	// FirstSeq is the number of the oldest retained output, and DroppedBytes is the number of
+	// bytes before it. Both are 0 if the server has evicted nothing, or does not report it.
 	FirstSeq, DroppedBytes uint64
 }
 
 // maxRead bounds the answers to reads.
 const maxRead = 16 << 20
 
-// Read asks the server for the output after the event with the number after, up to 16 MiB;
-// 0 asks for all retained output (PROTOCOL.md, "process/read"). If there is no event after
-// that number yet, Read first waits for one, no longer than wait. If the process has
-// failed in the client, the error is an *ExitMissingError.
+// Read returns retained output with event numbers greater than after, at most 16 MiB. Pass 0 to
+// begin with the oldest. If there is no such event yet, Read waits for one, but no longer than wait.
+// The error is a *LostError if the client has lost the process.
 func (p *Process) Read(ctx context.Context, after uint64, wait time.Duration) (*ReadResult, error) {
 	if p == nil {
 		return nil, errNotStarted
@@ -329,7 +129,7 @@ func (p *Process) Read(ctx context.Context, after uint64, wait time.Duration) (*
 	if failure != nil {
 		return nil, failure
 	}
-	r, err := p.env.link.read(ctx, p.ID, after, maxRead)
+	r, err := p.env.remote.read(ctx, p.ID, after, maxRead)
 	if err != nil {
 		return nil, err
 	}
@@ -362,13 +162,13 @@ func (p *Process) waitAfter(ctx context.Context, after uint64) {
 	}
 }
 
-// Signal sends a signal to the process's group (PROTOCOL.md, "process/signal"). On a
-// terminal, the signals of its keys (SIGINT, SIGQUIT, SIGTSTP) go to its foreground group.
+// Signal sends a signal to the process's group. On a terminal, SIGINT, SIGQUIT and SIGTSTP go to its
+// foreground process group, as if typed. After the process has closed, the error is
+// os.ErrProcessDone. If the connection breaks, Signal is not repeated, and the error is an
+// *InterruptedError.
 //
-// Every server supports os.Interrupt. Other signals need the capability processSignals;
-// without it, os.Kill is Terminate. After the process has closed, the error is
-// os.ErrProcessDone. If the connection breaks, Signal does not repeat the request; the
-// error is a *DisconnectedError.
+// Every server supports os.Interrupt. Other signals need the capability processSignals; without it,
+// Signal(ctx, os.Kill) calls Terminate(ctx, 0).
 func (p *Process) Signal(ctx context.Context, sig os.Signal) error {
 	if p == nil {
 		return errNotStarted
@@ -383,14 +183,14 @@ func (p *Process) Signal(ctx context.Context, sig os.Signal) error {
 	if !p.env.has(capSignals) {
 		switch name {
 		case "SIGINT":
-			return p.env.link.signal(ctx, protocol.SignalParams{ProcessID: p.ID, Signal: protocol.SignalInterrupt})
+			return p.env.remote.signal(ctx, protocol.SignalParams{ProcessID: p.ID, Signal: protocol.SignalInterrupt})
 		case "SIGKILL":
 			return p.Terminate(ctx, 0)
 		}
 		return &UnsupportedError{"signal " + name, capSignals}
 	}
 	key := name == "SIGINT" || name == "SIGQUIT" || name == "SIGTSTP"
-	return p.env.link.signal(ctx, protocol.SignalParams{ProcessID: p.ID, Signal: name, ToForeground: p.tty && key})
+	return p.env.remote.signal(ctx, protocol.SignalParams{ProcessID: p.ID, Signal: name, ToForeground: p.tty && key})
 }
 
 func (p *Process) isClosed() bool {
@@ -399,12 +199,12 @@ func (p *Process) isClosed() bool {
 	return p.closed
 }
 
-// Terminate ends the process and its descendants: with SIGKILL at once, or, if grace is
-// not 0, with SIGTERM, and SIGKILL after that time (PROTOCOL.md, "process/terminate"). A
-// grace is in milliseconds, at most an hour, and needs the capability
-// processTerminateGraceful. Terminate returns when the server has accepted the request;
-// Wait reports the end of the process. After the process has closed, Terminate does
-// nothing and returns nil.
+// Terminate kills the process and its descendants with SIGKILL. If grace is positive, the server
+// first sends SIGTERM, and SIGKILL after grace, which is rounded down to milliseconds, and limited
+// to one hour. A grace needs the capability processTerminateGraceful.
+//
+// Terminate returns when the server has accepted the request; Wait reports the exit. After the
+// process has closed, Terminate does nothing and returns nil.
 func (p *Process) Terminate(ctx context.Context, grace time.Duration) error {
 	if p == nil {
 		return errNotStarted
@@ -416,10 +216,10 @@ func (p *Process) Terminate(ctx context.Context, grace time.Duration) error {
 		return &UnsupportedError{"terminate gracefully", capTerminateGraceful}
 	}
 	if grace > 0 {
-		return p.env.link.terminate(ctx, p.ID, grace)
+		return p.env.remote.terminate(ctx, p.ID, grace)
 	}
 	p.setKilling(true)
-	err := p.env.link.terminate(ctx, p.ID, 0)
+	err := p.env.remote.terminate(ctx, p.ID, 0)
 	if err != nil {
 		p.setKilling(false)
 		return err
@@ -429,7 +229,7 @@ func (p *Process) Terminate(ctx context.Context, grace time.Duration) error {
 }
 
 // setKilling records whether the server was asked to kill the process. From then on the
-// client reads on although nobody empties the process's pipes: a server that does not
+// client reads on although the process's pipes are full: a server that does not
 // support acknowledgements sends its answer behind the output.
 func (p *Process) setKilling(killing bool) {
 	p.mu.Lock()
@@ -439,9 +239,9 @@ func (p *Process) setKilling(killing bool) {
 }
 
 // noteEnding records that the process was killed or has exited, although Exited has not
-// arrived: nobody may be reading the output before it. From now on the output that waits in
+// arrived: the output before it may have no reader. From now on the output held for
 // pipes counts as consumed, so that the server sends the rest, which is little. A reader of
-// the pipes still receives it, unless more than maxQueuedAcked waits.
+// the pipes still receives it, unless it is more than maxRetained.
 func (p *Process) noteEnding() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -449,41 +249,41 @@ func (p *Process) noteEnding() {
 		return
 	}
 	p.ending = true
-	p.letGoLocked()
+	p.unpinLocked()
 	p.recountLocked()
-	if p.env.acks {
+	if p.env.conns.acks {
 		p.ackLocked()
 	}
 }
 
-// unstick asks the server whether a process has exited for which Wait waits, if no event
-// has come since last while unread output waits here. It returns the number of the last
+// pollExit asks the server whether a process has exited for which Wait waits, if no event
+// has come since last while the log holds unread output. It returns the number of the last
 // event.
-func (p *Process) unstick(last uint64) uint64 {
+func (p *Process) pollExit(last uint64) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.last != last || p.queued == 0 || p.asking || p.ending {
-		return p.last
+	if p.log.last != last || p.log.retained == 0 || p.polling || p.ending {
+		return p.log.last
 	}
-	p.asking = p.env.run(func() {
+	p.polling = p.env.run(func() {
 		ctx, cancel := context.WithTimeout(p.env.ctx, terminateTimeout)
 		defer cancel()
-		r, err := p.env.link.read(ctx, p.ID, farSeq, 1)
+		r, err := p.env.remote.read(ctx, p.ID, maxSeq, 1)
 		if err == nil && r.Exit != nil {
 			p.noteEnding()
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.asking = false
+		p.polling = false
 	})
 	return last
 }
 
-// farSeq is above the numbers of all events, and nothing may have a higher one.
-const farSeq = 1 << 40
+// maxSeq is above the numbers of all events, and nothing may have a higher one.
+const maxSeq = 1 << 40
 
-// Resize changes the size of the process's terminal (PROTOCOL.md, "process/resize"). It
-// needs the capability processResize, and fails without a terminal.
+// Resize changes the size of the process's terminal. It fails if the process has none. The server
+// needs the capability processResize.
 func (p *Process) Resize(ctx context.Context, size Size) error {
 	if p == nil {
 		return errNotStarted
@@ -491,5 +291,138 @@ func (p *Process) Resize(ctx context.Context, size Size) error {
 	if !p.env.has(capResize) {
 		return &UnsupportedError{"resize the terminal", capResize}
 	}
-	return p.env.link.resize(ctx, p.ID, size)
+	return p.env.remote.resize(ctx, p.ID, size)
+}
+
+// ProcessSnapshot is the beginning and end of the output so far, as far as the server retains it.
+// Streams that the process does not have are nil.
+type ProcessSnapshot struct {
+	Stdout, Stderr, Terminal *StreamSnapshot
+
+	NextSeq uint64 // EventsAfter(ctx, NextSeq-1) continues after the snapshot
+	Closed  bool   // no more output will come
+	Exit    *Exit  // nil while the process runs
+}
+
+// StreamSnapshot is the beginning and the end of one stream. If OmittedBytes is 0, Head has
+// everything.
+type StreamSnapshot = protocol.StreamSnapshot
+
+// Snapshot returns the beginning and end of each stream, at most maxBytes per stream. If maxBytes is
+// 0, it returns all retained output. It consumes nothing. The server needs the capability
+// processSnapshot.
+func (p *Process) Snapshot(ctx context.Context, maxBytes int) (*ProcessSnapshot, error) {
+	if p == nil {
+		return nil, errNotStarted
+	}
+	if !p.env.has(capSnapshot) {
+		return nil, &UnsupportedError{"take a snapshot", capSnapshot}
+	}
+	params := protocol.SnapshotParams{ProcessID: p.ID}
+	if maxBytes > 0 {
+		params.MaxBytes = new(uint64(maxBytes))
+	}
+	raw, err := p.env.conns.repeat(ctx, protocol.MethodSnapshot, params)
+	if err != nil {
+		return nil, err
+	}
+	var r protocol.SnapshotResult
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, err
+	}
+	return &ProcessSnapshot{
+		Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal, NextSeq: r.NextSeq, Closed: r.Closed, Exit: exitOf(r.Exit),
+	}, nil
+}
+
+// Wait waits until the process has exited. For the process of a Cmd, use Cmd.Wait instead. For a
+// process returned by Attach that nobody reads, Wait acknowledges its output, so that the process
+// does not block; the server may then evict that output.
+//
+// The error is a *LostError if the client has lost the process, or the cause of ctx.
+func (p *Process) Wait(ctx context.Context) (*Exit, error) {
+	if p == nil {
+		return nil, errNotStarted
+	}
+	p.unpin()
+	select {
+	case <-p.exitedCh:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	exit, failure := p.outcome()
+	if exit != nil {
+		return exit, nil
+	}
+	return nil, failure
+}
+
+// Screen is the content of a terminal, as a person would see it.
+type Screen struct {
+	Rows, Cols int      // the size of the terminal
+	Text       []string // the text of each row, without blanks at its end
+	Styled     []string // the same with SGR sequences; nil unless ScreenOptions.Styles asked for it
+
+	CursorRow, CursorCol int // counted from 0
+	CursorVisible        bool
+
+	Title     string // what the program calls its window
+	Alternate bool   // the program uses the alternate screen
+
+	// OmittedBytes is how many bytes of output the screen lacks, because the server had
+	// evicted them. Unless it is 0, parts of the screen may be wrong until the program
+	// draws them again.
+	OmittedBytes uint64
+
+	// Drawing brings a terminal of the same size to the state of the screen. It is nil
+	// unless ScreenOptions.Drawing asked for it. Like all that a program writes, it may
+	// do anything to a terminal.
+	Drawing []byte
+
+	NextSeq uint64 // EventsAfter(ctx, NextSeq-1) continues after the screen
+	Closed  bool
+	Exit    *Exit // nil while the process runs
+}
+
+// ScreenOptions are the options of Process.Screen.
+type ScreenOptions struct {
+	Styles  bool // ask for Screen.Styled
+	Drawing bool // ask for Screen.Drawing
+}
+
+// Screen returns the current content of the process's terminal. It consumes nothing. If opts is nil,
+// Screen returns only the text. For a process without a terminal the error is a *protocol.Error with
+// the code protocol.CodeInvalidRequest. The server needs the capability processScreen.
+func (p *Process) Screen(ctx context.Context, opts *ScreenOptions) (*Screen, error) {
+	if p == nil {
+		return nil, errNotStarted
+	}
+	if !p.env.has(capScreen) {
+		return nil, &UnsupportedError{"show the screen of a process", capScreen}
+	}
+	params := protocol.ScreenParams{ProcessID: p.ID}
+	if opts != nil {
+		params.Styles, params.Drawing = opts.Styles, opts.Drawing
+	}
+	raw, err := p.env.conns.repeat(ctx, protocol.MethodScreen, params)
+	if err != nil {
+		return nil, err
+	}
+	var r protocol.ScreenResult
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, err
+	}
+	return &Screen{
+		Rows: int(r.Size.Rows), Cols: int(r.Size.Cols), Text: r.Rows, Styled: r.StyledRows,
+		CursorRow: r.Cursor.Row, CursorCol: r.Cursor.Col, CursorVisible: r.Cursor.Visible,
+		Title: r.Title, Alternate: r.Alternate, OmittedBytes: r.OmittedBytes, Drawing: r.Drawing,
+		NextSeq: r.NextSeq, Closed: r.Closed, Exit: exitOf(r.Exit),
+	}, nil
+}
+
+// outcome returns what is known so far.
+func (p *Process) outcome() (*Exit, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exit, p.failure
 }

@@ -11,14 +11,14 @@ import (
 	"execserver/protocol"
 )
 
-// RecordingInfo describes a recording of a process at a server (PROTOCOL.md, "Recordings").
+// RecordingInfo describes a recording of a process at a server (EXTENSIONS.md, "recordings").
 type RecordingInfo struct {
 	ID        string
 	Session   string // id of the session of the process
-	Name      string // that the session had when the process started; "" for none
-	Process   string // its id
+	Name      string // name of the session when the process started, or ""
+	Process   string // id of the process
 	Own       bool   // the session belonged to the principal of this Environment
-	Principal string // whose it was, unless it is Own
+	Principal string // the principal to which it belonged otherwise
 
 	Args          []string
 	ArgsTruncated bool // Args is only the beginning
@@ -31,10 +31,9 @@ type RecordingInfo struct {
 	Size          int64     // bytes
 }
 
-// Recordings returns the recordings at the server that this Environment may read, the
-// newest first: those of the same principal, and with the right to observe others, those
-// of all principals. The server needs the capability recordings, which it has when it
-// records.
+// Recordings returns the recordings that this Environment may read, the newest first: those of the
+// same principal or, with the right to observe others, those of all principals. The server needs the
+// capability recordings.
 func (e *Environment) Recordings(ctx context.Context) ([]RecordingInfo, error) {
 	if !e.has(capRecordings) {
 		return nil, &UnsupportedError{"list recordings", capRecordings}
@@ -43,7 +42,7 @@ func (e *Environment) Recordings(ctx context.Context) ([]RecordingInfo, error) {
 	var p protocol.RecordingsParams
 	for {
 		var r protocol.RecordingsResult
-		raw, err := e.link.repeat(ctx, protocol.MethodRecordings, p)
+		raw, err := e.conns.repeat(ctx, protocol.MethodRecordings, p)
 		if err == nil {
 			err = json.Unmarshal(raw, &r)
 		}
@@ -111,7 +110,7 @@ func (r *recordingReader) fetch() error {
 		return &UnsupportedError{"read a recording", capRecordings}
 	}
 	var result protocol.ReadRecordingResult
-	raw, err := r.env.link.repeat(r.ctx, protocol.MethodReadRecording,
+	raw, err := r.env.conns.repeat(r.ctx, protocol.MethodReadRecording,
 		protocol.ReadRecordingParams{RecordingID: r.id, Offset: r.offset, Len: recordingBlock})
 	if err == nil {
 		err = json.Unmarshal(raw, &result)
@@ -128,4 +127,20 @@ func (r *recordingReader) fetch() error {
 		return io.EOF
 	}
 	return nil
+}
+
+// WebLink returns a link that signs one browser in to the server's web page, once, as the principal
+// of this Environment. The link is valid for life; treat it as a secret. It is a path with a
+// fragment, relative to the server's address with the scheme http or https. The server needs the
+// capability webLink.
+func (e *Environment) WebLink(ctx context.Context) (path string, life time.Duration, err error) {
+	if !e.has(capWebLink) {
+		return "", 0, &UnsupportedError{"get a link to the page", capWebLink}
+	}
+	var result protocol.WebLinkResult
+	raw, err := e.conns.request(ctx, protocol.MethodWebLink, nil)
+	if err == nil {
+		err = json.Unmarshal(raw, &result)
+	}
+	return result.Path, millis(result.LifeMs), err
 }

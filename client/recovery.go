@@ -3,18 +3,20 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"execserver/internal/rpc"
 	"execserver/protocol"
+	"execserver/transport"
 )
 
-// Between two attempts to connect. maxUsefulPause is for connections that end soon, but
-// bring something: a request whose answer never comes through may break one after the
-// other.
+// The pauses between two attempts to connect. maxUsefulPause follows a short connection that
+// brought something. There must be a pause, because one request whose answer breaks every
+// connection would otherwise make the client connect without end.
 const (
 	minPause       = 20 * time.Millisecond
 	maxPause       = 2 * time.Second
@@ -49,99 +51,95 @@ func (r *recovery) after(useful bool) *recovery {
 func (r *recovery) slower() { r.pause = min(max(2*r.pause, minPause), maxPause) }
 
 // watch reconnects whenever the connection has ended, until it must not or cannot.
-func (l *link) watch() {
+func (m *connManager) watch() {
 	var again recovery
 	for {
-		conn := l.conn // only changed here
+		conn := m.conn // only changed here
 		select {
 		case <-conn.Context().Done():
-		case <-l.closing:
-			conn.Close(l.farewell(), ErrClosed)
+		case <-m.closing:
+			conn.Close(m.farewell(), ErrClosed)
 			<-conn.Context().Done()
 		}
 		select {
-		case <-l.closing:
-			l.set(nil, ErrClosed)
+		case <-m.closing:
+			m.set(nil, ErrClosed)
 			return
 		default:
 		}
 		cause := context.Cause(conn.Context())
-		l.streams.fail(&DisconnectedError{Cause: cause})
-		l.env.opts.Log.Info("connection lost", "server", l.name, "cause", cause)
-		observing := l.isObserving()
-		next, err := l.recover(cause, again.after(l.useful.Load() == conn))
+		m.user.lost(&InterruptedError{cause})
+		m.opts.Log.Info("connection lost", "server", m.name, "cause", cause)
+		observing := m.isObserving()
+		next, err := m.recover(cause, again.after(m.useful.Load() == conn))
 		if err != nil {
-			l.set(nil, err)
-			l.env.opts.Log.Warn("connection given up", "server", l.name, "error", err)
-			l.env.fail(err)
-			l.env.states.put(State{Kind: Failed, Since: time.Now(), Err: err})
+			m.set(nil, err)
+			m.opts.Log.Warn("connection given up", "server", m.name, "error", err)
+			m.user.fail(err)
+			m.states.put(State{Kind: Failed, Since: time.Now(), Err: err})
 			return
 		}
-		l.env.opts.Log.Info("connection recovered", "server", l.name)
-		l.set(next, nil)
+		m.opts.Log.Info("connection recovered", "server", m.name)
+		m.set(next, nil)
 		again.connected = time.Now()
-		if observing && !l.isObserving() {
+		if observing && !m.isObserving() {
 			next.Close(lost, errObserves)
 			continue
 		}
-		l.env.states.put(State{Kind: Connected, Since: time.Now()})
-		for _, p := range l.env.live() {
-			p.ackAgain()
-			p.fill()
-			p.resend()
-		}
+		m.states.put(State{Kind: Connected, Since: time.Now()})
+		m.user.recovered()
 	}
 }
 
 // recover reconnects, at once unless r has a pause, and then after growing pauses.
-func (l *link) recover(cause error, r *recovery) (*rpc.Conn, error) {
-	timeout := l.recoveryTime()
-	if l.takenOver.Load() {
+func (m *connManager) recover(cause error, r *recovery) (*rpc.Conn, error) {
+	timeout := m.recoveryTime()
+	if m.takenOver.Load() {
 		return nil, &DisconnectedError{Cause: ErrTakenOver}
 	}
-	if l.shutdown.Swap(false) {
-		if !l.replaceable() {
+	if m.shutdown.Swap(false) {
+		if !m.replaceable() {
 			return nil, &DisconnectedError{Cause: ErrServerShutdown}
 		}
-		l.setSession("") // one of the server's successor is as good
+		m.setSession("") // one of the server's successor is as good
 	}
-	if !l.resumes || timeout < 0 {
+	if !m.resumes || timeout < 0 {
 		return nil, &DisconnectedError{Cause: cause}
 	}
 	until := r.began.Add(timeout)
-	ctx, cancel := context.WithDeadlineCause(l.env.ctx, until, &timeoutError{"recovery", timeout})
+	ctx, cancel := context.WithDeadlineCause(m.ctx, until, &timeoutError{"recovery", timeout})
 	defer cancel()
-	l.env.states.put(State{Kind: Recovering, Since: r.began, Until: until, Err: cause})
+	m.states.put(State{Kind: Recovering, Since: r.began, Until: until, Err: cause})
 	var err error
 	for {
-		if stop := l.rest(ctx, r.pause); stop != nil {
+		if stop := m.rest(ctx, r.pause); stop != nil {
 			return nil, &DisconnectedError{Cause: cause, Err: errors.Join(stop, err)}
 		}
 		var conn *rpc.Conn
 		var result *initializeResult
-		conn, result, err = l.connect(ctx)
+		conn, result, err = m.connect(ctx)
 		r.slower()
 		switch {
 		case err == nil:
-			l.setSession(result.SessionID)
+			m.setSession(result.SessionID)
 			return conn, nil
-		case l.sessionID() != "" && errors.Is(err, ErrUnknownSession) && l.replaceable():
+		case m.sessionID() != "" && errors.Is(err, ErrUnknownSession) && m.replaceable():
 			// The server treats the end of a stream as a farewell, which ends a session
 			// that holds nothing. Another session is as good.
-			l.setSession("")
+			m.setSession("")
 			r.pause = 0
 		case ctx.Err() != nil:
 			return nil, &DisconnectedError{Cause: cause, Err: errors.Join(context.Cause(ctx), err)}
 		case !retryable(err):
 			return nil, &DisconnectedError{Cause: cause, Err: err}
 		default:
-			l.env.opts.Log.Debug("connection not recovered yet", "server", l.name, "error", err)
+			m.opts.Log.Debug("connection not recovered yet", "server", m.name, "error", err)
 		}
 	}
 }
 
 // rest waits before an attempt to connect, and returns why there must be none.
-func (l *link) rest(ctx context.Context, pause time.Duration) error {
+func (m *connManager) rest(ctx context.Context, pause time.Duration) error {
 	if pause == 0 {
 		return nil
 	}
@@ -149,7 +147,7 @@ func (l *link) rest(ctx context.Context, pause time.Duration) error {
 	select {
 	case <-time.After(pause/2 + rand.N(pause/2)):
 		return nil
-	case <-l.closing:
+	case <-m.closing:
 		return ErrClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -157,12 +155,9 @@ func (l *link) rest(ctx context.Context, pause time.Duration) error {
 }
 
 // replaceable reports whether another session is as good as this one.
-func (l *link) replaceable() bool {
-	return !l.env.inherited && l.lease() == 0 && !slices.ContainsFunc(l.env.live(), (*Process).mayExist)
+func (m *connManager) replaceable() bool {
+	return !m.inherited && m.lease() == 0 && !m.user.needsSession()
 }
-
-// mayExist reports whether the server may have the process.
-func (p *Process) mayExist() bool { return p.asked.Load() }
 
 // sessionUnknown reports whether a server has no such session any more.
 func sessionUnknown(err error) bool {
@@ -180,4 +175,116 @@ func retryable(err error) bool {
 	}
 	var dial *DialError
 	return errors.As(err, &dial) && dial.retryable() && !errors.As(err, new(*handshakeError))
+}
+
+// farewell is how the manager ends its last connection.
+func (m *connManager) farewell() transport.Reason {
+	if m.detached.Load() {
+		return lost
+	}
+	return done
+}
+
+// recoveryTime returns how long the client tries to replace a connection that breaks now.
+func (m *connManager) recoveryTime() time.Duration {
+	timeout := m.opts.RecoveryTimeout
+	if timeout != RecoverWhileKept {
+		return timeout
+	}
+	kept := m.machine.SessionLifetime
+	if kept == nil {
+		return DefaultRecoveryTimeout
+	}
+	return max(kept.Detached, kept.Silent, m.lease()) + noticeTime
+}
+
+// noticeTime is how much later than the client the server may notice a broken connection.
+const noticeTime = time.Minute
+
+// State is the state of an Environment's connection, for Options.OnState.
+type State struct {
+	Kind  StateKind
+	Since time.Time // when the state began
+	// Until is when Recovering ends at the latest.
+	Until time.Time
+	// Err is why the connection broke, for Recovering, or why the Environment failed.
+	Err error
+}
+
+// StateKind is the kind of a State.
+type StateKind byte
+
+// The kinds of State. An Environment begins with Connected, which it does not report.
+const (
+	Connected  StateKind = iota + 1 // calls reach the server
+	Recovering                      // the connection is broken, and the client tries to replace it
+	Failed                          // the connection is lost for good
+)
+
+// String returns "connected", "recovering" or "failed".
+func (k StateKind) String() string {
+	switch k {
+	case Connected:
+		return "connected"
+	case Recovering:
+		return "recovering"
+	case Failed:
+		return "failed"
+	}
+	return fmt.Sprintf("StateKind(%d)", byte(k))
+}
+
+// maxStates bounds the states that wait for a callback that blocks.
+const maxStates = 64
+
+// states passes the states of a connection to a callback, in order, without blocking the
+// caller.
+type states struct {
+	report func(State) // may be nil
+
+	mu        sync.Mutex
+	waiting   []State
+	reporting bool
+	over      bool // the program has closed the Environment
+}
+
+// put reports a state soon.
+func (s *states) put(state State) {
+	if s.report == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
+	if s.waiting = append(s.waiting, state); len(s.waiting) > maxStates {
+		s.waiting = s.waiting[2:] // a break, and its end
+	}
+	if !s.reporting {
+		s.reporting = true
+		go s.run() // ends when it has reported everything, and the callback has returned
+	}
+}
+
+func (s *states) run() {
+	for {
+		s.mu.Lock()
+		if len(s.waiting) == 0 {
+			s.reporting = false
+			s.mu.Unlock()
+			return
+		}
+		next := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		s.mu.Unlock()
+		s.report(next)
+	}
+}
+
+// end drops the states that were not reported.
+func (s *states) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting, s.over = nil, true
 }

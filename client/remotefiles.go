@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,57 +13,32 @@ import (
 	"execserver/protocol"
 )
 
-// The methods about files, over a link.
+// remoteFiles makes the requests about files.
+type remoteFiles struct{ conns *connManager }
 
-// query makes a request that may be repeated, and decodes the answer.
-func (l *link) query(ctx context.Context, method string, params, result any) error {
-	for {
-		raw, data, err := l.tryBulk(ctx, method, params)
-		switch {
-		case err == nil:
-			return understandBulk(method, raw, data, result)
-		case !errors.As(err, new(*brokenError)):
-			return err
-		}
-	}
-}
-
-// understand decodes the answer to a request.
-func understand(method string, raw json.RawMessage, result any) error {
-	return understandBulk(method, raw, nil, result)
-}
-
-// understandBulk is like understand, for an answer that may be binary.
-func understandBulk(method string, raw json.RawMessage, data []byte, result any) error {
-	if err := protocol.DecodeResult(raw, data, result); err != nil {
-		return &answerError{method, err}
-	}
-	return nil
-}
-
-func (l *link) file(path string) protocol.FileParams {
-	return protocol.FileParams{Path: l.machine.uri(path), FollowSymlinks: true}
+func (f remoteFiles) file(path string) protocol.FileParams {
+	return protocol.FileParams{Path: f.conns.machine.uri(path), FollowSymlinks: true}
 }
 
 // stat describes a file, with details if the server has them.
-func (l *link) stat(ctx context.Context, path string) (*protocol.FileMetadata, error) {
-	return l.metadata(ctx, path, false)
+func (f remoteFiles) stat(ctx context.Context, path string) (*protocol.FileMetadata, error) {
+	return f.metadata(ctx, path, false)
 }
 
 // metadata describes the file at path or, if itself is true, the link there.
-func (l *link) metadata(ctx context.Context, path string, itself bool) (*protocol.FileMetadata, error) {
-	params := l.file(path)
-	params.Details, params.Link = l.env.has(capMetadata), itself
+func (f remoteFiles) metadata(ctx context.Context, path string, itself bool) (*protocol.FileMetadata, error) {
+	params := f.file(path)
+	params.Details, params.Link = f.conns.has(capMetadata), itself
 	var meta protocol.FileMetadata
-	if err := l.query(ctx, protocol.MethodGetMetadata, params, &meta); err != nil {
+	if err := f.conns.query(ctx, protocol.MethodGetMetadata, params, &meta); err != nil {
 		return nil, err
 	}
 	return &meta, nil
 }
 
-func (l *link) readFile(ctx context.Context, path string) ([]byte, error) {
+func (f remoteFiles) readFile(ctx context.Context, path string) ([]byte, error) {
 	var result protocol.ReadFileResult
-	err := l.query(ctx, protocol.MethodReadFile, l.file(path), &result)
+	err := f.conns.query(ctx, protocol.MethodReadFile, f.file(path), &result)
 	return result.Data, err
 }
 
@@ -75,22 +49,22 @@ const (
 	maxListedBytes = 64 << 20
 )
 
-func (l *link) readDir(ctx context.Context, path string) (entries []protocol.DirectoryEntry, err error) {
-	params := l.listing(path, l.env.has(capMetadata))
+func (f remoteFiles) readDir(ctx context.Context, path string) (entries []protocol.DirectoryEntry, err error) {
+	params := f.listing(path, f.conns.has(capMetadata))
 	size := 0
 	for {
 		var page protocol.ReadDirectoryResult
-		if err := l.query(ctx, protocol.MethodReadDirectory, params, &page); err != nil {
+		if err := f.conns.query(ctx, protocol.MethodReadDirectory, params, &page); err != nil {
 			return nil, err
 		}
 		if page.Truncated && page.Next == nil && params.Details {
 			// The server has no pages. Without details there is room for more entries.
-			params, entries = l.listing(path, false), nil
+			params, entries = f.listing(path, false), nil
 			continue
 		}
 		for i, e := range page.Entries {
-			name := l.exactName(e)
-			if !l.isName(name) {
+			name := f.exactName(e)
+			if !f.isName(name) {
 				return nil, &answerError{protocol.MethodReadDirectory, fmt.Errorf("a file cannot have the name %q", name)}
 			}
 			page.Entries[i].FileName = name
@@ -121,8 +95,8 @@ func listedSize(e protocol.DirectoryEntry) int {
 }
 
 // listing asks for a directory, or for its first page, where the server has pages.
-func (l *link) listing(path string, details bool) protocol.FileParams {
-	params := l.file(path)
+func (f remoteFiles) listing(path string, details bool) protocol.FileParams {
+	params := f.file(path)
 	if params.Details = details; details {
 		params.After = new("")
 	}
@@ -144,78 +118,78 @@ func following(params protocol.FileParams, page *protocol.ReadDirectoryResult) (
 
 // isName reports whether a file in a directory can have the name. A program may join names
 // to paths, which must not lead out of the directory.
-func (l *link) isName(name string) bool {
+func (f remoteFiles) isName(name string) bool {
 	separators := "/\x00"
-	if l.machine.goos() == "windows" {
+	if f.conns.machine.goos() == "windows" {
 		separators = "/\\\x00"
 	}
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, separators)
 }
 
 // exactName returns the name of an entry. Only the path has it unchanged if it is not UTF-8.
-func (l *link) exactName(e protocol.DirectoryEntry) string {
+func (f remoteFiles) exactName(e protocol.DirectoryEntry) string {
 	if e.Path == nil {
 		return e.FileName
 	}
 	separators := "/"
-	if l.machine.goos() == "windows" {
+	if f.conns.machine.goos() == "windows" {
 		separators = `/\`
 	}
-	if osPath := protocol.OSPathOn(l.machine.goos(), e.Path.String()); osPath != "" {
+	if osPath := protocol.OSPathOn(f.conns.machine.goos(), e.Path.String()); osPath != "" {
 		return osPath[strings.LastIndexAny(osPath, separators)+1:]
 	}
 	return e.FileName
 }
 
-func (l *link) realPath(ctx context.Context, path string) (string, error) {
+func (f remoteFiles) realPath(ctx context.Context, path string) (string, error) {
 	var result protocol.PathResult
-	err := l.query(ctx, protocol.MethodCanonicalize, l.file(path), &result)
-	return protocol.OSPathOn(l.machine.goos(), result.Path.String()), err
+	err := f.conns.query(ctx, protocol.MethodCanonicalize, f.file(path), &result)
+	return protocol.OSPathOn(f.conns.machine.goos(), result.Path.String()), err
 }
 
 // writeFile repeats the request after a broken connection, because the result is the
 // same. With a nil mode an existing file keeps its own.
-func (l *link) writeFile(ctx context.Context, path string, data []byte, mode *protocol.FileMode, replace bool) error {
-	_, err := l.repeat(ctx, protocol.MethodWriteFile, protocol.WriteFileParams{
-		Path: l.machine.uri(path), Data: data, FollowSymlinks: true, Mode: mode, Replace: replace,
+func (f remoteFiles) writeFile(ctx context.Context, path string, data []byte, mode *protocol.FileMode, replace bool) error {
+	_, err := f.conns.repeat(ctx, protocol.MethodWriteFile, protocol.WriteFileParams{
+		Path: f.conns.machine.uri(path), Data: data, FollowSymlinks: true, Mode: mode, Replace: replace,
 	})
 	return err
 }
 
-func (l *link) mkdir(ctx context.Context, path string, all bool, mode *protocol.FileMode) error {
-	params := protocol.CreateDirectoryParams{Path: l.machine.uri(path), Recursive: all, FollowSymlinks: true, Mode: mode}
+func (f remoteFiles) mkdir(ctx context.Context, path string, all bool, mode *protocol.FileMode) error {
+	params := protocol.CreateDirectoryParams{Path: f.conns.machine.uri(path), Recursive: all, FollowSymlinks: true, Mode: mode}
 	if all {
-		_, err := l.repeat(ctx, protocol.MethodCreateDirectory, params)
+		_, err := f.conns.repeat(ctx, protocol.MethodCreateDirectory, params)
 		return err
 	}
-	_, err := l.request(ctx, protocol.MethodCreateDirectory, params)
+	_, err := f.conns.request(ctx, protocol.MethodCreateDirectory, params)
 	return err
 }
 
-func (l *link) remove(ctx context.Context, path string, all bool) error {
-	params := protocol.RemoveParams{Path: l.machine.uri(path), Recursive: all, Force: all, FollowSymlinks: true}
+func (f remoteFiles) remove(ctx context.Context, path string, all bool) error {
+	params := protocol.RemoveParams{Path: f.conns.machine.uri(path), Recursive: all, Force: all, FollowSymlinks: true}
 	if all {
-		_, err := l.repeat(ctx, protocol.MethodRemove, params)
+		_, err := f.conns.repeat(ctx, protocol.MethodRemove, params)
 		return err
 	}
-	_, err := l.request(ctx, protocol.MethodRemove, params)
+	_, err := f.conns.request(ctx, protocol.MethodRemove, params)
 	return err
 }
 
-func (l *link) copyFile(ctx context.Context, from, to string, all bool) error {
-	_, err := l.request(ctx, protocol.MethodCopy, protocol.CopyParams{
-		SourcePath: l.machine.uri(from), DestinationPath: l.machine.uri(to), Recursive: all,
+func (f remoteFiles) copyFile(ctx context.Context, from, to string, all bool) error {
+	_, err := f.conns.request(ctx, protocol.MethodCopy, protocol.CopyParams{
+		SourcePath: f.conns.machine.uri(from), DestinationPath: f.conns.machine.uri(to), Recursive: all,
 	})
 	return err
 }
 
-// handle is a file that is open at the server. Handles end with their connection. A handle
+// handle is a file that is open on the server. Handles end with their connection. A handle
 // for reading is opened again if the file is unchanged, and one of the mode OpenUpdate if it
 // is the same file.
 type handle struct {
-	link *link
-	path string
-	meta *protocol.FileMetadata // when it was opened; nil for a new file
+	files remoteFiles
+	path  string
+	meta  *protocol.FileMetadata // when it was opened; nil for a new file
 
 	mode   protocol.OpenMode  // "" for reading
 	create *protocol.FileMode // of a new file, less the umask; nil for the default
@@ -226,16 +200,16 @@ type handle struct {
 	written int64 // the end of the last block that the server has written
 }
 
-func (l *link) openFile(ctx context.Context, path string, meta *protocol.FileMetadata) (blocks, error) {
-	h := &handle{link: l, path: path, meta: meta}
+func (f remoteFiles) openFile(ctx context.Context, path string, meta *protocol.FileMetadata) (blocks, error) {
+	h := &handle{files: f, path: path, meta: meta}
 	return h, h.open(ctx)
 }
 
 // openToWrite opens or creates a file. create is the mode of a new file, less the umask;
 // nil stands for the default. A mode that is not OpenReplace, and create, require
 // capMetadata.
-func (l *link) openToWrite(ctx context.Context, path string, mode protocol.OpenMode, create *protocol.FileMode) (blocks, error) {
-	h := &handle{link: l, path: path, mode: mode, create: create}
+func (f remoteFiles) openToWrite(ctx context.Context, path string, mode protocol.OpenMode, create *protocol.FileMode) (blocks, error) {
+	h := &handle{files: f, path: path, mode: mode, create: create}
 	return h, h.open(ctx)
 }
 
@@ -249,10 +223,10 @@ func randomID() string {
 // open opens the file under a new id.
 func (h *handle) open(ctx context.Context) error {
 	h.id = randomID()
-	params := protocol.OpenParams{HandleID: h.id, Path: h.link.machine.uri(h.path), Mode: h.mode, CreateMode: h.create}
+	params := protocol.OpenParams{HandleID: h.id, Path: h.files.conns.machine.uri(h.path), Mode: h.mode, CreateMode: h.create}
 	closing := protocol.CloseParams{HandleID: h.id}
 	for {
-		epoch, err := h.link.tryOpening(ctx, protocol.MethodOpen, params, func(ctx context.Context, conn *rpc.Conn) {
+		epoch, err := h.files.conns.tryOpening(ctx, protocol.MethodOpen, params, func(ctx context.Context, conn *rpc.Conn) {
 			_, _ = conn.Call(ctx, protocol.MethodClose, closing) // if it fails, the handle ends with the connection
 		})
 		h.epoch = epoch
@@ -269,7 +243,7 @@ func (h *handle) reopen(ctx context.Context, epoch int) error {
 	if h.epoch != epoch {
 		return nil // another goroutine has
 	}
-	meta, err := h.link.stat(ctx, h.path)
+	meta, err := h.files.stat(ctx, h.path)
 	if err != nil {
 		return err
 	}
@@ -297,9 +271,9 @@ func (h *handle) current() (id string, epoch int) {
 func (h *handle) readBlock(ctx context.Context, offset int64, n int) ([]byte, bool, error) {
 	for {
 		id, epoch := h.current()
-		raw, data, err := h.link.tryBulk(ctx, protocol.MethodReadBlock, protocol.ReadBlockParams{HandleID: id, Offset: uint64(offset), Len: uint64(n)})
+		raw, data, err := h.files.conns.tryBulk(ctx, protocol.MethodReadBlock, protocol.ReadBlockParams{HandleID: id, Offset: uint64(offset), Len: uint64(n)})
 		// A handle that the server does not know ended with its connection.
-		lost := errors.As(err, new(*brokenError)) || isNotExist(err) && h.link.currentEpoch() != epoch
+		lost := errors.As(err, new(*brokenError)) || isNotExist(err) && h.files.conns.currentEpoch() != epoch
 		switch {
 		case lost:
 			if err := h.reopen(ctx, epoch); err != nil {
@@ -324,12 +298,12 @@ func (h *handle) readBlock(ctx context.Context, offset int64, n int) ([]byte, bo
 func (h *handle) writeBlock(ctx context.Context, offset int64, block []byte) error {
 	for {
 		id, epoch := h.current()
-		_, err := h.link.try(ctx, protocol.MethodWriteBlock, protocol.WriteBlockParams{HandleID: id, Offset: uint64(offset), Chunk: block})
+		_, err := h.files.conns.try(ctx, protocol.MethodWriteBlock, protocol.WriteBlockParams{HandleID: id, Offset: uint64(offset), Chunk: block})
 		var broken *brokenError
 		switch {
 		case errors.As(err, &broken):
 			err = broken.cause
-		case isNotExist(err) && h.link.currentEpoch() != epoch:
+		case isNotExist(err) && h.files.conns.currentEpoch() != epoch:
 			err = errors.New("the file was being written over a connection that is gone")
 		case err == nil:
 			h.mu.Lock()
@@ -340,7 +314,7 @@ func (h *handle) writeBlock(ctx context.Context, offset int64, block []byte) err
 			return err
 		}
 		if h.mode != protocol.OpenUpdate {
-			return &DisconnectedError{Cause: err}
+			return &InterruptedError{err}
 		}
 		if err := h.reopen(ctx, epoch); err != nil {
 			return err
@@ -348,43 +322,67 @@ func (h *handle) writeBlock(ctx context.Context, offset int64, block []byte) err
 	}
 }
 
-// close closes the file if it is still open at the server.
+// close closes the file. Only fs/close confirms that the content is written. If the connection
+// over which it was written is gone, close opens the file again to get that confirmation.
 func (h *handle) close(ctx context.Context) error {
-	id, epoch := h.current()
-	if h.link.currentEpoch() != epoch {
-		return nil
+	for {
+		id, epoch := h.current()
+		cause := errors.New("the file was being written over a connection that is gone")
+		if h.files.conns.currentEpoch() == epoch {
+			_, err := h.files.conns.try(ctx, protocol.MethodClose, protocol.CloseParams{HandleID: id})
+			// A server also closes a handle that it does not know.
+			known := h.files.conns.currentEpoch() == epoch
+			var broken *brokenError
+			switch {
+			case errors.As(err, &broken):
+				cause = broken.cause
+			case known || err != nil && !isNotExist(err):
+				return err
+			}
+		}
+		switch {
+		case h.end() == 0:
+			return nil
+		case h.mode != protocol.OpenUpdate:
+			return &InterruptedError{cause}
+		}
+		if err := h.reopen(ctx, epoch); err != nil {
+			return err
+		}
 	}
-	_, err := h.link.try(ctx, protocol.MethodClose, protocol.CloseParams{HandleID: id})
-	if errors.As(err, new(*brokenError)) || isNotExist(err) && h.link.currentEpoch() != epoch {
-		return nil
-	}
-	return err
 }
 
-func (l *link) readLink(ctx context.Context, path string) (string, error) {
+// end returns the end of what was written.
+func (h *handle) end() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.written
+}
+
+func (f remoteFiles) readLink(ctx context.Context, path string) (string, error) {
 	var result protocol.ReadLinkResult
-	err := l.query(ctx, protocol.MethodReadLink, l.file(path), &result)
+	err := f.conns.query(ctx, protocol.MethodReadLink, f.file(path), &result)
 	return result.Text(), err
 }
 
-func (l *link) symlink(ctx context.Context, target, path string) error {
-	_, err := l.request(ctx, protocol.MethodSymlink, protocol.SymlinkParams{
-		Path: l.machine.uri(path), FollowSymlinks: true, LinkTarget: protocol.NewLinkTarget(target),
+func (f remoteFiles) symlink(ctx context.Context, target, path string) error {
+	_, err := f.conns.request(ctx, protocol.MethodSymlink, protocol.SymlinkParams{
+		Path: f.conns.machine.uri(path), FollowSymlinks: true, LinkTarget: protocol.NewLinkTarget(target),
 	})
 	return err
 }
 
-func (l *link) rename(ctx context.Context, from, to string) error {
-	_, err := l.request(ctx, protocol.MethodRename, protocol.RenameParams{
-		SourcePath: l.machine.uri(from), DestinationPath: l.machine.uri(to), FollowSymlinks: true,
+func (f remoteFiles) rename(ctx context.Context, from, to string) error {
+	_, err := f.conns.request(ctx, protocol.MethodRename, protocol.RenameParams{
+		SourcePath: f.conns.machine.uri(from), DestinationPath: f.conns.machine.uri(to), FollowSymlinks: true,
 	})
 	return err
 }
 
 // setMetadata makes the changes of params, whose path it sets. It repeats the request
 // after a broken connection, because the result is the same.
-func (l *link) setMetadata(ctx context.Context, path string, params protocol.SetMetadataParams) error {
-	params.Path, params.FollowSymlinks = l.machine.uri(path), true
-	_, err := l.repeat(ctx, protocol.MethodSetMetadata, params)
+func (f remoteFiles) setMetadata(ctx context.Context, path string, params protocol.SetMetadataParams) error {
+	params.Path, params.FollowSymlinks = f.conns.machine.uri(path), true
+	_, err := f.conns.repeat(ctx, protocol.MethodSetMetadata, params)
 	return err
 }

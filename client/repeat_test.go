@@ -180,8 +180,9 @@ func TestWhatIsRepeated(t *testing.T) {
 			t.Errorf("write %q, want %q", got, want)
 		}
 	}
-	if err := c.Signal(background(t), os.Interrupt); !errors.As(err, new(*client.DisconnectedError)) {
-		t.Errorf("Signal: %v", err)
+	err := c.Signal(background(t), os.Interrupt)
+	if !errors.As(err, new(*client.InterruptedError)) || errors.As(err, new(*client.DisconnectedError)) || env.Err() != nil {
+		t.Errorf("Signal: %v; the Environment: %v", err, env.Err())
 	}
 	if err := c.Terminate(background(t), 0); err != nil {
 		t.Error(err)

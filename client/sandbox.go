@@ -7,16 +7,14 @@ import (
 	"execserver/protocol"
 )
 
-// Sandbox confines a process (PROTOCOL.md, "Sandbox"): it may read every file, and write
-// only what the Sandbox lists.
+// Sandbox confines a process and its descendants. They can read every file, secrets of the user
+// included, and write only to the listed directories. They have no network unless Network is set.
 type Sandbox struct {
-	// Workspace lets the process write its directory, /tmp, and the directory that its
-	// TMPDIR names.
+	// Workspace permits writing to the working directory, /tmp, and the directory in TMPDIR.
 	Workspace bool
-	// Write lets the process write these directories, too. A relative path is relative to
-	// Info.Dir.
+	// Write lists more directories for writing. A relative path is relative to Info.Dir.
 	Write []string
-	// Network lets the process use the network.
+	// Network permits the use of the network.
 	Network bool
 }
 

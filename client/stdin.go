@@ -10,11 +10,10 @@ import (
 
 // StdinPipe returns a pipe to the process's stdin. Call it before Start.
 //
-// Write is [Process.Write] with the context of the command: it returns when the server has
-// accepted the data, and fails with ErrStdinClosed if the process does not accept input.
-// Close closes stdin after all writes, for which the server needs the capability
-// processCloseStdin; on a terminal it types the byte 4, twice after an unfinished line.
-// Unlike in os/exec, Wait does not close the pipe.
+// Write returns when the server has accepted the data, as [Process.Write] does, with the context of
+// the command. Close closes stdin after all writes, and acts like EOF of Cmd.Stdin: it needs the
+// capability processCloseStdin, except on a terminal. Unlike in os/exec, Wait does not close the
+// pipe.
 func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	switch {
 	case c.Stdin != nil || c.stdin:
@@ -46,7 +45,7 @@ func (s stdinPipe) Close() error {
 
 // copyStdin copies Stdin to the process.
 func (c *Cmd) copyStdin() {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
+	ctx, cancel := context.WithCancel(withoutFailFast(context.WithoutCancel(c.ctx)))
 	c.stopStdin = cancel
 	input, release := c.Stdin, func() {}
 	if file, ok := input.(*os.File); ok {
@@ -59,7 +58,7 @@ func (c *Cmd) copyStdin() {
 			err = endErr
 		}
 		if errors.Is(err, ErrStdinClosed) || ctx.Err() != nil {
-			return nil // as with a pipe that nobody reads
+			return nil // as with a pipe without a reader
 		}
 		return err
 	})
@@ -121,7 +120,7 @@ func (w inputWriter) ReadFrom(r io.Reader) (total int64, err error) {
 	if err == io.EOF {
 		err = nil
 	}
-	err = cmp.Or(input.copied.settle(w.ctx), err)
+	err = cmp.Or(input.copied.await(w.ctx), err)
 	*input.copied = writes{}
 	return total, err
 }

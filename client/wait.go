@@ -22,7 +22,7 @@ func (c *Cmd) cancel() {
 		return
 	}
 	c.cancelled <- nil // Wait reports the result
-	limit, timeout := time.After(c.WaitDelay), c.env.link.undoTimeout()
+	limit, timeout := time.After(c.WaitDelay), c.env.conns.undoTimeout()
 	if c.WaitDelay > 0 {
 		timeout = c.WaitDelay
 	}
@@ -64,16 +64,16 @@ func (c *Cmd) enforceWaitDelay(limit <-chan time.Time) {
 
 // abandonCopies lets the process continue without the copying of its output.
 func (c *Cmd) abandonCopies() {
-	for _, q := range c.p.queue {
-		if q != nil && !q.pipe {
-			q.abandon()
+	for _, r := range c.readers {
+		if r != nil && !r.pipe {
+			r.abandon()
 		}
 	}
 }
 
-// cause returns why the client ended the command, or nil. stopped is the result of
-// stopCancel. ended says that the command's end is known; then cause may wait for Cancel to
-// return.
+// cause returns why the client ended the command, or nil. If stopped, the context did not end,
+// and there is no cause. If ended, the process has exited, and cause waits for Cancel to return;
+// otherwise it does not wait.
 func (c *Cmd) cause(stopped, ended bool) error {
 	if stopped {
 		return nil
@@ -97,15 +97,14 @@ func (c *Cmd) cause(stopped, ended bool) error {
 	return context.Cause(c.ctx)
 }
 
-// Wait waits until the process has exited, and Stdin, Stdout and Stderr are copied. It may
-// be called once. The end of the command's context kills the process, and so unblocks Wait;
-// the end of the Environment unblocks it, too. A Stdin, Stdout or Stderr that blocks delays
-// Wait, unless WaitDelay bounds the delay.
+// Wait waits until the process has exited, and Stdin, Stdout and Stderr are copied. It may be called
+// only once. If the command's context is done, the client kills the process, which unblocks Wait; so
+// does the end of the Environment. A Stdin, Stdout or Stderr that blocks delays Wait, at most by
+// WaitDelay if that is not 0. An unread StdoutPipe does not delay Wait.
 //
-// The error is nil for exit code 0 and an *ExitError for any other end. It is an
-// *ExitMissingError if the client did not learn the end, or lost output that it copies.
-// If the process succeeded, it is the cause of the context, if that ended first, or
-// exec.ErrWaitDelay, or the error of the copying.
+// If the process exited other than with code 0, the error is an *ExitError. If the client has lost
+// the process, the error is a *LostError. Otherwise the error is nil, unless the context was done
+// first (its cause), WaitDelay has passed (exec.ErrWaitDelay), or the copying failed.
 func (c *Cmd) Wait() error {
 	if c.Process == nil {
 		return errNotStarted
@@ -129,7 +128,7 @@ func (c *Cmd) Wait() error {
 	cause := c.cause(stopped, exit != nil)
 	switch {
 	case exit == nil && failure == nil: // WaitDelay is over, and killing the process had no effect
-		return &ExitMissingError{ProcessID: c.p.ID, Err: errors.Join(exec.ErrWaitDelay, cause)}
+		return &LostError{ProcessID: c.p.ID, Err: errors.Join(exec.ErrWaitDelay, cause)}
 	case exit == nil:
 		return failure
 	case !exit.Success():
@@ -142,17 +141,17 @@ func (c *Cmd) Wait() error {
 	return copyErr
 }
 
-// askPause is how often the client asks the server whether a process has exited whose
-// output nobody reads.
-const askPause = 250 * time.Millisecond
+// pollInterval is how often the client asks the server whether a process has exited whose
+// output has no reader.
+const pollInterval = 250 * time.Millisecond
 
 // awaitExit waits until the end of the process is known, or will stay unknown.
 func (c *Cmd) awaitExit() {
-	var ask <-chan time.Time
-	if c.p.hasPipe() {
-		ticker := time.NewTicker(askPause)
+	var poll <-chan time.Time
+	if c.p.piped {
+		ticker := time.NewTicker(pollInterval)
 		defer ticker.Stop()
-		ask = ticker.C
+		poll = ticker.C
 	}
 	for last := uint64(0); ; {
 		select {
@@ -160,8 +159,8 @@ func (c *Cmd) awaitExit() {
 			return
 		case <-c.lost:
 			return
-		case <-ask:
-			last = c.p.unstick(last)
+		case <-poll:
+			last = c.p.pollExit(last)
 		}
 	}
 }
@@ -198,9 +197,12 @@ func (c *Cmd) awaitCopies(stopped bool) (err error) {
 	return err
 }
 
-// outcome returns what is known so far.
-func (p *Process) outcome() (*Exit, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.exit, p.failure
+// ended reports whether the process has exited, or failed.
+func (c *Cmd) ended() bool {
+	select {
+	case <-c.p.exitedCh:
+		return true
+	default:
+		return false
+	}
 }

@@ -215,7 +215,7 @@ func ending(err error) string {
 		return "SIGKILL"
 	case ok:
 		return fmt.Sprintf("exit %d", exit.ExitCode)
-	case errors.As(err, new(*client.ExitMissingError)):
+	case errors.As(err, new(*client.LostError)):
 		return err.Error()
 	case errors.Is(err, errBroken):
 		return "broken"

@@ -22,7 +22,7 @@ const (
 	// WatchBegan is the first event: later changes are reported. A program that keeps a
 	// copy of the directory reads it now.
 	WatchBegan FileEventKind = "began"
-	// FileCreated says that the name is new, or stands for another file now.
+	// FileCreated says that the name is new, or now refers to another file.
 	FileCreated FileEventKind = "created"
 	// FileModified says that content or attributes have changed.
 	FileModified FileEventKind = "modified"
@@ -40,18 +40,17 @@ type FileEvent struct {
 	Unwatched []string // only for WatchOverflow
 }
 
-// Watch reports changes in a directory and everything below it, without following links
-// (PROTOCOL.md, "Watching"), until the loop ends or Watch yields an error, which is the
-// last. The watch begins with the loop.
+// Watch returns an iterator over changes in a directory and everything below it, without following
+// links. The watch begins when the loop begins, with a WatchBegan. An error is the last value. The
+// server needs the capability fsWatch (EXTENSIONS.md).
 //
-// If the connection breaks, the watch continues over the next one with the changes that
-// happened meanwhile. If they are too many for the server or for the client, or the server
-// has lost the session, there is a WatchOverflow. A loop that takes no events for a while
-// loses no more than that.
+// If the connection breaks, the watch continues over the next one with the changes that happened
+// meanwhile. If changes are missed, because they are too many, the loop is too slow, or the session
+// has ended, Watch yields a WatchOverflow.
 func (f *FS) Watch(name string) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		err := f.doWith(capWatch, "watch", name, func(osPath string) error {
-			w := f.env.link.watches.add(f.env.link, osPath)
+			w := f.env.watches.add(f.env, osPath)
 			defer w.end()
 			return w.run(f.ctx, func(e protocol.ChangeEvent) bool {
 				return yield(w.fileEvent(name, e), nil)
@@ -69,7 +68,7 @@ const (
 	maxWatchBytes  = 1 << 20
 )
 
-// watches are the watches of a link, by id. The zero value is ready to use.
+// watches are the watches of an Environment, by id. The zero value is ready to use.
 type watches struct {
 	mu   sync.Mutex
 	byID map[string]*watch
@@ -77,7 +76,7 @@ type watches struct {
 
 // watch is a directory that is being watched. Its cursor outlives connections.
 type watch struct {
-	link *link
+	env  *Environment
 	id   string
 	path string        // native
 	wake chan struct{} // holds one element when there are events
@@ -90,8 +89,8 @@ type watch struct {
 	bytes   int // about what waiting takes
 }
 
-func (ws *watches) add(l *link, path string) *watch {
-	w := &watch{link: l, id: randomID(), path: path, wake: make(chan struct{}, 1)}
+func (ws *watches) add(env *Environment, path string) *watch {
+	w := &watch{env: env, id: randomID(), path: path, wake: make(chan struct{}, 1)}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.byID == nil {
@@ -142,7 +141,7 @@ func (w *watch) queueLocked(events ...protocol.ChangeEvent) {
 
 // overflow is the event after which everything must be read.
 func (w *watch) overflow() protocol.ChangeEvent {
-	return protocol.ChangeEvent{Kind: protocol.ChangeOverflow, Unwatched: []protocol.Path{w.link.machine.uri(w.path)}}
+	return protocol.ChangeEvent{Kind: protocol.ChangeOverflow, Unwatched: []protocol.Path{w.env.conns.machine.uri(w.path)}}
 }
 
 func (w *watch) next() (e protocol.ChangeEvent, ok bool) {
@@ -204,15 +203,15 @@ func (w *watch) run(ctx context.Context, visit func(protocol.ChangeEvent) bool) 
 // that has the watch. before is the session that had it; in another one the watch begins
 // anew, after an overflow.
 func (w *watch) subscribe(ctx context.Context, before string) (conn *rpc.Conn, session string, err error) {
-	if err := w.link.permit(protocol.MethodWatch); err != nil {
+	if err := w.env.conns.permit(protocol.MethodWatch); err != nil {
 		return nil, "", err
 	}
 	for {
-		if conn, _, err = w.link.current(ctx); err != nil {
+		if conn, _, err = w.env.conns.current(ctx); err != nil {
 			return nil, "", err
 		}
-		session = w.link.sessionID()
-		params := protocol.WatchParams{WatchID: w.id, Path: w.link.machine.uri(w.path)}
+		session = w.env.conns.sessionID()
+		params := protocol.WatchParams{WatchID: w.id, Path: w.env.conns.machine.uri(w.path)}
 		w.mu.Lock()
 		if before != "" && session != before {
 			w.queueLocked(w.overflow())
@@ -223,7 +222,7 @@ func (w *watch) subscribe(ctx context.Context, before string) (conn *rpc.Conn, s
 		w.conn, w.came = conn, false
 		w.mu.Unlock()
 		raw, err := conn.Call(ctx, protocol.MethodWatch, params)
-		err = w.link.failed(ctx, conn, protocol.MethodWatch, err)
+		err = w.env.conns.outcome(ctx, conn, protocol.MethodWatch, err)
 		if errors.As(err, new(*brokenError)) {
 			continue
 		}
@@ -243,17 +242,17 @@ func (w *watch) subscribe(ctx context.Context, before string) (conn *rpc.Conn, s
 	}
 }
 
-// end ends the watch, also at the server.
+// end ends the watch, also on the server.
 func (w *watch) end() {
-	ws := &w.link.watches
+	ws := &w.env.watches
 	ws.mu.Lock()
 	delete(ws.byID, w.id)
 	ws.mu.Unlock()
-	w.link.env.run(func() {
-		ctx, cancel := context.WithTimeout(w.link.env.ctx, w.link.undoTimeout())
+	w.env.run(func() {
+		ctx, cancel := context.WithTimeout(w.env.ctx, w.env.conns.undoTimeout())
 		defer cancel()
 		// If it fails, the watch ends with the session.
-		_, _ = w.link.repeat(ctx, protocol.MethodUnwatch, protocol.UnwatchParams{WatchID: w.id})
+		_, _ = w.env.conns.repeat(ctx, protocol.MethodUnwatch, protocol.UnwatchParams{WatchID: w.id})
 	})
 }
 
@@ -272,14 +271,14 @@ func (w *watch) fileEvent(name string, e protocol.ChangeEvent) FileEvent {
 // below returns the name of a path at or below the directory that is watched. Any other
 // path becomes the directory itself: a program may join names to paths.
 func (w *watch) below(name string, p protocol.Path) string {
-	goos := w.link.machine.goos()
+	goos := w.env.conns.machine.goos()
 	rest := strings.TrimPrefix(protocol.OSPathOn(goos, p.String()), w.path)
 	if goos == "windows" {
 		rest = strings.ReplaceAll(rest, `\`, "/")
 	}
 	rest = strings.TrimPrefix(rest, "/")
 	for part := range strings.SplitSeq(rest, "/") {
-		if !w.link.isName(part) {
+		if !w.env.files.isName(part) {
 			return name
 		}
 	}

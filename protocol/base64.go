@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"slices"
 
 	fastbase64 "github.com/segmentio/asm/base64"
@@ -13,7 +14,16 @@ import (
 // skips line breaks, which this wire refuses.
 var strictBase64 = base64.StdEncoding.Strict()
 
-// Base64Len returns the length in bytes of n bytes in standard base64.
+// decodeBase64 decodes a string of standard base64.
+func decodeBase64(raw json.RawMessage) ([]byte, error) {
+	text, err := textOf(raw)
+	if err != nil {
+		return nil, err
+	}
+	return appendDecodedBase64(make([]byte, 0, len(text)/4*3), text)
+}
+
+// Base64Len returns the length of the standard base64 encoding of n bytes.
 func Base64Len(n int) int { return base64.StdEncoding.EncodedLen(n) }
 
 // AppendBase64 appends src in standard base64 to dst, and returns the extended
@@ -41,11 +51,11 @@ func appendDecodedBase64(dst, src []byte) ([]byte, error) {
 	return out[:from+n], nil
 }
 
-// decodeBase64InPlace decodes b into the memory that it is in. On error the error is a
-// CorruptInputError of encoding/base64, and b has no meaning any more.
+// decodeBase64InPlace decodes b into its own memory. The error is a CorruptInputError of
+// encoding/base64, after which b is invalid.
 func decodeBase64InPlace(b []byte) ([]byte, error) {
-	// A block is decoded beside b, for the libraries do not say that they can decode
-	// in place.
+	// Blocks are decoded into a buffer, because the libraries do not document that they can
+	// decode in place.
 	var block [base64Block / 4 * 3]byte
 	done := 0
 	for ; len(b)-done > base64Block && decodeBase64Fast(block[:], b[done:done+base64Block]) > 0; done += base64Block {
@@ -59,9 +69,9 @@ func decodeBase64InPlace(b []byte) ([]byte, error) {
 // base64Block is how many symbols decodeBase64InPlace decodes at a time.
 const base64Block = 4 << 10
 
-// decodeBase64Fast decodes src, which is not the end of a text, into dst. It returns how
-// many symbols it has decoded: all, or none if src has anything but symbols. The
-// strict decoder gets the end, and what decodeBase64Fast has not decoded.
+// decodeBase64Fast decodes src, which is not the end of a text, into dst. It returns the
+// number of symbols decoded: all, or none if src contains anything but symbols. The strict
+// decoder must decode the rest.
 func decodeBase64Fast(dst, src []byte) (done int) {
 	n, err := fastbase64.StdEncoding.Decode(dst, src)
 	if err != nil || n != len(src)/4*3 { // it skips line breaks
@@ -70,8 +80,8 @@ func decodeBase64Fast(dst, src []byte) (done int) {
 	return len(src)
 }
 
-// decodeBase64Strict decodes the rest of a text, into dst behind what the done symbols
-// before it have become, and returns the length of all.
+// decodeBase64Strict decodes the rest of a text into dst, after the output of the done symbols
+// before it, and returns the length of the whole output.
 func decodeBase64Strict(dst, rest []byte, done int) (int, error) {
 	for _, c := range []byte("\r\n") { // faster than IndexAny by far
 		if i := bytes.IndexByte(rest, c); i >= 0 {

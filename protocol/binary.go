@@ -8,9 +8,9 @@ import (
 	"fmt"
 )
 
-// A binary message (PROTOCOL.md, "Binary messages") carries the data of one member as it
-// is: a byte for the format, the length of the JSON message without that member, that
-// message, and the data.
+// A binary message (EXTENSIONS.md, "binaryFrames") carries the data of one member without
+// base64. It consists of a format byte, the length of the JSON message without that member,
+// the JSON message, and the data.
 
 // formatPlain begins a binary message. JSON never begins with this byte.
 const formatPlain = 0
@@ -18,37 +18,31 @@ const formatPlain = 0
 // IsBinary reports whether a message is binary.
 func IsBinary(msg []byte) bool { return len(msg) > 0 && msg[0] <= formatPlain }
 
-// Bulk is a value with one member of data, which is base64 in JSON.
-type Bulk interface {
+// bulk is implemented by values with one member of data, which is base64 in JSON.
+type bulk interface {
 	Appender
 	// split returns the value without the member, and the data. ok is false if the data is
 	// encoded already.
 	split() (head Appender, data []byte, ok bool)
 }
 
-// Split splits params or a result for a binary message. ok is false if v has no data.
+// Split splits params or a result into the JSON and the data of a binary message. ok is false
+// if v has no data.
 func Split(v any) (head Appender, data []byte, ok bool) {
-	b, ok := v.(Bulk)
+	b, ok := v.(bulk)
 	if !ok {
 		return nil, nil, false
 	}
 	return b.split()
 }
 
-// AppendBinary appends a binary message. head is its JSON without the member of data. The
-// caller may append more data.
+// AppendBinary appends a binary message. head is its JSON without the data member. The caller
+// may append more data.
 func AppendBinary(b, head, data []byte) []byte {
 	b = append(b, formatPlain)
 	b = binary.AppendUvarint(b, uint64(len(head)))
 	b = append(b, head...)
 	return append(b, data...)
-}
-
-// AppendBinaryOutput appends the notification process/output as a binary message.
-func AppendBinaryOutput(b []byte, processID string, c Chunk) []byte {
-	var space [256]byte
-	head := appendOutputHead(space[:0], processID, c)
-	return AppendBinary(b, append(head, `}}`...), c.Data)
 }
 
 // ParseBinary parses a binary message. Its Data points into msg, as Params and Result do.
@@ -85,7 +79,7 @@ func splitBinary(msg []byte) (head, data []byte, err error) {
 	return rest[:length:length], rest[length:], nil
 }
 
-// guessHead returns what the beginning of a binary message has of its JSON.
+// guessHead returns the JSON in the beginning of a binary message, as far as it goes.
 func guessHead(prefix []byte) []byte {
 	length, n := binary.Uvarint(prefix[1:])
 	if n <= 0 {
@@ -95,8 +89,8 @@ func guessHead(prefix []byte) []byte {
 	return head[:min(uint64(len(head)), length)]
 }
 
-// DecodeResult decodes the result of a message that may be binary: data is its
-// Message.Data. The result's field of data then points into it.
+// DecodeResult decodes the result of a message that may be binary. data is its Message.Data,
+// into which the data field of the result then points.
 func DecodeResult(raw json.RawMessage, data []byte, result any) error {
 	err := json.Unmarshal(raw, result)
 	if err == nil && data != nil {
@@ -105,7 +99,7 @@ func DecodeResult(raw json.RawMessage, data []byte, result any) error {
 	return err
 }
 
-// join sets the member of data. v points to a Bulk.
+// join sets the data member. v is a pointer to a bulk value.
 func join(v any, data []byte) error {
 	b, ok := v.(interface{ join(data []byte) })
 	if !ok {
@@ -115,8 +109,8 @@ func join(v any, data []byte) error {
 	return nil
 }
 
-// WithData returns the params or the result of a binary message as JSON, with its data in
-// the member of this name.
+// WithData returns the params or the result of a binary message as JSON, with the data as
+// base64 in a member with the given name.
 func WithData(head json.RawMessage, name string, data []byte) json.RawMessage {
 	b := make([]byte, 0, len(head)+len(name)+Base64Len(len(data))+8)
 	head = head[:bytes.LastIndexByte(head, '}')]

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -48,13 +49,12 @@ type valueDecoder interface {
 	decode(raw json.RawMessage) error
 }
 
-// DecodeParams decodes the params of a method or a notification into their type.
-// The result shares no memory with raw, except as its type says. The error is
-// always an *Error.
+// DecodeParams decodes the params of a method or a notification. The result shares no memory
+// with raw, unless its type documents it. The error is always an *Error.
 func DecodeParams[P any](raw json.RawMessage) (P, error) { return DecodeBulk[P](raw, nil) }
 
-// DecodeBulk is like DecodeParams, for the params of a message that may be binary: data is
-// its Message.Data. The result's field of data then points into it.
+// DecodeBulk is like DecodeParams, for the params of a message that may be binary. data is
+// its Message.Data, into which the data field of the result then points.
 func DecodeBulk[P any](raw json.RawMessage, data []byte) (P, error) {
 	p := new(P)
 	var err error
@@ -75,8 +75,8 @@ func DecodeBulk[P any](raw json.RawMessage, data []byte) (P, error) {
 	return *p, Errorf(CodeInvalidParams, "invalid params: %s", err)
 }
 
-// decodeStruct decodes an object. joined says that data of a binary message takes the place
-// of a member.
+// decodeStruct decodes an object. joined is true if the data of a binary message replaces the
+// bulk member.
 func decodeStruct(raw json.RawMessage, joined bool, v reflect.Value) error {
 	f, err := fieldsOf(raw)
 	if err != nil {
@@ -89,6 +89,125 @@ func decodeStruct(raw json.RawMessage, joined bool, v reflect.Value) error {
 		f.fill(v)
 	}
 	return f.err
+}
+
+// fields are the members of one object. They keep the first error, so that a
+// decoder can be written as a list of its members. Names are compared exactly.
+type fields struct {
+	members []member
+	joined  bool // data of a binary message takes the place of a member
+	err     error
+	space   [12]member // of most objects
+}
+
+// fieldsOf splits raw, which must be an object; an absent or null raw is an error.
+// raw has been validated as part of its message.
+func fieldsOf(raw json.RawMessage) (*fields, error) {
+	if err := expect(raw, "an object"); err != nil {
+		return nil, err
+	}
+	f := new(fields)
+	var err error
+	f.members, err = splitObject(raw, f.space[:0])
+	return f, err
+}
+
+// get returns the value of name, nil when it is absent.
+func (f *fields) get(name string) json.RawMessage {
+	for i := range f.members {
+		if string(f.members[i].name) == name {
+			return f.members[i].value
+		}
+	}
+	return nil
+}
+
+// required returns the value of name. Its absence is an error.
+func (f *fields) required(name string) json.RawMessage {
+	raw := f.get(name)
+	if raw == nil {
+		f.fail(missing(name))
+	}
+	return raw
+}
+
+// optional returns the value of name, nil when it is absent or null.
+func (f *fields) optional(name string) json.RawMessage {
+	raw := f.get(name)
+	if isNull(raw) {
+		return nil
+	}
+	return raw
+}
+
+// fail records the first error.
+func (f *fields) fail(err error) {
+	if f.err == nil {
+		f.err = err
+	}
+}
+
+// parse decodes raw, the value of name, unless it is nil, and keeps the error.
+func parse[T any](f *fields, name string, raw json.RawMessage, decode func(json.RawMessage) (T, error)) (v T) {
+	if raw == nil || f.err != nil {
+		return v
+	}
+	v, err := decode(raw)
+	f.fail(at(name, err))
+	return v
+}
+
+func (f *fields) string(name string) string {
+	return parse(f, name, f.required(name), decodeString)
+}
+
+// choice returns a required string that must be one of those known.
+func (f *fields) choice(name string, known ...string) string {
+	return parse(f, name, f.required(name), func(raw json.RawMessage) (string, error) {
+		s, err := decodeString(raw)
+		if err == nil {
+			err = oneOf(s, known...)
+		}
+		return s, err
+	})
+}
+
+// optionalString distinguishes absent or null (nil) from empty.
+func (f *fields) optionalString(name string) *string {
+	raw := f.optional(name)
+	if raw == nil {
+		return nil
+	}
+	s := parse(f, name, raw, decodeString)
+	return &s
+}
+
+// boolOr refuses null, as the protocol does where a boolean has a default.
+func (f *fields) boolOr(name string, absent bool) bool {
+	raw := f.get(name)
+	if raw == nil {
+		return absent
+	}
+	return parse(f, name, raw, decodeBool)
+}
+
+// optionalBool lets null stand for absence.
+func (f *fields) optionalBool(name string, absent bool) bool {
+	raw := f.optional(name)
+	if raw == nil {
+		return absent
+	}
+	return parse(f, name, raw, decodeBool)
+}
+
+func (f *fields) integer(name string) int64 {
+	return parse(f, name, f.required(name), func(raw json.RawMessage) (int64, error) {
+		n, err := strconv.ParseInt(string(raw), 10, 64)
+		if err != nil {
+			return 0, expected("a whole number", raw)
+		}
+		return n, nil
+	})
 }
 
 // into decodes the members that the fields of a struct name.

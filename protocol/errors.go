@@ -7,24 +7,24 @@ import (
 	"unicode/utf8"
 )
 
-// Code is a JSON-RPC error code of this wire (PROTOCOL.md, "Error codes").
+// Code is a JSON-RPC error code of this wire (PROTOCOL.md, "Errors").
 type Code int
 
-// The codes. Clients decide by NotFound and SessionAttached, and use TransportClosed for
-// a broken connection. They must not decide by a text.
+// The error codes. Clients act on NotFound and SessionAttached, and use TransportClosed for a
+// broken connection. They must not depend on the text of a message.
 const (
 	CodeInvalidRequest  Code = -32600 // malformed message, wrong phase, refused request
-	CodeMethodNotFound  Code = -32601
-	CodeInvalidParams   Code = -32602
-	CodeInternal        Code = -32603
+	CodeMethodNotFound  Code = -32601 // unknown method
+	CodeInvalidParams   Code = -32602 // invalid params
+	CodeInternal        Code = -32603 // the system refused, or the server failed
 	CodeTransportClosed Code = -32000 // never sent by a server
 	CodeNotFound        Code = -32004 // a file or file handle does not exist
 	CodeFileChanged     Code = -32005 // a file's content is not what the client expected
-	CodeSessionAttached Code = -32010 // the session has a live connection elsewhere
+	CodeSessionAttached Code = -32010 // the session has another live connection
 )
 
-// Sentinels, one for each code: errors.Is(err, ErrNotFound) gives the same result for a
-// received error and for one returned in-process.
+// Sentinel errors, one for each code. errors.Is compares codes, so it gives the same result
+// for a received error and for one returned in-process.
 var (
 	ErrInvalidRequest  = &Error{Code: CodeInvalidRequest, Message: "invalid request"}
 	ErrMethodNotFound  = &Error{Code: CodeMethodNotFound, Message: "method not found"}
@@ -39,8 +39,8 @@ var (
 // Error is an error on the wire.
 type Error struct {
 	Code    Code            `json:"code"`
-	Message string          `json:"message"`
-	Data    json.RawMessage `json:"data,omitempty"`
+	Message string          `json:"message"`        // for people; programs decide by Code
+	Data    json.RawMessage `json:"data,omitempty"` // details that the code defines, such as FileChanged
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -60,8 +60,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 // maxText is how many bytes Shorten leaves of a text.
 const maxText = 1 << 10
 
-// Shorten cuts the middle out of a text that is longer than 1 KiB, and says so in its
-// place. The end of an error is the reason, on which clients act.
+// Shorten replaces the middle of a text that is longer than 1 KiB with a note. It keeps the
+// end, because the end of an error text is the cause.
 func Shorten(text string) string {
 	if len(text) <= maxText {
 		return text

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 )
 
 // Methods about files (PROTOCOL.md, "Files").
@@ -30,13 +31,12 @@ type FileParams struct {
 	FollowSymlinks bool            `json:"followSymlinks" wire:"optional=true"`
 	Sandbox        json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 
-	// Extensions (PROTOCOL.md, "Modes, times and links").
-	Details bool `json:"details,omitempty" wire:"optional"` // of fs/getMetadata and fs/readDirectory
-	Link    bool `json:"link,omitempty" wire:"optional"`    // of fs/getMetadata
+	// Extensions (EXTENSIONS.md, "fsMetadata").
 
-	// After asks fs/readDirectory for a page: the entries in the order of their names, from
-	// the beginning if it is "", and otherwise from Next of the page before.
-	After *string `json:"after,omitempty"`
+	Details bool `json:"details,omitempty" wire:"optional"` // for fs/getMetadata and fs/readDirectory: add the members of FileDetails or EntryDetails
+	Link    bool `json:"link,omitempty" wire:"optional"`    // for fs/getMetadata: describe a link itself, not its target
+
+	After *string `json:"after,omitempty"` // for fs/readDirectory: return one page, the entries whose names follow this one; "" asks for the first page
 }
 
 // Files returns the paths that the request is about, and its sandbox.
@@ -44,7 +44,7 @@ func (p FileParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p
 
 // ReadFileResult is the answer to fs/readFile.
 type ReadFileResult struct {
-	Data []byte `json:"dataBase64"`
+	Data []byte `json:"dataBase64"` // the content
 }
 
 // AppendJSON implements Appender.
@@ -59,21 +59,22 @@ func (r ReadFileResult) AppendJSON(b []byte) []byte {
 // see Content.
 type WriteFileParams struct {
 	Path           Path            `json:"path"`
-	DataBase64     Base64          `json:"dataBase64,omitempty" wire:"bulk"`
+	DataBase64     Base64          `json:"dataBase64,omitempty" wire:"bulk"` // the content
 	Data           []byte          `json:"-"`
 	FollowSymlinks bool            `json:"followSymlinks" wire:"optional=true"`
 	Sandbox        json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 
-	// Extensions (PROTOCOL.md, "fs/writeFile").
-	ExpectedSHA256 *string   `json:"expectedSha256,omitempty"` // hex
-	Mode           *FileMode `json:"mode,omitempty"`
-	Replace        bool      `json:"replace,omitempty" wire:"optional"`
+	// Extensions (EXTENSIONS.md, "fsWriteFileCondition", "fsWriteFileMode", "fsWriteFileReplace").
+
+	ExpectedSHA256 *string   `json:"expectedSha256,omitempty"`          // write only if the current content has this digest, 64 hex digits
+	Mode           *FileMode `json:"mode,omitempty"`                    // of the file, whatever the umask; nil keeps that of an existing file
+	Replace        bool      `json:"replace,omitempty" wire:"optional"` // replace an existing file by a rename of a new one
 	FileTime
 }
 
 // WriteFileResult is the answer to fs/writeFile and fs/copy.
 type WriteFileResult struct {
-	// Replaced says, an extension, that a new file has taken the place of an existing one.
+	// Replaced, an extension, is set if a new file has replaced an existing one.
 	Replaced bool `json:"replaced,omitempty"`
 }
 
@@ -113,8 +114,8 @@ func (p WriteFileParams) appendHead(b []byte) []byte {
 	return append(b, text[:len(text)-1]...)
 }
 
-// Content returns the content of the file. It decodes DataBase64 in place, which is invalid
-// after it. The error has the code InvalidRequest.
+// Content returns the content of the file. It decodes DataBase64 in place; do not use that
+// afterwards. The error has the code InvalidRequest.
 func (p *WriteFileParams) Content() ([]byte, error) {
 	if p.DataBase64 == nil {
 		return p.Data, nil
@@ -146,8 +147,8 @@ func (b Base64) Decode() ([]byte, error) {
 	return data, nil
 }
 
-// FileMode is the mode of a file in Unix numbers: the permissions, and the three bits
-// above them.
+// FileMode is the mode of a file as on Unix: the permissions and the set-user-ID,
+// set-group-ID and sticky bits.
 type FileMode uint32
 
 const maxFileMode = 0o7777
@@ -170,19 +171,19 @@ func isHexText(s string) bool {
 	return true
 }
 
-// FileChanged is the data of an error with the code FileChanged.
+// FileChanged is the data of an error with the code CodeFileChanged.
 type FileChanged struct {
-	SHA256 *string `json:"sha256"` // of the current content, in hex; nil if there is no file
+	SHA256 *string `json:"sha256"` // the digest of the current content in hex; null if there is no file
 }
 
 // CreateDirectoryParams are the params of fs/createDirectory.
 type CreateDirectoryParams struct {
 	Path           Path            `json:"path"`
-	Recursive      bool            `json:"recursive" wire:"optional=true"`
+	Recursive      bool            `json:"recursive" wire:"optional=true"` // create missing parents, and accept an existing directory
 	FollowSymlinks bool            `json:"followSymlinks" wire:"optional=true"`
 	Sandbox        json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 
-	Mode *FileMode `json:"mode,omitempty"` // an extension
+	Mode *FileMode `json:"mode,omitempty"` // an extension: of a new directory, whatever the umask
 }
 
 // Files returns the paths that the request is about, and its sandbox.
@@ -191,8 +192,8 @@ func (p CreateDirectoryParams) Files() ([]Path, json.RawMessage) { return []Path
 // RemoveParams are the params of fs/remove.
 type RemoveParams struct {
 	Path           Path            `json:"path"`
-	Recursive      bool            `json:"recursive" wire:"optional=true"`
-	Force          bool            `json:"force" wire:"optional=true"`
+	Recursive      bool            `json:"recursive" wire:"optional=true"` // remove a directory with everything in it
+	Force          bool            `json:"force" wire:"optional=true"`     // succeed if there is no such file
 	FollowSymlinks bool            `json:"followSymlinks" wire:"optional=true"`
 	Sandbox        json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
@@ -204,7 +205,7 @@ func (p RemoveParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path},
 type CopyParams struct {
 	SourcePath      Path            `json:"sourcePath"`
 	DestinationPath Path            `json:"destinationPath"`
-	Recursive       bool            `json:"recursive"`
+	Recursive       bool            `json:"recursive"` // copy a directory with everything in it
 	Sandbox         json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
 
@@ -217,7 +218,7 @@ func (p CopyParams) Files() ([]Path, json.RawMessage) {
 type RenameParams struct {
 	SourcePath      Path            `json:"sourcePath"`
 	DestinationPath Path            `json:"destinationPath"`
-	NoReplace       bool            `json:"noReplace" wire:"optional"`
+	NoReplace       bool            `json:"noReplace" wire:"optional"` // fail if the destination exists
 	FollowSymlinks  bool            `json:"followSymlinks" wire:"optional=true"`
 	Sandbox         json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
@@ -230,8 +231,8 @@ func (p RenameParams) Files() ([]Path, json.RawMessage) {
 // JoinParams are the params of fs/join. Path is relative, or absolute in the form of
 // BasePath.
 type JoinParams struct {
-	BasePath Path            `json:"basePath"`
-	Path     string          `json:"path" wire:"or=relativePath"`
+	BasePath Path            `json:"basePath"`                    // the path to begin with
+	Path     string          `json:"path" wire:"or=relativePath"` // relative, or absolute in the form of BasePath
 	Sandbox  json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
 
@@ -243,10 +244,10 @@ func (p JoinParams) Files() ([]Path, json.RawMessage) { return []Path{p.BasePath
 type FileMetadata struct {
 	IsDirectory  bool  `json:"isDirectory"`
 	IsFile       bool  `json:"isFile"`
-	IsSymlink    bool  `json:"isSymlink"`
-	Size         int64 `json:"size"`         // bytes
-	CreatedAtMs  int64 `json:"createdAtMs"`  // Unix milliseconds, 0 when unknown
-	ModifiedAtMs int64 `json:"modifiedAtMs"` // Unix milliseconds
+	IsSymlink    bool  `json:"isSymlink"`    // the path itself is a symbolic link
+	Size         int64 `json:"size"`         // in bytes
+	CreatedAtMs  int64 `json:"createdAtMs"`  // the creation time in Unix milliseconds; 0 if unknown
+	ModifiedAtMs int64 `json:"modifiedAtMs"` // the modification time in Unix milliseconds; 0 if unknown
 
 	*FileDetails // only if they were requested
 }
@@ -254,5 +255,179 @@ type FileMetadata struct {
 // PathResult is the answer to fs/canonicalize, fs/join and fs/parent. The zero
 // Path is null.
 type PathResult struct {
-	Path Path `json:"path"`
+	Path Path `json:"path"` // null if there is none
 }
+
+// Methods about open files (PROTOCOL.md, "File handles").
+const (
+	MethodOpen       = "fs/open"
+	MethodReadBlock  = "fs/readBlock"
+	MethodWriteBlock = "fs/writeBlock"
+	MethodClose      = "fs/close"
+)
+
+// OpenParams are the params of fs/open.
+type OpenParams struct {
+	HandleID string          `json:"handleId" wire:"identifier"` // chosen by the client
+	Path     Path            `json:"path"`
+	Mode     OpenMode        `json:"mode,omitempty" wire:"absent=read,enum=read|replace|update"` // whether to read or to write
+	Sandbox  json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
+
+	CreateMode *FileMode `json:"createMode,omitempty"` // an extension: the mode of a file that the request creates
+}
+
+func (p *OpenParams) check() error {
+	if p.CreateMode != nil && *p.CreateMode > 0o777 {
+		return fmt.Errorf("createMode must not exceed %d (octal 777)", 0o777)
+	}
+	return nil
+}
+
+// Files returns the paths that the request is about, and its sandbox.
+func (p OpenParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
+
+// OpenMode is the access for which a handle is opened.
+type OpenMode string
+
+// The values of OpenMode.
+const (
+	OpenRead    OpenMode = "read"
+	OpenReplace OpenMode = "replace" // creates the file, or empties it
+	OpenUpdate  OpenMode = "update"  // creates the file, or keeps its content; an extension
+)
+
+// OpenResult is the answer to fs/open.
+type OpenResult struct {
+	HandleID string `json:"handleId"`
+}
+
+// ReadBlockParams are the params of fs/readBlock.
+type ReadBlockParams struct {
+	HandleID string `json:"handleId" wire:"identifier"`
+	Offset   uint64 `json:"offset"`
+	Len      uint64 `json:"len"` // the number of bytes to read
+}
+
+// ReadBlockResult is the answer to fs/readBlock. EOF is set if the block is shorter than
+// requested.
+type ReadBlockResult struct {
+	Chunk []byte `json:"chunk"`
+	EOF   bool   `json:"eof"` // the block is shorter than the request
+}
+
+// AppendJSON implements Appender.
+func (r ReadBlockResult) AppendJSON(b []byte) []byte {
+	b = slices.Grow(b, Base64Len(len(r.Chunk))+64)
+	b = append(b, `{"chunk":"`...)
+	b = AppendBase64(b, r.Chunk)
+	b = append(b, `",`...)
+	return append(r.appendEOF(b), '}')
+}
+
+func (r ReadBlockResult) appendEOF(b []byte) []byte {
+	return strconv.AppendBool(append(b, `"eof":`...), r.EOF)
+}
+
+// WriteBlockParams are the params of fs/writeBlock.
+type WriteBlockParams struct {
+	HandleID string `json:"handleId" wire:"identifier"`
+	Offset   uint64 `json:"offset"`
+	Chunk    []byte `json:"chunk" wire:"bulk"`
+}
+
+// AppendJSON implements Appender.
+func (p WriteBlockParams) AppendJSON(b []byte) []byte {
+	b = slices.Grow(b, Base64Len(len(p.Chunk))+256)
+	b = p.appendHead(b)
+	b = append(b, `,"chunk":"`...)
+	b = AppendBase64(b, p.Chunk)
+	return append(b, `"}`...)
+}
+
+// appendHead appends the params up to their chunk.
+func (p WriteBlockParams) appendHead(b []byte) []byte {
+	b = append(b, `{"handleId":`...)
+	b = appendString(b, p.HandleID)
+	b = append(b, `,"offset":`...)
+	return strconv.AppendUint(b, p.Offset, 10)
+}
+
+// CloseParams are the params of fs/close.
+type CloseParams struct {
+	HandleID string `json:"handleId" wire:"identifier"`
+}
+
+// Methods and notifications about changes of files (PROTOCOL.md, "Watching"; EXTENSIONS.md, "fsWatch").
+const (
+	MethodWatchMissing = "fs/watchMissing"
+	MethodWatch        = "fs/watch"
+	MethodUnwatch      = "fs/unwatch"
+
+	NotificationMissingChanged = "fs/missingChanged"
+	NotificationChanged        = "fs/changed"
+)
+
+// WatchMissingParams are the params of fs/watchMissing.
+type WatchMissingParams struct {
+	WatchID uint64 `json:"watchId"` // greater than all earlier ones
+	Missing []Path `json:"missing"` // the files that do not exist yet
+	Present *Path  `json:"present"` // a file that exists; the server reports its change, too
+}
+
+// WatchMissingResult is the answer to fs/watchMissing.
+type WatchMissingResult struct {
+	Watching bool `json:"watching"` // false if a notification will not follow
+}
+
+// MissingChangedParams are the params of fs/missingChanged.
+type MissingChangedParams struct {
+	WatchID uint64 `json:"watchId"`
+}
+
+// WatchParams are the params of fs/watch, an extension. If Cursor is nil, the watch reports
+// only new events.
+type WatchParams struct {
+	WatchID string          `json:"watchId" wire:"identifier"` // chosen by the client
+	Path    Path            `json:"path"`                      // the directory to watch
+	Cursor  *uint64         `json:"cursor,omitempty"`          // the last event that the client has; nil means to report from now on
+	Sandbox json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
+}
+
+// Files returns the paths that the request is about, and its sandbox.
+func (p WatchParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
+
+// WatchResult is the answer to fs/watch.
+type WatchResult struct {
+	Cursor uint64 `json:"cursor"` // the cursor of the event after which the watch continues
+}
+
+// UnwatchParams are the params of fs/unwatch.
+type UnwatchParams struct {
+	WatchID string `json:"watchId" wire:"identifier"`
+}
+
+// ChangedParams are the params of fs/changed.
+type ChangedParams struct {
+	WatchID string        `json:"watchId"`
+	Events  []ChangeEvent `json:"events"` // in the order of their cursors
+}
+
+// ChangeEvent is one change below a watched directory. Cursors count from 1
+// without gaps.
+type ChangeEvent struct {
+	Cursor    uint64     `json:"cursor"`
+	Kind      ChangeKind `json:"kind"`
+	Path      *Path      `json:"path,omitempty"`      // absent for an overflow
+	Unwatched []Path     `json:"unwatched,omitempty"` // only for an overflow: the paths below which changes were missed
+}
+
+// ChangeKind is the kind of a change.
+type ChangeKind string
+
+// The values of ChangeKind.
+const (
+	ChangeCreated  ChangeKind = "created"  // the name is new, or stands for another file now
+	ChangeModified ChangeKind = "modified" // the content or the attributes have changed
+	ChangeRemoved  ChangeKind = "removed"  // the name is gone, with everything below it
+	ChangeOverflow ChangeKind = "overflow" // changes were missed, or may be from now on
+)

@@ -12,20 +12,20 @@ const MethodWalk = "fs/walk"
 // ReadDirectoryResult is the answer to fs/readDirectory. Truncated is sent only if there
 // were more entries than an answer may hold, and Next only if the request asked for a page.
 type ReadDirectoryResult struct {
-	Entries   []DirectoryEntry `json:"entries"`
-	Truncated bool             `json:"truncated,omitempty"`
-	Next      *string          `json:"next,omitempty"` // After of the next page, if there is one
+	Entries   []DirectoryEntry `json:"entries"`             // without . and ..
+	Truncated bool             `json:"truncated,omitempty"` // the directory has more entries than an answer may hold
+	Next      *string          `json:"next,omitempty"`      // the value of after for the next page; absent on the last one
 }
 
 // DirectoryEntry is one name in a directory. IsDirectory and IsFile describe the target
-// of a symbolic link; both are false for a dangling link. JSON cannot spell a name that
-// is not UTF-8: then FileName has U+FFFD, and Path is a URI that the client can send
-// back.
+// of a symbolic link; both are false for a dangling link. JSON cannot represent a name that
+// is not UTF-8: then FileName contains U+FFFD, and Path is a URI that the client can use
+// instead.
 type DirectoryEntry struct {
-	FileName    string `json:"fileName"`
+	FileName    string `json:"fileName"` // with U+FFFD where it is not UTF-8
 	IsDirectory bool   `json:"isDirectory"`
 	IsFile      bool   `json:"isFile"`
-	Path        *Path  `json:"path,omitempty"`
+	Path        *Path  `json:"path,omitempty"` // only if FileName is not UTF-8: a URI that the server accepts
 
 	*EntryDetails // only if they were requested and are known
 }
@@ -105,28 +105,28 @@ func stringLen(s string) int {
 
 // WalkParams are the params of fs/walk.
 type WalkParams struct {
-	Path    Path            `json:"path"`
-	Options WalkOptions     `json:"options"`
+	Path    Path            `json:"path"`    // the directory to begin with
+	Options WalkOptions     `json:"options"` // the bounds
 	Sandbox json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 }
 
 // Files returns the paths that the request is about, and its sandbox.
 func (p WalkParams) Files() ([]Path, json.RawMessage) { return []Path{p.Path}, p.Sandbox }
 
-// WalkOptions bound a walk (PROTOCOL.md, "fs/walk").
+// WalkOptions bound a walk (PROTOCOL.md, "File methods").
 type WalkOptions struct {
-	MaxDepth                uint64 `json:"maxDepth"`
-	MaxDirectories          uint64 `json:"maxDirectories"`
-	MaxEntries              uint64 `json:"maxEntries"`
-	FollowDirectorySymlinks bool   `json:"followDirectorySymlinks"`
-	PruneHiddenDirectories  bool   `json:"pruneHiddenDirectories" wire:"absent=false"`
+	MaxDepth                uint64 `json:"maxDepth"`                                   // the number of levels below Path to read
+	MaxDirectories          uint64 `json:"maxDirectories"`                             // the number of directories to read; not 0
+	MaxEntries              uint64 `json:"maxEntries"`                                 // the number of names to examine; not 0
+	FollowDirectorySymlinks bool   `json:"followDirectorySymlinks"`                    // enter directories through symbolic links
+	PruneHiddenDirectories  bool   `json:"pruneHiddenDirectories" wire:"absent=false"` // do not enter directories whose names begin with a dot
 }
 
 // WalkResult is the answer to fs/walk.
 type WalkResult struct {
-	Entries   []WalkEntry `json:"entries"`
-	Errors    []WalkError `json:"errors"`
-	Truncated bool        `json:"truncated"`
+	Entries   []WalkEntry `json:"entries"`   // level by level, each directory in the byte order of its names
+	Errors    []WalkError `json:"errors"`    // the directories that the server could not read
+	Truncated bool        `json:"truncated"` // a bound left something out
 }
 
 // WalkEntry is a file or directory in the result of a walk.
@@ -147,7 +147,7 @@ const (
 // WalkError is a directory that a walk could not read.
 type WalkError struct {
 	Path    Path   `json:"path"`
-	Message string `json:"message"`
+	Message string `json:"message"` // why
 }
 
 // AppendJSON implements Appender.

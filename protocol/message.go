@@ -1,3 +1,19 @@
+// Package protocol defines the messages of the exec-server protocol: the envelope, the names
+// of methods and notifications, their parameters and results, and the error codes. It does
+// no I/O and starts no goroutines. PROTOCOL.md and EXTENSIONS.md, at the root of
+// the repository, are the specification.
+//
+// [ParseMessage] parses a received message, and [DecodeParams] the parameters of a method,
+// such as [StartParams] for process/start. The Append functions append encoded messages to a slice
+// and return it, as append does. Decoding is strict about required members, types and base64, and
+// ignores unknown members.
+//
+// A field is required, unless it is a pointer or a json.RawMessage. The tag wire refines that:
+// "optional" permits null and an absent member, "absent=V" and "optional=V" mean V then, "or=N"
+// also accepts the older name N, "enum=A|B" lists the values, "identifier" limits the length,
+// "bulk" is data that a binary message carries, and "-" is not decoded.
+//
+// Most programs need only package client.
 package protocol
 
 import (
@@ -28,11 +44,11 @@ func NumberID(n int64) ID { return ID{number: n, kind: numberID} }
 // TextID returns the id s.
 func TextID(s string) ID { return ID{text: s, kind: textID} }
 
-// MalformedID is the id of the error that answers a message which could not be
-// parsed (PROTOCOL.md, "Malformed input").
+// MalformedID is the id in the error response to a message that cannot be parsed
+// (PROTOCOL.md, "Malformed input").
 var MalformedID = NumberID(-1)
 
-// IsZero reports whether id is no id.
+// IsZero reports whether id is the zero value, which is not an id.
 func (id ID) IsZero() bool { return id.kind == noID }
 
 func (id ID) String() string {
@@ -75,21 +91,21 @@ const (
 	ErrorResponse
 )
 
-// Message is one parsed envelope (PROTOCOL.md, "Messages"). Params and Result point into
-// the parsed text, and are valid as long as it is.
+// Message is a parsed envelope (PROTOCOL.md, "Messages"). Params and Result point into the
+// parsed text, and are valid as long as it is.
 type Message struct {
 	Kind   Kind
 	ID     ID              // request, response, error response
 	Method string          // request, notification
 	Params json.RawMessage // request, notification; nil when absent
 	Result json.RawMessage // response
-	Data   []byte          // of a binary message, and then not nil; in JSON a member of Params or Result
+	Data   []byte          // of a binary message; nil for JSON, where it is a member of Params or Result
 	Error  *Error          // error response
 	Trace  TraceContext    // request
 }
 
 // TraceContext is the W3C trace context that a request carries (PROTOCOL.md, "Messages").
-// The zero value is none. Nobody has checked what the strings say.
+// The zero value means none. The strings are not validated.
 type TraceContext struct{ Parent, State string } // traceparent and tracestate
 
 // ParseMessage parses one envelope. The error is always a *SyntaxError.
@@ -186,9 +202,9 @@ func asSyntaxError(err error) error {
 	return &SyntaxError{err.Error()}
 }
 
-// GuessID finds the id of a message that is cut off or is not JSON, so that an error can
-// name the request. It returns MalformedID if the beginning does not have the id. answer
-// says that the message is an answer to a request of this side.
+// GuessID finds the id of a message that is truncated or malformed, so that an error response
+// can name the request. It returns MalformedID if prefix does not contain the id. answer is
+// true if the message is a response rather than a request.
 func GuessID(prefix []byte) (id ID, answer bool) {
 	if IsBinary(prefix) {
 		prefix = guessHead(prefix)
@@ -209,7 +225,7 @@ func GuessID(prefix []byte) (id ID, answer bool) {
 		}
 	}
 	// The object is incomplete, so the scan fails. The members before the failure are
-	// still whole, and the name of the next one may be there.
+	// complete, and the name of the next one may have been scanned.
 	_ = s.object(1, func(m member) {
 		whole++
 		see(m.name)
@@ -226,7 +242,7 @@ func GuessID(prefix []byte) (id ID, answer bool) {
 	return id, answer && !request
 }
 
-// AppendRequest appends a request. A nil params leaves the member out.
+// AppendRequest appends a request. If params is nil, the member is omitted.
 func AppendRequest(b []byte, id ID, method string, params any) ([]byte, error) {
 	b = append(b, `{"id":`...)
 	b = id.append(b)
@@ -235,14 +251,14 @@ func AppendRequest(b []byte, id ID, method string, params any) ([]byte, error) {
 	return appendTail(b, `,"params":`, params)
 }
 
-// AppendNotification appends a notification. A nil params leaves the member out.
+// AppendNotification appends a notification. If params is nil, the member is omitted.
 func AppendNotification(b []byte, method string, params any) ([]byte, error) {
 	b = append(b, `{"method":`...)
 	b = appendString(b, method)
 	return appendTail(b, `,"params":`, params)
 }
 
-// AppendResponse appends the answer to the request id.
+// AppendResponse appends the response to the request id.
 func AppendResponse(b []byte, id ID, result any) ([]byte, error) {
 	b = append(b, `{"id":`...)
 	b = id.append(b)
@@ -252,20 +268,21 @@ func AppendResponse(b []byte, id ID, result any) ([]byte, error) {
 	return appendTail(b, `,"result":`, result)
 }
 
-// BeginResponse starts the answer to the request id, with room for a result of n bytes.
-// The caller appends the result and a closing brace.
+// BeginResponse returns the beginning of the response to the request id, with capacity for a
+// result of n bytes. The caller must append the result and a closing brace.
 func BeginResponse(id ID, n int) []byte {
 	return AppendResult(make([]byte, 0, n+len(id.text)+64), id)
 }
 
-// AppendResult appends the answer to the request id up to its result.
+// AppendResult appends the response to the request id up to the value of its result. The
+// caller must append the result and a closing brace.
 func AppendResult(b []byte, id ID) []byte {
 	b = append(b, `{"id":`...)
 	b = id.append(b)
 	return append(b, `,"result":`...)
 }
 
-// AppendErrorResponse appends the error that answers the request id.
+// AppendErrorResponse appends the error response to the request id.
 func AppendErrorResponse(b []byte, id ID, e *Error) []byte {
 	b = append(b, `{"error":`...)
 	b = e.appendJSON(b)
@@ -286,8 +303,8 @@ func (e *Error) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// Appender is a value that encodes itself. Large and frequent messages use it to avoid
-// the reflection and the second copy of encoding/json.
+// Appender is implemented by values that append their JSON encoding to a buffer. Large and
+// frequent messages use it to avoid the reflection and the extra copy of encoding/json.
 type Appender interface {
 	AppendJSON(b []byte) []byte
 }

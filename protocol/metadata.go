@@ -12,7 +12,7 @@ import (
 )
 
 // Methods about modes, times and links, extensions with the capability fsMetadata
-// (PROTOCOL.md, "Modes, times and links").
+// (EXTENSIONS.md, "fsMetadata").
 const (
 	MethodSetMetadata = "fs/setMetadata"
 	MethodSymlink     = "fs/symlink"
@@ -37,9 +37,9 @@ const (
 type FileDetails struct {
 	Kind       FileKind `json:"kind"`
 	Mode       FileMode `json:"mode"`
-	UID        *uint32  `json:"uid,omitempty"` // absent where users have no numbers
-	GID        *uint32  `json:"gid,omitempty"`
-	ModifiedNs uint32   `json:"modifiedNs"` // nanoseconds after ModifiedAtMs
+	UID        *uint32  `json:"uid,omitempty"` // the owner; absent on systems without numeric user ids
+	GID        *uint32  `json:"gid,omitempty"` // the group; absent on systems without numeric group ids
+	ModifiedNs uint32   `json:"modifiedNs"`    // the nanoseconds after modifiedAtMs
 	LinkTarget          // of a link that the request describes itself
 }
 
@@ -48,9 +48,9 @@ type FileDetails struct {
 type EntryDetails struct {
 	Kind         FileKind `json:"kind"`
 	Mode         FileMode `json:"mode"`
-	Size         int64    `json:"size"`         // bytes
-	ModifiedAtMs int64    `json:"modifiedAtMs"` // Unix milliseconds
-	ModifiedNs   uint32   `json:"modifiedNs"`   // nanoseconds after ModifiedAtMs
+	Size         int64    `json:"size"`         // in bytes
+	ModifiedAtMs int64    `json:"modifiedAtMs"` // the modification time in Unix milliseconds
+	ModifiedNs   uint32   `json:"modifiedNs"`   // the nanoseconds after ModifiedAtMs
 	LinkTarget
 }
 
@@ -101,14 +101,14 @@ func (d *EntryDetails) values() int {
 	return n
 }
 
-// LinkTarget is the text of a symbolic link. JSON cannot spell a text that is not UTF-8:
-// then Target has U+FFFD, and TargetBase64 has the bytes. Nil stands for no text.
+// LinkTarget is the text of a symbolic link. JSON cannot represent a text that is not UTF-8:
+// then Target contains U+FFFD, and TargetBase64 the bytes. Nil means no text.
 type LinkTarget struct {
-	Target       *string `json:"target,omitempty"`
-	TargetBase64 []byte  `json:"targetBase64,omitempty" wire:"optional"`
+	Target       *string `json:"target,omitempty"`                       // the text, with U+FFFD where it is not UTF-8
+	TargetBase64 []byte  `json:"targetBase64,omitempty" wire:"optional"` // the text, if it is not UTF-8
 }
 
-// NewLinkTarget returns a text for the wire.
+// NewLinkTarget converts the text of a link.
 func NewLinkTarget(text string) LinkTarget {
 	if utf8.ValidString(text) {
 		return LinkTarget{Target: &text}
@@ -131,17 +131,17 @@ func (t LinkTarget) Text() string {
 // ReadLinkResult is the answer to fs/readLink.
 type ReadLinkResult struct{ LinkTarget }
 
-// FileTime is a time of modification in params. The zero FileTime stands for none.
+// FileTime is a modification time in params. The zero FileTime means none.
 type FileTime struct {
-	ModifiedAtMs *uint64 `json:"modifiedAtMs,omitempty"` // Unix milliseconds
-	ModifiedNs   *uint64 `json:"modifiedNs,omitempty"`   // nanoseconds after ModifiedAtMs; nil means 0
+	ModifiedAtMs *uint64 `json:"modifiedAtMs,omitempty"` // the modification time in Unix milliseconds
+	ModifiedNs   *uint64 `json:"modifiedNs,omitempty"`   // the nanoseconds after ModifiedAtMs; nil means 0
 }
 
 // maxFileTime is the largest FileTime.ModifiedAtMs: the end of the year 9999.
 const maxFileTime = 253402300799999
 
-// NewFileTime returns a time for the wire, without its part of a nanosecond. The wire has
-// no times before 1970: they become its beginning.
+// NewFileTime converts a time. Times before 1970, which the protocol cannot represent, become
+// the beginning of 1970.
 func NewFileTime(t time.Time) FileTime {
 	if t.Before(time.Unix(0, 0)) {
 		t = time.Unix(0, 0)
@@ -177,8 +177,8 @@ func (t FileTime) checkTime() error {
 // SetMetadataParams are the params of fs/setMetadata. Nil members change nothing.
 type SetMetadataParams struct {
 	Path           Path            `json:"path"`
-	Mode           *FileMode       `json:"mode,omitempty"`
-	Size           *uint64         `json:"size,omitempty"` // bytes
+	Mode           *FileMode       `json:"mode,omitempty"` // the new mode; nil changes nothing
+	Size           *uint64         `json:"size,omitempty"` // the new size in bytes; nil changes nothing
 	FollowSymlinks bool            `json:"followSymlinks" wire:"optional=true"`
 	Sandbox        json.RawMessage `json:"sandbox,omitempty" wire:"or=sandboxPolicy"`
 	FileTime

@@ -17,21 +17,20 @@ import (
 // two forms exist because released clients speak one or the other, never both,
 // and a reply must use the form of its request.
 //
-// A Path is always clean: dot segments and doubled slashes are gone, lexically,
-// before anything is looked up. The zero Path stands for an absent one.
+// A Path is always clean: parsing removes dot segments and doubled slashes lexically. The
+// zero Path means that a path is absent.
 //
-// JSON text is Unicode, host paths on Unix are bytes. A path that is not valid
-// UTF-8 is therefore always spelled as a URI, whatever form was asked for: it
-// is the only spelling a peer can send back unharmed.
+// JSON text is Unicode, but Unix paths are bytes. So a path that is not valid UTF-8 is always
+// spelled as a URI, the only form that a peer can send back unchanged.
 //
-// Path is comparable; equal Paths name the same file in the same form.
+// Paths are comparable. Equal Paths name the same file in the same form.
 type Path struct {
 	wire   string // normalised spelling; "" for the zero Path
 	osPath string // the clean path on this host; "" when wire names none
 	uri    bool   // wire is a URI
 }
 
-// PathError says that a path is misspelled.
+// PathError reports a malformed path.
 type PathError struct {
 	Spelling string // as received
 	Text     string
@@ -39,8 +38,8 @@ type PathError struct {
 
 func (e *PathError) Error() string { return e.Text }
 
-// ForeignPathError says that a well-formed URI names no path on this kind of
-// host, such as a drive letter or a network share on Linux.
+// ForeignPathError reports a well-formed URI whose path cannot exist on this operating
+// system, such as one with a drive letter on Linux.
 type ForeignPathError struct {
 	URI string // normalised
 	OS  string // "linux", "macos", "windows", ...
@@ -50,12 +49,12 @@ func (e *ForeignPathError) Error() string {
 	return fmt.Sprintf("%s names no file on a machine with %s", quote(e.URI), e.OS)
 }
 
-// ParsePath parses a path in either form. The error is a *PathError. A well-formed URI
-// that names a path of another kind of host is not an error here; OSPath reports it.
+// ParsePath parses a path in either form. The error is a *PathError. ParsePath accepts URIs of
+// paths of another operating system, for which the method OSPath returns an error.
 func ParsePath(s string) (Path, error) { return parsePath(runtime.GOOS, s) }
 
-// OSPath returns the Path of an absolute path of this host, spelled as the
-// operating system spells it where JSON can carry that.
+// OSPath returns the Path of an absolute path of this host, in the syntax of the operating
+// system, or as a URI if JSON cannot represent the path.
 func OSPath(osPath string) Path { return plainPath(runtime.GOOS, osPath) }
 
 // URIPath returns the Path of an absolute path of this host, in URI form.
@@ -86,8 +85,8 @@ func (p Path) IsURI() bool { return p.uri }
 // IsZero reports whether p is absent.
 func (p Path) IsZero() bool { return p.wire == "" }
 
-// WithOSPath returns the Path of another path of this host in the form of p. An
-// answer uses the form of its request.
+// WithOSPath returns the Path of another path of this host, in the same form as p. An answer
+// must use the form of its request.
 func (p Path) WithOSPath(osPath string) Path {
 	if p.uri {
 		return URIPath(osPath)
@@ -132,7 +131,8 @@ const (
 	errFragment    = "has a fragment; write # as %23 in a file: URI"
 )
 
-// OSName returns the name that clients use for a system with this name in Go.
+// OSName returns the name that the protocol uses for an operating system, given a value of
+// runtime.GOOS.
 func OSName(goos string) string {
 	if goos == "darwin" {
 		return "macos"
@@ -477,12 +477,12 @@ func upper(c byte) byte {
 	return c
 }
 
-// URIPathOn returns the Path, as a URI, of an absolute path of a machine with another
-// system, named as in runtime.GOOS. It is for clients. The method OSPath fails on it.
+// URIPathOn returns the Path, in URI form, of an absolute path of a machine with the operating
+// system goos, named as in runtime.GOOS. The method OSPath may return an error for it.
 func URIPathOn(goos, osPath string) Path { return uriPath(goos, osPath) }
 
-// OSPathOn returns the spelling of a path on a machine with the system goos, or "" if s
-// names no path there.
+// OSPathOn returns the path s, in either form, in the syntax of the operating system goos, or
+// "" if it cannot exist on that system.
 func OSPathOn(goos, s string) string {
 	p, err := parsePath(goos, s)
 	if err != nil {

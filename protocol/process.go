@@ -1,10 +1,10 @@
 package protocol
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Methods and notifications about processes (PROTOCOL.md, "Processes").
@@ -25,102 +25,15 @@ const (
 	NotificationDropped = "process/dropped"
 )
 
-// StartParams are the params of process/start.
-type StartParams struct {
-	ProcessID             string            `json:"processId" wire:"identifier"`
-	StartID               *string           `json:"startId,omitempty" wire:"identifier"` // a repetition under it starts nothing
-	Argv                  []string          `json:"argv"`
-	Cwd                   Path              `json:"cwd"`
-	Env                   map[string]string `json:"env"`
-	TTY                   bool              `json:"tty" wire:"-"`
-	Arg0                  *string           `json:"arg0,omitempty"`
-	EnvPolicy             *EnvPolicy        `json:"envPolicy,omitempty"`
-	PipeStdin             bool              `json:"pipeStdin,omitempty" wire:"-"`
-	Size                  *TerminalSize     `json:"size,omitempty" wire:"-"` // of the terminal; nil: 24 rows, 80 columns
-	Sandbox               json.RawMessage   `json:"sandbox,omitempty"`
-	EnforceManagedNetwork bool              `json:"enforceManagedNetwork,omitempty" wire:"absent=false"`
-	ManagedNetwork        json.RawMessage   `json:"managedNetwork,omitempty"`
-	NetworkProxy          json.RawMessage   `json:"networkProxy,omitempty"`
-	Metadata              *Metadata         `json:"metadata,omitempty"`
-
-	// Drain says what closed waits for; "" means the server's default.
-	Drain Drain `json:"drain,omitempty" wire:"optional,enum=quiet|eof"`
-	StartLimits
-
-	// Form is the form of the start, from the members direct and prepared. Program
-	// belongs to a prepared start.
-	Form    StartForm `json:"-"`
-	Program Path      `json:"-"`
-}
-
-// EnvPolicy says what a child inherits from the server's environment (PROTOCOL.md,
-// "Environment of a process").
-type EnvPolicy struct {
-	Inherit               string            `json:"inherit"` // InheritAll, InheritCore, InheritNone
-	IgnoreDefaultExcludes bool              `json:"ignoreDefaultExcludes"`
-	Exclude               []string          `json:"exclude"`
-	Set                   map[string]string `json:"set"`
-	IncludeOnly           []string          `json:"includeOnly"`
-}
-
-// The values of EnvPolicy.Inherit.
-const (
-	InheritAll  = "all"
-	InheritCore = "core"
-	InheritNone = "none"
-)
-
-func (p *EnvPolicy) check() error {
-	return at("inherit", oneOf(p.Inherit, InheritCore, InheritAll, InheritNone))
-}
-
-// Metadata connects a process with the caller's records. The server only logs it.
-type Metadata struct {
-	ThreadID   *string `json:"threadId,omitempty" wire:"identifier"` // a UUID
-	ToolCallID *string `json:"toolCallId,omitempty" wire:"identifier"`
-}
-
-func (m *Metadata) check() error {
-	if m.ThreadID != nil && !isUUID(*m.ThreadID) {
-		return at("threadId", fmt.Errorf("%s is not a UUID", quote(*m.ThreadID)))
-	}
-	return nil
-}
-
-// isUUID accepts the usual form, 8-4-4-4-12 hexadecimal digits.
-func isUUID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i := range len(s) {
-		switch i {
-		case 8, 13, 18, 23:
-			if s[i] != '-' {
-				return false
-			}
-		default:
-			if !isHex(s[i]) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// StartResult is the answer to process/start.
-type StartResult struct {
-	ProcessID   string `json:"processId"`
-	SandboxType string `json:"sandboxType"`
-}
-
-// ReadParams are the params of process/read. nil means 0, no limit and no wait.
+// ReadParams are the params of process/read. By default it returns all output at once: a nil
+// AfterSeq means 0, a nil MaxBytes no limit, and a nil WaitMs no wait.
 type ReadParams struct {
 	ProcessID string  `json:"processId" wire:"identifier"`
-	AfterSeq  *uint64 `json:"afterSeq,omitempty"`
-	MaxBytes  *uint64 `json:"maxBytes,omitempty"`
-	WaitMs    *uint64 `json:"waitMs,omitempty"`
+	AfterSeq  *uint64 `json:"afterSeq,omitempty"` // return events with greater numbers; nil means 0
+	MaxBytes  *uint64 `json:"maxBytes,omitempty"` // the most output to return, but at least one chunk; nil means no limit
+	WaitMs    *uint64 `json:"waitMs,omitempty"`   // the longest time to wait for output; nil means 0
 
-	SessionID *string `json:"sessionId,omitempty" wire:"identifier"` // nil means that of the connection
+	SessionID *string `json:"sessionId,omitempty" wire:"identifier"` // the session of the process; nil means that of the connection
 }
 
 // Streams of a process, as named on the wire.
@@ -135,7 +48,7 @@ const (
 type WriteParams struct {
 	ProcessID string  `json:"processId" wire:"identifier"`
 	Chunk     []byte  `json:"chunk" wire:"bulk"`
-	WriteID   *string `json:"writeId,omitempty" wire:"identifier"`
+	WriteID   *string `json:"writeId,omitempty" wire:"identifier"` // not empty; the server recognizes a repetition by it
 }
 
 func (p *WriteParams) check() error {
@@ -169,7 +82,7 @@ func (p WriteParams) appendHead(b []byte) []byte {
 // older ones Accepted.
 type WriteResult struct {
 	Status   WriteStatus `json:"status"`
-	Accepted bool        `json:"accepted"`
+	Accepted bool        `json:"accepted"` // Status is WriteAccepted
 }
 
 // WriteStatus is the result of a write.
@@ -177,11 +90,116 @@ type WriteStatus string
 
 // The values of WriteStatus.
 const (
-	WriteAccepted       WriteStatus = "accepted"
-	WriteUnknownProcess WriteStatus = "unknownProcess"
-	WriteStdinClosed    WriteStatus = "stdinClosed"
-	WriteStarting       WriteStatus = "starting"
+	WriteAccepted       WriteStatus = "accepted"       // the server writes the data, in order
+	WriteUnknownProcess WriteStatus = "unknownProcess" // there is no such process
+	WriteStdinClosed    WriteStatus = "stdinClosed"    // the process does not read any more, or never did
+	WriteStarting       WriteStatus = "starting"       // the process has not started yet
 )
 
 // Empty is the empty answer {}.
 type Empty struct{}
+
+// Methods for a running process that released clients do not know (EXTENSIONS.md,
+// "processCloseStdin", "processResize", "processAck").
+const (
+	MethodCloseStdin = "process/closeStdin"
+	MethodResize     = "process/resize"
+	MethodAck        = "process/ack" // notification
+)
+
+// CloseStdinParams are the params of process/closeStdin.
+type CloseStdinParams struct {
+	ProcessID string `json:"processId" wire:"identifier"`
+}
+
+// ResizeParams are the params of process/resize.
+type ResizeParams struct {
+	ProcessID string       `json:"processId" wire:"identifier"`
+	Size      TerminalSize `json:"size"` // the new size
+}
+
+// AckParams are the params of process/ack: the client has received every event of the process
+// up to and including Seq.
+type AckParams struct {
+	ProcessID string `json:"processId" wire:"identifier"`
+	Seq       uint64 `json:"seq"` // the number of the last event that the client has
+}
+
+// SignalParams are the params of process/signal.
+type SignalParams struct {
+	ProcessID    string `json:"processId" wire:"identifier"`
+	Signal       string `json:"signal"`                                     // "interrupt", or in any case and with or without SIG: "SIGTERM", "term"
+	ToForeground bool   `json:"toForeground,omitempty" wire:"absent=false"` // send it to the terminal's foreground group, not to the process's own
+
+	SessionID *string `json:"sessionId,omitempty" wire:"identifier"` // the session of the process; nil means that of the connection
+}
+
+// Name returns the full name of the signal in upper case, such as "SIGTERM".
+func (s SignalParams) Name() string {
+	if s.Signal == SignalInterrupt {
+		return "SIGINT"
+	}
+	return "SIG" + strings.TrimPrefix(strings.ToUpper(s.Signal), "SIG")
+}
+
+func (s *SignalParams) check() error {
+	if !signalNames[strings.TrimPrefix(s.Name(), "SIG")] {
+		return at("signal", fmt.Errorf("expected interrupt or the name of a signal such as SIGTERM, got %s", quote(s.Signal)))
+	}
+	return nil
+}
+
+// SignalInterrupt is the only signal that released clients know, by this name.
+const SignalInterrupt = "interrupt"
+
+// signalNames are the POSIX names without SIG, and further names that every system has.
+var signalNames = set("ABRT ALRM BUS CHLD CONT FPE HUP ILL INT IO KILL PIPE PROF QUIT SEGV STOP SYS TERM TRAP " +
+	"TSTP TTIN TTOU URG USR1 USR2 VTALRM WINCH XCPU XFSZ")
+
+func set(words string) map[string]bool {
+	m := make(map[string]bool)
+	for word := range strings.FieldsSeq(words) {
+		m[word] = true
+	}
+	return m
+}
+
+// TerminateParams are the params of process/terminate.
+type TerminateParams struct {
+	ProcessID string        `json:"processId" wire:"identifier"`
+	Mode      TerminateMode `json:"mode,omitempty" wire:"optional"` // how to end the process; "" means TerminateForce
+	TimeoutMs *uint64       `json:"timeoutMs,omitempty"`            // for TerminateGraceful, which requires it: the time until SIGKILL, at most MaxGracefulMs
+
+	SessionID *string `json:"sessionId,omitempty" wire:"identifier"` // the session of the process; nil means that of the connection
+}
+
+// TerminateMode selects how to end a process.
+type TerminateMode string
+
+// The values of TerminateMode: SIGKILL now, or SIGTERM now and SIGKILL later.
+const (
+	TerminateForce    TerminateMode = "force"
+	TerminateGraceful TerminateMode = "graceful"
+)
+
+// MaxGracefulMs is the maximum of TerminateParams.TimeoutMs.
+const MaxGracefulMs = 3_600_000
+
+func (p *TerminateParams) check() error {
+	switch graceful := p.Mode == TerminateGraceful; {
+	case !graceful && p.Mode != "" && p.Mode != TerminateForce:
+		return at("mode", oneOf(string(p.Mode), string(TerminateForce), string(TerminateGraceful)))
+	case !graceful && p.TimeoutMs != nil:
+		return at("timeoutMs", errors.New("only for the mode graceful"))
+	case graceful && p.TimeoutMs == nil:
+		return missing("timeoutMs")
+	case graceful && *p.TimeoutMs > MaxGracefulMs:
+		return at("timeoutMs", fmt.Errorf("%d ms, the limit is %d", *p.TimeoutMs, MaxGracefulMs))
+	}
+	return nil
+}
+
+// TerminateResult is the answer to process/terminate.
+type TerminateResult struct {
+	Running bool `json:"running"` // the process was still running
+}

@@ -10,7 +10,7 @@ import (
 // The values of SandboxType.
 const (
 	SandboxNone         = "none"         // the client asked for no sandbox
-	SandboxLinuxSeccomp = "linuxSeccomp" // whatever the means
+	SandboxLinuxSeccomp = "linuxSeccomp" // with any mechanism
 )
 
 // Bounds of a policy (PROTOCOL.md, "Sandbox").
@@ -24,19 +24,19 @@ const (
 type Sandbox struct {
 	// Files is the policy about files; nil does not restrict them.
 	Files *FilePolicy
-	// Network says that the process may use the network.
+	// Network allows the process to use the network.
 	Network bool
-	// Cwd is the anchor of relative patterns and of the workspace; zero if absent.
+	// Cwd is the base of relative patterns and the default workspace; zero if absent.
 	Cwd Path
-	// WorkspaceRoots are the meaning of project_roots. nil means Cwd, and an empty list
-	// means nothing.
+	// WorkspaceRoots are the paths for SpecialProjectRoots. nil means Cwd, and an empty list
+	// none.
 	WorkspaceRoots []Path
-	// Within is a second policy that applies as well: it denies whatever it does not
-	// allow. nil means none.
+	// Within is a second policy that also applies: access needs the permission of both. nil
+	// means none.
 	Within *Sandbox
 }
 
-// FilePolicy is the rules about files. A path without an entry is out of reach.
+// FilePolicy is the rules about files. A path without an entry cannot be accessed.
 type FilePolicy struct {
 	Entries []FileEntry
 	// GlobDepth bounds how many directories "**" of a pattern matches; nil means no
@@ -44,10 +44,10 @@ type FilePolicy struct {
 	GlobDepth *uint64
 }
 
-// Access is what an entry grants.
+// Access is the access that an entry grants or denies.
 type Access byte
 
-// The values of Access. Of two for the same path the greater applies.
+// The values of Access. If two entries name the same path, the greater value applies.
 const (
 	AccessRead Access = iota + 1
 	AccessWrite
@@ -91,7 +91,7 @@ func DecodeSandbox(raw json.RawMessage, forFiles bool) (*Sandbox, error) {
 	return nil, Errorf(CodeInvalidParams, "invalid params: %s", at("sandbox", err))
 }
 
-// sandboxHostError says that a sandbox is well formed, but not for this host.
+// sandboxHostError reports a well-formed sandbox that is not for this host.
 type sandboxHostError struct{ text string }
 
 func (e *sandboxHostError) Error() string { return e.text }
@@ -133,7 +133,7 @@ func (s *Sandbox) decodeContext(f *fields) {
 	}
 	f.optionalPath("userHomeDir")
 	f.boolOr("useLegacyLandlock", false)
-	if f.get("sandboxOverride") != nil { // why the policy is wider than usual; it says itself how wide
+	if f.get("sandboxOverride") != nil { // the reason for a wider policy, which the policy already contains
 		f.choice("sandboxOverride", "noOverride", "escalatedSandboxWithRestrictions", "bypassSandboxFirstAttempt")
 	}
 	if f.choice("windowsSandboxLevel", "disabled", "restricted-token", "elevated", "mxc") == "mxc" {
@@ -325,22 +325,22 @@ func (s *Sandbox) decodeOldWorkspace(policy *fields) {
 	}
 }
 
-// FullRead reports whether the policy lets everything be read.
+// FullRead reports whether the policy allows reading all files.
 func (s *Sandbox) FullRead() bool {
 	return s.Files.FullRead() && (s.Within == nil || s.Within.FullRead())
 }
 
-// FullWrite reports whether the policy lets everything be written.
+// FullWrite reports whether the policy allows writing all files.
 func (s *Sandbox) FullWrite() bool {
 	return s.Files.FullWrite() && (s.Within == nil || s.Within.FullWrite())
 }
 
-// FullRead reports whether the policy lets everything be read.
+// FullRead reports whether the policy allows reading all files.
 func (p *FilePolicy) FullRead() bool {
 	return p == nil || p.root() != 0 && !slices.ContainsFunc(p.Entries, func(e FileEntry) bool { return e.Access == AccessDeny })
 }
 
-// FullWrite reports whether the policy lets everything be written.
+// FullWrite reports whether the policy allows writing all files.
 func (p *FilePolicy) FullWrite() bool {
 	return p == nil || p.root() == AccessWrite &&
 		!slices.ContainsFunc(p.Entries, func(e FileEntry) bool { return !e.isRoot() && e.Access != AccessWrite })

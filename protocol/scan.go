@@ -11,16 +11,16 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of one message (PROTOCOL.md, "Limits").
+// Limits of one message.
 const (
-	// MaxValues is how many JSON values one message may hold; every scalar,
-	// array and object counts one, member names do not.
+	// MaxValues is the maximum number of JSON values in a message. Every scalar, array and
+	// object counts as one; member names do not count.
 	MaxValues = 262144
-	// MaxDepth is how deep arrays and objects may nest, the message included.
-	MaxDepth = 127
+	// maxDepth is the maximum nesting of arrays and objects, including the message itself.
+	maxDepth = 127
 )
 
-// SyntaxError says why a text is not a JSON-RPC message of this protocol.
+// SyntaxError reports why a text is not a message of this protocol.
 type SyntaxError struct {
 	text string
 }
@@ -34,14 +34,13 @@ type member struct {
 	value json.RawMessage
 }
 
-// scanner validates one JSON text in a single pass, as strictly as
-// encoding/json, and refuses what this wire refuses besides: invalid UTF-8,
-// halves of surrogate pairs, names given twice in one object, more than
-// MaxValues values, nesting deeper than MaxDepth.
+// scanner validates one JSON text in a single pass, as strictly as encoding/json. It also
+// rejects invalid UTF-8, unpaired surrogates, duplicate names in an object, more than
+// MaxValues values, and nesting deeper than maxDepth.
 //
-// It exists because encoding/json accepts all of that, and because decoding an
-// envelope there passes over a large payload several times. It allocates nothing
-// but the names of the open objects; MaxValues and MaxDepth bound its work.
+// encoding/json accepts all of these, and scans a large payload several times to decode an
+// envelope. scanner allocates only the names of the open objects; MaxValues and maxDepth
+// bound its work.
 type scanner struct {
 	data    []byte
 	valid   bool // data has been validated before
@@ -57,8 +56,8 @@ type scanner struct {
 func scanObject(data []byte, members []member) ([]member, error) {
 	s := scanner{data: data}
 	members, err := s.whole(members)
-	// Looked at last, because what the scanner has found to be ASCII needs no
-	// second look; said first, because of such data nothing else is true.
+	// This check comes last, because ASCII does not need it, but its error comes first,
+	// because other errors may be consequences.
 	if (s.wide || err != nil) && !utf8.Valid(data) {
 		return nil, &SyntaxError{"invalid UTF-8"}
 	}
@@ -156,8 +155,8 @@ func (s *scanner) word(w string) error {
 // object scans an object whose opening brace is at pos, and calls visit for
 // each member.
 func (s *scanner) object(depth int, visit func(member)) error {
-	if depth > MaxDepth {
-		return s.fail(fmt.Sprintf("nested deeper than %d", MaxDepth))
+	if depth > maxDepth {
+		return s.fail(fmt.Sprintf("nested deeper than %d", maxDepth))
 	}
 	s.pos++
 	first := len(s.names)
@@ -355,17 +354,17 @@ const (
 	highBits = eachByte << 7
 )
 
-// special marks the bytes of a word that are not plain text by their highest
-// bit: subtracting sets it in a byte that is smaller, and borrows at most from
-// bytes behind that one.
+// special sets the highest bit of each byte of a word that is not plain text. Subtracting sets
+// it in a byte below the bound. A borrow may also set it in later bytes, never in earlier ones,
+// so the first mark is right.
 func special(word uint64) uint64 {
 	quote, backslash := word^eachByte*'"', word^eachByte*'\\'
 	return ((word-eachByte*0x20)&^word | (quote-eachByte)&^quote | (backslash-eachByte)&^backslash) & highBits
 }
 
-// codePoint scans what follows the u of an escape: four digits, or with the
-// next escape a surrogate pair. Half a pair has no spelling in UTF-8: an id or
-// a path with one could not be told from others.
+// codePoint scans the rest of a \u escape: four digits, or with the next escape a surrogate
+// pair. An unpaired surrogate has no UTF-8 encoding, so ids or paths with one could not be
+// distinguished.
 func (s *scanner) codePoint() error {
 	unit, err := s.hex()
 	if err != nil || !utf16.IsSurrogate(unit) {
@@ -404,8 +403,8 @@ func isHex(c byte) bool {
 
 // array scans an array whose opening bracket is at pos.
 func (s *scanner) array(depth int) error {
-	if depth > MaxDepth {
-		return s.fail(fmt.Sprintf("nested deeper than %d", MaxDepth))
+	if depth > maxDepth {
+		return s.fail(fmt.Sprintf("nested deeper than %d", maxDepth))
 	}
 	s.pos++
 	for more := false; ; more = true {

@@ -6,10 +6,98 @@ import (
 	"fmt"
 )
 
-// StartForm says how much of a process/start the server still has to resolve.
+// StartParams are the params of process/start.
+type StartParams struct {
+	ProcessID             string            `json:"processId" wire:"identifier"`         // chosen by the client
+	StartID               *string           `json:"startId,omitempty" wire:"identifier"` // makes the request idempotent
+	Argv                  []string          `json:"argv"`                                // not empty; the first is the program
+	Cwd                   Path              `json:"cwd"`
+	Env                   map[string]string `json:"env"`
+	TTY                   bool              `json:"tty" wire:"-"`                 // start the process on a terminal; required without io
+	Arg0                  *string           `json:"arg0,omitempty"`               // the name that the program sees; the server still runs the first of Argv
+	EnvPolicy             *EnvPolicy        `json:"envPolicy,omitempty"`          // what the process inherits; nil means nothing but Env
+	PipeStdin             bool              `json:"pipeStdin,omitempty" wire:"-"` // without a terminal: standard input is a pipe, not /dev/null
+	Size                  *TerminalSize     `json:"size,omitempty" wire:"-"`      // of the terminal; nil means 24 rows and 80 columns
+	Sandbox               json.RawMessage   `json:"sandbox,omitempty"`
+	EnforceManagedNetwork bool              `json:"enforceManagedNetwork,omitempty" wire:"absent=false"` // the server refuses true
+	ManagedNetwork        json.RawMessage   `json:"managedNetwork,omitempty"`                            // the server refuses it
+	NetworkProxy          json.RawMessage   `json:"networkProxy,omitempty"`                              // the server refuses it
+	Metadata              *Metadata         `json:"metadata,omitempty"`
+
+	// Drain selects what process/closed waits for; "" means the server's default.
+	Drain Drain `json:"drain,omitempty" wire:"optional,enum=quiet|eof"`
+	StartLimits
+
+	// Form is the form of the start, from the members direct and prepared. Program
+	// belongs to a prepared start.
+	Form    StartForm `json:"-"`
+	Program Path      `json:"-"`
+}
+
+// EnvPolicy selects the variables that a process inherits from the server's environment
+// (PROTOCOL.md, "Environment of a process").
+type EnvPolicy struct {
+	Inherit               string            `json:"inherit"`               // the variables to begin with: InheritAll, InheritCore or InheritNone
+	IgnoreDefaultExcludes bool              `json:"ignoreDefaultExcludes"` // keep names that look like secrets
+	Exclude               []string          `json:"exclude"`               // patterns of names to drop
+	Set                   map[string]string `json:"set"`                   // variables to add
+	IncludeOnly           []string          `json:"includeOnly"`           // patterns; if there are any, drop names that match none
+}
+
+// The values of EnvPolicy.Inherit.
+const (
+	InheritAll  = "all"
+	InheritCore = "core"
+	InheritNone = "none"
+)
+
+func (p *EnvPolicy) check() error {
+	return at("inherit", oneOf(p.Inherit, InheritCore, InheritAll, InheritNone))
+}
+
+// Metadata identifies a process in the caller's records. The server only logs it.
+type Metadata struct {
+	ThreadID   *string `json:"threadId,omitempty" wire:"identifier"`   // a UUID
+	ToolCallID *string `json:"toolCallId,omitempty" wire:"identifier"` // any text
+}
+
+func (m *Metadata) check() error {
+	if m.ThreadID != nil && !isUUID(*m.ThreadID) {
+		return at("threadId", fmt.Errorf("%s is not a UUID", quote(*m.ThreadID)))
+	}
+	return nil
+}
+
+// isUUID accepts the usual form, 8-4-4-4-12 hexadecimal digits.
+func isUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		switch i {
+		case 8, 13, 18, 23:
+			if s[i] != '-' {
+				return false
+			}
+		default:
+			if !isHex(s[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// StartResult is the answer to process/start.
+type StartResult struct {
+	ProcessID   string `json:"processId"`
+	SandboxType string `json:"sandboxType"` // SandboxNone or SandboxLinuxSeccomp
+}
+
+// StartForm is how much of a process/start the client has resolved.
 type StartForm byte
 
-// The forms of process/start (PROTOCOL.md, "Direct and prepared starts").
+// The forms of process/start (EXTENSIONS.md, "processDirectExec and processPreparedExec").
 const (
 	// StartOrdinary lets the server look up the program and build the environment by a
 	// policy.
@@ -17,8 +105,8 @@ const (
 	// StartDirect lets the server look up the program. The environment is exactly that of
 	// the request.
 	StartDirect
-	// StartPrepared has everything resolved: Program is an absolute path, and Argv are
-	// the arguments with the program's name first.
+	// StartPrepared has everything resolved: Program is an absolute path, and Argv includes
+	// argument 0.
 	StartPrepared
 )
 
@@ -31,12 +119,13 @@ type TerminalSize struct {
 // startIO is the member io of process/start: the process's standard input and output. It
 // has exactly one of the two.
 type startIO struct {
-	PTY  *TerminalSize `json:"pty,omitempty"`
-	Pipe *startPipe    `json:"pipe,omitempty"`
+	PTY  *TerminalSize `json:"pty,omitempty"`  // a terminal of this size
+	Pipe *startPipe    `json:"pipe,omitempty"` // no terminal
 }
 
+// startPipe is standard input and output without a terminal.
 type startPipe struct {
-	Stdin string `json:"stdin" wire:"enum=open|closed"`
+	Stdin string `json:"stdin" wire:"enum=open|closed"` // what standard input is: open means a pipe, and closed means /dev/null
 }
 
 func (io *startIO) check() error {
@@ -78,8 +167,8 @@ func (p *StartParams) decodeIO(f *fields) {
 	}
 }
 
-// ordinaryMembers are the members of an ordinary start, which cannot stand
-// beside another form.
+// ordinaryMembers are the members of an ordinary start, which cannot be combined with
+// another form.
 var ordinaryMembers = []string{
 	"argv", "cwd", "env", "tty", "arg0", "pipeStdin", "size", "io",
 }
@@ -92,24 +181,24 @@ var policyMembers = []string{
 // resolvedStart is the member direct or prepared of process/start: a start whose
 // environment, and if prepared also the program, is resolved.
 type resolvedStart struct {
-	ProcessID *string           `json:"processId,omitempty"`
-	Program   *Path             `json:"program,omitempty"`
-	Argv      []string          `json:"argv"`
-	Arg0      *string           `json:"arg0,omitempty"`
+	ProcessID *string           `json:"processId,omitempty"` // the same as outside, or only here
+	Program   *Path             `json:"program,omitempty"`   // the absolute path of the program; required in prepared, and not in direct
+	Argv      []string          `json:"argv"`                // the program's name first
+	Arg0      *string           `json:"arg0,omitempty"`      // for direct: the name that the program sees
 	Cwd       Path              `json:"cwd"`
-	Env       map[string]string `json:"env"`
-	IO        startIO           `json:"io"`
+	Env       map[string]string `json:"env"` // all variables of the process
+	IO        startIO           `json:"io"`  // standard input and output
 }
 
-// startOuter is the members beside a resolvedStart.
+// startOuter is the members of a start that contains a resolvedStart.
 type startOuter struct {
-	ProcessID *string        `json:"processId,omitempty" wire:"identifier"`
-	StartID   *string        `json:"startId,omitempty" wire:"identifier"`
-	Direct    *resolvedStart `json:"direct,omitempty" wire:"-"`
-	Prepared  *resolvedStart `json:"prepared,omitempty" wire:"-"`
+	ProcessID *string        `json:"processId,omitempty" wire:"identifier"` // chosen by the client; required unless it is inside
+	StartID   *string        `json:"startId,omitempty" wire:"identifier"`   // a second start with the same ids starts nothing
+	Direct    *resolvedStart `json:"direct,omitempty" wire:"-"`             // the server looks the program up
+	Prepared  *resolvedStart `json:"prepared,omitempty" wire:"-"`           // the server looks nothing up
 	Metadata  *Metadata      `json:"metadata,omitempty"`
 
-	Drain Drain `json:"drain,omitempty" wire:"optional,enum=quiet|eof"`
+	Drain Drain `json:"drain,omitempty" wire:"optional,enum=quiet|eof"` // what closed waits for; "" means the server's default
 	StartLimits
 }
 
@@ -178,24 +267,24 @@ func (p *StartParams) decodeForm(f *fields, name string, raw json.RawMessage) {
 	}
 }
 
-// Drain says what process/closed waits for when the process has exited and
-// descendants hold its streams (PROTOCOL.md, "exited and closed").
+// Drain selects what process/closed waits for when the process has exited and descendants
+// still hold its streams (EXTENSIONS.md, "processDrain").
 type Drain string
 
 // The values of Drain.
 const (
-	DrainQuiet Drain = "quiet" // until there is no output for a moment
+	DrainQuiet Drain = "quiet" // until the streams have been quiet for a moment
 	DrainEOF   Drain = "eof"   // until the end of the streams
 )
 
 // StartLimits are the limits of a process and its descendants. nil means none
-// (PROTOCOL.md, "Limits of a process").
+// (EXTENSIONS.md, "processLimits").
 type StartLimits struct {
-	TimeoutMs      *uint64  `json:"timeoutMs,omitempty"`
-	MaxOutputBytes *uint64  `json:"maxOutputBytes,omitempty"`
-	MemoryBytes    *uint64  `json:"memoryBytes,omitempty"`
-	Pids           *uint64  `json:"pids,omitempty"`
-	CPUs           *float64 `json:"cpus,omitempty"`
+	TimeoutMs      *uint64  `json:"timeoutMs,omitempty"`      // the time from the start until closed
+	MaxOutputBytes *uint64  `json:"maxOutputBytes,omitempty"` // the output of all streams together
+	MemoryBytes    *uint64  `json:"memoryBytes,omitempty"`    // the memory, without swap
+	Pids           *uint64  `json:"pids,omitempty"`           // the processes and threads at the same time
+	CPUs           *float64 `json:"cpus,omitempty"`           // the number of processors, at least 0.01
 }
 
 // MarshalJSON encodes a start in its form.

@@ -36,7 +36,8 @@ func TestAuditOfEveryMethod(t *testing.T) {
 	}
 	t.Cleanup(log.Close)
 	o := recordInto(t, nil)
-	o.Audit, o.Internal.Page = log, web.New()
+	o.Audit = log
+	o.Extensions.Page = web.New()
 	as := serveTokens(t, o, map[string]string{"ann": `scope = ["full"]`})
 	site := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(site.Close)

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 	"execserver/protocol"
 )
 
@@ -167,7 +167,7 @@ func TestStreamPieces(t *testing.T) {
 	}
 }
 
-// TestStreamFollowsItsReply has many short streams beside one that keeps the
+// TestStreamFollowsItsReply has many short streams alongside one that keeps the
 // writer busy.
 func TestStreamFollowsItsReply(t *testing.T) {
 	s := endless(t)

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/testclient"
+	"execserver/internal/testkit/transcript"
 	"execserver/protocol"
 	"execserver/server"
 )

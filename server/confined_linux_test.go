@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"execserver/internal/extension"
 	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
 	"execserver/protocol"
@@ -20,7 +21,7 @@ func newConfiningServer(t *testing.T) *server.Server {
 	t.Helper()
 	engine := sandbox.New(&sandbox.Options{StateDir: t.TempDir()})
 	t.Cleanup(engine.Close)
-	return newFileServer(t, &server.Options{Internal: server.Internal{Sandbox: engine}})
+	return newFileServer(t, &server.Options{Extensions: &extension.Options{Sandbox: engine}})
 }
 
 // confined waits until so many file operations have had a place in a sandbox.

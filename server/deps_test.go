@@ -31,8 +31,39 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("the server needs %s of %s", path, of)
 		}
 		switch path {
-		case "execserver/internal/metrics", "execserver/internal/web", "execserver/fleet/internal/fleet", "execserver/fleet/internal/broker", "execserver/fleet/natstransport":
+		case "execserver/internal/metrics", "execserver/internal/recording", "execserver/internal/web", "execserver/fleet/internal/fleet", "execserver/fleet/internal/broker", "execserver/fleet/natstransport":
 			t.Errorf("the server needs %s", path)
+		}
+	}
+}
+
+// TestLayers checks that no package depends on one that is nearer to the client.
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	carries := []string{"transport", "internal/rpc", "server"}
+	keeps := []string{"internal/session", "internal/process", "internal/output"}
+	all := slices.Concat(carries, keeps)
+	nearer := map[string][]string{
+		"protocol":            all,
+		"transport":           slices.Concat(carries[1:], keeps),
+		"internal/rpc":        slices.Concat(carries[2:], keeps),
+		"internal/session":    carries,
+		"internal/process":    slices.Concat(carries, keeps[:1]),
+		"internal/output":     slices.Concat(carries, keeps[:2]),
+		"internal/ownership":  slices.Concat(all, []string{"internal/sandbox", "internal/filesystem"}),
+		"internal/sandbox":    slices.Concat(all, []string{"internal/ownership"}),
+		"internal/filesystem": slices.Concat(all, []string{"protocol", "internal/ownership", "internal/sandbox"}),
+	}
+	for of, forbidden := range nearer {
+		out, err := exec.Command("go", "list", "-deps", "execserver/"+of).Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		for path := range strings.Lines(string(out)) {
+			path = strings.TrimPrefix(strings.TrimSpace(path), "execserver/")
+			if path != of && slices.Contains(forbidden, path) {
+				t.Errorf("%s depends on %s", of, path)
+			}
 		}
 	}
 }

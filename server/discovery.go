@@ -39,17 +39,21 @@ var pluginManifests = []string{
 }
 
 // discoverRoots serves capabilityRoots/discoverV1.
-func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRootsParams) {
-	c.answerLarge(r, func(fits func(int) bool) (any, error) {
+func (h *fileHandler) discoverRoots(r *rpc.Request, p protocol.DiscoverRootsParams) {
+	h.answerLarge(r, func(fits func(int) bool) (any, error) {
 		if !fits(2 * maxDiscoveredBytes) {
 			return nil, nil
 		}
-		d := discovery{ctx: r.Context(), room: maxDiscoveredBytes}
+		d := discovery{ctx: r.Context(), budget: maxDiscoveredBytes}
 		result := protocol.DiscoveredRoots{Roots: make([]protocol.DiscoveredRoot, len(p.Roots))}
 		for i, root := range p.Roots {
-			if confined := c.discoverConfined(r.Context(), root); confined != nil {
-				result.Roots[i] = *confined
-			} else {
+			policy, err := h.filePolicy(protocol.MethodDiscoverRoots, root.Sandbox)
+			switch {
+			case err != nil:
+				result.Roots[i] = failedRoot(root, err)
+			case policy != nil:
+				result.Roots[i] = h.discoverConfined(&d, root, policy)
+			default:
 				result.Roots[i] = d.root(root)
 			}
 			if r.Context().Err() != nil {
@@ -60,24 +64,66 @@ func (c *connection) discoverRoots(r *rpc.Request, p protocol.DiscoverRootsParam
 	})
 }
 
-// discovery reads the files of one request.
-type discovery struct {
-	ctx  context.Context
-	room int // bytes that the discovery may still read
-	tree *filesystem.Tree
-	out  *protocol.DiscoveredRoot
+// discoverConfined reads a capability root in a sandbox. The answer of the helper counts
+// against the limit of the whole request.
+func (h *fileHandler) discoverConfined(d *discovery, root protocol.CapabilityRoot, policy *protocol.Sandbox) protocol.DiscoveredRoot {
+	leftOut := emptyRoot(root)
+	leftOut.Warnings = append(leftOut.Warnings, protocol.Shorten(
+		fmt.Sprintf("capability root %s is left out: there is too much to tell", root.Path)))
+	if d.budget <= 0 {
+		return leftOut
+	}
+	root.Sandbox = nil // it is that of the helper
+	params, err := json.Marshal(protocol.DiscoverRootsParams{Roots: []protocol.CapabilityRoot{root}})
+	var answer rawAnswer
+	if err == nil {
+		answer, err = h.sandbox.call(d.ctx, policy, protocol.MethodDiscoverRoots, params, protocol.MaxAnswerBytes)
+	}
+	if err != nil {
+		return failedRoot(root, err)
+	}
+	if d.budget -= len(answer); d.budget < 0 {
+		return leftOut
+	}
+	var found protocol.DiscoveredRoots
+	if err := json.Unmarshal(answer, &found); err != nil || len(found.Roots) != 1 {
+		return failedRoot(root, errors.New("the helper's answer cannot be understood"))
+	}
+	return found.Roots[0]
 }
 
-func (d *discovery) root(root protocol.CapabilityRoot) protocol.DiscoveredRoot {
-	d.out = &protocol.DiscoveredRoot{
+// discovery reads the files of one request.
+type discovery struct {
+	ctx    context.Context
+	budget int // bytes that the discovery may still read
+	tree   *filesystem.Tree
+	out    *protocol.DiscoveredRoot
+}
+
+// emptyRoot is the result for a root in which nothing has been found yet.
+func emptyRoot(root protocol.CapabilityRoot) protocol.DiscoveredRoot {
+	return protocol.DiscoveredRoot{
 		ID: root.ID, Path: root.Path,
 		Skills: []protocol.DiscoveredSkill{}, NamespaceManifests: []protocol.DiscoveredFile{}, Warnings: []string{},
 	}
+}
+
+// failedRoot is the result for a root that could not be read.
+func failedRoot(root protocol.CapabilityRoot, err error) protocol.DiscoveredRoot {
+	failed := emptyRoot(root)
+	text := protocol.Shorten(fmt.Sprintf("failed to inspect capability root %s: %s", root.Path, err))
+	failed.Error = &text
+	return failed
+}
+
+func (d *discovery) root(root protocol.CapabilityRoot) protocol.DiscoveredRoot {
+	out := emptyRoot(root)
+	d.out = &out
 	if err := d.inspect(root); err != nil {
 		text := protocol.Shorten(err.Error())
-		d.out.Error = &text
+		out.Error = &text
 	}
-	return *d.out
+	return out
 }
 
 func (d *discovery) inspect(root protocol.CapabilityRoot) error {
@@ -193,11 +239,11 @@ func (d *discovery) skill(path string) {
 // it.
 func (d *discovery) read(path string) *protocol.DiscoveredFile {
 	spelled := d.out.Path.WithOSPath(path)
-	if d.room -= 4 * len(path); d.room <= 0 {
+	if d.budget -= 4 * len(path); d.budget <= 0 {
 		d.warn("capability file %s is left out: there is too much to tell", spelled)
 		return nil
 	}
-	data, err := d.tree.ReadFile(d.ctx, path, int64(min(d.room, maxDiscoveredFile)))
+	data, err := d.tree.ReadFile(d.ctx, path, int64(min(d.budget, maxDiscoveredFile)))
 	var refusal *filesystem.Refusal
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.As(err, &refusal): // missing, or a directory
@@ -209,7 +255,7 @@ func (d *discovery) read(path string) *protocol.DiscoveredFile {
 		d.warn("capability file %s is not UTF-8", spelled)
 		return nil
 	}
-	d.room -= len(data)
+	d.budget -= len(data)
 	return &protocol.DiscoveredFile{Path: spelled, Contents: string(data)}
 }
 
@@ -217,5 +263,5 @@ func (d *discovery) warn(format string, args ...any) {
 	if len(d.out.Warnings) == maxDiscoveryWarnings {
 		return
 	}
-	d.out.Warnings = append(d.out.Warnings, fmt.Sprintf(format, args...))
+	d.out.Warnings = append(d.out.Warnings, protocol.Shorten(fmt.Sprintf(format, args...)))
 }

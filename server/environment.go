@@ -1,9 +1,13 @@
 package server
 
 import (
+	"bufio"
 	"os"
+	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,27 +19,34 @@ import (
 	"execserver/protocol"
 )
 
-// environmentInfo describes the machine (PROTOCOL.md, "Environment").
-func (s *Server) environmentInfo() protocol.EnvironmentInfo {
+// environmentHandler serves the methods about the machine and about the connection itself.
+type environmentHandler struct {
+	*caller
+	carriesBinary bool // the transport carries binary messages
+}
+
+// machine describes the machine (PROTOCOL.md, "Environment").
+func (h *environmentHandler) machine() protocol.EnvironmentInfo {
+	s := h.server
 	info := protocol.EnvironmentInfo{
 		Shell:                loginShell(),
 		ExecutorVersion:      s.opts.Version,
 		PlatformOS:           protocol.OSName(runtime.GOOS),
-		Machine:              s.opts.Internal.Machine,
+		Machine:              s.ext.Machine,
 		PrependPathDirs:      []protocol.Path{},
 		TemporaryDirectories: []protocol.Path{},
 		ProcessOwnership: &protocol.ProcessOwnership{
-			Means:  string(s.ownership.Means()),
+			Means:  string(s.ownership.Mechanism()),
 			Limits: s.ownership.Limits(),
 		},
 	}
-	if err := s.ownership.Blind(); err != nil {
+	if err := s.ownership.ScanError(); err != nil {
 		info.ProcessOwnership.Reason = err.Error()
 	}
 	if engine := s.sandbox; engine != nil {
-		means, reason := engine.Means()
-		if means != sandbox.MeansNone {
-			reason = "" // why means tried before failed
+		means, reason := engine.Mechanism()
+		if means != sandbox.MechanismNone {
+			reason = "" // it explains why stronger mechanisms failed
 		}
 		info.Sandbox = &protocol.SandboxInfo{Mode: string(engine.Mode()), Means: string(means), Reason: reason}
 	}
@@ -56,19 +67,19 @@ func (s *Server) environmentInfo() protocol.EnvironmentInfo {
 	return info
 }
 
-// cwd finds the directory of the program. A file system that hangs there must not keep
-// everybody out: only one goroutine asks it at a time, and the others go on with what is known.
+// cwd finds the working directory of the program. A file system that hangs must not keep
+// clients out: one goroutine at a time asks it, and callers stop waiting after cwdTimeout.
 type cwd struct {
 	mu     sync.Mutex
-	known  string        // "" if it is unknown, or gone
-	asking chan struct{} // closed with the answer; nil if nobody asks
-	since  time.Time
+	known  string        // the last answer; "" if there is none
+	asking chan struct{} // closed with the answer; nil while no goroutine asks
+	since  time.Time     // when asking began
 }
 
 // cwdTimeout is how long the file system may take to answer.
 const cwdTimeout = 100 * time.Millisecond
 
-// get returns the directory, or "" if it is unknown, or gone.
+// get returns the directory, or "" if it is unknown or has been removed.
 func (c *cwd) get() string {
 	c.mu.Lock()
 	if c.asking == nil {
@@ -105,15 +116,15 @@ func homeDir() (string, bool) {
 	return home, err == nil && filepath.IsAbs(home)
 }
 
-// info describes the machine and the capabilities of this connection.
-func (c *connection) info() protocol.EnvironmentInfo {
-	info := c.server.environmentInfo()
-	if c.resumable { // otherwise a session ends with its connection
-		info.SessionLifetime = new(c.server.sessions.Lifetime())
+// describe describes the machine and the capabilities of this connection.
+func (h *environmentHandler) describe() protocol.EnvironmentInfo {
+	info := h.machine()
+	if h.resumable { // otherwise the session ends with its connection
+		info.SessionLifetime = new(h.server.sessions.Lifetime())
 	}
-	confines := c.server.confinesAll()
+	confines := h.confinesAll()
 	info.Capabilities = protocol.Capabilities{
-		FsWatchMissing:        filesystem.WatchesMissing,
+		FsWatchMissing:        filesystem.CanWatchMissing,
 		EnvironmentConfigRead: true,
 		FileWriteStreaming:    true,
 		HTTPHeaderEnvVars:     true,
@@ -124,53 +135,54 @@ func (c *connection) info() protocol.EnvironmentInfo {
 		LinuxApprovedRootWritePreservesRestrictions: confines,
 
 		FsMetadata:           runtime.GOOS != "windows",
-		BinaryFrames:         c.rpc.CarriesBinary(),
-		Compress:             c.rpc.CarriesBinary(),
+		BinaryFrames:         h.carriesBinary,
+		Compress:             h.carriesBinary,
 		FsRename:             true,
 		FsWatch:              true,
 		FsWriteFileCondition: true,
 		FsWriteFileMode:      runtime.GOOS != "windows",
-		FsWriteFileReplace:   filesystem.Replaces,
+		FsWriteFileReplace:   filesystem.CanReplace,
 
 		HTTPRequestCancel:        true,
 		ProcessAck:               true,
 		ProcessCloseStdin:        true,
-		ProcessDirectExec:        c.server.opts.AllowDirectExec,
+		ProcessDirectExec:        h.server.opts.AllowDirectExec,
 		ProcessDrain:             true,
 		ProcessEvents:            true,
 		ProcessIO:                true,
 		ProcessLimits:            true,
 		ProcessList:              true,
-		ProcessPreparedExec:      c.server.opts.AllowPreparedExec,
+		ProcessPreparedExec:      h.server.opts.AllowPreparedExec,
 		ProcessReadBackground:    true,
 		ProcessResize:            process.Terminals,
 		ProcessScreen:            process.Terminals,
 		ProcessSignals:           process.Signals,
 		ProcessSnapshot:          true,
 		ProcessTerminateGraceful: process.Signals,
-		ProcessUsage:             ownership.UsageKnown,
+		ProcessUsage:             ownership.UsageSupported,
 		ProcessWait:              true,
-		Recordings:               c.server.opts.Internal.Recorder != nil,
-		SessionObserve:           c.resumable, // otherwise nobody else can connect
-		SessionControl:           c.resumable,
-		SessionKeep:              c.keeps() == nil,
-		SessionList:              c.resumable,
-		SessionRead:              c.resumable,
+		Recordings:               h.server.ext.Recorder != nil,
+		SessionObserve:           h.resumable, // otherwise nobody else can connect
+		SessionControl:           h.resumable,
+		SessionKeep:              h.leases() == nil,
+		SessionList:              h.resumable,
+		SessionRead:              h.resumable,
 		StartID:                  true,
 		TCPOpen:                  true,
-		WebLink:                  c.server.servesPage(),
+		WebLink:                  h.server.servesPage(),
 	}
 	return info
 }
 
 // confinesAll reports whether the server can enforce every policy that is valid. Landlock
 // alone cannot.
-func (s *Server) confinesAll() bool {
+func (h *environmentHandler) confinesAll() bool {
+	s := h.server
 	if s.sandbox == nil {
 		return false
 	}
-	means, _ := s.sandbox.Means()
-	return means != sandbox.MeansNone && means != sandbox.MeansLandlock
+	means, _ := s.sandbox.Mechanism()
+	return means != sandbox.MechanismNone && means != sandbox.MechanismLandlock
 }
 
 // uri returns a path of this machine for the wire. It returns nil if the path is
@@ -183,19 +195,19 @@ func uri(path string) *protocol.Path {
 	return &p
 }
 
-// environmentInfo serves environment/info.
-func (c *connection) environmentInfo(r *rpc.Request, _ protocol.NoParams) {
-	r.Reply(c.info())
+// info serves environment/info.
+func (h *environmentHandler) info(r *rpc.Request, _ protocol.NoParams) {
+	r.Reply(h.describe())
 }
 
-// environmentStatus serves environment/status.
-func (c *connection) environmentStatus(r *rpc.Request, _ protocol.NoParams) {
+// status serves environment/status.
+func (h *environmentHandler) status(r *rpc.Request, _ protocol.NoParams) {
 	r.Reply(protocol.EnvironmentStatus{Status: protocol.StatusReady})
 }
 
-// environmentConfigRead serves environmentConfig/read. The server has no such
-// configuration, and answers that.
-func (c *connection) environmentConfigRead(r *rpc.Request, p protocol.EnvironmentConfigReadParams) {
+// configRead serves environmentConfig/read. The server has no configuration of this kind, so
+// the answer has no layers.
+func (h *environmentHandler) configRead(r *rpc.Request, p protocol.EnvironmentConfigReadParams) {
 	if _, err := p.Cwd.OSPath(); err != nil {
 		r.Fail(protocol.Errorf(protocol.CodeInvalidParams, "%s", err))
 		return
@@ -213,4 +225,80 @@ func (c *connection) environmentConfigRead(r *rpc.Request, p protocol.Environmen
 		config.Hostname = &name
 	}
 	r.Reply(config)
+}
+
+// loginShell returns the account's shell, or one from the search path if that is unusable.
+// Clients know only some names and use a shell of their own machine for others, so loginShell
+// reports a POSIX shell with another name as "sh".
+var loginShell = sync.OnceValue(func() protocol.Shell {
+	if runtime.GOOS == "windows" {
+		return windowsShell()
+	}
+	if path := accountShell(); usableShell(path) {
+		return protocol.Shell{Name: shellName(path), Path: path}
+	}
+	for _, name := range []string{"bash", "zsh", "sh"} {
+		if path, err := exec.LookPath(name); err == nil && filepath.IsAbs(path) {
+			return protocol.Shell{Name: name, Path: path}
+		}
+	}
+	return protocol.Shell{Name: "sh", Path: "/bin/sh"}
+})
+
+// setDefaultShell sets SHELL in the environment of a process on a terminal if it is missing,
+// because programs on a terminal start the shell that SHELL names.
+func setDefaultShell(env map[string]string) {
+	if _, ok := env["SHELL"]; !ok {
+		env["SHELL"] = loginShell().Path
+	}
+}
+
+func windowsShell() protocol.Shell {
+	for _, name := range []string{"pwsh", "powershell"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return protocol.Shell{Name: "powershell", Path: path}
+		}
+	}
+	return protocol.Shell{Name: "cmd", Path: os.Getenv("ComSpec")}
+}
+
+func shellName(path string) string {
+	switch name := filepath.Base(path); name {
+	case "bash", "zsh":
+		return name
+	}
+	return "sh"
+}
+
+// usableShell refuses the programs that keep an account from logging in, and shells that
+// do not understand the clients' commands.
+func usableShell(path string) bool {
+	switch filepath.Base(path) {
+	case "bash", "zsh", "sh", "dash", "ash", "ksh", "mksh", "busybox":
+	default:
+		return false
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// accountShell finds the account in the user database, because package user does not
+// report the shell.
+func accountShell() string {
+	account, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	f, err := os.Open("/etc/passwd")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Split(lines.Text(), ":")
+		if len(fields) == 7 && fields[2] == account.Uid {
+			return fields[6]
+		}
+	}
+	return ""
 }

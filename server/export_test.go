@@ -14,6 +14,16 @@ func LimitFileOperations(s *Server, n int) { s.quotas.operations = quota.New(n) 
 // LimitForwards sets how many forwarded connections there may be.
 func LimitForwards(s *Server, n int) { s.quotas.forwards = quota.New(n) }
 
+// LimitRequests sets how many network connections there may be for HTTP requests.
+func LimitRequests(s *Server, n int) { s.quotas.requests = quota.New(n) }
+
+// LimitMessageMemory sets how many bytes large messages may take, and returns a function for how
+// many they take.
+func LimitMessageMemory(s *Server, n int) (taken func() int) {
+	s.quotas.memory = quota.New(n)
+	return s.quotas.memory.Count
+}
+
 // LimitListings sets how many JSON values a listing may have.
 func LimitListings(s *Server, n int) { s.listingValues = n }
 

@@ -1,59 +1,86 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
+	"slices"
+	"sync"
 
 	"execserver/internal/filesystem"
+	"execserver/internal/quota"
 	"execserver/internal/rpc"
-	"execserver/internal/sys"
 	"execserver/protocol"
 )
 
 // maxFileOperations bounds the file operations in progress for all connections. Each
-// occupies a thread, forever if the file system does not answer, and a program may have
-// only so many threads.
+// occupies a thread, forever if the file system does not answer, and the number of threads
+// is limited.
 const maxFileOperations = 4096
 
-// Bounds of listings, so that clients accept the answer: below protocol.MaxAnswerBytes
-// and protocol.MaxValues.
-const (
-	maxListingBytes  = 48 << 20                // of an encoded answer
-	maxListingValues = protocol.MaxValues - 16 // JSON values in it
-	maxWalkPathBytes = 16 << 20                // before they are escaped, which at most triples them
+// fileHandler serves the methods that name files: reads (fileread.go), writes (filewrite.go),
+// and the search for capabilities (discovery.go). A request with a sandbox takes another way
+// (filesandbox.go).
+type fileHandler struct {
+	*fileOperations
+	handles *handleHandler
+	watches *watchHandler
+	sandbox *fileSandbox
+}
 
-	firstListingBytes = 64 << 10 // reserved before the length of the answer is known
-)
+func newFileHandler(of *caller, conn *rpc.Conn) *fileHandler {
+	operations := &fileOperations{caller: of}
+	return &fileHandler{
+		fileOperations: operations,
+		handles:        newHandleHandler(operations),
+		watches:        newWatchHandler(operations, conn),
+		sandbox:        &fileSandbox{caller: of, slots: quota.NewSemaphore(maxConfinedShare)},
+	}
+}
+
+// close closes the files of a connection that has ended.
+func (h *fileHandler) close() {
+	h.watches.missing.Close()
+	h.handles.files.Close()
+}
+
+// fileOperations runs the file operations of one connection: concurrently those that change
+// nothing, and in order of arrival those that change something.
+type fileOperations struct {
+	*caller
+	changes changes
+}
 
 // answer serves a request that changes nothing, concurrently with all others.
-func (c *connection) answer(r *rpc.Request, do func() (any, error)) {
-	r.FilePool(func() { c.operate(r, do) })
+func (o *fileOperations) answer(r *rpc.Request, do func() (any, error)) {
+	r.FilePool(func() { o.operate(r, do) })
 }
+
+// firstListingBytes is the first reservation for an answer of unknown length.
+const firstListingBytes = 64 << 10
 
 // answerLarge is like answer, for an answer that may be as large as clients accept and
 // whose size is not known before. It may call do several times; see reserveInSteps.
-func (c *connection) answerLarge(r *rpc.Request, do func(fits func(bytes int) bool) (any, error)) {
+func (o *fileOperations) answerLarge(r *rpc.Request, do func(fits func(bytes int) bool) (any, error)) {
 	r.HeavyFilePool(func() {
-		c.operate(r, func() (any, error) {
-			return c.reserveInSteps(r, firstListingBytes, do)
+		o.operate(r, func() (any, error) {
+			return o.reserveInSteps(r, firstListingBytes, do)
 		})
 	})
 }
 
 // change serves a request that changes something at these paths, in order.
-func (c *connection) change(r *rpc.Request, paths []string, do func() error) {
-	c.changeWith(r, paths, func() (any, error) { return protocol.Empty{}, do() })
+func (o *fileOperations) change(r *rpc.Request, paths []string, do func() error) {
+	o.changeWith(r, paths, func() (any, error) { return protocol.Empty{}, do() })
 }
 
-// changeWith is change for a request whose answer says something.
-func (c *connection) changeWith(r *rpc.Request, paths []string, do func() (any, error)) {
-	c.changes.submit(func(x *change) {
+// changeWith is like change, for a request whose answer is not empty.
+func (o *fileOperations) changeWith(r *rpc.Request, paths []string, do func() (any, error)) {
+	o.changes.submit(func(x *change) {
 		r.Go(func() {
-			defer c.changes.done(x)
-			c.operate(r, func() (any, error) {
-				if err := c.auditChange(r.Method, paths); err != nil {
+			defer o.changes.done(x)
+			o.operate(r, func() (any, error) {
+				if err := o.auditChange(r.Method, paths); err != nil {
 					return nil, err
 				}
 				return do()
@@ -63,16 +90,16 @@ func (c *connection) changeWith(r *rpc.Request, paths []string, do func() (any, 
 }
 
 // operate runs a file operation that may block, and answers with its result.
-func (c *connection) operate(r *rpc.Request, do func() (any, error)) {
+func (o *fileOperations) operate(r *rpc.Request, do func() (any, error)) {
 	if r.Context().Err() != nil {
 		r.Drop()
 		return
 	}
-	if err := c.takeOperation(); err != nil {
+	if err := o.beginOperation(); err != nil {
 		r.Fail(err)
 		return
 	}
-	defer c.giveOperation()
+	defer o.endOperation()
 	result, err := do()
 	if err != nil {
 		r.Fail(fileError(err))
@@ -81,21 +108,22 @@ func (c *connection) operate(r *rpc.Request, do func() (any, error)) {
 	r.Reply(result)
 }
 
-// reserve is like r.ReserveFile, within an operation, which does not count as in progress
-// meanwhile.
-func (c *connection) reserve(r *rpc.Request, n int) error {
-	c.giveOperation()
-	defer c.server.quotas.operations.Add(c.principal.QuotaKey())
+// reserve is r.ReserveFile within an operation, which does not count as in progress while it
+// waits.
+func (o *fileOperations) reserve(r *rpc.Request, n int) error {
+	o.endOperation()
+	defer o.server.quotas.operations.Add(o.principal.QuotaKey())
 	return r.ReserveFile(n)
 }
 
 // reserveInSteps reserves memory for an answer of unknown size, first n bytes. do makes
-// the answer and calls fits with the size in bytes that it will have. If there is no room
-// for more, fits returns false and do must return; its result is dropped, and do is
-// called again with twice the room. Nothing waits while it holds memory.
-func (c *connection) reserveInSteps(r *rpc.Request, n int, do func(fits func(bytes int) bool) (any, error)) (any, error) {
+// the answer and calls fits with the size in bytes that it will have. If the reservation
+// cannot grow without waiting, fits returns false and do must return; reserveInSteps drops
+// its result, reserves twice as much, and calls do again. No request waits while it holds
+// memory.
+func (o *fileOperations) reserveInSteps(r *rpc.Request, n int, do func(fits func(bytes int) bool) (any, error)) (any, error) {
 	for {
-		if err := c.reserve(r, n); err != nil {
+		if err := o.reserve(r, n); err != nil {
 			return nil, err
 		}
 		short := false
@@ -113,8 +141,25 @@ func (c *connection) reserveInSteps(r *rpc.Request, n int, do func(fits func(byt
 	}
 }
 
-// fileError gives a file system error its code and text on the wire (PROTOCOL.md, "Errors
-// of files").
+// beginOperation counts one more file operation of the principal, unless it may have no
+// more. The caller must call endOperation.
+func (o *fileOperations) beginOperation() error {
+	refusal := o.server.quotas.operations.Take(o.principal.QuotaKey())
+	switch {
+	case refusal == nil:
+		return nil
+	case refusal.Principal:
+		return protocol.Errorf(protocol.CodeInternal,
+			"%s; perhaps a file system does not answer", refusal.Of("has", "file operations under way"))
+	}
+	return protocol.Errorf(protocol.CodeInternal,
+		"the server has its limit of %d file operations under way; perhaps a file system does not answer", refusal.Limit)
+}
+
+func (o *fileOperations) endOperation() { o.server.quotas.operations.Release(o.principal.QuotaKey()) }
+
+// fileError gives a file system error its code and text on the wire (PROTOCOL.md, "File
+// methods").
 func fileError(err error) error {
 	if coded, ok := errors.AsType[*protocol.Error](err); ok {
 		return coded
@@ -138,81 +183,87 @@ func fileError(err error) error {
 	return protocol.Errorf(protocol.CodeInternal, "%s", text)
 }
 
-func links(follow bool) filesystem.Links {
-	if follow {
-		return filesystem.Follow
+// changes keeps the file changes of one connection in their order of arrival
+// (PROTOCOL.md, "Order and concurrency"): each begins when the previous one is done.
+type changes struct {
+	mu    sync.Mutex
+	queue []*change // in order of arrival; the first is in progress
+}
+
+// change is one operation that changes files.
+type change struct {
+	begin func()
+}
+
+// submit queues a change. It calls begin, which must not block, when it is the change's
+// turn. The caller must call done when the change is over, before its turn or after.
+func (c *changes) submit(begin func(*change)) *change {
+	x := new(change)
+	x.begin = func() { begin(x) }
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue = append(c.queue, x)
+	if len(c.queue) == 1 {
+		x.begin()
 	}
-	return filesystem.NoFollow
+	return x
 }
 
-// walk serves fs/walk.
-func (c *connection) walk(r *rpc.Request, p protocol.WalkParams, paths []string) {
-	c.answerLarge(r, func(fits func(int) bool) (any, error) {
-		found, err := filesystem.Walk(r.Context(), paths[0], filesystem.WalkOptions{
-			MaxDepth:                clampInt(p.Options.MaxDepth),
-			MaxDirectories:          clampInt(p.Options.MaxDirectories),
-			MaxEntries:              clampInt(p.Options.MaxEntries),
-			MaxPathBytes:            maxWalkPathBytes,
-			Fits:                    func(count, pathBytes int) bool { return fits(64 + 64*count + 2*pathBytes) },
-			FollowDirectorySymlinks: p.Options.FollowDirectorySymlinks,
-			PruneHiddenDirectories:  p.Options.PruneHiddenDirectories,
-		})
-		if err != nil {
-			return nil, err
-		}
-		result := protocol.WalkResult{
-			Entries:   make([]protocol.WalkEntry, len(found.Entries)),
-			Errors:    make([]protocol.WalkError, len(found.Errors)),
-			Truncated: found.Truncated,
-		}
-		size := 1 << 10
-		for i, e := range found.Entries {
-			result.Entries[i] = protocol.WalkEntry{Path: p.Path.WithOSPath(e.Path), Kind: protocol.WalkFile}
-			if e.IsDirectory {
-				result.Entries[i].Kind = protocol.WalkDirectory
-			}
-			size += len(result.Entries[i].Path.String()) + len(`{"path":"","kind":"directory"},`)
-		}
-		for i, e := range found.Errors {
-			result.Errors[i] = protocol.WalkError{Path: p.Path.WithOSPath(e.Path), Message: sys.ErrorText(e.Err)}
-		}
-		// In memory that need not grow, which would leave the collector as much again.
-		return rpc.Encoded(result.AppendJSON(r.Begin(size))), nil
-	})
-}
-
-// clampInt converts a number of the wire, however large.
-func clampInt(n uint64) int { return int(min(n, 1<<31-1)) }
-
-// canonicalize serves fs/canonicalize.
-func (c *connection) canonicalize(r *rpc.Request, p protocol.FileParams, paths []string) {
-	c.answer(r, func() (any, error) {
-		real, err := filesystem.Canonicalize(r.Context(), paths[0])
-		if err != nil {
-			return nil, fmt.Errorf("canonicalize %s: %w", paths[0], err)
-		}
-		return protocol.PathResult{Path: p.Path.WithOSPath(real)}, nil
-	})
-}
-
-// join serves fs/join. It accesses no file.
-func (c *connection) join(r *rpc.Request, p protocol.JoinParams, paths []string) {
-	if strings.IndexByte(p.Path, 0) >= 0 {
-		r.Fail(protocol.Errorf(protocol.CodeInvalidParams, "path must not contain a NUL"))
+// done removes x and begins the next change.
+func (c *changes) done(x *change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queue[0] != x {
+		i := slices.Index(c.queue, x)
+		c.queue = slices.Delete(c.queue, i, i+1)
 		return
 	}
-	if absolute, err := protocol.ParsePath(p.Path); err == nil && absolute.IsURI() == p.BasePath.IsURI() {
-		r.Reply(protocol.PathResult{Path: absolute})
-		return
+	c.queue[0] = nil
+	c.queue = c.queue[1:]
+	if len(c.queue) > 0 {
+		c.queue[0].begin()
 	}
-	r.Reply(protocol.PathResult{Path: p.BasePath.WithOSPath(filesystem.Join(paths[0], p.Path))})
 }
 
-// parent serves fs/parent. It accesses no file.
-func (c *connection) parent(r *rpc.Request, p protocol.FileParams, paths []string) {
-	var result protocol.PathResult
-	if parent, ok := filesystem.Parent(paths[0]); ok {
-		result.Path = p.Path.WithOSPath(parent)
+// unfinished counts the writes in place that must finish before the program ends. The zero
+// value is ready to use.
+type unfinished struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n is 0 again
+}
+
+// begin counts a write until done is called.
+func (u *unfinished) begin() (done func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n == 0 {
+		u.none = make(chan struct{})
 	}
-	r.Reply(result)
+	u.n++
+	return u.end
+}
+
+func (u *unfinished) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n--; u.n == 0 {
+		close(u.none)
+	}
+}
+
+// wait waits until there are none, or returns the context's cause.
+func (u *unfinished) wait(ctx context.Context) error {
+	u.mu.Lock()
+	n, none := u.n, u.none
+	u.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -207,7 +207,12 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Link(dir+"/f", dir+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	p.refused("fs/writeFile", writeParams(dir+"/f", big), protocol.CodeInternal, full+"; the file keeps its old content")
+	withMode := writeParams(dir+"/f", big)
+	withMode["mode"] = 0o600
+	p.refused("fs/writeFile", withMode, protocol.CodeInternal, full+"; the file keeps its old content")
+	if info, err := os.Stat(dir + "/f"); err != nil || info.Mode() != 0o644 {
+		t.Errorf("the file has another mode: %v, %v", info, err)
+	}
 	p.refused("fs/copy", fileParams{"sourcePath": putFile(t, t.TempDir()+"/big", big), "destinationPath": dir + "/f", "recursive": false},
 		protocol.CodeInternal, full+"; the file keeps its old content")
 	p.refused("fs/writeFile", writeParams(dir+"/new", big), protocol.CodeInternal, full)

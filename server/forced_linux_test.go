@@ -65,9 +65,9 @@ func (c *caller) outputOf(id string) string {
 	return text.String()
 }
 
-// TestSandboxBesideThatOfToken asks for sandboxes with tokens that force another one:
+// TestSandboxWithinThatOfToken asks for sandboxes with tokens that force another one:
 // what can be read, written and made is what both let be, whatever they are made of.
-func TestSandboxBesideThatOfToken(t *testing.T) {
+func TestSandboxWithinThatOfToken(t *testing.T) {
 	root := realTempDir(t)
 	for _, dir := range []string{"/a/b/c", "/a/d", "/e", "/l"} {
 		if err := os.MkdirAll(root+dir, 0o700); err != nil {

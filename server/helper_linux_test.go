@@ -28,7 +28,7 @@ func TestHelpersRefuseStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, args := range map[string][]string{
-		"files":          {"@sandbox-files"},
+		"files":          {"@sandbox-files", "false"},
 		"open":           {"@sandbox-open", secret, "read", "0"},
 		"launcher":       {"@sandbox-launcher"},
 		"probe":          {"@sandbox-probe", dir, "pid:[1]"},

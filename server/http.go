@@ -1,14 +1,17 @@
 package server
 
 import (
-	"errors"
-	"fmt"
+	"context"
+	"encoding/json"
 	"io"
-	"log"
 	"net"
 	"net/http"
+	"time"
 
+	"execserver/internal/audit"
 	"execserver/internal/auth"
+	"execserver/internal/extension"
+	"execserver/protocol"
 	"execserver/transport"
 )
 
@@ -16,17 +19,17 @@ import (
 const maxHeaderBytes = 64 << 10
 
 // Handler returns the handler of the WebSocket endpoint "/", of the probes "/readyz" and
-// "/healthz", of "/metrics" if Options.Metrics serves it, and of the page (PROTOCOL.md,
-// "HTTP endpoints"). To serve them below another path, wrap it in http.StripPrefix. It checks
-// Host, Origin, route, upgrade, authentication and peer in this order, on which clients
+// "/healthz", of "/metrics" if Options.Metrics serves it, and of the page (docs/security.md,
+// "How a client gets in"). To serve them below another path, wrap it in http.StripPrefix. It
+// checks Host, Origin, route, upgrade, authentication and peer in this order, on which clients
 // rely.
 func (s *Server) Handler() http.Handler {
-	s.overHTTP.Store(true)
+	s.admission.overHTTP.Store(true)
 	paths := map[string]http.HandlerFunc{
 		"/readyz": s.serveReadyz, "/healthz": s.serveHealthz, "/": s.serveUpgrade, "/metrics": s.metricsOn(s.opts.Metrics),
 	}
-	if s.opts.Internal.Gateway != nil {
-		delete(paths, "/") // a gateway is no machine itself
+	if s.ext.Gateway != nil {
+		delete(paths, "/") // a gateway is not a machine itself
 		if s.servesPage() {
 			paths[linkPath] = s.serveLink
 		}
@@ -34,12 +37,12 @@ func (s *Server) Handler() http.Handler {
 	return s.handler(paths, s.page())
 }
 
-// handler returns a handler that makes the checks that every request needs, and serves
-// these paths. A nil function serves nothing. page are the paths that the page of this
-// server may request.
+// handler returns a handler that checks every request and then serves it by its path. A nil
+// function serves nothing. page has the paths that only the page of this server may request.
 func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.checkHost(r); err != nil {
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		w := &response{ResponseWriter: out}
+		if err := s.admission.checkHost(r); err != nil {
 			s.refusals.add(RefusedHost, r.RemoteAddr, err.Error())
 			refuse(w, http.StatusForbidden, err.Error())
 			return
@@ -49,7 +52,7 @@ func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
 		if r.URL.Path == "/" && typed && page[webPath] != nil {
 			serve, ofPage = nil, page[webPath] // a person has typed the address of the server
 		}
-		allowed := s.checkOrigin(r) || ofPage != nil && fromOwnPage(r)
+		allowed := s.admission.checkOrigin(r) || ofPage != nil && fromOwnPage(r)
 		if !allowed || fetchedElsewhere(r) && (ofPage == nil || !navigates(r)) {
 			s.refusals.add(RefusedOrigin, r.RemoteAddr, "the server does not allow its origin")
 			w.WriteHeader(http.StatusForbidden)
@@ -63,7 +66,7 @@ func (s *Server) handler(paths, page map[string]http.HandlerFunc) http.Handler {
 			ofPage(w, r)
 			return
 		}
-		if gateway := s.opts.Internal.Gateway; gateway != nil && gateway.Serves(r.URL.Path) {
+		if gateway := s.ext.Gateway; gateway != nil && gateway.Serves(r.URL.Path) {
 			s.serveGateway(gateway, w, r)
 			return
 		} else if gateway != nil {
@@ -78,12 +81,12 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	if s.refuseUpgrade(w, r) {
 		return
 	}
-	if principal := s.admit(w, r); principal != nil {
+	if principal := s.admission.admit(w, r); principal != nil {
 		s.upgrade(w, r, principal, nil)
 	}
 }
 
-// refuseUpgrade refuses a request that is no proper upgrade, and reports whether it did.
+// refuseUpgrade refuses a request that is not a proper upgrade, and reports whether it did.
 func (s *Server) refuseUpgrade(w http.ResponseWriter, r *http.Request) bool {
 	status, text := transport.CheckUpgrade(r)
 	if status == 0 {
@@ -117,47 +120,83 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, principal *auth
 	_ = s.serveAdmitted(conn, principal)
 }
 
-// admit authenticates a request. If the server does not admit its sender, it answers the
-// request and returns nil.
-func (s *Server) admit(w http.ResponseWriter, r *http.Request) *auth.Principal {
-	if s.admitsNobody {
-		s.refusals.add(RefusedCredentials, r.RemoteAddr, errNoAuthenticator.Error())
-		refuse(w, http.StatusForbidden, errNoAuthenticator.Error())
-		return nil
+// serveGateway checks a request as serveUpgrade does before the gateway serves it.
+func (s *Server) serveGateway(gateway extension.Gateway, w http.ResponseWriter, r *http.Request) {
+	if gateway.Upgrades(r.URL.Path) && s.refuseUpgrade(w, r) {
+		return
 	}
-	principal, refusal := s.auth.Authenticate(r)
-	if refusal != nil {
-		s.authFailed(r, refusal.Error())
-		refusal.ServeHTTP(w, r)
-		return nil
+	if principal := s.admission.admit(w, r); principal != nil {
+		gateway.Serve(w, r, s.admitted(principal, r.RemoteAddr, nil))
 	}
-	// This costs much more than checking a token, so only a client with a valid one may
-	// cause it.
-	if s.refusePeer(w, r) {
-		return nil
-	}
-	return principal
 }
 
-// authFailed counts and records that a request has wrong credentials, and delays the answer.
-func (s *Server) authFailed(r *http.Request, reason string) {
-	s.refusals.add(RefusedCredentials, r.RemoteAddr, reason)
-	s.refusals.wait(r.Context())
-	s.auditRefusal(r.RemoteAddr, reason)
+// serveHealthz reports that the server runs.
+func (s *Server) serveHealthz(w http.ResponseWriter, r *http.Request) {
+	if allowsGet(w, r) {
+		w.WriteHeader(http.StatusOK)
+	}
 }
 
-// refusePeer refuses a request of a process that may not connect, and reports whether it
-// did.
-func (s *Server) refusePeer(w http.ResponseWriter, r *http.Request) bool {
-	err := s.checkPeer(r)
-	if err == nil {
-		return false
+// serveReadyz reports whether the server would serve a new client.
+func (s *Server) serveReadyz(w http.ResponseWriter, r *http.Request) {
+	if !allowsGet(w, r) {
+		return
 	}
-	err = s.hintAtPeers(err)
-	s.refusals.add(RefusedPeer, r.RemoteAddr, err.Error())
-	s.auditRefusal(r.RemoteAddr, err.Error())
-	refuse(w, http.StatusForbidden, err.Error())
-	return true
+	if err := s.Ready(); err != nil {
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+// allowsGet answers a request with another method than GET or HEAD, and reports whether
+// it has one of these.
+func allowsGet(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return true
+	}
+	w.Header().Set("Allow", "GET,HEAD")
+	w.WriteHeader(http.StatusMethodNotAllowed)
+	return false
+}
+
+// metricsOn returns a handler that serves metrics to clients that may observe all sessions,
+// or nil if made is nil.
+func (s *Server) metricsOn(made func(*Server) http.Handler) http.HandlerFunc {
+	if made == nil {
+		return nil
+	}
+	metrics := made(s)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !allowsGet(w, r) {
+			return
+		}
+		principal := s.admission.admit(w, r)
+		if principal == nil {
+			return
+		}
+		if !principal.Grant.Allows(auth.Observe) {
+			text := "these credentials do not allow metrics; they need the scope observe or full"
+			s.refusals.add(RefusedScope, r.RemoteAddr, text)
+			s.admission.auditRefusal(r.RemoteAddr, text)
+			refuse(w, http.StatusForbidden, text)
+			return
+		}
+		if s.ext.Gateway != nil && !principal.Grant.Everywhere() {
+			refuse(w, http.StatusForbidden, "these credentials are for an account or for machines; metrics are about all")
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	}
+}
+
+// ServeMetrics serves the handler that metrics returns at "/metrics" of l, to clients that
+// may observe all sessions, and the probes "/readyz" and "/healthz". It serves nothing else.
+// It closes l when it returns. It returns ErrClosed after Shutdown.
+func (s *Server) ServeMetrics(l net.Listener, metrics func(*Server) http.Handler) error {
+	return s.serveHTTP(l, s.handler(map[string]http.HandlerFunc{
+		"/readyz": s.serveReadyz, "/healthz": s.serveHealthz, "/metrics": s.metricsOn(metrics),
+	}, nil))
 }
 
 func refuse(w http.ResponseWriter, status int, text string) {
@@ -166,104 +205,102 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text)
 }
 
-// ServeWebSocket serves WebSocket connections of l, and closes l when it returns. It
-// returns ErrClosed after Shutdown.
-func (s *Server) ServeWebSocket(l net.Listener) error {
-	if s.admitsNobody {
-		_ = l.Close()
-		return errNoAuthenticator
-	}
-	return s.serveHTTP(l, s.Handler())
+// admitted describes the principal of a request for a gateway.
+func (s *Server) admitted(p *auth.Principal, remote string, signedOut <-chan struct{}) *extension.Admitted {
+	return &extension.Admitted{Principal: p, Remote: remote, Auth: s.auth, Audit: s.audit, SignedOut: signedOut}
 }
 
-// serveHTTP serves l until Shutdown.
-func (s *Server) serveHTTP(l net.Listener, handler http.Handler) error {
-	if err := s.track(l); err != nil {
-		return err
+// webPath is a path of the page that redirects to the page itself.
+const webPath = "/web"
+
+func (s *Server) servesPage() bool { return s.ext.Page != nil }
+
+// page returns the handlers of the page, or nil without one.
+func (s *Server) page() map[string]http.HandlerFunc {
+	if !s.servesPage() {
+		return nil
 	}
-	defer s.untrack(l)
-	s.warnOfPeers(l)
-	httpServer := &http.Server{
-		Handler:        handler,
-		MaxHeaderBytes: maxHeaderBytes,
-		ConnState:      s.boundRequests(), // and their time
-		ErrorLog:       log.New(httpLog{s.refusals}, "", 0),
-	}
-	httpServer.SetKeepAlivesEnabled(false) // one request; a refused client must connect again
-	err := httpServer.Serve(patient{l, s.log})
-	_ = httpServer.Close() // connections that are not upgraded yet
-	return s.serveError(err)
+	return s.ext.Page.Handlers(pageServer{s})
 }
 
-// ServeUnix serves connections of a unix socket, one message to a line, to the users that
-// Options.Peers admits. It closes l when it returns. It returns ErrClosed after Shutdown.
-func (s *Server) ServeUnix(l net.Listener) error {
-	if err := s.track(l); err != nil {
-		return err
-	}
-	defer s.untrack(l)
-	s.warnOfPeers(l)
-	for {
-		conn, err := patient{l, s.log}.Accept()
-		if err != nil {
-			return s.serveError(err)
-		}
-		go s.serveUnix(conn) // ends with the connection, for which Shutdown waits
-	}
-}
+// linkPath is where clients request links from a gateway, which does not serve web/link
+// itself. It is not a path of the page, so no browser is admitted to it.
+const linkPath = "/web/link"
 
-func (s *Server) serveUnix(conn net.Conn) {
-	stream := transport.NewUnix(conn, s.opts.MaxMessageBytes)
-	principal, err := (*auth.Peers)(s.opts.Peers).Authenticate(conn)
-	if err == nil {
-		err = s.checkUnixPeer(conn)
-	}
-	if err != nil {
-		err = s.hintAtPeers(err)
-		source := stream.Remote()
-		if refused, ok := errors.AsType[*auth.PeerRefusedError](err); ok {
-			source = fmt.Sprintf("uid:%d", refused.UID)
-		}
-		s.refusals.add(RefusedPeer, source, err.Error())
-		s.auditRefusal(stream.Remote(), err.Error())
-		refuseStream(stream, err)
+// serveLink serves web/link at a gateway.
+func (s *Server) serveLink(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	// serve logs how the connection ends.
-	_ = s.serveAdmitted(stream, principal)
-}
-
-// serveAdmitted serves a connection of a listener, whose client may connect.
-func (s *Server) serveAdmitted(conn transport.Conn, principal *auth.Principal) error {
-	if s.opts.Internal.Relay != nil {
-		return s.opts.Internal.Relay(conn)
+	principal := s.admission.admit(w, r)
+	if principal == nil {
+		return
 	}
-	return s.serve(conn, principal, true)
+	path, life := s.ext.Page.Link(principal)
+	s.log.Info("link to the page", "remote", r.RemoteAddr, "principal", principal.Name)
+	s.audit.Record(audit.Event{Event: "link to the page", Remote: r.RemoteAddr, Principal: principal.Name})
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(protocol.WebLinkResult{Path: path, LifeMs: uint64(life.Milliseconds())}) // the client may be gone
 }
 
-func (s *Server) serveError(err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shutdown {
-		return ErrClosed
+// pageServer implements extension.PageServer.
+type pageServer struct{ s *Server }
+
+func (ps pageServer) Holds(p *auth.Principal) bool {
+	return ps.s.auth.Valid(p) && (p.Expires.IsZero() || time.Now().Before(p.Expires))
+}
+
+func (ps pageServer) Admit(w http.ResponseWriter, r *http.Request) *auth.Principal {
+	if ps.s.auth == nil {
+		ps.Refuse(w, r, "this server has no tokens")
+		return nil
 	}
-	return err
+	return ps.s.admission.admit(w, r)
 }
 
-func (s *Server) track(l net.Listener) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shutdown {
-		_ = l.Close()
-		return ErrClosed
+func (ps pageServer) Refuse(w http.ResponseWriter, r *http.Request, reason string) {
+	ps.s.admission.refuseCredentials(r, reason)
+	refuse(w, http.StatusUnauthorized, reason)
+}
+
+func (ps pageServer) CheckPeer(w http.ResponseWriter, r *http.Request) bool {
+	return !ps.s.admission.refusePeer(w, r)
+}
+
+func (ps pageServer) SignedIn(r *http.Request, p *auth.Principal) {
+	ps.s.log.Info("browser signed in", "remote", r.RemoteAddr, "principal", p.Name)
+	ps.s.audit.Record(audit.Event{Event: "browser signed in", Remote: r.RemoteAddr, Principal: p.Name})
+}
+
+func (ps pageServer) CheckUpgrade(w http.ResponseWriter, r *http.Request) bool {
+	return !ps.s.refuseUpgrade(w, r)
+}
+
+func (ps pageServer) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal, signedOut <-chan struct{}) {
+	if ps.CheckPeer(w, r) {
+		ps.s.upgrade(w, r, p, signedOut)
 	}
-	s.listeners[l] = struct{}{}
-	return nil
 }
 
-func (s *Server) untrack(l net.Listener) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.listeners, l)
-	_ = l.Close()
+func (ps pageServer) IsGateway() bool { return ps.s.ext.Gateway != nil }
+
+func (ps pageServer) ServeGateway(w http.ResponseWriter, r *http.Request, p *auth.Principal, signedOut <-chan struct{}) {
+	if !ps.CheckPeer(w, r) {
+		return
+	}
+	gateway, own := ps.s.ext.Gateway, *p // own is a copy, so that Recheck can tell this request by its address
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	go func() {
+		select {
+		case <-signedOut:
+			cancel()
+			gateway.Recheck(func(other *auth.Principal) bool { return other != &own })
+		case <-ctx.Done():
+		}
+	}()
+	gateway.Serve(w, r.WithContext(ctx), ps.s.admitted(&own, r.RemoteAddr, signedOut))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 
@@ -21,18 +22,18 @@ const DefaultMaxHTTPBodyBytes = 32 << 20
 // those of responses that are not streamed.
 const (
 	maxHTTPRequests   = 256
-	maxHeldBodies     = 4         // of responses, beside the largest message
+	maxHeldBodies     = 4         // of responses, in addition to the largest message
 	maxBufferedBytes  = 4 << 20   // of streamed bodies, while the writer is busy
 	maxBodyDeltaBytes = 256 << 10 // of one notification
 	bodyReadBytes     = 32 << 10
 )
 
-// httpRequests are the HTTP requests of one connection, which end with it.
-type httpRequests struct {
+// httpHandler serves the HTTP requests of one connection, which end with it.
+type httpHandler struct {
+	*caller
 	maxBody int64
 	maxHeld int64
 	wake    func() // wakes the writer; see AppendEvent
-	check   httprequest.Check
 
 	makeClient sync.Once
 	client     *httprequest.Client
@@ -44,25 +45,26 @@ type httpRequests struct {
 	streams  map[string]*bodyStream
 	ready    []*bodyStream // streams with something to send, in turns
 	buffered int           // bytes of streamed bodies that have not been sent
-	room     sync.Cond     // broadcast when buffered shrinks, on mu
+	shrunk   sync.Cond     // broadcast when buffered shrinks, on mu
 }
 
-func newHTTPRequests(o *Options, wake func(), check httprequest.Check) *httpRequests {
+func newHTTPHandler(of *caller, conn *rpc.Conn) *httpHandler {
 	const most = 1 << 40 // so that sums do not overflow
+	o := &of.server.opts
 	maxBody := min(o.MaxHTTPBodyBytes, most)
-	h := &httpRequests{
+	h := &httpHandler{
+		caller:  of,
 		maxBody: maxBody,
 		maxHeld: min(o.MaxMessageBytes, most) + maxHeldBodies*maxBody,
-		wake:    wake,
-		check:   check,
+		wake:    conn.Wake,
 		streams: make(map[string]*bodyStream),
 	}
-	h.room.L = &h.mu
+	h.shrunk.L = &h.mu
 	return h
 }
 
 // close closes idle network connections. The requests have ended.
-func (h *httpRequests) close() {
+func (h *httpHandler) close() {
 	if h.client != nil {
 		h.client.Close()
 	}
@@ -70,15 +72,15 @@ func (h *httpRequests) close() {
 
 // exchange is one admitted HTTP request.
 type exchange struct {
-	owner  *httpRequests
+	owner  *httpHandler
 	cancel context.CancelCauseFunc
 	held   int64
 	stream *bodyStream // nil if the answer has the body
 	over   bool
 }
 
-// begin admits a request, which cancel ends. The caller must end it, or pass its stream on.
-func (h *httpRequests) begin(p protocol.HTTPRequest, cancel context.CancelCauseFunc) (*exchange, error) {
+// begin admits a request that cancel ends. The caller must call end or pass the stream on.
+func (h *httpHandler) begin(p protocol.HTTPRequest, cancel context.CancelCauseFunc) (*exchange, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.StreamResponse && h.streams[p.RequestID] != nil {
@@ -119,7 +121,7 @@ func (e *exchange) holdLocked(n int64) error {
 	return nil
 }
 
-// end releases what the request holds. It may be called twice.
+// end releases the memory and the id of the request. It may be called twice.
 func (e *exchange) end() {
 	e.owner.mu.Lock()
 	defer e.owner.mu.Unlock()
@@ -139,12 +141,12 @@ func (e *exchange) endLocked() {
 	}
 }
 
-// errCancelled is why a request ends that the client has cancelled.
+// errCancelled is the cause when the client has cancelled a request.
 var errCancelled = errors.New("the client has cancelled it")
 
-// cancel ends the request that streams its response as id, if there is one. The id is free,
-// and nothing more of the body is sent. What serves the request releases the rest.
-func (h *httpRequests) cancel(id string) {
+// cancel ends the request that streams its response as id, if there is one. It frees the id,
+// and nothing more of the body is sent. The goroutine of the request releases the rest.
+func (h *httpHandler) cancel(id string) {
 	h.mu.Lock()
 	s := h.streams[id]
 	if s == nil {
@@ -156,7 +158,7 @@ func (h *httpRequests) cancel(id string) {
 	h.ready = slices.DeleteFunc(h.ready, func(other *bodyStream) bool { return other == s })
 	h.buffered -= len(s.data)
 	s.data = nil
-	h.room.Broadcast()
+	h.shrunk.Broadcast()
 	if s.ended {
 		s.exchange.endLocked()
 	}
@@ -164,23 +166,20 @@ func (h *httpRequests) cancel(id string) {
 	s.exchange.cancel(errCancelled)
 }
 
-// cancelHTTP serves the notification http/request/cancel.
-func (c *connection) cancelHTTP(params json.RawMessage) error {
-	if c.phase == phaseNew {
-		return fmt.Errorf("`%s` was sent before `initialize`", protocol.MethodHTTPCancel)
-	}
+// cancelRequest serves the notification http/request/cancel.
+func (h *httpHandler) cancelRequest(params json.RawMessage) error {
 	p, err := protocol.DecodeParams[protocol.HTTPCancelParams](params)
 	if err != nil {
 		return fmt.Errorf("`%s`: %w", protocol.MethodHTTPCancel, err)
 	}
-	c.http.cancel(p.RequestID)
+	h.cancel(p.RequestID)
 	return nil
 }
 
-// httpRequest serves http/request (PROTOCOL.md, "HTTP requests").
-func (c *connection) httpRequest(r *rpc.Request, p protocol.HTTPRequest) {
+// request serves http/request (PROTOCOL.md, "HTTP requests").
+func (h *httpHandler) request(r *rpc.Request, p protocol.HTTPRequest) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	e, err := c.http.begin(p, cancel)
+	e, err := h.begin(p, cancel)
 	if err != nil {
 		cancel(nil)
 		r.Fail(err)
@@ -200,27 +199,27 @@ func (c *connection) httpRequest(r *rpc.Request, p protocol.HTTPRequest) {
 			defer cancel()
 			ctx = timed
 		}
-		if err := c.auditRequest(p.Method, p.URL); err != nil {
+		if err := h.auditRequest(p.Method, p.URL); err != nil {
 			e.end()
 			failHTTP(r, err)
 			return
 		}
-		response, err := c.http.do(ctx, p, c.auditRequest)
+		response, err := h.do(ctx, p, h.auditRequest)
 		if err != nil {
 			e.end() // before the client receives the answer and may try again
-			if denied, ok := errors.AsType[*deniedError](err); ok {
-				c.refused(r, protocol.Errorf(protocol.CodeInvalidRequest, "%s", denied))
+			if errors.As(err, new(*deniedError)) {
+				h.fail(r, err)
 				return
 			}
 			failHTTP(r, err)
 			return
 		}
 		defer response.Body.Close()
-		answer, err := c.http.answer(e, response)
+		answer, err := h.answer(e, response)
 		if err == nil {
 			err = r.Reserve(answer.EncodedLen())
 		}
-		if err == nil && ctx.Err() != nil { // the client cancelled while the answer waited for room
+		if err == nil && ctx.Err() != nil { // the client cancelled while the answer waited for its reservation
 			err = context.Cause(ctx)
 		}
 		if streaming = err == nil && e.stream != nil; !streaming {
@@ -238,8 +237,8 @@ func (c *connection) httpRequest(r *rpc.Request, p protocol.HTTPRequest) {
 }
 
 // do sends the request. It calls redirected before it follows a redirect.
-func (h *httpRequests) do(ctx context.Context, p protocol.HTTPRequest, redirected func(method, url string) error) (*httprequest.Response, error) {
-	h.makeClient.Do(func() { h.client, h.clientErr = httprequest.NewClient(h.check) })
+func (h *httpHandler) do(ctx context.Context, p protocol.HTTPRequest, redirected func(method, url string) error) (*httprequest.Response, error) {
+	h.makeClient.Do(func() { h.client, h.clientErr = httprequest.NewClient(h.permitAddress, h.reserveConn) })
 	if h.clientErr != nil {
 		return nil, h.clientErr
 	}
@@ -254,7 +253,7 @@ func (h *httpRequests) do(ctx context.Context, p protocol.HTTPRequest, redirecte
 }
 
 // answer builds the answer from a response. It reads the body unless that is streamed.
-func (h *httpRequests) answer(e *exchange, response *httprequest.Response) (*protocol.HTTPResponse, error) {
+func (h *httpHandler) answer(e *exchange, response *httprequest.Response) (*protocol.HTTPResponse, error) {
 	answer := &protocol.HTTPResponse{Status: response.Status}
 	for _, header := range response.Headers {
 		answer.Headers = append(answer.Headers, protocol.HTTPHeader(header))
@@ -273,7 +272,7 @@ func (h *httpRequests) answer(e *exchange, response *httprequest.Response) (*pro
 	return answer, nil
 }
 
-// failHTTP answers a request that got no response, unless its connection is gone.
+// failHTTP answers a request that failed, unless its connection has ended.
 func failHTTP(r *rpc.Request, err error) {
 	if r.Context().Err() != nil {
 		r.Drop()
@@ -288,4 +287,133 @@ func failHTTP(r *rpc.Request, err error) {
 		return
 	}
 	r.Fail(protocol.Errorf(protocol.CodeInternal, "http/request failed: %s", err))
+}
+
+// reserveConn counts one more network connection for HTTP requests.
+func (h *httpHandler) reserveConn() (leave func(), err error) {
+	requests, of := h.server.quotas.requests, h.principal.QuotaKey()
+	if refusal := requests.Take(of); refusal != nil {
+		return nil, errors.New(refusal.Of("has", "network connections for HTTP requests"))
+	}
+	return func() { requests.Release(of) }, nil
+}
+
+// bodyStream passes the body of one response to the client. While the connection's writer is
+// busy, it buffers data from the network. When its buffer is full, it stops reading.
+type bodyStream struct {
+	exchange *exchange
+	id       string
+
+	// guarded by httpHandler.mu
+	data      []byte // read from the network, not sent yet
+	seq       uint64 // of the last notification sent
+	queued    bool   // it is in httpHandler.ready
+	ended     bool
+	cancelled bool    // by the client
+	failure   *string // why the body is incomplete, or nil
+}
+
+// pass reads the body until its end, or until ctx is done.
+func (s *bodyStream) pass(ctx context.Context, body io.Reader) {
+	h := s.exchange.owner
+	stop := context.AfterFunc(ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.shrunk.Broadcast()
+	})
+	defer stop()
+	err := errors.New("internal error") // reported if something panics
+	defer func() { s.finish(err) }()
+	piece := make([]byte, bodyReadBytes)
+	for {
+		if !s.awaitSpace(ctx) {
+			err = &httprequest.BodyError{Err: context.Cause(ctx)}
+			return
+		}
+		var n int
+		n, err = body.Read(piece)
+		s.add(piece[:n])
+		if err != nil {
+			return
+		}
+	}
+}
+
+// awaitSpace waits until the stream may read more. It returns false when ctx has ended.
+// Every stream may always buffer one piece.
+func (s *bodyStream) awaitSpace(ctx context.Context) bool {
+	h := s.exchange.owner
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ctx.Err() == nil && len(s.data) > 0 &&
+		(len(s.data)+bodyReadBytes > maxBodyDeltaBytes || h.buffered >= maxBufferedBytes) {
+		h.shrunk.Wait()
+	}
+	return ctx.Err() == nil
+}
+
+// add adds a piece.
+func (s *bodyStream) add(piece []byte) {
+	h := s.exchange.owner
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(piece) == 0 || s.cancelled {
+		return
+	}
+	s.data = append(s.data, piece...)
+	h.buffered += len(piece)
+	s.queueLocked()
+}
+
+// finish records how the body ended.
+func (s *bodyStream) finish(err error) {
+	h := s.exchange.owner
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.ended = true
+	if s.cancelled {
+		s.exchange.endLocked()
+		return
+	}
+	if err != io.EOF {
+		text := err.Error()
+		s.failure = &text
+	}
+	s.queueLocked()
+}
+
+func (s *bodyStream) queueLocked() {
+	h := s.exchange.owner
+	if !s.queued {
+		s.queued = true
+		h.ready = append(h.ready, s)
+		h.wake()
+	}
+}
+
+// AppendEvent implements rpc.Source: it appends the next notification
+// http/request/bodyDelta. ok is false if there is none.
+func (h *httpHandler) AppendEvent(frame []byte) (_ []byte, ok bool) {
+	h.mu.Lock()
+	if len(h.ready) == 0 {
+		h.mu.Unlock()
+		return frame, false
+	}
+	s := h.ready[0]
+	h.ready[0] = nil
+	h.ready = h.ready[1:]
+	s.seq++
+	delta := protocol.HTTPBodyDelta{RequestID: s.id, Seq: s.seq, Data: s.data}
+	s.data, s.queued = nil, false
+	switch {
+	case len(delta.Data) == 0:
+		delta.Done, delta.Error = true, s.failure
+		s.exchange.endLocked()
+	case s.ended:
+		s.queueLocked()
+	}
+	h.buffered -= len(delta.Data)
+	h.shrunk.Broadcast()
+	h.mu.Unlock()
+	return protocol.AppendHTTPBodyDelta(frame, delta), true
 }

@@ -22,7 +22,7 @@ func TestLeaseWithoutReply(t *testing.T) {
 	for range 20 {
 		c := newCaller(t, srv, "")
 		c.send(protocol.MethodKeep, protocol.KeepParams{KeepMs: 60_000})
-		c.Close() // with a farewell, which ends a session without a lease
+		c.Close() // cleanly, which ends a session without a lease
 		again := newCaller(t, srv, c.SessionID)
 		if again.SessionID != c.SessionID {
 			t.Fatalf("resumed %s, want %s", again.SessionID, c.SessionID)

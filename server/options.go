@@ -3,14 +3,14 @@ package server
 import (
 	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
-	"execserver/internal/filesystem"
-	"execserver/internal/output"
-	"execserver/internal/ownership"
+	"execserver/internal/audit"
+	"execserver/internal/auth"
+	"execserver/internal/extension"
 	"execserver/internal/sandbox"
-	"execserver/internal/session"
-	"execserver/transport"
 )
 
 // Options of a Server. The zero value means the defaults. The Server copies the Options,
@@ -35,30 +35,30 @@ type Options struct {
 	// Auth decides which WebSocket clients may connect. With nil the server admits none;
 	// Unauthenticated admits all.
 	Auth *Authenticator
-	// Peers may connect to a unix socket, besides the server's own user and root; nil
-	// means nobody else.
+	// Peers may connect to a unix socket, in addition to the server's own user and root;
+	// nil means no others.
 	Peers *Peers
 	// AnyLoopbackPeer admits every user of this machine over loopback, not only the
 	// server's own user and root. It matters only with Unauthenticated: an Authenticator
-	// admits whoever has valid credentials.
+	// admits every user with valid credentials.
 	AnyLoopbackPeer bool
-	// AllowConfinedPeers admits processes of this machine that are confined, and those of
-	// which nobody can tell: see docs/security.md. The commands of sandboxes and containers
-	// can then get out through this server.
+	// AllowConfinedPeers admits processes of this machine that are confined, or may be: see
+	// docs/security.md. Commands in sandboxes and containers can then escape through this
+	// server.
 	AllowConfinedPeers bool
-	// ConfinedPeersHint says how to set AllowConfinedPeers, in the errors for such processes;
-	// "" says nothing.
+	// ConfinedPeersHint is added to the errors for such processes. It describes how to set
+	// AllowConfinedPeers in this program.
 	ConfinedPeersHint string
 	// AllowHosts are names, without a port, by which clients may address this machine
-	// over loopback, besides localhost and loopback addresses.
+	// over loopback, in addition to localhost and loopback addresses.
 	AllowHosts []string
 	// AllowOrigins are the origins of pages that may connect, as browsers spell them:
 	// scheme://host[:port]. The server refuses all other pages.
 	AllowOrigins []string
 
 	// AllowDirectExec and AllowPreparedExec let clients start programs with exactly their
-	// own environment, and without looking anything up (PROTOCOL.md, "Direct and prepared
-	// starts").
+	// own environment, and without looking anything up (EXTENSIONS.md, "processDirectExec and
+	// processPreparedExec").
 	AllowDirectExec, AllowPreparedExec bool
 
 	// Metrics, if not nil, makes the handler of "/metrics" for the listeners of WebSocket
@@ -73,11 +73,11 @@ type Options struct {
 	// them. The caller must close it after Shutdown.
 	Sandbox *Sandbox
 
-	// NoDirectoryHint says what to do, in the error for a process whose working directory does
-	// not exist. It is for people who see the errors of the server alone; "" says nothing.
+	// NoDirectoryHint is added to the error for a process whose working directory does not
+	// exist. It explains how to solve the problem to people who see only the server's errors.
 	NoDirectoryHint string
 
-	// Session has the limits of sessions, and of what they keep for clients that return.
+	// Session has the limits of sessions, and of the output that they retain.
 	Session SessionOptions
 
 	// PingInterval is the time between two pings to a client, by default 15 seconds.
@@ -85,15 +85,16 @@ type Options struct {
 	// session, by default 1 second.
 	PingInterval, ProbeTimeout time.Duration
 
-	// Internal is for the programs of this module. Others leave it zero.
-	Internal Internal
+	// Extensions are parts of a server that only the programs of this module have. Other
+	// programs leave it nil.
+	Extensions *extension.Options
 
 	// inside is set in a helper, which is in a sandbox already.
 	inside bool
 }
 
-// SessionOptions are the limits of the sessions of a server, and of what a session keeps
-// for a client that loses its connection and returns. Zero values mean the defaults.
+// SessionOptions are the limits of the sessions of a server, and of the output that a session
+// retains for a client that loses its connection and returns. Zero values mean the defaults.
 type SessionOptions struct {
 	// A session without a connection ends after DetachedTTL, by default 90 seconds, and
 	// the server kills its processes. If the client has only fallen silent, as a sleeping
@@ -122,41 +123,122 @@ type SessionOptions struct {
 	// without a connection when it has retained that much. Otherwise the process blocks.
 	EvictDetached bool
 
-	// DrainTimeout bounds how long after the exit of a process its descendants delay its
-	// closing by writing to its streams. 0 means 2 seconds; a negative value means as
-	// long as they hold the streams.
+	// DrainTimeout bounds the time after the exit of a process in which its descendants can
+	// delay its closing by writing to its streams. 0 means 2 seconds; a negative value means
+	// as long as they hold the streams open.
 	DrainTimeout time.Duration
 }
 
-// Internal has the options whose types are internal to this module.
-type Internal struct {
-	Ownership *ownership.Ownership // finds the descendants of processes; nil uses process groups
-	Sandbox   *sandbox.Engine      // instead of Options.Sandbox
-	Recorder  Recorder             // records processes; nil records nothing
-	Page      Page                 // for browsers, beside the WebSocket endpoint; nil serves none
-
-	Gateway Gateway // passes clients on to other machines; nil serves none
-	Machine string  // the name under which this server has joined a fleet, if any
-
-	// Relay serves the connections of listeners instead of the server, which only decides
-	// who may connect. It ends the connection before it returns.
-	Relay func(transport.Conn) error
+// Sandbox confines commands and file operations for which a client requests a sandbox.
+// [NewSandbox] makes one. Several servers may use it.
+type Sandbox struct {
+	engine *sandbox.Engine
 }
 
-// sessionOptions returns the options of the server's sessions.
-func (s *Server) sessionOptions() *session.Options {
-	o := s.opts.Session
-	opts := &session.Options{
-		Log: s.log, Ownership: s.ownership,
-		DetachedTTL: o.DetachedTTL, SilentTTL: o.SilentTTL, MaxKeep: o.MaxKeep, ClosedTTL: o.ClosedTTL,
-		MaxSessions: o.MaxSessions, MaxProcesses: o.MaxProcesses, MaxQueuedInput: o.MaxQueuedInput, MaxClosed: o.MaxClosed, MaxObservers: o.MaxObservers,
-		AllProcesses: quarterOfDescriptors() / 2, AllWatches: filesystem.MaxWatchers(),
-		RetainedBytes: o.RetainedBytes, EvictDetached: o.EvictDetached, DrainTimeout: o.DrainTimeout,
-		Recorder: s.opts.Internal.Recorder,
+// SandboxMode selects when and how a Sandbox confines.
+type SandboxMode string
+
+// The values of SandboxMode.
+const (
+	SandboxAuto     SandboxMode = "auto"     // enforce what clients request, or refuse it
+	SandboxRequire  SandboxMode = "require"  // the same, and start nothing without a sandbox
+	SandboxLandlock SandboxMode = "landlock" // use only Landlock, and refuse policies that need more
+)
+
+// SandboxOptions are the options of NewSandbox. The zero value means the defaults. All
+// paths are absolute.
+type SandboxOptions struct {
+	Log  *slog.Logger // nil discards
+	Mode SandboxMode  // default SandboxAuto
+
+	// Sockets are unix sockets of other programs, or directories with such sockets, that
+	// confined commands with a network may use.
+	Sockets []string
+	// Hide lists paths that are hidden from confined commands, such as the server's own
+	// unix socket.
+	Hide []string
+	// Auth is the server's Authenticator. Under no policy can confined commands read its
+	// secret files or write any of its files, including those that it begins to use later.
+	Auth *Authenticator
+	// Secrets lists more files that confined commands can neither read nor write, such as
+	// the audit log and the key of a TLS certificate. Protected lists more files that they
+	// cannot write.
+	Secrets, Protected []string
+}
+
+// NewSandbox returns a Sandbox, which determines in the background which mechanisms this
+// machine supports. A program that uses it must call [RunHelper] at the start of main. If
+// there is no mechanism, or the program does not call RunHelper, the server refuses every
+// request for a sandbox. Close the Sandbox after the Shutdown of its Server. NewSandbox panics
+// if the mode is unknown.
+func NewSandbox(opts SandboxOptions) *Sandbox {
+	switch opts.Mode {
+	case "", SandboxAuto, SandboxRequire, SandboxLandlock:
+	default:
+		panic("server: unknown SandboxMode " + strconv.Quote(string(opts.Mode)))
 	}
-	if o.RetainedTotalBytes > 0 {
-		opts.Budget = output.NewBudget(o.RetainedTotalBytes)
+	secrets, protected := slices.Clone(opts.Secrets), slices.Clone(opts.Protected)
+	files := func(own []string, kind auth.FileKind) []string { return slices.Concat(own, opts.Auth.paths(kind)) }
+	return &Sandbox{sandbox.New(&sandbox.Options{
+		Log: opts.Log, Mode: sandbox.Mode(opts.Mode), Sockets: opts.Sockets, Hide: opts.Hide,
+		Secrets: func() []string { return files(secrets, auth.SecretFile) },
+		Trusted: func() []string { return files(protected, auth.PublicFile) },
+	})}
+}
+
+// Close releases the resources of the Sandbox. The caller must wait until no confined command
+// runs. Close may be called more than once.
+func (s *Sandbox) Close() { s.engine.Close() }
+
+// RunHelper returns immediately, unless a Server has started this process as a helper for its
+// sandbox. Then it does the helper's work and exits.
+//
+// A Server with a sandbox starts its own program again: to confine a command before executing it,
+// and to read and write files inside a sandbox. A program with such a Server must therefore call
+// RunHelper first in main, and its tests in TestMain:
+//
+//	func main() {
+//		server.RunHelper()
+//		...
+//	}
+//
+// Without the call, the Server refuses every sandbox. A helper needs descriptors from the Server, so
+// a user cannot start one by its arguments.
+func RunHelper() { runHelper() }
+
+// AuditLog records what clients do, one JSON object to a line. [OpenAuditLog] opens one;
+// close it after the Shutdown of its Server. Its methods may be called concurrently. Those
+// of a nil *AuditLog do nothing.
+type AuditLog struct {
+	log *audit.Log
+}
+
+// OpenAuditLog opens the audit log at path for appending, or creates it with mode 0600. It
+// refuses a symbolic link, and a file that others own or may read. The path "-" means
+// standard error. If required is true, the server refuses requests that it cannot record;
+// otherwise it counts the lost events in the log. The server reports failed writes to log; nil
+// discards them.
+func OpenAuditLog(path string, required bool, log *slog.Logger) (*AuditLog, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
-	opts.Exited = s.exited
-	return opts
+	l, err := audit.Open(path, required, log)
+	if err != nil {
+		return nil, err
+	}
+	return &AuditLog{l}, nil
+}
+
+// Reopen opens the file at the same path again, after another program has renamed it.
+// After an error the log continues in the previous file.
+func (l *AuditLog) Reopen() error { return l.inner().Reopen() }
+
+// Close writes the pending events and a last one, "closed", and closes the file.
+func (l *AuditLog) Close() { l.inner().Close() }
+
+func (l *AuditLog) inner() *audit.Log {
+	if l == nil {
+		return nil
+	}
+	return l.log
 }

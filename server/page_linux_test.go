@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"execserver/client"
+	"execserver/internal/extension"
 	"execserver/internal/testkit"
 	"execserver/internal/web"
 	"execserver/server"
@@ -19,7 +20,7 @@ import (
 )
 
 // pageOf returns options of a server with a page.
-func pageOf() server.Options { return server.Options{Internal: server.Internal{Page: web.New()}} }
+func pageOf() server.Options { return server.Options{Extensions: &extension.Options{Page: web.New()}} }
 
 // browser sends requests as a page of the server at a ws:// URL does.
 type browser struct {

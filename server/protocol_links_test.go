@@ -1,70 +1,105 @@
 package server_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+
+	"execserver/protocol"
 )
 
 var (
 	markdownHeading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	markdownLink    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	notInAnchor     = regexp.MustCompile(`[^\w\- ]`)
-	namedSections   = regexp.MustCompile(`(?s)\bPROTOCOL\.md, ("[^"]+"(?:(?:, | and |\s#?\s*)"[^"]+")*)`)
-	quoted          = regexp.MustCompile(`"([^"]+)"`)
+	quotedSections  = regexp.MustCompile(`\b((?:[A-Z]+|docs/[a-z]+)\.md), (\\?"[^"]+"(?:(?:, | and )\\?"[^"]+")*)`)
+	quoted          = regexp.MustCompile(`"([^"\\]+)\\?"`)
+	commentMark     = regexp.MustCompile(`\n[\t ]*(?://|#) ?`)
 )
 
-// TestProtocolLinks keeps PROTOCOL.md and the transcripts tied to each other: its links
-// lead somewhere, it links every transcript, and every transcript names sections that it has.
+// TestProtocolLinks keeps the documents of the protocol and the transcripts tied to each other:
+// together they link every transcript, and every transcript names a section of theirs.
 func TestProtocolLinks(t *testing.T) {
-	document, err := os.ReadFile("../PROTOCOL.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sections, anchors := map[string]bool{}, map[string]bool{}
-	for _, m := range markdownHeading.FindAllStringSubmatch(string(document), -1) {
-		sections[m[1]] = true
-		anchor := notInAnchor.ReplaceAllString(strings.ToLower(m[1]), "")
-		anchors["#"+strings.ReplaceAll(anchor, " ", "-")] = true
-	}
 	linked := map[string]bool{}
-	for _, m := range markdownLink.FindAllStringSubmatch(string(document), -1) {
-		target := m[1]
-		if strings.HasPrefix(target, "#") {
-			if !anchors[target] {
-				t.Errorf("PROTOCOL.md links its section %s, which does not exist", target)
-			}
-			continue
+	for _, document := range []string{"PROTOCOL.md", "EXTENSIONS.md"} {
+		for _, m := range markdownLink.FindAllStringSubmatch(readFromRoot(t, document), -1) {
+			linked[m[1]] = true
 		}
-		path, _, _ := strings.Cut(target, "#")
-		if _, err := os.Stat(filepath.Join("..", path)); err != nil {
-			t.Errorf("PROTOCOL.md links %s: %v", target, err)
-		}
-		linked[path] = true
 	}
 	files, err := filepath.Glob("../transcripts/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
 	}
 	for _, file := range files {
-		if !linked["transcripts/"+filepath.Base(file)] {
-			t.Errorf("PROTOCOL.md does not link %s", file)
+		name := "transcripts/" + filepath.Base(file)
+		if !linked[name] {
+			t.Errorf("neither PROTOCOL.md nor EXTENSIONS.md links %s", name)
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+		if checkQuotedSections(t, name) == 0 {
+			t.Errorf("%s names no section of a document", name)
 		}
-		names := namedSections.FindStringSubmatch(string(text))
-		if names == nil {
-			t.Errorf("%s names no section of PROTOCOL.md", file)
-			continue
+	}
+}
+
+// TestProtocolSections checks that the sections exist which comments in Go quote.
+func TestProtocolSections(t *testing.T) {
+	count := 0
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".go") {
+			count += checkQuotedSections(t, strings.TrimPrefix(filepath.ToSlash(path), "../"))
 		}
-		for _, m := range quoted.FindAllStringSubmatch(names[1], -1) {
-			if section := strings.ReplaceAll(m[1], "\n# ", " "); !sections[section] {
-				t.Errorf("%s names the section %q, which PROTOCOL.md does not have", file, section)
+		return err
+	})
+	if err != nil || count < 50 {
+		t.Errorf("%d sections are quoted, %v", count, err)
+	}
+}
+
+// TestProtocolCapabilities checks that every capability has a heading in EXTENSIONS.md, or is in
+// the table of PROTOCOL.md that has those of released clients.
+func TestProtocolCapabilities(t *testing.T) {
+	headings := ""
+	for _, m := range markdownHeading.FindAllStringSubmatch(readFromRoot(t, "EXTENSIONS.md"), -1) {
+		headings += m[1] + "\n"
+	}
+	released := readFromRoot(t, "PROTOCOL.md")
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[protocol.Capabilities]()) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if !regexp.MustCompile(`\b`+name+`\b`).MatchString(headings) && !strings.Contains(released, "`"+name+"`") {
+			t.Errorf("neither PROTOCOL.md nor EXTENSIONS.md describes the capability %s", name)
+		}
+	}
+}
+
+// checkQuotedSections counts the sections of documents that the file quotes, as in
+// `PROTOCOL.md, "Handshake"`, and fails the test for those that do not exist.
+func checkQuotedSections(t *testing.T, file string) (count int) {
+	t.Helper()
+	text := commentMark.ReplaceAllString(readFromRoot(t, file), " ")
+	for _, m := range quotedSections.FindAllStringSubmatch(text, -1) {
+		exists := map[string]bool{}
+		for _, heading := range markdownHeading.FindAllStringSubmatch(readFromRoot(t, m[1]), -1) {
+			exists[heading[1]] = true
+		}
+		for _, section := range quoted.FindAllStringSubmatch(m[2], -1) {
+			count++
+			if !exists[section[1]] {
+				t.Errorf("%s names the section %q, which %s does not have", file, section[1], m[1])
 			}
 		}
 	}
+	return count
+}
+
+// readFromRoot reads a file by its path in the repository.
+func readFromRoot(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"execserver/client"
+	"execserver/internal/extension"
 	"execserver/internal/recording"
 	"execserver/internal/testkit"
 	"execserver/protocol"
@@ -25,7 +26,7 @@ func recordInto(t *testing.T, opts *recording.Options) server.Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(recorder.Close)
-	return server.Options{Internal: server.Internal{Recorder: recorder}}
+	return server.Options{Extensions: &extension.Options{Recorder: recorder}}
 }
 
 // dialAs connects with a token, without a session.

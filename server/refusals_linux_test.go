@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 	"execserver/server"
 )
 

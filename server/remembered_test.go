@@ -3,8 +3,10 @@
 package server_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -12,7 +14,7 @@ import (
 	"testing"
 
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 	"execserver/protocol"
 	"execserver/server"
 	"execserver/transport"
@@ -32,8 +34,7 @@ type kind struct {
 
 // TestEverythingRememberedEnds fills every budget that a client can fill to its bound. It
 // sees one more refused, ends one thing, and gets another. What is evicted instead of
-// refused has its own rows in TestEverythingForgotten. PROTOCOL.md has the bounds under
-// "Limits".
+// refused has its own rows in TestEverythingForgotten. docs/operations.md has the bounds.
 func TestEverythingRememberedEnds(t *testing.T) {
 	dir := realTempDir(t)
 	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
@@ -195,7 +196,7 @@ func TestEveryConnectionEnds(t *testing.T) {
 // The server reads no more until some are answered.
 func TestUnansweredRequestsEnd(t *testing.T) {
 	const (
-		limit = 16_384 // as PROTOCOL.md says
+		limit = 16_384 // as docs/operations.md says
 		queue = 16     // messages that the transport holds
 		more  = 1000
 	)
@@ -347,5 +348,53 @@ func TestEverythingForgotten(t *testing.T) {
 	})
 	if err := c.Err(); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
+	}
+}
+
+// TestHalfMessages has connections begin messages that they do not end. Their memory has one limit
+// for all, and the connection that exceeds it is closed.
+func TestHalfMessages(t *testing.T) {
+	t.Parallel()
+	srv := server.New(&server.Options{Auth: server.Unauthenticated})
+	t.Cleanup(func() { testkit.Shutdown(t, srv) })
+	taken := server.LimitMessageMemory(srv, 8<<20)
+	connect := func() net.Conn {
+		ours, theirs := net.Pipe()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			_ = srv.ServeConn(transport.NewStream(theirs))
+		}()
+		t.Cleanup(func() { _ = ours.Close(); <-served })
+		if _, err := io.WriteString(ours, `{"id":0,"method":"initialize","params":{"clientName":"test"}}`+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(ours).ReadSlice('\n'); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(ours, `{"method":"initialized"}`+"\n")
+		return ours
+	}
+	half := make([]byte, 5<<20)
+	first := connect()
+	if _, err := first.Write(half); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := connect().Write(half); err == nil {
+		t.Error("two half messages have more memory than there is for all")
+	}
+	_ = first.Close()
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if n := taken(); n > 0 {
+			return fmt.Errorf("%d bytes are taken by nobody", n)
+		}
+		return nil
+	})
+	whole := connect()
+	if _, err := io.WriteString(whole, `{"id":1,"method":"environment/status","params":{"padding":"`+strings.Repeat("x", 5<<20)+`"}}`+"\n"); err != nil {
+		t.Error(err)
+	}
+	if answer, err := bufio.NewReader(whole).ReadString('\n'); err != nil || !strings.Contains(answer, `"id":1`) {
+		t.Errorf("%s, %v", answer, err)
 	}
 }

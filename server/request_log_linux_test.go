@@ -21,7 +21,11 @@ func logged(t *testing.T, level slog.Level, messages []string, answers int) map[
 	read, write := io.Pipe()
 	srv := server.New(&server.Options{Log: slog.New(slog.NewJSONHandler(write, &slog.HandlerOptions{Level: level}))})
 	ours, theirs := transport.Pipe(0)
+	served := make(chan error, 1)
+	go func() { served <- srv.ServeConn(theirs) }()
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		defer write.Close()
 		for _, message := range messages {
 			if err := ours.Write([]byte(message)); err != nil {
@@ -34,12 +38,11 @@ func logged(t *testing.T, level slog.Level, messages []string, answers int) map[
 			}
 		}
 		_ = ours.Close(transport.Reason{})
+		<-served // or a process that the server ends could answer the read first
 		if err := srv.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}()
-	served := make(chan error, 1)
-	go func() { served <- srv.ServeConn(theirs) }()
 	for scanner := bufio.NewScanner(read); scanner.Scan(); {
 		var line map[string]any
 		if err := json.Unmarshal(scanner.Bytes(), &line); err != nil {
@@ -64,7 +67,7 @@ func logged(t *testing.T, level slog.Level, messages []string, answers int) map[
 		delete(line, "id")
 		lines[id] = line
 	}
-	<-served
+	<-done
 	return lines
 }
 

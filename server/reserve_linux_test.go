@@ -17,9 +17,9 @@ import (
 	"execserver/transport"
 )
 
-// TestReadsBesideManyBlocks has as many blocks under way as are wanted again and
+// TestReadsDuringManyBlocks has as many blocks under way as are wanted again and
 // again. A whole file and the beginning of a log are read all the same.
-func TestReadsBesideManyBlocks(t *testing.T) {
+func TestReadsDuringManyBlocks(t *testing.T) {
 	const inFlight = 12
 	dir := t.TempDir()
 	large := putFile(t, dir+"/large", strings.Repeat("x", 8<<20))
@@ -61,10 +61,10 @@ func TestReadsBesideManyBlocks(t *testing.T) {
 		}
 	}()
 	<-busy
-	testkit.Within(t, "a file beside blocks", func() {
+	testkit.Within(t, "a file during blocks", func() {
 		p.call("fs/readFile", fileParams{"path": large}, nil)
 	})
-	testkit.Within(t, "the beginning of a log beside blocks", func() {
+	testkit.Within(t, "the beginning of a log during blocks", func() {
 		p.call("process/read", fileParams{"processId": "log", "maxBytes": 1000}, nil)
 	})
 	close(stop)

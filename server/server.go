@@ -1,69 +1,71 @@
-// Package server serves the exec-server protocol, by which clients run commands and use
-// files on this machine. PROTOCOL.md describes the protocol; package client is a client.
+// Package server implements the server side of the exec-server protocol. A server runs
+// commands and accesses files on this machine for its clients. PROTOCOL.md is the
+// specification of the protocol, and package client implements a client.
 //
-// [New] makes a [Server]. [Server.Handler] serves WebSocket clients in a web server of the
-// caller's, [Server.ServeWebSocket] and [Server.ServeUnix] serve a listener, and
-// [Server.ServeConn] and [Server.ServeOnly] one connection. Each client has a session, in
-// which its processes run. [Server.Shutdown] ends everything.
+// A [Server] serves WebSocket clients on a listener:
 //
-// A client can do what the server's user can do. So a server admits no WebSocket client
-// until [Options] says whom: clients with a token or a certificate, by [NewAuthenticator],
-// or everybody, by [Unauthenticated]. A [Sandbox] confines the commands and file
-// operations for which a client requests it; a program that has one calls [RunHelper]
-// first in main.
+//	authenticator, err := server.NewAuthenticator(server.AuthConfig{TokenFile: "/etc/exec-server/token"})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	s := server.New(&server.Options{Auth: authenticator})
+//	log.Fatal(s.ServeWebSocket(listener))
+//
+// [Server.Handler] serves them as a part of the caller's http.Server, [Server.ServeUnix]
+// serves a unix socket, and [Server.ServeConn] and [Server.ServeOnly] serve one connection.
+// [Server.Shutdown] ends all sessions and connections.
+//
+// Each client has a session, which owns its processes and outlives a lost connection: the
+// client can connect again and resume it.
+//
+// A client has the rights of the server's user. A server therefore admits no WebSocket client by
+// default. Set Options.Auth to an [Authenticator], which requires a token or a certificate, or to
+// [Unauthenticated]. A [Sandbox] confines the commands and file operations for which a client
+// requests it; a program that uses one must call [RunHelper] at the start of main.
 package server
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"execserver/internal/audit"
 	"execserver/internal/auth"
+	"execserver/internal/extension"
+	"execserver/internal/filesystem"
+	"execserver/internal/output"
 	"execserver/internal/ownership"
-	"execserver/internal/peer"
 	"execserver/internal/quota"
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
+	"execserver/protocol"
 	"execserver/transport"
 )
 
-// DefaultMaxConnections is how many connections have a session at the same time
-// unless told otherwise.
+// DefaultMaxConnections is the default limit of connections that have a session.
 const DefaultMaxConnections = 1024
 
-// abandonTimeout bounds the wait for the goroutines of a connection that has ended; each
-// of them ends by itself. When the connection is the only one, its reader may be in a
-// read of standard input that only the end of the program interrupts, and the program
-// ends then.
-const (
-	abandonTimeout     = 5 * time.Second
-	abandonOnlyTimeout = 20 * time.Millisecond
-)
-
-// Server serves any number of connections. All methods may be called
-// concurrently.
+// Server serves any number of connections. Its methods may be called concurrently.
 type Server struct {
-	opts         Options
-	auth         *auth.Authenticator // nil admits everybody
-	admitsNobody bool                // Options.Auth is nil
-	audit        *audit.Log          // nil records nothing
-	sandbox      *sandbox.Engine     // nil refuses every sandbox
-	log          *slog.Logger
-	ownership    *ownership.Ownership
-	cwd          cwd
-	starting     *quota.Semaphore // slots of starts that are under way, by session
-	sessions     *session.Sessions
+	opts      Options
+	ext       extension.Options   // Options.Extensions
+	auth      *auth.Authenticator // nil admits everybody
+	audit     *audit.Log          // nil records nothing
+	sandbox   *sandbox.Engine     // nil refuses every sandbox
+	log       *slog.Logger
+	ownership *ownership.Ownership
+	cwd       cwd
+	starting  *quota.Semaphore // of starts in progress, by session
+	sessions  *session.Sessions
 
-	judge         peer.Judge
+	admission     *admission
 	pending       *pending
 	refusals      *refusals
 	confined      *quota.Semaphore // of helpers in sandboxes
-	overHTTP      atomic.Bool      // Handler was called
 	quotas        quotas
 	listingValues int // JSON values in a listing
 	counters      counters
@@ -74,15 +76,15 @@ type Server struct {
 	shutdown  bool
 	wg        sync.WaitGroup // connections being served
 
-	inPlace unfinished // writes in place, which other programs see half done
+	inPlace unfinished // writes in place, which must not be interrupted
 }
 
 // ErrClosed is the error of the serving methods after Shutdown.
 var ErrClosed = errors.New("server closed")
 
-// New returns a server. nil means the default Options. The caller ends the server by
-// Shutdown. New panics if Options.Sandbox or Options.Audit is a zero value, which would
-// confine or record nothing.
+// New returns a server. nil means the default Options. The caller must call Shutdown to end the
+// server. New panics if Options.Sandbox or Options.Audit is a zero value, which would confine or
+// record nothing.
 func New(opts *Options) *Server {
 	s := &Server{conns: make(map[*connection]struct{}), listeners: make(map[net.Listener]struct{})}
 	s.confined, s.listingValues = quota.NewSemaphore(maxConfined), maxListingValues
@@ -90,12 +92,13 @@ func New(opts *Options) *Server {
 	if opts != nil {
 		s.opts = *opts
 	}
+	if s.opts.Extensions != nil {
+		s.ext = *s.opts.Extensions
+	}
 	if s.opts.Auth != nil && s.opts.Auth != Unauthenticated {
 		s.auth = &s.opts.Auth.auth
 	}
-	s.admitsNobody = s.opts.Auth == nil
-	s.judge.Proven = s.auth != nil
-	s.audit, s.sandbox = s.opts.Audit.inner(), s.opts.Internal.Sandbox
+	s.audit, s.sandbox = s.opts.Audit.inner(), s.ext.Sandbox
 	if s.opts.Sandbox != nil {
 		s.sandbox = s.opts.Sandbox.engine
 	}
@@ -120,8 +123,12 @@ func New(opts *Options) *Server {
 	s.pending = newPending(min(maxPending, quarterOfDescriptors()))
 	s.refusals = newRefusals(s.opts.Log, s.pending.limit/16+1)
 	s.quotas = newQuotas(&s.opts)
+	s.admission = &admission{
+		opts: &s.opts, log: s.opts.Log, auth: s.auth, admitsNobody: s.opts.Auth == nil, audit: s.audit, refusals: s.refusals,
+	}
+	s.admission.judge.Authenticated, s.admission.judge.Isolated = s.auth != nil, sandbox.IsIsolated
 	s.counters.begin()
-	s.log, s.ownership = s.opts.Log, s.opts.Internal.Ownership
+	s.log, s.ownership = s.opts.Log, s.ext.Ownership
 	if s.ownership == nil {
 		s.ownership = ownership.Default()
 	}
@@ -129,17 +136,48 @@ func New(opts *Options) *Server {
 	return s
 }
 
-// ServeConn serves one connection until it ends, and returns why. The caller has decided
-// that the client may connect: Options.Auth does not count. The session then lives on for
-// Options.Session.DetachedTTL, and another connection can resume it.
-func (s *Server) ServeConn(stream transport.Conn) error {
-	return s.serve(stream, auth.Anybody, true)
+// sessionOptions returns the options of the server's sessions.
+func (s *Server) sessionOptions() *session.Options {
+	o := s.opts.Session
+	opts := &session.Options{
+		Log: s.log, Ownership: s.ownership,
+		DetachedTTL: o.DetachedTTL, SilentTTL: o.SilentTTL, MaxKeep: o.MaxKeep, ClosedTTL: o.ClosedTTL,
+		MaxSessions: o.MaxSessions, MaxProcesses: o.MaxProcesses, MaxQueuedInput: o.MaxQueuedInput, MaxClosed: o.MaxClosed, MaxObservers: o.MaxObservers,
+		AllProcesses: quarterOfDescriptors() / 2, AllWatches: filesystem.MaxWatchers(),
+		RetainedBytes: o.RetainedBytes, EvictDetached: o.EvictDetached, DrainTimeout: o.DrainTimeout,
+		Recorder: s.ext.Recorder,
+	}
+	if o.RetainedTotalBytes > 0 {
+		opts.Budget = output.NewBudget(o.RetainedTotalBytes)
+	}
+	opts.Exited = s.exited
+	return opts
 }
 
-// ServeOnly is like ServeConn for a connection to which nobody can come back, as on stdio:
-// its session ends with it. ServeOnly does not wait for a read that cannot be interrupted.
+// ServeConn serves one connection until it ends, and returns why it ended. The caller decides
+// whether the client may connect: Options.Auth is not consulted. Another connection can resume the
+// session afterwards. The server keeps it as SessionOptions says, but if the client has closed the
+// connection properly and the session holds nothing, the session ends at once.
+func (s *Server) ServeConn(stream transport.Conn) error {
+	return s.serve(stream, auth.Unauthenticated, true)
+}
+
+// ServeOnly is like ServeConn, but the session ends with the connection, as on stdio: no other
+// connection can resume it. If closing the connection does not unblock a Read, ServeOnly returns
+// without waiting for it.
 func (s *Server) ServeOnly(stream transport.Conn) error {
-	return s.serve(stream, auth.Anybody, false)
+	return s.serve(stream, auth.Unauthenticated, false)
+}
+
+// ServeFor is like ServeConn for a client that a gateway has admitted. assertion names the client
+// and its grant, and must come from a gateway that the server trusts.
+func (s *Server) ServeFor(stream transport.Conn, assertion []byte) error {
+	principal, err := auth.FromAssertion(assertion)
+	if err != nil {
+		refuseStream(stream, err)
+		return err
+	}
+	return s.serve(stream, principal, true)
 }
 
 func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumable bool) error {
@@ -158,47 +196,7 @@ func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumab
 		refuseStream(stream, err)
 		return err
 	}
-	c.log.Info("connection opened")
-	c.beginHandshake(stream)
-	if !s.auth.Holds(principal) { // they may have been revoked a moment ago
-		c.end(errRevoked)
-	}
-	gone := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_ = c.rpc.Run() // the context's cause is the same
-		c.rpc.Wait()
-		c.http.close()
-	})
-	if !principal.Expires.IsZero() {
-		wg.Go(c.expire)
-	}
-	<-c.rpc.Context().Done()
-	c.endHandshake()
-	c.leave()
-	c.tcp.Close(context.Cause(c.rpc.Context()))
-	<-c.rpc.Closed()
-	wg.Go(c.release)
-	go func() {
-		defer close(gone)
-		wg.Wait()
-	}()
-	timeout := abandonTimeout
-	if !resumable {
-		timeout = abandonOnlyTimeout
-	}
-	select {
-	case <-gone:
-	case <-time.After(timeout):
-		// A read of stdin outside the poller cannot be interrupted, and neither can a
-		// file system that does not answer.
-	}
-	err := context.Cause(c.rpc.Context())
-	c.log.Info("connection closed", "reason", err)
-	closed := c.event("connection closed")
-	closed.Reason = err.Error()
-	s.audit.Record(closed)
-	return err
+	return c.run(stream)
 }
 
 // add admits a connection.
@@ -221,6 +219,63 @@ func (s *Server) remove(c *connection) {
 	s.wg.Done()
 }
 
+// reserve reserves a slot for a connection that wants a new session, or none.
+func (s *Server) reserve(c *connection) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, served := s.conns[c]; !served {
+		return ErrClosed
+	}
+	switch refusal := s.quotas.connections.Check(c.principal.QuotaKey()); {
+	case refusal == nil:
+		s.countLocked(c)
+		return nil
+	case refusal.Principal:
+		return errors.New(refusal.Of("has", "connections"))
+	}
+	return fmt.Errorf("the server has its limit of %d connections", s.opts.MaxConnections)
+}
+
+// mayObserve refuses one more observer to a principal that has its quota of connections. A
+// session bounds its own observers, but a principal may observe many sessions.
+func (s *Server) mayObserve(c *connection) error {
+	if refusal := s.quotas.connections.Check(c.principal.QuotaKey()); refusal != nil && refusal.Principal {
+		return errors.New(refusal.Of("has", "connections"))
+	}
+	return nil
+}
+
+// countLocked counts a connection among those with a session.
+func (s *Server) countLocked(c *connection) {
+	if !c.counted {
+		s.quotas.connections.Add(c.principal.QuotaKey())
+		c.counted = true
+	}
+}
+
+// uncount removes a connection from those with a session.
+func (s *Server) uncount(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uncountLocked(c)
+}
+
+func (s *Server) uncountLocked(c *connection) {
+	if c.counted {
+		s.quotas.connections.Release(c.principal.QuotaKey())
+		c.counted = false
+	}
+}
+
+// countInitialized counts a connection that its client has initialized, unless it has ended.
+func (s *Server) countInitialized(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, served := s.conns[c]; served {
+		s.countLocked(c)
+	}
+}
+
 // closing reports whether Shutdown was called.
 func (s *Server) closing() bool {
 	s.mu.Lock()
@@ -228,18 +283,18 @@ func (s *Server) closing() bool {
 	return s.shutdown
 }
 
-// Drain makes the server refuse new sessions. Clients can still resume the sessions that
-// there are. The channel is closed when none is left, and the caller can then call
-// Shutdown without breaking anything.
+// Drain makes the server refuse new sessions. Clients can still resume existing ones. The
+// channel is closed when no session is left; Shutdown then interrupts nothing.
 func (s *Server) Drain() (drained <-chan struct{}) { return s.sessions.Drain() }
 
 // Draining reports whether Drain was called.
 func (s *Server) Draining() bool { return s.sessions.Draining() }
 
-// Shutdown ends everything: the listeners of ServeWebSocket and ServeUnix, then all
-// processes, then the connections, whose clients learn that the server shuts down. It
-// returns when all are gone, or with the context's cause. End an http.Server of your own
-// as well: its Shutdown does not end WebSocket connections. The caller may then have to wait for FinishWrites.
+// Shutdown ends everything: the listeners of ServeWebSocket and ServeUnix, then all processes,
+// then the connections, whose clients are notified of the shutdown. It returns when all of these
+// have ended, or when ctx is done, with the cause of ctx; call FinishWrites afterwards. A program
+// with an http.Server of its own must shut that down as well, which does not end WebSocket
+// connections.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.shutdown = true
@@ -268,4 +323,82 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// FinishWrites waits until no write in place is in progress, or returns the context's cause.
+// After Shutdown no such write begins, but writes in progress continue. A program that exits
+// without waiting for them leaves incomplete files behind.
+func (s *Server) FinishWrites(ctx context.Context) error { return s.inPlace.wait(ctx) }
+
+// Recheck ends the connections whose credentials are no longer valid, and the sessions
+// that were created with them. The caller must refresh Options.Auth first.
+func (s *Server) Recheck() {
+	s.mu.Lock()
+	var revoked []*connection
+	for c := range s.conns {
+		if !s.auth.Valid(c.principal) {
+			revoked = append(revoked, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range revoked {
+		c.end(errRevoked)
+	}
+	if s.ext.Gateway != nil {
+		s.ext.Gateway.Recheck(s.auth.Valid)
+	}
+	// The connections that could create other sessions have ended.
+	s.sessions.EndRevoked(errRevoked.Error())
+}
+
+// Ready returns why the server would refuse a new client or its starts now, or nil. It
+// checks what concerns every client: a drain, the limits of connections and sessions, an audit
+// log that is required, a sandbox that is required, and free descriptors. "/readyz" answers
+// with its text.
+func (s *Server) Ready() error {
+	if s.closing() {
+		return errors.New("the server is shutting down")
+	}
+	if s.Draining() {
+		return errors.New("the server is draining: it takes no new sessions")
+	}
+	if s.quotas.connections.Check(quota.None) != nil {
+		return fmt.Errorf("the server has its limit of %d connections", s.opts.MaxConnections)
+	}
+	if s.sessions.Full() {
+		return errors.New("the server has its limit of sessions, and none is idle")
+	}
+	if s.sandbox != nil && s.sandbox.Mode() == sandbox.ModeRequire {
+		if means, _ := s.sandbox.Mechanism(); means == sandbox.MechanismNone {
+			return errors.New("the server requires sandboxes, and this machine has none")
+		}
+	}
+	if gateway := s.ext.Gateway; gateway != nil {
+		if err := gateway.Ready(); err != nil {
+			return err
+		}
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return errors.New("the server can open no file")
+	}
+	_ = null.Close()
+	if err := s.audit.Ready(); err != nil {
+		return errors.New("the audit log, which is required, cannot be written")
+	}
+	return nil
+}
+
+// exited counts and records how a process ended.
+func (s *Server) exited(of *session.Session, id string, exit protocol.ExitRecord) {
+	s.counters.endings.Add(endingOf(exit))
+	s.auditExit(of, id, exit)
+}
+
+// auditExit records how a process ended.
+func (s *Server) auditExit(of *session.Session, id string, exit protocol.ExitRecord) {
+	s.audit.Record(audit.Event{
+		Event: "exit", Principal: of.Principal, Session: of.ID, Process: id,
+		ExitCode: &exit.ExitCode, Signal: exit.Signal, EndedBy: string(exit.EndedBy),
+	})
 }

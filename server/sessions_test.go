@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 	"execserver/protocol"
 	"execserver/server"
 )

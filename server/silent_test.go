@@ -7,13 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/testclient"
 	"execserver/protocol"
 	"execserver/server"
 )
@@ -57,8 +58,8 @@ func waitUnknown(t *testing.T, url, id string) {
 		switch text := err.Error(); {
 		case strings.Contains(text, "unknown session id"):
 			return nil
-		case strings.Contains(text, "the session has ended"): // while this connection began to observe it
-			return err
+		case strings.Contains(text, "the session has ended"), errors.Is(err, net.ErrClosed):
+			return err // it ended while this connection began to observe it
 		}
 		t.Fatal(err)
 		return nil
@@ -72,7 +73,7 @@ func TestSleepingClient(t *testing.T) {
 	var log testkit.Buffer
 	url := serve(t, &server.Options{
 		Log:          testLog(&log),
-		PingInterval: 100 * time.Millisecond,
+		PingInterval: time.Second,
 		ProbeTimeout: testkit.Patience, // what is acknowledged is so because of a pong
 		Session:      server.SessionOptions{RetainedBytes: 64 << 10, DetachedTTL: 300 * time.Millisecond},
 	})

@@ -1,11 +1,12 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
 
-	"execserver/internal/auth"
 	"execserver/internal/ownership"
 	"execserver/internal/process"
 	"execserver/internal/rpc"
@@ -13,79 +14,83 @@ import (
 	"execserver/protocol"
 )
 
-// maxStarting is how many starts may be under way at the same time, half of them for one
-// session. Each has a thread while it looks for its program and directory, which may be on a
-// file system that hangs, and a Go program with 10,000 threads is ended.
+// maxStarting bounds the starts in progress; a session may have half of them. Each start
+// occupies a thread while it looks for its program and directory, forever if the file system
+// hangs, and the Go runtime ends a program with 10,000 threads.
 const maxStarting = 1024
 
 // start serves process/start.
-func (c *connection) start(r *rpc.Request, p protocol.StartParams) {
+func (h *processHandler) start(r *rpc.Request, p protocol.StartParams) {
 	begin := time.Now()
 	r.Queue(p.ProcessID, rpc.Blocking, func(*rpc.Lane) {
 		// The permission comes before any work on the params. A directory of the
 		// credentials is last, because to compare it takes file operations.
-		if err := c.mayRun(p); err != nil {
-			c.refused(r, err)
+		if err := h.permitCommand(p); err != nil {
+			h.fail(r, err)
 			return
 		}
-		spec, err := c.server.spec(p, c.principal.Grant)
+		spec, err := h.spec(p)
 		if err != nil {
-			c.startFailed(r, p, err)
+			h.startFailed(r, p, err)
 			return
 		}
-		if err := c.server.starting.Acquire(r.Context(), c.session.ID); err != nil {
+		if err := h.server.starting.Acquire(r.Context(), h.session.ID); err != nil {
 			r.Drop()
 			return
 		}
-		defer c.server.starting.Release(c.session.ID)
-		if err := c.mayStartIn(&spec); err != nil {
-			c.refused(r, err)
+		defer h.server.starting.Release(h.session.ID)
+		if err := h.permitDirectory(&spec); err != nil {
+			h.fail(r, err)
 			return
 		}
-		defer spec.DirFile.Close() // nil is fine, too
+		defer spec.DirFile.Close() // it may be nil
 		startID := ""
 		if p.StartID != nil {
 			startID = *p.StartID
 		}
-		err = c.auditStart(p, spec.Dir)
+		err = h.auditStart(p, spec.Dir)
 		if err == nil {
-			if c.server.sandbox != nil {
-				sandbox.ReserveThreads() // now, because most servers wait long for their first command
+			if h.server.sandbox != nil {
+				sandbox.ReserveThreads() // not before, because most servers are idle until their first command
 			}
-			err = c.session.Start(r.Context(), p.ProcessID, startID, spec)
+			err = h.session.Start(r.Context(), p.ProcessID, startID, spec)
 		}
-		if err != nil {
-			c.startFailed(r, p, err)
+		if gone := context.Cause(r.Context()); gone != nil && errors.Is(err, gone) {
+			r.Drop() // it has waited for an earlier start, which goes on
 			return
 		}
-		c.server.counters.starts.Add(time.Since(begin))
+		if err != nil {
+			h.startFailed(r, p, err)
+			return
+		}
+		h.server.counters.starts.Add(time.Since(begin))
 		result := protocol.StartResult{ProcessID: p.ProcessID, SandboxType: protocol.SandboxNone}
-		if p.Sandbox != nil || c.principal.Grant.StartSandbox() != nil {
+		if p.Sandbox != nil || h.principal.Grant.StartSandbox() != nil {
 			result.SandboxType = protocol.SandboxLinuxSeccomp
 		}
 		r.Reply(result)
-		c.session.Announce(p.ProcessID)
+		h.session.Announce(p.ProcessID)
 	})
 }
 
 // startFailed answers a failed start.
-func (c *connection) startFailed(r *rpc.Request, p protocol.StartParams, err error) {
-	err = protocol.AsError(err) // which is short
+func (h *processHandler) startFailed(r *rpc.Request, p protocol.StartParams, err error) {
+	err = protocol.AsError(err) // whose text is bounded
 	argv, _ := ownership.ShortArgv(p.Argv)
-	c.log.Info("process not started", "processId", p.ProcessID, "argv", fmt.Sprintf("%q", argv), "reason", err)
-	c.server.counters.failed.Add(failureOf(err))
-	e := c.event("not started")
+	h.log.Info("process not started", "processId", p.ProcessID, "argv", fmt.Sprintf("%q", argv), "reason", err)
+	h.server.counters.failed.Add(failureOf(err))
+	e := h.event("not started")
 	e.Process, e.Reason = p.ProcessID, err.Error()
-	c.server.audit.Record(e)
+	h.server.audit.Record(e)
 	r.Fail(err)
 }
 
 // spec checks the params of process/start and converts them for the process package.
-func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, error) {
+func (h *processHandler) spec(p protocol.StartParams) (process.Spec, error) {
 	invalid := func(format string, args ...any) (process.Spec, error) {
 		return process.Spec{}, protocol.Errorf(protocol.CodeInvalidParams, format, args...)
 	}
-	if err := s.allows(p.Form); err != nil {
+	if err := h.allows(p.Form); err != nil {
 		return process.Spec{}, err
 	}
 	dir, err := p.Cwd.OSPath()
@@ -113,7 +118,7 @@ func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, erro
 		Argv:      p.Argv,
 		Arg0:      p.Arg0,
 		Dir:       dir,
-		NoDirHint: s.opts.NoDirectoryHint,
+		NoDirHint: h.server.opts.NoDirectoryHint,
 		Env:       p.Env,
 		TTY:       p.TTY,
 		PipeStdin: p.PipeStdin,
@@ -141,13 +146,13 @@ func (s *Server) spec(p protocol.StartParams, g *auth.Grant) (process.Spec, erro
 		spec.Argv = append([]string{program}, p.Argv[1:]...)
 		spec.Arg0 = &p.Argv[0]
 	}
-	return spec, s.confineStart(&spec, p, g)
+	return spec, h.confine(&spec, p)
 }
 
-// confineStart adds the sandbox of process/start, or of the client's credentials, to a
+// confine adds the sandbox of process/start, or of the client's credentials, to a
 // start.
-func (s *Server) confineStart(spec *process.Spec, p protocol.StartParams, g *auth.Grant) error {
-	engine := s.sandbox
+func (h *processHandler) confine(spec *process.Spec, p protocol.StartParams) error {
+	engine, g := h.server.sandbox, h.principal.Grant
 	required := engine != nil && engine.Mode() == sandbox.ModeRequire
 	var policy *protocol.Sandbox
 	if p.Sandbox != nil {
@@ -167,7 +172,7 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.StartParams, g *aut
 	case policy.Enforces() && engine == nil:
 		return protocol.Errorf(protocol.CodeInvalidParams, "%s", &noSandbox)
 	case policy.Network && !policy.FullWrite():
-		if err := s.checkNetwork(); err != nil {
+		if err := h.server.admission.checkNetwork(); err != nil {
 			return protocol.Errorf(protocol.CodeInvalidParams, "%s", err)
 		}
 	}
@@ -176,7 +181,7 @@ func (s *Server) confineStart(spec *process.Spec, p protocol.StartParams, g *aut
 		if !policy.Enforces() {
 			return nil, nil
 		}
-		s.counters.confined.Add(ConfinedProcess)
+		h.server.counters.confined.Add(ConfinedProcess)
 		return engine.Confine(policy, context)
 	}
 	return nil
@@ -219,14 +224,14 @@ const (
 )
 
 // allows refuses the forms of process/start that the server's options do not allow.
-func (s *Server) allows(form protocol.StartForm) error {
+func (h *processHandler) allows(form protocol.StartForm) error {
 	refused := func(name string) error {
 		return protocol.Errorf(protocol.CodeInvalidRequest, "%s starts are not allowed here; the server's operator can allow them", name)
 	}
 	switch {
-	case form == protocol.StartDirect && !s.opts.AllowDirectExec:
+	case form == protocol.StartDirect && !h.server.opts.AllowDirectExec:
 		return refused("direct")
-	case form == protocol.StartPrepared && !s.opts.AllowPreparedExec:
+	case form == protocol.StartPrepared && !h.server.opts.AllowPreparedExec:
 		return refused("prepared")
 	}
 	return nil

@@ -43,7 +43,7 @@ func TestSystemStartsOnADeadFileSystem(t *testing.T) {
 	testkit.WaitFor(t, testkit.Patience, func() error { // until each of them waits
 		all := make([]byte, 1<<20)
 		stacks := string(all[:runtime.Stack(all, true)])
-		waiting := strings.Count(stacks, "process.prepare(") + strings.Count(stacks, "process.readHeads(")
+		waiting := strings.Count(stacks, "process.prepare(") + strings.Count(stacks, "process.prefault(")
 		if waiting != len(stuck) {
 			return fmt.Errorf("%d of %d starts wait", waiting, len(stuck))
 		}
@@ -67,9 +67,9 @@ func TestSystemStartsOnADeadFileSystem(t *testing.T) {
 	testkit.Shutdown(t, srv)
 }
 
-// TestStartsBesideALease starts a program on which somebody has a lease for writing, whose
+// TestStartsDuringALease starts a program on which somebody has a lease for writing, whose
 // end the kernel awaits when the file is opened. Nothing else waits.
-func TestStartsBesideALease(t *testing.T) {
+func TestStartsDuringALease(t *testing.T) {
 	script := t.TempDir() + "/script"
 	testkit.WriteProgram(t, script, []byte("#!/bin/sh\nexit 3\n"))
 	file, err := os.Open(script) // not to write: the kernel executes no file that somebody may write
@@ -87,7 +87,7 @@ func TestStartsBesideALease(t *testing.T) {
 	leased := start("leased", script)
 	testkit.WaitFor(t, testkit.Patience, func() error {
 		all := make([]byte, 1<<20)
-		if !strings.Contains(string(all[:runtime.Stack(all, true)]), "process.readHeads(") {
+		if !strings.Contains(string(all[:runtime.Stack(all, true)]), "process.prefault(") {
 			return errors.New("the start does not wait where it holds up nobody")
 		}
 		return nil

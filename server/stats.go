@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"execserver/internal/count"
+	"execserver/internal/counter"
 	"execserver/internal/output"
 	"execserver/protocol"
 )
 
-// Stats is what a server has done since New, and what it has now. Maps lack kinds that
-// have not occurred.
+// Stats are the statistics of a server since New, and its present state. Maps lack kinds
+// that have not occurred.
 type Stats struct {
 	Version string // as in Options
 
@@ -22,9 +22,9 @@ type Stats struct {
 	Endings      map[Ending]uint64
 	StartsFailed map[StartFailure]uint64
 
-	// Starts are the starts that were answered with success, repeated ones too, by the time
-	// from the request to the running program: all of them, the sum of their times, and how
-	// many took at most so long.
+	// Starts is the number of starts that were answered with success, including repeated ones.
+	// StartTime is the sum of the times from the request to the running program, and StartsWithin
+	// is the number of starts that took at most the given time.
 	Starts       uint64
 	StartTime    time.Duration
 	StartsWithin map[time.Duration]uint64
@@ -33,9 +33,9 @@ type Stats struct {
 	Confined map[ConfinedFor]uint64
 
 	// Output of all processes, in bytes: read from processes; evicted after the client had
-	// acknowledged it; dropped, which nobody had acknowledged; retained now, with some bytes
-	// for each piece; and the limit of that. Stalls counts how often a stream had to wait for room, and
-	// Stalled the streams that wait now.
+	// acknowledged it; dropped before that. OutputRetained is the memory
+	// that retains output now, and OutputLimit its limit. Stalls counts how often a stream had to
+	// wait for free retention, and Stalled the streams that wait now.
 	OutputBytes, OutputEvicted, OutputDropped uint64
 	OutputRetained, OutputLimit               int64
 	Stalls                                    uint64
@@ -54,6 +54,19 @@ type Stats struct {
 	AuditLost      uint64            // events that could not be written to the audit log
 	Recordings     RecordingCounts
 }
+
+// RecordingCounts are the statistics of the recordings of processes.
+type RecordingCounts struct {
+	Live    int               // recordings that are being written
+	Kept    int               // recordings that are complete
+	Bytes   int64             // of all files
+	Stopped map[string]uint64 // recordings that ended before their process, by RecordingStops
+	Missing uint64            // bytes of output that a slow disk kept from being recorded
+}
+
+// RecordingStops are the reasons for which recordings end before their process: they have
+// reached their limit, all together have, or they could not be written.
+var RecordingStops = []string{"size", "total", "error"}
 
 // Ending is a way in which a program ended.
 type Ending struct {
@@ -91,7 +104,7 @@ type StartFailure string
 // The reasons why a process was not started.
 const (
 	StartRefused StartFailure = "refused" // by a limit, or because the server does not allow it
-	StartInvalid StartFailure = "invalid" // what was asked for makes no sense, or cannot be had here
+	StartInvalid StartFailure = "invalid" // the params are invalid, or not supported on this machine
 	StartFailed  StartFailure = "failed"  // the system refused, as for a program that does not exist
 )
 
@@ -105,10 +118,10 @@ func failureOf(err error) StartFailure {
 	return StartFailed
 }
 
-// ConfinedFor is what a sandbox was for.
+// ConfinedFor is the purpose of a sandbox.
 type ConfinedFor string
 
-// What sandboxes are for.
+// The purposes of sandboxes.
 const (
 	ConfinedProcess ConfinedFor = "process"
 	ConfinedFiles   ConfinedFor = "files" // a file operation
@@ -144,13 +157,13 @@ const (
 	RefusedShutdown    RefusalReason = "shutdown"
 )
 
-// counters are the counts that sessions and logs do not have.
+// counters are the counters that are kept neither by sessions nor by logs.
 type counters struct {
 	opened   atomic.Uint64
-	starts   count.Durations
-	failed   count.Table[StartFailure]
-	endings  count.Table[Ending]
-	confined count.Table[ConfinedFor]
+	starts   counter.Durations
+	failed   counter.Table[StartFailure]
+	endings  counter.Table[Ending]
+	confined counter.Table[ConfinedFor]
 	requests map[string]*atomic.Uint64 // by method; never changes
 }
 
@@ -172,8 +185,7 @@ func (c *counters) request(method string) {
 	n.Add(1)
 }
 
-// Stats returns what the server has done and has. It costs little, so that a program may
-// call it every second.
+// Stats returns the statistics of the server. It is cheap enough to be called every second.
 func (s *Server) Stats() Stats {
 	of, c := s.sessions.Counts(), &s.counters
 	stats := Stats{
@@ -187,15 +199,15 @@ func (s *Server) Stats() Stats {
 		AuditLost: s.audit.Lost(),
 	}
 	stats.addOutput(of.Output)
-	if recorder := s.opts.Internal.Recorder; recorder != nil {
-		stats.Recordings = recorder.Counts()
+	if recorder := s.ext.Recorder; recorder != nil {
+		stats.Recordings = RecordingCounts(recorder.Counts())
 	}
 	stats.Starts, stats.StartTime, stats.StartsWithin = c.starts.Read()
 	exited := uint64(0)
 	for n := range maps.Values(stats.Endings) {
 		exited += n
 	}
-	stats.Running = int(of.Started - min(exited, of.Started)) // one may have been started and have exited meanwhile
+	stats.Running = int(of.Started - min(exited, of.Started)) // one may have started and exited since
 	for method, n := range c.requests {
 		if n := n.Load(); n > 0 {
 			stats.Requests[method] = n
@@ -223,21 +235,4 @@ func (s *Server) connectionStates() map[ConnectionState]int {
 		states[c.state(counted)]++
 	}
 	return states
-}
-
-// state returns the state of a connection. counted says that it is initialized, or about
-// to be.
-func (c *connection) state(counted bool) ConnectionState {
-	c.mu.Lock()
-	session, outbox := c.session, c.outbox
-	c.mu.Unlock()
-	switch {
-	case !counted:
-		return ConnectionWaiting
-	case session == nil:
-		return ConnectionNoSession
-	case session.Owned(outbox):
-		return ConnectionOwner
-	}
-	return ConnectionObserver
 }

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"execserver/internal/forward"
-	"execserver/internal/peer"
 	"execserver/internal/rpc"
 	"execserver/internal/sys"
 	"execserver/protocol"
@@ -25,32 +24,46 @@ const (
 	forwardTimeout = 10 * time.Second
 )
 
-// tcpOpen serves tcp/open (PROTOCOL.md, "Forwarded connections").
-func (c *connection) tcpOpen(r *rpc.Request, p protocol.TCPOpenParams) {
-	network, address, err := farEnd(p)
+// tcpHandler serves tcp/open. It has the forwarded connections of one client.
+type tcpHandler struct {
+	*caller
+	streams *forward.Streams
+	count   atomic.Int64 // of streams, with those that are over and have not ended yet
+}
+
+func newTCPHandler(of *caller, conn *rpc.Conn) *tcpHandler {
+	return &tcpHandler{caller: of, streams: forward.New(conn.Wake, conn.SendsBinary)}
+}
+
+// close ends the forwarded connections.
+func (h *tcpHandler) close(cause error) { h.streams.Close(cause) }
+
+// open serves tcp/open (EXTENSIONS.md, "tcpOpen").
+func (h *tcpHandler) open(r *rpc.Request, p protocol.TCPOpenParams) {
+	network, address, err := target(p)
 	if err == nil {
-		err = c.mayReach(network)
+		err = h.permitNetwork(network)
 	}
 	if err == nil {
-		err = c.takeForward()
+		err = h.reserve()
 	}
 	if err != nil {
-		c.failForward(r, err)
+		h.fail(r, err)
 		return
 	}
-	stream, err := c.tcp.Open(p.StreamID)
+	stream, err := h.streams.Open(p.StreamID)
 	if err != nil {
-		c.giveForward()
+		h.release()
 		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest, "%s", err))
 		return
 	}
 	_ = stream.Allow(p.Credit) // decoding has bounded it, and there is no other yet
 	r.Go(func() {
-		defer c.giveForward()
-		conn, err := c.reach(stream, network, address)
+		defer h.release()
+		conn, err := h.reach(stream, network, address)
 		if err != nil {
 			stream.Forget() // before the client receives the answer and may try again
-			c.failForward(r, err)
+			h.fail(r, err)
 			return
 		}
 		r.Reply(protocol.TCPOpenResult{Credit: forward.Window})
@@ -58,17 +71,8 @@ func (c *connection) tcpOpen(r *rpc.Request, p protocol.TCPOpenParams) {
 	})
 }
 
-// failForward answers a request for a connection that was not made.
-func (c *connection) failForward(r *rpc.Request, err error) {
-	if refused, ok := errors.AsType[*deniedError](err); ok {
-		c.refused(r, protocol.Errorf(protocol.CodeInvalidRequest, "%s", refused))
-		return
-	}
-	r.Fail(err)
-}
-
-// farEnd returns where the client wants to connect to.
-func farEnd(p protocol.TCPOpenParams) (network, address string, err error) {
+// target returns where the client wants to connect to.
+func target(p protocol.TCPOpenParams) (network, address string, err error) {
 	if p.Path == nil {
 		return "tcp", net.JoinHostPort(*p.Host, strconv.Itoa(int(*p.Port))), nil
 	}
@@ -80,8 +84,8 @@ func farEnd(p protocol.TCPOpenParams) (network, address string, err error) {
 }
 
 // reach connects to an address for the client, until that resets the stream.
-func (c *connection) reach(stream *forward.Stream, network, address string) (net.Conn, error) {
-	if err := c.auditForward(address); err != nil {
+func (h *tcpHandler) reach(stream *forward.Stream, network, address string) (net.Conn, error) {
+	if err := h.auditForward(address); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -89,7 +93,7 @@ func (c *connection) reach(stream *forward.Stream, network, address string) (net
 	stream.OnFail(cancel)
 	timed, stop := context.WithTimeoutCause(ctx, forwardTimeout, fmt.Errorf("no answer within %s", forwardTimeout))
 	defer stop()
-	dialer := net.Dialer{ControlContext: c.checkReach}
+	dialer := net.Dialer{ControlContext: h.permitAddress}
 	conn, err := dialer.DialContext(timed, network, address)
 	switch {
 	case err == nil:
@@ -114,43 +118,21 @@ func forwardError(err error) string {
 	return err.Error()
 }
 
-// deniedError says that the credentials do not allow a connection.
-type deniedError struct{ what string }
-
-func (e *deniedError) Error() string {
-	return "these credentials do not allow a connection to " + e.what
-}
-
-// mayReach refuses unix sockets to a client whose credentials force a sandbox: the server
-// would open the socket outside of it.
-func (c *connection) mayReach(network string) error {
-	if g := c.principal.Grant; g != nil && g.Sandbox != nil && network == "unix" {
-		return &deniedError{"a unix socket"}
+// reserve counts one more forwarded connection.
+func (h *tcpHandler) reserve() error {
+	if h.count.Add(1) > maxForwards {
+		h.count.Add(-1)
+		return protocol.Errorf(protocol.CodeInvalidRequest,
+			"this connection has its limit of %d forwarded connections; close one", maxForwards)
+	}
+	if refusal := h.server.quotas.forwards.Take(h.principal.QuotaKey()); refusal != nil {
+		h.count.Add(-1)
+		return protocol.Errorf(protocol.CodeInvalidRequest, "%s; close one", refusal.Of("has", "forwarded connections"))
 	}
 	return nil
 }
 
-// checkReach is the Control of a dialer. It refuses the addresses of this machine to a
-// client whose credentials force a sandbox. Other servers, such as another exec-server,
-// would take the connection for one of this server's user, while they recognize one that
-// a confined command makes.
-func (c *connection) checkReach(_ context.Context, _, address string, _ syscall.RawConn) error {
-	if g := c.principal.Grant; g == nil || g.Sandbox == nil {
-		return nil
-	}
-	to, err := netip.ParseAddrPort(address)
-	if err != nil || c.server.endsHere(to.Addr().Unmap()) {
-		return &deniedError{address + ", an address of the server's machine"}
-	}
-	return nil
-}
-
-// endsHere reports whether a connection to an address ends on this machine, or may. The
-// kernel decides that by its routes, which may name more addresses than interfaces have.
-func (s *Server) endsHere(a netip.Addr) bool {
-	if a.IsUnspecified() || s.judge.Addresses.Has(a, netip.Addr{}) {
-		return true
-	}
-	local, err := peer.IsLocal(a)
-	return local || err != nil && !errors.Is(err, peer.ErrUnsupported)
+func (h *tcpHandler) release() {
+	h.count.Add(-1)
+	h.server.quotas.forwards.Release(h.principal.QuotaKey())
 }

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"execserver/internal/auth"
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
-	"execserver/internal/unixsocket"
+	"execserver/internal/testkit/transcript"
 	"execserver/server"
 	"execserver/transport"
 )
@@ -77,9 +77,9 @@ func listenUnix(t *testing.T, srv *server.Server) transcript.Server {
 	t.Helper()
 	dir := testkit.SocketDir(t)
 	path := filepath.Join(dir, "socket")
-	listen := unixsocket.Listen
+	listen := auth.ListenUnix
 	if unixPeer() != os.Geteuid() { // who has to get there
-		listen = unixsocket.ListenForAll
+		listen = auth.ListenUnixForAll
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"execserver/internal/testkit"
 	"execserver/internal/testkit/servertest"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 	"execserver/server"
 )
 

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"execserver/internal/peer"
 )
@@ -25,13 +26,14 @@ type DialOptions struct {
 	TLS             *tls.Config // for wss; nil uses the system's roots
 	MaxMessageBytes int64       // of one received message; default DefaultMaxMessageBytes
 
-	// ServerUser is the name or the number of a user who may have secrets in clear: Header,
-	// and what the URL has for the server alone. On this machine Dial sends them only if this
-	// program's user, root or ServerUser has accepted the connection. Only Linux says who has.
+	// ServerUser is the name or the number of a user to whom Dial may send secrets without
+	// TLS: Header, and credentials in the URL. On a connection to this machine Dial sends them
+	// only if the accepting process belongs to this program's user, root or ServerUser. Only
+	// Linux reports the user.
 	ServerUser string
 }
 
-// RefusedError says that a server refused the upgrade, or a proxy the way to the server.
+// RefusedError reports that a server refused the upgrade, or a proxy the connection.
 type RefusedError struct {
 	Status int    // of HTTP
 	Text   string // the response, at most 1 KiB
@@ -44,16 +46,16 @@ func (e *RefusedError) Error() string {
 		who = fmt.Sprintf("the proxy %s refused to connect to the server", e.Proxy)
 	}
 	text := fmt.Sprintf("%s with status %d %s", who, e.Status, http.StatusText(e.Status))
-	if e.Text != "" && !strings.HasPrefix(e.Text, "<") { // a web page is no help in an error
+	if e.Text != "" && !strings.HasPrefix(e.Text, "<") { // not a web page
 		text += ": " + e.Text
 	}
 	return text
 }
 
-// Dial connects to a server: ws://HOST:PORT, wss://HOST:PORT, whose path and query it
-// sends unchanged, or unix:///PATH. ctx bounds only the dialing. The error is a
-// *RefusedError if a server refused the upgrade, or a proxy of the environment (HTTP_PROXY,
-// HTTPS_PROXY, NO_PROXY) the way there.
+// Dial connects to the server at a URL: ws://HOST:PORT or wss://HOST:PORT, whose path and query
+// it sends unchanged, or unix:///PATH. It uses the proxy that the environment selects
+// (HTTP_PROXY, HTTPS_PROXY, NO_PROXY). ctx bounds only the dialing. The error is a
+// *RefusedError if the server refused the upgrade, or the proxy the connection.
 func Dial(ctx context.Context, rawURL string, opts *DialOptions) (Conn, error) {
 	var o DialOptions
 	if opts != nil {
@@ -119,8 +121,8 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 	keep := func() bool { return true }
 	client := &http.Transport{
 		Proxy: proxy,
-		// Package http would go on with the dial, and with the handshake of TLS, after the end of
-		// ctx, and keep the connection for later requests, which never come.
+		// Package http would continue to dial, and the TLS handshake, after the end of ctx, and
+		// keep the connection for later requests.
 		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)
 			if err == nil {
@@ -155,9 +157,9 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 	return newWebSocket(conn, bufio.NewReaderSize(response.Body, 16<<10), true, u.Host, o.MaxMessageBytes), nil
 }
 
-// writtenFirst is a connection that reads nothing before something is written to it. A server
-// for SSH, and others, speak first; what is there before the request package http takes for a
-// fault of its own, and does not say what it was.
+// writtenFirst is a connection that does not read before the first write. Some servers, such
+// as those of SSH, send first. Package http would report data that arrives before its request
+// as an error of its own, without the data.
 type writtenFirst struct {
 	net.Conn
 	once sync.Once
@@ -176,13 +178,14 @@ func newWrittenFirst(conn net.Conn) *writtenFirst {
 	return &writtenFirst{Conn: conn, open: make(chan struct{})}
 }
 
-// inClear reports whether a request has secrets that whoever accepts the connection could read.
+// inClear reports whether a request contains secrets that any program that accepts the
+// connection could read.
 func (o *DialOptions) inClear(u *url.URL) bool {
 	proven := u.Scheme == "https" && (o.TLS == nil || !o.TLS.InsecureSkipVerify || o.TLS.VerifyConnection != nil || o.TLS.VerifyPeerCertificate != nil)
 	return !proven && (len(o.Header) > 0 || u.User != nil || u.Query().Has("token"))
 }
 
-// dialChecked checks who has accepted the connection before anything is sent.
+// dialChecked checks the user of the accepting process before it sends anything.
 func (o *DialOptions) dialChecked(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := peer.DialServer(ctx, new(net.Dialer), network, address, o.ServerUser)
 	if err != nil {
@@ -193,7 +196,7 @@ func (o *DialOptions) dialChecked(ctx context.Context, network, address string) 
 
 func (c *writtenFirst) begin() { c.once.Do(func() { close(c.open) }) }
 
-// Read implements net.Conn. A deadline is not heeded before the first Write.
+// Read implements net.Conn. A deadline has no effect before the first Write.
 func (c *writtenFirst) Read(b []byte) (int, error) {
 	<-c.open
 	return c.Conn.Read(b)
@@ -211,8 +214,7 @@ func (c *writtenFirst) Close() error {
 	return c.Conn.Close()
 }
 
-// bare strips the address that package net puts around an error, because the caller's
-// text has it.
+// bare strips the address that package net adds to an error, because the caller adds it.
 func bare(err error) error {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Err
@@ -229,7 +231,75 @@ func checkAccepted(response *http.Response, key string) error {
 	case h.Get("Sec-WebSocket-Accept") != acceptKey(key):
 		return fmt.Errorf("the server's Sec-WebSocket-Accept does not answer our key")
 	case h.Get("Sec-WebSocket-Extensions") != "":
-		return fmt.Errorf("the server chose extensions %q that nobody offered", h.Get("Sec-WebSocket-Extensions"))
+		return fmt.Errorf("the server chose extensions %q, which the client did not offer", h.Get("Sec-WebSocket-Extensions"))
 	}
 	return nil
 }
+
+// tunnelFor returns a dialer that reaches the target of a request for a plain WebSocket
+// through the HTTP proxy of the environment, with CONNECT. Package http sends such a proxy
+// the request itself, and few proxies pass an upgrade on. It returns nil if package http
+// does the right thing: without a proxy, for wss and for SOCKS.
+func tunnelFor(request *http.Request) (dial func(ctx context.Context, network, address string) (net.Conn, error), err error) {
+	proxy, err := http.ProxyFromEnvironment(request)
+	if err != nil || proxy == nil || request.URL.Scheme != "http" || proxy.Scheme != "http" && proxy.Scheme != "https" {
+		return nil, err
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialProxy(ctx, network, proxy)
+		if err != nil {
+			return nil, fmt.Errorf("connect to the proxy %s: %w", proxy.Host, bare(err))
+		}
+		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+		err = connectThrough(conn, proxy, address)
+		if !stop() && err == nil { // the deadline may come at any moment
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return newWrittenFirst(conn), nil
+	}, nil
+}
+
+func dialProxy(ctx context.Context, network string, proxy *url.URL) (net.Conn, error) {
+	port := proxy.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[proxy.Scheme]
+	}
+	address := net.JoinHostPort(proxy.Hostname(), port)
+	if proxy.Scheme == "https" {
+		return new(tls.Dialer).DialContext(ctx, network, address)
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// connectThrough asks a proxy to lead a connection to an address (RFC 9110 section 9.3.6).
+func connectThrough(conn net.Conn, proxy *url.URL, address string) error {
+	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
+	if user := proxy.User; user != nil {
+		password, _ := user.Password()
+		basic := base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))
+		request.Header.Set("Proxy-Authorization", "Basic "+basic)
+	}
+	if err := request.Write(conn); err != nil {
+		return fmt.Errorf("ask the proxy %s for %s: %w", proxy.Host, address, bare(err))
+	}
+	// What follows the response belongs to the server.
+	response, err := http.ReadResponse(bufio.NewReader(byteReader{io.LimitReader(conn, 64<<10)}), request)
+	if err != nil {
+		return fmt.Errorf("ask the proxy %s for %s: %w", proxy.Host, address, bare(err))
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+		return &RefusedError{Status: response.StatusCode, Text: strings.TrimSpace(string(text)), Proxy: proxy.Host}
+	}
+	return nil
+}
+
+// byteReader reads single bytes, so that a buffer above it holds none too many.
+type byteReader struct{ io.Reader }
+
+func (r byteReader) Read(b []byte) (int, error) { return r.Reader.Read(b[:min(1, len(b))]) }

@@ -36,15 +36,6 @@ type frameHeader struct {
 
 func (h frameHeader) control() bool { return h.opcode >= opClose }
 
-// endError is an error at which Read ends the connection with a close frame.
-type endError struct {
-	reason Reason
-	cause  error
-}
-
-func (e *endError) Error() string { return e.cause.Error() }
-func (e *endError) Unwrap() error { return e.cause }
-
 // violation returns the error for a violation of RFC 6455, or of a limit.
 func violation(code int, format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
@@ -103,15 +94,6 @@ func readHeader(r *bufio.Reader, fromClient bool) (h frameHeader, err error) {
 	return h, nil
 }
 
-// unexpected distinguishes the end of the stream inside a frame from one between two
-// frames.
-func unexpected(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
 // appendHeader appends the header of an unmasked frame.
 func appendHeader(b []byte, fin bool, opcode byte, length int) []byte {
 	if fin {
@@ -145,4 +127,17 @@ func applyMask(b []byte, key [4]byte, offset int64) {
 	for i := range b {
 		b[i] ^= k[i]
 	}
+}
+
+// maxFormat is the highest first byte of a binary message. JSON begins with none of them.
+const maxFormat = 1
+
+func isBinary(msg []byte) bool { return len(msg) > 0 && msg[0] <= maxFormat }
+
+// opcodeOf returns the opcode of a message's first frame.
+func opcodeOf(msg []byte) byte {
+	if isBinary(msg) {
+		return opBinary
+	}
+	return opText
 }

@@ -42,6 +42,9 @@ func Pipe(limit int64) (client, server Conn) {
 	return end(toClient, toServer, DefaultMaxMessageBytes), end(toServer, toClient, limit)
 }
 
+// AcceptBinary implements BinaryCarrier.
+func (p *pipeEnd) AcceptBinary() {}
+
 // Remote implements Conn.
 func (p *pipeEnd) Remote() string { return "in-process connection" }
 

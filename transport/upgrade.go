@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// CheckUpgrade checks that a request is a correct WebSocket upgrade, which a server does
-// before it looks at credentials. If not, it returns the status and the text of the
-// refusal, else 0 and "" (PROTOCOL.md, "HTTP endpoints").
+// CheckUpgrade checks that a request is a valid WebSocket upgrade, which a server does before
+// it checks credentials. It returns 0 and "" for a valid one, and otherwise the status and the
+// text of the refusal (docs/security.md, "How a client gets in").
 func CheckUpgrade(r *http.Request) (status int, text string) {
 	switch {
 	case r.Method != http.MethodGet:
@@ -39,12 +39,14 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
-// Upgrade answers a request that CheckUpgrade has accepted, and turns its connection into
-// a WebSocket without a subprotocol or extension. The Conn implements [Pinger] and
-// [Limited]. limit is the size of the largest accepted message in bytes; 0 means
-// DefaultMaxMessageBytes.
+// Upgrade answers a request that CheckUpgrade has accepted, and converts its connection to a
+// WebSocket without a subprotocol or extensions. The Conn implements [Pinger], [Limited],
+// [Growing] and [BinaryCarrier].
+// limit is the size of the largest accepted message in bytes; 0 means
+// DefaultMaxMessageBytes. If w has a method Upgraded() error, Upgrade calls it after the answer is
+// sent and before it reads a message; an error ends the connection.
 //
-// Upgrade is for an http.Handler that authenticates clients itself, and passes the Conn to
+// Use Upgrade in an http.Handler that authenticates clients itself and passes the Conn to
 // Server.ServeConn. Otherwise use Server.Handler.
 func Upgrade(w http.ResponseWriter, r *http.Request, limit int64) (Conn, error) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
@@ -58,6 +60,9 @@ func Upgrade(w http.ResponseWriter, r *http.Request, limit int64) (Conn, error) 
 	_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\n"+
 		"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: %s\r\n\r\n",
 		acceptKey(r.Header.Get("Sec-WebSocket-Key")))
+	if after, ok := w.(interface{ Upgraded() error }); ok && err == nil {
+		err = after.Upgraded()
+	}
 	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("upgrade to websocket: %w", err)

@@ -32,7 +32,7 @@ const maskBytes = 128 << 10
 // loopback connection takes 2.5 ms, and delays the messages of other connections meanwhile.
 const writeBytes = 256 << 10
 
-// closeTimeout bounds how long Close may take to tell the peer, and the peer to answer.
+// closeTimeout bounds how long Close may take to send the close frame, and the peer to answer.
 const closeTimeout = time.Second
 
 // webSocket is one end of a WebSocket connection, with one message to a text frame
@@ -47,7 +47,7 @@ type webSocket struct {
 	remote string
 	client bool // this is the client's end
 	limit  int64
-	total  int64 // bytes that may still arrive; see LimitTotal
+	total  int64 // remaining bytes; see LimitTotal
 	bound  int64 // the argument of LimitTotal; 0 if none
 	conn   net.Conn
 	r      *bufio.Reader
@@ -60,8 +60,8 @@ type webSocket struct {
 	closed   sync.Once
 	hardStop *time.Timer // closes the socket; Close sets it, and then closing
 
-	// writeMu orders frames. It is held while the peer does not read, so the reading
-	// goroutine locks it only to close, within closeTimeout.
+	// writeMu orders frames. A Write holds it as long as the peer does not read. So the
+	// reader must not lock it, except to send the close frame, which closeTimeout bounds.
 	writeMu  sync.Mutex
 	scratch  []byte // frames, or the beginning of one, to be written
 	vector   [2][]byte
@@ -75,8 +75,7 @@ type webSocket struct {
 	pongs   sync.WaitGroup
 }
 
-// newWebSocket wraps a connection after its upgrade. client says that this is the
-// client's end.
+// newWebSocket wraps a connection after its upgrade. client is true on the client's end.
 func newWebSocket(conn net.Conn, r *bufio.Reader, client bool, peer string, limit int64) *webSocket {
 	if limit <= 0 {
 		limit = DefaultMaxMessageBytes
@@ -98,6 +97,9 @@ func (w *webSocket) OnPong(f func(uint64)) { w.onPong = f }
 
 // LimitTotal implements Limited.
 func (w *webSocket) LimitTotal(bytes int64) { w.bound, w.total = bytes, bytes }
+
+// AcceptBinary implements BinaryCarrier. A WebSocket has binary messages of its own.
+func (w *webSocket) AcceptBinary() {}
 
 // OnGrow implements Growing.
 func (w *webSocket) OnGrow(f func(bytes int64) error) { w.onGrow = f }
@@ -354,8 +356,8 @@ func (w *webSocket) appendFrame(opcode byte, payload []byte) {
 	applyMask(w.scratch[from:], key, 0)
 }
 
-// header appends the header of a frame. A client's key is random, so that nobody can
-// choose the bytes that a proxy on the way sees (RFC 6455 section 10.3).
+// header appends the header of a frame. A client's key is random, so that a peer cannot choose
+// the bytes that a proxy sees (RFC 6455 section 10.3).
 func (w *webSocket) header(fin bool, opcode byte, length int) (key [4]byte) {
 	from := len(w.scratch)
 	w.scratch = appendHeader(w.scratch, fin, opcode, length)
@@ -365,14 +367,6 @@ func (w *webSocket) header(fin bool, opcode byte, length int) (key [4]byte) {
 		w.scratch = append(w.scratch, key[:]...)
 	}
 	return key
-}
-
-// opcodeOf returns the opcode of a message's first frame.
-func opcodeOf(msg []byte) byte {
-	if isBinary(msg) {
-		return opBinary
-	}
-	return opText
 }
 
 // flush writes the frames that were appended.

@@ -28,7 +28,8 @@ const (
 	noName     = "none"   // nothing may be executed
 )
 
-// ErrNone says that the configuration allows no execution.
+// ErrNone reports that the configuration permits no execution: the default, or
+// CODEX_EXEC_SERVER_URL, is "none".
 var ErrNone = errors.New("no execution environment is configured")
 
 // ConfigError says what is wrong with environments.toml. Its texts are those of Codex,
@@ -41,19 +42,21 @@ func configError(format string, args ...any) error {
 	return &ConfigError{fmt.Sprintf(format, args...)}
 }
 
-// Open opens the environment of that name, as Codex does. It reads environments.toml in
-// $CODEX_HOME, by default ~/.codex, or, without that file, the variable
-// CODEX_EXEC_SERVER_URL, whose environment is "remote". "local" is this process, unless
-// the configuration leaves it out, and "" is the default. A name with a slash is a machine of
-// a gateway: GATEWAY/MACHINE, GATEWAY/any, or GATEWAY/label=KEY=VALUE, where GATEWAY is an
-// environment whose URL leads to a gateway, or "fleet" for that of the variable
-// EXEC_SERVER_GATEWAY (docs/fleet.md). Tokens and timeouts of the
-// configuration take precedence over opts. Open may be called concurrently, and reads the
-// configuration at each call.
+// Open opens the environment with the given name, as Codex does. It reads environments.toml in
+// $CODEX_HOME, by default ~/.codex, or, without that file, the variable CODEX_EXEC_SERVER_URL. The
+// names are:
 //
-// ctx bounds the connecting, not the Environment. The error is a *ConfigError for a file
-// that Codex would not accept either, ErrNone if the configuration allows no execution, a
-// *client.DialError, or another error that says what is not configured.
+//   - "" for the default.
+//   - "local" for commands on this machine, unless the configuration excludes it.
+//   - an id in environments.toml, or "remote" for CODEX_EXEC_SERVER_URL.
+//   - "GATEWAY/MACHINE", "GATEWAY/any" or "GATEWAY/label=KEY=VALUE" for a machine of a gateway (docs/fleet.md). GATEWAY is an environment whose URL is a gateway's, or "fleet" for EXEC_SERVER_GATEWAY.
+//
+// Tokens and timeouts of the configuration take precedence over opts. Open reads the configuration
+// at each call, and may be called concurrently. It never falls back to another environment.
+//
+// ctx limits only connecting, not the lifetime of the Environment. The error is a *ConfigError for a
+// file that Codex would not accept, ErrNone if the configuration permits no execution, or a
+// *client.DialError. It is another error if the name is not configured.
 func Open(ctx context.Context, name string, opts *client.Options) (*client.Environment, error) {
 	c, err := loadConfig()
 	if err != nil {
@@ -64,19 +67,67 @@ func Open(ctx context.Context, name string, opts *client.Options) (*client.Envir
 	case err != nil:
 		return nil, err
 	case entry == nil:
-		return local.New(opts)
+		return local.NewSandboxed(opts)
 	}
 	return entry.open(ctx, c.home, opts)
 }
 
-// Names returns the names of the environments that Open can open, and that of the default:
-// one of names, or "none". It returns the errors of Open for the configuration.
-func Names() (names []string, byDefault string, err error) {
+// Names returns the names of the configured environments, and the name of the default, which is one
+// of names or "none". It returns the errors of Open for the configuration. Machines of gateways are
+// not listed.
+func Names() (names []string, defaultName string, err error) {
 	c, err := loadConfig()
 	if err != nil {
 		return nil, "", err
 	}
 	return c.names(), c.defaultName, nil
+}
+
+// Entry describes how the configuration reaches an environment, for programs that explain
+// why it cannot be reached.
+type Entry struct {
+	Name   string
+	Source string // the file or the variable that defines it
+	URL    string // of the server; "" if Command starts it, and for this machine
+	Token  string // for URL
+
+	// Command is the program that is the server or connects to it; nil if there is a URL,
+	// or for this machine.
+	Command *exec.Cmd
+	// Options have the configured timeouts, and the file with the token for the gateway of
+	// the variable EXEC_SERVER_GATEWAY.
+	Options client.Options
+
+	// LocalToo says that the configuration also lets Codex use this machine.
+	LocalToo bool
+}
+
+// Find returns the environment of that name, without opening it. It reads the same
+// configuration as [Open], and returns the same errors.
+func Find(name string) (*Entry, error) {
+	c, err := loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	name, entry, err := c.choose(name)
+	if err != nil {
+		return nil, err
+	}
+	found := &Entry{Name: name, Source: c.source, LocalToo: c.local}
+	if c.isVariable(name) {
+		found.Source = GatewayVariable
+	}
+	if entry == nil {
+		return found, nil
+	}
+	entry.configure(&found.Options)
+	found.Token, found.Options.Token = found.Options.Token, ""
+	if entry.url != nil {
+		found.URL = strings.TrimSpace(*entry.url)
+	} else {
+		found.Command = entry.command(c.home)
+	}
+	return found, nil
 }
 
 // config is a valid configuration.
@@ -122,6 +173,73 @@ func (c *config) names() (names []string) {
 		names = append(names, e.id)
 	}
 	return names
+}
+
+// choose returns the entry of a name, or nil for this machine. "" is the default.
+func (c *config) choose(name string) (string, *configEntry, error) {
+	if name == "" {
+		name = c.defaultName
+	}
+	switch {
+	case strings.EqualFold(name, noName):
+		return "", nil, ErrNone
+	case name == localName && c.local:
+		return name, nil, nil
+	case IsMachine(name):
+		entry, err := c.machine(name)
+		return name, entry, err
+	}
+	entry, ok := c.find(name)
+	switch {
+	case !ok && name == gatewayName:
+		return "", nil, fmt.Errorf("environment `%s` is not configured in %s; %[1]s/MACHINE names a machine of the gateway in %[3]s", name, c.source, GatewayVariable)
+	case !ok:
+		return "", nil, fmt.Errorf("environment `%s` is not configured in %s; %s", name, c.source, c.listNames())
+	}
+	return name, &entry, nil
+}
+
+// listNames lists the names of the configuration in a sentence.
+func (c *config) listNames() string {
+	names := c.names()
+	switch last := len(names) - 1; last {
+	case -1:
+		return "it has no environments"
+	case 0:
+		return "the only environment is " + names[0]
+	default:
+		return "the environments are " + strings.Join(names[:last], ", ") + " and " + names[last]
+	}
+}
+
+// configure sets the options that the entry has.
+func (e configEntry) configure(o *client.Options) {
+	if e.token != nil && *e.token != "" {
+		o.Token, o.TokenFile = *e.token, ""
+	}
+	if o.Token == "" && o.TokenFile == "" {
+		o.TokenFile = e.tokenFile
+	}
+	if e.connectTimeout != nil {
+		o.ConnectTimeout = e.connectTimeout.duration()
+	}
+	if e.initializeTimeout != nil {
+		o.InitializeTimeout = e.initializeTimeout.duration()
+	}
+}
+
+// File returns the path of environments.toml. The file need not exist. The error reports
+// why no path can be determined.
+func File() (string, error) {
+	home, err := codexHome()
+	return filepath.Join(home, "environments.toml"), err
+}
+
+// Check returns the error that [Open] would return for the content of environments.toml.
+// path is for the error alone.
+func Check(path string, text []byte) error {
+	_, err := parseConfig(path, text)
+	return err
 }
 
 // loadConfig reads the file or, if there is none, the variable.

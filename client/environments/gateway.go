@@ -86,7 +86,7 @@ func (c *config) gateway(name string) (configEntry, error) {
 	case name == localName:
 		return entry, errors.New("local is this machine, and no gateway")
 	case !known:
-		return entry, fmt.Errorf("environment `%s` is not configured in %s; %s", name, c.source, c.known())
+		return entry, fmt.Errorf("environment `%s` is not configured in %s; %s", name, c.source, c.listNames())
 	case entry.url == nil:
 		return entry, fmt.Errorf("environment `%s` in %s has a program, and not the URL of a gateway", name, c.source)
 	}

@@ -26,11 +26,8 @@ const DefaultStopTimeout = 5 * time.Second
 // little time it had to exit by itself.
 const killTimeout = 10 * time.Second
 
-// Transport is an mcp.Transport. Connect starts the command and exchanges JSON-RPC
-// messages with it, one to a line. It connects once.
-//
-// The connection survives a reconnection of the Environment. If the Environment fails,
-// reading fails with a *client.ExitMissingError.
+// Transport is an mcp.Transport to an MCP server that runs as a client.Cmd. Connect, which may be
+// called once, starts the command and exchanges JSON-RPC messages with it, one on each line.
 type Transport struct {
 	// Command is the MCP server, not started. Stdin and Stdout must not be set; Stderr is
 	// the MCP server's log. The command ends with the context given to

@@ -132,7 +132,7 @@ func TestAuditRequired(t *testing.T) {
 			dir := t.TempDir()
 			// A limit on the size of files acts like a full disk.
 			command := exec.Command("/bin/sh", "-c", `trap "" XFSZ; ulimit -f 4; exec exec-server "$@"`, "sh", "--listen=ws://127.0.0.1:0",
-				"--without=keeper", "--audit-log="+filepath.Join(dir, "audit"), fmt.Sprintf("--audit-required=%t", required))
+				"--without=supervisor", "--audit-log="+filepath.Join(dir, "audit"), fmt.Sprintf("--audit-required=%t", required))
 			p, err := launch(command, true)
 			if err != nil {
 				t.Fatal(err)

@@ -20,11 +20,11 @@ func TestSystemDoctorOfRights(t *testing.T) {
 	}
 	for _, test := range []struct {
 		mode       os.FileMode
-		want       verdict
+		want       string
 		text, mend string
 	}{
 		{0o755, warning, "but not write there", "as another user"},
-		{0o700, problem, "its user may not be there", "in a directory that stays"},
+		{0o700, problem, "its user may not be there", "in a permanent directory"},
 	} {
 		dir, err := os.MkdirTemp("/tmp", "doctor")
 		if err != nil {
@@ -36,7 +36,7 @@ func TestSystemDoctorOfRights(t *testing.T) {
 		}
 		program := filepath.Join(testkit.SocketDir(t), "exec-server")
 		copyProgram(t, self, program)
-		command := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--sandbox=off", "--insecure-no-auth", "--allow-confined-peers", "--without=keeper")
+		command := exec.Command(program, "--listen", "ws://127.0.0.1:0", "--sandbox=off", "--insecure-no-auth", "--allow-confined-peers", "--without=supervisor")
 		command.Args[0] = "exec-server"
 		command.Dir = dir
 		command.Env = append(os.Environ(), "HOME=/", "XDG_STATE_HOME="+filepath.Dir(program))

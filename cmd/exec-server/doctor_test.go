@@ -27,7 +27,17 @@ import (
 	"execserver/internal/testkit"
 )
 
-// diagnosis is what doctor has found.
+// Verdicts of doctor.
+const (
+	fine    = "ok"
+	warning = "warning"
+	problem = "problem"
+)
+
+// finding is a finding in the output of doctor --json.
+type finding struct{ Check, Verdict, Text, Mend string }
+
+// diagnosis is the output of doctor --json.
 type diagnosis struct {
 	OK       bool
 	Findings []finding
@@ -58,7 +68,7 @@ func diagnose(t *testing.T, environment []string, args ...string) (d diagnosis) 
 }
 
 // expect expects a finding with texts in what is wrong and in how to mend it.
-func (d diagnosis) expect(t *testing.T, check string, v verdict, text, mend string) {
+func (d diagnosis) expect(t *testing.T, check, v, text, mend string) {
 	t.Helper()
 	if !slices.ContainsFunc(d.Findings, func(f finding) bool {
 		return f.Check == check && f.Verdict == v && strings.Contains(f.Text, text) && strings.Contains(f.Mend, mend)
@@ -151,7 +161,7 @@ func TestDoctorOfTheConfiguration(t *testing.T) {
 	d.expect(t, "tcp", problem, "", "") // it goes on
 	environment, path = configured(t, 0o644, urlLine("ws://127.0.0.1:1"), `auth_bearer_token = "x"`)
 	diagnose(t, environment, "--on", "box").expect(t, "file", warning, "others can read", "chmod 600 "+path)
-	diagnose(t, nil, "--url", "http://127.0.0.1:1").expect(t, "name", problem, "no URL of a server", "ws://HOST:PORT")
+	diagnose(t, nil, "--url", "http://127.0.0.1:1").expect(t, "name", problem, "not the URL of a server", "ws://HOST:PORT")
 }
 
 // TestDoctorOfTheNetwork has what is wrong on the way to a server.
@@ -169,7 +179,7 @@ func TestDoctorOfTheNetwork(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(407) }))
 	t.Cleanup(proxy.Close)
 	d = diagnose(t, []string{"HTTP_PROXY=" + proxy.URL}, "--url", "ws://192.0.2.1:80")
-	d.expect(t, "proxy", problem, "the proxy demands a user", "HTTP_PROXY")
+	d.expect(t, "proxy", problem, "the proxy requires a user", "HTTP_PROXY")
 
 	// A listener whose queue is full answers nobody.
 	full, err := net.Listen("tcp", "127.0.0.1:0")
@@ -247,7 +257,7 @@ func TestDoctorOfTLS(t *testing.T) {
 	diagnose(t, trusting, "--url", mutual).expect(t, "token", problem, "client certificate", "")
 	s := newServer(t)
 	d = diagnose(t, nil, "--url", strings.Replace(s.url, "ws://", "wss://", 1))
-	d.expect(t, "tls", problem, "the server speaks without TLS", "use ws://")
+	d.expect(t, "tls", problem, "the server does not use TLS", "use ws://")
 
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -282,7 +292,7 @@ func TestDoctorOfTheToken(t *testing.T) {
 	const secret = "the secret of the server, of 32 bytes"
 	good := write("good", secret, 0o600)
 	s := newServer(t, "--sandbox=off", "--ws-auth", "capability-token", "--ws-token-file", good)
-	diagnose(t, nil, "--url", s.url).expect(t, "token", problem, "the server demands one", "--token-file")
+	diagnose(t, nil, "--url", s.url).expect(t, "token", problem, "the server requires one", "--token-file")
 	diagnose(t, nil, "--url", s.url, "--token-file", good).expect(t, "token", fine, "the server accepts it", "")
 	d := diagnose(t, nil, "--url", s.url, "--token-file", write("open", secret, 0o644))
 	d.expect(t, "token", warning, "others can read", "chmod 600 "+dir+"/open")
@@ -313,7 +323,7 @@ func TestDoctorOfTheHandshake(t *testing.T) {
 		t.Cleanup(web.Close)
 		return "ws://" + web.Listener.Addr().String()
 	}
-	for status, want := range map[int]string{200: "this is no exec-server", 404: "status 404", 403: "the server refuses this client: go away", 503: "status 503"} {
+	for status, want := range map[int]string{200: "this is not an exec-server", 404: "status 404", 403: "the server refuses this client: go away", 503: "status 503"} {
 		diagnose(t, nil, "--url", answer(status, "go away")).expect(t, "handshake", problem, want, "")
 	}
 	// greeting serves a text to everybody, and then nothing more.
@@ -343,7 +353,7 @@ func TestDoctorOfTheHandshake(t *testing.T) {
 	environment, _ := configured(t, 0o600, urlLine(greeting("")), "connect_timeout_sec = 15")
 	diagnose(t, environment, "--on", "box").expect(t, "handshake", problem, "no answer", "check whether an exec-server")
 	s := newServer(t)
-	diagnose(t, nil, "--url", s.url+"/else").expect(t, "handshake", problem, "this is no exec-server", "check the port and the path")
+	diagnose(t, nil, "--url", s.url+"/else").expect(t, "handshake", problem, "this is not an exec-server", "check the port and the path")
 }
 
 // TestDoctorOfAProgram has programs that do not lead to a server.
@@ -402,11 +412,11 @@ func TestDoctorOfTheMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := diagnose(t, nil, "--url", url)
-		d.expect(t, "directory", problem, "is gone", "start the server again")
+		d.expect(t, "directory", problem, "is gone", "permanent directory")
 		d.expect(t, "clock", fine, "", "") // it goes on
 	})
 	t.Run("clock", func(t *testing.T) {
-		for offset, want := range map[int]verdict{-12: warning, 3600: problem, 0: fine} {
+		for offset, want := range map[int]string{-12: warning, 3600: problem, 0: fine} {
 			bin := t.TempDir()
 			date := fmt.Sprintf("#!/bin/sh\necho $(($(/bin/date +%%s) + %d))\n", offset)
 			if err := os.WriteFile(filepath.Join(bin, "date"), []byte(date), 0o755); err != nil {

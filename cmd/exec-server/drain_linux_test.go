@@ -33,7 +33,7 @@ func TestDrainSparesOtherPrograms(t *testing.T) {
 		t.Errorf("no process: exit code %d: %s", code, text)
 	}
 	for want, line := range map[string][]string{
-		"which is no exec-server": {"/bin/cat"}, "but serves nobody: exec-server run ": client,
+		"which is not an exec-server": {"/bin/cat"}, "but not a server: exec-server run ": client,
 	} {
 		command := exec.Command(line[0], line[1:]...)
 		stdin, err := command.StdinPipe()
@@ -65,7 +65,7 @@ func TestDrainSparesOtherPrograms(t *testing.T) {
 	}
 }
 
-// TestDrainReplacedServer checks that drain recognizes a server, or its keeper, whose file an
+// TestDrainReplacedServer checks that drain recognizes a server, or its supervisor, whose file an
 // upgrade has removed.
 func TestDrainReplacedServer(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestDrainReplacedServer(t *testing.T) {
 	if self, err = filepath.EvalSymlinks(self); err != nil {
 		t.Fatal(err)
 	}
-	for keeper, flags := range withAndWithoutKeeper {
+	for supervisor, flags := range withAndWithoutSupervisor {
 		// The test binary is the program under the name exec-server alone.
 		other := t.TempDir() + "/exec-server"
 		if err := os.Link(self, other); err != nil { // a copy could be open for writing in a child of another test
@@ -91,7 +91,7 @@ func TestDrainReplacedServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if code, text := drain(p.command.Process.Pid); code != 0 || !strings.HasSuffix(text, "the server has ended\n") {
-			t.Errorf("%s: exit code %d: %s", keeper, code, text)
+			t.Errorf("%s: exit code %d: %s", supervisor, code, text)
 		}
 		p.exits(t, 0)
 	}

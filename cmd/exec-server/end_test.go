@@ -15,7 +15,7 @@ import (
 
 	"execserver/internal/testkit"
 	"execserver/internal/testkit/scripts"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 )
 
 // listeners returns the arguments for every way to listen.
@@ -84,6 +84,24 @@ func TestSignalWithoutClients(t *testing.T) {
 	pids := c.family()
 	c.Drop()
 	if err := p.signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.exits(t, 0)
+	testkit.Gone(t, pids...)
+}
+
+// TestNobodyReads closes the output of a server on stdio, and leaves its input open, as a client
+// does that has ended while another process still holds its pipe.
+func TestNobodyReads(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux shows it to a program that has nothing to write")
+	}
+	t.Parallel()
+	p := newServer(t, "--listen", "stdio")
+	c := connect(t, p)
+	c.handshake("")
+	pids := c.family()
+	if err := p.stdout.file.Close(); err != nil {
 		t.Fatal(err)
 	}
 	p.exits(t, 0)
@@ -186,8 +204,15 @@ func TestStdioEnds(t *testing.T) {
 			return c.Notify("no/such", nil)
 		},
 		"stdout ends": func(p *program, c *wireClient) error {
+			if err := p.stdout.file.Close(); err != nil {
+				return err
+			}
 			request := []byte(`{"id":"x","method":"environment/status"}`)
-			return errors.Join(p.stdout.file.Close(), c.Link.Send(transcript.Whole, request))
+			err := c.Link.Send(transcript.Whole, request)
+			if errors.Is(err, syscall.EPIPE) { // the server has noticed without it, and has ended
+				return nil
+			}
+			return err
 		},
 		"nobody reads stdout": func(p *program, c *wireClient) error {
 			c.start(shellSpec("flood", "yes"))

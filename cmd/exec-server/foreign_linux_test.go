@@ -17,7 +17,7 @@ func TestForeignProc(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may have a process namespace without a user namespace")
 	}
-	for _, flags := range withAndWithoutKeeper {
+	for _, flags := range withAndWithoutSupervisor {
 		p := startListening(t, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}, append(flags, "--without=cgroups")...)
 		c := p.connect()
 		const want = "/proc belongs to another process namespace"

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"unicode"
-
-	"execserver/client"
 )
 
 // evil is text of a server that wants to control the terminal: it sets the title and
@@ -151,36 +149,6 @@ func TestCopyRefusesNames(t *testing.T) {
 		}
 		if entries, err := os.ReadDir(around); err != nil || len(entries) > 1 {
 			t.Errorf("cp of %q made %v, %v", name, entries, err)
-		}
-	}
-}
-
-// TestComeBackQuotesNames lets a server name a session like a command: the line that a
-// person copies must not run it.
-func TestComeBackQuotesNames(t *testing.T) {
-	got := (&where{url: "unix:///s"}).comeBack(new(client.Info), "come back with", "--read-only", "$(touch owned)\x1b[2J")
-	if want := `come back with: exec-server attach --url unix:///s --read-only '$(touch owned)\x1b[2J'`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-// TestComeBackToUnknownMachine checks how the machine that a gateway has chosen is found if it
-// does not say its name, as one of an older release, or none that leads back.
-func TestComeBackToUnknownMachine(t *testing.T) {
-	for _, name := range []string{"", "any", "../x", evil} {
-		for _, one := range []struct {
-			where
-			want string
-		}{
-			{where{url: "ws://gate:1/any", tokenFile: "token"}, "exec-server attach --url ws://gate:1/env/NAME --token-file token sh\n" +
-				"find it with: exec-fleet ls --gateway ws://gate:1 --token-file token, and exec-server ps --url ws://gate:1/env/NAME --token-file token"},
-			{where{url: "ws://gate:1/up/any?label=gpu"}, "exec-server attach --url ws://gate:1/up/env/NAME sh\n" +
-				"find it with: exec-fleet ls --gateway ws://gate:1/up, and exec-server ps --url ws://gate:1/up/env/NAME"},
-		} {
-			got := one.comeBack(&client.Info{Machine: name}, "come back with", "sh")
-			if want := "come back with (NAME is the machine that the gateway has chosen): " + one.want; got != want {
-				t.Errorf("%q: got %s, want %s", name, got, want)
-			}
 		}
 	}
 }

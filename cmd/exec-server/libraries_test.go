@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	gotoken "go/token"
 	"io/fs"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"execserver/internal/cli/root"
 )
 
 // flagsOf returns the names of the flags of a command and of its subcommands.
@@ -31,12 +34,12 @@ func importsTesting(i *ast.ImportSpec) bool { return i.Path.Value == `"testing"`
 // none, so no error may name one of this command's.
 func TestLibrariesNameNoFlag(t *testing.T) {
 	named := regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
-	flags := flagsOf(newCommand())
-	root := filepath.Join("..", "..")
+	flags := flagsOf(root.New(""))
+	top := filepath.Join("..", "..")
 	checked := 0
 	for _, dir := range []string{"client", "internal", "protocol", "server", "transport"} {
-		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
-			if d != nil && d.IsDir() && path == filepath.Join(root, "internal", "cli") {
+		err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d fs.DirEntry, err error) error {
+			if d != nil && d.IsDir() && path == filepath.Join(top, "internal", "cli") {
 				return filepath.SkipDir // the command itself
 			}
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -69,5 +72,19 @@ func TestLibrariesNameNoFlag(t *testing.T) {
 	}
 	if checked < 100 {
 		t.Errorf("only %d files", checked)
+	}
+}
+
+// TestKnowsNoNATS checks that nothing of the module, with its tests, imports NATS or the
+// module of the fleet. That one imports this one, and has NATS to itself.
+func TestKnowsNoNATS(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-test", "execserver/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for path := range strings.Lines(string(out)) {
+		if path = strings.TrimSpace(path); strings.HasPrefix(path, "github.com/nats-io/") || strings.HasPrefix(path, "execserver/fleet") {
+			t.Errorf("the module needs %s", path)
+		}
 	}
 }

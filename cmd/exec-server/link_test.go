@@ -6,94 +6,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
+	"execserver/internal/cli"
 	"execserver/internal/testkit"
 )
-
-// brokenLink is a way to a server that can break.
-type brokenLink struct {
-	net.Listener
-	url    string
-	server string
-	wg     sync.WaitGroup
-
-	mu    sync.Mutex
-	down  bool
-	conns []net.Conn
-}
-
-func newBrokenLink(t *testing.T, p *program) *brokenLink {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &brokenLink{Listener: listener, url: "ws://" + listener.Addr().String(), server: p.address()}
-	l.wg.Go(func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return
-			}
-			l.wg.Go(func() { l.join(near) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		l.set(true)
-		l.wg.Wait()
-	})
-	return l
-}
-
-// set breaks the link, or mends it.
-func (l *brokenLink) set(down bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.down = down
-	for _, conn := range l.conns {
-		_ = conn.Close()
-	}
-	l.conns = nil
-}
-
-func (l *brokenLink) join(near net.Conn) {
-	defer near.Close()
-	far, err := net.Dial("tcp", l.server)
-	if err != nil {
-		return
-	}
-	defer far.Close()
-	l.mu.Lock()
-	if l.down {
-		l.mu.Unlock()
-		return
-	}
-	l.conns = append(l.conns, near, far)
-	l.mu.Unlock()
-	l.wg.Go(func() {
-		_, _ = io.Copy(near, far)
-		_ = near.Close()
-	})
-	_, _ = io.Copy(far, near)
-}
 
 // linked is a command that works over a link that can break.
 type linked struct {
 	*program
 	t    *testing.T
-	link *brokenLink
+	link *testkit.Link
+	url  string // of the server, without the link
 	dir  string // in which the command of run runs
 }
 
@@ -106,14 +37,14 @@ func newLinked(t *testing.T, command string, args ...string) *linked {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.kill)
-	link := newBrokenLink(t, server)
-	p, err := launch(exec.Command("exec-server", append([]string{command, "--url", link.url}, args...)...), false)
+	link := testkit.NewLink(t, server.url)
+	p, err := launch(exec.Command("exec-server", append([]string{command, "--url", link.Over(server.url)}, args...)...), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	go p.stdout.collect()
 	t.Cleanup(p.kill)
-	return &linked{p, t, link, dir}
+	return &linked{p, t, link, server.url, dir}
 }
 
 func (l *linked) prints(s *stream, pattern string) {
@@ -138,13 +69,13 @@ func TestRunOverBrokenLink(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
 	l.prints(l.stdout, `one\n`)
-	l.link.set(true)
+	l.link.Set(testkit.LinkRefused)
 	// The server keeps the session for 30 minutes if it cannot know why the link broke.
 	l.prints(l.stderr, `\Ano link to 127\.0\.0\.1:\d+ since \d\d:\d\d:\d\d; trying again for another (31|30)m\n\z`)
 	if err := os.WriteFile(filepath.Join(l.dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.link.set(false)
+	l.link.Set(testkit.LinkOpen)
 	l.ends(7)
 	if out := l.stdout.all(); out != "one\ntwo\n" {
 		t.Errorf("the output: %q", out)
@@ -158,7 +89,7 @@ func TestRunInterruptedWithoutLink(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t, "run", "--", "sh", "-c", "echo one; until test -e go; do sleep 0.05; done; echo two; exit 7")
 	l.prints(l.stdout, `one\n`)
-	l.link.set(true)
+	l.link.Set(testkit.LinkRefused)
 	l.prints(l.stderr, `\Ano link to`)
 	testkit.WaitFor(t, testkit.Patience, func() error { // run does not wait for the server when they repeat
 		select {
@@ -169,11 +100,11 @@ func TestRunInterruptedWithoutLink(t *testing.T) {
 		}
 	})
 	l.ends(130)
-	found := regexp.MustCompile(`\nError: the server has not taken the signal \([a-z]+\); .*\ncome back with: exec-server (attach --url \S+ \S+)\n\z`).FindStringSubmatch(l.stderr.all())
+	found := regexp.MustCompile(`\nError: the server has not confirmed the signal \([a-z]+\); .*\ncome back with: exec-server (attach --url \S+ \S+)\n\z`).FindStringSubmatch(l.stderr.all())
 	if found == nil {
 		t.Fatalf("stderr: %s", l.stderr.text())
 	}
-	l.link.set(false)
+	l.link.Set(testkit.LinkOpen)
 	if err := os.WriteFile(filepath.Join(l.dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +135,7 @@ func TestRunAfterTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = run.Wait()
-		if got, want := stderr.String(), "Error: the server has shut down, and has ended the command\n"; run.ProcessState.ExitCode() != exitFailed || got != want {
+		if got, want := stderr.String(), "Error: the server has shut down, and has ended the command\n"; run.ProcessState.ExitCode() != cli.ExitFailed || got != want {
 			t.Errorf("%s: %v, %q, want %q", listen, run.ProcessState, got, want)
 		}
 		p.exits(t, 0)
@@ -221,18 +152,18 @@ func TestRunAfterTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.link.set(true)
+	l.link.Set(testkit.LinkRefused)
 	l.prints(l.stderr, `\Ano link to .* for another \d+m?\d*s?\n`)
 	var sessions []struct{ SessionID string }
-	out, err := exec.Command("exec-server", "sessions", "--url", "ws://"+l.link.server, "--json").Output()
+	out, err := exec.Command("exec-server", "sessions", "--url", l.url, "--json").Output()
 	if err != nil || json.Unmarshal(out, &sessions) != nil || len(sessions) != 1 {
 		t.Fatalf("the sessions: %s, %v", out, err)
 	}
-	if out, err := exec.Command("exec-server", "sessions", "--url", "ws://"+l.link.server, "--end", sessions[0].SessionID).CombinedOutput(); err != nil {
+	if out, err := exec.Command("exec-server", "sessions", "--url", l.url, "--end", sessions[0].SessionID).CombinedOutput(); err != nil {
 		t.Fatalf("end the session: %s, %v", out, err)
 	}
 	testkit.Gone(t, pid) // with the session, which run must not resume before it ends
-	l.link.set(false)
-	l.ends(exitFailed)
+	l.link.Set(testkit.LinkOpen)
+	l.ends(cli.ExitFailed)
 	l.prints(l.stderr, `\nError: the server has ended the session, and the command with it\n\z`)
 }

@@ -4,11 +4,11 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"runtime"
 
 	"execserver/internal/cli"
+	"execserver/internal/cli/root"
 	"execserver/internal/cli/serve"
 )
 
@@ -18,21 +18,6 @@ var version = ""
 // The first thread starts no process, and reaps orphans: see ownership.ReapOrphans.
 func init() { runtime.LockOSThread() }
 
-func main() { serve.Main(func() int { return run(os.Args[1:]) }) }
-
-// run executes the command line and returns the exit code: 0, 1 for a failure, 2 for an
-// invalid command line, 128 and its number for a signal, and for the subcommand run that of
-// its command.
-func run(args []string) int {
-	command := newCommand()
-	command.SetArgs(namedSignals(args))
-	err := command.Execute()
-	code := cli.Report(err)
-	if failure, ok := errors.AsType[*runFailure](err); ok {
-		return failure.code
-	}
-	return code
+func main() {
+	serve.Main(func() int { return root.Run(cli.Version(version), os.Args[1:]) })
 }
-
-// buildVersion returns the version for clients and --version.
-func buildVersion() string { return cli.Version(version) }

@@ -20,20 +20,21 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"execserver/internal/cli/run"
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 	"execserver/server"
 )
 
 // The test binary is also the program: under the name exec-server it runs main.
-// signalTimeoutVariable sets signalTimeout in the program that tests run.
+// signalTimeoutVariable sets run.SignalTimeout in the program that tests run.
 const signalTimeoutVariable = "EXEC_SERVER_TEST_SIGNAL_TIMEOUT"
 
 func TestMain(m *testing.M) {
 	server.RunHelper()
 	testkit.Main()
 	if limit, err := time.ParseDuration(os.Getenv(signalTimeoutVariable)); err == nil {
-		signalTimeout = limit
+		run.SignalTimeout = limit
 	}
 	testscript.Main(leakChecked{m}, map[string]func(){"exec-server": main})
 }

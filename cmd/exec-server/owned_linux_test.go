@@ -61,7 +61,7 @@ func (p *ownedProgram) server() int {
 				return nil
 			}
 		}
-		return errors.New("the keeper has no server")
+		return errors.New("the supervisor has no server")
 	})
 	return pid
 }

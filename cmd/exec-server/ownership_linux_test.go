@@ -18,8 +18,8 @@ import (
 
 func newWord() string { return fmt.Sprintf("tree-%x", rand.Uint64()) }
 
-// withAndWithoutKeeper has the flags of servers that have a keeper, and of those that have none.
-var withAndWithoutKeeper = map[string][]string{"with a keeper": nil, "without a keeper": {"--without=keeper"}}
+// withAndWithoutSupervisor has the flags of servers that have a supervisor, and of those that have none.
+var withAndWithoutSupervisor = map[string][]string{"with a supervisor": nil, "without a supervisor": {"--without=supervisor"}}
 
 // eachMeans runs a test with control groups of its own, and without.
 func eachMeans(t *testing.T, test func(t *testing.T, attr *syscall.SysProcAttr, flags ...string)) {
@@ -57,11 +57,11 @@ func TestNothingIsLeft(t *testing.T) {
 		{"session expires", []string{"--detached-session-ttl=100ms"}, false, (*ownedProgram).leave, ^syscall.WaitStatus(0)},
 		{"SIGTERM", nil, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
 		{"SIGINT on stdio", nil, true, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGINT) }, 0},
-		{"SIGTERM without keeper", []string{"--without=keeper"}, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
+		{"SIGTERM without supervisor", []string{"--without=supervisor"}, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Signal(syscall.SIGTERM) }, 0},
 		{"server killed", nil, false, func(p *ownedProgram, _ *wireClient) { _ = syscall.Kill(p.server(), syscall.SIGKILL) }, syscall.WaitStatus(syscall.SIGKILL)},
 		{"server killed on stdio", nil, true, func(p *ownedProgram, _ *wireClient) { _ = syscall.Kill(p.server(), syscall.SIGKILL) }, syscall.WaitStatus(syscall.SIGKILL)},
-		{"keeper killed", nil, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Kill() }, syscall.WaitStatus(syscall.SIGKILL)},
-		{"keeper killed on stdio", nil, true, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Kill() }, syscall.WaitStatus(syscall.SIGKILL)},
+		{"supervisor killed", nil, false, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Kill() }, syscall.WaitStatus(syscall.SIGKILL)},
+		{"supervisor killed on stdio", nil, true, func(p *ownedProgram, _ *wireClient) { _ = p.command.Process.Kill() }, syscall.WaitStatus(syscall.SIGKILL)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			eachMeans(t, func(t *testing.T, attr *syscall.SysProcAttr, flags ...string) {
@@ -160,9 +160,9 @@ func TestLimitsThatCannotBeEnforced(t *testing.T) {
 }
 
 // TestExitCodes checks that the program ends with the exit code of the server, with a
-// keeper and without.
+// supervisor and without.
 func TestExitCodes(t *testing.T) {
-	for keeper, flags := range withAndWithoutKeeper {
+	for supervisor, flags := range withAndWithoutSupervisor {
 		for _, test := range []struct {
 			args   []string
 			code   int
@@ -170,12 +170,12 @@ func TestExitCodes(t *testing.T) {
 		}{
 			{[]string{"--listen=ws://127.0.0.1:99999"}, 1, "Error: invalid websocket --listen URL"},
 			{[]string{"--listen=nonsense"}, 1, "Error: unsupported --listen URL"},
-			{[]string{"--without=everything"}, 2, "expected keeper or cgroups"},
+			{[]string{"--without=everything"}, 2, "expected supervisor or cgroups"},
 			{[]string{"--help"}, 0, ""},
 		} {
 			p := startOwned(t, nil, false, slices.Concat(flags, test.args)...)
 			if got := p.ending().ExitCode(); got != test.code || !strings.Contains(p.stderr.all(), test.stderr) {
-				t.Errorf("%s %s: exit code %d, stderr %q", keeper, test.args, got, p.stderr.text())
+				t.Errorf("%s %s: exit code %d, stderr %q", supervisor, test.args, got, p.stderr.text())
 			}
 		}
 	}
@@ -184,7 +184,7 @@ func TestExitCodes(t *testing.T) {
 // TestEndsQuickly checks that a signal from the terminal or from a service manager
 // reaches the server at once.
 func TestEndsQuickly(t *testing.T) {
-	for keeper, flags := range withAndWithoutKeeper {
+	for supervisor, flags := range withAndWithoutSupervisor {
 		for _, stdio := range []bool{false, true} {
 			var took []time.Duration
 			for range 2 {
@@ -199,11 +199,11 @@ func TestEndsQuickly(t *testing.T) {
 				before := time.Now()
 				_ = p.command.Process.Signal(syscall.SIGTERM)
 				if code := p.ending().ExitCode(); code != 0 {
-					t.Errorf("%s: exit code %d", keeper, code)
+					t.Errorf("%s: exit code %d", supervisor, code)
 				}
 				took = append(took, time.Since(before))
 			}
-			t.Logf("%s, stdio=%v: ended after %v", keeper, stdio, took)
+			t.Logf("%s, stdio=%v: ended after %v", supervisor, stdio, took)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func recorded(t *testing.T, dir string) []string {
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	dir, ws := filepath.Join(t.TempDir(), "recordings"), t.TempDir()
-	p := newServer(t, "--without", "keeper", "--record", dir)
+	p := newServer(t, "--without", "supervisor", "--record", dir)
 	c := connect(t, p)
 	c.handshake("")
 	c.start(object{"processId": "seen", "argv": []string{"/bin/sh", "-c", "echo shown; exit 4"}, "cwd": "file:///", "env": object{}, "tty": false})

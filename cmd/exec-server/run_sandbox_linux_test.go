@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"execserver/internal/cli"
 )
 
 // TestRunInSandbox checks that the flags about sandboxes let a command write where they
@@ -47,10 +49,10 @@ func TestRunInSandbox(t *testing.T) {
 	if err := os.Symlink("other", filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
 	}
-	warning := "Warning: " + root + "/link leads over a link to " + root + "/other, where the command may write\n"
+	warning := "Warning: " + root + "/link leads through a link to " + root + "/other, where the command may write\n"
 	for _, test := range []struct{ mode, dir, want string }{
 		{"workspace-write", root + "/link", warning},
-		{"workspace-write", root + "/link/", "Warning: " + root + "/link/ leads over"},
+		{"workspace-write", root + "/link/", "Warning: " + root + "/link/ leads through"},
 		{"workspace-write", root + "/work", ""},
 		{"workspace-write", root + "/work/../work/", ""},
 		{"read-only", root + "/link", ""},
@@ -61,7 +63,7 @@ func TestRunInSandbox(t *testing.T) {
 		}
 	}
 	out, err := exec.Command("exec-server", "run", "--url", refused.url, "--sandbox", "read-only", "--", "echo", "bare").CombinedOutput()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitNotAllowed || strings.Contains(string(out), "bare\n") {
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != cli.ExitNotAllowed || strings.Contains(string(out), "bare\n") {
 		t.Errorf("a sandbox that is off: %v, %s", err, out)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"execserver/client"
 	"execserver/client/local"
+	"execserver/internal/cli"
 	"execserver/internal/testkit"
 )
 
@@ -175,7 +176,7 @@ func TestRunEndsBySignal(t *testing.T) {
 			var listener net.Listener
 			if test.stop {
 				var err error
-				if server, err = startServer("", nil, "--without=keeper", "--listen", "ws://127.0.0.1:0"); err != nil {
+				if server, err = startServer("", nil, "--without=supervisor", "--listen", "ws://127.0.0.1:0"); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(server.kill)
@@ -343,7 +344,7 @@ func TestRunAdvises(t *testing.T) {
 		}
 		out, err := command.CombinedOutput()
 		exit, ok := errors.AsType[*exec.ExitError](err)
-		if !ok || exit.ExitCode() != exitFailed || !strings.HasSuffix(string(out), test.want+"\n") || strings.Count(string(out), "\n") != 1 {
+		if !ok || exit.ExitCode() != cli.ExitFailed || !strings.HasSuffix(string(out), test.want+"\n") || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("%s: %v, %s", test.url, err, out)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 	"execserver/internal/testkit"
 	"execserver/internal/testkit/scripts"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 )
 
 // TestScripts runs the scripts in testdata/script. They may use the commands of testscript

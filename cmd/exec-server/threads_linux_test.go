@@ -11,7 +11,7 @@ import (
 const maxIdleThreads = 16
 
 // TestIdleThreads counts the threads of a server that has not started a command, and of its
-// keeper.
+// supervisor.
 func TestIdleThreads(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "2")
 	p := startListening(t, nil)

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 	"execserver/protocol"
 )
 

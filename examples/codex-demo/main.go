@@ -27,7 +27,7 @@ import (
 	"syscall"
 	"time"
 
-	"execserver/internal/responses"
+	"execserver/internal/testkit/responses"
 )
 
 const (

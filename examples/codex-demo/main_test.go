@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 func TestMain(m *testing.M) {

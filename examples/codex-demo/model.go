@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"execserver/internal/responses"
+	"execserver/internal/testkit/responses"
 )
 
 // asPrompted is the model: it has Codex run the last prompt as a command.

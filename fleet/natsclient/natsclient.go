@@ -1,10 +1,10 @@
 // Package natsclient makes an Environment of package client from a machine that has joined a
 // fleet, through NATS servers and without a gateway. Start with [Dial].
 //
-// The machine trusts such a client as it trusts a gateway: whoever NATS lets ask the machine
-// for a connection may do everything there, and says who it is itself. NATS decides who may
-// (docs/fleet.md). It is a package of its own so that package client does not need the client
-// library of NATS.
+// The machine trusts such a client as it trusts a gateway: any client that NATS permits to
+// request a connection may do everything on the machine, and chooses its own name. NATS
+// decides which clients may (docs/fleet.md). It is a package of its own so that package client
+// does not need the client library of NATS.
 package natsclient
 
 import (
@@ -46,11 +46,11 @@ type Options struct {
 // may be left out. The URL has no user and no password; Options.NATS has them.
 //
 // When the connection breaks, the Environment connects again and resumes its session, also
-// through another server of the cluster if the first one has named it. ctx bounds the
-// connecting, not the Environment. The error is a *client.DialError, which matches
-// natstransport.ErrNoMachine if there is no such machine, ErrRefused if NATS refuses the
-// credentials and ErrUnreachable if there is no NATS, or another error if the URL is not valid. Token, TokenFile and TLS of opts
-// have no effect.
+// through another server of the cluster if the first one has named it. ctx bounds only the
+// attempt to connect, not the lifetime of the Environment. The error is a *client.DialError,
+// which matches natstransport.ErrNoMachine if there is no such machine, ErrRefused if NATS
+// refuses the credentials and ErrUnreachable if there is no NATS, or another error if the URL
+// is not valid. Token, TokenFile and TLS of opts have no effect.
 func Dial(ctx context.Context, rawURL string, nats *Options, opts *client.Options) (*client.Environment, error) {
 	server, name, err := ParseURL(rawURL)
 	if err != nil {
@@ -146,8 +146,8 @@ func (w *way) dial(ctx context.Context) (transport.Conn, error) {
 func (w *way) open(ctx context.Context, dialer *natstransport.Dialer) (*natstransport.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errSilent)
 	defer cancel()
-	passport := (&auth.Principal{Name: w.principal}).Passport() // allows everything, as that of a gateway's own user
-	call := natstransport.Call{Remote: w.principal, Hello: passport}
+	assertion := (&auth.Principal{Name: w.principal}).Assertion() // allows everything, as that of a gateway's own user
+	call := natstransport.Call{Remote: w.principal, Hello: assertion}
 	for {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		c, err := dialer.Dial(attempt, w.name, call)

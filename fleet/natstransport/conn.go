@@ -18,9 +18,9 @@ import (
 var (
 	// ErrGap is in the error of Read and Write after a frame did not arrive.
 	ErrGap = errors.New("a message is missing")
-	// ErrLost is in the error of Read and Write after the peer or the way to it was lost. It
-	// wraps syscall.ETIMEDOUT, because the peer has not closed the connection and may not
-	// know that it has ended.
+	// ErrLost is in the error of Read and Write after the peer or the connection to NATS was
+	// lost. It wraps syscall.ETIMEDOUT, because the peer has not closed the connection and may
+	// not know that it has ended.
 	ErrLost = fmt.Errorf("the peer is not reachable: %w", syscall.ETIMEDOUT)
 )
 
@@ -49,7 +49,7 @@ type Conn struct {
 	closed   sync.Once
 	sub      *nats.Subscription // of a Dialer's connection: its frames; nil otherwise
 
-	writeMu sync.Mutex // one Write at a time; held while the peer has no room
+	writeMu sync.Mutex // one Write at a time; held while there is no credit
 
 	sendMu sync.Mutex // guards the numbers of frames, and is held while one is published
 	number uint64     // of the last frame sent
@@ -60,7 +60,7 @@ type Conn struct {
 	consumed int64  // bytes of the stream
 	told     int64  // of consumed, what the peer knows
 	bound    int64  // the argument of LimitTotal; 0 if none
-	total    int64  // bytes that may still arrive
+	total    int64  // remaining bytes; see LimitTotal
 
 	mu       sync.Mutex
 	arrived  chan struct{} // has an element if queue, or cause, may have changed
@@ -70,7 +70,7 @@ type Conn struct {
 	waiting  int64  // bytes of the stream in queue
 	next     uint64 // number of the next frame
 	silent   int    // ticks without a frame
-	cause    error  // why the connection has ended; nil while it has not
+	cause    error  // the cause of the end; nil while the connection is open
 	room     int64  // bytes that may still be sent
 	allowed  int64  // bytes of the stream that the peer has ever made room for
 	window   int64  // bytes of the stream that may wait here
@@ -93,19 +93,19 @@ func newConn(e *endpoint, key, out, remote string, hello []byte) *Conn {
 	}
 }
 
-// address says where frames to the peer go.
+// address sets the subject of frames to the peer.
 func (c *Conn) address(out string) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	c.out = out
 }
 
-// open says how much the peer has room for.
+// open sets the initial credit, which is the window of the peer.
 func (c *Conn) open(window int64) {
 	window = min(window, maxWindow)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Two segments have to fit, or each would wait for the last one's way back.
+	// Two segments must fit, or each would wait for the credit of the last one.
 	c.segment = int(min(maxSegment, window/2))
 	c.theirs, c.room, c.allowed = window, window, window
 }
@@ -120,14 +120,15 @@ func wake(ch chan<- struct{}) {
 // Hello returns what the dialer sent with its request. The caller must not change it.
 func (c *Conn) Hello() []byte { return c.hello }
 
-// Done is closed when the connection has ended. What arrived before can still be read, unless
-// Close was called.
+// Done is closed when the connection has ended. Messages received before can still be read,
+// unless Close was called.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Remote implements transport.Conn.
 func (c *Conn) Remote() string { return c.remote }
 
-// AcceptBinary implements transport.BinaryCarrier. Messages of all kinds are alike here.
+// AcceptBinary implements transport.BinaryCarrier. It does nothing: all messages are framed
+// alike.
 func (c *Conn) AcceptBinary() {}
 
 // LimitTotal implements transport.Limited.
@@ -142,15 +143,15 @@ func (c *Conn) Received() uint64 { return c.received.Load() }
 // OnPong implements transport.Pinger.
 func (c *Conn) OnPong(f func(uint64)) { c.onPong = f }
 
-// OnPing makes Read call f for every ping of the peer instead of answering it. A relay asks
-// its other side then, and calls Pong with its answer. It must be set before the first
-// Read, and must not block for long.
+// OnPing makes Read call f for every ping of the peer instead of answering it. A relay forwards
+// the ping to its other side, and calls Pong with the answer. OnPing must be called before the
+// first Read, and f must not block for long.
 func (c *Conn) OnPing(f func(uint64)) { c.onPing = f }
 
 // Ping implements transport.Pinger.
 func (c *Conn) Ping(payload uint64) error { return c.sendNumber(framePing, payload) }
 
-// Pong answers a ping that OnPing was told.
+// Pong answers a ping that was passed to the function of OnPing.
 func (c *Conn) Pong(payload uint64) error { return c.sendNumber(framePong, payload) }
 
 func (c *Conn) sendNumber(kind byte, payload uint64) error {
@@ -159,7 +160,8 @@ func (c *Conn) sendNumber(kind byte, payload uint64) error {
 	return c.send(kind, frame[:])
 }
 
-// send publishes a frame, which has room for its head. It keeps no reference to it.
+// send publishes a frame, whose first headBytes are reserved for the head. It does not retain
+// the frame.
 func (c *Conn) send(kind byte, frame []byte) error {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
@@ -169,7 +171,7 @@ func (c *Conn) send(kind byte, frame []byte) error {
 	return c.publish(kind, frame)
 }
 
-// publish is send also after the end. The caller holds sendMu.
+// publish is like send, but also works after the end. The caller must hold sendMu.
 func (c *Conn) publish(kind byte, frame []byte) error {
 	c.number++
 	c.spoke = true
@@ -197,8 +199,8 @@ func (c *Conn) ended() error {
 	return c.cause
 }
 
-// finish ends the connection for a cause, and reports whether it had not ended before. What
-// has arrived can still be read.
+// finish ends the connection for a cause, and reports whether it was still open. Messages
+// received before can still be read.
 func (c *Conn) finish(cause error) (first bool) {
 	c.closed.Do(func() {
 		first = true
@@ -215,16 +217,16 @@ func (c *Conn) finish(cause error) (first bool) {
 	return first
 }
 
-// fail ends the connection for a cause of this side, and tells the peer. It does not block.
+// fail ends the connection for a cause on this side, and notifies the peer. It does not block.
 func (c *Conn) fail(cause error) {
 	if c.finish(cause) {
-		c.tellEnd(transport.Reason{Code: transport.CodeGoingAway, Text: cause.Error()})
+		c.sendClose(transport.Reason{Code: transport.CodeGoingAway, Text: cause.Error()})
 	}
 }
 
-// tellEnd tells the peer why the connection has ended, on a goroutine. told is closed when
-// NATS has the frame, or cannot take it.
-func (c *Conn) tellEnd(reason transport.Reason) (told <-chan struct{}) {
+// sendClose sends the reason for the end to the peer, on a goroutine. sent is closed when NATS
+// has accepted or refused the frame.
+func (c *Conn) sendClose(reason transport.Reason) (sent <-chan struct{}) {
 	done := make(chan struct{})
 	started := c.end.start(func() { // ends soon, because the NATS connection bounds the time of a write
 		defer close(done)
@@ -244,7 +246,7 @@ func (c *Conn) Close(reason transport.Reason) error {
 		return nil
 	}
 	select {
-	case <-c.tellEnd(reason):
+	case <-c.sendClose(reason):
 	case <-time.After(closeTimeout):
 	}
 	return nil

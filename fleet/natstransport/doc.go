@@ -1,6 +1,6 @@
 // Package natstransport carries the messages of the exec-server protocol over NATS, so that
-// a machine that only dials out can be reached through a NATS server. It is a package of
-// its own because it needs the client library of NATS, which package transport does without.
+// a machine that only dials out can be reached through a NATS server. It is separate from
+// package transport because it depends on the NATS client library.
 //
 // The machine calls [Listen] with its name and then [Listener.Accept], as with a listener
 // of package net. The other side makes a [Dialer] and calls [Dialer.Dial] with the name.
@@ -14,18 +14,18 @@
 //	exec.in.NAME.INSTANCE.DIALER.ID     frames to the machine
 //	exec.out.NAME.DIALER.ID             frames from the machine
 //
-// INSTANCE is the Options.Instance of the machine. So two machines that claim one name for
-// a moment never both get what a client sends.
+// INSTANCE is the Options.Instance of the machine. So if two machines briefly claim the same
+// name, only one of them receives a client's frames.
 //
-// A machine needs no permission but to subscribe to exec.open.NAME and exec.in.NAME.>, and
-// to publish to exec.out.NAME.> and to answer requests. Messages with headers of NATS are
-// ignored: neither side sends any, and what a NATS server itself sends has some.
+// A machine only needs permission to subscribe to exec.open.NAME and exec.in.NAME.>, to
+// publish to exec.out.NAME.>, and to answer requests. Messages with NATS headers are ignored:
+// neither side sends any, but a NATS server may.
 //
-// # What the connection promises
+// # Guarantees
 //
-// Frames carry numbers without gaps. A frame that is missing, a peer without a sign of life
-// and a lost connection to NATS end the Conn: there are no repetitions, because the session
-// of the protocol above can be resumed over another connection. A writer sends no more than
-// the reader has room for, so a reader that stalls blocks its writer, and no more than one
-// window of a connection is ever on its way or waits in the memory of a NATS server.
+// Frames are numbered without gaps. A missing frame, a silent peer or a lost connection to
+// NATS ends the Conn. Frames are not retransmitted, because the session of the protocol can be
+// resumed over another connection. A writer sends at most the credit that the reader has
+// granted, so a reader that stalls blocks its writer, and a connection never has more than one
+// window in flight or in the memory of a NATS server.
 package natstransport

@@ -18,7 +18,7 @@ const (
 	DefaultInterval = time.Second
 
 	minWindow = 4 << 10
-	// maxWindow bounds what a peer can make the other side send ahead.
+	// maxWindow bounds the window that a peer can request.
 	maxWindow = 4 << 20
 	// silentTicks is how many intervals without a frame end a connection.
 	silentTicks = 3
@@ -33,17 +33,17 @@ type Options struct {
 	// Call.Instance. It must be a ValidName; default is a random one. A Dialer has none.
 	Instance string
 
-	// Window is how many bytes of messages may be on their way to this side or wait until
-	// it reads, for each connection: from 4 KiB to 4 MiB; default DefaultWindow.
+	// Window bounds the bytes of messages in flight to this side, or waiting to be read, for
+	// each connection: from 4 KiB to 4 MiB; default DefaultWindow.
 	Window int64
 
-	// Interval is the time between two signs of life on an idle connection. A connection
-	// ends after three intervals without a frame from the peer, so both sides need about
-	// the same; default DefaultInterval.
+	// Interval is the time between keepalives on an idle connection. A connection ends after
+	// three intervals without a frame from the peer, so both sides need similar intervals;
+	// default DefaultInterval.
 	Interval time.Duration
 
-	// Lost, if not nil, is called when the NATS connection has lost frames or is gone, with
-	// the number of connections that ended for it. It must not block.
+	// Lost, if not nil, is called when the NATS connection has lost frames or is closed, with
+	// the number of connections that ended because of it. It must not block.
 	Lost func(connections int)
 }
 
@@ -68,7 +68,7 @@ func (o *Options) withDefaults() Options {
 	return result
 }
 
-// endpoint has the connections that one side has over a NATS connection.
+// endpoint holds the connections of one side over a NATS connection.
 type endpoint struct {
 	nc     *nats.Conn
 	opts   Options
@@ -102,8 +102,8 @@ func (e *endpoint) subscribe(subject string, handle nats.MsgHandler) error {
 	return nil
 }
 
-// plain makes handle ignore messages with headers. JetStream sends what it has stored to any
-// subject that it is asked to, with headers; it must not be taken for what a peer says.
+// plain makes handle ignore messages with headers. JetStream can be asked to send stored
+// messages to any subject, with headers; they must not be mistaken for frames of a peer.
 func plain(handle nats.MsgHandler) nats.MsgHandler {
 	return func(m *nats.Msg) {
 		if m.Header == nil {
@@ -112,7 +112,7 @@ func plain(handle nats.MsgHandler) nats.MsgHandler {
 	}
 }
 
-// key returns what names a connection in the subject of a frame: the last two tokens.
+// key returns the key of a connection from the subject of a frame: the last two tokens.
 func key(subject string) string {
 	dialer := strings.LastIndexByte(subject, '.')
 	if dialer > 0 {
@@ -133,7 +133,7 @@ func (e *endpoint) add(c *Conn) error {
 	}
 	e.conns[c.key] = c
 	select {
-	case <-c.done: // a frame came that has ended it
+	case <-c.done: // a frame has already ended it
 		delete(e.conns, c.key)
 	default:
 	}
@@ -159,8 +159,7 @@ func (e *endpoint) all() []*Conn {
 	return all
 }
 
-// start runs f on a goroutine that stop waits for, and reports whether it did: not after
-// stop was called.
+// start runs f on a goroutine for which stop waits. It returns false after stop was called.
 func (e *endpoint) start(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -170,8 +169,8 @@ func (e *endpoint) start(f func()) bool {
 	return !e.stopped
 }
 
-// tick sends signs of life, and ends connections whose peer gives none or whose frames may
-// have been lost with the NATS connection.
+// tick sends keepalives, and ends connections whose peer is silent or whose frames may have
+// been lost with the NATS connection.
 func (e *endpoint) tick() {
 	ticker := time.NewTicker(e.opts.Interval)
 	defer ticker.Stop()
@@ -203,7 +202,7 @@ func (e *endpoint) lose() {
 	}
 }
 
-// tick sends a sign of life unless the last interval had a frame, and counts the intervals
+// tick sends a keepalive unless a frame was sent in the last interval, and counts the intervals
 // without a frame from the peer.
 func (c *Conn) tick() {
 	c.mu.Lock()
@@ -224,7 +223,7 @@ func (c *Conn) tick() {
 	c.spoke = false
 }
 
-// closeAll closes all connections at once: one may take its time.
+// closeAll closes all connections concurrently, because each may take some time.
 func (e *endpoint) closeAll(reason transport.Reason) {
 	var closing sync.WaitGroup
 	for _, c := range e.all() {
@@ -233,8 +232,8 @@ func (e *endpoint) closeAll(reason transport.Reason) {
 	closing.Wait()
 }
 
-// stop ends everything, and waits for the goroutines. The NATS connection belongs to the
-// caller, and stays open.
+// stop closes the connections and waits for the goroutines. It does not close the NATS
+// connection.
 func (e *endpoint) stop(reason transport.Reason) {
 	e.closeAll(reason)
 	e.mu.Lock()
@@ -248,7 +247,7 @@ func (e *endpoint) stop(reason transport.Reason) {
 	for _, sub := range subs {
 		_ = sub.Unsubscribe() // fails only if the connection to NATS is gone
 	}
-	e.closeAll(reason) // what was opened meanwhile
+	e.closeAll(reason) // those opened meanwhile
 	close(e.done)
 	e.nc.RemoveStatusListener(e.status)
 	e.loop.Wait()

@@ -7,12 +7,12 @@ import (
 	"execserver/transport"
 )
 
-// Kinds of frames. Every frame begins with its kind and its number, 8 bytes. The numbers
-// of each direction begin at 1 and have no gaps.
+// Kinds of frames. Every frame begins with its kind (1 byte) and its number (8 bytes). The
+// numbers of each direction start at 1 without gaps.
 const (
 	frameData   = 'd' // a piece of the stream of messages, each of which follows its length in 4 bytes
 	frameCredit = 'c' // 8 bytes: how many bytes of the stream the sender of this frame has consumed
-	frameAlive  = 'a' // nothing; a sign of life
+	frameAlive  = 'a' // empty; a keepalive
 	framePing   = 'p' // 8 bytes, to be sent back
 	framePong   = 'q' // the 8 bytes of a ping
 	frameClose  = 'x' // 2 bytes, the code, and a text: the sender has closed the connection
@@ -25,7 +25,7 @@ const (
 	maxSegment  = 256 << 10 // of the stream in one frame
 )
 
-// errFrame says that a peer does not speak this protocol.
+// errFrame reports that a peer does not speak this protocol.
 var errFrame = errors.New("the peer sent an invalid frame")
 
 // putHead fills in the head of a frame.

@@ -12,10 +12,10 @@ import (
 	"execserver/transport"
 )
 
-// version is that of the frames and requests. Both sides must have the same.
+// version is the version of frames and requests, which both sides must share.
 const version = 1
 
-// backlog is how many connections may wait for Accept.
+// backlog is the number of connections that may wait for Accept.
 const backlog = 64
 
 // openRequest asks a machine for a connection.
@@ -26,12 +26,12 @@ type openRequest struct {
 	Call
 }
 
-// Call is what a dialer tells a machine about a connection.
+// Call describes a connection to the machine.
 type Call struct {
-	// Instance is the Options.Instance of the machine that is meant. A machine that is
-	// another instance does not answer; "" means whoever has the name.
+	// Instance is the Options.Instance of the machine. Other instances do not answer; ""
+	// means any machine with the name.
 	Instance string `json:"instance,omitempty"`
-	// Remote says in the machine's log who connects.
+	// Remote describes the client in the machine's log.
 	Remote string `json:"remote,omitempty"`
 	// Hello is JSON that Conn.Hello returns at the machine; nil for nothing.
 	Hello json.RawMessage `json:"hello,omitempty"`
@@ -45,7 +45,7 @@ type openAnswer struct {
 	Refusal  string `json:"refusal,omitempty"`
 }
 
-// ValidName reports whether a machine can have a name: 1 to 64 letters, digits, - and _.
+// ValidName reports whether a name is valid for a machine: 1 to 64 letters, digits, - and _.
 func ValidName(name string) bool {
 	const good = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 	return name != "" && len(name) <= 64 && strings.Trim(name, good) == ""
@@ -59,9 +59,9 @@ type Listener struct {
 	strict  atomic.Bool // of RequireInstance
 }
 
-// Listen makes this program the machine of a name. It does not find out whether another
-// one has the name, too; the caller has to. nc stays the caller's, who should bound its
-// time for writes with nats.FlusherTimeout.
+// Listen accepts connections to a name. The caller must ensure that no other machine uses the
+// name. Listen does not close nc, whose write timeout the caller should set with
+// nats.FlusherTimeout.
 func Listen(nc *nats.Conn, name string, opts *Options) (*Listener, error) {
 	if !ValidName(name) {
 		return nil, fmt.Errorf("invalid name %q", name)
@@ -87,8 +87,8 @@ func Listen(nc *nats.Conn, name string, opts *Options) (*Listener, error) {
 	return l, nil
 }
 
-// RequireInstance makes the machine answer only the requests that name its instance, or all
-// for its name again. Another machine may have the name. Connections stay.
+// RequireInstance makes the listener answer only requests that name its instance, or again all
+// requests for its name. Use it while another machine has the name. Open connections continue.
 func (l *Listener) RequireInstance(require bool) { l.strict.Store(require) }
 
 // frame handles a frame.

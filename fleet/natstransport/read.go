@@ -9,7 +9,7 @@ import (
 	"execserver/transport"
 )
 
-// receive takes a frame that NATS has delivered. It does not block.
+// receive handles a frame that NATS has delivered. It does not block.
 func (c *Conn) receive(frame []byte) {
 	kind, number, body, err := parse(frame)
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *Conn) receive(frame []byte) {
 	}
 }
 
-// take queues a frame or does what it says. It returns why the connection ends, if it does.
+// take queues or handles a frame. An error ends the connection.
 func (c *Conn) take(kind byte, number uint64, body []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +44,8 @@ func (c *Conn) take(kind byte, number uint64, body []byte) error {
 	case frameClose:
 		return &transport.PeerClosedError{Reason: parseReason(body)}
 	case frameCredit:
-		// It counts what the peer has consumed, so a peer cannot grant more than its window.
+		// The frame has the bytes that the peer has consumed, so it cannot grant more than its
+		// window.
 		return c.grant(int64(binary.BigEndian.Uint64(body)))
 	case framePing, framePong:
 		if c.controls++; c.controls > maxControls {
@@ -69,9 +70,9 @@ const (
 	joinedFrames = 32 << 10
 )
 
-// join appends a small frame of data to the last one that waits, if that has room. So a peer
-// that sends its window as millions of small frames takes no more memory than the window.
-// The caller holds mu.
+// join appends a small frame of data to the last frame in the queue, if it fits. So a peer that
+// sends its window as millions of small frames uses no more memory than the window. The caller
+// must hold mu.
 func (c *Conn) join(kind byte, body []byte) bool {
 	if kind != frameData || len(c.queue) == 0 || len(body) > smallFrame {
 		return false
@@ -84,7 +85,7 @@ func (c *Conn) join(kind byte, body []byte) bool {
 	return true
 }
 
-// grant makes room for what the peer has consumed. The caller holds mu.
+// grant adds credit for the bytes that the peer has consumed. The caller must hold mu.
 func (c *Conn) grant(consumed int64) error {
 	more := consumed + c.theirs - c.allowed
 	if more < 0 || consumed > c.allowed-c.room {
@@ -114,7 +115,7 @@ func (c *Conn) Read(buf []byte) ([]byte, error) {
 	return c.fill(buf[:0], size)
 }
 
-// prefixBytes is how much of a message above the limit is kept.
+// prefixBytes is the length of TooLargeError.Prefix.
 const prefixBytes = 4 << 10
 
 // skip reads a message above the limit.
@@ -132,7 +133,7 @@ func (c *Conn) skip(size int64) error {
 	return &transport.TooLargeError{Limit: c.limit, Size: size, Prefix: prefix}
 }
 
-// firstStep is how much memory a message gets at first.
+// firstStep is the initial memory of a message.
 const firstStep = 72 << 10
 
 // fill appends n bytes of the stream to buf. The memory grows with the bytes that arrive,
@@ -156,19 +157,19 @@ func (c *Conn) fill(buf []byte, n int64) ([]byte, error) {
 	return buf, nil
 }
 
-// grow asks whether the memory of a message may grow, and ends the connection if not.
+// grow calls onGrow before the memory of a message grows, and ends the connection if it fails.
 func (c *Conn) grow(bytes int64) error {
 	if c.onGrow == nil {
 		return nil
 	}
 	err := c.onGrow(bytes)
 	if err != nil && c.finish(err) {
-		c.tellEnd(transport.Reason{Code: transport.CodeTryAgainLater, Text: err.Error()})
+		c.sendClose(transport.Reason{Code: transport.CodeTryAgainLater, Text: err.Error()})
 	}
 	return err
 }
 
-// part returns up to n bytes of the stream, valid for ever.
+// part returns up to n bytes of the stream, which remain valid.
 func (c *Conn) part(n int64) ([]byte, error) {
 	for len(c.rest) == 0 {
 		if err := c.await(); err != nil {
@@ -203,7 +204,7 @@ func (c *Conn) await() error {
 	}
 }
 
-// pop takes the first frame out of the queue, or says why there will be none.
+// pop removes the first frame from the queue. cause is set if there will be no more.
 func (c *Conn) pop() (frame queued, ok bool, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

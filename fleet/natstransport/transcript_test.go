@@ -13,7 +13,7 @@ import (
 	"execserver/fleet/natstransport"
 	"execserver/internal/testkit"
 	"execserver/internal/testkit/servertest"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/transcript"
 	"execserver/server"
 	"execserver/transport"
 )

@@ -45,7 +45,7 @@ func (c *Conn) Write(messages ...[]byte) error {
 	return nil
 }
 
-// sendData waits until the peer has room for a frame of data, and sends it.
+// sendData waits for credit for a frame of data, and sends it.
 func (c *Conn) sendData(frame []byte) error {
 	for !c.reserve(int64(len(frame) - headBytes)) {
 		select {
@@ -57,7 +57,7 @@ func (c *Conn) sendData(frame []byte) error {
 	return c.send(frameData, frame)
 }
 
-// reserve takes n bytes of the peer's room, if it has that much.
+// reserve takes n bytes of credit, if available.
 func (c *Conn) reserve(n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

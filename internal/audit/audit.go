@@ -45,7 +45,7 @@ type line struct {
 	Event
 }
 
-// Bounds of what the log keeps of an event, and of the events that wait.
+// Bounds of the recorded part of an event, and of the events that wait.
 const (
 	maxTextBytes = 4 << 10 // of argv, of the paths, and of each other text
 	maxWaiting   = 8192
@@ -69,13 +69,13 @@ type Log struct {
 	lost     uint64 // since the last event that was written
 	everLost uint64
 	closed   bool
-	more     chan struct{} // has one element when there is work
+	more     chan struct{} // has one element while there is work
 	done     chan struct{}
 	second   int64 // of the last refusal
 	refusals int
 	ignored  uint64
 
-	writing sync.Mutex // guards what follows; held while the file is written
+	writing sync.Mutex // guards the fields below; held while the file is written
 	file    *os.File
 	torn    bool // the file does not end with a line end
 	ended   bool // the file is closed
@@ -86,7 +86,7 @@ type Log struct {
 type waiting struct {
 	event   Event
 	at      time.Time
-	written chan<- error // nil if nobody waits
+	written chan<- error // nil: no caller waits
 }
 
 // Open opens an audit log for appending, or creates it with mode 0600. If required is true,

@@ -223,7 +223,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestTruncated has somebody else empty the file, as some programs rotate logs.
+// TestTruncated truncates the file, as some programs do to rotate logs.
 func TestTruncated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l := open(t, path)

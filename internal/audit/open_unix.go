@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// openFile opens a log for appending. It must belong to this user, and to nobody else.
+// openFile opens a log for appending. It must be owned by this user and not accessible to
+// others.
 func openFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if errors.Is(err, syscall.ELOOP) {

@@ -12,14 +12,17 @@
 //
 // A successful request has a [Principal]. Its credentials may expire while it is
 // connected, or be revoked, because the files are read again when they change:
-// [Authenticator.Refresh], [Authenticator.Holds]. On unix sockets the system says who
-// connects: [Peers].
+// [Authenticator.Refresh], [Authenticator.Valid]. On unix sockets the system identifies the
+// peer: [Peers].
+//
+// [ReadFile] and [LoadFiles] read what credentials are made from: secrets, keys, certificates
+// and lists of them. They refuse files that another user could have read or written.
 //
 // Tokens travel as "Authorization: Bearer TOKEN". Clients that cannot send a
 // header but keep the query of their URL may use "?token=TOKEN" if the entry of the token,
 // or [Config.AllowQueryToken], permits it.
 //
-// Texts and status codes of the released exec-server are the same here.
+// Texts and status codes are the same as those of the released exec-server.
 // Neither errors nor refusals ever contain a secret or any part of a presented credential.
 package auth
 
@@ -31,23 +34,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"execserver/internal/trusted"
 )
 
 // Authenticator checks upgrade requests. It is safe for concurrent use.
 //
-// A nil *Authenticator stands for "no authentication" and allows everybody; the zero value
-// allows nobody. Use [New].
+// A nil *Authenticator allows every request, without authentication; the zero value allows
+// none. Use [New].
 type Authenticator struct {
-	state *trusted.Value[*state]
+	state *Reloaded[*state]
 }
 
 // state is the content of the files. It does not change.
 type state struct {
 	entries []*entry
-	pool    *x509.CertPool // authorities that sign client certificates; nil: there are none
-	tokens  bool           // there may be entries, even if there is none now, so a certificate is not enough
+	pool    *x509.CertPool // authorities of client certificates; nil: none
+	tokens  bool           // tokens are configured, even if there is no entry now, so a certificate is not enough
 }
 
 // Refresh reads the files again if they have changed. After an error the Authenticator
@@ -68,15 +69,15 @@ func (a *Authenticator) Poll() (changed bool, err error) {
 }
 
 // Paths returns the paths of the files of a kind that the Authenticator reads.
-func (a *Authenticator) Paths(kind trusted.Kind) []string {
+func (a *Authenticator) Paths(kind FileKind) []string {
 	if a == nil || a.state == nil {
 		return nil
 	}
 	return a.state.Paths(kind)
 }
 
-// ClientCAs returns the authorities whose client certificates are valid now. nil means
-// that clients need no certificate.
+// ClientCAs returns the authorities whose client certificates are valid now. nil means that
+// clients need no certificate.
 func (a *Authenticator) ClientCAs() *x509.CertPool {
 	if a == nil || a.state == nil {
 		return nil
@@ -100,7 +101,7 @@ func (r *Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(r.text)))
 	w.WriteHeader(http.StatusUnauthorized)
-	// The client may be gone; there is nobody left to tell.
+	// The client may be gone; an error does not matter.
 	_, _ = io.WriteString(w, r.text)
 }
 
@@ -129,7 +130,7 @@ var (
 // should not be logged.
 func (a *Authenticator) Authenticate(r *http.Request) (*Principal, *Refusal) {
 	if a == nil {
-		return Anybody, nil
+		return Unauthenticated, nil
 	}
 	if a.state == nil {
 		return nil, refuseCapability
@@ -159,7 +160,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (*Principal, *Refusal) {
 	return p, nil
 }
 
-// verify returns the principal of a valid token. inQuery says that it came in the query.
+// verify returns the principal of a valid token. inQuery reports that it came in the query.
 func (s *state) verify(token string, inQuery bool) (*Principal, *Refusal) {
 	var told *Refusal
 	for _, e := range s.entries {
@@ -170,7 +171,7 @@ func (s *state) verify(token string, inQuery bool) (*Principal, *Refusal) {
 		if refusal == nil {
 			return p, nil
 		}
-		if told == nil || refusal.closer(told, token) {
+		if told == nil || refusal.moreSpecific(told, token) {
 			told = refusal
 		}
 	}
@@ -180,9 +181,9 @@ func (s *state) verify(token string, inQuery bool) (*Principal, *Refusal) {
 	return nil, told
 }
 
-// closer reports whether r says more about a token than other, the refusal by another
-// entry.
-func (r *Refusal) closer(other *Refusal, token string) bool {
+// moreSpecific reports whether r tells more about a token than other, the refusal by
+// another entry.
+func (r *Refusal) moreSpecific(other *Refusal, token string) bool {
 	kind := refuseCapability
 	if strings.Count(token, ".") == 2 {
 		kind = refuseJWT

@@ -17,8 +17,7 @@ type certificate struct {
 	expires time.Time           // when the first of the verified chain expires
 }
 
-// certificate returns the certificate of a request, or nil if there is none that is valid
-// now.
+// certificate returns the client certificate of a request if it is valid now, or nil.
 func (s *state) certificate(r *http.Request) *certificate {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 {
 		return nil
@@ -28,14 +27,14 @@ func (s *state) certificate(r *http.Request) *certificate {
 		c.expires = earlier(c.expires, one.NotAfter)
 	}
 	// The authorities may have changed since the handshake.
-	if !c.holds(s.pool) || len(c.names()) == 0 {
+	if !c.trustedBy(s.pool) || len(c.names()) == 0 {
 		return nil
 	}
 	return c
 }
 
-// holds reports whether an authority in the pool has signed the certificate.
-func (c *certificate) holds(pool *x509.CertPool) bool {
+// trustedBy reports whether an authority in the pool has signed the certificate.
+func (c *certificate) trustedBy(pool *x509.CertPool) bool {
 	if pool == nil {
 		return false
 	}

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"execserver/internal/sys"
-	"execserver/internal/trusted"
 )
 
 const (
@@ -22,8 +21,8 @@ const (
 	minSharedSecretBytes = 32
 )
 
-// Config says how clients authenticate. It has one kind of token, or ClientCAFile, or
-// both.
+// Config configures the authentication of clients. It has one kind of token, ClientCAFile,
+// or both.
 type Config struct {
 	// A capability token, in one of three forms.
 	Token       string // the token
@@ -44,9 +43,9 @@ type Config struct {
 	// nothing would honor them.
 	Gateway bool
 
-	// ClientCAFile has the authorities that sign client certificates. Every client needs
-	// one then, besides its token unless an entry of the tokens file is about the
-	// certificate, or there are no tokens at all.
+	// ClientCAFile contains the authorities that sign client certificates. Every client
+	// then needs a certificate, and also a token unless the tokens file has an entry
+	// for the certificate or no tokens are configured.
 	ClientCAFile string
 
 	// AllowQueryToken accepts every token from ?token=… as well; an entry of TokensFile may
@@ -67,7 +66,7 @@ func New(cfg Config) (*Authenticator, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	state, err := trusted.Load(cfg.load)
+	state, err := LoadFiles(cfg.load)
 	if err != nil {
 		return nil, err
 	}
@@ -104,10 +103,10 @@ func (cfg Config) check() error {
 }
 
 // load reads everything that can change.
-func (cfg Config) load(files *trusted.Files) (*state, error) {
+func (cfg Config) load(files *Files) (*state, error) {
 	s := new(state)
 	if cfg.ClientCAFile != "" {
-		text, path, err := readTrusted(files, cfg.ClientCAFile, "client CA file", trusted.Public)
+		text, path, err := readTrusted(files, cfg.ClientCAFile, "client CA file", PublicFile)
 		if err != nil {
 			return nil, err
 		}
@@ -123,13 +122,13 @@ func (cfg Config) load(files *trusted.Files) (*state, error) {
 		s.entries, err = cfg.readTokens(files)
 		return s, err
 	case cfg.Token != "":
-		e.token = capability(sha256.Sum256([]byte(cfg.Token)))
+		e.token = tokenDigest(sha256.Sum256([]byte(cfg.Token)))
 	case cfg.TokenFile != "":
 		e.token, err = cfg.capabilityFromFile(files)
 	case cfg.TokenSHA256 != "":
 		e.token, err = parseDigest(cfg.TokenSHA256)
 	case cfg.SharedSecretFile != "" || cfg.JWKSFile != "":
-		e.name = "" // the token tells
+		e.name = "" // the token contains the name
 		e.token, err = cfg.signedBearer(files)
 	default:
 		return s, nil
@@ -153,16 +152,16 @@ func IsDigest(s string) bool {
 
 // parseDigest reads the digest of a token. The error does not repeat s: it may be the
 // token itself, given by mistake.
-func parseDigest(s string) (capability, error) {
+func parseDigest(s string) (tokenDigest, error) {
 	digest, err := hex.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(digest) != sha256.Size {
-		return capability{}, errors.New("the digest of a token must be a 64-character hex SHA-256 digest")
+		return tokenDigest{}, errors.New("the digest of a token must be a 64-character hex SHA-256 digest")
 	}
-	return capability(digest), nil
+	return tokenDigest(digest), nil
 }
 
 // signedBearer reads the keys of signed tokens.
-func (cfg Config) signedBearer(files *trusted.Files) (*signedBearer, error) {
+func (cfg Config) signedBearer(files *Files) (*signedBearer, error) {
 	var keys []key
 	if cfg.SharedSecretFile != "" {
 		secret, path, err := readSecret(files, cfg.SharedSecretFile)
@@ -175,7 +174,7 @@ func (cfg Config) signedBearer(files *trusted.Files) (*signedBearer, error) {
 		keys = append(keys, secretKey(secret))
 	}
 	if cfg.JWKSFile != "" {
-		text, path, err := readTrusted(files, cfg.JWKSFile, "JWKS file", trusted.Public)
+		text, path, err := readTrusted(files, cfg.JWKSFile, "JWKS file", PublicFile)
 		if err != nil {
 			return nil, err
 		}
@@ -200,8 +199,8 @@ func (cfg Config) signedBearer(files *trusted.Files) (*signedBearer, error) {
 
 // readSecret returns the trimmed content of a secret file, and its absolute path for
 // further errors.
-func readSecret(files *trusted.Files, file string) (secret []byte, path string, err error) {
-	content, path, err := readTrusted(files, file, "websocket auth secret", trusted.Secret)
+func readSecret(files *Files, file string) (secret []byte, path string, err error) {
+	content, path, err := readTrusted(files, file, "websocket auth secret", SecretFile)
 	if err != nil {
 		return nil, "", err
 	}
@@ -212,10 +211,10 @@ func readSecret(files *trusted.Files, file string) (secret []byte, path string, 
 	return secret, path, nil
 }
 
-// readTrusted returns the content of a file of text, and its absolute path for further
-// errors; what says what file it is.
-func readTrusted(files *trusted.Files, file, what string, kind trusted.Kind) (content []byte, path string, err error) {
-	path, err = trusted.Absolute(file)
+// readTrusted returns the content of a text file, and its absolute path for errors; what
+// describes the file.
+func readTrusted(files *Files, file, what string, kind FileKind) (content []byte, path string, err error) {
+	path, err = AbsolutePath(file)
 	if err != nil {
 		return nil, "", fmt.Errorf("failed to read %s %s: %w", what, file, err)
 	}

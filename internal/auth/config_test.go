@@ -115,8 +115,7 @@ func TestNewErrors(t *testing.T) {
 	}
 }
 
-// fsText is what the operating system says about a file that does not exist, as
-// clients know it.
+// fsText is the operating system's error for a file that does not exist, as clients see it.
 func fsText(t *testing.T, path string) string {
 	t.Helper()
 	_, err := os.Open(path)

@@ -26,7 +26,7 @@ const (
 	Enter = Observe | ReadFiles | WriteFiles | Exec | Full
 )
 
-// Grant says what a principal may do. A nil *Grant allows everything.
+// Grant is the set of a principal's rights. A nil *Grant allows everything.
 type Grant struct {
 	Scopes     Scope
 	Root       string            // for ReadFiles and WriteFiles
@@ -36,14 +36,14 @@ type Grant struct {
 	Sandbox    *protocol.Sandbox // for every process, and with Full for file requests; nil for none
 
 	// At a gateway, the machines that the principal may use.
-	Account  string   // whose machines; "" is DefaultAccount
+	Account  string   // of the machines; "" is DefaultAccount
 	Machines []string // names, and patterns that end with "*"; nil for all of the account
 
-	said      grantEntry // of which the Grant was made
+	said      grantEntry // the entry from which the Grant was made
 	sandboxed bool       // it has a sandbox
 }
 
-// DefaultAccount is the account of machines and principals for which nobody names one.
+// DefaultAccount is the account of machines and principals without one.
 const DefaultAccount = "default"
 
 // InAccount returns the account whose machines the principal may use.
@@ -54,16 +54,16 @@ func (g *Grant) InAccount() string {
 	return g.Account
 }
 
-// Machine reports whether the principal may use a machine of its account.
-func (g *Grant) Machine(name string) bool {
+// AllowsMachine reports whether the principal may use a machine of its account.
+func (g *Grant) AllowsMachine(name string) bool {
 	return g == nil || g.Machines == nil || slices.ContainsFunc(g.Machines, func(pattern string) bool { return MatchName(pattern, name) })
 }
 
-// Everywhere reports whether the principal is bound to no account and no machines of it, as
-// those who run a gateway are.
+// Everywhere reports whether the principal is not restricted to an account or to machines,
+// like the operator of a gateway.
 func (g *Grant) Everywhere() bool { return g == nil || g.Account == "" && g.Machines == nil }
 
-// MatchName reports whether a name is the pattern, or begins with what precedes a "*" at
+// MatchName reports whether a name equals the pattern, or has the prefix before a "*" at
 // the end of the pattern.
 func MatchName(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
@@ -104,8 +104,8 @@ func (g *Grant) FileSandbox() *protocol.Sandbox {
 // anyArguments as the last element of a command stands for any further arguments.
 const anyArguments = "..."
 
-// Command reports whether the principal may start a command line.
-func (g *Grant) Command(argv []string) bool {
+// AllowsCommand reports whether the principal may start a command line.
+func (g *Grant) AllowsCommand(argv []string) bool {
 	if g == nil || g.Commands == nil {
 		return true
 	}
@@ -117,8 +117,8 @@ func (g *Grant) Command(argv []string) bool {
 	})
 }
 
-// grantEntry is what a [[token]] says about what it allows, and a passport. A list without
-// elements differs from none.
+// grantEntry is the grant in a [[token]] entry or an assertion. An empty list differs from
+// none.
 type grantEntry struct {
 	Scope      []string     `toml:"scope" json:"scope,omitzero"`
 	Root       string       `toml:"root" json:"root,omitzero"`
@@ -139,7 +139,7 @@ type sandboxEntry struct {
 	Network bool     `toml:"network" json:"network,omitzero"`
 }
 
-// grant makes a Grant of what an entry says. What it does not say is not granted.
+// grant returns the Grant of an entry. Rights that it does not mention are not granted.
 func (t grantEntry) grant(hasSandbox bool) (*Grant, error) {
 	g := &Grant{
 		Root: t.Root, Commands: t.Commands, Directory: t.Directory,
@@ -174,7 +174,7 @@ func (t grantEntry) grant(hasSandbox bool) (*Grant, error) {
 	case t.Root != "" && !filepath.IsAbs(t.Root), t.Directory != "" && !filepath.IsAbs(t.Directory):
 		return nil, errors.New("root and directory must be absolute")
 	}
-	if t.Account != "" && !goodName(t.Account) {
+	if t.Account != "" && !validName(t.Account) {
 		return nil, errors.New("account must have from 1 to 64 of the characters A-Z a-z 0-9 . _ @ -")
 	}
 	switch t.Access {

@@ -16,7 +16,7 @@ import (
 	"execserver/internal/testkit"
 )
 
-// now is what the clock of every Authenticator under test says.
+// now is the time of every Authenticator under test.
 var now = time.Unix(1_800_000_000, 999_999_999)
 
 const hs256 = `{"alg":"HS256","typ":"JWT"}`
@@ -326,7 +326,7 @@ func TestSystemClock(t *testing.T) {
 	}
 }
 
-// TestPrincipal shows who a token stands for, and until when.
+// TestPrincipal checks the principal of a token, and when it expires.
 func TestPrincipal(t *testing.T) {
 	a := newSigned(t, auth.Config{})
 	end := now.Truncate(time.Second).Add(91 * time.Second) // with the skew, and the whole last second

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeersKnown reports whether the system says who connects to a unix socket.
-const PeersKnown = true
+// PeersSupported reports whether the system identifies the peer of a unix socket.
+const PeersSupported = true
 
-// peerOf asks the system who connected.
+// peerOf returns the user that connected.
 func peerOf(conn net.Conn) (p peer, err error) {
 	err = sys.OnDescriptor(conn, func(fd int) error {
 		credentials, err := unix.GetsockoptXucred(fd, solLocal, unix.LOCAL_PEERCRED)

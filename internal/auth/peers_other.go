@@ -4,7 +4,7 @@ package auth
 
 import "net"
 
-// PeersKnown reports whether the system says who connects to a unix socket.
-const PeersKnown = false
+// PeersSupported reports whether the system identifies the peer of a unix socket.
+const PeersSupported = false
 
-func peerOf(net.Conn) (peer, error) { return peer{}, ErrPeersUnknown }
+func peerOf(net.Conn) (peer, error) { return peer{}, ErrPeersUnsupported }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
-
-	"execserver/internal/trusted"
 )
 
 // tokensFile is the content of a tokens file.
@@ -36,8 +34,8 @@ type tokenEntry struct {
 	grantEntry
 }
 
-// ErrNoClientCA says that a tokens file has an entry about a certificate, but nobody says
-// whose certificates are valid.
+// ErrNoClientCA reports that a tokens file has an entry for a certificate, but no
+// authorities are configured.
 var ErrNoClientCA = errors.New("certificate needs the authorities of client certificates")
 
 // maxTokens bounds the entries of a file, because the server tries each of them with
@@ -46,8 +44,8 @@ const maxTokens = 1000
 
 // readTokens reads the entries of a tokens file. Paths in it are relative to its
 // directory.
-func (cfg Config) readTokens(files *trusted.Files) ([]*entry, error) {
-	text, path, err := readTrusted(files, cfg.TokensFile, "tokens file", trusted.Secret)
+func (cfg Config) readTokens(files *Files) ([]*entry, error) {
+	text, path, err := readTrusted(files, cfg.TokensFile, "tokens file", SecretFile)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +71,7 @@ func (cfg Config) readTokens(files *trusted.Files) ([]*entry, error) {
 		if err == nil {
 			entries[i].grant, err = t.grant(sandboxes[i])
 			t.Expires = time.Time{}
-			entries[i].said = fmt.Sprintf("%#v, a sandbox: %t", t, sandboxes[i])
+			entries[i].definition = fmt.Sprintf("%#v, a sandbox: %t", t, sandboxes[i])
 		}
 		if err == nil && !cfg.Gateway && (t.Account != "" || t.Machines != nil) {
 			err = errors.New("account and machines are for the tokens of a gateway")
@@ -127,8 +125,8 @@ func tomlError(err error) error {
 }
 
 // entry makes an entry from a token in the file.
-func (cfg Config) entry(files *trusted.Files, dir string, t tokenEntry) (*entry, error) {
-	if !goodName(t.Name) {
+func (cfg Config) entry(files *Files, dir string, t tokenEntry) (*entry, error) {
+	if !validName(t.Name) {
 		return nil, errors.New("name must have from 1 to 64 of the characters A-Z a-z 0-9 . _ @ -")
 	}
 	given := 0
@@ -178,15 +176,15 @@ func (cfg Config) entry(files *trusted.Files, dir string, t tokenEntry) (*entry,
 	return e, nil
 }
 
-// goodName reports whether a name is valid everywhere. It must not have a colon, which
+// validName reports whether a name is valid everywhere. It must not have a colon, which
 // follows it in the names of principals.
-func goodName(name string) bool {
+func validName(name string) bool {
 	const good = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@-"
 	return name != "" && len(name) <= 64 && strings.Trim(name, good) == ""
 }
 
 // capabilityFromFile reads a capability token.
-func (cfg Config) capabilityFromFile(files *trusted.Files) (tokenCredential, error) {
+func (cfg Config) capabilityFromFile(files *Files) (tokenVerifier, error) {
 	token, path, err := readSecret(files, cfg.TokenFile)
 	if err != nil {
 		return nil, err
@@ -195,5 +193,5 @@ func (cfg Config) capabilityFromFile(files *trusted.Files) (tokenCredential, err
 		return nil, fmt.Errorf("websocket bearer token in %s has %d bytes and must have at least %d; make one: (umask 077; head -c 32 /dev/urandom | base64 > %s)",
 			path, len(token), minTokenBytes, path)
 	}
-	return capability(sha256.Sum256(token)), nil
+	return tokenDigest(sha256.Sum256(token)), nil
 }

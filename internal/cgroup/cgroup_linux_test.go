@@ -103,7 +103,7 @@ func spawn(t *testing.T, g *cgroup.Group, name string, args ...string) *exec.Cmd
 func TestGroup(t *testing.T) {
 	inside(t, false, func(t *testing.T) {
 		c := claim(t)
-		g, err := c.Make()
+		g, err := c.MakeGroup()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestClaimsAtTheSameTime(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					g, err := c.Make()
+					g, err := c.MakeGroup()
 					if err != nil {
 						t.Error(err)
 					} else {
@@ -225,7 +225,7 @@ func TestControllers(t *testing.T) {
 		if now := ownGroup(t); now != before+"/"+filepath.Base(c.Path())+"/server" {
 			t.Errorf("this program is in %s, was in %s", now, before)
 		}
-		g, err := c.Make()
+		g, err := c.MakeGroup()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ type Claimed struct {
 	path string
 	made atomic.Uint64 // number of process groups created
 
-	lock   int // descriptor of the directory, locked while the server or its keeper uses it
+	lock   int // descriptor of the directory, locked while the server or its supervisor uses it
 	unlock sync.Once
 }
 
@@ -79,10 +79,10 @@ func makeClaim(base string) (c *Claimed, err error) {
 	return nil, err
 }
 
-// supported checks whether a process can be started in a group, which no file says. It
-// needs the clone3 call. Old kernels do not have it, and containers refuse it with
-// ENOSYS, EPERM or another error. Only a kernel that examines the arguments returns
-// EINVAL, because they have no size.
+// supported checks whether a process can be started in a group, which no file reveals. It
+// needs clone3. Old kernels lack it, and containers refuse it with ENOSYS, EPERM or another
+// error. Only a kernel that examines the arguments returns EINVAL, because their size is
+// zero.
 func supported() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
 		return fmt.Errorf("the kernel, or a filter of system calls, does not let this program start processes in control groups: %w",
@@ -136,7 +136,7 @@ func Open(path string) (*Claimed, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open control group", Path: path, Err: err}
 	}
-	// The lock is shared, because the server and its keeper both hold it. No other
+	// The lock is shared, because the server and its supervisor both hold it. No other
 	// process holds it for long.
 	for err = unix.EINTR; err == unix.EINTR; {
 		err = sys.Flock(fd, unix.LOCK_SH)
@@ -251,19 +251,12 @@ func (c *Claimed) Controllers() []string {
 	return words(c.groups(), "cgroup.subtree_control")
 }
 
-// Make creates a group for a process. No two groups of this program have the same path,
-// even after the first one is gone.
-func (c *Claimed) Make() (*Group, error) {
-	return makeGroup(filepath.Join(c.groups(), strconv.FormatUint(c.made.Add(1), 10)))
-}
-
 // KillAll kills everything in the groups of processes.
 func (c *Claimed) KillAll() error {
 	return sys.WriteFile(filepath.Join(c.groups(), "cgroup.kill"), []byte("1"), 0)
 }
 
-// Remove removes the groups in which nothing runs any more. If this program had to move,
-// it moves back.
+// Remove removes the empty groups. If this program had to move, it moves back.
 func (c *Claimed) Remove() {
 	below, _ := groupsBelow(c.groups())
 	for _, b := range below {
@@ -278,9 +271,8 @@ func (c *Claimed) Remove() {
 	c.unlock.Do(func() { _ = sys.Close(c.lock) })
 }
 
-// moveBack undoes moveServer and enableIn as far as it can: a group with controllers for
-// groups below accepts no processes, neither this one nor a server that starts there
-// later.
+// moveBack undoes moveServer and enableIn as far as possible: a group with controllers
+// enabled for its children accepts no processes, neither this one nor a later server.
 func (c *Claimed) moveBack() {
 	base := filepath.Dir(c.path)
 	for _, path := range []string{c.groups(), c.path, base} {
@@ -309,4 +301,49 @@ func removeStale(base string) {
 		}
 		_ = sys.Close(fd)
 	}
+}
+
+// isRoot reports whether a group is the root of the hierarchy. The root has no type, and
+// may have both processes and controllers enabled for its children.
+func isRoot(path string) bool {
+	_, err := sys.Stat(filepath.Join(path, "cgroup.type"))
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// enabledAttribute of the root lists the controllers that servers have enabled in it. It
+// outlives a killed server; the next server to end disables them.
+const enabledAttribute = "user.exec-server.controllers"
+
+// noteEnabled adds controllers to the list.
+func noteEnabled(root string, names []string) {
+	list := append(enabledByServers(root), names...)
+	slices.Sort(list)
+	_ = unix.Setxattr(root, enabledAttribute, []byte(strings.Join(slices.Compact(list), " ")), 0) // without it they stay enabled
+}
+
+func enabledByServers(root string) []string {
+	var value [512]byte
+	n, err := sys.Getxattr(root, enabledAttribute, value[:])
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(value[:n]))
+}
+
+// restoreRoot disables the controllers that servers have enabled in the root. The last
+// server does so, unless the root contains another program's group, whose limits may depend
+// on the controllers.
+func restoreRoot(base string) {
+	if !isRoot(base) {
+		return
+	}
+	names := enabledByServers(base)
+	below, err := groupsBelow(base)
+	if len(names) == 0 || err != nil || len(below) > 0 {
+		return
+	}
+	for _, name := range names {
+		_ = sys.WriteFile(filepath.Join(base, "cgroup.subtree_control"), []byte("-"+name), 0)
+	}
+	_ = unix.Removexattr(base, enabledAttribute)
 }

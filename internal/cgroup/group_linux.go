@@ -7,19 +7,26 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/procfs"
 	"execserver/internal/sys"
 )
 
-// Group is one control group that this program has created. It holds no descriptor, and
-// no other group of this program ever has its path. So its methods may be called
-// concurrently, any number of times, and after the group is gone; then there is nothing
-// to kill and nothing to remove.
+// Group is one control group created by this program. It holds no descriptor, and its path
+// is never reused by this program. So its methods may be called concurrently, any number of
+// times, and after the group is gone; then Kill and Remove do nothing.
 type Group struct {
 	path string
+}
+
+// MakeGroup creates a group for a process. No two groups of this program have the same path,
+// even after the first one is gone.
+func (c *Claimed) MakeGroup() (*Group, error) {
+	return makeGroup(filepath.Join(c.groups(), strconv.FormatUint(c.made.Add(1), 10)))
 }
 
 func makeGroup(path string) (*Group, error) {
@@ -39,13 +46,13 @@ func (g *Group) Open() (*os.File, error) {
 	return sys.NewFile(uintptr(fd), g.path), nil
 }
 
-// gone reports whether err means that the group has been removed.
-func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) }
+// isGone reports whether err means that the group has been removed.
+func isGone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) }
 
 // Kill sends SIGKILL to every process in the group and in groups below, with those that
 // are being forked meanwhile.
 func (g *Group) Kill() error {
-	if err := g.Set("cgroup.kill", "1"); !gone(err) {
+	if err := g.Set("cgroup.kill", "1"); !isGone(err) {
 		return err
 	}
 	return nil
@@ -68,7 +75,7 @@ func (g *Group) Set(name, value string) error {
 // Populated reports whether a process runs in the group or in groups below.
 func (g *Group) Populated() (bool, error) {
 	n, err := g.event("cgroup.events", "populated")
-	if gone(err) {
+	if isGone(err) {
 		return false, nil
 	}
 	return n != 0, err
@@ -102,7 +109,7 @@ func (g *Group) event(file, name string) (int, error) {
 // Processes lists the processes in the group and in groups below.
 func (g *Group) Processes() ([]int, error) {
 	pids, err := processesOf(g.path)
-	if gone(err) {
+	if isGone(err) {
 		return pids, nil
 	}
 	return pids, err
@@ -142,8 +149,8 @@ func groupsBelow(path string) ([]string, error) {
 	return groups, err
 }
 
-// Remove removes the group, and groups below that its processes have created. While a
-// process runs there it fails with EBUSY and removes nothing.
+// Remove removes the group and the groups that its processes have created below it. While a
+// process runs in them it fails with EBUSY and removes nothing.
 func (g *Group) Remove() error { return remove(g.path) }
 
 func remove(path string) error {
@@ -151,7 +158,7 @@ func remove(path string) error {
 	if errors.Is(err, unix.EBUSY) {
 		err = removeBelow(path)
 	}
-	if err != nil && !gone(err) {
+	if err != nil && !isGone(err) {
 		return &os.PathError{Op: "remove control group", Path: path, Err: err}
 	}
 	return nil
@@ -174,3 +181,66 @@ func removeBelow(path string) error {
 	}
 	return sys.Rmdir(path)
 }
+
+// PidsAvailable returns how many more processes and threads the control groups of this
+// program allow. It returns false if they are not limited.
+func PidsAvailable() (left uint64, limited bool) {
+	for _, dir := range pidsGroups() {
+		most, err := readNumber(filepath.Join(dir, "pids.max"))
+		if err != nil {
+			continue // "max", or the root of the hierarchy
+		}
+		current, err := readNumber(filepath.Join(dir, "pids.current"))
+		if err != nil {
+			continue
+		}
+		here := most - min(current, most)
+		if !limited || here < left {
+			left, limited = here, true
+		}
+	}
+	return left, limited
+}
+
+func readNumber(path string) (uint64, error) {
+	text, err := sys.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+}
+
+// pidsGroups are the directories of the group in which this program was started and of
+// those above it, in the hierarchy that counts processes, of either version.
+var pidsGroups = sync.OnceValue(func() (dirs []string) {
+	groups, err := sys.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	mounts, err := procfs.Mounts()
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(groups)) {
+		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		controllers, group, _ := strings.Cut(rest, ":")
+		kind := "cgroup2"
+		if controllers != "" {
+			if kind = "cgroup"; !listed("pids", controllers) {
+				continue
+			}
+		}
+		dir, point, ok := directoryOf(group, mounts, func(m procfs.Mount) bool {
+			return m.Type == kind && (kind == "cgroup2" || listed("pids", m.Options))
+		})
+		for ; ok; dir = filepath.Dir(dir) {
+			dirs = append(dirs, dir)
+			if dir == point || dir == "/" {
+				break
+			}
+		}
+	}
+	return dirs
+})
+
+func listed(name, list string) bool { return strings.Contains(","+list+",", ","+name+",") }

@@ -35,7 +35,7 @@ func TestRoot(t *testing.T) {
 	if got := second.Controllers(); !slices.Equal(got, missing) {
 		t.Fatalf("Controllers: %v, want %v", got, missing)
 	}
-	first.Remove() // as its keeper may have done already
+	first.Remove() // as its supervisor may have done already
 	first.Remove()
 	if got := second.Controllers(); !slices.Equal(got, missing) {
 		t.Errorf("Controllers after another server has ended: %v, want %v", got, missing)

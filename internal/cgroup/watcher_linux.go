@@ -16,9 +16,8 @@ import (
 	"execserver/internal/sys"
 )
 
-// Watcher removes groups when no process runs in them any more. It needs one descriptor
-// for all of them, and uses no processor time while nothing changes. All methods may be
-// called concurrently.
+// Watcher removes groups when they become empty. It needs one descriptor for all of them,
+// and uses no processor time while nothing changes. All methods may be called concurrently.
 type Watcher struct {
 	events   *os.File // inotify
 	done     chan struct{}
@@ -35,7 +34,7 @@ type watched struct {
 	removed func()
 
 	// Used by run alone.
-	number int32         // the kernel's number for the watch; 0 if there is none
+	number int32         // the watch descriptor; 0: none
 	pause  time.Duration // until the next attempt to remove the group
 }
 
@@ -92,7 +91,7 @@ func (w *Watcher) run() {
 		}
 		for rest := buffer[:max(n, 0)]; len(rest) >= unix.SizeofInotifyEvent; rest = rest[unix.SizeofInotifyEvent:] {
 			number, mask := binary.NativeEndian.Uint32(rest), binary.NativeEndian.Uint32(rest[unsafe.Offsetof(unix.InotifyEvent{}.Mask):])
-			w.note(int32(number), mask)
+			w.handleEvent(int32(number), mask)
 		}
 		for _, x := range w.popDue() {
 			w.attempt(x)
@@ -101,8 +100,8 @@ func (w *Watcher) run() {
 	}
 }
 
-// note finds the group of an event. When events were lost it notes all groups.
-func (w *Watcher) note(number int32, mask uint32) {
+// handleEvent finds the group of an event. When events were lost it notes all groups.
+func (w *Watcher) handleEvent(number int32, mask uint32) {
 	about := []*watched{w.byNumber[number]}
 	if mask&unix.IN_Q_OVERFLOW != 0 {
 		about = slices.Collect(maps.Values(w.byNumber))
@@ -135,9 +134,8 @@ func (w *Watcher) popDue() (now []*watched) {
 	return now
 }
 
-// attempt removes a group if no process runs in it. Otherwise the kernel reports when the
-// group is empty. If it does not, or refuses to remove the group, there is another
-// attempt.
+// attempt removes a group if it is empty. Otherwise it is retried when the kernel reports
+// that the group is empty, or after a while.
 func (w *Watcher) attempt(x *watched) {
 	w.watch(x) // before checking, so that it misses no change
 	if x.group.Remove() == nil {

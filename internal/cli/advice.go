@@ -20,12 +20,12 @@ import (
 	"execserver/transport"
 )
 
-// ErrorLine returns an error on one line, with advice if there is any. A
-// server may have written the error; the line has nothing that controls a terminal.
+// ErrorLine returns an error on one line, with advice if there is any. A server may have written
+// the error, so the line contains no control characters.
 func ErrorLine(err error) string {
 	text := OneLine(err.Error())
 	if dial, ok := errors.AsType[*client.DialError](err); ok && LacksList(err) && IsServerURL(dial.URL) {
-		return OneLine(dial.URL) + " does not tell what runs there, as the servers of Codex do not: it lacks " + CapSessionList +
+		return OneLine(dial.URL) + " does not list its processes, like the servers of Codex: it lacks " + CapSessionList +
 			"; list the processes of the machine instead, with exec-server run and ps -ef, or " + ToServe
 	}
 	if advice := Advice(err); advice != "" {
@@ -51,8 +51,8 @@ func Advice(err error) string {
 		return "set CODEX_EXEC_SERVER_URL, write environments.toml, or use --url"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "choose another port here (0 picks a free one)"
-	case errors.As(err, new(*client.ExitMissingError)):
-		return "the command may go on there until the server ends the session"
+	case errors.As(err, new(*client.LostError)):
+		return "the command may continue until the server ends the session"
 	}
 	return ""
 }
@@ -60,7 +60,7 @@ func Advice(err error) string {
 // ToServe is for what the servers of Codex cannot do.
 const ToServe = "start this server there: exec-server serve"
 
-// LacksList reports whether a server has no list of what runs there.
+// LacksList reports whether a server cannot list its sessions.
 func LacksList(err error) bool {
 	unsupported, ok := errors.AsType[*client.UnsupportedError](err)
 	return ok && unsupported.Capability == CapSessionList
@@ -69,7 +69,7 @@ func LacksList(err error) bool {
 // CapSessionList is the capability of servers that list their sessions.
 const CapSessionList = "sessionList"
 
-// DialAdvice returns advice for a connection that could not be made, or "" if there is none.
+// DialAdvice returns advice for a failed connection, or "".
 func DialAdvice(err *client.DialError) string {
 	refused, _ := errors.AsType[*transport.RefusedError](err)
 	closed, _ := errors.AsType[*transport.PeerClosedError](err)
@@ -79,17 +79,17 @@ func DialAdvice(err *client.DialError) string {
 	case refused != nil && LacksMachine(refused.Text), closed != nil && LacksMachine(closed.Reason.Text):
 		return ToList
 	case refused != nil && strings.HasPrefix(refused.Text, "this is a gateway"):
-		return "" // it says how to go on
+		return "" // the answer has the advice
 	case err.Status == 403 && refused != nil && strings.Contains(refused.Text, peer.Remedy):
-		return "" // it says what to do
+		return "" // the answer has the advice
 	case other != nil:
-		return "if that is the server, say --server-user " + OneLine(other.User) + "; otherwise find out who has taken the port"
+		return "if that is the server, use --server-user " + OneLine(other.User) + "; otherwise find out which program uses the port"
 	case err.Status == 401 || err.Status == 403:
 		return "give the server's token with --token-file, or in environments.toml"
 	case err.Status == http.StatusBadRequest && strings.Contains(err.Error(), SaysTLS):
 		return "use wss:// for a server with TLS"
 	case err.Status == http.StatusServiceUnavailable && refused != nil && refused.Text != "":
-		return "" // it says what it lacks
+		return "" // the answer has the reason
 	case err.Status != 0:
 		return "is this the URL of an exec-server?"
 	case calling && errors.Is(called, syscall.ECONNREFUSED) && isGatewayURL(err.URL):
@@ -109,7 +109,7 @@ func DialAdvice(err *client.DialError) string {
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return "name the certificate of its authority by SSL_CERT_FILE"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "check the address, and what is between"
+		return "check the address and the network"
 	}
 	return ""
 }
@@ -121,7 +121,7 @@ func LacksMachine(answer string) bool {
 		strings.HasPrefix(answer, "no machine with these labels is connected")
 }
 
-// SaysTLS is what package net/http says to a client that lacks it.
+// SaysTLS is the answer of package net/http to a client without TLS.
 const SaysTLS = "HTTP request to an HTTPS server"
 
 // ToList is shown when the machine does not exist.

@@ -12,6 +12,15 @@ import (
 	"execserver/client"
 )
 
+// Exit codes of the commands that run a program, when the end of the program does not decide.
+// They are those of timeout(1), env(1) and shells.
+const (
+	ExitTimeout    = 124
+	ExitFailed     = 125
+	ExitNotAllowed = 126
+	ExitNotFound   = 127
+)
+
 // Signaled is added to the number of a signal for the code of a program that it has ended.
 const Signaled = 128
 
@@ -21,8 +30,17 @@ type ExitCode int
 
 func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
+// Failure is an error that ends the program with a code other than 1.
+type Failure struct {
+	Text string
+	Code int
+}
+
+func (e *Failure) Error() string { return e.Text }
+
 // Report prints the error of a command line, and returns the code with which the program
-// ends: 0 for nil, 1 for a failure, 2 for an invalid command line, or that of an ExitCode.
+// ends: 0 for nil, 1 for a failure, 2 for an invalid command line, or that of an ExitCode or
+// a Failure.
 func Report(err error) int {
 	if err == nil {
 		return 0
@@ -35,6 +53,9 @@ func Report(err error) int {
 		return int(code)
 	}
 	fmt.Fprintf(os.Stderr, "Error: %s\n", PrintableLines(err.Error()))
+	if failure, ok := errors.AsType[*Failure](err); ok {
+		return failure.Code
+	}
 	return 1
 }
 
@@ -67,8 +88,12 @@ func UntilSignal() (ctx context.Context, stop func()) {
 	}
 }
 
-// CloseTimeout bounds how long the program waits before it exits for a server that does
-// not answer its farewell.
+// IgnoreBrokenPipes makes a write to a closed stdout or stderr fail instead of killing the
+// program. It catches the signal, because children would inherit an ignored one.
+func IgnoreBrokenPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
+// CloseTimeout bounds how long the program waits at its end for a server that does not
+// answer the close.
 const CloseTimeout = 5 * time.Second
 
 // Leave closes an environment before the program exits.
@@ -82,4 +107,22 @@ func Leave(env *client.Environment) {
 	case <-closed:
 	case <-time.After(CloseTimeout):
 	}
+}
+
+// Each calls work for each argument of a command. It prints an error, continues with the next
+// argument, and returns ExitCode(1) at the end.
+func Each(ctx context.Context, env *client.Environment, args []string, work func(arg string) error) error {
+	var failed error
+	for _, arg := range args {
+		err := work(arg)
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil || env.Err() != nil || IsBrokenPipe(err) {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "Error: %s\n", ErrorLine(err))
+		failed = ExitCode(1)
+	}
+	return failed
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// ReleaseCommands returns the commands that only the build of a release needs. They are in no
-// released program, which would grow by what makes man pages. version is that of the program.
+// ReleaseCommands returns the commands that only the build of a release needs. Released programs
+// do not have them, because the code for man pages is large. version is that of the program.
 func ReleaseCommands(version string) []*cobra.Command {
 	return []*cobra.Command{{
 		Use:    "man-pages DIR",

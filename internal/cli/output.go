@@ -1,11 +1,12 @@
-// Package cli is what the command lines of exec-server and exec-fleet have in common: errors
-// of usage, exit codes, advice on errors of clients, and the printing of text, tables, JSON
-// and help. What is printed may come from anywhere, so it controls no terminal.
+// Package cli is shared by the commands of exec-server and exec-fleet: flags that name a machine,
+// targets, usage errors, exit codes, advice on errors, and output as text, tables, JSON and help.
+// The output may come from any server, so it never controls the terminal.
+//
+// The packages below it have the commands, and import it. Package root joins them.
 package cli
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,15 +26,14 @@ import (
 	"golang.org/x/term"
 )
 
-// OneLine makes text from anywhere fit for one line.
+// OneLine makes untrusted text fit on one line.
 func OneLine(text string) string { return Printable(strings.Join(strings.Fields(text), " ")) }
 
 // JSON prints one JSON document.
 func JSON(w io.Writer, value any) error { return EncodeJSON(w, value, "  ") }
 
-// EncodeJSON prints one JSON document with an indent, or as one line if that is "".
-// Control characters that JSON allows in strings are escaped, too: a terminal could obey
-// them.
+// EncodeJSON prints one JSON document with an indent, or on one line if indent is empty. It also
+// escapes the control characters that JSON allows in strings, because a terminal could obey them.
 func EncodeJSON(w io.Writer, value any, indent string) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -54,10 +54,13 @@ func EncodeJSON(w io.Writer, value any, indent string) error {
 	return err
 }
 
+// IsTerminal reports whether a file is a terminal.
+func IsTerminal(file *os.File) bool { return term.IsTerminal(int(file.Fd())) }
+
 // OnTerminal reports whether w is a terminal, and its width.
 func OnTerminal(w io.Writer) (width int, ok bool) {
 	file, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	if !ok || !IsTerminal(file) {
 		return 0, false
 	}
 	width, _, err := term.GetSize(int(file.Fd()))
@@ -67,8 +70,8 @@ func OnTerminal(w io.Writer) (width int, ok bool) {
 	return width, true
 }
 
-// Printable returns text from another machine as a person may see it: without characters
-// that would control the terminal, or look like another line.
+// Printable returns text from another machine without characters that control the terminal or
+// start a new line.
 func Printable(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return text
@@ -86,8 +89,7 @@ func PrintableLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Table prints rows in columns that are two spaces apart. right has the columns of
-// numbers, whose ends are aligned.
+// Table prints rows in columns two spaces apart. right lists the columns that are aligned right.
 func Table(w io.Writer, rows [][]string, right ...int) error {
 	var widths []int
 	for _, row := range rows {
@@ -124,7 +126,7 @@ func Table(w io.Writer, rows [][]string, right ...int) error {
 	return err
 }
 
-// Columns prints names as ls does: in columns, top to bottom, of a width.
+// Columns prints names like ls, in columns from top to bottom that fit into width.
 func Columns(w io.Writer, names []string, width int) error {
 	longest := 0
 	for _, name := range names {
@@ -139,7 +141,7 @@ func Columns(w io.Writer, names []string, width int) error {
 	return Table(w, rows)
 }
 
-// Wrap joins words to lines of at most width characters, if no word is longer.
+// Wrap joins words to lines of at most width characters. A longer word gets its own line.
 func Wrap(words []string, width int) (lines []string) {
 	for _, word := range words {
 		last := len(lines) - 1
@@ -166,8 +168,23 @@ func ShortDuration(d time.Duration) string {
 	return strconv.FormatInt(int64(max(0, d)/time.Second), 10) + "s"
 }
 
-// Remaining returns how much time is left, in seconds or in whole minutes: 45s, 7h59m.
-// Other than ShortDuration, it must not be an hour too short.
+// FormatSize returns a number of bytes in decimal units, such as 20.5 MB.
+func FormatSize(bytes int64) string {
+	value, unit := float64(bytes), "B"
+	for _, larger := range []string{"kB", "MB", "GB", "TB", "PB"} {
+		if value < 1000 {
+			break
+		}
+		value, unit = value/1000, larger
+	}
+	if unit == "B" || value >= 100 {
+		return fmt.Sprintf("%.0f %s", value, unit)
+	}
+	return fmt.Sprintf("%.1f %s", value, unit)
+}
+
+// Remaining returns the time left, in seconds or in whole minutes: 45s, 7h59m. Unlike
+// ShortDuration, it is never an hour too short.
 func Remaining(d time.Duration) string {
 	if d >= 2*time.Minute {
 		d = d.Round(time.Minute)
@@ -175,7 +192,7 @@ func Remaining(d time.Duration) string {
 	return Spell(max(0, d))
 }
 
-// Spell spells a duration without zeros at its end: 8h, 1m30s.
+// Spell formats a duration without trailing zeros: 8h, 1m30s.
 func Spell(d time.Duration) string {
 	text := d.Round(time.Second).String()
 	if strings.HasSuffix(text, "m0s") {
@@ -187,8 +204,7 @@ func Spell(d time.Duration) string {
 	return text
 }
 
-// Version returns the version of this program: that of its release build, or that of the
-// module.
+// Version returns the version of this program: that of the release build, or that of the module.
 func Version(release string) string {
 	if release != "" {
 		return release
@@ -199,21 +215,30 @@ func Version(release string) string {
 	return "0.0.0-dev"
 }
 
-// Help prints the help text of a command. On a terminal it breaks the lines where the
-// terminal ends, and not in the middle of a word, as the terminal would.
+// Help prints the help text of a command, with its examples first. On a terminal it breaks lines
+// between words.
 func Help(command *cobra.Command, _ []string) {
 	out := command.OutOrStdout()
-	about, usage := cmp.Or(command.Long, command.Short), command.UsageString()
+	var about []string
+	for _, part := range []string{command.Short, command.Example, command.Long} {
+		if part != "" {
+			about = append(about, part)
+		}
+	}
+	example := command.Example
+	command.Example = "" // the template would repeat it
+	usage := command.UsageString()
+	command.Example = example
 	if width, ok := OnTerminal(out); ok {
-		about = fill(about, width)
+		about[len(about)-1] = fill(about[len(about)-1], width)
 		flags := command.LocalFlags()
 		usage = strings.Replace(usage, strings.TrimRight(flags.FlagUsages(), "\n"),
 			strings.TrimRight(flags.FlagUsagesWrapped(width), "\n"), 1)
 	}
-	fmt.Fprintf(out, "%s\n\n%s", about, usage)
+	fmt.Fprintf(out, "%s\n\n%s", strings.Join(about, "\n\n"), usage)
 }
 
-// fill breaks the lines of paragraphs anew if one is longer than width.
+// fill rewraps each paragraph that has a line longer than width.
 func fill(text string, width int) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, paragraph := range paragraphs {
@@ -227,11 +252,12 @@ func fill(text string, width int) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// PageLink prints a link to a path, with a query, that a server at a URL has answered.
+// PageLink prints the link to a page: path is the answer of the server at a URL, and query is
+// added.
 func PageLink(out io.Writer, at, path, query string, life time.Duration) error {
 	page, err := url.Parse(path)
 	if err != nil || page.Host != "" || page.Scheme != "" {
-		return fmt.Errorf("the server answers with %q, which is no path", path)
+		return fmt.Errorf("the server answers with %q, which is not a path", path)
 	}
 	page.RawQuery = query
 	link, err := pageURL(at, page)
@@ -247,11 +273,11 @@ func PageLink(out io.Writer, at, path, query string, life time.Duration) error {
 	return nil
 }
 
-// pageURL returns the URL of a page of the server at a URL, for a browser on this machine.
+// pageURL returns the URL of a page of the server, for a browser on this machine.
 func pageURL(at string, page *url.URL) (string, error) {
 	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" {
-		return "", errors.New("the page needs the address of the server, and this way to it has none; use --url ws://HOST:PORT, " +
+		return "", errors.New("the page needs the address of the server, which this connection does not have; use --url ws://HOST:PORT, " +
 			"with exec-server forward to the port if it is not reachable")
 	}
 	u.Scheme = map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
@@ -260,7 +286,7 @@ func pageURL(at string, page *url.URL) (string, error) {
 	return u.String(), nil
 }
 
-// QuoteShell quotes a word for a shell if it needs to be.
+// QuoteShell quotes a word for a shell if necessary.
 func QuoteShell(word string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+=:@%,", r)
@@ -271,7 +297,7 @@ func QuoteShell(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// WithoutSecrets returns a URL without the parts that may be secret.
+// WithoutSecrets returns a URL without the user and the query, which may be secret.
 func WithoutSecrets(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -281,8 +307,7 @@ func WithoutSecrets(rawURL string) string {
 	return u.String()
 }
 
-// IsBrokenPipe reports whether an error says that nobody reads this program's standard
-// output any more.
+// IsBrokenPipe reports whether a write failed because the reader of standard output is gone.
 func IsBrokenPipe(err error) bool {
 	failed, ok := errors.AsType[*fs.PathError](err)
 	return ok && failed.Path == os.Stdout.Name() && errors.Is(err, syscall.EPIPE)

@@ -13,7 +13,7 @@ import (
 	"execserver/client/environments"
 )
 
-// UsageError says that the command line is invalid.
+// UsageError is the error of an invalid command line.
 type UsageError struct {
 	err     error
 	command *cobra.Command
@@ -26,8 +26,7 @@ func (e *UsageError) Error() string { return e.err.Error() }
 
 func (e *UsageError) Unwrap() error { return e.err }
 
-// Text returns the error and where to find help. The list of all flags would bury the
-// error.
+// Text returns the error with a pointer to the help. A list of all flags would bury the error.
 func (e *UsageError) Text() string {
 	help := "Usage: " + e.command.UseLine()
 	if unknown, ok := errors.AsType[*unknownCommandError](e.err); ok {
@@ -37,7 +36,48 @@ func (e *UsageError) Text() string {
 		e.err, help, e.command.CommandPath())
 }
 
-// unknownCommandError is the error for a subcommand that does not exist.
+// AddHelpFlags adds the flag --help to every subcommand that has none, after its own flags, which
+// help lists in the order in which they were defined.
+func AddHelpFlags(command *cobra.Command) {
+	for _, sub := range command.Commands() {
+		sub.Flags().SortFlags = false
+		if sub.Flags().Lookup("help") == nil {
+			sub.Flags().BoolP("help", "h", false, "print this text")
+		}
+		AddHelpFlags(sub)
+	}
+}
+
+// AddListenFlag defines --listen, of which a second one is an error: a program has one listener, and
+// the last URL must not silently replace the others.
+func AddListenFlag(f *pflag.FlagSet, url *string, value, usage string) {
+	*url = value
+	f.Var(&listenFlag{url: url}, "listen", usage)
+}
+
+type listenFlag struct {
+	url   *string
+	given bool
+}
+
+func (l *listenFlag) String() string {
+	if l.url == nil {
+		return ""
+	}
+	return *l.url
+}
+
+func (l *listenFlag) Type() string { return "string" }
+
+func (l *listenFlag) Set(url string) error {
+	if l.given {
+		return errors.New("it is given twice, and a server listens at one URL")
+	}
+	*l.url, l.given = url, true
+	return nil
+}
+
+// unknownCommandError is the error for an unknown subcommand.
 type unknownCommandError struct {
 	word           string
 	near, commands []string
@@ -51,7 +91,7 @@ func (e *unknownCommandError) Error() string {
 	return text
 }
 
-// SubcommandOnly refuses words that are no subcommand.
+// SubcommandOnly refuses words that are not subcommands.
 func SubcommandOnly(command *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -59,7 +99,7 @@ func SubcommandOnly(command *cobra.Command, args []string) error {
 	return UnknownCommand(command, args[0])
 }
 
-// UnknownCommand says that command has no subcommand of this name.
+// UnknownCommand returns the error for a word that is not a subcommand of command.
 func UnknownCommand(command *cobra.Command, word string) error {
 	// Of two letters, one may be wrong; of many, two.
 	command.SuggestionsMinimumDistance = min(max(1, len(word)/2), 2)
@@ -69,7 +109,7 @@ func UnknownCommand(command *cobra.Command, word string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	near := command.SuggestionsFor(word) // the same one twice, if it is near in two ways
+	near := command.SuggestionsFor(word) // may have duplicates
 	slices.Sort(near)
 	return NewUsageError(&unknownCommandError{word, slices.Compact(near), names}, command)
 }
@@ -82,7 +122,7 @@ func NoArgs(command *cobra.Command, args []string) error {
 	return nil
 }
 
-// NeedArgs returns a check that there are arguments. missing is the error without them.
+// NeedArgs returns a check for at least one argument. missing is the error without one.
 func NeedArgs(missing string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -92,7 +132,7 @@ func NeedArgs(missing string) cobra.PositionalArgs {
 	}
 }
 
-// OneTarget checks that there is one process.
+// OneTarget accepts exactly one process.
 func OneTarget(command *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return NewUsageError(errors.New("name the process; exec-server ps lists them"), command)
@@ -100,8 +140,8 @@ func OneTarget(command *cobra.Command, args []string) error {
 	return NoArgs(command, args[1:])
 }
 
-// NeedPaths refuses paths that are empty: an unset variable in a script must not mean the
-// directory of the server.
+// NeedPaths refuses empty paths: an unset variable in a script must not mean the directory of the
+// server.
 func NeedPaths(command *cobra.Command, args []string) error {
 	if slices.Contains(args, "") {
 		return NewUsageError(errors.New("a path is empty; name it, or leave it out"), command)
@@ -109,9 +149,9 @@ func NeedPaths(command *cobra.Command, args []string) error {
 	return nil
 }
 
-// FlagError converts an error of the flag library to a usageError.
+// FlagError converts an error of the flag library to a UsageError.
 func FlagError(command *cobra.Command, err error) error {
-	// Flags after a word that is no command would be flags of the unknown command.
+	// The flags after an unknown command belong to that command.
 	if words := command.Flags().Args(); command.HasSubCommands() && len(words) > 0 && command.ValidateArgs(words) != nil {
 		return UnknownCommand(command, words[0])
 	}
@@ -121,7 +161,7 @@ func FlagError(command *cobra.Command, err error) error {
 	return NewUsageError(err, command)
 }
 
-// InvalidValueError says that the value of a flag is invalid.
+// InvalidValueError is the error for the invalid value of a flag.
 type InvalidValueError struct{ Flag, Value, Problem string }
 
 func (e *InvalidValueError) Error() string {
@@ -132,7 +172,7 @@ func InvalidValue(flag, value, problem string) error {
 	return &InvalidValueError{flag, value, problem}
 }
 
-// Expected says what is wrong with a value of the wrong type.
+// Expected describes the values that a flag accepts.
 func Expected(err *pflag.InvalidValueError) string {
 	switch kind := err.GetFlag().Value.Type(); {
 	case kind == "bool":
@@ -159,6 +199,6 @@ const (
 
 // CompleteNames completes the name of a machine.
 func CompleteNames(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	names, _, _ := environments.Names() // without a valid configuration there is nothing to offer
+	names, _, _ := environments.Names() // no completions without a valid configuration
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -190,13 +190,13 @@ func (c *copier) entry(from, to string, kind fs.FileMode) error {
 	}
 	err := copyFile(c.ctx, from, to, c.options)
 	if refusal, ok := errors.AsType[*Refusal](err); ok && refusal.Text == textCopyOntoItself {
-		return nil // the two trees share this file: it is there already
+		return nil // the two trees share this file
 	}
 	return err
 }
 
-// copyBlocks copies up to limit bytes from where both files stand. It checks the context
-// between blocks, and lets the kernel copy if it can.
+// copyBlocks copies up to limit bytes from the current offsets of both files. It checks the
+// context between blocks, and lets the kernel copy if it can.
 func copyBlocks(ctx context.Context, dst, src *os.File, limit int64) (int64, error) {
 	var total int64
 	for total < limit {

@@ -6,20 +6,21 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // DirEntry is one name in a directory. The two kinds describe a link's target, as in
-// [Metadata]. Neither is set for a link that leads nowhere or to a place that the server
-// may not examine.
+// [Metadata]. Neither is set for a dangling link, or if the server may not examine the
+// target.
 type DirEntry struct {
 	Name        string // raw bytes, not necessarily UTF-8
 	IsDirectory bool
 	IsFile      bool
 	IsSymlink   bool
 
-	// Itself describes the entry itself, also a link. It is nil if nobody asked for it, or
-	// if the entry cannot be examined.
+	// Itself describes the entry itself, even if it is a link. It is nil if the caller did
+	// not ask for details, or if the entry cannot be examined.
 	Itself *Metadata
 }
 
@@ -27,8 +28,8 @@ type DirEntry struct {
 const directoryBatch = 1024
 
 // ReadDirectory calls visit for every entry of a directory, in the system's order, until
-// visit returns false, with details if asked for. It follows a link to a directory. The
-// memory that it uses does not depend on the size of the directory.
+// visit returns false. With details it sets Itself. It follows a link to a directory. Its
+// memory does not depend on the size of the directory.
 func ReadDirectory(ctx context.Context, path string, details bool, visit func(DirEntry) bool) error {
 	return eachEntry(ctx, path, func(dir *os.File, e fs.DirEntry) bool {
 		if details && ctx.Err() != nil {
@@ -36,6 +37,67 @@ func ReadDirectory(ctx context.Context, path string, details bool, visit func(Di
 		}
 		return visit(entryOf(dir, path, e, details))
 	})
+}
+
+// ReadPage calls visit for the entries of a directory whose names sort after a given name,
+// in the order of their names, until visit returns false. With details it sets Itself. It
+// reports whether there are more entries. A name that exists throughout appears in exactly
+// one page, even if the directory changes between pages.
+func ReadPage(ctx context.Context, path, after string, details bool, visit func(DirEntry) bool) (more bool, err error) {
+	dir, err := openToList(ctx, path)
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	page := page{after: after}
+	if err := eachEntryOf(ctx, dir, path, page.add); err != nil {
+		return false, err
+	}
+	page.cut()
+	for _, e := range page.entries {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		if !visit(entryOf(dir, path, e, details)) {
+			return true, nil
+		}
+	}
+	return page.full, nil
+}
+
+// pageEntries is the maximum number of entries of a page. ReadPage reads the whole directory
+// for each page, and holds up to twice as many names.
+const pageEntries = 16384
+
+// page collects the entries with the lowest names after one.
+type page struct {
+	after   string
+	entries []fs.DirEntry
+	full    bool // the directory has more entries after these
+}
+
+// add adds an entry, unless it comes later than a whole page.
+func (p *page) add(e fs.DirEntry) bool {
+	switch name := e.Name(); {
+	case name <= p.after:
+	case p.full && name >= p.entries[pageEntries-1].Name():
+	default:
+		if p.entries = append(p.entries, e); len(p.entries) == 2*pageEntries {
+			p.cut()
+		}
+	}
+	return true
+}
+
+// cut sorts the entries, and drops those beyond a page.
+func (p *page) cut() {
+	slices.SortFunc(p.entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	// A directory that changes while it is read may have shown a name twice.
+	p.entries = slices.CompactFunc(p.entries, func(a, b fs.DirEntry) bool { return a.Name() == b.Name() })
+	if len(p.entries) > pageEntries {
+		clear(p.entries[pageEntries:])
+		p.entries, p.full = p.entries[:pageEntries], true
+	}
 }
 
 // entryOf describes an entry of an open directory.
@@ -101,10 +163,3 @@ func eachEntryOf(ctx context.Context, dir *os.File, path string, visit func(fs.D
 
 // noMode is the mode of an entry that cannot be examined: neither file nor directory.
 const noMode = fs.ModeIrregular
-
-func join(dir, name string) string {
-	if dir == string(filepath.Separator) {
-		return dir + name
-	}
-	return dir + string(filepath.Separator) + name
-}

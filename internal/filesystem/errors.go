@@ -14,9 +14,9 @@ type Kind int
 const (
 	// Other is any failure except the two below.
 	Other Kind = iota
-	// NotFound says that the file, or a directory on the way, does not exist.
+	// NotFound means that the file, or a directory on the way, does not exist.
 	NotFound
-	// InvalidInput says that this package, or the system's permissions, refuse the
+	// InvalidInput means that this package, or the system's permissions, refuse the
 	// request.
 	InvalidInput
 )
@@ -65,8 +65,8 @@ func Classify(err error) (Kind, string) {
 	return Other, text
 }
 
-// pathError makes the error for a failed system call. This package reports them in no
-// other way.
+// pathError makes the error for a failed system call. All of this package's system errors
+// come from it.
 func pathError(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -82,7 +82,7 @@ func cause(err error) error {
 	return err
 }
 
-// UnknownHandleError says that no file is open under an id.
+// UnknownHandleError reports that no file is open under an id.
 type UnknownHandleError struct{ ID string }
 
 func (e *UnknownHandleError) Error() string { return "unknown file handle `" + e.ID + "`" }

@@ -47,5 +47,5 @@ func HangInRename(reached func()) {
 
 // Settle gives a directory the bits of its mode that the umask took away.
 func Settle(path string, mode uint32) error {
-	return place{dir: unix.AT_FDCWD, name: path}.settle(mode)
+	return pathAt{dirfd: unix.AT_FDCWD, name: path}.settle(mode)
 }

@@ -51,12 +51,12 @@ func ReadFile(ctx context.Context, path string, options ReadOptions) ([]byte, er
 	return f.readAll(ctx)
 }
 
-// Writers returns how many writers have or wait for a turn.
+// Writers returns how many writers have or wait for a keyedLock.
 func Writers() (n int) {
-	writing.mu.Lock()
-	defer writing.mu.Unlock()
-	for _, turn := range writing.waiting {
-		n += turn.users
+	writeLocks.mu.Lock()
+	defer writeLocks.mu.Unlock()
+	for _, keyedLock := range writeLocks.locks {
+		n += keyedLock.users
 	}
 	return n
 }

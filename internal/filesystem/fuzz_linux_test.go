@@ -13,7 +13,7 @@ import (
 	"execserver/internal/filesystem"
 )
 
-// plant makes a small tree that is full of traps, beside something precious.
+// plant makes a small tree that is full of traps, next to a file that must survive.
 func plant(t *testing.T, base string) (inside, outside string) {
 	t.Helper()
 	ok(t, "clear", os.RemoveAll(base+"/in"))
@@ -118,7 +118,7 @@ func FuzzNoFollowStaysInside(f *testing.F) {
 				t.Errorf("%s %q went through a link", what, rel)
 			}
 			if kind, text := filesystem.Classify(err); err != nil && (text == "" || kind == filesystem.NotFound && !errors.Is(err, fs.ErrNotExist)) {
-				t.Errorf("%s %q: %v is told as %q", what, rel, err, text)
+				t.Errorf("%s %q: %v is reported as %q", what, rel, err, text)
 			}
 			intact(t, outside, what)
 			plant(t, base)

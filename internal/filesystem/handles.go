@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -22,18 +21,6 @@ const (
 	maxHandleID = 32 // bytes
 )
 
-// HandleMode says whether a handle reads or writes.
-type HandleMode int
-
-const (
-	// HandleRead reads a regular file.
-	HandleRead HandleMode = iota
-	// HandleReplace creates a file, or empties it at once, and writes it.
-	HandleReplace
-	// HandleUpdate creates a file, or keeps its content, and writes it.
-	HandleUpdate
-)
-
 // Handles are the open files of one connection, under ids that its peer chooses. The zero
 // value is ready to use. Blocks are read and written at explicit offsets, in any order,
 // and concurrently. A caller that needs an order must keep it. Close releases everything.
@@ -42,9 +29,10 @@ type Handles struct {
 	// the first use.
 	Durable bool
 
-	// Admit, if not nil, is asked before a file is opened. When the handle is gone, leave is
-	// called. Neither may block, or call Handles. Set it before the first use.
-	Admit func() (leave func(), err error)
+	// Admit, if not nil, is called before a file is opened, and its error refuses the file.
+	// Handles calls release when the handle is gone. Neither may block, or call Handles. Set
+	// it before the first use.
+	Admit func() (release func(), err error)
 
 	mu     sync.Mutex // guards the fields below; never held during I/O
 	open   map[string]*handle
@@ -61,25 +49,6 @@ type handle struct {
 
 // errHandlesClosed reports that the connection is gone.
 var errHandlesClosed = errors.New("file handles are closed")
-
-// Opener opens a regular file. It never waits for another process.
-type Opener func(ctx context.Context, path string, mode HandleMode) (*os.File, error)
-
-// OpenFile opens a file for requests without a sandbox. A file that it creates gets the
-// permissions create minus the umask.
-func OpenFile(_ context.Context, path string, mode HandleMode, create fs.FileMode) (f *os.File, err error) {
-	if mode == HandleRead {
-		f, _, err = openRegular(path, Follow)
-		return f, err
-	}
-	return openToWrite(path, mode == HandleReplace, create.Perm())
-}
-
-// OpenNoFollow opens a regular file to read it, and follows no links.
-func OpenNoFollow(path string) (*os.File, error) {
-	f, _, err := openRegular(path, NoFollow)
-	return f, err
-}
 
 // OpenWith opens a regular file under an id. opener opens the file.
 func (h *Handles) OpenWith(ctx context.Context, id, path string, mode HandleMode, opener Opener) error {
@@ -165,9 +134,9 @@ func (h *Handles) get(ctx context.Context, id string) (*handle, error) {
 	return found, nil
 }
 
-// ReadBlock reads up to length bytes at offset. It reports that the file ends there if it
-// returns fewer. It uses buf if that is large enough, and a new slice otherwise; either
-// way the caller owns the result. A failure closes the handle, a refused length does not.
+// ReadBlock reads up to length bytes at offset. If it returns fewer, it reports the end of
+// the file. It uses buf if that is large enough, and a new slice otherwise; either way the
+// caller owns the result. A failure closes the handle, a refused length does not.
 func (h *Handles) ReadBlock(ctx context.Context, id string, offset, length uint64, buf []byte) (block []byte, eof bool, err error) {
 	if err := checkHandleID(id); err != nil {
 		return nil, false, err
@@ -264,8 +233,8 @@ func (h *handle) sync() error {
 	return syncFile(h.f)
 }
 
-// close closes the file of a handle that is no longer in the table. While the file is
-// still being opened, Open closes it, because it does not find the handle in the table.
+// close closes the file of a handle that is no longer in the table. If the file is still being
+// opened, OpenWith closes it, when it finds that the handle has left the table.
 func (h *handle) close() error {
 	select {
 	case <-h.ready:

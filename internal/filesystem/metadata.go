@@ -16,7 +16,7 @@ type Metadata struct {
 	Modified    time.Time
 
 	Mode     fs.FileMode // with the type
-	UID, GID *uint32     // nil where users have no numbers
+	UID, GID *uint32     // nil on Windows
 	Target   string      // the text of a link that is described itself
 }
 
@@ -45,4 +45,22 @@ func Milliseconds(t time.Time) int64 {
 		return 0
 	}
 	return max(0, t.UnixMilli())
+}
+
+// Changes are what SetMetadata changes. A nil field changes nothing.
+type Changes struct {
+	Links    Links
+	Mode     *fs.FileMode // permission bits, whatever the umask
+	Size     *int64       // of a regular file: cuts it, or extends it with zeros
+	Modified *time.Time
+}
+
+// SetMetadata changes the size, the mode and the modification time of a file, in this
+// order. If one fails, the earlier ones have happened. With Follow it changes the target
+// of a link. With NoFollow a link is a [Refusal].
+func SetMetadata(ctx context.Context, path string, changes Changes) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return setMetadata(path, changes)
 }

@@ -10,8 +10,8 @@ import (
 const maxMissing = 64
 
 // MissingWatch notifies a peer when missing files may have come into existence. It has
-// one slot: each watch replaces the previous one and notifies once. A false alarm is
-// harmless and a missed change is not. So when in doubt, it refuses the watch or
+// one slot: each watch replaces the previous one and notifies at most once. A false alarm
+// is harmless and a missed change is not. So when in doubt, it refuses the watch or
 // notifies.
 type MissingWatch struct {
 	notify func(id uint64)
@@ -85,14 +85,14 @@ func (w *MissingWatch) Close() {
 	old.stop()
 }
 
-// watchPlan says what to watch, as far as the paths alone determine it.
+// watchPlan is what to watch, as far as the paths alone determine it.
 type watchPlan struct {
 	directories map[string]bool // every directory above a path, existing or not
 	missing     []string
 	present     string
 }
 
-// planWatch reports false if there is nothing to watch, or too much.
+// planWatch returns false if there are no paths, or too many.
 func planWatch(missing []string, present string) (watchPlan, bool) {
 	plan := watchPlan{directories: map[string]bool{}}
 	if len(missing) == 0 || len(missing) > maxMissing {

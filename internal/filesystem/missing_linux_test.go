@@ -22,7 +22,7 @@ type missingWatch struct {
 	told chan uint64
 	id   uint64
 
-	mounts int // the mount table; shows whether somebody else changes it
+	mounts int // the mount table; shows whether another test changes it
 }
 
 func newMissingWatch(t *testing.T) *missingWatch {
@@ -59,10 +59,10 @@ func (w *missingWatch) wantTold(what string) {
 	select {
 	case id := <-w.told:
 		if id != w.id {
-			w.t.Errorf("%s: told of %d, want %d", what, id, w.id)
+			w.t.Errorf("%s: notified of %d, want %d", what, id, w.id)
 		}
 	case <-time.After(testkit.Patience):
-		w.t.Fatalf("%s: not told", what)
+		w.t.Fatalf("%s: no notification", what)
 	}
 }
 
@@ -75,7 +75,7 @@ func (w *missingWatch) wantSilence(what string, then func()) {
 		if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(w.mounts), Events: unix.POLLPRI}}, 0); n > 0 {
 			w.t.Skip("somebody else mounts file systems")
 		}
-		w.t.Fatalf("%s: told of %d", what, id)
+		w.t.Fatalf("%s: notified of %d", what, id)
 	case <-time.After(50 * time.Millisecond):
 	}
 	then()
@@ -115,7 +115,7 @@ func TestSystemMissingWatchFires(t *testing.T) {
 			mkdir(t, dir+"/a/b/new/deep") // notifies only once
 			select {
 			case id := <-w.told:
-				t.Errorf("told again of %d", id)
+				t.Errorf("notified again of %d", id)
 			case <-time.After(20 * time.Millisecond):
 			}
 		})
@@ -234,7 +234,7 @@ func TestMissingWatchSlot(t *testing.T) {
 	}
 	select {
 	case id := <-w.told:
-		t.Errorf("told of %d after Close", id)
+		t.Errorf("notified of %d after Close", id)
 	default:
 	}
 	if after := testkit.Descriptors(t); after != before {
@@ -275,7 +275,7 @@ func TestMissingWatchWaitsForBegin(t *testing.T) {
 	put(t, dir+"/a", "")
 	select {
 	case <-w.told:
-		t.Fatal("told before begin")
+		t.Fatal("notified before begin")
 	case <-time.After(50 * time.Millisecond):
 	}
 	w.id = 1

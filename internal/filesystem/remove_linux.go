@@ -45,8 +45,8 @@ func mayBeDirectory(err error) bool {
 }
 
 // unlink removes a file or an empty directory.
-func (p place) unlink() error {
-	_, err := retry(func() (int, error) { return 0, sys.Unlinkat(p.dir, p.name, 0) })
+func (p pathAt) unlink() error {
+	_, err := retry(func() (int, error) { return 0, sys.Unlinkat(p.dirfd, p.name, 0) })
 	if err == unix.EROFS { // comes first, even if there is nothing to remove
 		if _, statErr := p.stat(unix.AT_SYMLINK_NOFOLLOW); statErr == unix.ENOENT {
 			return statErr
@@ -55,7 +55,7 @@ func (p place) unlink() error {
 	if err != unix.EISDIR && err != unix.EPERM { // some file systems return EPERM for a directory
 		return err
 	}
-	_, dirErr := retry(func() (int, error) { return 0, sys.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR) })
+	_, dirErr := retry(func() (int, error) { return 0, sys.Unlinkat(p.dirfd, p.name, unix.AT_REMOVEDIR) })
 	if dirErr == unix.ENOTDIR {
 		return err
 	}
@@ -68,29 +68,28 @@ type remover struct {
 	ctx   context.Context
 	path  string
 	first error // the first failure to remove something
-	stack []*emptying
+	stack []*openDir
 }
 
-// emptying is a directory that is being emptied. A tree may be deeper than the server may
-// have files open. So remover closes directories far up, and finds them again through
-// "..".
-type emptying struct {
-	place    // in its parent
+// openDir is a directory that is being emptied. A tree may be deeper than the limit of open
+// files. So remover closes the outermost directories, and opens them again through "..".
+type openDir struct {
+	pathAt   // in its parent
 	dir      *os.File
 	dev, ino uint64
 	names    []string
 	budget   int             // how many names later passes may read
-	later    bool            // this is not the first pass
+	repeated bool            // this is not the first pass
 	progress bool            // something was removed since the start of this pass
-	stuck    map[string]bool // what could not be removed
+	failed   map[string]bool // what could not be removed
 }
 
 // keepOpen is how many directories are open at a time.
 const keepOpen = 100
 
-// remove empties and removes the directory at a place. Unlinking is the error of the
-// attempt to unlink it.
-func (r *remover) remove(top place, unlinking error) error {
+// remove empties and removes the directory top. unlinkErr is the error of the attempt to
+// unlink it.
+func (r *remover) remove(top pathAt, unlinkErr error) error {
 	defer func() {
 		for _, d := range r.stack {
 			if d.dir != nil {
@@ -98,7 +97,7 @@ func (r *remover) remove(top place, unlinking error) error {
 			}
 		}
 	}()
-	if err := r.enter(top, unlinking); err != nil {
+	if err := r.enter(top, unlinkErr); err != nil {
 		return pathError("remove", r.path, err)
 	}
 	for len(r.stack) > 0 {
@@ -112,16 +111,16 @@ func (r *remover) remove(top place, unlinking error) error {
 	return pathError("remove", r.path, r.first)
 }
 
-// enter opens a directory whose unlinking failed. It returns the error of the unlinking
-// if there is no directory to enter.
-func (r *remover) enter(p place, unlinking error) error {
+// enter opens a directory that could not be unlinked because of unlinkErr. It returns unlinkErr
+// if p is not a directory.
+func (r *remover) enter(p pathAt, unlinkErr error) error {
 	fd, err := p.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	switch {
 	case err == nil:
-	case unlinking == unix.ENOTEMPTY || unlinking == unix.EEXIST: // a directory that is not empty
+	case unlinkErr == unix.ENOTEMPTY || unlinkErr == unix.EEXIST: // a directory that is not empty
 		return err
 	default:
-		return unlinking
+		return unlinkErr
 	}
 	var st unix.Stat_t
 	if err := sys.Fstat(fd, &st); err != nil {
@@ -132,8 +131,8 @@ func (r *remover) enter(p place, unlinking error) error {
 		r.stack[n].dir.Close()
 		r.stack[n].dir = nil
 	}
-	r.stack = append(r.stack, &emptying{
-		place: p, dir: plainFile(fd, p.name), dev: uint64(st.Dev), ino: st.Ino, budget: directoryBatch,
+	r.stack = append(r.stack, &openDir{
+		pathAt: p, dir: newFile(fd, p.name), dev: uint64(st.Dev), ino: st.Ino, budget: directoryBatch,
 	})
 	return nil
 }
@@ -145,12 +144,12 @@ func (r *remover) step() error {
 		names, err := d.dir.Readdirnames(directoryBatch)
 		if len(names) == 0 {
 			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ENOENT) {
-				r.note(err)
+				r.record(err)
 			}
 			return r.leave(d)
 		}
 		d.names = names
-		if !d.later {
+		if !d.repeated {
 			d.budget += len(names)
 		} else if d.budget -= len(names); d.budget < 0 {
 			return r.leave(d)
@@ -158,10 +157,10 @@ func (r *remover) step() error {
 	}
 	name := d.names[len(d.names)-1]
 	d.names = d.names[:len(d.names)-1]
-	if d.stuck[name] {
+	if d.failed[name] {
 		return nil
 	}
-	p := place{dir: int(d.dir.Fd()), name: name}
+	p := pathAt{dirfd: int(d.dir.Fd()), name: name}
 	err := p.unlink()
 	if mayBeDirectory(err) {
 		err = r.enter(p, err)
@@ -172,8 +171,8 @@ func (r *remover) step() error {
 	if err == nil {
 		d.progress = true
 	} else if err != unix.ENOENT {
-		d.giveUp(name)
-		r.note(err)
+		d.markFailed(name)
+		r.record(err)
 	}
 	return nil
 }
@@ -182,9 +181,9 @@ func (r *remover) step() error {
 // appeared, or if reading skipped names because others were removed. All later passes
 // together read no more names than the first, so it ends even if a program keeps creating
 // files.
-func (r *remover) leave(d *emptying) error {
-	if d.progress && len(d.stuck) == 0 && d.budget > 0 {
-		d.progress, d.later = false, true
+func (r *remover) leave(d *openDir) error {
+	if d.progress && len(d.failed) == 0 && d.budget > 0 {
+		d.progress, d.repeated = false, true
 		if _, err := d.dir.Seek(0, io.SeekStart); err == nil {
 			if names, _ := d.dir.Readdirnames(1); len(names) > 0 {
 				d.names = names
@@ -204,29 +203,29 @@ func (r *remover) leave(d *emptying) error {
 			return err
 		}
 	}
-	d.place.dir = int(parent.dir.Fd())
+	d.pathAt.dirfd = int(parent.dir.Fd())
 	return r.removed(d, parent)
 }
 
-func (r *remover) removed(d, parent *emptying) error {
-	_, err := retry(func() (int, error) { return 0, sys.Unlinkat(d.place.dir, d.name, unix.AT_REMOVEDIR) })
+func (r *remover) removed(d, parent *openDir) error {
+	_, err := retry(func() (int, error) { return 0, sys.Unlinkat(d.pathAt.dirfd, d.name, unix.AT_REMOVEDIR) })
 	switch {
 	case err == nil || err == unix.ENOENT:
 		if parent != nil {
 			parent.progress = true
 		}
 	default:
-		r.note(err)
+		r.record(err)
 		if parent != nil {
-			parent.giveUp(d.name)
+			parent.markFailed(d.name)
 		}
 	}
 	return nil
 }
 
 // reopen opens d again, as the parent of child.
-func (d *emptying) reopen(child *emptying) error {
-	fd, err := place{dir: int(child.dir.Fd()), name: ".."}.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+func (d *openDir) reopen(child *openDir) error {
+	fd, err := pathAt{dirfd: int(child.dir.Fd()), name: ".."}.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -235,18 +234,18 @@ func (d *emptying) reopen(child *emptying) error {
 		sys.Close(fd)
 		return unix.ESTALE // moved away; the directory there now is another one
 	}
-	d.dir = plainFile(fd, d.name)
+	d.dir = newFile(fd, d.name)
 	return nil
 }
 
-func (d *emptying) giveUp(name string) {
-	if d.stuck == nil {
-		d.stuck = map[string]bool{}
+func (d *openDir) markFailed(name string) {
+	if d.failed == nil {
+		d.failed = map[string]bool{}
 	}
-	d.stuck[name] = true
+	d.failed[name] = true
 }
 
-func (r *remover) note(err error) {
+func (r *remover) record(err error) {
 	if r.first == nil {
 		r.first = cause(err)
 	}

@@ -2,7 +2,10 @@ package filesystem_test
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -125,4 +128,73 @@ func TestSpecialFilesNeverBlock(t *testing.T) {
 	within(t, "Remove", func() {
 		ok(t, "remove", filesystem.Remove(ctx, dir, filesystem.RemoveOptions{Recursive: true}))
 	})
+}
+
+// TestFilesUnderALease reads and writes files on which another program has a lease, as file
+// servers do, which it gives up when it is asked to.
+func TestFilesUnderALease(t *testing.T) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGIO)
+	defer signal.Stop(asked)
+	var h filesystem.Handles
+	defer h.Close()
+	ctx := context.Background()
+	file := put(t, t.TempDir()+"/f", "old")
+	for _, tt := range []struct {
+		what       string
+		flag, kind int // of the holder
+		do         func() error
+		want       string
+	}{
+		{"write", os.O_RDONLY, unix.F_RDLCK, func() error { return write(file, "written") }, "written"},
+		{"read", os.O_RDWR, unix.F_WRLCK, func() error {
+			_, err := filesystem.ReadFile(ctx, file, filesystem.ReadOptions{})
+			return err
+		}, "written"},
+		{"open to read", os.O_RDWR, unix.F_WRLCK, func() error { return h.Open(ctx, "r", file, filesystem.HandleRead) }, "written"},
+		{"open to write", os.O_RDONLY, unix.F_RDLCK, func() error { return h.Open(ctx, "w", file, filesystem.HandleReplace) }, ""},
+	} {
+		holder, err := os.OpenFile(file, tt.flag, 0)
+		ok(t, "open", err)
+		if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, tt.kind); err != nil {
+			t.Skip("no leases here: ", err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- tt.do() }()
+		select {
+		case <-asked:
+		case err := <-done:
+			t.Fatalf("%s: %v, and nobody asked the holder", tt.what, err)
+		}
+		_, err = unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		ok(t, "give the lease up", err)
+		ok(t, tt.what, <-done)
+		ok(t, "close", holder.Close())
+		if got := content(t, file); got != tt.want {
+			t.Errorf("%s: the file holds %q", tt.what, got)
+		}
+		h.CloseHandle("r")
+		h.CloseHandle("w")
+	}
+}
+
+// TestSweepDoesNotWait writes into a directory where a file that looks like a stale temporary file has
+// a lease. The write neither waits for the end of the lease nor removes the file.
+func TestSweepDoesNotWait(t *testing.T) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGIO)
+	defer signal.Stop(asked)
+	dir := t.TempDir()
+	decoy := put(t, fmt.Sprintf("%s/.exec-server-%d-0123456789abcdef.tmp", dir, os.Geteuid()), "")
+	holder, err := os.OpenFile(decoy, os.O_RDWR, 0)
+	ok(t, "open", err)
+	defer holder.Close()
+	if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skip("no leases here: ", err)
+	}
+	ok(t, "write", write(dir+"/f", "new"))
+	// The kernel would have ended the lease before an open that waits has returned.
+	if _, err := os.Lstat(decoy); err != nil {
+		t.Error("the write has waited for the lease: ", err)
+	}
 }

@@ -1,11 +1,13 @@
 package filesystem
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"os"
-	"path"
+	"regexp"
 	"strconv"
-	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,9 +25,9 @@ type temporary struct {
 func newTemporary(dir int, perm uint32) (*temporary, error) {
 	sweep(dir)
 	if haveProc() {
-		fd, err := place{dir: dir, name: "."}.open(unix.O_TMPFILE|unix.O_WRONLY, perm)
+		fd, err := pathAt{dirfd: dir, name: "."}.open(unix.O_TMPFILE|unix.O_WRONLY, perm)
 		if err == nil {
-			return &temporary{f: plainFile(fd, "temporary file"), dir: dir}, nil
+			return &temporary{f: newFile(fd, "temporary file"), dir: dir}, nil
 		}
 		if err != unix.EOPNOTSUPP && err != unix.EISDIR && err != unix.EINVAL && err != unix.ENOENT {
 			return nil, err
@@ -33,10 +35,10 @@ func newTemporary(dir int, perm uint32) (*temporary, error) {
 	}
 	for {
 		name := temporaryName()
-		fd, err := place{dir: dir, name: name}.open(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, perm)
+		fd, err := pathAt{dirfd: dir, name: name}.open(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, perm)
 		if err == nil {
-			t := &temporary{f: plainFile(fd, name), dir: dir, name: name}
-			if t.hold() {
+			t := &temporary{f: newFile(fd, name), dir: dir, name: name}
+			if t.lock() {
 				return t, nil
 			}
 			t.f.Close() // the server that locks it removes it
@@ -50,12 +52,12 @@ func newTemporary(dir int, perm uint32) (*temporary, error) {
 
 // publish gives the file its name. Without replace it fails with EEXIST if the name
 // exists.
-func (t *temporary) publish(target place, replace bool) error {
+func (t *temporary) publish(target pathAt, replace bool) error {
 	if t.name == "" && !replace {
 		return t.link(target.name)
 	}
 	if t.name == "" {
-		t.hold() // before anybody can see it
+		t.lock() // before anybody can see it
 	}
 	for t.name == "" {
 		name := temporaryName()
@@ -71,17 +73,17 @@ func (t *temporary) publish(target place, replace bool) error {
 	if !replace {
 		flags = unix.RENAME_NOREPLACE
 	}
-	err := renameat2(t.dir, t.name, target.dir, target.name, flags)
+	err := renameat2(t.dir, t.name, target.dirfd, target.name, flags)
 	if !replace && (err == unix.EINVAL || err == unix.ENOSYS) { // the file system does not support flags
-		err = linkat(t.dir, t.name, target.dir, target.name, 0)
+		err = linkat(t.dir, t.name, target.dirfd, target.name, 0)
 		if err == nil {
-			t.letGo()
+			t.unlock()
 			return nil // discard removes the other name
 		}
 	}
 	if err == nil {
 		t.name = ""
-		t.letGo()
+		t.unlock()
 	}
 	return err
 }
@@ -98,62 +100,113 @@ func (t *temporary) discard() {
 	}
 }
 
-func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
-
 // Tests replace these functions, because some file systems lack them.
 var (
 	linkat    = unix.Linkat
 	renameat2 = unix.Renameat2
 )
 
-var haveProc = sync.OnceValue(func() bool {
-	_, err := os.Stat("/proc/self/fd")
-	return err == nil
+// A program that is killed between naming a temporary file and renaming it leaves the
+// file behind. The file's name contains the user's number, and the program locks it while it
+// lives. So a server of the same user may remove the file if it is not locked.
+
+func temporaryName() string {
+	return fmt.Sprintf(".exec-server-%d-%016x.tmp", os.Geteuid(), rand.Uint64())
+}
+
+// temporaryPattern matches the names of temporary files, and finds the user in them. Its
+// first use compiles it, so that the helpers in sandboxes do not pay for it.
+var temporaryPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\.exec-server-([0-9]+)-[0-9a-f]{16}\.tmp$`)
 })
 
-// resolveLast finds where a file is or would be: it follows links in the last component.
-// It leaves links in the directories above to the system.
-func resolveLast(p place, links Links) (place, error) {
-	if links == NoFollow {
-		dir, err := sys.Dup(p.dir)
-		return place{dir: dir, name: p.name, path: p.path}, err
-	}
-	// The name is not cleaned: after a link to a directory, ".." leads to the target's
-	// parent.
-	name := p.name
-	for range 40 {
-		text, err := os.Readlink(name)
-		if err != nil {
-			return openParent(name, p.path)
-		}
-		if !strings.HasPrefix(text, "/") {
-			text = name[:strings.LastIndexByte(name, '/')+1] + text
-		}
-		name = text
-	}
-	return place{dir: -1}, unix.ELOOP
-}
-
-func openParent(name, asked string) (place, error) {
-	dir, base := path.Split(name)
-	if base == "" || base == "." || base == ".." {
-		return place{dir: -1}, unix.EISDIR
-	}
-	fd, err := place{dir: unix.AT_FDCWD, name: dir}.open(unix.O_PATH|unix.O_DIRECTORY, 0)
-	return place{dir: fd, name: base, path: asked}, err
-}
-
-// is reports whether the place holds the file that st describes.
-func (p place) is(st unix.Stat_t) bool {
-	if p.dir < 0 {
+// lock marks a temporary file as in use until it is closed or unlock is called. It returns
+// false if another server has removed the file as stale. On a file system without locks,
+// no server does.
+func (t *temporary) lock() bool {
+	fd := int(t.f.Fd())
+	if _, err := retry(func() (int, error) { return 0, sys.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }); err == unix.EWOULDBLOCK {
 		return false
 	}
-	here, err := p.stat(unix.AT_SYMLINK_NOFOLLOW)
-	return err == nil && here.Dev == st.Dev && here.Ino == st.Ino
+	var st unix.Stat_t
+	return sys.Fstat(fd, &st) != nil || st.Nlink > 0 || t.name == ""
 }
 
-// unchanged reports whether the place holds the file that st describes, unmodified.
-func (p place) unchanged(st unix.Stat_t) bool {
-	here, err := p.stat(unix.AT_SYMLINK_NOFOLLOW)
-	return err == nil && here.Dev == st.Dev && here.Ino == st.Ino && here.Size == st.Size && here.Mtim == st.Mtim
+// unlock lets other programs lock a published file.
+func (t *temporary) unlock() { _ = sys.Flock(int(t.f.Fd()), unix.LOCK_UN) }
+
+// How often the server sweeps a directory, how many directories it remembers, and how
+// many names of a directory it examines.
+const (
+	sweepEvery  = 10 * time.Minute
+	maxSwept    = 1024
+	maxExamined = 100_000
+)
+
+// swept remembers which directories were swept.
+var swept = sweeps{last: map[fileKey]time.Time{}}
+
+type sweeps struct {
+	mu   sync.Mutex
+	last map[fileKey]time.Time
+}
+
+// due reports whether a directory should be swept now, and records that it is.
+func (s *sweeps) due(dir fileKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.last[dir]; ok && time.Since(last) < sweepEvery {
+		return false
+	}
+	if len(s.last) >= maxSwept {
+		clear(s.last)
+	}
+	s.last[dir] = time.Now()
+	return true
+}
+
+// sweep removes the temporary files of killed servers from an open directory. It ignores
+// errors, because nothing depends on it.
+func sweep(dir int) {
+	var st unix.Stat_t
+	if sys.Fstat(dir, &st) != nil || !swept.due(fileKey{uint64(st.Dev), st.Ino}) {
+		return
+	}
+	fd, err := pathAt{dirfd: dir, name: "."}.open(unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return
+	}
+	f := newFile(fd, "directory")
+	defer f.Close()
+	for examined := 0; examined < maxExamined; {
+		names, err := f.Readdirnames(directoryBatch)
+		for _, name := range names {
+			if m := temporaryPattern().FindStringSubmatch(name); m != nil && m[1] == strconv.Itoa(os.Geteuid()) {
+				removeStale(pathAt{dirfd: dir, name: name})
+			}
+		}
+		examined += len(names)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// removeStale removes a temporary file, unless it is locked. Any program may give a file such
+// a name, so removeStale never waits: it leaves a file with a lease alone.
+func removeStale(p pathAt) {
+	st, err := p.stat(unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != uint32(os.Geteuid()) {
+		return
+	}
+	fd, err := retry(func() (int, error) {
+		return sys.Openat(p.dirfd, p.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return
+	}
+	defer sys.Close(fd)
+	if _, err := retry(func() (int, error) { return 0, sys.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }); err == nil && p.is(st) {
+		sys.Unlinkat(p.dirfd, p.name, 0)
+	}
 }

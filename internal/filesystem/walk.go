@@ -138,7 +138,7 @@ func (w *walker) enqueue(path string, depth int) {
 	if depth > w.options.MaxDepth {
 		return
 	}
-	if w.options.FollowDirectorySymlinks { // otherwise there is only one path to each
+	if w.options.FollowDirectorySymlinks { // otherwise each directory has only one path
 		if id, ok := fileID(path); ok {
 			if w.seen[id] {
 				return
@@ -163,7 +163,7 @@ func (w *walker) next(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		if w.room(dir.path) {
+		if w.fits(dir.path) {
 			w.result.Errors = append(w.result.Errors, WalkError{dir.path, err})
 		}
 		return nil
@@ -181,9 +181,9 @@ func (w *walker) next(ctx context.Context) error {
 	return nil
 }
 
-// room reports whether another path fits into the result. If not, it marks the result as
+// fits reports whether another path fits into the result. If not, it marks the result as
 // truncated.
-func (w *walker) room(path string) bool {
+func (w *walker) fits(path string) bool {
 	if limit := w.options.MaxPathBytes; limit > 0 && w.pathBytes+len(path) > limit {
 		w.result.Truncated = true
 		return false
@@ -205,8 +205,8 @@ func (w *walker) visit(dir walkDirectory, e fs.DirEntry) {
 		if err != nil || !info.IsDir() || !w.options.FollowDirectorySymlinks {
 			return
 		}
-		if w.leaves(path) {
-			if w.room(path) {
+		if w.escapes(path) {
+			if w.fits(path) {
 				w.result.Errors = append(w.result.Errors, WalkError{path, &OutsideError{}})
 			}
 			return
@@ -214,7 +214,7 @@ func (w *walker) visit(dir walkDirectory, e fs.DirEntry) {
 		mode = info.Mode().Type()
 	}
 	switch {
-	case !mode.IsRegular() && !mode.IsDir(), !w.room(path):
+	case !mode.IsRegular() && !mode.IsDir(), !w.fits(path):
 	case mode.IsRegular():
 		w.result.Entries = append(w.result.Entries, WalkEntry{Path: path})
 	default:
@@ -225,8 +225,8 @@ func (w *walker) visit(dir walkDirectory, e fs.DirEntry) {
 	}
 }
 
-// leaves reports whether a link leads out of the root.
-func (w *walker) leaves(link string) bool {
+// escapes reports whether a link leads out of the root.
+func (w *walker) escapes(link string) bool {
 	if !w.options.StayInside {
 		return false
 	}
@@ -234,8 +234,8 @@ func (w *walker) leaves(link string) bool {
 	return err != nil || !isInside(w.real, real)
 }
 
-// readSorted returns the first limit entries of a directory by name, and whether there
-// are more. It never holds all entries.
+// readSorted returns the first limit entries of a directory by name, and whether it has
+// more. It never holds all entries.
 func readSorted(ctx context.Context, path string, limit int) (entries []fs.DirEntry, more bool, err error) {
 	cut := func() {
 		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })

@@ -15,7 +15,7 @@ import (
 type WatchOptions struct {
 	Debounce       time.Duration // changes within this time are reported together; 50 ms
 	MaxDirectories int           // watched at the same time; 50,000
-	History        int           // events kept for readers that come back; 4,096
+	History        int           // events kept for readers that come back, if their paths are not long; 4,096
 }
 
 func (o WatchOptions) withDefaults() WatchOptions {
@@ -31,19 +31,18 @@ func (o WatchOptions) withDefaults() WatchOptions {
 	return o
 }
 
-// EventKind says what happened to a path.
+// EventKind is the kind of an Event.
 type EventKind int
 
 const (
-	// Created says that a name is new, or stands for another file now. A new directory
-	// stands for everything in it, but its content at the time it was found is reported
-	// too.
+	// Created means that a name is new, or refers to another file now. A new directory
+	// implies everything in it, but its content at the time it was found is reported too.
 	Created EventKind = iota + 1
-	// Modified says that content or attributes have changed.
+	// Modified means that content or attributes have changed.
 	Modified
-	// Removed says that a name is gone, with everything below it.
+	// Removed means that a name is gone, with everything below it.
 	Removed
-	// Overflow says that the watcher missed changes at and below the paths of Unwatched,
+	// Overflow means that the watcher missed changes at and below the paths of Unwatched,
 	// or may miss them from now on.
 	Overflow
 )
@@ -75,10 +74,10 @@ type Event struct {
 var ErrWatcherClosed = errors.New("watcher is closed")
 
 // Watcher watches the directory to which a path leads, and everything below it. It does
-// not follow links there. When the path leads to another directory or to none, it reports
-// an Overflow and continues with the directory that is there, or will be. It keeps recent
-// events, so several readers, or one that lost its connection, can each continue from
-// their last event.
+// not follow links below the directory. When the path leads to another directory or to none,
+// it reports an Overflow and continues with the new directory, now or when one appears. It
+// keeps recent events, so several readers, or one that lost its connection, can each
+// continue from their last event.
 type Watcher struct {
 	journal *journal
 	source  *watchSource
@@ -125,32 +124,38 @@ type journal struct {
 	root    string
 	options WatchOptions
 
-	mu        sync.Mutex // guards the fields below
-	pending   map[string]change
-	noted     int      // number of changes noted
-	unwatched []string // paths of the next Overflow
-	timer     *time.Timer
-	events    []Event
-	last      uint64
-	wake      chan struct{} // closed when there are new events
-	closed    bool
+	mu           sync.Mutex // guards the fields below
+	pending      map[string]change
+	lastChange   int      // number of changes recorded
+	unwatched    []string // paths of the next Overflow
+	pendingBytes int      // bytes of the paths of pending and unwatched
+	timer        *time.Timer
+	events       []Event
+	eventBytes   int // bytes of the paths of events
+	last         uint64
+	wake         chan struct{} // closed when there are new events
+	closed       bool
 }
 
-// change says what happened to a path since the last events. Its numbers count noted
+// maxPathBytes bounds the bytes of the paths that wait to be reported, and of those in the
+// history. A path has up to 4 KiB.
+const maxPathBytes = 1 << 20
+
+// change is what happened to a path since the last events. Its numbers count recorded
 // changes.
 type change struct {
 	kind    EventKind
-	place   int // order among the events: when the name came or went
+	order   int // order among the events: when the name came or went
 	last    int
-	removed int // when the name last went; 0 if it did not
+	removed int // when the name was last removed; 0 if it was not
 }
 
 func newJournal(root string, options WatchOptions) *journal {
 	return &journal{root: root, options: options, pending: map[string]change{}, wake: make(chan struct{})}
 }
 
-// note records a change of a path.
-func (j *journal) note(path string, kind EventKind) {
+// record records a change of a path.
+func (j *journal) record(path string, kind EventKind) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if slices.Contains(j.unwatched, j.root) {
@@ -158,20 +163,23 @@ func (j *journal) note(path string, kind EventKind) {
 	}
 	// The last state is reported, even if a name came and went, because a client that
 	// looked in between knows the name.
-	j.noted++
-	now, before := change{kind: kind, place: j.noted, last: j.noted}, j.pending[path]
+	j.lastChange++
+	now, before := change{kind: kind, order: j.lastChange, last: j.lastChange}, j.pending[path]
 	if before.kind != 0 && (before.kind == Removed) == (kind == Removed) {
-		now.place = before.place
+		now.order = before.order
 	}
 	if before.kind == Created && kind == Modified {
 		now.kind = Created
 	}
 	if now.removed = before.removed; kind == Removed {
-		now.removed = j.noted
+		now.removed = j.lastChange
+	}
+	if before.kind == 0 {
+		j.pendingBytes += len(path)
 	}
 	j.pending[path] = now
-	if len(j.pending) > j.options.History {
-		j.forget()
+	if len(j.pending) > j.options.History || j.pendingBytes > maxPathBytes {
+		j.collapse()
 	}
 	j.schedule()
 }
@@ -185,18 +193,20 @@ func (j *journal) overflow(path string) {
 	defer j.mu.Unlock()
 	switch {
 	case slices.Contains(j.unwatched, path) || slices.Contains(j.unwatched, j.root):
-	case path == j.root || len(j.unwatched) >= maxUnwatched:
-		j.forget()
+	case path == j.root || len(j.unwatched) >= maxUnwatched || j.pendingBytes+len(path) > maxPathBytes:
+		j.collapse()
 	default:
 		j.unwatched = append(j.unwatched, path)
+		j.pendingBytes += len(path)
 	}
 	j.schedule()
 }
 
-// forget replaces all pending changes with an Overflow of the root.
-func (j *journal) forget() {
+// collapse replaces all pending changes with an Overflow of the root.
+func (j *journal) collapse() {
 	j.pending = map[string]change{}
 	j.unwatched = []string{j.root}
+	j.pendingBytes = len(j.root)
 }
 
 func (j *journal) schedule() {
@@ -218,26 +228,24 @@ func (j *journal) flush() {
 		j.append(Event{Kind: Overflow, Unwatched: j.unwatched})
 	}
 	paths := slices.SortedFunc(maps.Keys(j.pending), func(a, b string) int {
-		return cmp.Compare(j.pending[a].place, j.pending[b].place)
+		return cmp.Compare(j.pending[a].order, j.pending[b].order)
 	})
 	for _, path := range paths {
-		if kind := j.pending[path].kind; kind == Removed || !j.outlived(path) {
+		if kind := j.pending[path].kind; kind == Removed || !j.removedWithParent(path) {
 			j.append(Event{Kind: kind, Path: path})
 		}
 	}
-	j.pending, j.unwatched = map[string]change{}, nil
-	if excess := len(j.events) - j.options.History; excess > 0 {
-		j.events = slices.Clone(j.events[excess:])
-	}
+	j.pending, j.unwatched, j.pendingBytes = map[string]change{}, nil, 0
+	j.trim()
 	if j.last > before {
 		close(j.wake)
 		j.wake = make(chan struct{})
 	}
 }
 
-// outlived reports whether a directory above a path was removed after the last change of
-// the path. The path went with it.
-func (j *journal) outlived(path string) bool {
+// removedWithParent reports whether a directory above a path was removed after the last
+// change of the path, which implies that the path is gone too.
+func (j *journal) removedWithParent(path string) bool {
 	last := j.pending[path].last
 	for len(path) > len(j.root) {
 		path = filepath.Dir(path)
@@ -252,6 +260,28 @@ func (j *journal) append(e Event) {
 	j.last++
 	e.Cursor = j.last
 	j.events = append(j.events, e)
+	j.eventBytes += e.paths()
+}
+
+// paths returns how many bytes the paths of an event have.
+func (e Event) paths() int {
+	n := len(e.Path)
+	for _, path := range e.Unwatched {
+		n += len(path)
+	}
+	return n
+}
+
+// trim forgets the oldest events beyond what is kept.
+func (j *journal) trim() {
+	excess := 0
+	for len(j.events)-excess > j.options.History || j.eventBytes > maxPathBytes {
+		j.eventBytes -= j.events[excess].paths()
+		excess++
+	}
+	if excess > 0 {
+		j.events = slices.Clone(j.events[excess:])
+	}
 }
 
 func (j *journal) since(ctx context.Context, after uint64) ([]Event, error) {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
+	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -34,14 +36,14 @@ type watchSource struct {
 	done    chan struct{}
 
 	// Once the goroutine runs, only the goroutine uses these.
-	inotify *os.File // nil if the system has none left
-	buf     []byte
-	nodes   map[int32]*watchNode
-	root    *watchNode
-	moving  *watchNode // removed from the tree, and may come back
-	cookie  uint32     // of that move
-	way     wayToRoot
-	begun   time.Time // when the watch of the tree last started anew
+	inotify   *os.File // nil if the system has none left
+	buf       []byte
+	nodes     map[int32]*watchNode
+	root      *watchNode
+	moving    *watchNode // removed from the tree, and may come back
+	cookie    uint32     // of that move
+	rootPath  rootPath
+	restarted time.Time // when the watch of the tree last started anew
 }
 
 func newWatchSource(ctx context.Context, root string, options WatchOptions, j *journal) (*watchSource, error) {
@@ -65,20 +67,20 @@ func newWatchSource(ctx context.Context, root string, options WatchOptions, j *j
 // tree, unless there is no inotify.
 func (s *watchSource) setUp() error {
 	s.release()
-	s.nodes, s.root, s.moving, s.way = map[int32]*watchNode{}, nil, nil, wayToRoot{}
+	s.nodes, s.root, s.moving, s.rootPath = map[int32]*watchNode{}, nil, nil, rootPath{}
 	fd, err := sys.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return pathError("watch", s.path, err)
 	}
 	s.inotify = sys.NewFile(uintptr(fd), "inotify")
-	s.watchWay() // first, so that any later change is an event
+	s.watchPath() // first, so that any later change is an event
 	dir, err := openDirectory(s.path)
 	if err != nil {
 		return pathError("watch", s.path, err)
 	}
 	defer dir.Close()
 	root := &watchNode{name: s.path, children: map[string]*watchNode{}}
-	if s.way.end, err = dir.Stat(); err == nil {
+	if s.rootPath.end, err = dir.Stat(); err == nil {
 		root.wd, err = s.watch(dir, s.path)
 	}
 	if err != nil {
@@ -106,21 +108,21 @@ func (s *watchSource) run() {
 	defer close(s.done)
 	defer s.release()
 	for s.ctx.Err() == nil {
-		if err := s.follow(); err != nil && s.ctx.Err() == nil {
-			s.beginAnew()
+		if err := s.readEvents(); err != nil && s.ctx.Err() == nil {
+			s.restart()
 		}
 	}
 }
 
-// follow waits for events and handles them. An error says that the tree must be read
-// anew.
-func (s *watchSource) follow() error {
+// readEvents waits for events and handles them. An error means that the tree must be read
+// again.
+func (s *watchSource) readEvents() error {
 	if s.buf == nil {
 		s.buf = make([]byte, 64<<10)
 	}
 	f := s.inotify
 	deadline := time.Time{}
-	if !s.way.complete {
+	if !s.rootPath.complete {
 		deadline = time.Now().Add(recheckInterval)
 	}
 	if err := f.SetReadDeadline(deadline); err != nil {
@@ -132,24 +134,24 @@ func (s *watchSource) follow() error {
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	if s.moved() { // so the paths of these events may be wrong
+	if s.rootMoved() { // so the paths of these events may be wrong
 		return errRootLost
 	}
 	return s.handle(s.buf[:n])
 }
 
-// beginAnew watches the tree to which the path leads now, or will lead. It reports that
-// it missed changes once it watches again, so a client that reads the tree then misses
-// nothing. If there is no tree any more, it reports that at once, too.
-func (s *watchSource) beginAnew() {
+// restart watches the tree to which the path leads now, or will lead. It reports an overflow
+// once it watches again, so a client that reads the tree then misses nothing. If the tree is
+// gone, it also reports one at once.
+func (s *watchSource) restart() {
 	s.release()
 	for reported := false; ; reported = true {
 		// Do not read a tree each time if it is replaced again and again.
-		s.sleep(time.Until(s.begun.Add(s.options.Debounce)))
+		s.sleep(time.Until(s.restarted.Add(s.options.Debounce)))
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.begun = time.Now()
+		s.restarted = time.Now()
 		err := s.setUp()
 		if err == nil || !reported {
 			s.journal.overflow(s.path)
@@ -161,7 +163,7 @@ func (s *watchSource) beginAnew() {
 			s.sleep(recheckInterval)
 			continue
 		}
-		for s.ctx.Err() == nil && s.follow() == nil {
+		for s.ctx.Err() == nil && s.readEvents() == nil {
 		}
 	}
 }
@@ -189,10 +191,10 @@ func (s *watchSource) handle(buf []byte) error {
 		if mask&unix.IN_Q_OVERFLOW != 0 {
 			return errEventsLost
 		}
-		if s.blocks(wd, mask, name) {
+		if s.affectsPath(wd, mask, name) {
 			return errRootLost
 		}
-		if s.nodes[wd] == nil && s.way.directories[wd] != nil {
+		if s.nodes[wd] == nil && s.rootPath.directories[wd] != nil {
 			continue // of a directory that is no longer watched
 		}
 		if err := s.event(s.nodes[wd], mask, cookie, name); err != nil {
@@ -233,12 +235,12 @@ func (s *watchSource) event(n *watchNode, mask, cookie uint32, name string) erro
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0, mask&unix.IN_MOVED_FROM != 0 && exists(path):
 		// A name is moved away and still exists when two names were exchanged, or when it
 		// is in use again.
-		s.journal.note(path, Created)
+		s.journal.record(path, Created)
 		if directory {
 			s.add(n, name, true)
 		}
 	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
-		s.journal.note(path, Removed)
+		s.journal.record(path, Removed)
 		if child := n.children[name]; directory && child != nil {
 			child.detach()
 			if mask&unix.IN_MOVED_FROM != 0 {
@@ -248,7 +250,7 @@ func (s *watchSource) event(n *watchNode, mask, cookie uint32, name string) erro
 			}
 		}
 	default:
-		s.journal.note(path, Modified)
+		s.journal.record(path, Modified)
 	}
 	return nil
 }
@@ -256,4 +258,122 @@ func (s *watchSource) event(n *watchNode, mask, cookie uint32, name string) erro
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// A watch follows a path, but the kernel watches directories. So the server also watches
+// the directories on the way to the root: when one of them is moved, or a link in one of them
+// changes, the path leads to another directory or none, although the old root did not change.
+
+// pathMask are the events that change where a path leads.
+const pathMask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
+	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+
+// recheckInterval is how often the server checks a path that it cannot watch.
+const recheckInterval = time.Second
+
+var errRootLost = errors.New("the path of the root leads elsewhere")
+
+// rootPath records to which directory the path of a root leads, and through which others.
+type rootPath struct {
+	directories map[int32]map[string]bool // the names on the path, by the watch of their directory
+	complete    bool                      // all of them are watched
+	end         fs.FileInfo               // the root; nil if there is none
+}
+
+// watchPath watches the directories on the path to the root, as far as they exist.
+func (s *watchSource) watchPath() {
+	s.rootPath = rootPath{directories: map[int32]map[string]bool{}, complete: true}
+	dir, rest := "/", strings.Split(s.path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			dir = path.Dir(dir) // which has no links
+			continue
+		}
+		s.watchName(dir, name)
+		text, err := os.Readlink(join(dir, name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return
+		case err != nil: // not a link
+			dir = join(dir, name)
+			continue
+		}
+		if links++; links > 40 {
+			return
+		}
+		if strings.HasPrefix(text, "/") {
+			dir = "/"
+		}
+		rest = append(strings.Split(text, "/"), rest...)
+	}
+}
+
+// watchName watches for changes of a name in a directory.
+func (s *watchSource) watchName(dir, name string) {
+	wd, err := s.addWatch(dir, pathMask)
+	if err != nil {
+		s.rootPath.complete = false
+		return
+	}
+	if s.rootPath.directories[wd] == nil {
+		s.rootPath.directories[wd] = map[string]bool{}
+	}
+	s.rootPath.directories[wd][name] = true
+}
+
+// blocks reports whether an event concerns the way to the root.
+func (s *watchSource) affectsPath(wd int32, mask uint32, name string) bool {
+	names := s.rootPath.directories[wd]
+	if names == nil {
+		return false
+	}
+	return mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT) != 0 ||
+		mask&(unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_MOVED_FROM|unix.IN_DELETE) != 0 && names[name]
+}
+
+// moved reports whether the path leads to another directory than before. The kernel sends
+// no event when a mount causes it.
+func (s *watchSource) rootMoved() bool {
+	now, err := os.Stat(s.path)
+	if err != nil || s.rootPath.end == nil {
+		return err == nil || s.rootPath.end != nil
+	}
+	return !os.SameFile(now, s.rootPath.end)
+}
+
+// addWatch starts to watch a directory, unless it is watched already, and returns the watch
+// descriptor.
+func (s *watchSource) addWatch(path string, mask uint32) (wd int32, err error) {
+	raw, err := s.inotify.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if controlErr := raw.Control(func(fd uintptr) {
+		var n int
+		n, err = sys.InotifyAddWatch(int(fd), path, mask|watchFlags)
+		wd = int32(n)
+	}); controlErr != nil {
+		return 0, controlErr
+	}
+	return wd, err
+}
+
+// MaxWatchers returns how many watchers the system allows this user, including those of
+// other programs.
+func MaxWatchers() int {
+	const usual = 128
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	if err != nil {
+		return usual
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return usual
+	}
+	return n
 }

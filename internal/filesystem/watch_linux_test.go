@@ -68,10 +68,10 @@ func TestWatcherFollowsMoves(t *testing.T) {
 	w.want("created empty/y/c/z", "created back/z")
 }
 
-// TestWatcherTellsDirectoriesInOrder checks that the changes of a name come after the
+// TestWatcherReportsDirectoriesInOrder checks that the changes of a name come after the
 // event of its directory, and that nothing is reported about names that went with a
 // directory.
-func TestWatcherTellsDirectoriesInOrder(t *testing.T) {
+func TestWatcherReportsDirectoriesInOrder(t *testing.T) {
 	base := t.TempDir()
 	dir := mkdir(t, base+"/root")
 	put(t, dir+"/again/f", "")
@@ -126,7 +126,7 @@ func TestWatcherDeepTree(t *testing.T) {
 	w.want("created "+deepest+"/new", "overflow "+deepest)
 }
 
-func TestWatcherRootGoes(t *testing.T) {
+func TestWatcherRootRemoved(t *testing.T) {
 	dir := mkdir(t, t.TempDir()+"/root")
 	w := newWatcher(t, dir, filesystem.WatchOptions{})
 	ok(t, "remove", os.RemoveAll(dir))
@@ -228,7 +228,7 @@ func TestWatcherLosesItsRoot(t *testing.T) {
 					got[w.describe(e)] = true
 				}
 				if !got["created new"] && !got["modified new"] {
-					return fmt.Errorf("the file is not told: %v", err)
+					return fmt.Errorf("the file is not reported: %v", err)
 				}
 				return nil
 			})
@@ -236,15 +236,15 @@ func TestWatcherLosesItsRoot(t *testing.T) {
 			all = append(all, w.want("created d2/f")...)
 			for _, e := range all {
 				if strings.Contains(e, "astray") {
-					t.Errorf("told a path that does not exist: %q", all)
+					t.Errorf("reported a path that does not exist: %q", all)
 				}
 			}
 		})
 	}
 }
 
-// TestWatcherComesBack loses its root again and again.
-func TestWatcherComesBack(t *testing.T) {
+// TestWatcherRecoversItsRoot loses its root again and again.
+func TestWatcherRecoversItsRoot(t *testing.T) {
 	base := t.TempDir()
 	dir := mkdir(t, base+"/root")
 	w := newWatcher(t, dir, filesystem.WatchOptions{Debounce: time.Millisecond})
@@ -263,7 +263,7 @@ func TestWatcherComesBack(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("the file is not told: %v", err)
+		return fmt.Errorf("the file is not reported: %v", err)
 	})
 	if n := testkit.Descriptors(t); n > descriptors {
 		t.Errorf("%d descriptors, %d before", n, descriptors)
@@ -362,7 +362,7 @@ func TestWatcherLosesNothingWhileLooking(t *testing.T) {
 }
 
 // TestWatcherQueueOverflow causes more events than the kernel's queue holds, also about
-// directories.
+// directories: 16,384, besides the 2,048 that the watcher may have read before it is held.
 func TestWatcherQueueOverflow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a second")
@@ -370,7 +370,7 @@ func TestWatcherQueueOverflow(t *testing.T) {
 	dir := testkit.MemoryDir(t)
 	w := newWatcher(t, dir, filesystem.WatchOptions{})
 	stop := filesystem.HoldWatcher(w.Watcher)
-	for range 9_000 {
+	for range 12_000 {
 		ok(t, "mknod", unix.Mknod(dir+"/x", unix.S_IFREG, 0))
 		ok(t, "unlink", unix.Unlink(dir+"/x"))
 	}

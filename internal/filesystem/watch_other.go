@@ -14,7 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watchSource feeds a journal from the system's means.
+// watchSource feeds a journal from fsnotify.
 type watchSource struct {
 	options WatchOptions
 	journal *journal
@@ -46,7 +46,7 @@ func newWatchSource(ctx context.Context, root string, options WatchOptions, j *j
 	return s, nil
 }
 
-func (s *watchSource) add(ctx context.Context, root string, tell bool) {
+func (s *watchSource) add(ctx context.Context, root string, report bool) {
 	filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return fs.SkipAll
@@ -55,8 +55,8 @@ func (s *watchSource) add(ctx context.Context, root string, tell bool) {
 			s.journal.overflow(path)
 			return nil
 		}
-		if tell && path != root {
-			s.journal.note(path, Created)
+		if report && path != root {
+			s.journal.record(path, Created)
 		}
 		if !d.IsDir() {
 			return nil
@@ -116,14 +116,14 @@ func (s *watchSource) recheck() {
 func (s *watchSource) event(e fsnotify.Event) {
 	switch {
 	case e.Has(fsnotify.Create):
-		s.journal.note(e.Name, Created)
+		s.journal.record(e.Name, Created)
 		if info, err := os.Lstat(e.Name); err == nil && info.IsDir() {
 			s.add(context.Background(), e.Name, true)
 		}
 	case e.Has(fsnotify.Remove), e.Has(fsnotify.Rename):
-		s.journal.note(e.Name, Removed)
+		s.journal.record(e.Name, Removed)
 	default:
-		s.journal.note(e.Name, Modified)
+		s.journal.record(e.Name, Modified)
 	}
 }
 
@@ -131,3 +131,19 @@ func (s *watchSource) close() {
 	s.stop.Do(func() { s.files.Close() })
 	<-s.done
 }
+
+// MaxWatchers returns how many watchers the clients of a server may have together. This
+// system does not report its own limit.
+func MaxWatchers() int { return 1024 }
+
+// CanWatchMissing reports whether a MissingWatch can watch anything on this system.
+const CanWatchMissing = false
+
+// missingSlot never exists on this system, which can watch neither the mount table nor
+// single names in a directory. Arm refuses every watch.
+type missingSlot struct{}
+
+func newMissingSlot(context.Context, []string, string, func()) *missingSlot { return nil }
+
+func (s *missingSlot) begin() {}
+func (s *missingSlot) stop()  {}

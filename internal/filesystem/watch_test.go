@@ -161,7 +161,7 @@ func ctxDone(ctx context.Context) context.Context {
 	return ctx
 }
 
-func TestWatcherSaysWhatItCannotWatch(t *testing.T) {
+func TestWatcherReportsUnwatchedDirectories(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c"} {
 		mkdir(t, filepath.Join(dir, name))
@@ -193,6 +193,47 @@ func TestWatcherTooManyChanges(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestWatcherBoundsPaths makes fewer changes than are kept, with long paths.
+func TestWatcherBoundsPaths(t *testing.T) {
+	root := t.TempDir()
+	dir := root
+	for range 3 {
+		dir = mkdir(t, filepath.Join(dir, strings.Repeat("d", 200)))
+	}
+	w := newWatcher(t, root, filesystem.WatchOptions{})
+	name := func(i int) string { return filepath.Join(dir, fmt.Sprint(strings.Repeat("f", 200), i)) }
+	for i := range 1500 {
+		put(t, name(i), "")
+	}
+	var events []filesystem.Event
+	testkit.WaitFor(t, testkit.Patience, func() (err error) {
+		if events, err = w.Events(context.Background(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if events[0].Kind != filesystem.Overflow {
+			return fmt.Errorf("no overflow: %d events", len(events))
+		}
+		return nil
+	})
+	size := 0
+	for _, e := range events {
+		size += len(e.Path)
+	}
+	if size > 1<<20 {
+		t.Errorf("%d bytes of paths are kept", size)
+	}
+	// A reader that has read on gets what comes next.
+	after := events[len(events)-1].Cursor
+	mkdir(t, filepath.Join(root, "next"))
+	for !slices.ContainsFunc(events, func(e filesystem.Event) bool { return e.Path == filepath.Join(root, "next") }) {
+		var err error
+		if events, err = w.Events(context.Background(), after); err != nil {
+			t.Fatal(err)
+		}
+		after = events[len(events)-1].Cursor
+	}
 }
 
 func TestWatcherClose(t *testing.T) {

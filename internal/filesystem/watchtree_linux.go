@@ -13,18 +13,18 @@ import (
 	"execserver/internal/sys"
 )
 
-// watchNode is a watched directory. While events wait to be read, its place in the tree
-// is out of date: the path may lead elsewhere by now. So a function that uses the path
-// lets the kernel confirm it, and reaches what is below through the open directory.
+// watchNode is a watched directory. While events wait to be read, its position in the tree
+// is out of date: the path may lead to another directory by now. So a function that uses the
+// path lets the kernel confirm it, and opens entries relative to the open directory.
 type watchNode struct {
 	wd       int32
 	name     string
 	parent   *watchNode // nil for the root, and for a directory that was moved out
 	children map[string]*watchNode
 
-	// partial says that the path led elsewhere when the directory should have been read.
-	// An event will report the move that explains it; then the directory is read.
-	partial bool
+	// unscanned is set if the path was stale when the directory should have been read. The
+	// event of the move will arrive; then the directory is read.
+	unscanned bool
 }
 
 func (n *watchNode) detach() {
@@ -53,7 +53,7 @@ func (s *watchSource) open(n *watchNode) (*os.File, bool) {
 	path, _ := s.pathOf(n)
 	dir, err := openDirectory(path)
 	if err != nil {
-		if !leadsElsewhere(err) {
+		if !isStale(err) {
 			s.journal.overflow(path)
 		}
 		return nil, false
@@ -71,37 +71,37 @@ func (s *watchSource) open(n *watchNode) (*os.File, bool) {
 	return nil, false
 }
 
-// leadsElsewhere reports whether opening a directory failed because its path is out of
+// isStale reports whether opening a directory failed because its path is out of
 // date. An event will report the move.
-func leadsElsewhere(err error) bool {
+func isStale(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// add examines a name in n that is a new directory. With tell, it reports what it finds
-// there.
-func (s *watchSource) add(n *watchNode, name string, tell bool) {
+// add examines a name in n that is a new directory. With report, it reports the entries that
+// it finds.
+func (s *watchSource) add(n *watchNode, name string, report bool) {
 	dir, ok := s.open(n)
 	if !ok {
-		n.partial = true
+		n.unscanned = true
 		return
 	}
 	defer dir.Close()
-	s.addIn(n, dir, name, tell)
+	s.addIn(n, dir, name, report)
 }
 
 // addIn watches a directory in n and all below it. It does not rely on the tree: the
-// kernel gives one number to one directory, whatever its name is by now.
-func (s *watchSource) addIn(n *watchNode, dir *os.File, name string, tell bool) {
+// kernel gives each directory one watch descriptor, even if it has been renamed.
+func (s *watchSource) addIn(n *watchNode, dir *os.File, name string, report bool) {
 	child := &watchNode{name: name, parent: n, children: map[string]*watchNode{}}
 	path, _ := s.pathOf(child)
-	fd, err := place{dir: int(dir.Fd()), name: name}.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	fd, err := pathAt{dirfd: int(dir.Fd()), name: name}.open(unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		if !leadsElsewhere(err) {
+		if !isStale(err) {
 			s.journal.overflow(path)
 		}
 		return
 	}
-	opened := plainFile(fd, path)
+	opened := newFile(fd, path)
 	defer opened.Close()
 	wd, err := s.watch(opened, path)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *watchSource) addIn(n *watchNode, dir *os.File, name string, tell bool) 
 	old, known := n.children[name], s.nodes[wd]
 	if known != nil {
 		if old == known {
-			s.complete(known)
+			s.rescan(known)
 			return
 		}
 		if there, inTree := s.pathOf(known); inTree && mountedTwice(there, opened) {
@@ -131,27 +131,27 @@ func (s *watchSource) addIn(n *watchNode, dir *os.File, name string, tell bool) 
 		}
 		known.name, known.parent = name, n
 		n.children[name] = known
-		s.complete(known)
+		s.rescan(known)
 	case len(s.nodes) >= s.options.MaxDirectories:
 		s.unwatch(wd)
 		s.journal.overflow(path)
 	default:
 		child.wd = wd
 		s.nodes[wd], n.children[name] = child, child
-		s.scan(child, opened, tell)
+		s.scan(child, opened, report)
 	}
 }
 
 // scan looks for directories in a directory that is watched already, so it misses none: a
 // later one is an event.
-func (s *watchSource) scan(n *watchNode, dir *os.File, tell bool) {
+func (s *watchSource) scan(n *watchNode, dir *os.File, report bool) {
 	path, _ := s.pathOf(n)
 	var below []string
 	for s.ctx.Err() == nil {
 		entries, err := dir.ReadDir(directoryBatch)
 		for _, e := range entries {
-			if tell {
-				s.journal.note(join(path, e.Name()), Created)
+			if report {
+				s.journal.record(join(path, e.Name()), Created)
 			}
 			if e.Type()&fs.ModeType == fs.ModeDir {
 				below = append(below, e.Name())
@@ -169,23 +169,23 @@ func (s *watchSource) scan(n *watchNode, dir *os.File, tell bool) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.addIn(n, dir, name, tell)
+		s.addIn(n, dir, name, report)
 	}
 }
 
-// complete examines everything below n that it could not reach while the path led
-// elsewhere.
-func (s *watchSource) complete(n *watchNode) {
-	if n.partial {
+// rescan reads the directories at and below n that could not be read while their paths were
+// stale.
+func (s *watchSource) rescan(n *watchNode) {
+	if n.unscanned {
 		if dir, ok := s.open(n); ok {
-			n.partial = false
+			n.unscanned = false
 			s.scan(n, dir, true)
 			dir.Close()
 		}
 		return
 	}
 	for _, child := range n.children {
-		s.complete(child)
+		s.rescan(child)
 	}
 }
 
@@ -201,8 +201,8 @@ func (s *watchSource) drop(n *watchNode) {
 	}
 }
 
-// watch returns the kernel's number for a directory, and starts to watch the directory if
-// necessary.
+// watch starts to watch a directory, unless it is watched already, and returns the watch
+// descriptor.
 func (s *watchSource) watch(dir *os.File, path string) (wd int32, err error) {
 	if haveProc() {
 		path = fdPath(int(dir.Fd()))
@@ -211,7 +211,7 @@ func (s *watchSource) watch(dir *os.File, path string) (wd int32, err error) {
 }
 
 func (s *watchSource) unwatch(wd int32) {
-	if s.way.directories[wd] != nil {
+	if s.rootPath.directories[wd] != nil {
 		return
 	}
 	if raw, err := s.inotify.SyscallConn(); err == nil {
@@ -219,22 +219,22 @@ func (s *watchSource) unwatch(wd int32) {
 	}
 }
 
-// mountedTwice reports whether an open directory is at path as well, because it is
-// mounted there. Otherwise it has been moved.
+// mountedTwice reports whether an open directory is also mounted at path. Otherwise it has
+// been moved.
 func mountedTwice(path string, dir *os.File) bool {
-	one, err := place{dir: unix.AT_FDCWD, name: path}.mountedAt(0)
+	one, err := pathAt{dirfd: unix.AT_FDCWD, name: path}.mountedAt(0)
 	if err != nil {
 		return false
 	}
-	other, err := place{dir: int(dir.Fd())}.mountedAt(unix.AT_EMPTY_PATH)
+	other, err := pathAt{dirfd: int(dir.Fd())}.mountedAt(unix.AT_EMPTY_PATH)
 	return err == nil && one.Ino == other.Ino && one.Dev_major == other.Dev_major && one.Dev_minor == other.Dev_minor &&
 		one.Mnt_id != other.Mnt_id
 }
 
-func (p place) mountedAt(flags int) (unix.Statx_t, error) {
+func (p pathAt) mountedAt(flags int) (unix.Statx_t, error) {
 	var stx unix.Statx_t
 	_, err := retry(func() (int, error) {
-		return 0, sys.Statx(p.dir, p.name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &stx)
+		return 0, sys.Statx(p.dirfd, p.name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_INO|unix.STATX_MNT_ID, &stx)
 	})
 	return stx, err
 }

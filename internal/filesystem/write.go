@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -23,7 +24,7 @@ type WriteOptions struct {
 	// an existing file keeps its own, and a new one gets 0666 minus the umask.
 	Mode *fs.FileMode
 
-	// Modified, if not nil, is the file's new time of modification.
+	// Modified, if not nil, is the file's new modification time.
 	Modified *time.Time
 
 	// ExpectedSHA256, if not empty, is the hex hash that the old content must have. If
@@ -31,11 +32,11 @@ type WriteOptions struct {
 	// *ChangedError. Writers that use this option do not overtake each other.
 	ExpectedSHA256 string
 
-	// Replace puts a whole new file in the place of an existing one, even if that can be
-	// written.
+	// Replace replaces an existing file with a new one by rename, even if the old file can
+	// be written.
 	Replace bool
 
-	// Replaced, if not nil, is called after a new file has taken the place of an existing one.
+	// Replaced, if not nil, is called after a new file has replaced an existing one.
 	Replaced func()
 
 	// Durable waits until the content is on disk.
@@ -47,7 +48,7 @@ type WriteOptions struct {
 	InPlace func() (done func())
 }
 
-// ChangedError says that a file does not have the content that the writer expected.
+// ChangedError reports that a file does not have the content that the writer expected.
 type ChangedError struct {
 	Want string // hash of the expected content
 	Got  string // hash of the current content; "" if there is no file
@@ -60,11 +61,11 @@ func (e *ChangedError) Error() string {
 	return "file has changed: sha256 is " + e.Got + ", expected " + e.Want
 }
 
-// WriteError says that writing failed half way, and what became of the old file.
+// WriteError reports that writing failed half way, and the state of the old file.
 type WriteError struct {
 	Path      string
 	Err       error
-	Unchanged bool // the old content is still there, whole
+	Unchanged bool // the old content is intact
 	Partial   bool // the file holds a part of the new content
 }
 
@@ -85,15 +86,15 @@ func (e *WriteError) outcome() string {
 // writes through a link; a dangling link creates its target.
 //
 // An existing file is written in place and stays the same file, with its owner, mode, links
-// and attributes: whoever has it open, watches it or mounts it sees the new content. On Linux
-// WriteFile reserves room first where the file system can, so that a full disk changes
-// nothing. A write does not leave a torn file when the context ends: after the first byte
-// it continues, for at most ten minutes. A new file on Linux appears whole or not at all.
+// and attributes: programs that have it open, watch it or mount it see the new content. On
+// Linux WriteFile reserves disk space first where the file system can, so that a full disk
+// changes nothing. A write does not leave a torn file when the context ends: after the first
+// byte it continues, for at most ten minutes. A new file on Linux appears whole or not at all.
 //
-// With the option Replace, and on Linux, the new content is a new file with the owner, the mode
-// and the extended attributes of the old one, which it replaces by a rename. The caller needs
-// the permission to write the old file as well. The kernel lets nobody write the file of a
-// running program, so that WriteFile replaces it, too, unless it has other names.
+// With the option Replace, which needs Linux, WriteFile writes a new file with the owner, the
+// mode and the extended attributes of the old one, and renames it over that. The caller must
+// be allowed to write the old file as well. The kernel does not let the file of a running
+// program be written, so WriteFile replaces that too, unless it has other names.
 //
 // WriteFile writes to character devices and refuses any other special file.
 func WriteFile(ctx context.Context, path string, data []byte, options WriteOptions) error {
@@ -143,6 +144,83 @@ func writeBlocks(ctx context.Context, f *os.File, data []byte) (int64, error) {
 	return total, nil
 }
 
+// inPlaceTimeout bounds how long a change in place continues after its context has ended.
+// Only a change that would never end takes as long, such as a copy of a file that grows
+// as quickly as it is read.
+const inPlaceTimeout = 10 * time.Minute
+
+// beginInPlace must be called before the first byte of a visible file changes. If the client
+// disconnected in the middle, the file would stay torn without an error. So the change
+// continues with the returned context, which outlives ctx. The caller must call end after
+// the last byte.
+func (o WriteOptions) beginInPlace(ctx context.Context) (lasting context.Context, end func(), err error) {
+	done := func() {}
+	if o.InPlace != nil {
+		done = o.InPlace()
+	}
+	if ctx.Err() != nil { // checked last, so that a caller that ended ctx sees the change as begun
+		done()
+		return nil, nil, context.Cause(ctx)
+	}
+	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(inPlaceTimeout):
+			cancel(context.Cause(ctx))
+		case <-lasting.Done():
+		}
+	})
+	return lasting, func() {
+		stop()
+		cancel(nil)
+		done()
+	}, nil
+}
+
+// writeLocks serializes the writers of a file. No other writer may come between the check of
+// the old content and the write; and a write that outlives its connection must not mix with
+// that of the client's next connection. A lock is for a file, which may have several names, or,
+// for conditional writers, for a name, which may refer to another file after each write. A
+// writer locks its name first, then the file, and holds both during I/O: a file system that
+// hangs blocks the writers of the same file.
+var writeLocks = keyedMutex{locks: map[any]*keyedLock{}}
+
+type keyedMutex struct {
+	mu    sync.Mutex // guards locks and their users
+	locks map[any]*keyedLock
+}
+
+type keyedLock struct {
+	busy  chan struct{} // holds one element while the key is locked
+	users int
+}
+
+// lock locks the mutex of a key.
+func (t *keyedMutex) lock(ctx context.Context, key any) (unlock func(), err error) {
+	t.mu.Lock()
+	mine := t.locks[key]
+	if mine == nil {
+		mine = &keyedLock{busy: make(chan struct{}, 1)}
+		t.locks[key] = mine
+	}
+	mine.users++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if mine.users--; mine.users == 0 {
+			delete(t.locks, key)
+		}
+	}
+	select {
+	case mine.busy <- struct{}{}:
+		return func() { <-mine.busy; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}
+
 // syncFile waits until the content of a file or directory is on disk. It ignores EINVAL,
 // which files return that are never on disk.
 func syncFile(f *os.File) error {
@@ -182,19 +260,4 @@ func checkExpected(ctx context.Context, f io.Reader, want string) error {
 		return &ChangedError{Want: want, Got: got}
 	}
 	return nil
-}
-
-// ModeBits returns the permissions of a mode, and the three bits above them, in Unix
-// numbers.
-func ModeBits(mode fs.FileMode) uint32 {
-	bits := uint32(mode.Perm())
-	for _, b := range []struct {
-		mode fs.FileMode
-		bit  uint32
-	}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}} {
-		if mode&b.mode != 0 {
-			bits |= b.bit
-		}
-	}
-	return bits
 }

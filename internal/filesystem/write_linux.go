@@ -12,8 +12,8 @@ import (
 	"execserver/internal/sys"
 )
 
-// Replaces reports whether WriteOptions.Replace works on this system.
-const Replaces = true
+// CanReplace reports whether WriteOptions.Replace works on this system.
+const CanReplace = true
 
 // replaceContent chooses how a file gets its content. WriteFile documents the rules.
 func replaceContent(ctx context.Context, path string, c content, options WriteOptions) error {
@@ -26,7 +26,7 @@ func replaceContent(ctx context.Context, path string, c content, options WriteOp
 	// Try again if the file appears or disappears in between.
 	for attempt := 0; ; attempt++ {
 		err = w.write(ctx, p)
-		if !errors.Is(err, errAgain) {
+		if !errors.Is(err, errRetry) {
 			return err
 		}
 		if attempt == 10 {
@@ -35,8 +35,8 @@ func replaceContent(ctx context.Context, path string, c content, options WriteOp
 	}
 }
 
-// errAgain says that the file changed meanwhile in a way that matters.
-var errAgain = errors.New("file changed meanwhile")
+// errRetry reports that the file was created, replaced or removed during the write.
+var errRetry = errors.New("file changed meanwhile")
 
 type writer struct {
 	path    string
@@ -52,7 +52,7 @@ func (w *writer) follow() int {
 	return 0
 }
 
-func (w *writer) write(ctx context.Context, p place) error {
+func (w *writer) write(ctx context.Context, p pathAt) error {
 	st, err := p.stat(w.follow())
 	if err != nil && err != unix.ENOENT {
 		return w.failed("open", err)
@@ -78,12 +78,12 @@ func (w *writer) write(ctx context.Context, p place) error {
 		if !existing {
 			return w.failed("open", err)
 		}
-		target = place{dir: -1} // the link cannot be read as a path; write through it
+		target = pathAt{dirfd: -1} // the link cannot be read as a path; write through it
 	}
 	defer target.close()
 
 	if w.options.ExpectedSHA256 != "" {
-		unlock, err := w.awaitTurn(ctx, target)
+		unlock, err := w.lockName(ctx, target)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (w *writer) write(ctx context.Context, p place) error {
 	return w.rewrite(ctx, p, target)
 }
 
-// nameKey and fileKey are the keys of turns.
+// nameKey and fileKey are the keys of writeLocks.
 type nameKey struct {
 	dev, ino uint64 // of the directory
 	name     string
@@ -103,23 +103,23 @@ type nameKey struct {
 
 type fileKey struct{ dev, ino uint64 }
 
-// awaitTurn waits for the turn of the name that is written.
-func (w *writer) awaitTurn(ctx context.Context, target place) (unlock func(), err error) {
+// lockName locks the name that is written, for a conditional write.
+func (w *writer) lockName(ctx context.Context, target pathAt) (unlock func(), err error) {
 	var dir unix.Stat_t
-	if target.dir >= 0 {
-		if err := sys.Fstat(target.dir, &dir); err != nil {
+	if target.dirfd >= 0 {
+		if err := sys.Fstat(target.dirfd, &dir); err != nil {
 			return nil, w.failed("stat", err)
 		}
 	}
-	return writing.lock(ctx, nameKey{uint64(dir.Dev), dir.Ino, target.name})
+	return writeLocks.lock(ctx, nameKey{uint64(dir.Dev), dir.Ino, target.name})
 }
 
 // create creates a missing file, which appears complete or not at all.
-func (w *writer) create(ctx context.Context, target place) error {
+func (w *writer) create(ctx context.Context, target pathAt) error {
 	if want := w.options.ExpectedSHA256; want != "" {
 		return &ChangedError{Want: want}
 	}
-	tmp, err := newTemporary(target.dir, w.newMode())
+	tmp, err := newTemporary(target.dirfd, w.newMode())
 	if err != nil {
 		return w.failed("open", err)
 	}
@@ -131,16 +131,16 @@ func (w *writer) create(ctx context.Context, target place) error {
 	case nil:
 		return w.sync(target)
 	case unix.EEXIST:
-		return errAgain
+		return errRetry
 	case unix.EPERM, unix.EINVAL, unix.ENOSYS, unix.EOPNOTSUPP, unix.EXDEV, unix.EMLINK:
-		return w.createPlainly(ctx, target) // the file system supports neither links nor rename flags
+		return w.createVisible(ctx, target) // the file system supports neither links nor rename flags
 	default:
 		return w.failed("write", err)
 	}
 }
 
-// newMode returns the mode, less the umask, of a new file until finish sets it: nobody may
-// read the content who may not read the file.
+// newMode returns the mode, minus the umask, with which a new file is created. It must not
+// give more access than the final mode, because the content is written first.
 func (w *writer) newMode() uint32 {
 	if w.options.Mode == nil {
 		return 0o666
@@ -148,15 +148,15 @@ func (w *writer) newMode() uint32 {
 	return ModeBits(w.options.Mode.Perm())
 }
 
-func (w *writer) createPlainly(ctx context.Context, target place) error {
+func (w *writer) createVisible(ctx context.Context, target pathAt) error {
 	fd, err := target.open(unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, w.newMode())
 	if err == unix.EEXIST {
-		return errAgain
+		return errRetry
 	}
 	if err != nil {
 		return w.failed("open", err)
 	}
-	f := plainFile(fd, w.path)
+	f := newFile(fd, w.path)
 	defer f.Close()
 	ctx, end, err := w.options.beginInPlace(ctx)
 	if err == nil {
@@ -164,14 +164,14 @@ func (w *writer) createPlainly(ctx context.Context, target place) error {
 		err = w.fill(ctx, f)
 	}
 	if err != nil {
-		sys.Unlinkat(target.dir, target.name, 0)
+		sys.Unlinkat(target.dirfd, target.name, 0)
 		return &WriteError{Path: w.path, Err: err}
 	}
 	return w.sync(target)
 }
 
 // rewrite gives new content to an existing file.
-func (w *writer) rewrite(ctx context.Context, p, target place) error {
+func (w *writer) rewrite(ctx context.Context, p, target pathAt) error {
 	flags := unix.O_WRONLY
 	if w.options.Links == NoFollow {
 		flags |= unix.O_NOFOLLOW
@@ -183,23 +183,22 @@ func (w *writer) rewrite(ctx context.Context, p, target place) error {
 		fd, err = p.open(flags&^unix.O_WRONLY|unix.O_RDONLY, 0)
 	}
 	if err == unix.ENOENT {
-		return errAgain
+		return errRetry
 	}
 	if err != nil {
 		return w.failed("open", err)
 	}
-	old := plainFile(fd, w.path)
+	old := newFile(fd, w.path)
 	defer old.Close()
 	var st unix.Stat_t
 	if err := sys.Fstat(fd, &st); err != nil {
 		return w.failed("stat", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return errAgain
+		return errRetry
 	}
-	// One writer at a time: a write whose client went away in the middle goes on, beneath that of
-	// the client's next connection.
-	unlock, err := writing.lock(ctx, fileKey{uint64(st.Dev), st.Ino})
+	// One writer at a time: a write may outlive its connection.
+	unlock, err := writeLocks.lock(ctx, fileKey{uint64(st.Dev), st.Ino})
 	if err != nil {
 		return err
 	}
@@ -208,10 +207,10 @@ func (w *writer) rewrite(ctx context.Context, p, target place) error {
 		return w.failed("stat", err)
 	}
 	if want := w.options.ExpectedSHA256; want != "" {
-		// The previous holder of the turn may have replaced or written this file.
+		// The previous holder of the keyedLock may have replaced or written this file.
 		now, err := p.stat(w.follow())
 		if err == unix.ENOENT || err == nil && (now.Dev != st.Dev || now.Ino != st.Ino) {
-			return errAgain
+			return errRetry
 		}
 		if err != nil {
 			return w.failed("stat", err)
@@ -222,41 +221,41 @@ func (w *writer) rewrite(ctx context.Context, p, target place) error {
 		}
 	}
 	switch {
-	case w.options.Replace && target.dir < 0:
+	case w.options.Replace && target.dirfd < 0:
 		return w.failed("replace", unix.EINVAL) // the file has no name
 	case w.options.Replace && !target.is(st):
-		return errAgain
+		return errRetry
 	case w.options.Replace:
-		_, err := w.swap(ctx, old, st, target)
+		_, err := w.replace(ctx, old, st, target)
 		return err
 	case !running:
 		return w.overwrite(ctx, old, st)
 	case st.Nlink == 1 && target.is(st):
-		if possible, err := w.swap(ctx, old, st, target); possible {
+		if possible, err := w.replace(ctx, old, st, target); possible {
 			return err
 		}
 	}
 	return w.failed("open", unix.ETXTBSY)
 }
 
-// swap writes the content to a new file in the same directory, with the attributes of the
-// old one, and renames it over that. possible is false if the attributes cannot be kept, or
-// if the directory does not allow it.
-func (w *writer) swap(ctx context.Context, old *os.File, st unix.Stat_t, target place) (possible bool, err error) {
+// replace writes the content to a new file in the same directory, with the attributes of the
+// old one, and renames it over that. possible is false if the attributes cannot be copied, or
+// if the directory does not allow a rename.
+func (w *writer) replace(ctx context.Context, old *os.File, st unix.Stat_t, target pathAt) (possible bool, err error) {
 	failed := func(err error) error { return &WriteError{Path: w.path, Err: err, Unchanged: true} }
-	tmp, err := newTemporary(target.dir, 0o600)
+	tmp, err := newTemporary(target.dirfd, 0o600)
 	if err != nil {
 		return slices.Contains([]error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EIO}, err), failed(err)
 	}
 	defer tmp.discard()
-	if err := keepAttributes(tmp.f, old, st); err != nil {
+	if err := sys.CopyAttributes(tmp.f, old, st); err != nil {
 		return false, failed(err)
 	}
 	if err := w.fill(ctx, tmp.f); err != nil {
 		return true, failed(err)
 	}
 	if w.options.ExpectedSHA256 != "" && !target.unchanged(st) {
-		return true, errAgain
+		return true, errRetry
 	}
 	switch err := tmp.publish(target, true); err {
 	case nil:
@@ -271,21 +270,22 @@ func (w *writer) swap(ctx context.Context, old *os.File, st unix.Stat_t, target 
 	}
 }
 
-// overwrite writes in place, so that the file stays the one that others have open, watch,
-// or mount somewhere. It reserves room first, so that it notices a full disk while the old
-// content is still whole.
+// overwrite writes in place, so that other programs that have the file open, watch it or
+// mount it see the change. It reserves disk space first, so that it notices a full disk while
+// the old content is intact.
 func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) error {
 	fd := int(old.Fd())
-	if err := w.setMode(fd); err != nil { // before the content, which the new mode may keep from others
-		return &WriteError{Path: w.path, Err: err, Unchanged: true}
+	err := sys.ReserveSpace(fd, w.content.size)
+	if err == nil {
+		err = w.setMode(fd) // before the content, which the new mode may keep from others
 	}
-	if err := sys.ReserveRoom(fd, w.content.size); err != nil {
-		w.giveBack(fd, st)
+	if err != nil {
+		w.unreserve(fd, st)
 		return &WriteError{Path: w.path, Err: err, Unchanged: true}
 	}
 	ctx, end, err := w.options.beginInPlace(ctx)
 	if err != nil {
-		w.giveBack(fd, st)
+		w.unreserve(fd, st)
 		return err
 	}
 	defer end()
@@ -305,11 +305,11 @@ func (w *writer) overwrite(ctx context.Context, old *os.File, st unix.Stat_t) er
 	return w.failed("finish", err)
 }
 
-// giveBack frees what a failed reservation may have left beyond the end.
-func (w *writer) giveBack(fd int, before unix.Stat_t) {
+// unreserve frees the blocks that a failed reservation may have left beyond the end.
+func (w *writer) unreserve(fd int, before unix.Stat_t) {
 	var st unix.Stat_t
 	if sys.Fstat(fd, &st) == nil && st.Blocks != before.Blocks {
-		sys.Ftruncate(fd, before.Size)
+		sys.Ftruncate(fd, st.Size) // not before.Size: another program may have appended to the file
 	}
 }
 
@@ -333,7 +333,7 @@ func (w *writer) finish(f *os.File) error {
 		if !haveProc() {
 			return unix.ENOSYS
 		}
-		if err := (place{dir: unix.AT_FDCWD, name: fdPath(int(f.Fd()))}).chtimes(*w.options.Modified); err != nil {
+		if err := (pathAt{dirfd: unix.AT_FDCWD, name: fdPath(int(f.Fd()))}).chtimes(*w.options.Modified); err != nil {
 			return err
 		}
 	}
@@ -357,20 +357,20 @@ func (w *writer) setMode(fd int) error {
 }
 
 // sync makes a change of a directory durable.
-func (w *writer) sync(target place) error {
+func (w *writer) sync(target pathAt) error {
 	if !w.options.Durable {
 		return nil
 	}
-	fd, err := place{dir: target.dir, name: "."}.open(unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	fd, err := pathAt{dirfd: target.dirfd, name: "."}.open(unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return w.failed("sync", err)
 	}
-	dir := plainFile(fd, "directory")
+	dir := newFile(fd, "directory")
 	defer dir.Close()
 	return w.failed("sync", syncFile(dir))
 }
 
-func (w *writer) writeDevice(ctx context.Context, p place) error {
+func (w *writer) writeDevice(ctx context.Context, p pathAt) error {
 	if w.options.ExpectedSHA256 != "" || w.options.Replace || w.options.Links == NoFollow {
 		return &Refusal{textNotRegular}
 	}
@@ -381,7 +381,7 @@ func (w *writer) writeDevice(ctx context.Context, p place) error {
 	f := sys.NewFile(uintptr(fd), w.path) // non-blocking, so the deadline below works
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return errAgain
+		return errRetry
 	}
 	defer context.AfterFunc(ctx, func() { f.SetWriteDeadline(time.Unix(1, 0)) })()
 	if _, err := w.content.writeTo(ctx, f); err != nil {
@@ -403,7 +403,7 @@ func (w *writer) verify(ctx context.Context, fd int, want string) error {
 	if err != nil {
 		return w.failed("open", err)
 	}
-	f := plainFile(rd, w.path)
+	f := newFile(rd, w.path)
 	defer f.Close()
 	err = checkExpected(ctx, f, want)
 	if _, changed := errors.AsType[*ChangedError](err); changed {

@@ -2,7 +2,9 @@ package filesystem_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -22,7 +24,7 @@ func write(path, data string) error {
 }
 
 // TestSystemWriteReachesOtherMounts writes a file that is mounted by itself elsewhere, as into a
-// container, and that somebody has open.
+// container, and that another program has open.
 func TestSystemWriteReachesOtherMounts(t *testing.T) {
 	dir := t.TempDir()
 	file := put(t, dir+"/f", "old")
@@ -41,7 +43,7 @@ func TestSystemWriteReachesOtherMounts(t *testing.T) {
 	leftovers(t, dir, "f")
 }
 
-// TestWriteRunningProgram replaces what the kernel lets nobody write.
+// TestWriteRunningProgram replaces a file that the kernel does not let anybody write.
 func TestWriteRunningProgram(t *testing.T) {
 	file := runningProgram(t)
 	ok(t, "setxattr", unix.Setxattr(file, "user.test", []byte("value"), 0))
@@ -159,7 +161,7 @@ func TestSystemReplaceChangesNothing(t *testing.T) {
 	check("mount point", below, write(below+"/f", 3), filesystem.Other, "device or resource busy (os error 16)"+keeps)
 }
 
-func TestWriteKeepsWhatTheFileIs(t *testing.T) {
+func TestWriteKeepsInodeAndAttributes(t *testing.T) {
 	dir := t.TempDir()
 	file := put(t, dir+"/f", "old")
 	ok(t, "setxattr", unix.Setxattr(file, "user.test", []byte("value"), 0))
@@ -422,4 +424,125 @@ func TestWriteHidesContent(t *testing.T) {
 		}
 		return func() {}
 	}}))
+}
+
+// accessList encodes an access list that grants one more user everything.
+func accessList() []byte {
+	list := binary.LittleEndian.AppendUint32(nil, 2)
+	for _, e := range []struct {
+		tag, perm uint16
+		id        uint32
+	}{{0x01, 7, ^uint32(0)}, {0x02, 7, 1234}, {0x04, 5, ^uint32(0)}, {0x10, 7, ^uint32(0)}, {0x20, 5, ^uint32(0)}} {
+		list = binary.LittleEndian.AppendUint16(list, e.tag)
+		list = binary.LittleEndian.AppendUint16(list, e.perm)
+		list = binary.LittleEndian.AppendUint32(list, e.id)
+	}
+	return list
+}
+
+func hasAttribute(t *testing.T, path, name string) bool {
+	t.Helper()
+	_, err := unix.Getxattr(path, name, make([]byte, 1000))
+	if err != nil && err != unix.ENODATA {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestWriteKeepsAccessLists(t *testing.T) {
+	const access = "system.posix_acl_access"
+	dir := t.TempDir()
+	with, without := put(t, dir+"/with", "old"), put(t, dir+"/without", "old")
+	if err := unix.Setxattr(with, access, accessList(), 0); err != nil {
+		t.Skip("no access lists here: ", err)
+	}
+	ok(t, "default list", unix.Setxattr(dir, "system.posix_acl_default", accessList(), 0))
+	for _, path := range []string{with, without} {
+		before := stat(t, path)
+		ok(t, "write", write(path, "new"))
+		after := stat(t, path)
+		if after.Ino != before.Ino || after.Mode != before.Mode {
+			t.Errorf("%s: mode %o, was %o; same inode %v", path, after.Mode, before.Mode, after.Ino == before.Ino)
+		}
+	}
+	if !hasAttribute(t, with, access) || hasAttribute(t, without, access) {
+		t.Errorf("lists: %v %v, want true false", hasAttribute(t, with, access), hasAttribute(t, without, access))
+	}
+	ok(t, "write", write(dir+"/new", ""))
+	if !hasAttribute(t, dir+"/new", access) {
+		t.Error("a new file did not get the list of its directory")
+	}
+}
+
+// TestWriteDropsCapabilities checks that new content does not inherit the privileges of
+// the program that it replaces.
+func TestWriteDropsCapabilities(t *testing.T) {
+	const capability = "security.capability"
+	file := put(t, t.TempDir()+"/f", "old")
+	value := make([]byte, 20)
+	binary.LittleEndian.PutUint32(value, 0x02000001)
+	binary.LittleEndian.PutUint32(value[4:], 1<<10)
+	if err := unix.Setxattr(file, capability, value, 0); err != nil {
+		t.Skip("may not give capabilities here: ", err)
+	}
+	ok(t, "write", write(file, "new"))
+	if hasAttribute(t, file, capability) {
+		t.Error("the new content has the capabilities of the old one")
+	}
+}
+
+// TestLateWrite has a slow write go on while another connection of the client writes the same
+// file: what was answered last stays.
+func TestLateWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begun, goOn, first, second := make(chan bool), make(chan bool), make(chan error, 1), make(chan error, 1)
+	go func() {
+		first <- filesystem.WriteFile(t.Context(), path, []byte(strings.Repeat("late", 1000)), filesystem.WriteOptions{InPlace: func() func() {
+			close(begun)
+			<-goOn
+			return func() {}
+		}})
+	}()
+	<-begun
+	go func() { second <- filesystem.WriteFile(t.Context(), path, []byte("new"), filesystem.WriteOptions{}) }()
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if n := filesystem.Writers(); n < 2 && len(second) == 0 {
+			return fmt.Errorf("%d writers", n)
+		}
+		return nil
+	})
+	close(goOn)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(path); string(got) != "new" {
+		t.Errorf("the file has %.10q, %v", got, err)
+	}
+}
+
+// TestAppendedDuringAFailedWrite appends to a file while a write has reserved space for it, which
+// then does not begin.
+func TestAppendedDuringAFailedWrite(t *testing.T) {
+	file := put(t, t.TempDir()+"/f", "old")
+	ctx, cancel := context.WithCancel(t.Context())
+	err := filesystem.WriteFile(ctx, file, make([]byte, 1<<20), filesystem.WriteOptions{InPlace: func() func() {
+		f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+		ok(t, "open", err)
+		_, err = f.WriteString(" and new")
+		ok(t, "append", errors.Join(err, f.Close()))
+		cancel()
+		return func() {}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the write ends with %v", err)
+	}
+	if got := content(t, file); got != "old and new" {
+		t.Errorf("the file holds %q", got)
+	}
 }

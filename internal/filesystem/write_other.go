@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Replaces reports whether WriteOptions.Replace works on this system.
-const Replaces = false
+// CanReplace reports whether WriteOptions.Replace works on this system.
+const CanReplace = false
 
 func replaceContent(ctx context.Context, path string, c content, options WriteOptions) error {
 	if err := guard(path, options.Links); err != nil {
@@ -25,7 +25,7 @@ func replaceContent(ctx context.Context, path string, c content, options WriteOp
 	if options.Links == NoFollow {
 		stat = os.Lstat
 	}
-	flags := os.O_WRONLY | nonblock
+	flags := os.O_WRONLY | syscall.O_NONBLOCK
 	info, err := stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -49,7 +49,7 @@ func replaceContent(ctx context.Context, path string, c content, options WriteOp
 		if !ok {
 			return pathError("stat", path, syscall.ENOENT)
 		}
-		unlock, err := writing.lock(ctx, key) // the key stays valid: writing does not replace the file
+		unlock, err := writeLocks.lock(ctx, key) // the key stays valid: writing does not replace the file
 		if err != nil {
 			return err
 		}

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// flushTimeout is how long a connection may take to accept what came before the end of
-// its stream.
+// flushTimeout bounds how long a connection may take to accept the data before the end of its
+// stream.
 const flushTimeout = 10 * time.Second
 
-// Relay passes data between a stream and a connection until both are over or ctx ends,
-// with the ends and resets of each side. It closes both.
+// Relay copies data between a stream and a connection until both are over or ctx ends. It
+// forwards the ends and resets of each side, and closes both.
 func Relay(ctx context.Context, conn net.Conn, s *Stream) {
 	stop := context.AfterFunc(ctx, func() {
 		s.Reset(closedText)
@@ -43,7 +43,7 @@ func Relay(ctx context.Context, conn net.Conn, s *Stream) {
 	})
 	_, readErr := io.Copy(onlyWriter{s}, conn)
 	switch {
-	case s.isOver(): // so it has failed, and the rest of what came before is written
+	case s.isOver(): // it has failed, and the data before the failure is written
 	case readErr != nil:
 		s.Fail(readErr.Error())
 		_ = conn.Close()
@@ -85,7 +85,7 @@ func closeWrite(conn net.Conn) error {
 	return nil
 }
 
-// abort closes a connection, whose other end learns that it was reset.
+// abort closes a connection with a reset.
 func abort(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -16,8 +17,8 @@ import (
 // Stream is this side's end of one forwarded connection. It has the methods of a net.Conn
 // except those about addresses, with the meaning that they have for a TCP connection.
 //
-// A stream is over when both sides have said that they send no more, when either side has
-// reset it, or when the connection has ended.
+// A stream is over when both sides have ended their direction, when either side has reset it,
+// or when the connection has ended.
 type Stream struct {
 	owner *Streams
 	id    string
@@ -29,7 +30,7 @@ type Stream struct {
 
 	in       bytes.Buffer // received and not read yet
 	window   int64        // bytes that the peer may still send
-	consumed int64        // bytes read, for which the peer has not got credit again
+	consumed int64        // bytes read, for which the peer has not received new credit
 	inEnded  bool         // the peer sends no more data
 
 	out      bytes.Buffer // written and not sent yet, at most maxChunk
@@ -39,13 +40,13 @@ type Stream struct {
 	reset    *string // to send when everything before it is sent
 
 	closed  bool  // Close or Reset was called
-	failure error // why the stream was over before its end
+	failure error // the reason if the stream was over before its end
 	linger  *time.Timer
 	onFail  func(error)
 	queued  bool // it is in owner.ready
 }
 
-// ResetError says that the other side has reset the stream. It matches
+// ResetError reports that the other side has reset the stream. It matches
 // syscall.ECONNRESET.
 type ResetError struct{ Message string }
 
@@ -62,7 +63,7 @@ func (e *ResetError) Is(target error) bool { return target == syscall.ECONNRESET
 // lingerTimeout is how long a closed stream may take to send what was written.
 const lingerTimeout = 10 * time.Second
 
-// closedText is the message of a reset after Close: this side does not read any more.
+// closedText is the message of a reset after Close, when this side no longer reads.
 const closedText = "closed"
 
 func newStream(s *Streams, id string) *Stream {
@@ -71,8 +72,8 @@ func newStream(s *Streams, id string) *Stream {
 	return stream
 }
 
-// Allow lets this side send so many bytes; the answer to tcp/open says how many.
-// Too much of it is an error, and the caller must end the stream.
+// Allow adds the credit of the answer to tcp/open. If it exceeds the limit, Allow returns an
+// error, and the caller must end the stream.
 func (s *Stream) Allow(credit protocol.TCPCredit) error {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
@@ -82,8 +83,9 @@ func (s *Stream) Allow(credit protocol.TCPCredit) error {
 // Over returns a channel that is closed when the stream is over.
 func (s *Stream) Over() <-chan struct{} { return s.over }
 
-// OnFail has f called when the other side has reset the stream, with a *ResetError, or
-// the connection has ended; at once, if that has happened. f must not block.
+// OnFail sets a function that is called when the other side has reset the stream, with a
+// *ResetError, or when the connection has ended. It is called at once if that has happened. f
+// must not block.
 func (s *Stream) OnFail(f func(error)) {
 	s.owner.mu.Lock()
 	s.onFail = f
@@ -94,7 +96,7 @@ func (s *Stream) OnFail(f func(error)) {
 	}
 }
 
-// Forget ends a stream that the peer does not know, because tcp/open has failed.
+// Forget ends a stream after tcp/open has failed, without notifying the peer.
 func (s *Stream) Forget() {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
@@ -136,8 +138,7 @@ func (s *Stream) consumedLocked(n int) {
 	s.queueLocked()
 }
 
-// Write implements net.Conn. It returns when the data waits to be sent, which is a bounded
-// part of it.
+// Write implements net.Conn. It returns when the data is buffered. The buffer is bounded.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
@@ -164,7 +165,7 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	}
 }
 
-// CloseWrite tells the other side that nothing more is written.
+// CloseWrite ends the direction to the other side.
 func (s *Stream) CloseWrite() error {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
@@ -184,8 +185,8 @@ func (s *Stream) endLocked() {
 	s.queueLocked()
 }
 
-// Close ends both directions, and does not wait. What was written is still sent, for which
-// the other side has lingerTimeout.
+// Close ends both directions without waiting. Buffered data is still sent, for at most
+// lingerTimeout.
 func (s *Stream) Close() error {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
@@ -205,7 +206,7 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// Reset ends the stream at once, without what was written and not sent yet.
+// Reset ends the stream at once, and discards buffered data.
 func (s *Stream) Reset(message string) {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
@@ -216,7 +217,7 @@ func (s *Stream) Reset(message string) {
 	s.queueLocked()
 }
 
-// Fail ends the stream with a reset after everything that was written.
+// Fail ends the stream with a reset after the buffered data.
 func (s *Stream) Fail(message string) {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
@@ -251,9 +252,9 @@ func (s *Stream) forgetLocked() {
 	close(s.over)
 }
 
-// failLocked ends the stream for a reason that is not this side's. The caller must call
+// failLocked ends the stream because of the other side or the connection. The caller must call
 // the result without the lock.
-func (s *Stream) failLocked(err error) (tell func()) {
+func (s *Stream) failLocked(err error) (callback func()) {
 	s.failure = err
 	s.out = bytes.Buffer{}
 	s.forgetLocked()
@@ -265,7 +266,7 @@ func (s *Stream) failLocked(err error) (tell func()) {
 	return func() {}
 }
 
-// queueLocked has AppendEvent ask the stream for what it has to send.
+// queueLocked queues the stream for AppendEvent if it has a notification to send.
 func (s *Stream) queueLocked() {
 	if !s.queued && s.aliveLocked() && s.hasNextLocked() {
 		s.queued = true
@@ -274,8 +275,8 @@ func (s *Stream) queueLocked() {
 	}
 }
 
-// owesCredit reports whether to give the peer more credit. Small pieces are not worth a
-// notification each, and the peer has the rest of its credit meanwhile.
+// owesCreditLocked reports whether to give the peer more credit. Small amounts are not worth a
+// notification each, and the peer can use the rest of its credit meanwhile.
 func (s *Stream) owesCreditLocked() bool {
 	return s.consumed >= Window/4 && !s.inEnded && !s.closed
 }
@@ -285,35 +286,35 @@ func (s *Stream) hasNextLocked() bool {
 		s.out.Len() == 0 && (s.outEnded && !s.endSent || s.reset != nil)
 }
 
-// appendNextLocked appends the stream's next notification, if there is one.
-func (s *Stream) appendNextLocked(frame []byte) (_ []byte, ok bool) {
+// appendNextLocked appends the stream's next notification, if any.
+func (s *Stream) appendNextLocked(msg []byte) (_ []byte, ok bool) {
 	switch {
 	case !s.aliveLocked() || !s.hasNextLocked():
-		return frame, false
+		return msg, false
 	case s.owesCreditLocked():
-		frame = protocol.AppendTCPCredit(frame, protocol.TCPMoreCredit{StreamID: s.id, Bytes: protocol.TCPCredit(s.consumed)})
+		msg = protocol.AppendTCPCredit(msg, protocol.TCPMoreCredit{StreamID: s.id, Bytes: protocol.TCPCredit(s.consumed)})
 		s.window += s.consumed
 		s.consumed = 0
 	case s.out.Len() > 0:
 		chunk := s.out.Next(int(min(int64(s.out.Len()), s.credit)))
 		if data := (protocol.TCPData{StreamID: s.id, Chunk: chunk}); s.owner.binary() {
-			frame = protocol.AppendBinaryTCPData(frame, data)
+			msg = protocol.AppendBinaryTCPData(msg, data)
 		} else {
-			frame = protocol.AppendTCPData(frame, data)
+			msg = protocol.AppendTCPData(msg, data)
 		}
 		s.credit -= int64(len(chunk))
 		s.writable.Broadcast()
 	case s.outEnded && !s.endSent:
-		frame = protocol.AppendTCPEnd(frame, protocol.TCPEnd{StreamID: s.id})
+		msg = protocol.AppendTCPEnd(msg, protocol.TCPEnd{StreamID: s.id})
 		s.endSent = true
 		if s.inEnded && s.reset == nil {
 			s.forgetLocked()
 		}
 	default:
-		frame = protocol.AppendTCPReset(frame, protocol.TCPReset{StreamID: s.id, Message: *s.reset})
+		msg = protocol.AppendTCPReset(msg, protocol.TCPReset{StreamID: s.id, Message: *s.reset})
 		s.forgetLocked()
 	}
-	return frame, true
+	return msg, true
 }
 
 // receiveLocked adds data of the peer.
@@ -356,3 +357,72 @@ func (s *Stream) receiveEndLocked() error {
 }
 
 var errEnded = errors.New("write after CloseWrite")
+
+// errTimeout is the error of a Read or Write whose deadline has passed. Its method Timeout
+// returns true.
+var errTimeout = os.ErrDeadlineExceeded
+
+// deadline is a deadline for one direction of a stream, guarded by the lock of the
+// stream.
+type deadline struct {
+	timer  *time.Timer
+	number int // of calls of set, so that a timer that fires late has no effect
+	passed bool
+}
+
+// SetDeadline implements net.Conn.
+func (s *Stream) SetDeadline(t time.Time) error {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	s.setLocked(&s.reading, &s.readable, t)
+	s.setLocked(&s.writing, &s.writable, t)
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (s *Stream) SetReadDeadline(t time.Time) error {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	s.setLocked(&s.reading, &s.readable, t)
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (s *Stream) SetWriteDeadline(t time.Time) error {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
+	s.setLocked(&s.writing, &s.writable, t)
+	return nil
+}
+
+// setLocked sets a deadline; the zero time means none.
+func (s *Stream) setLocked(d *deadline, waiting *sync.Cond, t time.Time) {
+	d.clear()
+	if s.closed || t.IsZero() {
+		return
+	}
+	left := time.Until(t)
+	if left <= 0 {
+		d.passed = true
+		waiting.Broadcast()
+		return
+	}
+	number := d.number
+	d.timer = time.AfterFunc(left, func() {
+		s.owner.mu.Lock()
+		defer s.owner.mu.Unlock()
+		if d.number == number {
+			d.passed = true
+			waiting.Broadcast()
+		}
+	})
+}
+
+// clear removes the deadline.
+func (d *deadline) clear() {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	d.timer, d.passed = nil, false
+	d.number++
+}

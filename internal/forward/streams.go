@@ -1,10 +1,10 @@
 // Package forward carries forwarded connections over one connection of the protocol
-// (PROTOCOL.md, "Forwarded connections"). Client and server use the same code: both have
+// (EXTENSIONS.md, "tcpOpen"). Client and server use the same code: both have
 // a [Streams] for each connection, with a [Stream] for each forwarded connection. The
 // package opens no sockets and knows no RPC.
 //
-// Start at [Stream.Write], [Streams.AppendEvent] and [Streams.Notify], which are the way
-// of a byte.
+// Start at [Stream.Write], [Streams.AppendEvent] and [Streams.Notify], through which every
+// byte passes in that order.
 package forward
 
 import (
@@ -36,8 +36,8 @@ type Streams struct {
 	ended  error              // why the connection has ended
 }
 
-// New returns the Streams of a connection. Streams calls wake when there is something to
-// send, and binary to learn whether to send data as binary messages. They must not block.
+// New returns the Streams of a connection. Streams calls wake when it has a notification to
+// send, and binary to decide whether to send data as binary messages. They must not block.
 func New(wake func(), binary func() bool) *Streams {
 	return &Streams{wake: wake, binary: binary, open: make(map[string]*Stream)}
 }
@@ -65,19 +65,19 @@ func (s *Streams) Close(cause error) {
 	if s.ended == nil {
 		s.ended = cause
 	}
-	var told []func()
+	var callbacks []func()
 	for _, stream := range s.open {
-		told = append(told, stream.failLocked(cause))
+		callbacks = append(callbacks, stream.failLocked(cause))
 	}
 	s.mu.Unlock()
-	for _, tell := range told {
-		tell()
+	for _, callback := range callbacks {
+		callback()
 	}
 }
 
-// Notify serves a notification of the peer, and reports whether it is one about streams.
+// Notify handles a notification of the peer, and reports whether it is one about streams.
 // data is that of a binary message, or nil. An error is a protocol violation. Notify does
-// not block, and copies what it keeps.
+// not block, and retains neither params nor data.
 func (s *Streams) Notify(method string, params json.RawMessage, data []byte) (ours bool, err error) {
 	switch method {
 	case protocol.NotificationTCPData:
@@ -103,8 +103,8 @@ func (s *Streams) Notify(method string, params json.RawMessage, data []byte) (ou
 	return true, err
 }
 
-// notify decodes a notification and lets its stream serve it. It ignores notifications
-// about a stream that this side has ended, because they may have been under way.
+// notify decodes a notification and passes it to its stream. It ignores notifications about
+// a stream that this side has ended, because they may have been sent before the peer knew.
 func notify[P any](s *Streams, params json.RawMessage, data []byte, about func(P) (id string, serve func(*Stream) error)) error {
 	p, err := protocol.DecodeBulk[P](params, data)
 	if err != nil {
@@ -124,20 +124,20 @@ func notify[P any](s *Streams, params json.RawMessage, data []byte, about func(P
 
 // reset serves the notification tcp/reset.
 func (s *Streams) reset(params json.RawMessage, data []byte) error {
-	tell := func() {}
+	callback := func() {}
 	err := notify(s, params, data, func(r protocol.TCPReset) (string, func(*Stream) error) {
 		return r.StreamID, func(stream *Stream) error {
-			tell = stream.failLocked(&ResetError{protocol.Shorten(r.Message)})
+			callback = stream.failLocked(&ResetError{protocol.Shorten(r.Message)})
 			return nil
 		}
 	})
-	tell()
+	callback()
 	return err
 }
 
-// AppendEvent implements rpc.Source: it appends the next notification of the streams, in
-// turns. ok is false if there is none.
-func (s *Streams) AppendEvent(frame []byte) (_ []byte, ok bool) {
+// AppendEvent implements rpc.Source: it appends the next notification of the streams, round
+// robin. ok is false if there is none.
+func (s *Streams) AppendEvent(msg []byte) (_ []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.ready) > 0 {
@@ -145,10 +145,10 @@ func (s *Streams) AppendEvent(frame []byte) (_ []byte, ok bool) {
 		s.ready[0] = nil
 		s.ready = s.ready[1:]
 		stream.queued = false
-		if frame, ok = stream.appendNextLocked(frame); ok {
+		if msg, ok = stream.appendNextLocked(msg); ok {
 			stream.queueLocked()
-			return frame, true
+			return msg, true
 		}
 	}
-	return frame, false
+	return msg, false
 }

@@ -31,14 +31,14 @@ type exemption struct {
 	port    string       // "" for any
 }
 
-func proxiesOfEnvironment() proxies {
+func proxiesFromEnvironment() proxies {
 	plain := []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"}
 	if os.Getenv("REQUEST_METHOD") != "" {
 		plain = plain[1:] // in a CGI program a header of the request sets it
 	}
 	p := proxies{
-		http:  settingOf(plain...),
-		https: settingOf("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"),
+		http:  settingFrom(plain...),
+		https: settingFrom("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"),
 	}
 	_, exempt := firstOf("NO_PROXY", "no_proxy")
 	for entry := range strings.SplitSeq(exempt, ",") {
@@ -78,9 +78,9 @@ func firstOf(names ...string) (name, value string) {
 	return "", ""
 }
 
-// settingOf parses the first of some variables. Its errors do not contain the value,
+// settingFrom parses the first of some variables. Its errors do not contain the value,
 // which may hold a password.
-func settingOf(names ...string) setting {
+func settingFrom(names ...string) setting {
 	name, value := firstOf(names...)
 	if value == "" {
 		return setting{}
@@ -125,14 +125,14 @@ func (p *proxies) of(target *url.URL) (*url.URL, error) {
 		return nil, nil
 	}
 	for _, e := range p.exempt {
-		if e.covers(target) {
+		if e.matches(target) {
 			return nil, nil
 		}
 	}
 	return choice.proxy, choice.err
 }
 
-func (e exemption) covers(target *url.URL) bool {
+func (e exemption) matches(target *url.URL) bool {
 	if port := target.Port(); e.port != "" && e.port != port && !(port == "" && e.port == defaultPort(target.Scheme)) {
 		return false
 	}

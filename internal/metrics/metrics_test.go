@@ -154,7 +154,7 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// documented returns the metrics of the scrape as the rows of docs/metrics.md spell them.
+// documented returns the metrics of the scrape as the rows of docs/operations.md spell them.
 func documented(t *testing.T, scrape string) (rows []string) {
 	types := make(map[string]string)
 	labels := make(map[string][]string)
@@ -183,9 +183,9 @@ func documented(t *testing.T, scrape string) (rows []string) {
 	return rows
 }
 
-// TestDocument compares the table of docs/metrics.md with a scrape.
+// TestDocument compares the table of metrics in docs/operations.md with a scrape.
 func TestDocument(t *testing.T) {
-	file, err := os.Open(filepath.Join("..", "..", "docs", "metrics.md"))
+	file, err := os.Open(filepath.Join("..", "..", "docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestDocument(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-docs/metrics.md +server:\n%s", diff)
+		t.Errorf("-docs/operations.md +server:\n%s", diff)
 	}
 }
 
@@ -269,27 +269,51 @@ func TestReady(t *testing.T) {
 	ready(http.StatusOK, "")
 }
 
-// TestListener serves metrics at an address of their own.
-func TestListener(t *testing.T) {
-	srv := server.New(&server.Options{Auth: server.Unauthenticated})
+// serveMetrics serves the metrics of a server at an address of their own, until the test ends.
+func serveMetrics(t *testing.T) (srv *server.Server, address string) {
+	t.Helper()
+	srv = server.New(&server.Options{Auth: server.Unauthenticated})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.ServeMetrics(listener, metrics.Handler) }()
-	address := listener.Addr().String()
+	t.Cleanup(func() {
+		if err := srv.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != server.ErrClosed {
+			t.Errorf("after Shutdown: %v", err)
+		}
+	})
+	return srv, listener.Addr().String()
+}
+
+// TestReadyWhileDraining drains a server, which then refuses every new client.
+func TestReadyWhileDraining(t *testing.T) {
+	srv, address := serveMetrics(t)
+	if status, body := get(t, address, "/readyz", ""); status != http.StatusOK {
+		t.Errorf("/readyz before the drain: %d %q", status, body)
+	}
+	srv.Drain()
+	want := "the server is draining: it takes no new sessions"
+	if status, body := get(t, address, "/readyz", ""); status != http.StatusServiceUnavailable || body != want {
+		t.Errorf("/readyz: %d %q, want 503 %q", status, body, want)
+	}
+	if status, body := get(t, address, "/healthz", ""); status != http.StatusOK {
+		t.Errorf("/healthz: %d %q", status, body)
+	}
+}
+
+// TestListener serves metrics at an address of their own.
+func TestListener(t *testing.T) {
+	_, address := serveMetrics(t)
 	for path, want := range map[string]int{
 		"/metrics": http.StatusOK, "/healthz": http.StatusOK, "/readyz": http.StatusOK, "/": http.StatusNotFound, "/metrics/": http.StatusNotFound,
 	} {
 		if status, body := get(t, address, path, ""); status != want {
 			t.Errorf("%s: %d %q, want %d", path, status, body, want)
 		}
-	}
-	if err := srv.Shutdown(context.Background()); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; err != server.ErrClosed {
-		t.Errorf("after Shutdown: %v", err)
 	}
 }

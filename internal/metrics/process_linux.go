@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addProcess adds metrics of this process under their usual names. It omits what cannot be
-// read.
+// addProcess adds metrics of this process under their usual names. It omits those that cannot
+// be read.
 func (t *Text) addProcess() {
 	var usage unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &usage) == nil {

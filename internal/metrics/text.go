@@ -26,7 +26,7 @@ type Text struct {
 	labels []string
 }
 
-// Begin begins a metric whose values have these labels.
+// Begin begins a metric whose values have the given labels.
 func (t *Text) Begin(kind Kind, name, help string, labels ...string) {
 	t.name, t.labels = name, labels
 	t.b = append(t.b, "# HELP "+name+" "+escape(help, false)+"\n# TYPE "+name+" "+string(kind)+"\n"...)
@@ -36,8 +36,8 @@ func (t *Text) Begin(kind Kind, name, help string, labels ...string) {
 // their order.
 func (t *Text) Add(value float64, values ...string) { t.sample("", t.labels, values, value) }
 
-// AddHistogram adds the values of a histogram: how many there were, their sum, and how many
-// were at most as large as each bound.
+// AddHistogram adds the values of a histogram: their count, their sum, and for each bound the
+// number of values up to it.
 func (t *Text) AddHistogram(count uint64, sum float64, atMost map[float64]uint64) {
 	bounds := make([]float64, 0, len(atMost))
 	for bound := range atMost {
@@ -67,7 +67,7 @@ func (t *Text) sample(suffix string, labels, values []string, value float64) {
 
 func number(value float64) string { return strconv.FormatFloat(value, 'g', -1, 64) }
 
-// escape replaces what the format quotes: in the values of labels, double quotes as well.
+// escape escapes a help text, or, with double quotes, the value of a label.
 func escape(text string, quoted bool) string {
 	text = strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(strings.ToValidUTF8(text, "\uFFFD"))
 	if quoted {
@@ -76,7 +76,7 @@ func escape(text string, quoted bool) string {
 	return text
 }
 
-// Serve returns a handler of the metrics that write adds at each scrape, and of those about
+// Serve returns a handler of the metrics that write adds at each scrape, and of metrics of
 // this process.
 func Serve(write func(*Text)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

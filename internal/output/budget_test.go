@@ -30,25 +30,25 @@ func readLog(limit int64, budget *Budget, sizes ...int) *Log {
 	l := NewLog(limit, budget, nil)
 	for _, n := range sizes {
 		l.append(protocol.Stdout, make([]byte, n), nil)
-		l.Borrow(l.Last() - 1) // so that it does not grow
+		l.Borrow(l.LastSeq() - 1) // so that it does not grow
 	}
-	l.Ack(l.Last())
+	l.Ack(l.LastSeq())
 	return l
 }
 
-// waitsForRoom reports whether a stream of the log waits for room, which comes on
+// waitsForSpace reports whether a stream of the log waits for space, which comes on
 // the channel that it returns.
-func waitsForRoom(t *testing.T, l *Log) <-chan int {
+func waitsForSpace(t *testing.T, l *Log) <-chan int {
 	t.Helper()
-	room := make(chan int, 1)
-	go func() { room <- l.waitRoom() }()
+	space := make(chan int, 1)
+	go func() { space <- l.reserve() }()
 	synctest.Wait()
 	select {
-	case n := <-room:
-		t.Fatalf("room for %d bytes in a budget that is used up", n)
+	case n := <-space:
+		t.Fatalf("space for %d bytes in a budget that is used up", n)
 	default:
 	}
-	return room
+	return space
 }
 
 // What a reader that polls has not read counts against the budget until it reads
@@ -61,13 +61,13 @@ func TestPollMakesRoomInTheBudget(t *testing.T) {
 		read.Poll(0)
 		other := NewLog(1<<20, budget, nil)
 		defer other.Release()
-		room := waitsForRoom(t, other)
+		space := waitsForSpace(t, other)
 		read.Poll(1)
 		synctest.Wait()
 		select {
-		case <-room:
+		case <-space:
 		default:
-			t.Error("no room although the first chunk was read")
+			t.Error("no space although the first chunk was read")
 		}
 		if read.Read(0, nil).FirstSeq != 2 {
 			t.Error("what was not read is gone")
@@ -75,7 +75,7 @@ func TestPollMakesRoomInTheBudget(t *testing.T) {
 	})
 }
 
-// A reader that polls no more keeps its output for the grace time, and no longer.
+// Output that a reader has stopped polling is protected for the grace period only.
 func TestEndOfPollingMakesRoomInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := NewBudget(1000)
@@ -85,17 +85,17 @@ func TestEndOfPollingMakesRoomInTheBudget(t *testing.T) {
 		read.Poll(0)
 		other := NewLog(1<<20, budget, nil)
 		defer other.Release()
-		room := waitsForRoom(t, other)
+		space := waitsForSpace(t, other)
 		time.Sleep(pollGrace / 2)
 		read.Poll(0)
-		n := <-room
+		n := <-space
 		if took := time.Since(begin); n == 0 || took != pollGrace*3/2 {
-			t.Errorf("room for %d bytes after %v", n, took)
+			t.Errorf("space for %d bytes after %v", n, took)
 		}
 	})
 }
 
-// Making room evicts what is needed for a while, and not half of everything.
+// Making space evicts what is needed for a while, and not half of everything.
 func TestEvictionForOneRead(t *testing.T) {
 	const limit = 64 << 20
 	budget := NewBudget(limit)
@@ -105,8 +105,8 @@ func TestEvictionForOneRead(t *testing.T) {
 	}
 	old := readLog(2*limit, budget, sizes...)
 	defer old.Release()
-	if n := old.waitRoom(); n == 0 || budget.Used() >= limit {
-		t.Fatalf("room for %d bytes, %d of %d are used", n, budget.Used(), limit)
+	if n := old.reserve(); n == 0 || budget.Used() >= limit {
+		t.Fatalf("space for %d bytes, %d of %d are used", n, budget.Used(), limit)
 	}
 	if used := budget.Used(); used < limit-3<<20 {
 		t.Errorf("%d MiB of %d were evicted for one read", (limit-used)>>20, limit>>20)
@@ -134,9 +134,9 @@ func TestSearchAmongManyLogs(t *testing.T) {
 	for range rounds {
 		for _, l := range logs {
 			l.append(protocol.Stdout, make([]byte, size), nil)
-			l.Ack(l.Last())
-			if l.waitRoom() == 0 {
-				t.Fatal("no room")
+			l.Ack(l.LastSeq())
+			if l.reserve() == 0 {
+				t.Fatal("no space")
 			}
 		}
 	}
@@ -145,8 +145,8 @@ func TestSearchAmongManyLogs(t *testing.T) {
 	}
 }
 
-// Thousands of processes wait for the budget at no cost: what makes no room wakes
-// none of them, and what does wakes all that there is room for.
+// Thousands of processes wait for the budget at no cost: a change that frees no space wakes
+// none of them, and one that does wakes all that fit.
 func TestManyLogsWaitForTheBudget(t *testing.T) {
 	const size = 1000
 	budget := NewBudget(manyLogs * (size + chunkCost))
@@ -161,8 +161,8 @@ func TestManyLogsWaitForTheBudget(t *testing.T) {
 	begin := time.Now()
 	for _, l := range logs {
 		done.Go(func() {
-			if l.waitRoom() == 0 {
-				t.Error("no room")
+			if l.reserve() == 0 {
+				t.Error("no space")
 			}
 		})
 	}
@@ -187,20 +187,20 @@ func TestManyLogsWaitForTheBudget(t *testing.T) {
 func TestQuotasOfTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := NewBudget(6000) // 3000 for each
-		greedy, modest := budget.Of("greedy"), budget.Of("modest")
-		defer greedy.Leave()
-		defer modest.Leave()
+		greedy, modest := budget.ForPrincipal("greedy"), budget.ForPrincipal("modest")
+		defer greedy.Release()
+		defer modest.Release()
 		flood := NewLog(1<<20, greedy, nil)
 		defer flood.Release()
 		for range 3 {
 			flood.append(protocol.Stdout, make([]byte, 1000), nil)
-			flood.Borrow(flood.Last() - 1)
+			flood.Borrow(flood.LastSeq() - 1)
 		}
-		room := waitsForRoom(t, flood)
+		space := waitsForSpace(t, flood)
 		small := readLog(1<<20, modest, 400)
 		defer small.Release()
-		if small.waitRoom() == 0 {
-			t.Error("no room for another principal")
+		if small.reserve() == 0 {
+			t.Error("no space for another principal")
 		}
 		synctest.Wait()
 		if small.Read(0, nil).FirstSeq > 1 {
@@ -209,15 +209,15 @@ func TestQuotasOfTheBudget(t *testing.T) {
 		flood.Ack(3)
 		synctest.Wait()
 		select {
-		case <-room:
+		case <-space:
 		default:
-			t.Error("no room although everything was acknowledged")
+			t.Error("no space although everything was acknowledged")
 		}
-		// The principal that retains most makes room for the others.
+		// The principal that retains most makes space for the others.
 		big := readLog(1<<20, greedy, 5000)
 		defer big.Release()
 		small.append(protocol.Stdout, make([]byte, 1000), nil)
-		if small.waitRoom() == 0 || big.Read(0, nil).DroppedBytes == 0 {
+		if small.reserve() == 0 || big.Read(0, nil).DroppedBytes == 0 {
 			t.Error("what others have of a principal that retains most was not evicted")
 		}
 	})

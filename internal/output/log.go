@@ -1,19 +1,21 @@
 // Package output numbers the events of processes and retains their output, so that it can
-// be sent, sent again and read later. It knows no child: package process writes into a
-// log and says when the leader has exited.
+// be sent, sent again and read later. It does not depend on package process, which writes
+// into a log and reports when the leader has exited.
 //
-// A [Log] has the events of one process. A [Writer] reads one stream into segments of
-// memory. The chunks of the log lie in them, and the writer of a connection borrows the
-// chunks, so that output is never copied before it is encoded. After closed, a
-// background log continues with what descendants write.
+// A [Log] holds the events of one process. A [Writer] lends segments of memory for reading
+// one stream. The log's chunks are slices of the segments, and a connection borrows the
+// chunks, so output is not copied before it is encoded. After closed, a background log
+// continues with the output of descendants.
 //
-// A log retains output up to its limit, and all logs of a [Budget] together retain output
-// up to the budget's. What the owner has acknowledged is evicted first, the oldest
-// first; of each stream a small head is kept for snapshots. If nothing may be evicted,
-// the writers wait, and the child with them. A background log never waits: it evicts.
+// A log retains output up to its limit, and all logs of a [Budget] together as much memory
+// as the budget allows. Acknowledged output is evicted first, the oldest first; a small
+// head of each stream is kept for snapshots. If nothing may be evicted, the writers wait,
+// and the child with them. A background log never waits: it evicts.
 //
-// Log.mu guards a log. pool.mu guards the queues of the budgets, and may be locked while
-// Log.mu is. A [Listener] is called without locks.
+// Log.mu guards a log. pool.mu guards the state shared by budgets, and may be locked while
+// Log.mu is held. A stream that waits for space has one channel: its log notifies it after
+// each change, and the pool when it is first in the queue. A [Listener] is called without
+// locks held.
 package output
 
 import (
@@ -26,122 +28,101 @@ import (
 	"execserver/protocol"
 )
 
-// maxChunkBytes is the size up to which a chunk grows while nobody has seen it.
+// maxChunkBytes bounds the growth of a chunk that has not been read.
 const maxChunkBytes = 64 << 10
 
-// chunkCost is what a chunk counts against the retention besides its data, so
-// that a child that writes single bytes does not cost many times its limit.
+// chunkCost is the overhead of a chunk against the retention limit, so that a child that
+// writes single bytes does not cost many times its limit.
 const chunkCost = 64
 
-// Log numbers the events of one process and retains its output within a bound.
-// Numbers start at 1 and have no gaps over output, exit and close.
+// Log numbers the events of one process and retains its output within a bound. Sequence
+// numbers start at 1 and have no gaps over output, exited and closed.
 //
-// A chunk grows until somebody has seen it. So a busy receiver gets fewer and larger
-// chunks, and a free one gets output at once.
+// A chunk grows until it is read. So a busy receiver gets fewer and larger chunks, and an
+// idle one gets output at once.
 //
 // All methods may be called concurrently.
 type Log struct {
 	limit    int64
 	budget   *Budget
 	listener Listener
+	created  uint64 // when the log was made, as an age of chunks
 
-	unwanted chan struct{} // closed when refusing becomes true
+	mu             sync.Mutex
+	changed        chan struct{} // closed at the next event; nil if nothing waits
+	chunks         []chunk       // oldest first
+	streams        []streamRecord
+	cost           int64       // of chunks and heads
+	last           uint64      // the latest sequence number
+	total          uint64      // bytes of output numbered so far
+	acked          Position    // up to which the owner has acknowledged everything
+	evictedUnacked []Position  // positions after acked of evicted chunks; at most maxEvictedUnacked
+	polled         uint64      // up to which a polling reader has everything
+	pollEnd        time.Time   // until then output after polled is protected
+	pollTimer      *time.Timer // calls advance at pollEnd; nil: never polled
+	pollHolds      int         // while there are any, output after polled is protected as well; see HoldPoll
+	evict          bool        // evict unacknowledged output rather than block
+	aborted        bool        // reads no longer wait for space
+	draining       bool        // reads need no space
+	waiters        []*waiter   // streams that wait for space
+	candidate      candidate   // the oldest output that the budget may evict
 
-	mu       sync.Mutex
-	room     sync.Cond     // broadcast when output may have become evictable
-	changed  chan struct{} // closed at the next event; nil when nobody waits
-	chunks   []chunk       // oldest first
-	cost     int64         // of chunks and heads
-	last     uint64        // the number given last
-	total    uint64        // bytes of output numbered so far
-	acked    Position      // the owner has everything up to here
-	lost     []Position    // behind acked, of what was evicted; at most maxLost
-	polled   uint64        // a reader that polls has everything up to here
-	pollEnd  time.Time     // until then the log protects what comes after polled
-	grace    *time.Timer   // offers that output to the budget at pollEnd; nil: not yet needed
-	evict    bool          // evict unacknowledged output rather than block
-	offered  bool          // the budget knows that the first chunk may be evicted
-	aborted  bool          // output is not waited for any more
-	refusing bool          // it accepts no more output: it is aborted or closed
-	drains   chan struct{} // closed while draining; nil after
-	waiting  int           // streams that wait for room
-	free     []*segment    // to be filled again; see segment
-
-	streams   []streamRecord
-	headLimit int    // bytes of each stream's beginning that outlive eviction
-	headed    bool   // the budget knows that there are some
-	born      uint64 // when the log was made, as a stamp of chunks
-
-	droppedBytes uint64
+	droppedBytes uint64 // numbered or refused output that the log does not hold: evicted, or written after Abort
 	exitSeq      uint64 // 0: not exited
-	exitOffset   uint64 // bytes of output numbered before
+	exitOffset   uint64 // bytes of output before exited
 	exit         protocol.ExitRecord
-	exitCh       chan struct{} // closed when exited
-	latest       time.Time     // when output came last; of that before the exit, the exit
-	closedSeq    uint64        // 0: not closed
+	latest       time.Time // time of the latest output, or of the exit if that is later
+	closedSeq    uint64    // 0: not closed
 
-	background *Log // what comes after closed; nil: nothing does
-	lossy      bool // this is a background log, which nobody waits for
+	background *Log // output after closed; nil: none
+	lossy      bool // this is a background log, which evicts rather than waits
 }
 
-// streamRecord is what a log knows about one stream besides its chunks.
+// streamRecord describes one stream of a log.
 type streamRecord struct {
 	name  string
 	total uint64 // bytes ever numbered
-	head  []byte // its first bytes, those that were evicted
+	head  []byte // the evicted beginning, as far as it is kept
 	lost  bool   // the head was dropped
-}
-
-// streamLocked returns the record of a stream; there are two at most.
-func (l *Log) streamLocked(name string) *streamRecord {
-	for i := range l.streams {
-		if l.streams[i].name == name {
-			return &l.streams[i]
-		}
-	}
-	l.streams = append(l.streams, streamRecord{name: name})
-	return &l.streams[len(l.streams)-1]
 }
 
 type chunk struct {
 	protocol.Chunk
 	offset uint64 // bytes of output before it
-	stamp  uint64 // orders chunks over all processes by age
-	sealed bool   // somebody has seen it
+	age    uint64 // the order of chunks over all processes
+	sealed bool   // it has been read, and no longer grows
 	in     *segment
 }
 
-func (c *chunk) cost() int64 { return int64(len(c.Data)) + chunkCost }
-
-// Listener learns what happens in a log. Its methods are called without locks and must
-// not block. A session's entry listens to the log of its process.
+// Listener is notified of changes in a log. Its methods are called without locks held and
+// must not block.
 type Listener interface {
-	// Changed says that there are new events.
+	// Changed is called after new events.
 	Changed()
-	// Blocked says that output waits until the owner acknowledges what it has.
+	// Blocked is called when output waits for an acknowledgement by the owner.
 	Blocked()
 }
 
-// nobody is the Listener of a log that nobody listens to.
-type nobody struct{}
+type nopListener struct{}
 
-func (nobody) Changed() {}
-func (nobody) Blocked() {}
+func (nopListener) Changed() {}
+func (nopListener) Blocked() {}
 
-// NewLog makes a log that retains up to limit bytes within the budget. A nil listener
-// stands for nobody.
+// NewLog makes a log that retains up to limit bytes within the budget. The listener may be
+// nil.
 func NewLog(limit int64, budget *Budget, listener Listener) *Log {
 	if listener == nil {
-		listener = nobody{}
+		listener = nopListener{}
 	}
-	l := &Log{
-		limit: limit, budget: budget, listener: listener,
-		headLimit: headLimit(limit), born: budget.stamp(), exitCh: make(chan struct{}),
-		unwanted: make(chan struct{}),
-		drains:   make(chan struct{}),
-	}
-	l.room.L = &l.mu
+	l := &Log{limit: limit, budget: budget, listener: listener, created: budget.nextAge()}
+	l.candidate = candidate{log: l, age: notEvictable, index: -1}
 	return l
+}
+
+// Position is a position between two events of a log.
+type Position struct {
+	Seq    uint64 // of the event before it, 0 at the beginning
+	Offset uint64 // bytes of output before it
 }
 
 // EventKind is the kind of an Event.
@@ -158,18 +139,80 @@ const (
 type Event struct {
 	Kind   EventKind
 	Seq    uint64
-	Offset uint64              // bytes of output numbered before it
-	Output protocol.Chunk      // Output
-	Exit   protocol.ExitRecord // Exited
+	Offset uint64              // bytes of output before it
+	Output protocol.Chunk      // if Kind is Output
+	Exit   protocol.ExitRecord // if Kind is Exited
 
-	Waiting bool // output waits until this is acknowledged
+	Waiting bool // output is blocked until this is acknowledged
 
-	in *segment // that is borrowed
+	in *segment // the borrowed segment
 }
 
-// Borrow returns the first event after the number, if there is one. A chunk that it
-// returns does not grow any more. The caller must call Return when it has finished with
-// the event's data.
+// LastSeq returns the latest sequence number.
+func (l *Log) LastSeq() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// Tail returns the position after the last event. Later output does not extend the last
+// chunk.
+func (l *Log) Tail() Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sealLocked()
+	return Position{l.last, l.total}
+}
+
+// append numbers output and takes ownership of data, which lies in the segment; nil means
+// in memory of its own. Data that directly follows the last chunk in memory may extend it.
+func (l *Log) append(stream string, data []byte, in *segment) {
+	l.mu.Lock()
+	switch {
+	case l.aborted:
+		l.droppedBytes += uint64(len(data))
+		l.budget.pool.counts.dropped.Add(uint64(len(data)))
+		l.mu.Unlock()
+		return
+	case l.closedSeq > 0:
+		background := l.background
+		l.mu.Unlock()
+		if background != nil {
+			// A copy, because the segment belongs to this log.
+			background.append(stream, bytes.Clone(data), nil)
+		}
+		return
+	case l.exitSeq > 0:
+		l.latest = time.Now()
+	}
+	l.cost += int64(len(data))
+	if n := len(l.chunks); n == 0 || !l.chunks[n-1].grow(stream, data, l.last) {
+		if in == nil {
+			in = &segment{size: cap(data), buf: data}
+		}
+		l.last++
+		l.addLocked(chunk{
+			Chunk:  protocol.Chunk{Seq: l.last, Stream: stream, Data: data},
+			offset: l.total, age: l.budget.nextAge(), in: in,
+		})
+	}
+	l.total += uint64(len(data))
+	l.budget.pool.counts.bytes.Add(uint64(len(data)))
+	l.streamLocked(stream).total += uint64(len(data))
+	for (l.cost > l.limit || l.lossy && l.budget.full()) && l.evictOldestLocked() {
+	}
+	l.updateCandidateLocked()
+	l.signalLocked()
+	lossy := l.lossy
+	l.mu.Unlock()
+	if !lossy { // a background log has no listener
+		l.listener.Changed()
+	}
+}
+
+// Borrow returns the first event after the sequence number, if there is one. A borrowed
+// chunk no longer grows. The caller must call Return when it has finished with the event's
+// data.
 func (l *Log) Borrow(after uint64) (Event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,19 +223,10 @@ func (l *Log) Borrow(after uint64) (Event, bool) {
 	return e.borrowLocked(c), e.Kind != 0
 }
 
-// borrowLocked makes the event use the memory of its chunk, if it has one, until Return.
-func (e Event) borrowLocked(c *chunk) Event {
-	if c != nil && c.in != nil {
-		c.in.users++
-		e.in = c.in
-	}
-	return e
-}
-
-// Peek returns what follows a position, if there is something. Unlike with Borrow, a chunk
-// goes on growing, and Peek returns the rest of it later. So a reader that is no client
-// does not cut the output into more events. The caller must call Return when it has
-// finished with the event's data.
+// Peek returns the event after a position, if there is one. Unlike with Borrow, a chunk
+// continues to grow, and Peek returns the rest of it later. So an internal reader does not
+// split the output into more events. The caller must call Return when it has finished with
+// the event's data.
 func (l *Log) Peek(at Position) (Event, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,12 +234,31 @@ func (l *Log) Peek(at Position) (Event, bool) {
 	return e.borrowLocked(c), e.Kind != 0
 }
 
-// Await waits until Peek has something to return, or ctx ends.
+// Await waits until Peek would return an event, or ctx ends.
 func (l *Log) Await(ctx context.Context, at Position) {
 	l.await(ctx, func() bool {
 		e, _ := l.peekLocked(at)
 		return e.Kind != 0
 	})
+}
+
+// Return ends the use of a borrowed event's data.
+func (l *Log) Return(e Event) {
+	if e.in == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.in.releaseLocked()
+}
+
+// borrowLocked references the segment of the event's chunk, if any, until Return.
+func (e Event) borrowLocked(c *chunk) Event {
+	if c != nil {
+		c.in.refs++
+		e.in = c.in
+	}
+	return e
 }
 
 func (l *Log) peekLocked(at Position) (Event, *chunk) {
@@ -220,24 +273,14 @@ func (l *Log) peekLocked(at Position) (Event, *chunk) {
 	return l.nextLocked(at.Seq)
 }
 
-// Return gives back an event that was borrowed. The caller may not use its data any
-// more.
-func (l *Log) Return(e Event) {
-	if e.in == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.leaveLocked(e.in)
-}
-
-// nextLocked returns the first event after the number, and its chunk if it is output.
+// nextLocked returns the first event after the sequence number, and its chunk if it is
+// output.
 func (l *Log) nextLocked(after uint64) (Event, *chunk) {
 	i := l.firstAfterLocked(after)
 	hasExit := l.exitSeq > after
 	if i < len(l.chunks) && !(hasExit && l.exitSeq < l.chunks[i].Seq) {
 		c := &l.chunks[i]
-		return Event{Kind: Output, Seq: c.Seq, Offset: c.offset, Output: c.Chunk, Waiting: l.waiting > 0}, c
+		return Event{Kind: Output, Seq: c.Seq, Offset: c.offset, Output: c.Chunk, Waiting: len(l.waiters) > 0}, c
 	}
 	switch {
 	case hasExit:
@@ -248,71 +291,123 @@ func (l *Log) nextLocked(after uint64) (Event, *chunk) {
 	return Event{}, nil
 }
 
-// firstAfterLocked returns the index of the first chunk after the number.
+// firstAfterLocked returns the index of the first chunk after the sequence number.
 func (l *Log) firstAfterLocked(after uint64) int {
 	return sort.Search(len(l.chunks), func(i int) bool { return l.chunks[i].Seq > after })
 }
 
-// Last returns the number given last.
-func (l *Log) Last() uint64 {
+// Exit numbers the exited event.
+func (l *Log) Exit(record protocol.ExitRecord) {
+	l.mu.Lock()
+	l.last++
+	l.exitSeq, l.exitOffset, l.exit = l.last, l.total, record
+	l.latest = time.Now()
+	l.signalLocked()
+	l.mu.Unlock()
+	l.listener.Changed()
+}
+
+// Close numbers the closed event. held reports whether descendants still hold streams;
+// their output goes to the background log.
+func (l *Log) Close(held bool) {
+	l.mu.Lock()
+	l.closedSeq = l.last + 1
+	if !l.lossy {
+		l.last++ // the end of a background log is not an event
+	}
+	if held {
+		l.background = newBackgroundLog(l.limit, l.budget)
+	}
+	l.advanceLocked() // streams that wait for space continue in the background log
+	l.signalLocked()
+	l.mu.Unlock()
+	l.listener.Changed()
+}
+
+// Abort ends all waiting in reserve: output that does not fit is lost from now on.
+func (l *Log) Abort() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.last
+	l.abortLocked()
 }
 
-// append numbers output, which belongs to the log from then on. It lies in the segment; nil
-// means in memory of its own. Data that follows the last chunk in memory may extend it.
-func (l *Log) append(stream string, data []byte, in *segment) {
+// Release returns the retained bytes, including those of the background log, to the budget.
+// The log must not be used afterwards.
+func (l *Log) Release() {
+	l.release()
+	if background := l.Background(); background != nil {
+		background.release()
+	}
+}
+
+// Background returns the log of the output after closed. It is nil before that, and if
+// descendants do not hold the streams.
+func (l *Log) Background() *Log {
 	l.mu.Lock()
-	switch {
-	case l.aborted:
-		l.droppedBytes += uint64(len(data))
-		l.budget.pool.counts.dropped.Add(uint64(len(data)))
-		l.mu.Unlock()
-		return
-	case l.closedSeq > 0:
-		background := l.background
-		l.mu.Unlock()
-		if background != nil {
-			// A copy, because the segment is this log's.
-			background.append(stream, bytes.Clone(data), nil)
-		}
-		return
-	case l.exitSeq > 0:
-		l.latest = time.Now()
+	defer l.mu.Unlock()
+	return l.background
+}
+
+// BackgroundOpen reports whether the process has closed and descendants still hold its
+// streams.
+func (l *Log) BackgroundOpen() bool {
+	background := l.Background()
+	return background != nil && !background.IsClosed()
+}
+
+// CloseBackground closes the background log when descendants have released all streams.
+func (l *Log) CloseBackground() {
+	l.Background().Close(false)
+	l.listener.Changed()
+}
+
+func (l *Log) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.abortLocked()
+	for len(l.chunks) > 0 {
+		l.removeOldestLocked()
 	}
-	cost := int64(len(data))
-	if n := len(l.chunks); n > 0 && l.chunks[n-1].grow(stream, data, l.last) {
-		l.budget.use(cost)
-	} else {
-		l.last++
-		c := chunk{
-			Chunk:  protocol.Chunk{Seq: l.last, Stream: stream, Data: data},
-			offset: l.total, stamp: l.budget.stamp(), in: in,
-		}
-		if in != nil {
-			in.users++
-		}
-		cost = c.cost()
-		l.chunks = append(l.chunks, c)
-		l.budget.use(cost)
-	}
-	l.cost += cost
-	l.total += uint64(len(data))
-	l.budget.pool.counts.bytes.Add(uint64(len(data)))
-	l.streamLocked(stream).total += uint64(len(data))
-	for (l.cost > l.limit || l.lossy && l.budget.full()) && l.evictOldestLocked() {
-	}
-	l.offerLocked()
-	l.signalLocked()
-	lossy := l.lossy
-	l.mu.Unlock()
-	if !lossy { // a background log has no listener
-		l.listener.Changed()
+	l.chunks = nil
+	l.dropHeadsLocked()
+	l.budget.removeCandidate(&l.candidate)
+	if l.pollTimer != nil {
+		l.pollTimer.Stop()
 	}
 }
 
-// grow extends the last chunk, if nobody has seen it, by data that follows it in memory.
+func (l *Log) abortLocked() {
+	l.aborted = true
+	l.advanceLocked()
+}
+
+// refusesOutputLocked reports whether the log accepts no more output.
+func (l *Log) refusesOutputLocked() bool { return l.aborted || l.closedSeq > 0 }
+
+// addLocked adds a chunk whose data is already counted.
+func (l *Log) addLocked(c chunk) {
+	l.chunks = append(l.chunks, c)
+	l.cost += chunkCost
+	l.budget.add(chunkCost)
+	if c.in.chunks++; c.in.chunks == 1 {
+		l.budget.add(int64(c.in.size))
+	}
+}
+
+func (l *Log) removeOldestLocked() {
+	c := l.chunks[0]
+	l.chunks[0] = chunk{}
+	l.chunks = l.chunks[1:]
+	l.cost -= c.cost()
+	freed := int64(chunkCost)
+	if c.in.chunks--; c.in.chunks == 0 {
+		freed += int64(c.in.size)
+		c.in.recycleLocked()
+	}
+	l.budget.add(-freed)
+}
+
+// grow extends the last chunk by data that follows it in memory, unless it has been read.
 func (c *chunk) grow(stream string, data []byte, last uint64) bool {
 	n := len(c.Data)
 	if c.sealed || c.Seq != last || c.Stream != stream || n+len(data) > maxChunkBytes || cap(c.Data) < n+len(data) {
@@ -325,55 +420,24 @@ func (c *chunk) grow(stream string, data []byte, last uint64) bool {
 	return false
 }
 
-// Abort wakes waitRoom for good: output that has no room is lost from now on.
-func (l *Log) Abort() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.abortLocked()
-}
+func (c *chunk) cost() int64 { return int64(len(c.Data)) + chunkCost }
 
-func (l *Log) abortLocked() {
-	l.aborted = true
-	l.refuseLocked()
-}
-
-// refuseLocked wakes the streams that wait for room: there will be none.
-func (l *Log) refuseLocked() {
-	if !l.refusing {
-		l.refusing = true
-		close(l.unwanted)
-		l.room.Broadcast()
+// streamLocked returns the record of a stream; there are at most two.
+func (l *Log) streamLocked(name string) *streamRecord {
+	for i := range l.streams {
+		if l.streams[i].name == name {
+			return &l.streams[i]
+		}
 	}
+	l.streams = append(l.streams, streamRecord{name: name})
+	return &l.streams[len(l.streams)-1]
 }
 
-// Exit numbers the end of the leader.
-func (l *Log) Exit(how protocol.ExitRecord) {
-	l.mu.Lock()
-	l.last++
-	l.exitSeq, l.exitOffset, l.exit = l.last, l.total, how
-	l.latest = time.Now()
-	close(l.exitCh)
-	l.signalLocked()
-	l.mu.Unlock()
-	l.listener.Changed()
-}
-
-// Close numbers the last event. When descendants still hold the process's streams,
-// held is true, and what they write goes to the background log.
-func (l *Log) Close(held bool) {
-	l.mu.Lock()
-	l.closedSeq = l.last + 1
-	if !l.lossy {
-		l.last++ // the end of background output is no event
+// sealLocked keeps the last chunk from growing.
+func (l *Log) sealLocked() {
+	if n := len(l.chunks); n > 0 {
+		l.chunks[n-1].sealed = true
 	}
-	if held {
-		l.background = newBackgroundLog(l.limit, l.budget)
-	}
-	l.refuseLocked() // a stream that waits for room goes on in the background
-	l.free = nil
-	l.signalLocked()
-	l.mu.Unlock()
-	l.listener.Changed()
 }
 
 func (l *Log) signalLocked() {
@@ -383,24 +447,10 @@ func (l *Log) signalLocked() {
 	}
 }
 
-// Release gives the retained bytes back to the budget, those of the background log
-// as well. The log is not used any more.
-func (l *Log) Release() {
-	l.release()
-	if background := l.Background(); background != nil {
-		background.release()
-	}
-}
-
-func (l *Log) release() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.abortLocked()
-	l.budget.forget(l)
-	l.budget.use(-l.cost)
-	l.cost, l.chunks, l.free = 0, nil, nil
-	l.dropHeadsLocked()
-	if l.grace != nil {
-		l.grace.Stop()
-	}
+// newBackgroundLog makes the log for output after closed. It never blocks: when it or the
+// budget is full, it evicts its oldest output.
+func newBackgroundLog(limit int64, budget *Budget) *Log {
+	l := NewLog(limit, budget, nil)
+	l.lossy, l.evict = true, true
+	return l
 }

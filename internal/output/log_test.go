@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"execserver/protocol"
 )
@@ -16,6 +17,7 @@ func FuzzLogAgainstSlice(f *testing.F) {
 	f.Add([]byte{0, 10, 1, 20, 2, 0, 3, 5, 0, 200, 4, 1, 2, 0})
 	f.Add(bytes.Repeat([]byte{0, 200, 2, 1, 3, 250, 6, 0}, 40))
 	f.Add(bytes.Repeat([]byte{0, 200, 2, 0, 3, 250}, 60))
+	f.Add(append(bytes.Repeat([]byte{0, 200, 2, 1, 3, 250}, 60), 6, 0))
 	f.Add([]byte("append some, read some, acknowledge some"))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		ops = ops[:min(len(ops), 400)] // every step is checked against everything
@@ -36,8 +38,8 @@ func FuzzLogAgainstSlice(f *testing.F) {
 				if !l.roomNow() {
 					continue // the reader of a real stream would wait
 				}
-				if in == nil || cap(in.buf)-len(in.buf) < n {
-					in = l.nextSegment(in, 1024)
+				if in == nil || len(in.buf)+n > 1024 { // long before it is full, so that others are filled again
+					in = l.nextSegment(in, maxSegment)
 				}
 				from := len(in.buf)
 				in.buf = in.buf[:from+n]
@@ -84,8 +86,8 @@ func FuzzLogAgainstSlice(f *testing.F) {
 			if l.cost > limit+maxChunkBytes {
 				t.Fatalf("%d bytes retained, the limit is %d", l.cost, limit)
 			}
-			if used := budget.Used(); used != l.cost {
-				t.Fatalf("the budget has %d bytes, the log %d", used, l.cost)
+			if used, held := budget.Used(), heldBy(l); used != held {
+				t.Fatalf("the budget has %d bytes, the log holds %d", used, held)
 			}
 		}
 	})
@@ -104,8 +106,8 @@ func (g given) check(t *testing.T) {
 	}
 }
 
-// checkLog holds what the log retains against the slice: it is the end of
-// everything, in order, and chunks that were told have not changed.
+// checkLog compares the retained output with the slice: it is the end of everything, in
+// order, and chunks already read have not changed.
 func checkLog(t *testing.T, l *Log, everything, streams []byte, told map[uint64]string) {
 	t.Helper()
 	at := l.droppedBytes
@@ -127,19 +129,33 @@ func checkLog(t *testing.T, l *Log, everything, streams []byte, told map[uint64]
 		}
 		at = end
 	}
-	if len(l.chunks) > 0 && l.evictableLocked(&l.chunks[0]) && !l.offered {
-		t.Fatalf("the budget does not know that chunk %d may be evicted", l.chunks[0].Seq)
+	if oldest := l.oldestLocked(); oldest < l.candidate.age {
+		t.Fatalf("the budget does not know that what has the age %d may be evicted", oldest)
 	}
 	if at != uint64(len(everything)) {
 		t.Fatalf("%d bytes retained and dropped of %d", at, len(everything))
 	}
 }
 
-// roomNow is waitRoom without waiting.
-func (l *Log) roomNow() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.makeRoomLocked()
+// roomNow is reserve without waiting.
+func (l *Log) roomNow() bool { return l.readState() == readNeedsBudget }
+
+// heldBy returns how much memory the output that a log retains keeps alive.
+func heldBy(logs ...*Log) (size int64) {
+	memory := make(map[*byte]int64) // by its beginning
+	for _, l := range logs {
+		size += int64(len(l.chunks)) * chunkCost
+		for _, c := range l.chunks {
+			memory[unsafe.SliceData(c.in.buf)] = int64(cap(c.in.buf))
+		}
+		for _, r := range l.streams {
+			size += int64(cap(r.head))
+		}
+	}
+	for _, n := range memory {
+		size += n
+	}
+	return size
 }
 
 // checkRead checks an answer of process/read against the rules.
@@ -224,31 +240,31 @@ func TestUnacknowledgedOutputBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLog(1000, NewBudget(1<<20), nil)
 		l.append(protocol.Stdout, make([]byte, 1000), nil)
-		room := make(chan int)
-		wait := func() { room <- l.waitRoom() }
+		space := make(chan int)
+		wait := func() { space <- l.reserve() }
 		go wait()
 		synctest.Wait()
 		select {
-		case n := <-room:
-			t.Fatalf("room for %d bytes in a full log", n)
+		case n := <-space:
+			t.Fatalf("space for %d bytes in a full log", n)
 		default:
 		}
 		l.Ack(1)
-		if n := <-room; n == 0 {
-			t.Error("no room after the acknowledgement")
+		if n := <-space; n == 0 {
+			t.Error("no space after the acknowledgement")
 		}
 		l.append(protocol.Stdout, make([]byte, 1000), nil)
 		go wait()
 		l.SetEvict(true)
-		if n := <-room; n == 0 {
-			t.Error("no room although eviction is allowed")
+		if n := <-space; n == 0 {
+			t.Error("no space although eviction is allowed")
 		}
 		l.SetEvict(false)
 		l.append(protocol.Stdout, make([]byte, 1000), nil)
 		go wait()
 		l.Abort()
-		if n := <-room; n != 0 {
-			t.Errorf("room for %d bytes after the end", n)
+		if n := <-space; n != 0 {
+			t.Errorf("space for %d bytes after the end", n)
 		}
 	})
 }
@@ -271,21 +287,54 @@ func TestPollingReaderIsProtected(t *testing.T) {
 	}
 }
 
-// The total budget takes the oldest delivered output first, whosever it is.
+// A reader that has waited for longer than pollGrace is protected as well.
+func TestPollingReaderThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLog(1000, NewBudget(1<<20), nil)
+		defer l.Release()
+		l.Poll(0)
+		answer := l.HoldPoll()
+		time.Sleep(2 * pollGrace)
+		l.appendSeen(1000)
+		l.Ack(1)
+		if l.roomNow() {
+			t.Error("output was evicted before the reader received it")
+		}
+		answer()
+		time.Sleep(pollGrace / 2)
+		if l.roomNow() {
+			t.Error("output was evicted before the reader could read on")
+		}
+		space := make(chan int)
+		go func() { space <- l.reserve() }()
+		synctest.Wait()
+		l.mu.Lock()
+		retained := len(l.chunks)
+		l.mu.Unlock()
+		if retained == 0 {
+			t.Error("output was evicted while the reader may read on")
+		}
+		if n := <-space; n == 0 {
+			t.Error("no space after the reader has gone")
+		}
+	})
+}
+
+// The total budget evicts the oldest acknowledged output first, of any process.
 func TestBudgetEvictsTheOldest(t *testing.T) {
 	budget := NewBudget(4000)
 	logs := []*Log{NewLog(1<<20, budget, nil), NewLog(1<<20, budget, nil)}
 	for i := range 36 {
 		l := logs[i%2]
 		l.append(protocol.Stdout, make([]byte, 50), nil)
-		l.Borrow(l.Last() - 1)
-		l.Ack(l.Last())
+		l.Borrow(l.LastSeq() - 1)
+		l.Ack(l.LastSeq())
 	}
 	if budget.Used() < 4000 {
 		t.Fatalf("only %d bytes used", budget.Used())
 	}
-	if n := logs[0].waitRoom(); n == 0 {
-		t.Fatal("no room")
+	if n := logs[0].reserve(); n == 0 {
+		t.Fatal("no space")
 	}
 	if budget.Used() >= 4000 {
 		t.Errorf("%d bytes used", budget.Used())
@@ -339,8 +388,8 @@ func TestWaitReturnsAtTheEnd(t *testing.T) {
 }
 
 // TestRoomAfterPolling: what a reader has taken by polling is offered to the budget,
-// and evicted for room of the process's own. What came after it is acknowledged, and
-// makes room once the reader has not polled for a while.
+// and evicted for space of the process's own. What came after it is acknowledged, and
+// makes space once the reader has not polled for a while.
 func TestRoomAfterPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 64 << 10
@@ -351,20 +400,20 @@ func TestRoomAfterPolling(t *testing.T) {
 		l.Poll(1)
 		l.append(protocol.Stderr, make([]byte, limit), nil)
 		l.Ack(2)
-		room := make(chan int, 1)
-		go func() { room <- l.waitRoom() }()
+		space := make(chan int, 1)
+		go func() { space <- l.reserve() }()
 		time.Sleep(pollGrace / 2)
 		synctest.Wait()
-		if len(room) > 0 {
-			t.Error("there is room while the reader polls")
+		if len(space) > 0 {
+			t.Error("there is space while the reader polls")
 		}
 		time.Sleep(pollGrace)
 		synctest.Wait()
-		if len(room) == 0 {
-			t.Error("there is no room although everything is acknowledged and nobody polls")
+		if len(space) == 0 {
+			t.Error("there is no space although everything is acknowledged and nobody polls")
 			l.SetEvict(true) // so that the test ends
 		}
-		<-room
+		<-space
 	})
 }
 
@@ -376,7 +425,7 @@ func (l *Log) keep(after uint64) (Event, bool) {
 	e, c := l.nextLocked(after)
 	if c != nil {
 		c.sealed = true
-		c.keepLocked()
+		c.pinLocked()
 	}
 	return e, e.Kind != 0
 }

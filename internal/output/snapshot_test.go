@@ -13,9 +13,9 @@ import (
 	"execserver/protocol"
 )
 
-// TestSnapshotAgainstSlices appends to two streams and evicts at random: a
-// snapshot is the beginning and the end of what was ever written, says how much
-// is missing between, and keeps to its bound.
+// TestSnapshotAgainstSlices appends to two streams and evicts at random. A snapshot is the
+// beginning and the end of the output, with the number of bytes missing between them,
+// within its bound.
 func TestSnapshotAgainstSlices(t *testing.T) {
 	const limit = 8192
 	for seed := range uint64(12) {
@@ -33,7 +33,7 @@ func TestSnapshotAgainstSlices(t *testing.T) {
 			}
 			written[name] = append(written[name], data...)
 			l.append(name, data, nil)
-			l.Ack(l.Last())
+			l.Ack(l.LastSeq())
 			var bound *uint64
 			if random.IntN(2) == 0 {
 				bound = new(random.Uint64N(2000))
@@ -46,11 +46,11 @@ func TestSnapshotAgainstSlices(t *testing.T) {
 			checkStream(t, seed, r.Stdout, all.Stdout, written[protocol.Stdout], bound)
 			checkStream(t, seed, r.Stderr, all.Stderr, written[protocol.Stderr], bound)
 			text, err := json.Marshal(r)
-			if err != nil || len(text) > l.SnapshotSize(bound) {
-				t.Fatalf("seed %d: SnapshotSize %d, the answer has %d bytes, %v", seed, l.SnapshotSize(bound), len(text), err)
+			if err != nil || len(text) > l.EstimateSnapshotSize(bound) {
+				t.Fatalf("seed %d: EstimateSnapshotSize %d, the answer has %d bytes, %v", seed, l.EstimateSnapshotSize(bound), len(text), err)
 			}
-			if l.cost > limit || budget.Used() != l.cost {
-				t.Fatalf("seed %d: %d bytes retained, the budget has %d, the limit is %d", seed, l.cost, budget.Used(), limit)
+			if held := heldBy(l); l.cost > limit || budget.Used() != held {
+				t.Fatalf("seed %d: %d bytes retained, %d held, the budget has %d, the limit is %d", seed, l.cost, held, budget.Used(), limit)
 			}
 		}
 		if got := l.Snapshot(nil).Stdout; len(got.Head) < limit/8 || got.OmittedBytes == 0 {
@@ -82,14 +82,14 @@ func checkStream(t *testing.T, seed uint64, s, all *protocol.StreamSnapshot, wri
 	}
 }
 
-// A snapshot says what the next event is: what comes later has numbers of its
-// own, although the last chunk could have grown.
+// A snapshot contains the number of the next event: later output gets numbers of its own,
+// although the last chunk could have grown.
 func TestWhatIsSeenDoesNotGrow(t *testing.T) {
 	for name, see := range map[string]func(*Log){
 		"Tail":   func(l *Log) { l.Tail() },
 		"Status": func(l *Log) { l.Status() },
 		"Ack":    func(l *Log) { l.Ack(99) },
-		"hold":   func(l *Log) { l.hold() },
+		"hold":   func(l *Log) { l.retainedStreams() },
 	} {
 		l := NewLog(1<<20, NewBudget(1<<20), nil)
 		memory := make([]byte, 0, 100)
@@ -162,23 +162,23 @@ func TestAcknowledgementAfterEviction(t *testing.T) {
 	}
 	l := NewLog(1000, NewBudget(1<<20), nil)
 	l.SetEvict(true)
-	for range 3 * maxLost {
+	for range 3 * maxEvictedUnacked {
 		l.append(protocol.Stdout, make([]byte, 100), nil)
 		l.sealLocked()
 	}
-	if got, want := l.Ack(2*maxLost), (Position{2 * maxLost, 100 * maxLost}); got != want || len(l.lost) > 0 {
-		t.Errorf("beyond what the log remembers: %+v, want %+v, and %d positions", got, want, len(l.lost))
+	if got, want := l.Ack(2*maxEvictedUnacked), (Position{2 * maxEvictedUnacked, 100 * maxEvictedUnacked}); got != want || len(l.evictedUnacked) > 0 {
+		t.Errorf("beyond what the log remembers: %+v, want %+v, and %d positions", got, want, len(l.evictedUnacked))
 	}
 }
 
-// Beginnings are kept as long as there is anything else to evict, and given up
-// before a child has to wait.
+// Heads are kept as long as there is anything else to evict, and dropped before a child has
+// to wait.
 func TestBudgetTakesHeadsLast(t *testing.T) {
 	budget := NewBudget(20_000)
 	old := NewLog(4000, budget, nil)
 	for range 100 {
 		old.append(protocol.Stdout, make([]byte, 100), nil)
-		old.Ack(old.Last())
+		old.Ack(old.LastSeq())
 	}
 	if head := old.streams[0].head; len(head) != 500 {
 		t.Fatalf("the head has %d bytes", len(head))
@@ -187,24 +187,24 @@ func TestBudgetTakesHeadsLast(t *testing.T) {
 	for budget.Used() < 20_000 {
 		young.append(protocol.Stdout, make([]byte, 100), nil) // not acknowledged
 	}
-	if n := young.waitRoom(); n == 0 || len(old.streams[0].head) != 500 {
-		t.Fatalf("room for %d bytes, the head has %d", n, len(old.streams[0].head))
+	if n := young.reserve(); n == 0 || len(old.streams[0].head) != 500 {
+		t.Fatalf("space for %d bytes, the head has %d", n, len(old.streams[0].head))
 	}
 	for budget.Used() < 20_000 {
 		young.append(protocol.Stdout, make([]byte, 100), nil)
 	}
-	room := make(chan int)
-	go func() { room <- young.waitRoom() }()
+	space := make(chan int)
+	go func() { space <- young.reserve() }()
 	select {
-	case n := <-room:
+	case n := <-space:
 		if n == 0 || len(old.streams[0].head) != 0 {
-			t.Errorf("room for %d bytes, the head has %d", n, len(old.streams[0].head))
+			t.Errorf("space for %d bytes, the head has %d", n, len(old.streams[0].head))
 		}
 	case <-time.After(testkit.Patience):
 		t.Fatal("the child waits for what could be given up")
 	}
 	old.append(protocol.Stdout, make([]byte, 4000), nil)
-	old.Ack(old.Last())
+	old.Ack(old.LastSeq())
 	old.append(protocol.Stdout, make([]byte, 4000), nil)
 	if len(old.streams[0].head) != 0 {
 		t.Error("a later part was taken for the beginning")

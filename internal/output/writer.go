@@ -1,7 +1,12 @@
 package output
 
-// Writer lends memory that a stream is read into, and numbers what was read. The log's
-// chunks share this memory, so that nothing is copied. One goroutine uses it.
+import (
+	"slices"
+	"sync"
+)
+
+// Writer lends the memory that a stream is read into, and numbers the output. Chunks share
+// this memory, so nothing is copied. A Writer must be used by one goroutine only.
 type Writer struct {
 	log     *Log
 	stream  string
@@ -9,29 +14,28 @@ type Writer struct {
 	size    int      // of the next segment
 }
 
-// Segments grow with the stream, so that an idle process costs little and a busy
-// one needs few reads.
+// Segments grow with the stream, so that an idle process costs little and a busy one needs
+// few reads.
 const (
-	firstSegment = 2 << 10
-	maxSegment   = maxChunkBytes
+	minSegment = 2 << 10
+	maxSegment = maxChunkBytes
 )
 
-// Writer returns the writer of a stream. The log's snapshots include the stream from now
-// on.
+// Writer returns the writer of a stream, which the log's snapshots include from now on.
 func (l *Log) Writer(stream string) *Writer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.streamLocked(stream)
-	return &Writer{log: l, stream: stream, size: firstSegment}
+	return &Writer{log: l, stream: stream, size: minSegment}
 }
 
-// WaitRoom blocks while the log has no room and returns how many bytes may be read
-// next. It returns 0 when nobody wants the output any more. Once the log is closed,
-// the writer goes on in the background log.
-func (w *Writer) WaitRoom() int {
+// Reserve blocks while there is no space and returns how many bytes may be read next. It
+// returns 0 if no more output is accepted. Once the log is closed, the writer continues in
+// the background log.
+func (w *Writer) Reserve() int {
 	for {
-		if room := w.log.waitRoom(); room > 0 {
-			return room
+		if n := w.log.reserve(); n > 0 {
+			return n
 		}
 		background := w.log.Background()
 		if background == nil {
@@ -41,99 +45,167 @@ func (w *Writer) WaitRoom() int {
 	}
 }
 
-// HasBuffer reports whether the writer has memory. Until it has, the caller should
-// ask for it only when there is something to read.
+// HasBuffer reports whether the writer has a buffer. If not, the caller should call Buffer
+// only when there is something to read.
 func (w *Writer) HasBuffer() bool { return w.segment != nil }
 
-// Buffer returns memory for up to room bytes. The caller reads into its beginning
-// and calls Commit.
-func (w *Writer) Buffer(room int) []byte {
-	if w.segment == nil || !w.worthReading() {
+// Buffer returns a buffer of up to max bytes. The caller reads into its beginning and calls
+// Commit.
+func (w *Writer) Buffer(max int) []byte {
+	if w.segment == nil || !w.hasUsableSpace() {
 		w.segment = w.log.nextSegment(w.segment, w.size)
+		w.size = min(2*w.size, maxSegment)
 	}
 	buf := w.segment.buf
 	free := buf[len(buf):cap(buf)]
-	return free[:min(room, len(free))]
+	return free[:min(max, len(free))]
 }
 
-// worthReading reports whether the rest of the segment is worth a read.
-func (w *Writer) worthReading() bool {
-	free := cap(w.segment.buf) - len(w.segment.buf)
-	return free > 0 && free >= w.size/4
+// hasUsableSpace reports whether the rest of the segment is worth a read.
+func (w *Writer) hasUsableSpace() bool {
+	return w.segment.size-len(w.segment.buf) >= w.segment.size/4
 }
 
-// Commit numbers the n bytes that were read into Buffer.
+// Commit numbers the first n bytes of the Buffer.
 func (w *Writer) Commit(n int) {
 	from := len(w.segment.buf)
 	w.segment.buf = w.segment.buf[:from+n]
 	w.log.append(w.stream, w.segment.buf[from:], w.segment)
-	if len(w.segment.buf) == cap(w.segment.buf) {
-		w.size = min(2*w.size, maxSegment)
+}
+
+// reserve blocks while the log or the budget is full of output that may not be evicted. It
+// returns how many bytes may be read, or 0 if the log accepts no more output. A read may
+// exceed the limit by less than a chunk per stream.
+func (l *Log) reserve() int {
+	s := l.readState()
+	reclaimed := true
+	if s != readBlocked && s != readRefused && !l.lossy {
+		reclaimed = l.budget.reclaim() // also while draining: to make room for others
+	}
+	if s == readBlocked || s == readNeedsBudget && !reclaimed {
+		s = l.waitForSpace()
+	}
+	if s == readRefused {
+		return 0
+	}
+	// Do not reduce it to the remaining space: small reads cost more.
+	return int(min(l.limit, maxChunkBytes))
+}
+
+// waitForSpace waits until a stream may read, or is refused.
+func (l *Log) waitForSpace() readState {
+	w := &waiter{wake: make(chan struct{}, 1)}
+	defer l.budget.dequeue(w)
+	l.addWaiter(w)
+	defer l.removeWaiter(w)
+	for {
+		switch s := l.readState(); {
+		case s == readBlocked:
+			l.budget.dequeue(w) // do not hold up others while this log is full
+		case s != readNeedsBudget || l.budget.admit(w):
+			return s
+		}
+		<-w.wake
 	}
 }
 
-// segment is memory that a stream reads into. The chunks of its output lie in it,
-// one behind the other, and the connection's writer borrows them to encode them.
+// readState is whether a stream may read.
+type readState byte
+
+const (
+	readRefused     readState = iota // the log accepts no more output
+	readBlocked                      // the log is full
+	readNeedsBudget                  // the log has space; the budget must have some, too
+	readDraining                     // read regardless of space
+)
+
+// readState evicts what it may if the log is full.
+func (l *Log) readState() readState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refusesOutputLocked() {
+		return readRefused
+	}
+	for l.cost >= l.limit && l.evictOldestLocked() {
+	}
+	switch {
+	case l.draining:
+		return readDraining
+	case l.cost >= l.limit:
+		return readBlocked
+	default:
+		return readNeedsBudget
+	}
+}
+
+// addWaiter records that a stream waits for space, and notifies the listener.
+func (l *Log) addWaiter(w *waiter) {
+	l.mu.Lock()
+	l.waiters = append(l.waiters, w)
+	l.budget.pool.counts.stalls.Add(1)
+	l.budget.pool.counts.stalled.Add(1)
+	l.mu.Unlock()
+	l.listener.Blocked()
+}
+
+func (l *Log) removeWaiter(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiters = slices.DeleteFunc(l.waiters, func(o *waiter) bool { return o == w })
+	l.budget.pool.counts.stalled.Add(-1)
+}
+
+// segment is memory that a stream is read into. The chunks of its output are consecutive
+// slices of it, and a connection borrows them to encode them. All its memory counts against
+// the budget as long as a chunk lies in it.
 //
-// A log fills a segment again when it has evicted all chunks in it and nobody has a
-// part of it. Without that, making, clearing and collecting memory costs as much as
-// encoding what is in it. A log keeps at most maxFreeSegments for that, none after
-// its process has closed, and never one of which somebody keeps a part.
+// A segment is recycled when it has no chunks and no references. Allocating, clearing and
+// collecting the memory would cost as much as encoding its content.
 type segment struct {
-	buf []byte // only the stream that fills it uses buf; its length is the used part
+	size int    // of its memory
+	buf  []byte // used by the filling stream only; its length is the used part
 
 	// guarded by Log.mu
-	users int  // chunks in it, borrowed events, and the stream that fills it
-	kept  bool // a reader keeps a part of it for good
+	chunks int  // that lie in it
+	refs   int  // borrowed events, and the filling stream
+	pinned bool // a reader has retained a slice of it
 }
 
-// maxFreeSegments bounds the memory that a log has besides what it retains.
-const maxFreeSegments = 2
+// freeSegments holds recycled segments of maxSegment bytes.
+var freeSegments sync.Pool
 
-// nextSegment returns memory for a stream to fill after the last segment, which is
-// nil at first.
+// nextSegment returns a segment to fill after the last one, which may be nil.
 func (l *Log) nextSegment(last *segment, size int) *segment {
-	l.mu.Lock()
-	l.leaveLocked(last)
-	s := l.freeLocked(size)
-	l.mu.Unlock()
-	if s == nil {
-		s = &segment{buf: make([]byte, 0, size)}
+	if last != nil {
+		l.mu.Lock()
+		last.releaseLocked()
+		l.mu.Unlock()
 	}
-	s.users = 1
-	return s
-}
-
-// freeLocked removes a free segment of the size from the list and returns it, or
-// nil. It drops smaller ones: a stream's segments only grow.
-func (l *Log) freeLocked(size int) *segment {
-	for n := len(l.free); n > 0; n = len(l.free) {
-		s := l.free[n-1]
-		l.free[n-1] = nil
-		l.free = l.free[:n-1]
-		if cap(s.buf) == size {
+	if size == maxSegment {
+		if s, ok := freeSegments.Get().(*segment); ok {
+			s.refs = 1
 			return s
 		}
 	}
-	return nil
+	return &segment{size: size, buf: make([]byte, 0, size), refs: 1}
 }
 
-// leaveLocked records that one user of a segment has finished with it.
-func (l *Log) leaveLocked(s *segment) {
-	if s == nil {
-		return
-	}
-	s.users--
-	if s.users == 0 && !s.kept && len(l.free) < maxFreeSegments && l.closedSeq == 0 {
+// releaseLocked drops one reference.
+func (s *segment) releaseLocked() {
+	s.refs--
+	s.recycleLocked()
+}
+
+// recycleLocked recycles the segment if it is unused.
+func (s *segment) recycleLocked() {
+	if s.refs == 0 && s.chunks == 0 && !s.pinned && s.size == maxSegment {
 		s.buf = s.buf[:0]
-		l.free = append(l.free, s)
+		freeSegments.Put(s)
 	}
 }
 
-// keepLocked returns a chunk's data, which the caller keeps for good.
-func (c *chunk) keepLocked() []byte {
-	if c.in != nil {
-		c.in.kept = true
-	}
+// pinLocked returns a chunk's data, which the caller may retain.
+func (c *chunk) pinLocked() []byte {
+	c.in.pinned = true
 	return c.Data
 }

@@ -1,4 +1,13 @@
 package ownership
 
-// SweepAt makes an owner sweep when it remembers so many closed processes.
-func SweepAt(w *Owner, n int) { w.firstSweep, w.sweepAt = n, n }
+import "math"
+
+// PruneAt makes an owner look for closed processes to forget when it remembers so many.
+func PruneAt(w *Owner, n int) { w.pruneAt = n }
+
+// Pruning reports whether the owner looks for closed processes to forget.
+func Pruning(w *Owner) bool {
+	w.ownership.mu.Lock()
+	defer w.ownership.mu.Unlock()
+	return w.pruneAt == math.MaxInt
+}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,9 +21,9 @@ import (
 	"execserver/protocol"
 )
 
-// inGroups returns an ownership by control groups, and the directory where the
-// kernel shows the group of a process, in a program whose mounts nobody else sees.
-// It returns nil in the program that starts that one.
+// inGroups returns an ownership by control groups, and the directory in which the kernel
+// shows the group of a process, in a program with a mount namespace of its own. It returns
+// nil in the program that starts that one.
 func inGroups(t *testing.T) (o *ownership.Ownership, groups string) {
 	t.Helper()
 	if !testkit.InMountNamespace(t) {
@@ -31,12 +34,12 @@ func inGroups(t *testing.T) (o *ownership.Ownership, groups string) {
 		t.Skipf("no control groups here: %v", err)
 	}
 	t.Cleanup(claimed.Remove)
-	o = processtest.Ownership(t, &ownership.Options{Cgroups: claimed.Path()})
+	o = processtest.Ownership(t, &ownership.Options{Subreaper: true, Cgroups: claimed.Path()})
 	t.Cleanup(o.Close)
 	return o, filepath.Join(claimed.Path(), "processes")
 }
 
-// theGroup is the only group that there is.
+// theGroup returns the only group.
 func theGroup(t *testing.T, groups string) string {
 	t.Helper()
 	found, err := filepath.Glob(groups + "/*/cgroup.kill")
@@ -59,12 +62,45 @@ func bind(t *testing.T, path string, flags uintptr) (undo func()) {
 	return func() { _ = unix.Unmount(path, unix.MNT_DETACH) }
 }
 
-// stays checks that nobody removes a group for some time.
+// stays checks that a group is not removed for some time.
 func stays(t *testing.T, group string) {
 	t.Helper()
 	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(group); err != nil {
 			t.Fatalf("the group is removed too early: %v", err)
+		}
+	}
+}
+
+// TestUsageWhileStarting looks at processes while their groups are being made. The race
+// detector sees it if that is too early.
+func TestUsageWhileStarting(t *testing.T) {
+	o, _ := inGroups(t)
+	if o == nil {
+		return
+	}
+	w := o.NewOwner()
+	defer w.Forget()
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		for range 100 {
+			tree, err := w.NewTree(nil, ownership.TreeOptions{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			tree.Discard()
+		}
+	}()
+	for {
+		if used := o.UsageOf([]*ownership.Owner{w}); len(used) > 0 {
+			t.Errorf("nothing has started, but uses %v", used)
+		}
+		select {
+		case <-made:
+			return
+		default:
 		}
 	}
 }
@@ -98,7 +134,7 @@ func TestBusyGroup(t *testing.T) {
 	}
 }
 
-// TestBusyGroupAfterClose: nobody touches a group after the ownership was closed.
+// TestBusyGroupAfterClose: a group is left alone after the ownership was closed.
 func TestBusyGroupAfterClose(t *testing.T) {
 	o, groups := inGroups(t)
 	if o == nil {
@@ -135,4 +171,44 @@ func TestGroupThatCannotBeKilledAtFirst(t *testing.T) {
 	permit()
 	testkit.Within(t, "the end of the session", func() { <-ended })
 	testkit.Gone(t, pid)
+}
+
+// TestNoMoreGroups: a process that gets no control group is found in /proc, and processes
+// of other groups are not attributed to it, or taken for unowned.
+func TestNoMoreGroups(t *testing.T) {
+	o, groups := inGroups(t)
+	if o == nil {
+		return
+	}
+	mine, other := processtest.Owner(t, o), processtest.Owner(t, o)
+	leave := func() (pid int) {
+		shell := processtest.Shell("sleep 1000 </dev/null >/dev/null 2>&1 & echo $!")
+		s := processtest.Follow(t, processtest.Start(t, shell, &process.Options{Owner: mine}))
+		pid, err := strconv.Atoi(strings.TrimSpace(s.All))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	closed, orphan := daemon(t, mine, newWord())
+	processtest.Follow(t, closed)
+	want := []int{orphan, leave()}
+	if err := os.WriteFile(filepath.Join(groups, "cgroup.max.descendants"), []byte("0"), 0); err != nil {
+		t.Skipf("cannot limit the number of control groups: %v", err)
+	}
+	want = append(want, leave())
+	slices.Sort(want)
+	var got []int
+	for _, b := range mine.Background() {
+		got = append(got, b.Pid)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("Background: %v, want %v", got, want)
+	}
+	if running := o.HasBackground([]*ownership.Owner{mine, other}); !running[mine] || running[other] {
+		t.Errorf("an owner leaves something running: %v, another: %v", running[mine], running[other])
+	}
+	mine.End(protocol.EndedBySessionExpired)
+	mine.Wait()
+	testkit.Gone(t, want...)
 }

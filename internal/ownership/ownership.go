@@ -1,89 +1,101 @@
-// Package ownership keeps hold of everything that a program's processes start, however
-// deep and however hidden, so that it can be listed and ended.
+// Package ownership tracks all descendants of a program's processes, so that they can be
+// listed and killed.
 //
-// A program has one [Ownership]. Each session has an [Owner], and each of its processes
-// a [Tree]: the leader, which package process starts, and everything that descends from
-// it. The package sees a process only through the interface [Process].
+// A program has one [Ownership]. Each session has an [Owner], and each of its processes a
+// [Tree]: the leader, which package process starts, and all its descendants. The package
+// sees a process only through the interface [Process].
 //
-// What a tree consists of is known by the strongest means that the system grants; see
-// [Means]. With control groups the kernel keeps the list. As a subreaper the program
-// reads /proc: a scan visits all processes and finds the origin of each by its leader,
-// its parent, its mark or its session, and a hunt repeats scans and kills what they find
-// until nothing is left. A sweep forgets closed processes that have left nothing
-// running.
+// A tree is tracked by the strongest [Mechanism] that the system grants. With control
+// groups the kernel keeps the list, and nothing else is consulted, with two exceptions: a
+// process for which no group could be made, and at the end of the program the processes
+// that were moved out of their groups. Without control groups, a scan reads /proc and
+// attributes each process to an owner. The first rule that matches decides:
 //
-// An owner remembers the running processes, and the closed ones that may have left
-// descendants running; sweeps bound the latter. A hunt ends after killTimeout even if the kernel cannot kill what
-// it has found.
+//	session   The process started in the session of a tree's leader.
+//	parent    Its parent belongs to a tree.
+//	tag       It has the tag of a tree. Only descendants of this program are
+//	          checked, and processes whose parent cannot be seen.
+//	adopted   This program has adopted it or an ancestor. Then it has no owner,
+//	          and ends with the last session.
 //
-// Ownership.mu guards all owners and trees. Nothing else is locked while it is held.
-// Process.mu may be held before it.
+// Any other process is unrelated, or was started by this program for itself.
+//
+// No process can fake its session or parent, but numbers are reused. So a rule matches only
+// if both processes had their numbers at the same time, according to their start times. A
+// scan reports whether it was complete.
+//
+// An owner remembers the trees of open processes, and those of closed ones that may have
+// left descendants running; from time to time it prunes the closed ones of which a scan
+// finds nothing. A kill loop repeats scans and kills the processes that they find, until
+// nothing is left or killTimeout is over, because the kernel cannot kill every process.
+//
+// Ownership.mu guards all owners and trees. No other lock is taken while it is held.
+// Process.mu may be locked before it.
 package ownership
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"execserver/protocol"
 )
 
-// Means is how a program keeps hold of what its processes start (PROTOCOL.md,
-// "Ownership").
-type Means string
+// Mechanism is how a program tracks the descendants of its processes (docs/operations.md,
+// "What a process owns").
+type Mechanism string
 
-// The means, strongest first.
+// The mechanisms, strongest first.
 const (
-	// MeansCgroup is a control group for each process. Only a process with the
-	// privilege to move itself gets out.
-	MeansCgroup Means = "cgroup"
-	// MeansSubreaper makes the program the parent of all orphans among its
-	// descendants. Ancestry and a mark tell whose they are.
-	MeansSubreaper Means = "subreaper"
-	// MeansProcessGroup is the process group and, on Linux, the ancestry of the
-	// moment. A daemon that has left its group and lost its parent escapes.
-	MeansProcessGroup Means = "processGroup"
+	// MechanismCgroup is a control group for each process. Only a process with the
+	// privilege to move itself escapes.
+	MechanismCgroup Mechanism = "cgroup"
+	// MechanismSubreaper makes the program the parent of all orphaned descendants,
+	// which are attributed to their owners by session, ancestry and tag.
+	MechanismSubreaper Mechanism = "subreaper"
+	// MechanismProcessGroup is the process group and, on Linux, the present ancestry. A
+	// daemon that has left its group and lost its parent escapes.
+	MechanismProcessGroup Mechanism = "processGroup"
 )
 
-// Ownership keeps hold of everything that a program's processes start. A program has
-// one, and makes an [Owner] for each of its sessions. All methods may be called
-// concurrently.
+// Ownership tracks all descendants of a program's processes. A program has one, and makes
+// an [Owner] for each of its sessions. All methods may be called concurrently.
 type Ownership struct {
-	log   *slog.Logger
-	means Means
+	log       *slog.Logger
+	mechanism Mechanism
 	system
 
 	mu        sync.Mutex
-	owners    map[uint32]*Owner
+	owners    map[uint32]*Owner // by index
+	leaders   map[int]*Tree     // by pid of the leader
 	lastOwner uint32
 }
 
-// Options are the options of New. The zero value is right for a library: it
-// changes nothing of the program that it is part of.
+// Options are the options of New. The zero value is right for a library: it changes no
+// global state of the program.
 type Options struct {
 	Log *slog.Logger // nil: discard
 
-	// Subreaper makes this program the parent of all orphans among its
-	// descendants. The caller runs ReapOrphans. Linux only.
+	// Subreaper makes this program the parent of all orphaned descendants. The caller
+	// must run ReapOrphans. Linux only.
 	Subreaper bool
-	// Cgroups is a directory that was claimed for this program in the hierarchy
-	// of control groups; empty: use none, for the reason NoCgroups.
+	// Cgroups is a directory in the control group hierarchy that was claimed for this
+	// program. If it is empty, no control groups are used, for the reason NoCgroups.
 	Cgroups, NoCgroups string
-	// ProgramID tells the processes of this program from those of others. A
-	// program and its keeper have the same one, made by NewProgramID; 0: a new one.
-	ProgramID uint64
 }
 
-// New prepares the strongest means that the options and the system allow.
+// New selects the strongest mechanism that the options and the system allow.
 func New(opts *Options) (*Ownership, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	o := &Ownership{log: opts.Log, owners: make(map[uint32]*Owner)}
+	o := &Ownership{log: opts.Log, owners: make(map[uint32]*Owner), leaders: make(map[int]*Tree)}
 	if o.log == nil {
 		o.log = slog.New(slog.DiscardHandler)
 	}
@@ -93,31 +105,32 @@ func New(opts *Options) (*Ownership, error) {
 	return o, nil
 }
 
-// Default returns an Ownership by MeansProcessGroup, which processes have that are
-// started without an owner.
+// Default returns the Ownership, by MechanismProcessGroup, of processes that are started
+// without an owner.
 var Default = sync.OnceValue(func() *Ownership {
 	o, err := New(nil)
 	if err != nil {
-		panic(err) // the zero options ask the system for nothing
+		panic(err) // the zero options make no system calls
 	}
 	return o
 })
 
-// Means returns the means by which descendants are found.
-func (o *Ownership) Means() Means { return o.means }
+// Mechanism returns the mechanism by which descendants are found.
+func (o *Ownership) Mechanism() Mechanism { return o.mechanism }
 
-// maxOwners is how many owners fit into a mark.
+// maxOwners is the number of owners that fit into a tag.
 const maxOwners = 1<<16 - 1
 
-// SoleOwner makes an owner for one process that no session owns. Forget ends it.
-func SoleOwner() *Owner { return Default().newOwner() }
+// NewSoleOwner makes an owner for one process outside any session. The caller must call
+// Forget.
+func NewSoleOwner() *Owner { return Default().newOwner() }
 
-// newOwner makes an owner that is not among those of the sessions.
+// newOwner makes an owner without an index.
 func (o *Ownership) newOwner() *Owner {
-	return &Owner{ownership: o, running: make(map[uint32]*Tree), remains: make(map[uint32]*Tree), firstSweep: firstSweep, sweepAt: firstSweep}
+	return &Owner{ownership: o, trees: make(map[uint32]*Tree), pruneAt: firstPrune}
 }
 
-// NewOwner makes an owner.
+// NewOwner makes the owner of a session.
 func (o *Ownership) NewOwner() *Owner {
 	owner := o.newOwner()
 	o.mu.Lock()
@@ -133,44 +146,65 @@ func (o *Ownership) NewOwner() *Owner {
 	return owner
 }
 
-// Owner owns processes and what they leave running; a session has one. All
-// methods may be called concurrently.
+// Owner owns the processes of a session and their descendants. All methods may be called
+// concurrently.
 type Owner struct {
 	ownership *Ownership
-	index     uint32 // 0: there are too many for marks
-	trees     sync.WaitGroup
+	index     uint32         // in tags; 0: none was free
+	unclosed  sync.WaitGroup // trees, and prune
 
 	// guarded by ownership.mu
-	running    map[uint32]*Tree // of processes that are not closed
-	remains    map[uint32]*Tree // of closed ones that may have left something
-	number     uint32           // given last
-	firstSweep int              // the least that sweepAt is
-	sweepAt    int              // how many remains make a sweep worthwhile
-	sweeps     bool             // a sweep is going on
+	trees      map[uint32]*Tree // by number
+	lastNumber uint32           // of the latest tree
+	pruneAt    int              // the number of trees that triggers prune; math.MaxInt while it runs
 	ended      bool
 }
 
-// firstSweep is how many closed processes an owner remembers before its first sweep.
-// A sweep costs more than a process.
-const firstSweep = 1024
+// firstPrune is the number of trees at which an owner first prunes, which costs more than
+// starting a process.
+const firstPrune = 1024
 
-// Process is a process, of package process, as its owner sees it.
+// Process is the owner's view of a process of package process.
 type Process interface {
-	// End begins to kill the process and what it has started, and reports whether
-	// it was running. found says that the owner itself kills what has left the
-	// process's group.
+	// End begins to kill the process and its descendants, and reports whether it was
+	// running. If found is true, the caller has already found the descendants outside the
+	// process group, and kills them.
 	End(cause protocol.EndedBy, found bool) (running bool)
 	// Reaped is closed when the leader has been waited for.
 	Reaped() <-chan struct{}
 }
 
-// TreeOptions say how a process is owned.
+// TreeOptions are the options of NewTree.
 type TreeOptions struct {
 	Name   string // of the process in Background
 	Limits Limits
 }
 
-// Tree is a process and everything that it starts.
+// Limits apply to a process together with all its descendants. Zero means no limit.
+type Limits struct {
+	MemoryBytes int64
+	Pids        int64   // processes and threads
+	CPUs        float64 // processors
+}
+
+// The limits, as named on the wire.
+const (
+	LimitMemory = "memoryBytes"
+	LimitPids   = "pids"
+	LimitCPUs   = "cpus"
+)
+
+// LimitError reports a limit that cannot be enforced.
+type LimitError struct {
+	Limit   string // LimitMemory, LimitPids or LimitCPUs
+	Missing string // what enforcing it would need
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("cannot enforce the limit %s: %s", e.Limit, e.Missing)
+}
+
+// Tree is a process and all its descendants.
 type Tree struct {
 	owner  *Owner
 	number uint32 // within the owner
@@ -178,21 +212,17 @@ type Tree struct {
 	treeSystem
 
 	// guarded by ownership.mu
-	proc    Process // nil once it is closed
-	leader  int     // its process id; 0: not started
-	program int     // the group of the program; another's than leader behind a launcher
-	reaped  bool    // the leader has been waited for; its number may go to another
-	// reapedAt is when, as procfs.Stat.Start. The kernel has so many numbers that it gives
-	// none away twice within a clock tick.
-	reapedAt uint64
+	proc   Process // nil once it is closed
+	leader int     // its pid; 0: not started
+	reaped uint64  // when the leader was reaped, in units of procfs.Stat.Start; 0: not reaped
 }
 
-// ErrEnded says that the owner has ended, and owns no new processes.
+// ErrEnded reports that the owner has ended and accepts no new processes.
 var ErrEnded = errors.New("its session has ended")
 
-// NewTree makes the tree of a process that is about to be started. The caller then
-// calls either Started and, in the end, Closed, or Discard. The error is ErrEnded or
-// a *LimitError.
+// NewTree makes the tree of a process that is about to be started. The caller must then
+// call either Started and, in the end, Closed, or Discard. The error is ErrEnded or a
+// *LimitError.
 func (w *Owner) NewTree(p Process, opts TreeOptions) (*Tree, error) {
 	o := w.ownership
 	t := &Tree{owner: w, opts: opts, proc: p}
@@ -202,159 +232,189 @@ func (w *Owner) NewTree(p Process, opts TreeOptions) (*Tree, error) {
 		return nil, ErrEnded
 	}
 	for {
-		w.number = (w.number + 1) % (1 << 24)
-		if w.running[w.number] == nil && w.remains[w.number] == nil {
+		w.lastNumber = (w.lastNumber + 1) % (1 << 24)
+		if w.trees[w.lastNumber] == nil {
 			break
 		}
 	}
-	t.number = w.number
-	w.running[t.number] = t
-	w.trees.Add(1)
+	t.number = w.lastNumber // reused only after all numbers have been used
+	w.unclosed.Add(1)
 	o.mu.Unlock()
 	if err := t.prepare(); err != nil {
 		t.Discard()
 		return nil, err
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w.trees[t.number] = t // only now, because scans read the fields that prepare sets
 	return t, nil
 }
 
-// Discard forgets a tree whose process was not started.
+// Discard removes a tree whose process was not started.
 func (t *Tree) Discard() {
 	o := t.owner.ownership
 	o.mu.Lock()
-	delete(t.owner.running, t.number)
+	t.removeLocked()
 	o.mu.Unlock()
-	if !t.release() {
-		t.watch()
+	if !t.releaseIfEmpty() {
+		t.watchEmpty()
 	}
-	t.owner.trees.Done()
+	t.owner.unclosed.Done()
 }
 
-// Reap calls reap, which reaps the leader if it has ended. Meanwhile no method mistakes
-// another process, to which the kernel gives the leader's number, for the leader.
+// Started records the leader of the tree. It reports whether the owner has ended in the
+// meantime.
+func (t *Tree) Started(pid int) (late bool) {
+	o := t.owner.ownership
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.leader, o.leaders[pid] = pid, t
+	return t.owner.ended
+}
+
+// removeLocked removes the tree from its owner.
+func (t *Tree) removeLocked() {
+	if t.owner.trees[t.number] == t {
+		delete(t.owner.trees, t.number)
+	}
+	if o := t.owner.ownership; o.leaders[t.leader] == t { // otherwise the pid has been reused
+		delete(o.leaders, t.leader)
+	}
+}
+
+// Reap calls reap, which reaps the leader if it has exited. Until Reap returns, no method
+// mistakes another process that reuses the pid for the leader.
 func (t *Tree) Reap(reap func() bool) (done bool) {
 	t.owner.ownership.mu.Lock()
 	defer t.owner.ownership.mu.Unlock()
-	t.reapedAt = now()
-	t.reaped = reap()
-	return t.reaped
+	at := now()
+	if done = reap(); done {
+		t.reaped = at
+	}
+	return done
 }
 
-// Closed hands what the process has left over to its owner.
+// Closed hands the descendants that the process leaves behind over to its owner.
 func (t *Tree) Closed() {
-	o := t.owner.ownership
-	left := !t.release()
+	w := t.owner
+	o := w.ownership
+	left := !t.releaseIfEmpty()
 	o.mu.Lock()
-	delete(t.owner.running, t.number)
 	t.proc = nil
-	if left {
-		t.owner.remains[t.number] = t
-	} else {
-		t.forgetLocked()
+	if !left {
+		t.removeLocked()
 	}
-	sweep := len(t.owner.remains) >= t.owner.sweepAt && !t.owner.sweeps
-	if sweep {
-		t.owner.sweeps = true
-		t.owner.trees.Go(t.owner.sweep)
+	if at := w.pruneAt; len(w.trees) >= at {
+		w.pruneAt = math.MaxInt
+		w.unclosed.Go(func() { w.prune(at) })
 	}
 	o.mu.Unlock()
 	if left {
-		t.watch()
+		t.watchEmpty()
 	}
-	t.owner.trees.Done()
+	w.unclosed.Done()
 }
 
-// sweep forgets the closed processes that have left nothing running.
-func (w *Owner) sweep() {
+// prune removes closed processes that have left nothing running. at is the value of pruneAt
+// that triggered it.
+func (w *Owner) prune(at int) {
 	o := w.ownership
-	trees := w.left() // the sweep knows nothing about those that close meanwhile
-	alive := w.alive(trees)
+	closed := w.list(true) // the scan may miss descendants of those that close meanwhile
+	alive, err := w.alive(closed)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, t := range trees {
-		if !alive[t.number] && w.remains[t.number] == t {
-			t.forgetLocked()
-			delete(w.remains, t.number)
+	for _, t := range closed {
+		if err == nil && !alive[t] {
+			t.removeLocked()
 		}
 	}
-	w.sweepAt = max(w.firstSweep, 2*len(w.remains))
-	w.sweeps = false
+	w.pruneAt = max(at, 2*len(w.trees))
 }
 
-// left lists the trees of closed processes.
-func (w *Owner) left() []*Tree {
+// list returns the trees of the owner, or only those of closed processes.
+func (w *Owner) list(closed bool) []*Tree {
 	w.ownership.mu.Lock()
 	defer w.ownership.mu.Unlock()
-	trees := make([]*Tree, 0, len(w.remains))
-	for _, t := range w.remains {
-		trees = append(trees, t)
+	trees := make([]*Tree, 0, len(w.trees))
+	for _, t := range w.trees {
+		if !closed || t.proc == nil {
+			trees = append(trees, t)
+		}
 	}
 	return trees
 }
 
 // Background is a process that a closed process has left running.
 type Background struct {
-	ID            string // names it for SignalBackground, as long as the machine runs
-	Name          string // of the process that left it; see TreeOptions
+	ID            string // for SignalBackground; unique until the machine reboots
+	Name          string // of the process that started it; see TreeOptions
 	Pid           int
-	Parent        int      // its parent's process id
-	Argv          []string // as it shows it, shortened by ShortArgv; nil when it shows none
+	Parent        int      // the parent's pid
+	Argv          []string // shortened by ShortArgv; nil if not available
 	ArgvTruncated bool
 }
 
-// IsBackgroundID reports whether an id has the form of a Background.ID. A client may
-// give a process of its own such an id as well.
+// IsBackgroundID reports whether an id has the form of a Background.ID. A client may also
+// give its own process such an id.
 func IsBackgroundID(id string) bool { return strings.HasPrefix(id, "bg-") }
 
-// UnknownBackgroundError says that no process which the owner knows has the ID.
+// UnknownBackgroundError reports that no process known to the owner has the ID.
 type UnknownBackgroundError struct{ ID string }
 
 func (e *UnknownBackgroundError) Error() string {
 	return fmt.Sprintf("no process %s was left running, or it has ended", e.ID)
 }
 
-// killTimeout is how long a tree is killed again and again before it is given up. Only
-// what the kernel cannot kill lasts so long.
+// Usage is the resource usage of a process and all its descendants.
+type Usage struct {
+	Name        string        // of the process, as in TreeOptions
+	Processes   int           // running now
+	CPU         time.Duration // without control groups it excludes orphans that have exited
+	MemoryBytes int64         // now; shared memory counts for each process
+}
+
+// killTimeout bounds how long a tree is killed repeatedly. Only processes that the kernel
+// cannot kill last so long.
 const killTimeout = 10 * time.Second
 
 const (
-	// endSlice is how many processes End kills at once. Each uses processor time
-	// to die, and a large session all at once would starve the rest of the machine.
-	endSlice = 32
-	// endPatience bounds how long End waits for a slice before it kills the next.
-	endPatience = 50 * time.Millisecond
+	// endBatch is the number of processes that End kills at once. Each uses processor
+	// time to exit, and a large session all at once would starve the rest of the
+	// machine.
+	endBatch = 32
+	// endBatchTimeout bounds how long End waits for one batch before it kills the next.
+	endBatchTimeout = 50 * time.Millisecond
 )
 
-// End ends all processes of the owner and begins to kill what closed ones have left
-// running. No process can be started for the owner any more. Wait waits until all are
-// gone.
+// End ends all processes of the owner and begins to kill the background processes. No
+// further process can be started for the owner. Wait waits until all are gone.
 func (w *Owner) End(cause protocol.EndedBy) {
 	o := w.ownership
 	o.mu.Lock()
 	w.ended = true
-	procs := make([]Process, 0, len(w.running))
-	for _, t := range w.running {
-		if t.leader != 0 { // else its start notices
+	procs := make([]Process, 0, len(w.trees))
+	for _, t := range w.trees {
+		if t.proc != nil && t.leader != 0 { // otherwise Started reports it
 			procs = append(procs, t.proc)
 		}
 	}
 	o.mu.Unlock()
 	killOthers := w.collect()
-	for slice := range slices.Chunk(procs, endSlice) {
-		for _, p := range slice {
+	for batch := range slices.Chunk(procs, endBatch) {
+		for _, p := range batch {
 			p.End(cause, killOthers != nil)
 		}
-		awaitReaped(slice, endPatience)
+		waitReaped(batch, endBatchTimeout)
 	}
 	if killOthers != nil {
 		killOthers()
 	}
 }
 
-// awaitReaped waits until the leaders of the processes have been reaped, at most for
-// patience.
-func awaitReaped(procs []Process, patience time.Duration) {
-	late := time.NewTimer(patience)
+// waitReaped waits until the leaders of the processes have been reaped, at most for
+// timeout.
+func waitReaped(procs []Process, timeout time.Duration) {
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	for _, p := range procs {
 		select {
@@ -365,30 +425,48 @@ func awaitReaped(procs []Process, patience time.Duration) {
 	}
 }
 
-func (w *Owner) hasEnded() bool {
-	w.ownership.mu.Lock()
-	defer w.ownership.mu.Unlock()
-	return w.ended
-}
-
-// Wait waits until everything that an ended owner owns is gone. The caller sees to it
-// that its processes close: somebody must read or abandon their output.
+// Wait waits until everything that an ended owner owns is gone. The caller must ensure that
+// the processes can close: their output must be read or abandoned.
 func (w *Owner) Wait() {
-	w.trees.Wait()
-	w.clear()
+	w.unclosed.Wait()
+	w.killBackground()
 	w.Forget()
 }
 
-// Forget gives up the processes that are left running; nobody owns them any more.
+// Forget gives up ownership of the background processes.
 func (w *Owner) Forget() {
 	o := w.ownership
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, t := range w.remains {
-		t.forgetLocked()
+	for _, t := range w.trees {
+		if t.proc == nil {
+			t.removeLocked()
+		}
 	}
-	clear(w.remains)
 	if o.owners[w.index] == w {
 		delete(o.owners, w.index)
 	}
+}
+
+// maxArgvBytes bounds the part of a command line that is retained; it may be two megabytes
+// long.
+const maxArgvBytes = 1 << 10
+
+// ShortArgv copies the first maxArgvBytes of a command line.
+func ShortArgv(argv []string) (short []string, truncated bool) {
+	room := maxArgvBytes
+	for _, arg := range argv {
+		if room < 0 {
+			return short, true
+		}
+		if len(arg) > room {
+			for room > 0 && !utf8.RuneStart(arg[room]) {
+				room--
+			}
+			return append(short, strings.Clone(arg[:room])), true
+		}
+		short = append(short, arg)
+		room -= len(arg) + 1 // counting the separator also bounds the number of arguments
+	}
+	return short, false
 }

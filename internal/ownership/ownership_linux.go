@@ -3,10 +3,11 @@ package ownership
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
-	"time"
+	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -15,39 +16,35 @@ import (
 	"execserver/internal/sys"
 )
 
-// system is the part of an Ownership that Linux alone has.
+// system is the Linux part of an Ownership.
 type system struct {
-	claimed     *cgroup.Claimed // nil: no control groups
-	watcher     *cgroup.Watcher // of the groups of closed processes; nil: without
+	cgroups     *cgroup.Claimed // nil: not used
+	watcher     *cgroup.Watcher // of the groups of closed processes; nil if unavailable
 	controllers map[string]bool
-	noCgroups   string // why claimed is nil
-	subreaper   bool   // orphans come to this program
-	foreign     error  // why the numbers in /proc mean nothing here; nil: they do
-	oomScore    string // that this program was started with; "": processes keep what they inherit
-	programID   uint64 // of marks; 0: there are none
+	noCgroups   string // why cgroups is nil
+	subreaper   bool   // orphans are reparented to this program
+	procErr     error  // why the pids in /proc are not this program's; nil: they are
+	oomScore    string // at the start of this program; "": children inherit the present one
+	programID   uint64 // in tags; 0: tags are not used
 
-	// guarded by mu
-	sessions map[int]*Tree // by the process id of the leader, which is that of its session
-	hunts    []*hunt
-	hunting  bool
+	kills []*killRequest // guarded by mu; the kill loop runs while it is not empty
 }
 
-// CgroupControllers are the controllers that the limits of processes need.
+// CgroupControllers are the controllers needed by the limits of processes.
 var CgroupControllers = []string{"memory", "pids", "cpu"}
 
-// controllerOf is the controller that enforces a limit.
+// controllerOf maps a limit to the controller that enforces it.
 var controllerOf = map[string]string{LimitMemory: "memory", LimitPids: "pids", LimitCPUs: "cpu"}
 
 func (o *Ownership) prepare(opts *Options) error {
-	o.means = MeansProcessGroup
-	o.sessions = make(map[int]*Tree)
+	o.mechanism = MechanismProcessGroup
 	o.noCgroups = opts.NoCgroups
 	if o.noCgroups == "" {
 		o.noCgroups = "this program uses no control groups"
 	}
-	if o.foreign = procfs.Foreign(); o.foreign != nil {
+	if o.procErr = procfs.CheckNamespace(); o.procErr != nil {
 		o.log.Warn("the server cannot see the descendants of its processes: what has left the process group may live on, "+
-			"unless it is in a control group", "error", o.foreign)
+			"unless it is in a control group", "error", o.procErr)
 	}
 	if opts.Subreaper {
 		if err := sys.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -55,15 +52,13 @@ func (o *Ownership) prepare(opts *Options) error {
 		}
 		o.subreaper = true
 		o.oomScore = oomScore("self")
-		o.means = MeansSubreaper
-		if o.programID = opts.ProgramID & maxProgramID; o.programID == 0 {
-			o.programID = NewProgramID()
-		}
-		if o.foreign != nil {
-			o.means, o.programID = MeansProcessGroup, 0
-		} else if err := marksWork(); err != nil {
-			o.log.Warn("cannot mark processes; orphaned daemons are found by their session alone", "error", err)
-			o.programID = 0
+		if o.procErr == nil {
+			o.mechanism = MechanismSubreaper
+			if err := checkTags(); err != nil {
+				o.log.Warn("cannot tag processes; orphaned daemons are found by their session alone", "error", err)
+			} else {
+				o.programID = newProgramID()
+			}
 		}
 	}
 	if opts.Cgroups != "" {
@@ -71,7 +66,7 @@ func (o *Ownership) prepare(opts *Options) error {
 		if err != nil {
 			return err
 		}
-		o.claimed, o.means = claimed, MeansCgroup
+		o.cgroups, o.mechanism = claimed, MechanismCgroup
 		if o.watcher, err = cgroup.NewWatcher(); err != nil {
 			o.log.Warn("control groups that become empty are removed late", "error", err)
 		}
@@ -83,12 +78,21 @@ func (o *Ownership) prepare(opts *Options) error {
 	return nil
 }
 
-// Blind returns why this program cannot see the descendants of its processes, or nil if it
-// can.
-func (o *Ownership) Blind() error { return o.foreign }
+// ScanError returns why this program cannot see the descendants of its processes, or nil if
+// it can.
+func (o *Ownership) ScanError() error { return o.procErr }
 
-// Limits returns those of LimitMemory, LimitPids and LimitCPUs that can be enforced
-// here.
+// Close removes the control groups, which must be empty.
+func (o *Ownership) Close() {
+	if o.watcher != nil {
+		o.watcher.Close()
+	}
+	if o.cgroups != nil {
+		o.cgroups.Remove()
+	}
+}
+
+// Limits returns the limits that can be enforced.
 func (o *Ownership) Limits() []string {
 	limits := []string{}
 	for _, limit := range []string{LimitMemory, LimitPids, LimitCPUs} {
@@ -99,43 +103,44 @@ func (o *Ownership) Limits() []string {
 	return limits
 }
 
-// treeSystem is the part of a Tree that Linux alone has.
+// treeSystem is the Linux part of a Tree.
 type treeSystem struct {
-	group *cgroup.Group // nil: none
-	mark  uint64        // 0: none
+	cgroup *cgroup.Group // nil: none; otherwise it alone determines what belongs to the tree
+	tag    uint64        // 0: none
+	forked uint64        // just before the fork, in units of procfs.Stat.Start
 }
 
-// prepare makes the control group or the mark that the process is to be started with.
+// prepare makes the control group or the tag for the process.
 func (t *Tree) prepare() error {
 	o := t.owner.ownership
-	if o.claimed != nil {
-		group, err := o.claimed.Make()
+	if o.cgroups != nil {
+		group, err := o.cgroups.MakeGroup()
 		if err != nil {
-			// The marks will have to do.
+			// Fall back to a tag.
 			o.log.Warn("cannot create a control group for a process", "processId", t.opts.Name, "error", err)
 		}
-		t.group = group
+		t.cgroup = group
 	}
-	if err := t.limit(t.opts.Limits); err != nil {
+	if err := t.setLimits(t.opts.Limits); err != nil {
 		return err
 	}
-	if t.group == nil {
-		t.mark = o.markOf(t)
+	if t.cgroup == nil {
+		t.tag = o.newTag(t)
 	}
 	return nil
 }
 
-// OpenGroup opens the control group that the process is to be started in. It returns
-// nil when there is none.
+// OpenGroup opens the control group in which to start the process, or returns nil if there
+// is none.
 func (t *Tree) OpenGroup() (*os.File, error) {
-	if t.group == nil {
+	if t.cgroup == nil {
 		return nil, nil
 	}
-	return t.group.Open()
+	return t.cgroup.Open()
 }
 
-// limit sets the limits of the tree's control group.
-func (t *Tree) limit(l Limits) error {
+// setLimits sets the limits of the tree's control group.
+func (t *Tree) setLimits(l Limits) error {
 	const period = 100_000 // µs, the kernel's default
 	for _, want := range []struct {
 		limit, file, value string
@@ -148,271 +153,83 @@ func (t *Tree) limit(l Limits) error {
 		if !want.set {
 			continue
 		}
-		if missing := t.owner.ownership.missing(t, controllerOf[want.limit]); missing != "" {
+		if missing := t.owner.ownership.missingController(t, controllerOf[want.limit]); missing != "" {
 			return &LimitError{want.limit, missing}
 		}
-		if err := t.group.Set(want.file, want.value); err != nil {
+		if err := t.cgroup.Set(want.file, want.value); err != nil {
 			return &LimitError{want.limit, err.Error()}
 		}
 	}
 	if l.MemoryBytes > 0 {
-		// Without swap, or the limit would only move the memory there.
-		if err := t.group.Set("memory.swap.max", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		// Otherwise the limit would only move memory to swap.
+		if err := t.cgroup.Set("memory.swap.max", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return &LimitError{LimitMemory, err.Error()}
 		}
 	}
 	return nil
 }
 
-// missing says why a controller cannot be used; "" if it can.
-func (o *Ownership) missing(t *Tree, controller string) string {
+// missingController returns why a controller cannot be used, or "" if it can.
+func (o *Ownership) missingController(t *Tree, controller string) string {
 	switch {
-	case o.claimed == nil:
+	case o.cgroups == nil:
 		return o.noCgroups
 	case !o.controllers[controller]:
-		return fmt.Sprintf("the controller %s is not available to this program in %s", controller, o.claimed.Path())
-	case t.group == nil:
+		return fmt.Sprintf("the controller %s is not available to this program in %s", controller, o.cgroups.Path())
+	case t.cgroup == nil:
 		return "no control group could be made for the process"
 	}
 	return ""
 }
 
-// Started notes the leader of the tree and the group of its program. It reports
-// whether the owner has ended meanwhile.
-func (t *Tree) Started(pid, group int) (late bool) {
-	o := t.owner.ownership
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	t.leader, t.program = pid, group
-	o.sessions[pid] = t
-	return t.owner.ended
-}
-
-// forgetLocked gives up the session's number, unless it is another's by now.
-func (t *Tree) forgetLocked() {
-	if o := t.owner.ownership; o.sessions[t.leader] == t {
-		delete(o.sessions, t.leader)
+// releaseIfEmpty removes the control group of an empty tree, and reports whether the tree
+// is known to be empty. If it is not, watchEmpty takes over.
+func (t *Tree) releaseIfEmpty() (empty bool) {
+	if t.cgroup != nil {
+		return t.cgroup.Remove() == nil
 	}
+	return t.leader == 0 || t.tag == 0 && !GroupAlive(t.leader)
 }
 
-// release removes the control group of an empty tree, and reports whether the tree is
-// known to be empty. If it is not, watch sees to the rest.
-func (t *Tree) release() (empty bool) {
-	if t.group != nil {
-		return t.group.Remove() == nil
-	}
-	return t.leader == 0 || t.mark == 0 && !GroupAlive(t.leader)
-}
-
-// watch waits until the group of a closed process is empty, without blocking. Then it
-// removes the group and forgets the tree.
-func (t *Tree) watch() {
+// watchEmpty removes the group of a closed process and forgets the tree once it is empty.
+// It does not block.
+func (t *Tree) watchEmpty() {
 	o := t.owner.ownership
 	switch {
-	case t.group == nil: // a sweep will do
+	case t.cgroup == nil: // left to prune
 	case o.watcher != nil:
-		o.watcher.RemoveEmpty(t.group, t.removed)
-	case t.group.Remove() == nil: // else a sweep will do
-		t.removed()
+		o.watcher.RemoveEmpty(t.cgroup, t.forget)
+	case t.cgroup.Remove() == nil: // otherwise left to prune
+		t.forget()
 	}
 }
 
-// removed forgets a tree whose group has been removed.
-func (t *Tree) removed() {
+// forget forgets a tree whose group has been removed.
+func (t *Tree) forget() {
 	o := t.owner.ownership
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if t.owner.remains[t.number] == t {
-		delete(t.owner.remains, t.number)
-		t.forgetLocked()
-	}
+	t.removeLocked()
 }
 
-// collect finds what could not be found any more once the leaders are dead, and returns
-// a function that kills it; nil if everything can be found then.
-func (w *Owner) collect() (kill func()) {
-	if o := w.ownership; o.claimed == nil && o.programID == 0 {
-		return o.collect(func(from origin) bool { return from.owner == w })
-	}
-	return nil
-}
-
-// Kill kills the tree until it is gone, or the kernel cannot kill it. The
-// leader's group has got SIGKILL already.
-func (t *Tree) Kill() {
-	o := t.owner.ownership
-	if t.group == nil {
-		// Once all leaders have been reaped, the owner's Wait hunts everything that is left
-		// in one hunt.
-		o.mu.Lock()
-		reaped := t.reaped
-		o.mu.Unlock()
-		if !t.owner.hasEnded() || !reaped {
-			<-o.hunt("process "+t.opts.Name, func(from origin) bool { return from.tree == t })
-		}
-		return
-	}
-	o.killGroups("process "+t.opts.Name, t)
-}
-
-// killGroups kills the processes in the groups of trees until none is left, and gives up
-// after killTimeout.
-func (o *Ownership) killGroups(of string, trees ...*Tree) {
-	deadline := time.Now().Add(killTimeout)
-	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
-		var failure error
-		trees = slices.DeleteFunc(trees, func(t *Tree) bool {
-			err := t.group.Kill()
-			populated, readErr := t.group.Populated()
-			if err = errors.Join(err, readErr); err != nil {
-				failure = err
-			}
-			return err == nil && !populated
-		})
-		if len(trees) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			o.log.Error("killed processes have not ended", "of", of, "error", failure)
-			return
-		}
-		time.Sleep(pause)
-	}
-}
-
-// Collect finds what Kill could not find any more once the leader is dead, and
-// returns a function that kills it.
-func (t *Tree) Collect() (kill func()) {
-	o := t.owner.ownership
-	switch {
-	case t.group != nil:
-		return func() { _ = t.group.Kill() } // Kill repeats it and reports
-	case t.mark == 0:
-		return o.collect(func(from origin) bool { return from.tree == t })
-	}
-	return func() {}
-}
-
-// Signal sends a signal to the processes of the tree that match by their process group and
-// session. Each is known to belong to the tree when it gets the signal, so that no number
-// needs to be held. Signal returns the errors of those that it may not signal.
-func (t *Tree) Signal(sig unix.Signal, match func(group, session int) bool) error {
-	var refused []error
-	signal := func(st procfs.Stat) {
-		if match(st.Group, st.Session) {
-			refused = append(refused, signalProcess(st, sig))
-		}
-	}
-	if t.group == nil {
-		t.owner.ownership.each(func(from origin) bool { return from.tree == t }, signal)
-	} else {
-		t.eachGrouped(signal)
-	}
-	return errors.Join(refused...)
-}
-
-// eachGrouped calls f for the processes in the tree's control group. A process may end after
-// the group was read, and its id go to a process elsewhere; so the group is read again.
-func (t *Tree) eachGrouped(f func(procfs.Stat)) {
-	pids := t.processes()
-	var seen []procfs.Stat
-	for _, pid := range pids {
-		if st, err := procfs.ReadStat(pid); err == nil {
-			seen = append(seen, st)
-		}
-	}
-	if len(seen) == 0 {
-		return
-	}
-	still := make(map[int]bool, len(seen))
-	for _, pid := range t.processes() {
-		still[pid] = true
-	}
-	for _, st := range seen {
-		if still[st.Pid] {
-			f(st)
-		}
-	}
-}
-
-// processes lists the processes in the tree's control group that can be looked up in /proc.
-func (t *Tree) processes() []int {
-	if t.owner.ownership.foreign != nil {
-		return nil
-	}
-	pids, _ := t.group.Processes() // none is what there is when it cannot be read
-	return pids
-}
-
-// OOMKilled reports whether the kernel killed something of the tree because
-// there was no memory.
+// OOMKilled reports whether the OOM killer killed a process of the tree.
 func (t *Tree) OOMKilled() bool {
-	if t.group == nil || !t.owner.ownership.controllers["memory"] {
+	if t.cgroup == nil || !t.owner.ownership.controllers["memory"] {
 		return false
 	}
-	n, err := t.group.OOMKills()
+	n, err := t.cgroup.OOMKills()
 	return err == nil && n > 0
-}
-
-// alive reports which closed processes have left something running, by the numbers of
-// their trees.
-func (w *Owner) alive(trees []*Tree) map[uint32]bool {
-	alive := make(map[uint32]bool)
-	search := false
-	for _, t := range trees {
-		if t.group == nil {
-			search = true
-			continue
-		}
-		alive[t.number] = true
-		t.watch() // which forgets it as well
-	}
-	if search {
-		w.ownership.each(func(from origin) bool {
-			if from.owner == w && from.tree != nil {
-				alive[from.tree.number] = true
-			}
-			return false
-		}, nil)
-	}
-	return alive
-}
-
-// clear kills what the closed processes of an owner have left running.
-func (w *Owner) clear() {
-	o := w.ownership
-	var grouped []*Tree
-	search := o.claimed == nil && (w.hasStarted() || w.isLast() && hasChildren())
-	for _, t := range w.left() {
-		if t.group != nil {
-			grouped = append(grouped, t)
-		} else {
-			search = true
-		}
-	}
-	for _, t := range grouped {
-		_ = t.group.Kill() // killGroups repeats it and reports
-	}
-	if search {
-		<-o.hunt("session", func(from origin) bool {
-			return from.owner == w || o.claimed == nil && from.stray() && w.isLast()
-		})
-	}
-	o.killGroups("session", slices.Clone(grouped)...)
-	for _, t := range grouped {
-		t.watch() // for those that cannot be killed
-	}
 }
 
 // hasStarted reports whether a process was ever started for the owner.
 func (w *Owner) hasStarted() bool {
 	w.ownership.mu.Lock()
 	defer w.ownership.mu.Unlock()
-	return w.number > 0
+	return w.lastNumber > 0
 }
 
-// isLast reports whether the program has no other owner now. A scan has not seen yet what
-// the processes of a later owner leave running.
+// isLast reports whether the program has no other owner now. A scan in progress may have
+// missed processes of a later owner.
 func (w *Owner) isLast() bool {
 	o := w.ownership
 	o.mu.Lock()
@@ -420,40 +237,118 @@ func (w *Owner) isLast() bool {
 	return len(o.owners) == 1 && o.owners[w.index] == w
 }
 
-// stray reports whether a process is an orphan whose owner is not known. It ends with
-// the last session. A program that runs as PID 1 has orphans that it never started.
-func (from origin) stray() bool {
-	return from.orphan && from.owner == nil && os.Getpid() != 1
+// Fork calls fork, which starts the leader, while this program has the tree's tag, so that
+// the leader inherits it: a child that got its tag later could already have untagged
+// children. If the tree has no tag, Fork keeps the leader from inheriting another tree's.
+func (t *Tree) Fork(fork func()) {
+	t.forked = now()
+	own, err := originalLimit()
+	if t.tag == 0 || err != nil {
+		tagMu.RLock()
+		defer tagMu.RUnlock()
+	} else {
+		tagMu.Lock()
+		defer tagMu.Unlock()
+		tagged := own
+		tagged.Cur = t.tag
+		_ = sys.Prlimit(0, rlimitLocks, &tagged, nil) // checkTags has verified that this works
+		defer func() { _ = sys.Prlimit(0, rlimitLocks, &own, nil) }()
+	}
+	fork()
 }
 
-// KillAll kills every descendant of this program, except for what closed processes were
-// allowed to leave running. It returns when all are gone or the time is up.
-func (o *Ownership) KillAll(timeout time.Duration) {
-	if o.claimed != nil {
-		_ = o.claimed.KillAll() // what follows finds them one by one
+// RestoreOOMScore gives a newly started process the score that this program had at its own
+// start. The program may have been protected since then, but its children should not be.
+func (t *Tree) RestoreOOMScore(pid int) {
+	o := t.owner.ownership
+	if o.procErr != nil || o.oomScore == "" || oomScore("self") == o.oomScore {
+		return
 	}
-	if !o.subreaper || os.Getpid() == 1 || !hasChildren() {
-		return // with PID 1 the kernel kills the rest
-	}
-	select {
-	case <-o.hunt("server", func(from origin) bool { return from.descendant }):
-	case <-time.After(timeout):
+	err := sys.WriteFile("/proc/"+strconv.Itoa(pid)+oomScoreFile, []byte(o.oomScore), 0)
+	if err != nil && !os.IsNotExist(err) { // the process is still running
+		o.log.Warn("a process keeps the server's oom_score_adj", "pid", pid, "want", o.oomScore, "error", err)
 	}
 }
 
-// hasChildren reports whether this program has children. A subreaper without children
-// has no descendants.
-func hasChildren() bool {
-	err := sys.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
-	return !errors.Is(err, unix.ECHILD)
+// oomScoreFile holds the OOM score adjustment of a process.
+const oomScoreFile = "/oom_score_adj"
+
+// oomScore reads the score of a process, or of "self"; "" if it cannot be read.
+func oomScore(pid string) string {
+	fd, err := sys.Open("/proc/"+pid+oomScoreFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer sys.Close(fd)
+	var text [16]byte // a score has at most five characters
+	n, _ := sys.Read(fd, text[:])
+	return strings.TrimSpace(string(text[:max(n, 0)]))
 }
 
-// Close removes the control groups. Every process must be gone.
-func (o *Ownership) Close() {
-	if o.watcher != nil {
-		o.watcher.Close()
+// A daemon in a session of its own whose parent has exited shares nothing with the process
+// that it comes from, except for what every process inherits. One inherited value has no
+// effect: the soft limit RLIMIT_LOCKS, which Linux has not enforced since 2.4.25. A
+// subreaper stores a tag in it, which identifies the tree of a process. A descendant could
+// change its tag, but would only survive until its session ends.
+//
+// A tag has 63 bits: the random ID of the program, the owner, and the tree.
+const (
+	maxProgramID = 1<<23 - 1
+	programShift = 40
+	ownerShift   = 24
+	numberMask   = 1<<24 - 1
+)
+
+// rlimitLocks is RLIMIT_LOCKS, which is missing in syscall and x/sys/unix.
+const rlimitLocks = 10
+
+func newProgramID() uint64 { return 1 + rand.Uint64N(maxProgramID) }
+
+// checkTags returns an error if tags cannot be used.
+func checkTags() error {
+	limit, err := originalLimit()
+	if err != nil {
+		return fmt.Errorf("read the limit of file locks: %w", err)
 	}
-	if o.claimed != nil {
-		o.claimed.Remove()
+	if limit.Max < 1<<63 {
+		return fmt.Errorf("the hard limit of file locks is %d, which leaves no room for tags", limit.Max)
 	}
+	return nil
+}
+
+// newTag returns the tag of a tree's processes; 0 if tags are not used.
+func (o *Ownership) newTag(t *Tree) uint64 {
+	if o.programID == 0 || t.owner.index == 0 {
+		return 0
+	}
+	return o.programID<<programShift | uint64(t.owner.index)<<ownerShift | uint64(t.number)
+}
+
+// originalLimit returns the program's RLIMIT_LOCKS as it was before the first change.
+var originalLimit = sync.OnceValues(func() (limit unix.Rlimit, err error) {
+	err = sys.Prlimit(0, rlimitLocks, nil, &limit)
+	return limit, err
+})
+
+// tagMu is held for writing while this program has the tag of a child, and for reading
+// while children without a tag are forked.
+var tagMu sync.RWMutex
+
+// readTag returns the owner and tree in the tag of a process. The owner is nil if the
+// process has no tag of this program or its owner is gone; the tree is nil if the owner has
+// forgotten it.
+func (o *Ownership) readTag(pid int) (owner *Owner, tree *Tree, err error) {
+	if o.programID == 0 {
+		return nil, nil, nil
+	}
+	var limit unix.Rlimit
+	if err := sys.Prlimit(pid, rlimitLocks, nil, &limit); err != nil || limit.Cur>>programShift != o.programID {
+		return nil, nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if owner = o.owners[uint32(limit.Cur>>ownerShift&maxOwners)]; owner != nil {
+		tree = owner.trees[uint32(limit.Cur&numberMask)]
+	}
+	return owner, tree, nil
 }

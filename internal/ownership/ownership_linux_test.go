@@ -24,20 +24,12 @@ import (
 	"execserver/protocol"
 )
 
-// TestMeans runs TestOwned for each of the means.
-func TestMeans(t *testing.T) { owning.Together(t, "TestOwned") }
-
-func benchOwnership(b *testing.B) *ownership.Ownership {
-	if owning.Means() == "" {
-		return ownership.Default()
-	}
-	o, _ := owning.New(b)
-	return o
-}
+// TestMechanisms runs TestOwned for each of the mechanisms.
+func TestMechanisms(t *testing.T) { owning.Together(t, "TestOwned") }
 
 func TestOwned(t *testing.T) {
-	if owning.Means() == "" {
-		t.Skip("TestMeans runs it, in programs of their own")
+	if owning.Mechanism() == "" {
+		t.Skip("TestMechanisms runs it, in programs of their own")
 	}
 	o, _ := owning.New(t)
 	for _, test := range []struct {
@@ -48,8 +40,10 @@ func TestOwned(t *testing.T) {
 		{"TerminateHeldByAnother", ownedTerminateOne},
 		{"End", ownedEnd},
 		{"EndWithoutDescriptors", ownedEndWithoutDescriptors},
+		{"LookWithoutDescriptors", ownedLookWithoutDescriptors},
+		{"ForgetWithoutDescriptors", ownedForgetWithoutDescriptors},
 		{"Background", ownedBackground},
-		{"ManyRemains", ownedManyRemains},
+		{"Forget", ownedForget},
 		{"Undying", ownedUndying},
 		{"NextSession", ownedNextSession},
 		{"Statuses", ownedStatuses},
@@ -181,26 +175,84 @@ func ownedEnd(t *testing.T, o *ownership.Ownership) {
 	}
 }
 
-// ownedEndWithoutDescriptors: what nobody can look at, for want of descriptors, is
+// ownedEndWithoutDescriptors: a process that cannot be examined for lack of descriptors is
 // not taken for gone.
 func ownedEndWithoutDescriptors(t *testing.T, o *ownership.Ownership) {
 	w := processtest.Owner(t, o)
 	p, pid := daemon(t, w, newWord())
 	processtest.Follow(t, p)
+	restore := noDescriptors(t)
+	ended := endsNotWithin(t, w, 100*time.Millisecond, "nobody could look for what it has left")
+	restore()
+	testkit.Within(t, "the end of the session", func() { <-ended })
+	testkit.Gone(t, pid)
+}
+
+// noDescriptors uses up this program's descriptors until the caller calls restore.
+func noDescriptors(t *testing.T) (restore func()) {
+	t.Helper()
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	none := unix.Rlimit{Cur: 0, Max: limit.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
+	set := func(limit unix.Rlimit) {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
 	}
-	ended := endsNotWithin(t, w, 100*time.Millisecond, "nobody could look for what it has left")
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
+	set(unix.Rlimit{Cur: 0, Max: limit.Max})
+	return func() { set(limit) }
+}
+
+// ownedLookWithoutDescriptors: without descriptors no session is reported to have left
+// nothing running, and no background process to have ended.
+func ownedLookWithoutDescriptors(t *testing.T, o *ownership.Ownership) {
+	w := processtest.Owner(t, o)
+	p, pid := daemon(t, w, newWord())
+	processtest.Follow(t, p)
+	id := left(t, w, pid)
+	restore := noDescriptors(t)
+	running := o.HasBackground([]*ownership.Owner{w})[w]
+	err := w.SignalBackground(id, syscall.SIGKILL)
+	restore()
+	if !running {
+		t.Error("HasBackground has found nothing, and could not look")
 	}
-	testkit.Within(t, "the end of the session", func() { <-ended })
-	testkit.Gone(t, pid)
+	if unknown := (*ownership.UnknownBackgroundError)(nil); err == nil || errors.As(err, &unknown) {
+		t.Errorf("SignalBackground, which could not look: %v", err)
+	}
+	if !testkit.Alive(pid) {
+		t.Error("SignalBackground has killed the process, which it could not look at")
+	}
+}
+
+// ownedForgetWithoutDescriptors: an owner does not forget closed processes that it could not
+// look for.
+func ownedForgetWithoutDescriptors(t *testing.T, o *ownership.Ownership) {
+	const forgetAt = 5
+	w := processtest.Owner(t, o)
+	ownership.PruneAt(w, forgetAt)
+	p, pid := daemon(t, w, newWord())
+	processtest.Follow(t, p)
+	var others []*process.Process
+	for range forgetAt {
+		others = append(others, processtest.Start(t, processtest.Child("idle"), &process.Options{Owner: w}))
+	}
+	restore := noDescriptors(t)
+	for _, p := range others {
+		_ = p.Signal(syscall.SIGKILL)
+		<-p.Closed()
+	}
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if ownership.Pruning(w) {
+			return errors.New("the owner still looks for what it may forget")
+		}
+		return nil
+	})
+	restore()
+	if list := w.Background(); len(list) != 1 || list[0].Pid != pid || list[0].Name != "daemon" {
+		t.Errorf("Background is %+v, want the daemon %d", list, pid)
+	}
 }
 
 // ownedBackground: what a closed process has left running is listed, and can be
@@ -265,15 +317,15 @@ func ownedBackground(t *testing.T, o *ownership.Ownership) {
 	}
 }
 
-// ownedManyRemains: many processes that leave nothing, and one that
+// ownedForget: many processes that leave nothing, and one that
 // does, do not make the owner forget that one.
-func ownedManyRemains(t *testing.T, o *ownership.Ownership) {
-	const sweepAt = 50
+func ownedForget(t *testing.T, o *ownership.Ownership) {
+	const forgetAt = 50
 	w := processtest.Owner(t, o)
-	ownership.SweepAt(w, sweepAt)
+	ownership.PruneAt(w, forgetAt)
 	p, pid := daemon(t, w, newWord())
 	processtest.Follow(t, p)
-	for range 2 * sweepAt { // more than are remembered without a look
+	for range 2 * forgetAt { // more than are remembered without a look
 		p, err := process.Start(process.Spec{Argv: []string{"/bin/true"}, Dir: "/"}, &process.Options{Owner: w})
 		if err != nil {
 			t.Fatal(err)
@@ -286,8 +338,8 @@ func ownedManyRemains(t *testing.T, o *ownership.Ownership) {
 	}
 }
 
-// ownedStatuses: while orphans are reaped, nobody loses the status of a child
-// that it waits for.
+// ownedStatuses: reaping orphans does not take the status of a child that other code waits
+// for.
 func ownedStatuses(t *testing.T, o *ownership.Ownership) {
 	w := processtest.Owner(t, o)
 	orphans := processtest.Start(t, processtest.Shell(`i=0; while [ $i -lt 200 ]; do (sleep 0.01 & sleep 0.002 &); i=$((i+1)); done`), &process.Options{Owner: w})
@@ -334,8 +386,8 @@ func shellSpec(command string) process.Spec {
 	return spec
 }
 
-// limited runs a process with a limit to its end, or skips the test where the
-// limit cannot be enforced, and says so.
+// limited runs a process with a limit to its end, or skips the test where the limit cannot
+// be enforced.
 func limited(t *testing.T, o *ownership.Ownership, limit string, spec process.Spec) processtest.Story {
 	t.Helper()
 	w := processtest.Owner(t, o)
@@ -351,8 +403,8 @@ func limited(t *testing.T, o *ownership.Ownership, limit string, spec process.Sp
 	return processtest.Follow(t, processtest.Start(t, spec, &process.Options{Owner: w}))
 }
 
-// ownedMemory: what takes more memory than it may is killed, and the record says
-// why.
+// ownedMemory: a process that exceeds its memory limit is killed, and the record contains
+// the reason.
 func ownedMemory(t *testing.T, o *ownership.Ownership) {
 	spec := processtest.Child("use", "200", "0")
 	spec.Limits.MemoryBytes = 50 << 20
@@ -381,7 +433,7 @@ func ownedPids(t *testing.T, o *ownership.Ownership) {
 	}
 }
 
-// ownedCPUs: a process gets no more processor time than its share.
+// ownedCPUs: a process gets no more processor time than its limit.
 func ownedCPUs(t *testing.T, o *ownership.Ownership) {
 	spec := processtest.Child("spin", "3000")
 	spec.Limits.CPUs = 0.2

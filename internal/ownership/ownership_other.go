@@ -4,29 +4,29 @@ package ownership
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 )
 
-// system is what an Ownership has here: nothing.
+// system has no fields: only Linux has subreapers and control groups.
 type system struct{}
 
-// treeSystem is what a tree has here: nothing.
+// treeSystem has no fields.
 type treeSystem struct{}
 
 func (o *Ownership) prepare(opts *Options) error {
-	o.means = MeansProcessGroup
+	o.mechanism = MechanismProcessGroup
 	if opts.Subreaper || opts.Cgroups != "" {
 		return fmt.Errorf("only Linux has subreapers and control groups")
 	}
 	return nil
 }
 
-// Blind returns nil: the means here do not look for descendants.
-func (o *Ownership) Blind() error { return nil }
+// ScanError returns nil: MechanismProcessGroup does not scan on this system.
+func (o *Ownership) ScanError() error { return nil }
 
-// Limits lists those of LimitMemory, LimitPids and LimitCPUs that can be
-// enforced here: none.
+// Limits returns the limits that can be enforced: none.
 func (o *Ownership) Limits() []string { return []string{} }
 
 func (t *Tree) prepare() error {
@@ -39,9 +39,9 @@ func (t *Tree) prepare() error {
 	return nil
 }
 
-// Signal sends a signal to the group of a leader that has been reaped, if it matches. The
-// system does not say who is in a group: while a group has members, its number is that of no
-// process, but the group may be another's.
+// Signal sends a signal to the group of a reaped leader, if it matches. The members of a
+// group cannot be listed: while it has members, its number is not reused for a process, but
+// it may be another group.
 func (t *Tree) Signal(sig syscall.Signal, match func(group, session int) bool) error {
 	if !match(t.leader, t.leader) || !GroupAlive(t.leader) {
 		return nil
@@ -49,30 +49,19 @@ func (t *Tree) Signal(sig syscall.Signal, match func(group, session int) bool) e
 	return SignalGroup(t.leader, sig)
 }
 
-// now returns 0: nothing here asks for it.
+// now returns 0, which is not used.
 func now() uint64 { return 0 }
 
-// Started notes the leader of the tree and the group of its program. It reports
-// whether the owner has ended meanwhile.
-func (t *Tree) Started(pid, group int) (late bool) {
-	o := t.owner.ownership
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	t.leader, t.program = pid, group
-	return t.owner.ended
-}
+// releaseIfEmpty reports whether the group is empty.
+func (t *Tree) releaseIfEmpty() (empty bool) { return t.leader == 0 || !GroupAlive(t.leader) }
 
-func (t *Tree) forgetLocked() {}
-
-// release reports whether nothing of the group is left.
-func (t *Tree) release() (empty bool) { return t.leader == 0 || !GroupAlive(t.leader) }
-
-// watch does nothing: a sweep finds what has ended.
-func (t *Tree) watch() {}
+// watchEmpty does nothing: prune finds empty groups.
+func (t *Tree) watchEmpty() {}
 
 func (w *Owner) collect() (kill func()) { return nil }
 
-// Collect finds nothing: descendants that have left the group are not known.
+// Collect returns a function that does nothing: descendants that have left the group cannot
+// be found.
 func (t *Tree) Collect() (kill func()) { return func() {} }
 
 // Kill waits until the leader's group, which has got SIGKILL, is gone.
@@ -81,37 +70,28 @@ func (t *Tree) Kill() { killGroup(t.leader) }
 // OOMKilled returns false: only Linux reports it.
 func (t *Tree) OOMKilled() bool { return false }
 
-// groups lists the groups that closed processes have left.
-func (w *Owner) groups() map[uint32]int {
-	w.ownership.mu.Lock()
-	defer w.ownership.mu.Unlock()
-	groups := make(map[uint32]int)
-	for number, t := range w.remains {
-		if GroupAlive(t.leader) {
-			groups[number] = t.leader
-		}
-	}
-	return groups
+// background returns the trees of closed processes whose groups have members.
+func (w *Owner) background() []*Tree {
+	return slices.DeleteFunc(w.list(true), func(t *Tree) bool { return !GroupAlive(t.leader) })
 }
 
-// alive tells of which closed processes something is left, by the numbers of their
-// trees.
-func (w *Owner) alive([]*Tree) map[uint32]bool {
-	alive := make(map[uint32]bool)
-	for number := range w.groups() {
-		alive[number] = true
+// alive returns the trees of closed processes that have background processes.
+func (w *Owner) alive([]*Tree) (map[*Tree]bool, error) {
+	alive := make(map[*Tree]bool)
+	for _, t := range w.background() {
+		alive[t] = true
 	}
-	return alive
+	return alive, nil
 }
 
-// clear kills what the closed processes of an owner have left running.
-func (w *Owner) clear() {
-	for _, group := range w.groups() {
-		killGroup(group)
+// killBackground kills the background processes of an owner.
+func (w *Owner) killBackground() {
+	for _, t := range w.background() {
+		t.Kill()
 	}
 }
 
-// killGroup kills a group until it is gone, or the system cannot kill it.
+// killGroup kills a group until it is gone, or killTimeout is over.
 func killGroup(leader int) {
 	deadline := time.Now().Add(killTimeout)
 	for pause := time.Millisecond; GroupAlive(leader) && time.Now().Before(deadline); pause = min(2*pause, 50*time.Millisecond) {
@@ -120,29 +100,25 @@ func killGroup(leader int) {
 	}
 }
 
-// KillAll does nothing: descendants that have left their groups are not known.
+// KillAll does nothing: descendants that have left their groups cannot be found.
 func (o *Ownership) KillAll(time.Duration) {}
 
 // Close does nothing.
 func (o *Ownership) Close() {}
 
-// Background lists what closed processes have left running: their groups, each
-// by the number of the process that led it.
+// Background lists the groups with background processes, each by the pid of its former
+// leader.
 func (w *Owner) Background() []Background {
-	w.ownership.mu.Lock()
-	names := make(map[uint32]string)
-	for number, t := range w.remains {
-		names[number] = t.opts.Name
-	}
-	w.ownership.mu.Unlock()
 	var list []Background
-	for number, group := range w.groups() {
-		list = append(list, Background{ID: fmt.Sprintf("bg-%d", group), Name: names[number], Pid: group})
+	for _, t := range w.background() {
+		list = append(list, Background{ID: backgroundID(t), Name: t.opts.Name, Pid: t.leader})
 	}
 	return list
 }
 
-// BackgroundOf is Background of several owners.
+func backgroundID(t *Tree) string { return fmt.Sprintf("bg-%d", t.leader) }
+
+// BackgroundOf returns the Background of several owners.
 func (o *Ownership) BackgroundOf(owners []*Owner) map[*Owner][]Background {
 	lists := make(map[*Owner][]Background, len(owners))
 	for _, w := range owners {
@@ -151,25 +127,30 @@ func (o *Ownership) BackgroundOf(owners []*Owner) map[*Owner][]Background {
 	return lists
 }
 
-// LeaveRunning returns those of the owners whose closed processes have left
-// something running.
-func (o *Ownership) LeaveRunning(owners []*Owner) map[*Owner]bool {
+// HasBackground returns the owners that have background processes.
+func (o *Ownership) HasBackground(owners []*Owner) map[*Owner]bool {
 	running := make(map[*Owner]bool)
 	for _, w := range owners {
-		if len(w.groups()) > 0 {
+		if len(w.background()) > 0 {
 			running[w] = true
 		}
 	}
 	return running
 }
 
-// SignalBackground sends a signal to a group that Background has listed. The
-// error is an *UnknownBackgroundError when it is not there any more.
+// SignalBackground sends a signal to a group listed by Background. The error is an
+// *UnknownBackgroundError if the group is gone.
 func (w *Owner) SignalBackground(id string, sig syscall.Signal) error {
-	for _, group := range w.groups() {
-		if id == fmt.Sprintf("bg-%d", group) {
-			return SignalGroup(group, sig)
+	for _, t := range w.background() {
+		if id == backgroundID(t) {
+			return SignalGroup(t.leader, sig)
 		}
 	}
 	return &UnknownBackgroundError{id}
 }
+
+// UsageSupported reports whether UsageOf is supported.
+const UsageSupported = false
+
+// UsageOf returns nil: only Linux reports usage.
+func (o *Ownership) UsageOf([]*Owner) map[*Owner][]Usage { return nil }

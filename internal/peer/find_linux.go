@@ -1,29 +1,36 @@
 package peer
 
 import (
+	"bufio"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
-// CanFindTCP returns nil if FindTCP works on this machine, and the reason if not. It
+// CanFindTCP returns nil if FindTCP works on this machine, and otherwise the reason. It
 // tries FindTCP once, on a connection of its own.
 func CanFindTCP() error {
 	_, err := finder()
 	return err
 }
 
-// finder finds a socket in the way that this kernel supports: with a request about one
-// socket, or else by reading the whole table.
+// finder returns the method that this kernel supports: a request for one socket, or else
+// reading the whole table.
 var finder = sync.OnceValues(func() (func(local, remote netip.AddrPort) (Socket, error), error) {
 	if limitedUsers() {
 		return nil, errLimitedUsers
 	}
 	var err error
-	for _, find := range []func(local, remote netip.AddrPort) (Socket, error){askKernel, readTable} {
+	for _, find := range []func(local, remote netip.AddrPort) (Socket, error){findByNetlink, findInTable} {
 		if err = try(find); err == nil {
 			return find, nil
 		}
@@ -38,10 +45,13 @@ func FindTCP(local, remote netip.AddrPort) (Socket, error) {
 	if err != nil {
 		return Socket{}, err
 	}
-	return find(unmap(local), unmap(remote))
+	local, remote = unmap(local), unmap(remote)
+	s, err := find(local, remote)
+	s.local, s.remote = local, remote
+	return s, err
 }
 
-// try checks that find finds a socket of this program.
+// try checks that find can find a socket of this program.
 func try(find func(local, remote netip.AddrPort) (Socket, error)) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -75,16 +85,202 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return unmap(tcp.AddrPort())
 }
 
-// errLimitedUsers says that one user id stands for many users.
+// errLimitedUsers reports that this program's uid is the overflow uid.
 var errLimitedUsers = errors.New("this program runs as the user that stands for all users unknown to its user namespace; run it as another one")
 
-// limitedUsers reports whether the kernel would report this program's own user id for
-// users that its user namespace does not know.
+// limitedUsers reports whether the kernel would report this program's own uid for users
+// without an id in its user namespace.
 func limitedUsers() bool { return isUnknownUser(os.Geteuid()) }
 
-// knowsAllUsers reports whether every user of the machine has a number in this program's user
+// knowsAllUsers reports whether every user of the machine has an id in this program's user
 // namespace.
 func knowsAllUsers() bool {
 	known, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && strings.Join(strings.Fields(string(known)), " ") == "0 0 4294967295"
+}
+
+// Sizes of the messages of linux/netlink.h and linux/inet_diag.h.
+const (
+	headerBytes  = 16
+	idBytes      = 48
+	requestBytes = 8 + idBytes
+	answerBytes  = 4 + idBytes + 20
+)
+
+// attributeGroup is INET_DIAG_CGROUP_ID, which Linux 5.9 and later always send.
+const attributeGroup = 21
+
+// sockDiagByFamily is the type of the request and of its response.
+const sockDiagByFamily = 20
+
+// findByNetlink finds a socket with a NETLINK_SOCK_DIAG request.
+func findByNetlink(local, remote netip.AddrPort) (Socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return Socket{}, os.NewSyscallError("open a netlink socket", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Sendto(fd, buildRequest(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return Socket{}, os.NewSyscallError("ask the kernel for a socket", err)
+	}
+	var b [8 << 10]byte
+	for {
+		n, _, err := unix.Recvfrom(fd, b[:], 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return Socket{}, os.NewSyscallError("ask the kernel for a socket", err)
+		}
+		return parseResponse(b[:n], local, remote)
+	}
+}
+
+// buildRequest builds a request for the socket of the peer, whose own end is remote.
+func buildRequest(local, remote netip.AddrPort) []byte {
+	b := make([]byte, headerBytes+requestBytes)
+	binary.NativeEndian.PutUint32(b, uint32(len(b)))
+	binary.NativeEndian.PutUint16(b[4:], sockDiagByFamily)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	r := b[headerBytes:]
+	r[0] = unix.AF_INET
+	if remote.Addr().Is6() {
+		r[0] = unix.AF_INET6
+	}
+	r[1] = unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(r[4:], ^uint32(0)) // any state
+	id := r[8:]
+	binary.BigEndian.PutUint16(id, remote.Port())
+	binary.BigEndian.PutUint16(id[2:], local.Port())
+	copy(id[4:20], remote.Addr().AsSlice())
+	copy(id[20:36], local.Addr().AsSlice())
+	if zone := remote.Addr().Zone(); zone != "" {
+		if i, err := net.InterfaceByName(zone); err == nil {
+			binary.NativeEndian.PutUint32(id[36:], uint32(i.Index))
+		}
+	}
+	for i := range id[40:48] {
+		id[40+i] = 0xff // no cookie
+	}
+	return b
+}
+
+// parseResponse parses the response to a request.
+func parseResponse(b []byte, local, remote netip.AddrPort) (Socket, error) {
+	if len(b) < headerBytes {
+		return Socket{}, fmt.Errorf("the kernel's answer about a socket has %d bytes", len(b))
+	}
+	switch kind := binary.NativeEndian.Uint16(b[4:]); kind {
+	case unix.NLMSG_ERROR:
+		if len(b) < headerBytes+4 {
+			return Socket{}, fmt.Errorf("the kernel's answer about a socket has %d bytes", len(b))
+		}
+		errno := unix.Errno(-int32(binary.NativeEndian.Uint32(b[headerBytes:])))
+		if errno == unix.ENOENT {
+			return Socket{}, ErrNotFound
+		}
+		return Socket{}, os.NewSyscallError("ask the kernel for a socket", errno)
+	case sockDiagByFamily:
+		if len(b) < headerBytes+answerBytes {
+			return Socket{}, fmt.Errorf("the kernel's answer about a socket has %d bytes", len(b))
+		}
+	default:
+		return Socket{}, fmt.Errorf("the kernel's answer about a socket is of type %d", kind)
+	}
+	a := b[headerBytes:]
+	id := a[4:]
+	// If there is no such connection, the kernel reports the socket that listens on the
+	// peer's port.
+	if binary.BigEndian.Uint16(id) != remote.Port() || binary.BigEndian.Uint16(id[2:]) != local.Port() {
+		return Socket{}, ErrNotFound
+	}
+	return Socket{
+		UID:    int(binary.NativeEndian.Uint32(a[4+idBytes+12:])),
+		Inode:  uint64(binary.NativeEndian.Uint32(a[4+idBytes+16:])),
+		Group:  group(a[answerBytes:]),
+		unread: int(binary.NativeEndian.Uint32(a[4+idBytes+4:])),
+		unsent: int(binary.NativeEndian.Uint32(a[4+idBytes+8:])),
+	}, nil
+}
+
+// group returns the control group in the attributes of a response, or 0.
+func group(attributes []byte) uint64 {
+	for len(attributes) >= unix.SizeofNlAttr {
+		size := int(binary.NativeEndian.Uint16(attributes))
+		kind := binary.NativeEndian.Uint16(attributes[2:])
+		if size < unix.SizeofNlAttr || size > len(attributes) {
+			return 0
+		}
+		if kind == attributeGroup && size == unix.SizeofNlAttr+8 {
+			return binary.NativeEndian.Uint64(attributes[unix.SizeofNlAttr:])
+		}
+		attributes = attributes[min((size+3)&^3, len(attributes)):]
+	}
+	return 0
+}
+
+// findInTable finds a socket in the tables of all sockets, in time linear in their number.
+func findInTable(local, remote netip.AddrPort) (Socket, error) {
+	tables := []string{"/proc/net/tcp6"}
+	if remote.Addr().Is4() { // an IPv6 socket may have an IPv4 address as well
+		tables = []string{"/proc/net/tcp", "/proc/net/tcp6"}
+	}
+	for i, table := range tables {
+		found, err := searchTable(table, local, remote)
+		if err == nil || err != ErrNotFound && i == 0 {
+			return found, err
+		}
+	}
+	return Socket{}, ErrNotFound
+}
+
+func searchTable(path string, local, remote netip.AddrPort) (Socket, error) {
+	table, err := os.Open(path)
+	if err != nil {
+		return Socket{}, err
+	}
+	defer table.Close()
+	lines := bufio.NewScanner(table)
+	for lines.Scan() {
+		// sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode …
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 10 || !matchesAddress(fields[1], remote) || !matchesAddress(fields[2], local) {
+			continue
+		}
+		uid, err := strconv.Atoi(fields[7])
+		if err != nil {
+			return Socket{}, fmt.Errorf("%s has a line that cannot be understood: %q", path, lines.Text())
+		}
+		inode, err := strconv.ParseUint(fields[9], 10, 64)
+		if err != nil {
+			return Socket{}, fmt.Errorf("%s has a line that cannot be understood: %q", path, lines.Text())
+		}
+		s := Socket{UID: uid, Inode: inode}
+		if _, err := fmt.Sscanf(fields[4], "%x:%x", &s.unsent, &s.unread); err != nil {
+			return Socket{}, fmt.Errorf("%s has a line that cannot be understood: %q", path, lines.Text())
+		}
+		return s, nil
+	}
+	if err := lines.Err(); err != nil {
+		return Socket{}, err
+	}
+	return Socket{}, ErrNotFound
+}
+
+// matchesAddress reports whether text, an address in the format of the tables, is a. The
+// format is 32-bit words in the machine's byte order, and a port.
+func matchesAddress(text string, a netip.AddrPort) bool {
+	host, port, _ := strings.Cut(text, ":")
+	if n, err := strconv.ParseUint(port, 16, 16); err != nil || uint16(n) != a.Port() {
+		return false
+	}
+	b, err := hex.DecodeString(host)
+	if err != nil || len(b)%4 != 0 {
+		return false
+	}
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	address, ok := netip.AddrFromSlice(b)
+	return ok && address.Unmap() == a.Addr().WithZone("")
 }

@@ -12,21 +12,21 @@ import (
 	"execserver/internal/procfs"
 )
 
-// maxRecent is how many of the last processes found Holders examines first.
+// maxRecent is how many of the processes found last are examined first.
 const maxRecent = 8
 
-// Holders finds the processes that hold sockets. It remembers the processes that it has
-// found, because clients connect again. The zero value is ready to use. Its methods may
-// be called concurrently.
+// Holders finds the processes that hold sockets. It remembers the processes found, because
+// clients reconnect. The zero value is ready to use. Its methods may be called
+// concurrently.
 type Holders struct {
 	mu     sync.Mutex
-	recent []int // the latest last
+	recent []int // latest last
 }
 
-// PID returns the id of a process that holds a socket. ok is false if no process that this
-// program may examine holds it: the socket may be closed, on its way to another process, or
-// held by a process of another user. A process that has it from its parent, such as one that
-// the parent is just starting, is never named in the place of a parent that holds it too.
+// PID returns a process that holds a socket. ok is false if no process that this program
+// may examine holds it: the socket may be closed, in flight to another process, or held by
+// a process of another user. If a process has inherited the socket, as a child before its
+// exec, PID returns the parent that also holds it.
 func (h *Holders) PID(s Socket) (pid int, ok bool) {
 	for range 3 {
 		if pid, ok = h.find(s); !ok {
@@ -35,13 +35,13 @@ func (h *Holders) PID(s Socket) (pid int, ok bool) {
 		if pid, ok = oldest(pid, s); ok {
 			return pid, true
 		}
-		// A process that was found has ended since, and another one may still hold the socket.
+		// The process found has exited, and another one may still hold the socket.
 	}
 	return 0, false
 }
 
-// oldest returns the first of a holder's ancestors that holds the socket, without one between
-// them that does not. ok is false if the holder has ended.
+// oldest returns the first of a holder's ancestors such that it and all between hold the
+// socket. ok is false if the holder has exited.
 func oldest(pid int, s Socket) (_ int, ok bool) {
 	search := newSearch(s.Inode)
 	for {
@@ -56,7 +56,7 @@ func oldest(pid int, s Socket) (_ int, ok bool) {
 	}
 }
 
-// find finds a process that holds a socket, among those of the socket's user and of root.
+// find finds a process that holds a socket, among the processes of its user and of root.
 func (h *Holders) find(s Socket) (pid int, ok bool) {
 	search := newSearch(s.Inode)
 	h.mu.Lock()
@@ -72,11 +72,11 @@ func (h *Holders) find(s Socket) (pid int, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	for _, pid := range youngestFirst(pids) { // a process that connects is often young
+	for _, pid := range youngestFirst(pids) { // a client is often young
 		if slices.Contains(recent, pid) {
 			continue
 		}
-		// Only few of the processes are worth a look at their descriptors.
+		// Reading the descriptors of every process would be slow.
 		if uid, ok := owner(pid); !ok || uid != s.UID && uid != 0 {
 			continue
 		}
@@ -88,11 +88,11 @@ func (h *Holders) find(s Socket) (pid int, ok bool) {
 	return 0, false
 }
 
-// youngestFirst orders processes, given in the order of their ids, by age. The kernel
-// starts again with low ids when it has used them up.
+// youngestFirst sorts processes, given in the order of their pids, by age. The kernel
+// starts again with low pids when it has used up the range.
 func youngestFirst(pids []int) []int {
 	slices.Reverse(pids)
-	loads, err := os.ReadFile("/proc/loadavg") // its last word is the latest id
+	loads, err := os.ReadFile("/proc/loadavg") // its last word is the latest pid
 	if err != nil {
 		return pids
 	}
@@ -117,7 +117,7 @@ func (h *Holders) remember(pid int) {
 
 // search looks for one socket among the descriptors of processes.
 type search struct {
-	wanted  string // the link of the socket's descriptor
+	wanted  string // the target of the socket's link in /proc/PID/fd
 	entries [8 << 10]byte
 	link    [64]byte
 }
@@ -126,7 +126,7 @@ func newSearch(inode uint64) search {
 	return search{wanted: "socket:[" + strconv.FormatUint(inode, 10) + "]"}
 }
 
-// in reports whether a process holds the socket, and this program may see that.
+// in reports whether a process holds the socket, as far as this program may see.
 func (s *search) in(pid int) bool {
 	dir, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

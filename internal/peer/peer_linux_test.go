@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// connect connects, does what then says, and ends with its input.
+// connect connects, calls then, and ends at the end of its input.
 func connect(address, then string) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -44,7 +43,7 @@ func connect(address, then string) {
 }
 
 // accepted returns the server's end of a connection that a process of a user has made.
-func accepted(t testing.TB, uid int, then string) net.Conn {
+func accepted(t *testing.T, uid int, then string) net.Conn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -132,8 +131,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOrphan checks that a socket that nobody holds has no known owner, although the
-// kernel reports root.
+// TestOrphan checks that a socket without a holder has no known owner, although the kernel
+// reports root.
 func TestOrphan(t *testing.T) {
 	conn := accepted(t, os.Geteuid(), "close")
 	found, err := find(conn)
@@ -230,81 +229,4 @@ func TestHolder(t *testing.T) {
 	if pid, ok := holders.PID(peer.Socket{UID: os.Geteuid(), Inode: 1}); ok {
 		t.Errorf("the process %d holds what does not exist", pid)
 	}
-}
-
-// BenchmarkPeer measures the cost of a connection among 3,000 processes: finding its owner,
-// finding a process that is known or young, and judging one that is not seen.
-func BenchmarkPeer(b *testing.B) {
-	near, far := pair(b)
-	defer near.Close()
-	defer far.Close()
-	for range 3000 {
-		cmd := exec.Command("sleep", "1000")
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
-	}
-	b.Run("owner", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := find(far); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	found, err := find(far)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("known", func(b *testing.B) {
-		conn := accepted(b, os.Geteuid(), "hold")
-		found, err := find(conn)
-		if err != nil {
-			b.Fatal(err)
-		}
-		var holders peer.Holders
-		for b.Loop() {
-			if _, ok := holders.PID(found); !ok {
-				b.Fatal("not found")
-			}
-		}
-	})
-	b.Run("young", func(b *testing.B) {
-		conn := accepted(b, os.Geteuid(), "hold")
-		found, err := find(conn)
-		if err != nil {
-			b.Fatal(err)
-		}
-		for b.Loop() {
-			if _, ok := new(peer.Holders).PID(found); !ok {
-				b.Fatal("not found")
-			}
-		}
-	})
-	// One that this program does not see: it looks at all processes.
-	b.Run("unseen", func(b *testing.B) {
-		for b.Loop() {
-			if err := new(peer.Judge).TCP(peer.Socket{UID: found.UID, Inode: found.Inode + 100000}); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-func pair(t testing.TB) (near, far net.Conn) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	if near, err = net.DialTimeout("tcp", listener.Addr().String(), 10*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if far, err = listener.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	return near, far
 }

@@ -17,23 +17,28 @@ func FindTCP(_, _ netip.AddrPort) (Socket, error) { return Socket{}, ErrUnsuppor
 // IsLocal returns ErrUnsupported.
 func IsLocal(netip.Addr) (bool, error) { return false, ErrUnsupported }
 
-// Judge judges nobody on this system, which has no sandboxes.
-type Judge struct {
-	Proven    bool
-	Addresses Addresses
+// Checker checks nothing: this system has no sandboxes.
+type Checker struct {
+	Authenticated bool
+	Isolated      func(pid int) bool
+	Addresses     Addresses
 }
 
-// Confines does nothing: nobody is confined.
-func (*Judge) Confines() {}
+// SetConfines does nothing.
+func (*Checker) SetConfines() {}
 
-// TCP returns nil.
-func (*Judge) TCP(Socket) error { return nil }
+// CheckTCP accepts every peer.
+func (*Checker) CheckTCP(Socket) (seen bool, err error) { return true, nil }
 
-// Unix returns nil.
-func (*Judge) Unix(net.Conn) error { return nil }
+// AwaitRead returns nil.
+func (Socket) AwaitRead(context.Context) error { return nil }
 
-// CanJudge returns nil: nobody is confined.
-func CanJudge() error { return nil }
+// CheckUnix returns nil.
+func (*Checker) CheckUnix(net.Conn) error { return nil }
 
-// CheckServer returns nil: this system does not tell who has accepted a connection.
+// CanCheck returns nil: no process is confined.
+func CanCheck() error { return nil }
+
+// CheckServer returns nil: this system does not identify the process that accepted a
+// connection.
 func CheckServer(context.Context, net.Conn, string) error { return nil }

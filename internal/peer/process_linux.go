@@ -5,18 +5,20 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"execserver/internal/procfs"
 )
 
-// process is a process by its directory in /proc. The open directory belongs to one process
-// for good, so another one that gets the number causes no mistake.
+// process is an open directory /proc/PID, which stays bound to one process even if the pid
+// is reused.
 type process struct{ dir int }
 
 func openProcess(pid string) (process, error) {
@@ -26,16 +28,17 @@ func openProcess(pid string) (process, error) {
 
 func (p process) close() { _ = unix.Close(p.dir) }
 
-// limits are what confines a process, and whose it is.
+// limits are the users and the confinement of a process.
 type limits struct {
-	users      []int // real, effective, saved and of the file system
-	depth      int   // of its process namespace, counted from the one of /proc
+	users      []int // real, effective, saved and file system
+	depth      int   // of its PID namespace, relative to that of /proc
 	noNewPrivs bool
-	filters    int // of system calls
+	filters    int // seccomp filters
 	ended      bool
 }
 
-// limits reads the limits of a process. Every user may, unless /proc hides the process.
+// limits reads the limits of a process. No privilege is needed, unless /proc hides the
+// process.
 func (p process) limits() (limits, error) {
 	text, err := p.read("status")
 	if err != nil {
@@ -44,7 +47,7 @@ func (p process) limits() (limits, error) {
 	return parseLimits(text)
 }
 
-// read reads a small file of a process.
+// read reads a small file in the directory.
 func (p process) read(name string) ([]byte, error) {
 	fd, err := unix.Openat(p.dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -92,17 +95,17 @@ func parseLimits(text []byte) (limits, error) {
 			l.filters, counted = first, true
 		}
 	}
-	if !counted && mode != 0 { // Linux counts them from 5.9 on
+	if !counted && mode != 0 { // Linux 5.9 and later count them
 		l.filters = 1
 	}
-	l.ended = l.ended && threads <= 1 // otherwise only its first thread has
+	l.ended = l.ended && threads <= 1 // otherwise only its first thread has ended
 	if l.depth == 0 || len(l.users) == 0 {
-		return limits{}, errors.New("the kernel does not say what confines a process")
+		return limits{}, errors.New("the kernel does not report the confinement of processes")
 	}
 	return l, nil
 }
 
-// ownLimits are those of this program. An error says that /proc does not show it.
+// ownLimits are the limits of this program. An error means that /proc does not show it.
 var ownLimits = sync.OnceValues(func() (limits, error) {
 	p, err := openProcess("self")
 	if err != nil {
@@ -112,21 +115,21 @@ var ownLimits = sync.OnceValues(func() (limits, error) {
 	return p.limits()
 })
 
-// beyond says what confines a process and not the process with the limits own; "" if nothing
+// beyond returns what confines a process but not one with the limits own; "" if nothing
 // does.
 func (l limits) beyond(own limits) string {
 	switch {
 	case l.depth > own.depth:
-		return "in a process namespace of its own"
+		return "in a PID namespace of its own"
 	case l.noNewPrivs && l.filters > own.filters:
-		return "with a filter of system calls of its own"
+		return "with a seccomp filter of its own"
 	}
 	return ""
 }
 
 // sharesNetwork reports whether a process is, or may be, in this program's network
-// namespace. Entries of /proc/PID/net have the same inode if and only if they are of the same
-// namespace, and everybody may look.
+// namespace. Entries of /proc/PID/net have the same inode exactly if they are in the same
+// namespace, and reading them needs no privilege.
 func (p process) sharesNetwork() bool {
 	var own, its unix.Stat_t
 	if unix.Stat("/proc/self/net/tcp", &own) != nil || unix.Fstatat(p.dir, "net/tcp", &its, 0) != nil {
@@ -135,8 +138,8 @@ func (p process) sharesNetwork() bool {
 	return own.Ino == its.Ino
 }
 
-// owner returns the user who owns the directory of a process: the process's own, or root if
-// its descriptors are closed to that one.
+// owner returns the owner of /proc/PID: the user of the process, or root if it is not
+// dumpable.
 func owner(pid int) (uid int, ok bool) {
 	var st unix.Stat_t
 	if unix.Stat("/proc/"+strconv.Itoa(pid), &st) != nil {
@@ -145,8 +148,8 @@ func owner(pid int) (uid int, ok bool) {
 	return int(st.Uid), true
 }
 
-// hides returns whether /proc hides processes from this program that are its own user's.
-var hides = sync.OnceValue(func() bool {
+// procHides reports whether /proc may hide processes from this program (hidepid).
+var procHides = sync.OnceValue(func() bool {
 	if os.Geteuid() == 0 {
 		return false
 	}
@@ -163,5 +166,73 @@ var hides = sync.OnceValue(func() bool {
 	return false
 })
 
-// isGone reports whether an error of /proc says that there is no such process.
+// isGone reports whether an error of /proc means that the process is gone.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// rootGroup is the id of the root control group. The kernel also reports it if it does not
+// know in which group a socket was made.
+const rootGroup = 1
+
+// mayBeMadeBy reports whether a process, or one that passed it the socket, may have made a
+// socket, judging by the control group in which the socket was made, which never changes.
+// This proves something only about a process that its user may not move.
+func (s Socket) mayBeMadeBy(p process) bool {
+	if s.Group <= rootGroup {
+		return true
+	}
+	group := p.fixedGroup()
+	return group == 0 || group == s.Group
+}
+
+// fixedGroup returns the id of a process's control group if this program's user may not
+// move the process to another one. Otherwise, or if it is unknown, it returns 0.
+func (p process) fixedGroup() uint64 {
+	if os.Geteuid() == 0 {
+		return 0
+	}
+	groups, err := p.read("cgroup")
+	if err != nil {
+		return 0
+	}
+	_, rest, found := bytes.Cut(append([]byte{'\n'}, groups...), []byte("\n0::/"))
+	path, _, _ := strings.Cut(string(rest), "\n")
+	root := groupRoot()
+	if !found || root == "" || strings.Contains("/"+path+"/", "/../") {
+		return 0
+	}
+	own := filepath.Join(root, path)
+	for dir := own; ; dir = filepath.Dir(dir) {
+		if !onlyRootWrites(dir+"/cgroup.procs") || !onlyRootWrites(dir+"/cgroup.threads") {
+			return 0
+		}
+		if dir == root {
+			break
+		}
+	}
+	var st unix.Stat_t
+	if unix.Stat(own, &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// groupRoot returns the mount point of the cgroup2 hierarchy.
+func groupRoot() string {
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			return dir
+		}
+	}
+	return ""
+}
+
+// onlyRootWrites reports whether only root can write a file.
+func onlyRootWrites(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == 0 && info.Mode().Perm()&0o022 == 0
+}

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsLocal reports whether a connection to an address would end on this machine, by the
-// routes of the kernel: not only at the addresses of interfaces, but also at those that a
-// local route has.
+// IsLocal reports whether a connection to an address would end on this machine according to
+// the kernel's routes, which include addresses that no interface has.
 func IsLocal(a netip.Addr) (bool, error) {
 	kind, err := routeKind(a)
 	switch {

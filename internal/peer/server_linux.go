@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckServer checks who has accepted a connection that this program has made, before it
-// sends a secret in clear. Only this program's user, root and the named user, by name or by
-// number, may: everybody else may listen at a port whose server is not up. Of this program's
-// user, a process in a process namespace below may not either, unless that user is named: it
-// may be a command in a sandbox. What is not on this
-// machine cannot be checked. CheckServer waits until somebody has accepted the connection, or
-// until ctx ends.
+// CheckServer checks which process has accepted a connection, before this program sends a
+// secret over it in clear. It accepts processes of this program's user, of root and of the
+// named user, given by name or number: any other user may listen on the port of a server
+// that is down. It refuses a process of this program's user in a PID namespace below,
+// unless that user is named, because it may be a command in a sandbox. A server on another
+// machine cannot be checked. CheckServer waits until the connection has been accepted or
+// ctx ends.
 func CheckServer(ctx context.Context, conn net.Conn, named string) error {
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	if !remote.IsValid() || !remote.Addr().IsLoopback() && remote.Addr() != local.Addr() {
@@ -37,7 +37,7 @@ func CheckServer(ctx context.Context, conn net.Conn, named string) error {
 		}
 		also = uid
 	}
-	found, err := awaitAccepted(ctx, conn)
+	found, err := waitAccepted(ctx, conn)
 	switch {
 	case err != nil:
 		return err
@@ -46,14 +46,25 @@ func CheckServer(ctx context.Context, conn net.Conn, named string) error {
 	case isUnknownUser(found.UID):
 		return unknownServer("its user is unknown in this user namespace")
 	case found.UID != os.Geteuid():
-		return &ServerError{userName(found.UID), nameOf(found) + ", who listens there and is neither this user nor root"}
+		return &ServerError{userName(found.UID), describeHolder(found) + ", who listens there and is neither this user nor root"}
 	}
 	own, err := ownLimits()
 	if err != nil {
-		return nil // nobody can tell who is confined
+		return nil // confinement is unknown
 	}
-	own.filters = math.MaxInt // a server that has more of them is hardened
-	how, why := new(Judge).holder(found, own)
+	own.filters = math.MaxInt // a server with more filters is hardened, not confined
+	var judge Checker
+	// The kernel has the socket a moment before the server has its descriptor.
+	for pause := acceptPause; pause < maxAcceptPause; pause *= 2 {
+		if _, ok := judge.holders.PID(found); ok {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	_, how, why := judge.checkHolder(found, own)
 	if how == "" && why == "" {
 		return nil
 	}
@@ -63,7 +74,7 @@ func CheckServer(ctx context.Context, conn net.Conn, named string) error {
 	return &ServerError{userName(found.UID), "a process of this user that may not be the server: " + why}
 }
 
-// userNumber returns the number of a user, given by name or by number.
+// userNumber returns the id of a user, given by name or number.
 func userNumber(named string) (int, error) {
 	if uid, err := strconv.ParseUint(named, 10, 32); err == nil {
 		return int(uid), nil
@@ -75,21 +86,22 @@ func userNumber(named string) (int, error) {
 	return strconv.Atoi(u.Uid)
 }
 
-// acceptTimeout is how long a server may take to accept a connection, if the caller has set no
-// deadline. acceptPause is the first pause between two looks, and maxAcceptPause the longest.
+// acceptTimeout bounds the wait for the server to accept a connection if the caller has set
+// no deadline. acceptPause is the first pause between two polls, and maxAcceptPause the
+// longest.
 const (
 	acceptTimeout  = 30 * time.Second
 	acceptPause    = 500 * time.Microsecond
 	maxAcceptPause = 50 * time.Millisecond
 )
 
-// awaitAccepted finds the other end of a connection when somebody has accepted it.
-func awaitAccepted(ctx context.Context, conn net.Conn) (Socket, error) {
-	patience := acceptTimeout
+// waitAccepted finds the peer's socket once the connection has been accepted.
+func waitAccepted(ctx context.Context, conn net.Conn) (Socket, error) {
+	timeout := acceptTimeout
 	if deadline, ok := ctx.Deadline(); ok {
-		patience = time.Until(deadline) * 3 / 4 // the rest is to say what was missing
+		timeout = time.Until(deadline) * 3 / 4 // the rest is for reporting the error
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	for pause := acceptPause; ; pause = min(2*pause, maxAcceptPause) {
@@ -100,10 +112,10 @@ func awaitAccepted(ctx context.Context, conn net.Conn) (Socket, error) {
 		case err != nil && err != ErrNotFound:
 			return Socket{}, unknownServer(err.Error())
 		}
-		if err := ended(conn); err != nil {
+		if err := connEnded(conn); err != nil {
 			return Socket{}, err
 		}
-		if err != nil && pause == maxAcceptPause { // a new connection is found within moments
+		if err != nil && pause == maxAcceptPause { // a new connection appears sooner
 			return Socket{}, unknownServer("its socket is in another network namespace, or gone")
 		}
 		select {
@@ -114,8 +126,8 @@ func awaitAccepted(ctx context.Context, conn net.Conn) (Socket, error) {
 	}
 }
 
-// ended returns why nothing can come over a connection any more.
-func ended(conn net.Conn) error {
+// connEnded returns why a connection can carry no more data, or nil.
+func connEnded(conn net.Conn) error {
 	var n int
 	var peeked error
 	err := sys.OnDescriptor(conn, func(fd int) error {
@@ -138,15 +150,15 @@ func unknownServer(why string) error {
 		"let the server listen at wss:// or on a unix socket", why)
 }
 
-// isUnknownUser reports whether a number stands for all users that the user namespace of this
-// program does not know.
+// isUnknownUser reports whether uid is the overflow uid, which stands for all users without
+// an id in this user namespace.
 func isUnknownUser(uid int) bool {
 	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")
 	return err == nil && strings.TrimSpace(string(overflow)) == strconv.Itoa(uid) && !knowsAllUsers()
 }
 
-// nameOf names who holds a socket, for people.
-func nameOf(s Socket) string {
+// describeHolder describes the holder of a socket for an error.
+func describeHolder(s Socket) string {
 	who := "the user " + userName(s.UID)
 	pid, ok := new(Holders).PID(s)
 	if !ok {

@@ -30,7 +30,8 @@ func talker(t *testing.T) (spec process.Spec, fifo string) {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The FIFO is open before "up": it keeps what is said only while somebody has it open.
+	// The FIFO is open before "up": it keeps its content only while a process has it
+	// open.
 	spec = shell(`trap '' HUP; exec 3<>"$0"; (while read -r line <&3; do case $line in
 		quit) exit;; !*) echo "$line" >&2;; *) echo "$line";; esac; done) & echo up`)
 	spec.Argv = append(spec.Argv, fifo)
@@ -99,7 +100,7 @@ func TestQuietHoldersDoNotDelayClosed(t *testing.T) {
 			}
 			say(t, fifo, "one")
 			awaitBackground(t, p, out+"one\n")
-			if p.Terminate(); !p.Log.Held() {
+			if p.Terminate(); !p.Log.BackgroundOpen() {
 				t.Error("nobody holds the streams after Terminate")
 			}
 			say(t, fifo, "!two")
@@ -111,9 +112,9 @@ func TestQuietHoldersDoNotDelayClosed(t *testing.T) {
 				t.Errorf("Background is %+v", list)
 			}
 			say(t, fifo, "quit")
-			<-p.Over()
-			if r := p.Log.ReadBackground(r.NextSeq-1, nil); !r.Closed || len(r.Chunks) > 0 || p.Log.Held() {
-				t.Errorf("after the end: %+v, held %v", r, p.Log.Held())
+			<-p.Done()
+			if r := p.Log.ReadBackground(r.NextSeq-1, nil); !r.Closed || len(r.Chunks) > 0 || p.Log.BackgroundOpen() {
+				t.Errorf("after the end: %+v, held %v", r, p.Log.BackgroundOpen())
 			}
 			if e, ok := p.Log.Borrow(uint64(len(s.Events))); ok {
 				t.Errorf("after closed came %+v", e)
@@ -177,7 +178,7 @@ func TestBackgroundFlood(t *testing.T) {
 			foreground := uint64(len(follow(t, p).All))
 			if full {
 				other := start(t, child("flood", "100000000"), &process.Options{Owner: owner, Budget: budget, RetainedBytes: 100 * retained})
-				defer other.Abandon() // it waits for room until then
+				defer other.Abandon() // it waits for space until then
 				testkit.WaitFor(t, testkit.Patience, func() error {
 					if used := budget.Used(); used < 9*retained {
 						return fmt.Errorf("%d bytes are used", used)
@@ -202,7 +203,7 @@ func TestBackgroundFlood(t *testing.T) {
 				return err
 			})
 			owner.End(protocol.EndedBySessionExpired)
-			<-p.Over()
+			<-p.Done()
 			if counted, err = testkit.Counted(file); err != nil {
 				t.Fatal(err)
 			}
@@ -251,7 +252,7 @@ func TestBackgroundGoesOnWhenNobodyTakesTheOutput(t *testing.T) {
 	}
 }
 
-// Release ends the reading of streams whose holder nobody can find.
+// Release ends the reading of streams whose holder cannot be found.
 func TestReleaseEndsTheBackground(t *testing.T) {
 	p, err := process.Start(process.Spec{
 		Argv: child("hold", "streams", "setsid").Argv, Env: child("hold").Env, Dir: "/",
@@ -265,16 +266,16 @@ func TestReleaseEndsTheBackground(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
-	if !p.Log.Held() || !testkit.Alive(pid) {
-		t.Fatalf("held %v, alive %v", p.Log.Held(), testkit.Alive(pid))
+	if !p.Log.BackgroundOpen() || !testkit.Alive(pid) {
+		t.Fatalf("held %v, alive %v", p.Log.BackgroundOpen(), testkit.Alive(pid))
 	}
 	p.Release()
 	select {
-	case <-p.Over():
+	case <-p.Done():
 	case <-time.After(testkit.Patience):
 		t.Fatal("the streams are still read")
 	}
-	testkit.WaitFor(t, testkit.Patience, func() error { // a look for strays has one open for a moment
+	testkit.WaitFor(t, testkit.Patience, func() error { // a scan has one open for a moment
 		if after := testkit.Descriptors(t); after > before-2 {
 			return fmt.Errorf("%d descriptors, %d with the two streams", after, before)
 		}
@@ -298,7 +299,7 @@ func TestTerminateAboutTheTimeOfClosed(t *testing.T) {
 			switch alive := testkit.Alive(pid); {
 			case late && !alive:
 				t.Error("a terminate after closed has killed")
-			case alive && !p.Log.Held():
+			case alive && !p.Log.BackgroundOpen():
 				t.Error("what lives does not hold the streams")
 			}
 		})
@@ -316,7 +317,7 @@ func TestQuietHoldersHaveTheTimeToEnd(t *testing.T) {
 	if s := follow(t, p); s.Exit.ExitCode != 7 {
 		t.Errorf("the leader has not ended by itself: %+v", s.Exit)
 	}
-	if took := time.Since(began); took < grace || p.Log.Held() || testkit.Alive(pid) {
-		t.Errorf("closed after %v, held %v, alive %v", took, p.Log.Held(), testkit.Alive(pid))
+	if took := time.Since(began); took < grace || p.Log.BackgroundOpen() || testkit.Alive(pid) {
+		t.Errorf("closed after %v, held %v, alive %v", took, p.Log.BackgroundOpen(), testkit.Alive(pid))
 	}
 }

@@ -12,19 +12,17 @@ import (
 	"execserver/internal/sys"
 )
 
-// confined is the part of a child that only one in a sandbox has. Its leader is a launcher,
-// or a launcher that has become the program.
+// confined holds the sandbox of a child, if it has one. The leader is then a launcher, or a
+// launcher that has become the program.
 type confined struct {
 	confinement *sandbox.Confinement
 	launch      *sandbox.Launch
 }
 
-// confine changes the start of a child into that of a launcher if the child is to be
-// confined. It returns the launcher's descriptors behind its streams.
+// confine changes the arguments of a start so that a launcher is started, unless the policy
+// turns out to confine nothing. It returns the launcher's descriptors, which follow those of the
+// streams.
 func (c *child) confine(cmd command, attr *syscall.ProcAttr, path *string, argv *[]string) (files []*os.File, err error) {
-	if cmd.spec.Sandbox == nil {
-		return nil, nil
-	}
 	if c.confinement, err = cmd.spec.Sandbox(); err != nil || c.confinement == nil {
 		return nil, err
 	}
@@ -32,31 +30,28 @@ func (c *child) confine(cmd command, attr *syscall.ProcAttr, path *string, argv 
 		Program: cmd.path, Argv: cmd.argv, Env: cmd.env, Dir: cmd.dir, DirFile: cmd.spec.DirFile, Terminal: cmd.spec.TTY,
 	})
 	if err != nil {
-		c.release()
+		c.releaseSandbox()
 		return nil, &sandbox.PolicyError{Err: err}
 	}
 	*path, *argv = c.launch.Path, c.launch.Args
 	attr.Env, attr.Dir = []string{}, "/"
 	c.launch.Attributes(attr.Sys)
-	// A launcher that becomes the program leads the session itself.
-	attr.Sys.Setctty = cmd.spec.TTY && c.launch.Becomes()
+	// A launcher that becomes the program is itself the session leader.
+	attr.Sys.Setctty = cmd.spec.TTY && c.launch.Execs()
 	return c.launch.Files, nil
 }
 
-// explain returns the error of a child that could not be started.
-func (c *child) explain(cmd command, err error) error {
+// startError returns the error for a failed ForkExec.
+func (c *child) startError(cmd command, err error) error {
 	if c.launch != nil {
 		return &sandbox.PolicyError{Err: sandbox.ExplainStart(err)}
 	}
 	return &Error{Program: cmd.spec.Argv[0], Reason: execReason(cmd, err), Err: err}
 }
 
-// awaitStart waits until the launcher, if there is one, has started the program.
-// After an error the caller discards the child.
-func (c *child) awaitStart(cmd command) error {
-	if c.launch == nil {
-		return nil
-	}
+// waitStarted waits until the launcher has started the program. After an error the caller must
+// discard the child.
+func (c *child) waitStarted(cmd command) error {
 	started, err := c.launch.Wait(c.pid)
 	if err == nil {
 		if started.Pid > 0 {
@@ -71,23 +66,23 @@ func (c *child) awaitStart(cmd command) error {
 	case ok && failure.Stage == launcher.StageExec:
 		return &Error{Program: cmd.spec.Argv[0], Reason: execReason(cmd, err) + " in the sandbox", Err: errnoOf(err)}
 	}
-	if words := c.lastWords(); words != "" {
-		err = fmt.Errorf("%w: %q", err, words)
+	if text := c.stderrTail(); text != "" {
+		err = fmt.Errorf("%w: %q", err, text)
 	}
 	return &sandbox.PolicyError{Err: err}
 }
 
-// passSignal returns what has the launcher send a signal to the program's group; nil if the
-// leader is the program.
-func (c *child) passSignal() func(syscall.Signal) error {
-	if c.launch == nil || c.launch.Becomes() {
+// signalForwarder returns the function that makes the launcher signal the program's group;
+// nil if the leader is the program.
+func (c *child) signalForwarder() func(syscall.Signal) error {
+	if c.launch == nil || c.launch.Execs() {
 		return nil
 	}
 	return c.launch.Signal
 }
 
-// lastWords returns what bubblewrap or a launcher has printed, in one line.
-func (c *child) lastWords() string {
+// stderrTail returns what bubblewrap or a launcher has printed, in one line.
+func (c *child) stderrTail() string {
 	conn, err := c.outputs[len(c.outputs)-1].file.SyscallConn()
 	if err != nil {
 		return ""
@@ -103,20 +98,21 @@ func (c *child) lastWords() string {
 	return strings.Join(strings.Fields(string(text[:n])), " ")
 }
 
-// ended returns the program's status for its leader's, and releases the sandbox, in which
-// nothing lives any more.
-func (c *child) ended(status syscall.WaitStatus) syscall.WaitStatus {
-	if c.launch != nil && !c.launch.Becomes() {
+// programStatus returns the status of the program, given that of the leader, and releases
+// the sandbox.
+func (c *child) programStatus(status syscall.WaitStatus) syscall.WaitStatus {
+	if c.launch != nil && !c.launch.Execs() {
 		if own, ok := c.launch.Status(); ok {
 			status = own
 		}
 	}
-	c.release()
+	c.releaseSandbox()
 	return status
 }
 
-// release frees what the sandbox of a child that has ended, or never began, needs here.
-func (c *child) release() {
+// releaseSandbox frees the server's resources of a sandbox whose child has exited or was
+// never started.
+func (c *child) releaseSandbox() {
 	if c.launch != nil {
 		c.launch.Close()
 	}

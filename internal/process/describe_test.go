@@ -13,8 +13,8 @@ import (
 	"execserver/internal/process"
 )
 
-// TestLongCommandLines starts commands whose arguments end where the server stops
-// to remember them.
+// TestLongCommandLines starts commands whose arguments end at the bound of what the server
+// retains.
 func TestLongCommandLines(t *testing.T) {
 	for _, size := range []int{1016, 1017, 1018, 1019, 1020, 1023, 1024, 1025} {
 		for _, rest := range [][]string{nil, {""}, {"a"}, {"", ""}, {"é", "b"}} {
@@ -48,8 +48,8 @@ func checkDescription(t *testing.T, about process.Description, argv []string) {
 	}
 }
 
-// FuzzStart starts /bin/true with any arguments, environment and directory: it
-// runs to its end, or an *Error says why it did not start.
+// FuzzStart starts /bin/true with any arguments, environment and directory: it runs to its
+// end, or Start returns an *Error.
 func FuzzStart(f *testing.F) {
 	f.Add("a\nb", "A=b", "")
 	f.Add(strings.Repeat("x", 1024-len("/bin/true")-1)+"\n", "", "")

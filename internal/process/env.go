@@ -8,9 +8,9 @@ import (
 	"execserver/protocol"
 )
 
-// removed are the variables that no child gets, wherever they come from: credentials of
-// the programs around the server, and a switch of the server itself.
-var removed = []string{
+// strippedVariables are removed from every child's environment, wherever they come from:
+// credentials of the programs around the server, and a switch of the server itself.
+var strippedVariables = []string{
 	"CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
 	"NODE_REPL_AUTH_TOKEN",
 	"OPENAI_FEDERATION_RULE_ID",
@@ -19,24 +19,22 @@ var removed = []string{
 	"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE",
 }
 
-// core are the variables that the "core" of EnvPolicy inherits from the server's
+// coreVariables are the variables that the "core" of EnvPolicy inherits from the server's
 // environment.
-var core = []string{
+var coreVariables = []string{
 	"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR", "USER",
 }
 
-// defaultExcludes are the patterns of inherited variables that Environment drops unless
+// defaultExcludes are the patterns of inherited variables that Environment removes unless
 // the policy says otherwise.
-var defaultExcludes = upper([]string{"*KEY*", "*SECRET*", "*TOKEN*"})
+var defaultExcludes = upperRunes([]string{"*KEY*", "*SECRET*", "*TOKEN*"})
 
-// maxMatching bounds the matching for one environment: the bytes of the patterns times the
-// bytes of the names.
-const maxMatching = 64 << 20
+// maxMatchCost bounds the matchCost of one environment.
+const maxMatchCost = 64 << 20
 
-// Environment returns the environment of a child (PROTOCOL.md, "Environment of a
-// process"). inherited is the server's environment in the form of os.Environ, policy may
-// be nil, and env always wins. The error is a *protocol.Error about a policy that takes
-// too much work.
+// Environment returns the environment of a child (PROTOCOL.md, "Environment of a process").
+// inherited is the server's environment in the form of os.Environ, policy may be nil, and
+// env always wins. The error is a *protocol.Error about a policy that takes too much work.
 func Environment(inherited []string, policy *protocol.EnvPolicy, env map[string]string) (map[string]string, error) {
 	size := len(env)
 	if policy != nil {
@@ -44,9 +42,9 @@ func Environment(inherited []string, policy *protocol.EnvPolicy, env map[string]
 	}
 	result := make(map[string]string, size)
 	if policy != nil {
-		if work := matching(inherited, policy); work > maxMatching {
+		if work := matchCost(inherited, policy); work > maxMatchCost {
 			return nil, protocol.Errorf(protocol.CodeInvalidParams,
-				"the bytes of the patterns of envPolicy, times those of the names that they are compared with, are %d; the limit is %d", work, maxMatching)
+				"the bytes of the patterns of envPolicy, times those of the names that they are compared with, are %d; the limit is %d", work, maxMatchCost)
 		}
 		inherit(result, inherited, policy)
 	}
@@ -54,16 +52,16 @@ func Environment(inherited []string, policy *protocol.EnvPolicy, env map[string]
 		result[name] = value
 	}
 	for name := range result {
-		if contains(removed, name) {
+		if contains(strippedVariables, name) {
 			delete(result, name)
 		}
 	}
 	return result, nil
 }
 
-// matching returns how much work the patterns of a policy are: their bytes times those of
-// the names. Each counts one more, so that many empty ones count, too.
-func matching(inherited []string, policy *protocol.EnvPolicy) (work int64) {
+// matchCost returns the cost of matching the patterns of a policy: their bytes times those
+// of the names. Each counts as one byte more, so that many empty ones count, too.
+func matchCost(inherited []string, policy *protocol.EnvPolicy) (work int64) {
 	names := int64(0)
 	for _, entry := range inherited {
 		name, _, _ := strings.Cut(entry, "=")
@@ -84,13 +82,13 @@ func lengthOf(patterns []string) (n int64) {
 }
 
 func inherit(result map[string]string, inherited []string, policy *protocol.EnvPolicy) {
-	exclude, includeOnly := upper(policy.Exclude), upper(policy.IncludeOnly)
+	exclude, includeOnly := upperRunes(policy.Exclude), upperRunes(policy.IncludeOnly)
 	for _, entry := range inherited {
 		name, value, ok := strings.Cut(entry, "=")
 		if !ok || policy.Inherit == protocol.InheritNone {
 			continue
 		}
-		if policy.Inherit == protocol.InheritCore && !contains(core, name) {
+		if policy.Inherit == protocol.InheritCore && !contains(coreVariables, name) {
 			continue
 		}
 		if !policy.IgnoreDefaultExcludes && matchesAny(defaultExcludes, name) {
@@ -123,8 +121,8 @@ func contains(names []string, name string) bool {
 	return false
 }
 
-// upper returns patterns as matchesAny compares them.
-func upper(patterns []string) [][]rune {
+// upperRunes converts patterns for matchesAny.
+func upperRunes(patterns []string) [][]rune {
 	list := make([][]rune, len(patterns))
 	for i, pattern := range patterns {
 		list[i] = []rune(strings.ToUpper(pattern))

@@ -18,7 +18,7 @@ import (
 	"execserver/protocol"
 )
 
-// A process's record tells the truth about its end, with pipes and on a terminal.
+// The exit record is correct, with pipes and on a terminal.
 func TestExitRecord(t *testing.T) {
 	output := func(t *testing.T, p *process.Process) {
 		testkit.WaitFor(t, testkit.Patience, func() error {

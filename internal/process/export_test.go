@@ -10,5 +10,5 @@ func (o *Options) QuietTime(d time.Duration) { o.quietTime = d }
 func (p *Process) RememberedWrites() (ids, cost int) {
 	p.stdin.mu.Lock()
 	defer p.stdin.mu.Unlock()
-	return len(p.stdin.seen), p.stdin.known
+	return len(p.stdin.seen), p.stdin.seenCost
 }

@@ -13,16 +13,16 @@ import (
 	"execserver/protocol"
 )
 
-// maxQueuedInput is how many bytes wait for a child that does not read; a write
-// that finds less than its size free waits, unless the queue is empty.
+// maxQueuedInput bounds the bytes queued for a child that does not read. A write that does
+// not fit waits, unless the queue is empty.
 const maxQueuedInput = 8 << 20
 
-// queuedCost is what a queued write counts besides its bytes, so that many small
-// ones do not cost many times the limit.
+// queuedCost is the overhead of a queued write, so that many small ones do not cost many
+// times the limit.
 const queuedCost = 64
 
-// InputQuota bounds the bytes that are queued for the stdin of all processes of a principal,
-// each queued write with a little more. The zero value bounds nothing.
+// InputQuota bounds the bytes, including overhead, queued for the stdin of all processes of
+// a principal. The zero value bounds nothing.
 type InputQuota struct {
 	Quota     *quota.Quota
 	Principal string
@@ -44,45 +44,45 @@ func (q InputQuota) release(n int) {
 	}
 }
 
-// maxRemembered bounds the memory of the latest writeIds, where each costs idCost besides
-// its bytes. Those of a closed process may cost less: they are for writes that are sent
-// again because their connection broke before the answer.
+// maxRemembered bounds the memory of the latest writeIds, each of which costs idCost in
+// addition to its bytes. A closed process keeps fewer, only for writes that are repeated
+// because their connection broke before the response.
 const (
 	maxRemembered       = 256 << 10
 	maxRememberedClosed = 8 << 10
 	idCost              = 64
 )
 
-// input writes a child's stdin. The caller writes what the pipe accepts at once. The rest
-// is queued for a goroutine that exists while there is a queue.
+// input writes a child's stdin. The caller writes at once what the pipe accepts. The rest
+// is queued for a goroutine that exists while the queue is not empty.
 type input struct {
-	file  *os.File
-	own   bool // file is a pipe of its own, not the terminal
-	quota InputQuota
-	tap   Tap // nil: nobody; set before the first write
+	file     *os.File
+	ownsFile bool // file is a pipe, not the terminal's master
+	quota    InputQuota
+	tap      Tap // nil: none; set before the first write
 
-	sized func(protocol.TerminalSize) // called before the terminal gets a size
+	onResize func(protocol.TerminalSize) // called before the terminal is resized
 
-	mu      sync.Mutex
-	room    chan struct{} // closed when the queue shrinks; nil when nobody waits
-	queue   []queued
-	cost    int  // of queue, which is also taken of quota
-	writing bool // the goroutine exists
-	ending  bool // no more is accepted; the input is closed when the queue is empty
-	closed  bool // the child reads no more input
-	seen    map[string]bool
-	order   []string // of seen, the oldest first
-	known   int      // what seen costs
+	mu       sync.Mutex
+	space    chan struct{} // closed when the queue shrinks; nil if nothing waits
+	queue    []queued
+	cost     int  // of queue, also taken from quota
+	writing  bool // the goroutine exists
+	ending   bool // no more input is accepted; the file is closed when the queue is empty
+	closed   bool // the child reads no more input
+	seen     map[string]bool
+	order    []string // the keys of seen, oldest first
+	seenCost int
 }
 
-// queued is one operation on the input: write data, or set the size of the terminal, or,
-// if both are nil, close the input.
+// queued is one operation on the input: write data, resize the terminal, or, if both are
+// nil, close the input.
 type queued struct {
 	data []byte
 	size *protocol.TerminalSize
 }
 
-// cost is what the operation counts. One without data counts nothing: there is at most one
+// cost returns the cost of the operation. One without data is free: there is at most one
 // between two writes, and one at the end.
 func (q queued) cost() int {
 	if q.data == nil {
@@ -92,22 +92,22 @@ func (q queued) cost() int {
 }
 
 func newInput(file *os.File, own bool, quota InputQuota) *input {
-	return &input{file: file, own: own, quota: quota, sized: func(protocol.TerminalSize) {}}
+	return &input{file: file, ownsFile: own, quota: quota, onResize: func(protocol.TerminalSize) {}}
 }
 
-// hasRoomLocked reports whether a write of n bytes need not wait.
-func (in *input) hasRoomLocked(n int) bool {
+// hasSpaceLocked reports whether a write of n bytes need not wait.
+func (in *input) hasSpaceLocked(n int) bool {
 	return in.closed || in.ending || in.cost == 0 || in.cost+n+queuedCost <= maxQueuedInput
 }
 
 func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wait func(func())) (_ protocol.WriteStatus, cancelled bool, _ error) {
 	in.mu.Lock()
-	if !in.hasRoomLocked(len(data)) && !in.repeatedLocked(writeID) {
+	if !in.hasSpaceLocked(len(data)) && !in.isRepeatLocked(writeID) {
 		in.mu.Unlock()
 		if wait == nil {
 			return "", true, nil
 		}
-		wait(func() { cancelled = !in.waitRoom(len(data), cancel) })
+		wait(func() { cancelled = !in.waitSpace(len(data), cancel) })
 		if cancelled {
 			return "", true, nil
 		}
@@ -115,7 +115,7 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 	}
 	defer in.mu.Unlock()
 	switch {
-	case in.repeatedLocked(writeID):
+	case in.isRepeatLocked(writeID):
 		return protocol.WriteAccepted, false, nil
 	case in.closed, in.ending:
 		return protocol.WriteStdinClosed, false, nil
@@ -131,8 +131,8 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 			in.quota.release(cost)
 			return protocol.WriteStdinClosed, false, nil
 		}
-		// The write is accepted even if the child ends after a part of it, or before it
-		// reads the queue.
+		// The write is accepted even if the child exits before it has read all of
+		// it.
 		data = data[n:]
 	}
 	if len(all) > 0 && in.tap != nil {
@@ -148,8 +148,8 @@ func (in *input) write(data []byte, writeID *string, cancel <-chan struct{}, wai
 	return protocol.WriteAccepted, false, nil
 }
 
-// writeNowLocked writes what the pipe accepts without blocking, and returns how much that
-// was.
+// writeNowLocked writes what the pipe accepts without blocking, and returns how many bytes
+// that was.
 func (in *input) writeNowLocked(data []byte) int {
 	n, err := writeAvailable(in.file, data)
 	if err != nil {
@@ -158,21 +158,21 @@ func (in *input) writeNowLocked(data []byte) int {
 	return n
 }
 
-// waitRoom waits until there is room for n bytes; false means that cancel was closed first.
-func (in *input) waitRoom(n int, cancel <-chan struct{}) bool {
+// waitSpace waits until n bytes fit; false means that cancel was closed first.
+func (in *input) waitSpace(n int, cancel <-chan struct{}) bool {
 	for {
 		in.mu.Lock()
-		if in.hasRoomLocked(n) {
+		if in.hasSpaceLocked(n) {
 			in.mu.Unlock()
 			return true
 		}
-		if in.room == nil {
-			in.room = make(chan struct{})
+		if in.space == nil {
+			in.space = make(chan struct{})
 		}
-		room := in.room
+		space := in.space
 		in.mu.Unlock()
 		select {
-		case <-room:
+		case <-space:
 		case <-cancel:
 			return false
 		}
@@ -184,11 +184,11 @@ func (in *input) enqueueLocked(q queued) {
 	in.cost += q.cost()
 	if !in.writing {
 		in.writing = true
-		go in.drain()
+		go in.writeQueued()
 	}
 }
 
-// end closes the input once everything queued before has been written.
+// end closes the input once everything queued has been written.
 func (in *input) end() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -199,7 +199,7 @@ func (in *input) end() {
 	default:
 		in.ending = true
 		in.enqueueLocked(queued{})
-		in.signalLocked() // writes that wait are refused
+		in.wakeLocked() // refuse waiting writes
 	}
 }
 
@@ -210,18 +210,17 @@ func (in *input) ended() bool {
 	return in.closed || in.ending
 }
 
-// resize gives the terminal a size once everything queued before has been
-// written.
+// resize resizes the terminal once everything queued has been written.
 func (in *input) resize(size protocol.TerminalSize) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	last := len(in.queue) - 1
 	switch {
 	case in.closed:
-		return nil // nobody is there to see it
+		return nil // the terminal is gone
 	case last < 0:
 		return in.setSize(size)
-	case last > 0 && in.queue[last].size != nil: // the first may be at work
+	case last > 0 && in.queue[last].size != nil: // the first may be in progress
 		in.queue[last].size = &size
 	default:
 		in.enqueueLocked(queued{size: &size})
@@ -229,9 +228,9 @@ func (in *input) resize(size protocol.TerminalSize) error {
 	return nil
 }
 
-// drain works the queue off, blocking while the child does not read; close of
-// the file unblocks it.
-func (in *input) drain() {
+// writeQueued performs the queued operations, blocking while the child does not read. Closing the
+// file unblocks it.
+func (in *input) writeQueued() {
 	for {
 		in.mu.Lock()
 		if len(in.queue) == 0 || in.closed {
@@ -250,17 +249,17 @@ func (in *input) drain() {
 			in.queue = in.queue[1:]
 			in.cost -= next.cost()
 			in.quota.release(next.cost())
-			in.signalLocked()
+			in.wakeLocked()
 		}
 		in.mu.Unlock()
 	}
 }
 
-// do is false when the input is to be closed.
+// do performs an operation. It returns false if the input is to be closed.
 func (in *input) do(q queued) bool {
 	switch {
 	case q.size != nil:
-		// That the terminal refuses a size is no reason to stop writing.
+		// An error is ignored: writing can go on.
 		_ = in.setSize(*q.size)
 		return true
 	case q.data != nil:
@@ -269,19 +268,18 @@ func (in *input) do(q queued) bool {
 	return false
 }
 
-// setSize gives the terminal a size. What the program draws then comes after sized, and
-// after what the tap hears.
+// setSize resizes the terminal. It calls onResize and the tap first, so that they precede
+// what the program draws then.
 func (in *input) setSize(size protocol.TerminalSize) error {
-	in.sized(size)
+	in.onResize(size)
 	if in.tap != nil {
 		in.tap.Resized(size)
 	}
 	return resize(in.file, size)
 }
 
-// writeAll writes data, no matter for how long it blocks, and reports whether the child
-// reads more. That the kernel has no memory for a pipe's next page is no reason to end the
-// child's input.
+// writeAll writes data, however long it blocks, and reports whether the child still reads.
+// A lack of kernel memory for the pipe does not end the input.
 func (in *input) writeAll(data []byte) bool {
 	for {
 		n, err := sys.WriteTo(in.file, data)
@@ -293,18 +291,17 @@ func (in *input) writeAll(data []byte) bool {
 	}
 }
 
-// memoryPause is between two attempts to write while the kernel is short of
-// memory.
+// memoryPause is the pause between two attempts to write while the kernel is out of memory.
 const memoryPause = 10 * time.Millisecond
 
-func (in *input) signalLocked() {
-	if in.room != nil {
-		close(in.room)
-		in.room = nil
+func (in *input) wakeLocked() {
+	if in.space != nil {
+		close(in.space)
+		in.space = nil
 	}
 }
 
-// close closes the input and drops the queue, which nobody would read.
+// close closes the input and drops the queue.
 func (in *input) close() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -318,13 +315,13 @@ func (in *input) closeLocked() {
 	in.closed = true
 	in.quota.release(in.cost)
 	in.queue, in.cost = nil, 0
-	in.signalLocked()
-	if in.own {
+	in.wakeLocked()
+	if in.ownsFile {
 		_ = in.file.Close()
 	}
 }
 
-func (in *input) repeatedLocked(writeID *string) bool {
+func (in *input) isRepeatLocked(writeID *string) bool {
 	return writeID != nil && in.seen[*writeID]
 }
 
@@ -337,28 +334,35 @@ func (in *input) rememberLocked(writeID *string) {
 	}
 	in.seen[*writeID] = true
 	in.order = append(in.order, *writeID)
-	in.known += len(*writeID) + idCost
-	in.forgetLocked(maxRemembered)
+	in.seenCost += len(*writeID) + idCost
+	in.trimWriteIDsLocked(maxRemembered)
 }
 
-// forgetLocked forgets the oldest writeIds until the others cost no more than most.
-func (in *input) forgetLocked(most int) {
-	for in.known > most {
+// trimWriteIDsLocked forgets the oldest writeIds until the rest costs no more than limit.
+func (in *input) trimWriteIDsLocked(limit int) {
+	for in.seenCost > limit {
 		oldest := in.order[0]
 		in.order[0], in.order = "", in.order[1:]
 		delete(in.seen, oldest)
-		in.known -= len(oldest) + idCost
+		in.seenCost -= len(oldest) + idCost
 	}
 }
 
-// forget forgets most writeIds, because the process has closed.
-func (in *input) forget() {
+// trimWriteIDs forgets most writeIds after the process has closed.
+func (in *input) trimWriteIDs() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.forgetLocked(maxRememberedClosed)
-	in.order = slices.Clone(in.order) // in memory of its size
+	in.trimWriteIDsLocked(maxRememberedClosed)
+	in.order = slices.Clone(in.order) // frees the array of the forgotten ones
 	in.seen = make(map[string]bool, len(in.order))
 	for _, id := range in.order {
 		in.seen[id] = true
 	}
+}
+
+// Tap observes the input of a process: accepted writes and terminal sizes. Its methods must
+// not block or retain data.
+type Tap interface {
+	Wrote(data []byte)
+	Resized(size protocol.TerminalSize)
 }

@@ -195,7 +195,7 @@ func TestWriteWaitsForAChildThatDoesNotRead(t *testing.T) {
 		t.Fatal("the waiting write never returned")
 	}
 	testkit.WaitFor(t, testkit.Patience, func() error {
-		if r := p.Log.Read(p.Log.Last()-1, nil); len(r.Chunks) == 0 || !strings.HasSuffix(string(r.Chunks[0].Data), "last") {
+		if r := p.Log.Read(p.Log.LastSeq()-1, nil); len(r.Chunks) == 0 || !strings.HasSuffix(string(r.Chunks[0].Data), "last") {
 			return fmt.Errorf("the last write has not come back")
 		}
 		return nil

@@ -11,17 +11,18 @@ import (
 	"syscall"
 
 	"execserver/internal/sys"
+	"execserver/protocol"
 )
 
-// Error says why a process could not be started. errors.Is finds the system's reason.
+// Error reports why a process could not be started. It unwraps to the system's error.
 type Error struct {
-	Program string // as asked for
-	Reason  string // in a few words, with the names that matter
+	Program string // as requested
+	Reason  string // short, with the paths or sizes involved
 	Err     error  // a syscall.Errno, or nil
-	Hint    string // what to do, or ""
+	Hint    string // advice, or ""
 }
 
-// maxQuoted is how many bytes of the program's name the text of an Error has.
+// maxQuoted bounds the length of the program's name in the text of an Error.
 const maxQuoted = 256
 
 func (e *Error) Error() string {
@@ -53,7 +54,7 @@ type command struct {
 // defaultPath is searched when the child's environment has no PATH.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// prepare checks a Spec and finds the program, until ctx ends.
+// prepare checks a Spec and finds the program. It stops searching when ctx ends.
 func prepare(ctx context.Context, spec Spec) (command, error) {
 	if len(spec.Argv) == 0 {
 		return command{}, &Error{Reason: "argv must not be empty"}
@@ -90,7 +91,7 @@ func prepare(ctx context.Context, spec Spec) (command, error) {
 	case !info.IsDir():
 		return refuse(syscall.ENOTDIR, "working directory %q", spec.Dir)
 	}
-	if err := mayEnter(spec.Dir); err != nil {
+	if err := checkSearchable(spec.Dir); err != nil {
 		return refuse(err, "working directory %q", spec.Dir)
 	}
 	path, err := lookup(ctx, program, spec)
@@ -113,7 +114,7 @@ func hasNUL(list []string) bool {
 // directory. It spells the path as execvp does, because a script sees it as its $0.
 func lookup(ctx context.Context, program string, spec Spec) (string, error) {
 	if strings.ContainsRune(program, '/') || strings.ContainsRune(program, filepath.Separator) {
-		path, err := executable(program, spec.Dir)
+		path, err := checkExecutable(program, spec.Dir)
 		if err != nil {
 			return "", &Error{Program: program, Reason: "program", Err: err}
 		}
@@ -130,9 +131,9 @@ func lookup(ctx context.Context, program string, spec Spec) (string, error) {
 	var denied error
 	for _, dir := range dirs {
 		if ctx.Err() != nil {
-			return "", &Error{Program: program, Reason: fmt.Sprintf("the search for it was given up: %s", context.Cause(ctx))}
+			return "", &Error{Program: program, Reason: fmt.Sprintf("search in PATH stopped: %s", context.Cause(ctx))}
 		}
-		path, err := executable(inDirectory(dir, program), spec.Dir)
+		path, err := checkExecutable(joinPath(dir, program), spec.Dir)
 		if err == nil {
 			return path, nil
 		}
@@ -146,16 +147,16 @@ func lookup(ctx context.Context, program string, spec Spec) (string, error) {
 	return "", &Error{Program: program, Reason: fmt.Sprintf("program not found in PATH %q", list), Err: syscall.ENOENT}
 }
 
-// inDirectory returns the path of a program in an element of PATH. The empty element is the
+// joinPath returns the path of a program in an element of PATH. An empty element means the
 // working directory.
-func inDirectory(dir, program string) string {
+func joinPath(dir, program string) string {
 	if dir == "" {
 		return program
 	}
 	return dir + string(filepath.Separator) + program
 }
 
-// absolute makes a path absolute that may be relative to dir.
+// absolute resolves a path relative to dir.
 func absolute(path, dir string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -163,7 +164,7 @@ func absolute(path, dir string) string {
 	return filepath.Join(dir, path)
 }
 
-// errnoOf returns the errno inside an error of package os, or the error itself.
+// errnoOf returns the errno wrapped in an error, or the error itself.
 func errnoOf(err error) error {
 	if e := syscall.Errno(0); errors.As(err, &e) {
 		return e
@@ -171,11 +172,59 @@ func errnoOf(err error) error {
 	return err
 }
 
-// Find finds a program as Start does, with this program's own PATH.
-func Find(program, dir string) (string, error) {
+// LookPath finds a program as Start does, with the PATH of this program.
+func LookPath(program, dir string) (string, error) {
 	env := make(map[string]string)
-	if list, ok := os.LookupEnv("PATH"); ok {
-		env["PATH"] = list
+	if path, ok := os.LookupEnv("PATH"); ok {
+		env["PATH"] = path
 	}
 	return lookup(context.Background(), program, Spec{Dir: dir, Env: env})
+}
+
+// The limits of Linux. Larger values are refused before any other work.
+const (
+	maxString  = 128<<10 - 1 // bytes of an argument, or of NAME=value
+	maxStrings = 6 << 20     // bytes of all of them, each with its NUL and a pointer to it
+	stringCost = 1 + 8
+	maxProgram = 4<<10 - 1 // bytes of the program's path
+)
+
+// maxPathEntries bounds the directories in PATH.
+const maxPathEntries = 4096
+
+// CheckSize refuses arguments and variables that are larger than any system accepts. The
+// error is an *Error that names the limit.
+func CheckSize(argv []string, arg0 *string, env ...map[string]string) error {
+	program := ""
+	if len(argv) > 0 {
+		program = argv[0]
+	}
+	refuse := func(err syscall.Errno, format string, args ...any) error {
+		return &Error{Program: program, Reason: fmt.Sprintf(format, args...), Err: err}
+	}
+	if len(program) > maxProgram {
+		return refuse(syscall.ENAMETOOLONG, "the name of the program is %d bytes long, the limit is %d", len(program), maxProgram)
+	}
+	if arg0 != nil {
+		argv = append([]string{*arg0}, argv[min(1, len(argv)):]...)
+	}
+	total := 0
+	for i, arg := range argv {
+		if len(arg) > maxString {
+			return refuse(syscall.E2BIG, "argument %d is %d bytes long, the limit is %d", i, len(arg), maxString)
+		}
+		total += len(arg) + stringCost
+	}
+	for _, variables := range env {
+		for name, value := range variables {
+			if n := len(name) + len("=") + len(value); n > maxString {
+				return refuse(syscall.E2BIG, "the variable %q is %d bytes long with its name, the limit is %d", protocol.Shorten(name), n, maxString)
+			}
+			total += len(name) + len("=") + len(value) + stringCost
+		}
+	}
+	if total > maxStrings {
+		return refuse(syscall.E2BIG, "arguments and environment take %d bytes, the limit is %d", total, maxStrings)
+	}
+	return nil
 }

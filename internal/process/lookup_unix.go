@@ -16,16 +16,15 @@ func searchPath(env map[string]string) (list string, ok bool) {
 	return list, ok
 }
 
-// mayEnter checks that a directory can be the working directory of a child. The kernel
-// decides in the end, and does not say that the directory was the reason.
-func mayEnter(dir string) error {
+// checkSearchable checks that a directory can be the working directory of a child. The
+// kernel has the last word, but does not report that the directory was the reason.
+func checkSearchable(dir string) error {
 	return sys.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }
 
-// executable checks that path, relative to dir unless absolute, is a file that this
-// program may execute. The kernel decides in the end; the check finds the right error
-// early.
-func executable(path, dir string) (string, error) {
+// checkExecutable checks that path, relative to dir unless absolute, is a file that this
+// program may execute. The kernel has the last word; the check finds the right error early.
+func checkExecutable(path, dir string) (string, error) {
 	file := absolute(path, dir)
 	info, err := sys.Stat(file)
 	switch {

@@ -13,34 +13,34 @@ import (
 	"execserver/protocol"
 )
 
-// exitNotice is the handle that becomes ready when the child has ended.
-type exitNotice struct {
+// leaderHandle becomes ready when the child has exited.
+type leaderHandle struct {
 	process *os.Process
 }
 
 // spawn starts a child.
 func spawn(c command, _ *ownership.Tree) (*child, error) {
-	ours, theirs, err := makeStreams(c.spec)
-	defer ours.closeTheirs(theirs)
+	ours, childFiles, err := makeStreams(c.spec)
+	defer ours.closeChildFiles(childFiles)
 	if err != nil {
 		ours.close()
-		return nil, &Error{Program: c.spec.Argv[0], Reason: "its streams", Err: errnoOf(err)}
+		return nil, &Error{Program: c.spec.Argv[0], Reason: "create its streams", Err: errnoOf(err)}
 	}
-	attr := &os.ProcAttr{Dir: c.dir, Env: c.env, Files: theirs}
-	ours.exit.process, err = os.StartProcess(c.path, c.argv, attr)
+	attr := &os.ProcAttr{Dir: c.dir, Env: c.env, Files: childFiles}
+	ours.handle.process, err = os.StartProcess(c.path, c.argv, attr)
 	if err != nil {
 		ours.close()
 		return nil, &Error{Program: c.spec.Argv[0], Reason: execReason(c, err), Err: errnoOf(err)}
 	}
-	ours.pid = ours.exit.process.Pid
+	ours.pid = ours.handle.process.Pid
 	ours.group = ours.pid
 	return ours, nil
 }
 
-// wait waits for the child. Its id stays ours while the handle is open, so
-// nothing has to be locked.
+// wait waits for the child. The pid is not reused while the handle is open, so locked has
+// nothing to protect.
 func (c *child) wait(locked func(reap func() bool) bool) (syscall.WaitStatus, *protocol.Rusage, bool) {
-	state, err := c.exit.process.Wait()
+	state, err := c.handle.process.Wait()
 	locked(func() bool { return true })
 	if err != nil {
 		return syscall.WaitStatus{}, nil, false
@@ -49,8 +49,8 @@ func (c *child) wait(locked func(reap func() bool) bool) (syscall.WaitStatus, *p
 	return state.Sys().(syscall.WaitStatus), usage, true
 }
 
-// signalGroup ends the child on SIGKILL, unless it has been waited for, and reports that.
-// There are no groups and no other signals.
+// signalGroup kills the child on SIGKILL and ignores other signals: Windows has no process
+// groups. It reports whether the child has not been waited for.
 func (p *Process) signalGroup(sig syscall.Signal) (held bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,12 +67,11 @@ func (p *Process) signalGroup(sig syscall.Signal) (held bool, err error) {
 
 func signalName(sig syscall.Signal) string { return unnamedSignal(sig) }
 
-// Signals says whether processes here can be sent every signal.
+// Signals reports whether processes on this system can be sent any signal.
 const Signals = false
 
-// SignalNumber returns the signal of a name such as "SIGTERM", 0 when there is
-// none here. SIGINT does nothing: it cannot reach a process without a console of
-// its own.
+// SignalNumber returns the signal with a name such as "SIGTERM", or 0 if this system has
+// none. SIGINT has no effect: it cannot reach a process without a console of its own.
 func SignalNumber(name string) syscall.Signal {
 	switch name {
 	case "SIGINT":
@@ -83,33 +82,33 @@ func SignalNumber(name string) syscall.Signal {
 	return 0
 }
 
-// sigCont is not known here, and does nothing.
+// sigCont does not exist on Windows; sending it does nothing.
 const sigCont = syscall.Signal(0)
 
-// drainGrace is how long output may come after the end of the child and still
-// be numbered before it; a pipe cannot be asked here.
+// drainGrace is how long after the child's exit its output is still waited for, because the
+// fill level of a pipe cannot be queried.
 const drainGrace = 50 * time.Millisecond
 
-// interrupt tells the reader what is wanted; reads cannot be interrupted.
-func (s *stream) interrupt(order int32) {
-	s.order.Store(order)
-	if order == orderFinish {
+// interrupt sets the mode. Reads cannot be interrupted.
+func (s *stream) interrupt(mode int32) {
+	s.mode.Store(mode)
+	if mode == modeFinish {
 		_ = s.file.Close()
 		return
 	}
 	time.AfterFunc(drainGrace, s.markDrained)
 }
 
-func (s *stream) read(room int) (n int, interrupted bool, err error) {
-	n, err = s.file.Read(s.to.Buffer(room))
+func (s *stream) read(max int) (n int, interrupted bool, err error) {
+	n, err = s.file.Read(s.writer.Buffer(max))
 	return n, false, err
 }
 
 func (s *stream) readNow(int) (int, error) { return 0, io.EOF }
 
-func (s *stream) held() int { return 0 }
+func (s *stream) buffered() int { return 0 }
 
-// pending does not know; a pipe cannot be asked here.
+// pending returns false: the fill level of a pipe cannot be queried.
 func (s *stream) pending() bool { return false }
 
 // writeAvailable leaves everything to the goroutine that may block.
@@ -124,9 +123,9 @@ func searchPath(env map[string]string) (list string, ok bool) {
 	return "", false
 }
 
-// executable finds the file that path, relative to dir unless absolute, means
-// with the usual extensions.
-func executable(path, dir string) (string, error) {
+// checkExecutable finds the file for path, relative to dir unless absolute, with the usual
+// extensions.
+func checkExecutable(path, dir string) (string, error) {
 	found, err := exec.LookPath(filepath.Clean(absolute(path, dir)))
 	if err != nil {
 		return "", syscall.ENOENT
@@ -134,5 +133,5 @@ func executable(path, dir string) (string, error) {
 	return found, nil
 }
 
-// mayEnter checks nothing: the system's error for a directory says enough.
-func mayEnter(string) error { return nil }
+// checkSearchable checks nothing: the system's error already names the directory.
+func checkSearchable(string) error { return nil }

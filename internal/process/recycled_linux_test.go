@@ -12,7 +12,7 @@ import (
 	"execserver/protocol"
 )
 
-// kinds are what a stranger can be whose leader has ended.
+// kinds are the kinds of unrelated processes that can reuse the pid of an exited leader.
 var kinds = map[string]bool{"group": false, "session": true}
 
 // TestFinishedProcessSignalsNobody: the kernel gives the number of a process that has closed

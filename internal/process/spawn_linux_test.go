@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,14 +19,15 @@ import (
 	"execserver/internal/ownership"
 	"execserver/internal/process"
 	"execserver/internal/procfs"
+	"execserver/internal/seccomp"
 	"execserver/internal/testkit"
 	"execserver/internal/testkit/processtest"
 	"execserver/protocol"
 )
 
-// TestStartsWhatWasJustWritten writes programs and starts them at once, all at the
-// same time. The kernel executes no file that somebody may write, as a child does
-// that got a copy of this program's descriptors and has not executed its own yet.
+// TestStartsWhatWasJustWritten writes programs and starts them at once, all at the same
+// time. The kernel does not execute a file that a process has open for writing, as does a
+// child that has inherited this program's descriptors before its exec.
 func TestStartsWhatWasJustWritten(t *testing.T) {
 	program, err := os.ReadFile("/bin/true")
 	if err != nil {
@@ -54,8 +56,8 @@ func TestStartsWhatWasJustWritten(t *testing.T) {
 	group.Wait()
 }
 
-// TestOutlivesTheThreadThatStartedIt: the kernel tells a process that its parent
-// has died when the thread that made it ends. It must not be one that may end.
+// TestOutlivesTheThreadThatStartedIt: the kernel sends a process its parent-death signal
+// when the thread that forked it exits. So that thread must never exit.
 func TestOutlivesTheThreadThatStartedIt(t *testing.T) {
 	spec := shell("trap 'echo terminated; exit 1' TERM; echo ready; read line; echo $line")
 	spec.PipeStdin = true
@@ -120,8 +122,7 @@ func TestStartsWithTheLimitOfFiles(t *testing.T) {
 	}
 }
 
-// TestStartsWithoutClone3: processes start where there is no clone3, as in many
-// containers.
+// TestStartsWithoutClone3: processes start without clone3, as in many containers.
 func TestStartsWithoutClone3(t *testing.T) {
 	refused(t, unix.SYS_CLONE3, func(t *testing.T) { startAmongFiles(t) })
 }
@@ -167,9 +168,9 @@ func refused(t *testing.T, call uint32, test func(t *testing.T)) {
 	}
 }
 
-// TestMarksOfOthers: with clone3 or without, a child without a mark gets none while
-// others are marked, and neither does the program.
-func TestMarksOfOthers(t *testing.T) {
+// TestTagsOfOthers: with clone3 or without, a child without a tag gets none while
+// others are tagged, and neither does the program.
+func TestTagsOfOthers(t *testing.T) {
 	if !inFreshProgram(t, "EXEC_SERVER_TEST=1") {
 		return
 	}
@@ -182,8 +183,8 @@ func TestMarksOfOthers(t *testing.T) {
 	}
 	before := limit()
 	owner := processtest.Ownership(t, &ownership.Options{Subreaper: true}).NewOwner()
-	unmarked := process.Spec{Argv: []string{"/bin/grep", "file locks", "/proc/self/limits"}, Dir: "/"}
-	want := follow(t, start(t, unmarked, nil)).All
+	untagged := process.Spec{Argv: []string{"/bin/grep", "file locks", "/proc/self/limits"}, Dir: "/"}
+	want := follow(t, start(t, untagged, nil)).All
 	for _, refused := range []bool{false, true} {
 		if refused {
 			refuse(t, unix.SYS_CLONE3, unix.ENOSYS)
@@ -196,13 +197,13 @@ func TestMarksOfOthers(t *testing.T) {
 					opts = &process.Options{Owner: owner, Name: "p"}
 				}
 				for range 10 {
-					p, err := process.Start(unmarked, opts)
+					p, err := process.Start(untagged, opts)
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					if got := follow(t, p).All; (got == want) != (opts == nil) {
-						t.Errorf("clone3 refused: %v, marked: %v, limits: %q", refused, opts != nil, got)
+						t.Errorf("clone3 refused: %v, tagged: %v, limits: %q", refused, opts != nil, got)
 					}
 					p.Release()
 				}
@@ -223,7 +224,7 @@ func refuse(t *testing.T, call uint32, errno unix.Errno) {
 	}
 }
 
-// TestStartsWithoutProc: processes start where there is no /proc.
+// TestStartsWithoutProc: processes start without /proc.
 func TestStartsWithoutProc(t *testing.T) {
 	if !testkit.InMountNamespace(t) {
 		return
@@ -330,8 +331,8 @@ func startAmongFiles(t *testing.T) {
 	group.Wait()
 }
 
-// startOne starts a process with a terminal or pipes, which must say what it was
-// told, and have no descriptors but its streams.
+// startOne starts a process with a terminal or pipes. It must echo its argument, and have
+// no descriptors but its streams.
 func startOne(t *testing.T, i int) {
 	spec := shell("read line; echo got $line; ls /dev/fd/ 2>&1 | tr '\\n' ' '")
 	spec.Dir, spec.PipeStdin, spec.TTY = "/", true, i%2 == 0
@@ -351,5 +352,153 @@ func startOne(t *testing.T, i int) {
 	}
 	if _, err := os.Stat("/proc/self"); err == nil && !strings.HasSuffix(s.All, "0 1 2 3 ") { // 3 is the directory
 		t.Errorf("process %d has other descriptors than its streams: %q", i, s.All)
+	}
+}
+
+// TestStartInForbiddenDirectory checks that the error names the directory that the server may
+// not enter, and not only the program, which it may execute.
+func TestStartInForbiddenDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Root may enter every directory. A thread with another uid ends with the
+	// goroutine.
+	failed := make(chan error)
+	go func() {
+		if os.Geteuid() == 0 {
+			runtime.LockOSThread()
+			const same, nobody = ^uintptr(0), 65534
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, nobody, same); errno != 0 {
+				failed <- errno
+				return
+			}
+			dir = "/root" // those above the other one are root's, too
+		}
+		p, err := process.Start(process.Spec{Argv: []string{"/bin/true"}, Dir: dir}, nil)
+		if err == nil {
+			p.Release()
+		}
+		failed <- err
+	}()
+	err := <-failed
+	want := `cannot start "/bin/true": working directory "` + dir + `": permission denied (os error 13)`
+	if !errors.Is(err, syscall.EACCES) || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == "unwatched" {
+		unwatched()
+		os.Exit(0)
+	}
+}
+
+// unwatched starts processes when this program has used up its epoll watches. It prints why
+// each did not start.
+func unwatched() {
+	p, err := process.Start(process.Spec{Argv: []string{"/bin/echo", "lost"}, Dir: "/"}, nil)
+	if err != nil {
+		fmt.Println("before:", err)
+		return
+	}
+	<-p.Closed()
+	const load, equal, ret, noSpace, allow = 0x20, 0x15, 0x06, 0x00050000 | uint32(unix.ENOSPC), 0x7fff0000
+	err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err == nil {
+		err = seccomp.Install([]seccomp.Instruction{
+			{Op: load}, {Op: equal, Jf: 1, K: unix.SYS_EPOLL_CTL}, {Op: ret, K: noSpace}, {Op: ret, K: allow},
+		})
+	}
+	if err != nil {
+		fmt.Println("filter:", err)
+		return
+	}
+	for _, spec := range []process.Spec{{}, {PipeStdin: true}, {TTY: true}} {
+		spec.Argv, spec.Dir = []string{"/bin/echo", "lost"}, "/"
+		_, err := process.Start(spec, nil)
+		fmt.Println(err)
+	}
+}
+
+// TestNoMoreWatches starts processes after one program has used up the epoll watches of the
+// user. They do not start, because nothing could wait for their output.
+func TestNoMoreWatches(t *testing.T) {
+	t.Parallel()
+	if !seccomp.Supported {
+		t.Skip("seccomp is not supported on", runtime.GOARCH)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := exec.Command(self, "unwatched").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("%s", output)
+	}
+	for _, line := range lines {
+		if !strings.Contains(line, "this user has used up the epoll watches (sysctl fs.epoll.max_user_watches): no space left on device") {
+			t.Error(line)
+		}
+	}
+}
+
+// TestStreamsBlock: a program expects streams that block, whatever this program needs at
+// the other ends.
+func TestStreamsBlock(t *testing.T) {
+	for _, input := range []bool{false, true} {
+		spec := shell("exec sleep 1000")
+		spec.PipeStdin = input
+		p := start(t, spec, nil)
+		for fd := range 3 {
+			var text []byte
+			testkit.WaitFor(t, testkit.Patience, func() (err error) {
+				text, err = os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", p.Describe().Pid, fd))
+				return err
+			})
+			_, rest, _ := strings.Cut(string(text), "flags:")
+			flags, err := strconv.ParseInt(strings.Fields(rest)[0], 8, 64)
+			if err != nil || flags&unix.O_NONBLOCK != 0 {
+				t.Errorf("stdin a pipe: %v: flags of descriptor %d: %#o %v", input, fd, flags, err)
+			}
+		}
+		p.Kill()
+		<-p.Closed()
+	}
+}
+
+// TestReapsStrays: with CLONE_PARENT, a command makes children of the server. When they
+// exit, they must not stay zombies until the server ends, and reaping them must not take
+// the status of a child that other code waits for.
+func TestReapsStrays(t *testing.T) {
+	other := exec.Command("/bin/sh", "-c", "exit 7")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	spec := child("strays", "20")
+	spec.PipeStdin = true
+	p := start(t, spec, nil)
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		if p.Log.LastSeq() == 0 {
+			return errors.New("no output yet")
+		}
+		if children := testkit.Children(os.Getpid()); len(children) > 2 { // other and p's leader
+			return fmt.Errorf("children %d; the zombies among them:\n%s", children, strings.Join(testkit.Zombies(t), ""))
+		}
+		return nil
+	})
+	if err := p.CloseStdin(); err != nil {
+		t.Fatal(err)
+	}
+	if s := follow(t, p); s.Exit.ExitCode != 0 || !strings.Contains(s.All, "started 20 <nil>") {
+		t.Errorf("exit code %d, output %q", s.Exit.ExitCode, s.All)
+	}
+	if _ = other.Wait(); other.ProcessState.ExitCode() != 7 {
+		t.Errorf("a command that the server did not start: %v", other.ProcessState)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"execserver/internal/output"
@@ -17,79 +18,92 @@ import (
 // DefaultRetainedBytes is how much output a process retains by default.
 const DefaultRetainedBytes = 4 << 20
 
-// Spec says what to start.
+// Spec describes the process to start.
 type Spec struct {
 	Argv      []string          // Argv[0] is found in PATH as execvp does
-	Arg0      *string           // what the program sees as argv[0]; nil: Argv[0]
+	Arg0      *string           // the program's argv[0]; nil: Argv[0]
 	Dir       string            // absolute
-	DirFile   *os.File          // Dir, opened: on Linux the process begins there, wherever Dir leads by then; nil: where it leads
-	NoDirHint string            // what to do if Dir does not exist, for the error
+	DirFile   *os.File          // an open descriptor of Dir: on Linux the process starts in it even if Dir has been replaced; nil: resolve Dir
+	NoDirHint string            // advice for the error if Dir does not exist
 	Env       map[string]string // the whole environment
-	TTY       bool              // a terminal instead of pipes
+	TTY       bool              // use a terminal instead of pipes
 	PipeStdin bool              // without TTY: a pipe instead of /dev/null
 
 	Size   protocol.TerminalSize // with TTY; zero: DefaultSize
 	Limits Limits
 
-	// Sandbox makes the confinement of the process; nil: the process is not in a
-	// sandbox. Start calls it for each attempt. A nil Confinement confines nothing.
+	// Sandbox returns the confinement of the process; nil means no sandbox. Start calls
+	// it for each attempt. A nil Confinement confines nothing.
 	Sandbox func() (*sandbox.Confinement, error)
 
-	// Drain says whether closed waits for the end of the streams; "": what
-	// Options.DrainTimeout says.
+	// Drain selects whether closed waits for the end of the streams; "" selects
+	// Options.DrainTimeout.
 	Drain protocol.Drain
 }
 
-// DefaultSize is the size of a terminal if the client does not give one.
-var DefaultSize = protocol.TerminalSize{Rows: 24, Cols: 80}
-
-// Options of Start. The zero value means the defaults.
-type Options struct {
-	Context context.Context // ends the search for the program; nil: nothing does
-
-	RetainedBytes int64          // default DefaultRetainedBytes
-	Budget        *output.Budget // shared with other processes; nil: none
-	Listener      Listener       // nil: nobody
-	Input         InputQuota
-
-	// Owner owns the process and the descendants that it leaves running. With nil nobody
-	// owns those, and Terminate finds descendants by ownership.MeansProcessGroup.
-	Owner *ownership.Owner
-	// Name of the process in Owner.Background.
-	Name      string
-	soleOwner bool // Owner was nil: the process has one of its own
-
-	// DrainTimeout bounds how long after the leader's exit descendants that write
-	// to its streams keep the process from closing. If they are quiet it closes
-	// sooner. 0: DefaultDrainTimeout; negative: as long as they hold the streams.
-	DrainTimeout time.Duration
-	quietTime    time.Duration // default quietTime; tests change it
+// Limits apply to one process together with all its descendants. Zero means no limit.
+type Limits struct {
+	Timeout        time.Duration // after which the process gets SIGTERM, and after TimeoutGrace SIGKILL
+	MaxOutputBytes int64         // of all streams together; a process that writes more is killed
+	MemoryBytes    int64
+	Pids           int64   // processes and threads
+	CPUs           float64 // processors
 }
 
-// Listener learns what happens to a process. Its methods are called without locks and
-// must not block.
+// TimeoutGrace is how long a process may take to exit after its timeout.
+const TimeoutGrace = 2 * time.Second
+
+// DefaultSize is the terminal size if the client does not give one.
+var DefaultSize = protocol.TerminalSize{Rows: 24, Cols: 80}
+
+// Options configure Start. The zero value means the defaults.
+type Options struct {
+	Context context.Context // bounds the search for the program; nil: context.Background
+
+	RetainedBytes int64          // default DefaultRetainedBytes
+	Budget        *output.Budget // shared with other processes; nil: unlimited
+	Listener      Listener       // nil: none
+	Input         InputQuota
+
+	// Owner owns the process and the descendants that it leaves running. If it is nil,
+	// nothing owns them, and Terminate finds descendants by
+	// ownership.MechanismProcessGroup.
+	Owner *ownership.Owner
+	// Name identifies the process in Owner.Background.
+	Name      string
+	soleOwner bool // Owner was nil, so the process has an owner of its own
+
+	// DrainTimeout bounds how long after the leader's exit descendants that write to
+	// its streams keep the process from closing. Quiet streams close it sooner. Zero
+	// means DefaultDrainTimeout; negative means no bound.
+	DrainTimeout time.Duration
+	quietTime    time.Duration // default quietTime; set by tests
+}
+
+// Listener is notified of the events of a process. Its methods are called without locks
+// held and must not block.
 type Listener interface {
 	output.Listener
-	// Exited says how the leader has ended.
+	// Exited is called with the exit record of the leader.
 	Exited(protocol.ExitRecord)
 }
 
-// Start starts a child. A failure is an *Error, an *ownership.LimitError, a *PanicError,
-// or the error of spec.Sandbox or its Confinement, and leaves nothing behind. The caller
-// must call Release when it needs the events no more.
+// Start starts a child. A failure is an *Error, an *ownership.LimitError, a *PanicError, or
+// the error of spec.Sandbox or its Confinement, and leaves nothing behind. The caller must
+// call Release when it no longer needs the events.
 func Start(spec Spec, opts *Options) (_ *Process, err error) {
 	if spec.Size == (protocol.TerminalSize{}) {
 		spec.Size = DefaultSize
 	}
 	p := &Process{
-		limits: spec.Limits,
-		asks:   make(chan func(*life)), reapedCh: make(chan struct{}), closedCh: make(chan struct{}), overCh: make(chan struct{}),
+		limits:   spec.Limits,
+		requests: make(chan func(*lifecycle)), reapedCh: make(chan struct{}), closedCh: make(chan struct{}), doneCh: make(chan struct{}),
 	}
 	if opts != nil {
 		p.opts = *opts
 	}
-	p.opts.complete()
-	p.drain = p.opts.closeDelay(spec.Drain)
+	p.opts.setDefaults()
+	p.drainTimeout = p.opts.drainTimeout(spec.Drain)
 	command, err := prepare(p.opts.Context, spec)
 	p.opts.Context = nil
 	if err != nil {
@@ -100,8 +114,8 @@ func Start(spec Spec, opts *Options) (_ *Process, err error) {
 			err = &PanicError{Program: spec.Argv[0], Value: v, Stack: debug.Stack()}
 		}
 	}()
-	p.denials = spec.Sandbox != nil
-	p.about = describe(spec)
+	p.sandboxed = spec.Sandbox != nil
+	p.description = describe(spec)
 	p.sizes.add(0, spec.Size)
 	p.tree, err = p.opts.Owner.NewTree(p, ownership.TreeOptions{
 		Name: p.opts.Name,
@@ -115,9 +129,9 @@ func Start(spec Spec, opts *Options) (_ *Process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	spawned := false
+	started := false
 	defer func() {
-		if !spawned { // also after a panic
+		if !started { // also after a panic
 			p.tree.Discard()
 		}
 	}()
@@ -125,12 +139,12 @@ func Start(spec Spec, opts *Options) (_ *Process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	spawned = true
+	started = true
 	p.run(child)
 	return p, nil
 }
 
-// PanicError says that Start panicked. Nothing is left of the process.
+// PanicError reports that Start panicked. Nothing is left of the process.
 type PanicError struct {
 	Program string
 	Value   any    // of the panic
@@ -141,7 +155,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("cannot start %q because of a fault in the server: %v", e.Program, e.Value)
 }
 
-func (o *Options) complete() {
+func (o *Options) setDefaults() {
 	if o.Context == nil {
 		o.Context = context.Background()
 	}
@@ -155,23 +169,34 @@ func (o *Options) complete() {
 		o.quietTime = quietTime
 	}
 	if o.Owner == nil {
-		o.Owner, o.soleOwner = ownership.SoleOwner(), true
+		o.Owner, o.soleOwner = ownership.NewSoleOwner(), true
 	}
 }
 
-// run starts the goroutines of a child that has been spawned. After a panic
-// it ends the child.
+// drainTimeout returns the longest delay of the closed event while descendants hold the streams; 0
+// is no limit.
+func (o *Options) drainTimeout(asked protocol.Drain) time.Duration {
+	switch {
+	case asked == protocol.DrainEOF, asked == "" && o.DrainTimeout < 0:
+		return 0
+	case o.DrainTimeout > 0:
+		return o.DrainTimeout
+	}
+	return DefaultDrainTimeout
+}
+
+// run starts the goroutines of a spawned child. After a panic it kills the child.
 func (p *Process) run(child *child) {
 	p.Log = output.NewLog(p.opts.RetainedBytes, p.opts.Budget, p.opts.Listener)
-	p.about.Pid = child.group
-	p.pid, p.group, p.passSignal, p.master = child.pid, child.group, child.passSignal(), child.master
-	running, late := false, false
+	p.description.Pid = child.group
+	p.pid, p.group, p.forwardSignal, p.master = child.pid, child.group, child.signalForwarder(), child.master
+	ok, ownerEnded := false, false
 	defer func() {
-		go p.live(child) // after a panic too, for the child exists
-		if late {
+		go p.runLifecycle(child) // also after a panic, because the child exists
+		if ownerEnded {
 			p.End(protocol.EndedBySessionExpired, false) // the owner has ended meanwhile
 		}
-		if !running {
+		if !ok {
 			for _, out := range child.outputs[len(p.streams):] {
 				_ = out.file.Close()
 			}
@@ -185,20 +210,20 @@ func (p *Process) run(child *child) {
 	}()
 	if child.stdin != nil {
 		p.stdin = newInput(child.stdin, child.master == nil, p.opts.Input)
-		p.stdin.sized = p.sized
+		p.stdin.onResize = p.recordSize
 	}
 	var limit *outputLimit
-	if most := p.limits.MaxOutputBytes; most > 0 {
-		limit = &outputLimit{over: func() { p.End(protocol.EndedByOutputLimit, false) }}
-		limit.left.Store(most)
+	if maxBytes := p.limits.MaxOutputBytes; maxBytes > 0 {
+		limit = &outputLimit{exceeded: func() { p.End(protocol.EndedByOutputLimit, false) }}
+		limit.left.Store(maxBytes)
 	}
 	for _, out := range child.outputs {
 		s := newStream(p.Log.Writer(out.name), out.file, limit)
 		p.streams = append(p.streams, s)
-		go s.run() // ends at the end of the stream, or when live interrupts it
+		go s.run() // ends at the end of the stream, or when the life cycle interrupts it
 	}
-	late = p.tree.Started(p.pid, p.group)
-	running = true
+	ownerEnded = p.tree.Started(p.pid)
+	ok = true
 }
 
 // Description describes a process as it was started.
@@ -211,7 +236,7 @@ type Description struct {
 	Started       time.Time
 }
 
-// describe describes a process that has no process id yet.
+// describe returns a description without a pid.
 func describe(spec Spec) Description {
 	d := Description{Dir: spec.Dir, TTY: spec.TTY, Started: time.Now()}
 	d.Argv, d.ArgvTruncated = ownership.ShortArgv(spec.Argv)
@@ -219,4 +244,94 @@ func describe(spec Spec) Description {
 }
 
 // Describe returns the description of the process.
-func (p *Process) Describe() Description { return p.about }
+func (p *Process) Describe() Description { return p.description }
+
+// child is a spawned leader and the parent's ends of its streams.
+type child struct {
+	pid    int // of the leader
+	group  int // of the program; differs from pid if the leader is a launcher
+	handle leaderHandle
+	confined
+	master *os.File // of the terminal, or nil
+	// terminal is the slave of master, or nil. While it is open, reading master does
+	// not return EOF: a program may close its terminal and open it again.
+	terminal *os.File
+	stdin    *os.File // the master, a pipe, or nil
+	outputs  []namedFile
+}
+
+type namedFile struct {
+	name string
+	file *os.File
+}
+
+// execReason adds what the errno does not say. The program was found, so a missing file is
+// its interpreter.
+func execReason(c command, err error) string {
+	if errors.Is(err, syscall.ENOENT) {
+		return "the interpreter or loader that " + c.path + " needs"
+	}
+	return "execute " + c.path
+}
+
+// makeStreams makes both ends of the child's streams; childFiles are its descriptors 0, 1
+// and 2. The caller must close both ends even after an error.
+func makeStreams(spec Spec) (ours *child, childFiles []*os.File, err error) {
+	ours = &child{}
+	if spec.TTY {
+		master, slave, err := openTerminal(spec.Size)
+		if err != nil {
+			return ours, nil, err
+		}
+		ours.master, ours.terminal, ours.stdin = master, slave, master
+		ours.outputs = []namedFile{{"pty", master}}
+		return ours, []*os.File{slave, slave, slave}, nil
+	}
+	var in *os.File
+	if spec.PipeStdin {
+		in, ours.stdin, err = inputPipe()
+	} else {
+		in, err = openNull()
+	}
+	if err != nil {
+		return ours, nil, err
+	}
+	childFiles = append(childFiles, in)
+	for _, name := range []string{"stdout", "stderr"} {
+		r, w, err := outputPipe()
+		if err != nil {
+			return ours, childFiles, err
+		}
+		childFiles = append(childFiles, w)
+		ours.outputs = append(ours.outputs, namedFile{name, r})
+	}
+	return ours, childFiles, nil
+}
+
+// closeChildFiles closes the child's ends of the streams, except for the terminal.
+func (c *child) closeChildFiles(childFiles []*os.File) {
+	for _, f := range childFiles {
+		if f != c.terminal {
+			_ = f.Close()
+		}
+	}
+}
+
+// closeTerminal lets reads of the terminal's output end with its last holder. It may be
+// called twice.
+func (c *child) closeTerminal() {
+	if c.terminal != nil {
+		_ = c.terminal.Close()
+	}
+}
+
+// close closes the parent's ends of the streams.
+func (c *child) close() {
+	c.closeTerminal()
+	if c.stdin != nil {
+		_ = c.stdin.Close()
+	}
+	for _, out := range c.outputs {
+		_ = out.file.Close()
+	}
+}

@@ -226,10 +226,10 @@ func TestPatternsAreBounded(t *testing.T) {
 
 func TestSearchEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("nobody asks any more"))
+	cancel(errors.New("the client is gone"))
 	spec := process.Spec{Argv: []string{"true"}, Dir: "/"}
 	_, err := process.Start(spec, &process.Options{Context: ctx})
-	if want := `cannot start "true": the search for it was given up: nobody asks any more`; err == nil || err.Error() != want {
+	if want := `cannot start "true": search in PATH stopped: the client is gone`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -10,64 +10,64 @@ import (
 
 // stream reads one output of a child into the log.
 type stream struct {
-	file *os.File
-	to   *output.Writer
-	most *outputLimit // nil: none
+	file   *os.File
+	writer *output.Writer
+	limit  *outputLimit // nil: none
 
 	drained chan struct{} // closed when what the leader wrote is in the log
 	once    sync.Once     // closes drained
 	ended   chan struct{} // closed at the end of the stream
-	order   atomic.Int32  // the reader's latest order; see below
+	mode    atomic.Int32  // what the reader should do
 }
 
-// The orders of drain and finish to a stream's reader; a later one includes the earlier.
+// The modes of a stream's reader; a later one includes the earlier ones.
 const (
-	orderRead   = iota
-	orderDrain  // close drained once the present content has been read
-	orderFinish // the same, and then end
+	modeRead   = iota
+	modeDrain  // close drained once the present content has been read
+	modeFinish // as modeDrain, and then end the stream
 )
 
-func newStream(to *output.Writer, file *os.File, most *outputLimit) *stream {
+func newStream(writer *output.Writer, file *os.File, limit *outputLimit) *stream {
 	return &stream{
-		file: file, to: to, most: most,
+		file: file, writer: writer, limit: limit,
 		drained: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
 
-// drain asks the reader to close drained when everything that the stream holds now is in
-// the log.
-func (s *stream) drain() { s.interrupt(orderDrain) }
+// drain makes the reader close drained when everything that the stream holds now is in the
+// log.
+func (s *stream) drain() { s.interrupt(modeDrain) }
 
-// finish asks the reader to read what the stream holds now and then to end it, no matter
-// who still has it open.
-func (s *stream) finish() { s.interrupt(orderFinish) }
+// finish makes the reader end the stream after reading what it holds now, even if other
+// processes have it open.
+func (s *stream) finish() { s.interrupt(modeFinish) }
 
-// run reads until the end of the stream, or until finish. When the process closes
-// before, the writer goes on with the background log.
+// run reads until the end of the stream, or until finish. If the process closes first, the
+// writer continues with the background log.
 func (s *stream) run() {
 	defer close(s.ended)
 	defer s.markDrained()
 	for {
-		room := s.to.WaitRoom()
-		if room == 0 {
+		space := s.writer.Reserve()
+		if space == 0 {
 			return
 		}
-		n, interrupted, err := s.read(room)
+		n, interrupted, err := s.read(space)
 		if n > 0 {
 			s.commit(n)
 		}
 		switch {
 		case interrupted:
-			order := s.order.Load()
-			if !s.readHeld() {
+			mode := s.mode.Load()
+			if !s.readBuffered() {
 				return
 			}
 			s.markDrained()
-			if order == orderFinish {
+			if mode == modeFinish {
 				return
 			}
 		case err != nil:
-			return // a terminal whose last holder is gone gives EIO
+			return // a terminal without holders fails with EIO
 		}
 	}
 }
@@ -84,15 +84,15 @@ func (s *stream) open() bool {
 
 func (s *stream) markDrained() { s.once.Do(func() { close(s.drained) }) }
 
-// readHeld reads at least what the stream holds at this moment. It returns false at the
+// readBuffered reads at least what the stream holds at this moment. It returns false at the
 // end of the stream.
-func (s *stream) readHeld() bool {
-	for held := s.held(); held > 0; {
-		room := s.to.WaitRoom()
-		if room == 0 {
+func (s *stream) readBuffered() bool {
+	for left := s.buffered(); left > 0; {
+		space := s.writer.Reserve()
+		if space == 0 {
 			return false
 		}
-		n, err := s.readNow(min(room, held))
+		n, err := s.readNow(min(space, left))
 		if n > 0 {
 			s.commit(n)
 		}
@@ -102,13 +102,29 @@ func (s *stream) readHeld() bool {
 		if n <= 0 {
 			return true
 		}
-		held -= n
+		left -= n
 	}
 	return true
 }
 
-// commit numbers the n bytes that were read.
+// commit appends the n bytes just read to the log.
 func (s *stream) commit(n int) {
-	s.to.Commit(n)
-	s.most.count(n)
+	s.writer.Commit(n)
+	s.limit.count(n)
+}
+
+// outputLimit ends a process that writes more than its limit.
+type outputLimit struct {
+	left     atomic.Int64
+	exceeded func() // called once
+}
+
+// count counts n more bytes.
+func (l *outputLimit) count(n int) {
+	if l == nil {
+		return
+	}
+	if left := l.left.Add(-int64(n)); left < 0 && left+int64(n) >= 0 {
+		l.exceeded()
+	}
 }

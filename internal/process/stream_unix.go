@@ -14,33 +14,33 @@ import (
 	"execserver/internal/sys"
 )
 
-// interrupt gives the reader an order, and makes a blocked read return.
-func (s *stream) interrupt(order int32) {
+// interrupt sets the mode and interrupts a blocked read.
+func (s *stream) interrupt(mode int32) {
 	for {
-		old := s.order.Load()
-		if old >= order {
+		old := s.mode.Load()
+		if old >= mode {
 			return
 		}
-		if s.order.CompareAndSwap(old, order) {
+		if s.mode.CompareAndSwap(old, mode) {
 			break
 		}
 	}
-	// An error means that the file is closed, and its reader gone.
+	// An error means that the file is closed and its reader gone.
 	_ = s.file.SetReadDeadline(time.Unix(1, 0))
 }
 
-// read waits for output and reads at most room bytes. It asks for memory only when there is
-// something to read.
-func (s *stream) read(room int) (n int, interrupted bool, err error) {
+// read waits for output and reads at most max bytes. It allocates a buffer only when there
+// is something to read.
+func (s *stream) read(max int) (n int, interrupted bool, err error) {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
 		return 0, false, err
 	}
 	waitErr := raw.Read(func(fd uintptr) bool {
-		if !s.to.HasBuffer() && !readable(int(fd)) {
+		if !s.writer.HasBuffer() && !readable(int(fd)) {
 			return false
 		}
-		n, err = readFd(int(fd), s.to.Buffer(room))
+		n, err = readFd(int(fd), s.writer.Buffer(max))
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	if errors.Is(waitErr, os.ErrDeadlineExceeded) {
@@ -54,14 +54,14 @@ func (s *stream) read(room int) (n int, interrupted bool, err error) {
 }
 
 // readNow reads without waiting. It returns 0 and no error if there is nothing to read.
-func (s *stream) readNow(room int) (n int, err error) {
+func (s *stream) readNow(max int) (n int, err error) {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
-	// Not raw.Read, which fails when the next interruption is there already.
+	// Not raw.Read, which fails if another interruption is pending.
 	waitErr := raw.Control(func(fd uintptr) {
-		n, err = readFd(int(fd), s.to.Buffer(room))
+		n, err = readFd(int(fd), s.writer.Buffer(max))
 	})
 	if errors.Is(err, unix.EAGAIN) {
 		return 0, nil
@@ -69,16 +69,16 @@ func (s *stream) readNow(room int) (n int, err error) {
 	return n, errors.Join(waitErr, err)
 }
 
-// terminalHolds is more than the kernel buffers for a terminal, which does not report the
-// size of its buffer.
-const terminalHolds = 256 << 10
+// terminalBuffer exceeds the kernel's buffer for a terminal, whose fill level cannot be
+// queried.
+const terminalBuffer = 256 << 10
 
-// held returns how many bytes the stream holds at most.
-func (s *stream) held() int {
-	held := terminalHolds
+// buffered returns an upper bound of the bytes that the stream holds.
+func (s *stream) buffered() int {
+	size := terminalBuffer
 	raw, err := s.file.SyscallConn()
 	if err != nil {
-		return held
+		return size
 	}
 	_ = raw.Control(func(fd uintptr) {
 		var st unix.Stat_t
@@ -86,14 +86,13 @@ func (s *stream) held() int {
 			return
 		}
 		if n, err := sys.IoctlGetInt(int(fd), ioctlReadable); err == nil {
-			held = n
+			size = n
 		}
 	})
-	return held
+	return size
 }
 
-// pending reports whether the stream holds output, or its end, that the reader has not
-// read.
+// pending reports whether the stream holds unread output or its end.
 func (s *stream) pending() (pending bool) {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
@@ -111,10 +110,10 @@ func readable(fd int) bool {
 
 // readFd reads once; the end of the stream is io.EOF.
 //
-// A terminal whose last holder is gone fails with EIO, but not before the second EIO is
-// everything read: the kernel moves what is written to the terminal's reader in the
-// background. A read waits for that, sees nothing, and only then looks whether a holder is
-// left, so that the last holder may have written, and ended, in between.
+// A terminal without holders fails with EIO, but only the second EIO means that everything
+// has been read: the kernel passes written data to the reading side in the background. A
+// read waits for that, finds no data, and only then checks for holders; the last one may
+// have written and exited in between.
 func readFd(fd int, b []byte) (int, error) {
 	for ended := false; ; {
 		n, err := sys.ReadOutput(fd, b)

@@ -21,7 +21,7 @@ func openTerminal(s protocol.TerminalSize) (master, slave *os.File, err error) {
 		return nil, nil, &os.PathError{Op: "open", Path: "/dev/ptmx", Err: err}
 	}
 	master = sys.NewFile(uintptr(fd), "/dev/ptmx")
-	if err = watched(master); err == nil {
+	if err = checkPollable(master); err == nil {
 		slave, err = openSlave(fd)
 	}
 	if err == nil {
@@ -37,7 +37,7 @@ func openTerminal(s protocol.TerminalSize) (master, slave *os.File, err error) {
 	return master, slave, nil
 }
 
-// openSlave opens the other end through the master, which works whatever is mounted at
+// openSlave opens the slave through the master, which works whatever is mounted at
 // /dev/pts. Old kernels need the path.
 func openSlave(master int) (*os.File, error) {
 	if err := sys.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
@@ -88,8 +88,8 @@ func foreground(master *os.File) (group int, err error) {
 	return group, err
 }
 
-// control calls f with the descriptor of a file. The error is os.ErrClosed if the file
-// was closed meanwhile.
+// control calls f with the descriptor of a file. The error is os.ErrClosed if the file has
+// been closed.
 func control(file *os.File, f func(fd int) error) error {
 	raw, err := file.SyscallConn()
 	if err != nil {

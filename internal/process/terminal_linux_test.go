@@ -12,8 +12,8 @@ import (
 	"execserver/protocol"
 )
 
-// TestTerminalGivenUpAndOpenedAgain: while a program has closed its terminal, nobody else
-// holds it. What the program writes when it has opened the terminal again arrives.
+// TestTerminalGivenUpAndOpenedAgain: while a program has closed its terminal, no other
+// process holds it. What the program writes after opening the terminal again arrives.
 func TestTerminalGivenUpAndOpenedAgain(t *testing.T) {
 	p := onTerminal(t, "stty -opost; i=0; while [ $i -lt 300 ]; do exec 0<&- 1>&- 2>&-; exec 0<>/dev/tty 1>&0 2>&0; i=$((i+1)); echo $i; done; exit 4", process.DefaultSize)
 	var want strings.Builder
@@ -25,7 +25,8 @@ func TestTerminalGivenUpAndOpenedAgain(t *testing.T) {
 	}
 }
 
-// TestEndHangsUp: the end of the leader hangs its terminal up for those that it leaves there.
+// TestEndHangsUp: when the leader exits, its terminal is hung up for the processes that it
+// leaves behind.
 func TestEndHangsUp(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hung up")
 	p := onTerminal(t, fmt.Sprintf("(trap 'echo >\"%s\"; exit' HUP; echo ready; while :; do sleep 0.02; done) & read line", file), process.DefaultSize)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,11 +30,11 @@ type Stat struct {
 	Start   uint64 // clock ticks since boot
 }
 
-// Ended reports whether the process has ended, whether or not its parent has reaped it. A
-// process whose first thread has ended while others run looks like a zombie, too.
+// Ended reports whether the process has exited, reaped or not. A process whose first thread
+// has exited while others run looks like a zombie, too.
 func (s Stat) Ended() bool { return (s.State == 'Z' || s.State == 'X') && s.Threads <= 1 }
 
-// ErrGone says that the process does not exist any more.
+// ErrGone reports that the process does not exist any more.
 var ErrGone = errors.New("the process is gone")
 
 // Pids returns the ids of all processes, in ascending order.
@@ -82,7 +84,7 @@ func Names(entries []byte) iter.Seq[[]byte] {
 	}
 }
 
-// ReadStat reads the Stat of a process. It returns ErrGone if there is none.
+// ReadStat reads the Stat of a process. It returns ErrGone if the process does not exist.
 func ReadStat(pid int) (Stat, error) {
 	var space [1024]byte
 	text, err := read(pid, "/stat", space[:])
@@ -165,7 +167,7 @@ func number(digits []byte) (n uint64, ok bool) {
 	return n, len(digits) > 0
 }
 
-// maxCommandLine bounds what CommandLine reads, because a process may show any length.
+// maxCommandLine bounds what CommandLine reads, because a process may set any length.
 const maxCommandLine = 64 << 10
 
 // CommandLine returns the command line that a process shows, at most 64 KiB of it. It
@@ -190,4 +192,107 @@ func CommandLine(pid int) []string {
 		return nil
 	}
 	return strings.Split(line, "\x00")
+}
+
+// CheckNamespace returns an error if /proc belongs to another PID namespace than this
+// program's, so that its pids do not match those of system calls.
+var CheckNamespace = sync.OnceValue(func() error {
+	status, err := sys.ReadFile("/proc/self/status")
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return errors.New("/proc does not show this program; mount the /proc of its process namespace")
+	case err == nil && !shows(string(status), os.Getpid()):
+		return errors.New("/proc belongs to another process namespace; mount the one of this program's, as unshare --mount-proc does")
+	}
+	return nil // the process exists, even if it cannot be read now
+})
+
+// shows reports whether the status of a process contains the id pid in the namespace of
+// /proc and none in a namespace below.
+func shows(status string, pid int) bool {
+	own := strconv.Itoa(pid)
+	for line := range strings.Lines(status) {
+		name, value, _ := strings.Cut(line, ":")
+		if (name == "Pid" || name == "NSpid") && strings.TrimSpace(value) != own {
+			return false
+		}
+	}
+	return true
+}
+
+// Mount is one line of /proc/self/mountinfo.
+type Mount struct {
+	ID      uint64 // as in statx
+	Device  string // of the file system, as the kernel numbers it
+	Root    string // the directory of the file system that is mounted
+	Point   string // where it is mounted
+	Type    string // of the file system
+	Options string // of the file system, separated by commas
+}
+
+// Mounts lists the mounts in this program's mount namespace.
+func Mounts() ([]Mount, error) {
+	text, err := sys.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var mounts []Mount
+	for line := range strings.Lines(string(text)) {
+		front, back, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
+		fields, system := strings.Fields(front), strings.Fields(back)
+		if len(fields) < 5 || len(system) < 1 {
+			continue
+		}
+		m := Mount{Device: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]), Type: system[0]}
+		if m.ID, err = strconv.ParseUint(fields[0], 10, 64); err != nil {
+			return nil, fmt.Errorf("understand /proc/self/mountinfo: %w", err)
+		}
+		if len(system) > 2 {
+			m.Options = system[2]
+		}
+		mounts = append(mounts, m)
+	}
+	return mounts, nil
+}
+
+// unescape decodes the octal escapes of mountinfo.
+func unescape(s string) string {
+	for _, c := range []string{" ", "\t", "\n", `\`} {
+		s = strings.ReplaceAll(s, fmt.Sprintf(`\%03o`, c[0]), c)
+	}
+	return s
+}
+
+// Usage is the processor time that a process and its reaped children have used, and the
+// memory of the process. Memory that it shares with others counts for each of them.
+type Usage struct {
+	CPU         time.Duration
+	MemoryBytes int64
+}
+
+// tick is the unit of processor times in /proc: the kernel shows a hundredth of a second
+// to programs, whatever it uses itself.
+const tick = time.Second / 100
+
+// ReadUsage reads the Usage of a process. It returns ErrGone if the process does not exist.
+func ReadUsage(pid int) (Usage, error) {
+	var space [1024]byte
+	text, err := read(pid, "/stat", space[:])
+	if err != nil {
+		return Usage{}, err
+	}
+	// The name is in parentheses and may contain anything. The state, the third field, is
+	// the first one after it.
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	const first, utime, cstime, rss = 3, 14, 17, 24
+	if len(fields) <= rss-first {
+		return Usage{}, fmt.Errorf("/proc/%d/stat is malformed: %q", pid, text)
+	}
+	var ticks uint64
+	for _, field := range fields[utime-first : cstime-first+1] { // user and system, its own and that of children
+		n, _ := number(field)
+		ticks += n
+	}
+	pages, _ := number(fields[rss-first])
+	return Usage{time.Duration(ticks) * tick, int64(pages) * int64(os.Getpagesize())}, nil
 }

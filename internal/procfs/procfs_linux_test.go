@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"execserver/internal/procfs"
 	"execserver/internal/testkit"
@@ -65,10 +67,26 @@ func TestStat(t *testing.T) {
 	}
 }
 
-func BenchmarkReadStat(b *testing.B) {
-	for b.Loop() {
-		if _, err := procfs.ReadStat(os.Getpid()); err != nil {
-			b.Fatal(err)
-		}
+// TestMounts finds a mount whose path contains a space and a backslash.
+func TestMounts(t *testing.T) {
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	dir := filepath.Join(t.TempDir(), `a place\here`)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("cannot mount a tmpfs: %v", err)
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	mounts, err := procfs.Mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(mounts, func(m procfs.Mount) bool {
+		return m.Point == dir && m.Root == "/" && m.Type == "tmpfs" && m.Options != ""
+	}) {
+		t.Errorf("%s is not among %+v", dir, mounts)
 	}
 }

@@ -1,8 +1,8 @@
-// Package quota bounds what each principal of a server may have, so that no principal takes
-// everything and leaves nothing to others.
+// Package quota bounds the share of each principal of a server in a limited resource, so
+// that no principal can take all of it.
 //
-// [Of] is the rule, the same for everything. A [Quota] counts things of one kind by it, and a
-// [Semaphore] those for which principals wait. Package output counts bytes by it.
+// [Of] is the rule that all share: a [Quota] refuses by it, a [Semaphore] queues, and package output
+// applies it to bytes.
 package quota
 
 import (
@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// Everybody is the principal of clients that have no quota, because they are the only
+// None is the principal of clients that have no quota, because they are the only
 // ones: the limit alone bounds them.
-const Everybody = ""
+const None = ""
 
 // Of returns how much of a limit of the whole server one principal may have: half, rounded up. A
 // limit of less than eight is not divided: the halves would be of little use.
@@ -38,18 +38,18 @@ func New(limit int) *Quota {
 	return &Quota{limit: limit, each: int(Of(int64(limit))), of: make(map[string]int)}
 }
 
-// Error says why a principal gets no further thing.
+// Error reports why a principal gets no further item.
 type Error struct {
 	Limit     int  // for the principal, or for all
-	Has       int  // what the principal has, or all
+	Has       int  // what the principal holds, or all principals
 	Principal bool // the limit is that of each principal
 }
 
 // Error implements error.
 func (e *Error) Error() string { return e.Of("has", "things of this kind") }
 
-// Of returns the text of the error with the names of what the server does and of the
-// things: that it "has" so many "sessions".
+// Of returns the text of the error, given the names of what the server does and of the
+// items: that it "has" so many "sessions".
 func (e *Error) Of(has, things string) string {
 	if e.Principal {
 		things += " of this principal"
@@ -57,7 +57,8 @@ func (e *Error) Of(has, things string) string {
 	return fmt.Sprintf("the server %s %d %s, the limit is %d", has, e.Has, things, e.Limit)
 }
 
-// Take counts one more thing of a principal, unless it may have none: then it returns why.
+// Take counts one more item of a principal. If the principal may not have it, Take counts
+// nothing and returns the reason.
 func (q *Quota) Take(principal string) *Error { return q.TakeN(principal, 1) }
 
 // TakeN counts n more things of a principal, unless it may not have so many: then it counts
@@ -80,7 +81,7 @@ func (q *Quota) Check(principal string) *Error {
 }
 
 func (q *Quota) checkLocked(principal string, n int) *Error {
-	if own := q.of[principal]; principal != Everybody && own+n > q.each && q.each < q.limit {
+	if own := q.of[principal]; principal != None && own+n > q.each && q.each < q.limit {
 		return &Error{Limit: q.each, Has: own, Principal: true}
 	}
 	if q.all+n > q.limit {
@@ -89,8 +90,8 @@ func (q *Quota) checkLocked(principal string, n int) *Error {
 	return nil
 }
 
-// Add counts one more thing of a principal, whether it may have it or not. The things beyond
-// its quota take nothing away from others.
+// Add counts one more item of a principal, even if the principal has its quota already. What
+// exceeds the quota does not count toward the limit of all.
 func (q *Quota) Add(principal string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -101,7 +102,7 @@ func (q *Quota) Add(principal string) {
 func (q *Quota) addLocked(principal string, n int) {
 	before := q.of[principal]
 	after := before + n
-	if principal == Everybody {
+	if principal == None {
 		q.all += n
 	} else {
 		q.all += min(after, q.each) - min(before, q.each)
@@ -113,7 +114,7 @@ func (q *Quota) addLocked(principal string, n int) {
 	}
 }
 
-// Release counts one thing of a principal less.
+// Release subtracts one item from the count of a principal.
 func (q *Quota) Release(principal string) { q.ReleaseN(principal, 1) }
 
 // ReleaseN counts n things of a principal less.

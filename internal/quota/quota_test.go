@@ -8,8 +8,8 @@ import (
 	"execserver/internal/quota"
 )
 
-// Whatever principals take and release, each gets its quota as long as there is something left,
-// and no more, and everything comes back.
+// Whatever principals take and release, each gets its quota while something is left, and no
+// more, and everything is returned.
 func TestQuota(t *testing.T) {
 	const limit, each = 1001, 501
 	for seed := range uint64(5) {
@@ -40,7 +40,7 @@ func TestQuota(t *testing.T) {
 			}
 		}
 		for range limit {
-			if err := q.Take(quota.Everybody); err != nil {
+			if err := q.Take(quota.None); err != nil {
 				t.Fatalf("seed %d: not everything has come back: %v", seed, err)
 			}
 		}
@@ -63,7 +63,7 @@ func TestBeyondQuota(t *testing.T) {
 		q.Release("greedy")
 	}
 	for range each {
-		if err := q.Take(quota.Everybody); err != nil {
+		if err := q.Take(quota.None); err != nil {
 			t.Error(err)
 		}
 	}
@@ -85,11 +85,11 @@ func TestErrors(t *testing.T) {
 	}
 	expect("greedy", "the server has 4 sessions of this principal, the limit is 4")
 	for range 4 {
-		if err := q.Take(quota.Everybody); err != nil {
+		if err := q.Take(quota.None); err != nil {
 			t.Fatal(err)
 		}
 	}
-	expect(quota.Everybody, "the server has 8 sessions, the limit is 8")
+	expect(quota.None, "the server has 8 sessions, the limit is 8")
 	expect("modest", "the server has 8 sessions, the limit is 8")
 	q = quota.New(4)
 	for range 4 {

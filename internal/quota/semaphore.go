@@ -58,7 +58,7 @@ func (s *Semaphore) Release(principal string) {
 	s.grantLocked()
 }
 
-// grantLocked gives slots to those who wait and may have one.
+// grantLocked grants slots to waiters that may have one.
 func (s *Semaphore) grantLocked() {
 	for place := s.waiting.Front(); place != nil; {
 		w, next := place.Value.(*waiter), place.Next()

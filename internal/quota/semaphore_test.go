@@ -48,12 +48,12 @@ func TestSemaphore(t *testing.T) {
 			s.Release("greedy")
 		}
 		for range limit {
-			acquire(quota.Everybody)
+			acquire(quota.None)
 		}
 	})
 }
 
-// Those who wait get slots in the order of their arrival.
+// Waiters get slots in the order of arrival.
 func TestSemaphoreOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := quota.NewSemaphore(1)
@@ -86,7 +86,7 @@ func TestSemaphoreOrder(t *testing.T) {
 	})
 }
 
-// Slots come back, however those who wait for them give up.
+// Slots are returned, however waiters give up.
 func TestSlotsComeBack(t *testing.T) {
 	const limit, waiters = 4, 200
 	s := quota.NewSemaphore(limit)
@@ -106,10 +106,10 @@ func TestSlotsComeBack(t *testing.T) {
 	}
 	wg.Wait()
 	for range limit {
-		if err := s.Check(quota.Everybody); err != nil {
+		if err := s.Check(quota.None); err != nil {
 			t.Fatalf("not everything has come back: %v", err)
 		}
-		if err := s.Acquire(t.Context(), quota.Everybody); err != nil {
+		if err := s.Acquire(t.Context(), quota.None); err != nil {
 			t.Fatal(err)
 		}
 	}

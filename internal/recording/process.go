@@ -13,17 +13,17 @@ import (
 	"execserver/protocol"
 )
 
-// maxSideBytes bounds the input that waits to be written. More is not recorded.
-const maxSideBytes = 1 << 20
+// maxTapBytes bounds the input that waits to be written. More is not recorded.
+const maxTapBytes = 1 << 20
 
 // flushBytes is how much of a recording is written at once.
 const flushBytes = 64 << 10
 
-// idleBytes is the memory for lines that a recording keeps while nothing happens.
+// idleBytes is the maximum size of the buffer that an idle recording keeps.
 const idleBytes = 4 << 10
 
-// recording records one process. A goroutine of its own reads the process's log as an
-// observer does, so that the process waits for nothing.
+// recording records one process. Its goroutine reads the process's log as an observer does, so
+// the process never waits for the recording.
 type recording struct {
 	recorder *Recorder
 	about    session.Recorded
@@ -32,8 +32,8 @@ type recording struct {
 	done     chan struct{}
 
 	mu        sync.Mutex
-	sides     []side
-	sideBytes int
+	tapEvents []tapEvent
+	tapBytes  int
 	lost      int    // bytes of input that were not recorded
 	wake      func() // ends a wait for output
 	stopped   bool   // nothing more is recorded
@@ -46,8 +46,8 @@ type recording struct {
 	size int64 // of file
 }
 
-// side is an event that is not of the log.
-type side struct {
+// tapEvent is an event that is not in the log: input or a change of size.
+type tapEvent struct {
 	at    time.Time
 	after uint64 // bytes of output before it
 	code  byte
@@ -63,40 +63,40 @@ func (r *recording) Wrote(data []byte) {
 		return
 	}
 	for piece := range pieces(data) {
-		r.note(codeInput, string(piece))
+		r.tap(codeInput, string(piece))
 	}
 }
 
 // Resized implements process.Tap.
 func (r *recording) Resized(size protocol.TerminalSize) {
-	r.note(codeResize, fmt.Sprintf("%dx%d", size.Cols, size.Rows))
+	r.tap(codeResize, fmt.Sprintf("%dx%d", size.Cols, size.Rows))
 }
 
-func (r *recording) note(code byte, data string) {
-	s := side{time.Now(), r.source.Tail().Offset, code, data}
+func (r *recording) tap(code byte, data string) {
+	s := tapEvent{time.Now(), r.source.Tail().Offset, code, data}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.stopped:
-	case r.sideBytes+len(data)+64 > maxSideBytes:
+	case r.tapBytes+len(data)+64 > maxTapBytes:
 		r.lost += len(data)
 	default:
-		r.sides = append(r.sides, s)
-		r.sideBytes += len(data) + 64
+		r.tapEvents = append(r.tapEvents, s)
+		r.tapBytes += len(data) + 64
 		r.wake()
 	}
 }
 
-// takeSides returns the events that wait, and keeps the number of lost bytes with them.
-func (r *recording) takeSides() []side {
+// takeTapEvents returns the waiting events, with a marker for lost bytes.
+func (r *recording) takeTapEvents() []tapEvent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sides := r.sides
+	tapEvents := r.tapEvents
 	if r.lost > 0 {
-		sides = append(sides, side{time.Now(), r.source.Tail().Offset, codeMarker, fmt.Sprintf("%d bytes of input are missing here", r.lost)})
+		tapEvents = append(tapEvents, tapEvent{time.Now(), r.source.Tail().Offset, codeMarker, fmt.Sprintf("%d bytes of input are missing here", r.lost)})
 	}
-	r.sides, r.sideBytes, r.lost = nil, 0, 0
-	return sides
+	r.tapEvents, r.tapBytes, r.lost = nil, 0, 0
+	return tapEvents
 }
 
 // run records a process, and ends with it, when the recording must stop, or soon after ctx.
@@ -109,27 +109,27 @@ func (r *recording) run(ctx context.Context) {
 		r.follow(ctx)
 	}
 	r.mu.Lock()
-	r.stopped, r.sides = true, nil
+	r.stopped, r.tapEvents = true, nil
 	r.mu.Unlock()
 	r.recorder.finish(r)
 }
 
-// follow writes what happens to the process.
+// follow writes the events of the process until it closes.
 func (r *recording) follow(ctx context.Context) {
 	var at output.Position
-	var sides []side
+	var tapEvents []tapEvent
 	for closed := false; !closed; {
 		event, ok := r.source.Peek(at)
 		until := at.Offset
 		if ok {
 			until = event.Offset
 		}
-		if len(sides) == 0 {
-			sides = r.takeSides() // later than Peek: they may belong before the event
+		if len(tapEvents) == 0 {
+			tapEvents = r.takeTapEvents() // later than Peek: they may belong before the event
 		}
-		for len(sides) > 0 && sides[0].after <= until {
-			r.event(sides[0].at, sides[0].code, sides[0].data)
-			sides = sides[1:]
+		for len(tapEvents) > 0 && tapEvents[0].after <= until {
+			r.event(tapEvents[0].at, tapEvents[0].code, tapEvents[0].data)
+			tapEvents = tapEvents[1:]
 		}
 		if ok {
 			r.add(event, event.Offset-at.Offset)
@@ -148,7 +148,7 @@ func (r *recording) follow(ctx context.Context) {
 	}
 }
 
-// add appends an event of the log, before which output is missing.
+// add appends an event of the log. missing is the number of bytes of output lost before it.
 func (r *recording) add(event output.Event, missing uint64) {
 	now := time.Now()
 	if missing > 0 {
@@ -163,7 +163,7 @@ func (r *recording) add(event output.Event, missing uint64) {
 	}
 }
 
-// await waits for the next event. Meanwhile the recording keeps little memory.
+// await waits for the next event, and releases memory meanwhile.
 func (r *recording) await(ctx context.Context, at output.Position) {
 	if cap(r.lines) > idleBytes {
 		r.lines = nil
@@ -172,14 +172,14 @@ func (r *recording) await(ctx context.Context, at output.Position) {
 	defer cancel()
 	r.mu.Lock()
 	r.wake = cancel
-	waiting := len(r.sides) > 0
+	waiting := len(r.tapEvents) > 0
 	r.mu.Unlock()
 	if !waiting {
 		r.source.Await(ctx, at)
 	}
 }
 
-// flush writes whole lines to the file, and reports whether the recording goes on.
+// flush writes the lines to the file, and reports whether the recording continues.
 func (r *recording) flush() bool {
 	if len(r.lines) == 0 {
 		return true
@@ -194,7 +194,7 @@ func (r *recording) flush() bool {
 	case err != nil:
 		r.recorder.stopped(r, stopError, err)
 		if n > 0 {
-			_ = r.file.Truncate(r.size) // or the last line is torn
+			_ = r.file.Truncate(r.size) // removes a torn line
 		}
 		return false
 	case full != nil:
@@ -204,7 +204,7 @@ func (r *recording) flush() bool {
 	return full == nil
 }
 
-// fitting returns the lines for which there is room, and at least the header.
+// fitting returns the lines that fit the limits, and at least the header.
 func (r *recording) fitting() []byte {
 	room := min(max(0, r.recorder.opts.MaxBytes-r.size), int64(len(r.lines)))
 	lines := r.lines[:bytes.LastIndexByte(r.lines[:room], '\n')+1]

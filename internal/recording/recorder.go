@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"execserver/internal/count"
+	"execserver/internal/counter"
 	"execserver/internal/output"
 	"execserver/internal/session"
 )
@@ -23,32 +23,32 @@ const (
 	DefaultMaxAge     = 7 * 24 * time.Hour
 )
 
-// fileCost is what a file counts at least, so that many small ones are bounded, too.
+// fileCost is the minimum cost of a file, which bounds the number of small ones.
 const fileCost = 16 << 10
 
-// pruneInterval is the time between two looks for recordings that are too old.
+// pruneInterval is how often recordings that are too old are removed.
 const pruneInterval = time.Minute
 
-// closeTimeout bounds how long Close waits for what ended processes have written, and then
-// for a disk that does not answer.
+// closeTimeout bounds how long Close waits for the output of ended processes, and then for
+// the disk.
 const closeTimeout = time.Second
 
-// tellInterval is the time between two lines of the log about recordings that stopped for
-// the same reason.
-const tellInterval = time.Hour
+// logInterval is the minimum time between log messages about recordings that stopped for the
+// same reason.
+const logInterval = time.Hour
 
-// The ends of the names of files: of one that is being written, and of a whole one.
+// The extensions of recordings that are being written, and of finished ones.
 const (
-	liveEnd  = ".cast.live"
-	wholeEnd = ".cast"
+	liveExt     = ".cast.live"
+	finishedExt = ".cast"
 )
 
 // Options of a Recorder. The zero value means the defaults.
 type Options struct {
 	Log        *slog.Logger  // nil discards
-	Input      bool          // record what is written to processes, which may have passwords
+	Input      bool          // record the input of processes, which may contain passwords
 	MaxBytes   int64         // of one recording, which stops there; default DefaultMaxBytes
-	TotalBytes int64         // of all; the oldest make room; default DefaultTotalBytes
+	TotalBytes int64         // of all; the oldest are evicted; default DefaultTotalBytes
 	MaxAge     time.Duration // since the end of a recording; default DefaultMaxAge
 }
 
@@ -61,32 +61,32 @@ type Recorder struct {
 	cancel func()
 	wg     sync.WaitGroup // goroutines
 
-	stops   count.Table[stop]
+	stops   counter.Table[stop]
 	missing atomic.Uint64 // bytes of output that were not recorded
 
-	mu     sync.Mutex
-	closed bool
-	whole  []wholeFile           // the oldest first
-	live   map[string]*recording // by id
-	total  int64                 // cost of all
-	of     map[string]int64      // the same by principal
-	told   map[stop]time.Time    // when the log was told last
+	mu          sync.Mutex
+	closed      bool
+	finished    []finishedFile        // the oldest first
+	live        map[string]*recording // by id
+	total       int64                 // cost of all
+	byPrincipal map[string]int64      // the same by principal
+	logged      map[stop]time.Time    // when the log was told last
 }
 
-// stop is why a recording ends before its process.
+// stop is the reason why a recording ends before its process.
 type stop string
 
 const (
 	stopSize  stop = "size"  // it has reached its limit
-	stopTotal stop = "total" // all together have reached theirs
+	stopTotal stop = "total" // the budget of all recordings is exhausted
 	stopError stop = "error" // it could not be written
 )
 
-// Open makes a Recorder. It creates the directory if it is missing, and makes whole what a
-// server that was killed has left. The directory must belong to this user alone. The caller
-// must call Close.
+// Open returns a Recorder for a directory. It creates the directory if it is missing, and
+// repairs recordings of a server that was killed. The directory must be private to this user.
+// The caller must call Close.
 func Open(dir string, opts *Options) (*Recorder, error) {
-	r := &Recorder{live: make(map[string]*recording), of: make(map[string]int64), told: make(map[stop]time.Time)}
+	r := &Recorder{live: make(map[string]*recording), byPrincipal: make(map[string]int64), logged: make(map[stop]time.Time)}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -130,7 +130,7 @@ func (r *Recorder) open(dir string) (err error) {
 	if r.lock, err = r.dir.Open("."); err != nil {
 		return err
 	}
-	if err := claim(r.lock); err != nil {
+	if err := lockDirectory(r.lock); err != nil {
 		return err
 	}
 	entries, err := r.lock.ReadDir(-1)
@@ -139,37 +139,37 @@ func (r *Recorder) open(dir string) (err error) {
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if id, ok := strings.CutSuffix(name, liveEnd); ok && isID(id) {
+		if id, ok := strings.CutSuffix(name, liveExt); ok && isID(id) {
 			if err := r.repair(id); err != nil {
-				r.opts.Log.Warn("cannot make a recording whole", "recording", id, "error", err)
+				r.opts.Log.Warn("cannot repair a recording", "recording", id, "error", err)
 				continue
 			}
-			name = id + wholeEnd
+			name = id + finishedExt
 		}
-		id, ok := strings.CutSuffix(name, wholeEnd)
+		id, ok := strings.CutSuffix(name, finishedExt)
 		if !ok || !isID(id) {
 			continue
 		}
-		r.know(id)
+		r.load(id)
 	}
-	slices.SortFunc(r.whole, func(a, b wholeFile) int { return a.ended.Compare(b.ended) })
+	slices.SortFunc(r.finished, func(a, b finishedFile) int { return a.ended.Compare(b.ended) })
 	r.prune()
 	return nil
 }
 
-// know counts a whole recording that is there when the Recorder starts. One whose header
-// cannot be read is nobody's.
-func (r *Recorder) know(id string) {
-	info, err := r.dir.Lstat(id + wholeEnd)
+// load adds a finished recording found at the start. If its header cannot be read, it has no
+// principal.
+func (r *Recorder) load(id string) {
+	info, err := r.dir.Lstat(id + finishedExt)
 	if err != nil || !info.Mode().IsRegular() {
 		return
 	}
 	principal := ""
-	if file, err := r.openName(id, wholeEnd); err == nil {
+	if file, err := r.openName(id, finishedExt); err == nil {
 		principal = file.header.ExecServer.Principal
 		_ = file.Close() // it was only read
 	}
-	r.addLocked(wholeFile{id, principal, info.Size(), info.ModTime()})
+	r.addLocked(finishedFile{id, principal, info.Size(), info.ModTime()})
 }
 
 // Record implements session.Recorder. The goroutine that it starts ends with the process's
@@ -203,21 +203,21 @@ func (r *Recorder) pruneOften() {
 	}
 }
 
-// stopped counts a recording that ends before its process, and tells the log about the
-// first one in a while. The process goes on.
+// stopped counts a recording that ends before its process, and logs the first one in a while.
+// The process continues.
 func (r *Recorder) stopped(rec *recording, why stop, err error) {
 	r.stops.Add(why)
 	if why == stopSize {
-		return // as the options say
+		return // as configured
 	}
 	r.mu.Lock()
-	tell := time.Since(r.told[why]) > tellInterval
-	if tell {
-		r.told[why] = time.Now()
+	logIt := time.Since(r.logged[why]) > logInterval
+	if logIt {
+		r.logged[why] = time.Now()
 	}
 	r.mu.Unlock()
-	if tell {
-		r.opts.Log.Error("processes go on without being recorded; the metrics count further ones",
+	if logIt {
+		r.opts.Log.Error("a process continues without being recorded; the metrics count further ones",
 			"sessionId", rec.about.Session, "processId", rec.about.Process, "error", err)
 	}
 }
@@ -254,6 +254,6 @@ wait:
 	select {
 	case <-ended:
 	case <-time.After(closeTimeout):
-		r.opts.Log.Error("the disk does not answer; the ends of recordings are lost", "directory", r.lock.Name())
+		r.opts.Log.Error("the disk does not respond; the ends of recordings are lost", "directory", r.lock.Name())
 	}
 }

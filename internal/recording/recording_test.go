@@ -49,7 +49,7 @@ func startAs(t *testing.T, r *recording.Recorder, spec process.Spec, about sessi
 		p.Abandon()
 		<-p.Closed()
 		p.Release()
-		<-p.Over()
+		<-p.Done()
 	})
 	about.Session, about.Process, about.Description = "s", "p", p.Describe()
 	if spec.TTY && about.Term == "" {

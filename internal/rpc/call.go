@@ -13,7 +13,7 @@ type pendingCalls struct {
 	mu      sync.Mutex
 	next    int64
 	waiting map[protocol.ID]chan outcome
-	began   chan struct{} // closed when a call begins; nil when nobody waits for one
+	began   chan struct{} // closed when a call begins; created on demand
 	failed  error
 }
 
@@ -65,15 +65,15 @@ func (p *pendingCalls) drop(id protocol.ID) {
 // answer delivers a response and reports whether a call waited for it.
 func (p *pendingCalls) answer(m protocol.Message) bool {
 	if m.Kind == protocol.ErrorResponse {
-		return p.settle(m.ID, outcome{err: m.Error})
+		return p.complete(m.ID, outcome{err: m.Error})
 	}
-	return p.settle(m.ID, outcome{result: append(json.RawMessage(nil), m.Result...), data: m.Data})
+	return p.complete(m.ID, outcome{result: append(json.RawMessage(nil), m.Result...), data: m.Data})
 }
 
 // refuse ends a call whose response could not be read.
-func (p *pendingCalls) refuse(id protocol.ID, err error) { p.settle(id, outcome{err: err}) }
+func (p *pendingCalls) refuse(id protocol.ID, err error) { p.complete(id, outcome{err: err}) }
 
-func (p *pendingCalls) settle(id protocol.ID, o outcome) bool {
+func (p *pendingCalls) complete(id protocol.ID, o outcome) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	answer, ok := p.waiting[id]
@@ -126,7 +126,7 @@ func (c *Conn) Begin(method string, params any) (await func(context.Context) (js
 	}, nil
 }
 
-// send sends a request, and returns what await needs.
+// send sends a request, and returns the arguments of await.
 func (c *Conn) send(method string, params any) (protocol.ID, <-chan outcome, error) {
 	id, answer, err := c.calls.add()
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *Conn) await(ctx context.Context, id protocol.ID, answer <-chan outcome)
 	case <-ctx.Done():
 	}
 	select {
-	case o := <-answer: // what the answer tells has happened, even if ctx has ended since
+	case o := <-answer: // the peer has served the request, even if ctx has ended since
 		return o.result, o.data, o.err
 	default:
 		return nil, nil, context.Cause(ctx)

@@ -22,7 +22,7 @@ const MaxCompressible = 2 << 20
 // so a longer one consists of empty blocks, which cost a decoder seconds.
 const maxCompressed = MaxCompressible + 32<<10
 
-// minCompressible is the size below which compression is not worth its time.
+// minCompressible is the size of the smallest message that is compressed.
 const minCompressible = 1 << 10
 
 // compressionsAtOnce is how many messages are compressed at the same time, and decompressed.
@@ -66,8 +66,8 @@ func Decompress(dst, msg []byte, limit int64) ([]byte, error) {
 	if bound := uint64(min(limit-1, MaxCompressible)); size > bound {
 		return nil, fmt.Errorf("a compressed message of %d bytes exceeds the limit of %d bytes", size, bound)
 	}
-	if !isOneFrame(msg[1:], &header) {
-		return nil, errors.New("a compressed message is not exactly one frame")
+	if err := checkBlocks(msg[1:], &header); err != nil {
+		return nil, err
 	}
 	if cap(dst)-len(dst) < int(size)+1 {
 		dst = append(make([]byte, 0, len(dst)+int(size)+1), dst...)
@@ -81,13 +81,28 @@ func Decompress(dst, msg []byte, limit int64) ([]byte, error) {
 	return dst, nil
 }
 
-// isOneFrame reports whether a frame ends where the message does. It reads only the headers of
-// the frame's blocks. The decoder would accept further frames that have no content.
-func isOneFrame(msg []byte, header *zstd.Header) bool {
+// The blocks of a frame may be this many, and one more for each so many bytes of its content.
+// Each costs a decoder about as much as a kilobyte of content, for it may have tables of its
+// own. Encoders make one of 128 KiB, or split that into 196 at most.
+const (
+	freeBlocks    = 64
+	bytesPerBlock = 512
+)
+
+var errNotOneFrame = errors.New("a compressed message is not exactly one frame")
+
+// checkBlocks reports whether a frame ends where the message does, and has no more blocks than
+// its content needs. It reads only the headers of the blocks. The decoder would accept further
+// frames that have no content.
+func checkBlocks(msg []byte, header *zstd.Header) error {
 	rest := msg[header.HeaderSize:]
-	for last := false; !last; {
+	left := freeBlocks + header.FrameContentSize/bytesPerBlock
+	for last := false; !last; left-- {
+		if left == 0 {
+			return fmt.Errorf("a compressed message of %d bytes has too many blocks", header.FrameContentSize)
+		}
 		if len(rest) < 3 {
-			return false
+			return errNotOneFrame
 		}
 		// RFC 8878, 3.1.1.2
 		block := int(rest[0]) | int(rest[1])<<8 | int(rest[2])<<16
@@ -97,29 +112,29 @@ func isOneFrame(msg []byte, header *zstd.Header) bool {
 			size = 1
 		}
 		if len(rest) < 3+size {
-			return false
+			return errNotOneFrame
 		}
 		rest = rest[3+size:]
 	}
-	if header.HasCheckSum {
-		return len(rest) == 4
+	if header.HasCheckSum && len(rest) != 4 || !header.HasCheckSum && len(rest) != 0 {
+		return errNotOneFrame
 	}
-	return len(rest) == 0
+	return nil
 }
 
-// A Compressor compresses the messages of one connection as long as that pays. The zero value
-// is ready. Its methods may be called concurrently.
+// A Compressor compresses the messages of one connection as long as it makes them smaller. The
+// zero value is ready for use. Its methods may be called concurrently.
 type Compressor struct {
 	mu    sync.Mutex
-	skips int // messages to leave alone
-	pause int // the last number of them
+	skips int // messages to send uncompressed before the next attempt
+	pause int // the previous value of skips when it was set
 }
 
-// maxSkips is how many messages are left alone at most before another attempt.
+// maxSkips bounds the messages that are sent uncompressed before another attempt.
 const maxSkips = 64
 
-// Append appends to dst the compressed form of a plain binary message. ok is false if that
-// is not worth it; then the message stays as it is.
+// Append appends to dst the compressed form of a plain binary message. ok is false if the
+// message should be sent as it is.
 func (c *Compressor) Append(dst, msg []byte) (_ []byte, ok bool) {
 	if len(msg) < minCompressible || len(msg) > MaxCompressible || msg[0] != plainMessage || !c.attempt() {
 		return nil, false
@@ -141,8 +156,8 @@ func (c *Compressor) attempt() bool {
 	return true
 }
 
-// learn records whether an attempt has paid. After one that has not, more and more messages
-// are left alone.
+// learn records whether an attempt was worthwhile. After each one that was not, twice as many
+// messages are sent uncompressed.
 func (c *Compressor) learn(paid bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

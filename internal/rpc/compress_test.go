@@ -117,6 +117,41 @@ func TestExpandRefuses(t *testing.T) {
 	}
 }
 
+// TestExpandBoundsBlocks sends frames of many small blocks: each has tables of its own, so
+// tens of thousands of them cost as much as a hundred messages.
+func TestExpandBoundsBlocks(t *testing.T) {
+	for _, c := range []struct {
+		blocks, each int // how many, and how much content each has
+		ok           bool
+	}{
+		{1, 0, true},
+		{64, 0, true},
+		{65, 0, false},
+		{128, 256, true},
+		{129, 256, false},
+		{3000, 669, true}, // as an encoder that splits its blocks makes them at most
+		{49_000, 40, false},
+	} {
+		size := c.blocks * c.each
+		msg := []byte{1, 0x28, 0xb5, 0x2f, 0xfd, 0xa0, byte(size), byte(size >> 8), byte(size >> 16), byte(size >> 24)}
+		for i := range c.blocks {
+			block := c.each << 3 // content as it is
+			if i == c.blocks-1 {
+				block |= 1
+			}
+			msg = append(msg, byte(block), byte(block>>8), byte(block>>16))
+			msg = append(msg, make([]byte, c.each)...)
+		}
+		got, err := rpc.Decompress(nil, msg, limit)
+		switch {
+		case c.ok && (err != nil || len(got) != 1+size):
+			t.Errorf("%d blocks of %d bytes became %d bytes: %v", c.blocks, c.each, len(got), err)
+		case !c.ok && (err == nil || !strings.Contains(err.Error(), "too many blocks")):
+			t.Errorf("%d blocks of %d bytes: %v", c.blocks, c.each, err)
+		}
+	}
+}
+
 func FuzzExpand(f *testing.F) {
 	var s rpc.Compressor
 	small, _ := s.Append(nil, message(bytes.Repeat([]byte("text\n"), 1000)))

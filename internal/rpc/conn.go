@@ -1,9 +1,14 @@
-// Package rpc runs one JSON-RPC connection. It matches answers to calls in both
-// directions, keeps requests in order where that matters, bounds what waits, and owns the
-// two goroutines that read and write. It knows no method names.
+// Package rpc implements JSON-RPC connections. A [Conn] matches answers to calls in both
+// directions, serves the requests of the peer, and sends it events. It bounds the memory and
+// the goroutines of a connection. It knows no method names.
 //
-// Start at [Conn.Run], the reader, and [Conn.writeLoop], the writer. A [Handler] serves
-// requests, and a [Source] supplies events.
+// A [Handler] serves requests. Those about one thing, such as a process, keep their order in
+// a lane ([Request.Queue]); all others run concurrently, as far as the handler lets them.
+// A [Source] supplies events, which the connection asks for whenever it can send one.
+//
+// A connection has one reader, [Conn.Run], and one writer. The reader never waits for a
+// handler. It pauses while too many requests are unanswered, and while the peer does not
+// read what it is sent.
 package rpc
 
 import (
@@ -13,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,41 +41,18 @@ type Handler interface {
 	Notification(method string, params json.RawMessage, data []byte) error
 }
 
-// Source supplies events to a connection whenever its writer is free. So nothing is
-// encoded before it can be sent, and output that waits can still be combined into larger
-// chunks. Call [Conn.Wake] when there is a new event. The Outbox of a session is a Source,
-// and so are the streamed bodies of HTTP responses.
-type Source interface {
-	// AppendEvent appends the next event to frame. ok is false if there is none. Replies
-	// that precede the event are sent before it. Only the writer calls AppendEvent.
-	AppendEvent(frame []byte) (result []byte, ok bool)
-}
-
-// Acknowledger is a Source that learns what the peer has received. At most maxPings
-// numbers are not acknowledged at a time. Its methods must not block.
-type Acknowledger interface {
-	Source
-
-	// Pinged says that ping n follows the events so far, so Acknowledged(n) acknowledges
-	// them. The numbers grow.
-	Pinged(n uint64)
-
-	// Acknowledged says that the peer has received the events before ping n, and those
-	// before every earlier one.
-	Acknowledged(n uint64)
-}
-
 // Options of a Conn. The zero value means the defaults.
 type Options struct {
 	Log *slog.Logger // nil: discard
 
-	// MaxOutboundBytes bounds the reserved replies that wait for the peer to read, and
-	// also all others. At the bound no more large replies are made, and no more requests
-	// are read. Default 4 MiB.
+	// MaxOutboundBytes bounds two things separately that wait for the peer to read. When
+	// replies with a reservation reach it, no more large replies are made. When all other
+	// messages reach it, no more requests are read. Default 4 MiB.
 	MaxOutboundBytes int64
 
 	// MaxPendingBytes and MaxPendingRequests bound the unanswered requests. At the bound
-	// the reader pauses. Defaults 64 MiB and 16,384: one that waits costs some 6 KiB.
+	// the reader pauses. Defaults: 64 MiB, and 16,384 requests, because each one that waits
+	// takes about 6 KiB.
 	MaxPendingBytes    int64
 	MaxPendingRequests int
 
@@ -77,11 +60,16 @@ type Options struct {
 	// Default transport.DefaultMaxMessageBytes.
 	MaxMessageBytes int64
 
-	// Hold, if not nil, is called by the reader before every message. calling reports
-	// whether this side's calls wait for their answers. Hold returns nil if the reader
-	// may read. Otherwise the reader calls it again when the channel is closed or a call
-	// begins. Hold must not block.
-	Hold func(calling bool) (room <-chan struct{})
+	// Memory, if not nil, is called before the memory of a large received message grows by a
+	// number of bytes, and with a negative number when it is free again. An error ends the
+	// connection. It must not block.
+	Memory func(bytes int64) error
+
+	// Pause, if not nil, is called by the reader before every message. calling reports
+	// whether a call of this side is outstanding. A nil result lets the reader read;
+	// otherwise the reader waits until the channel is closed or a call begins, and calls
+	// Pause again. Pause must not block.
+	Pause func(calling bool) (ready <-chan struct{})
 
 	// PingInterval is the time between two pings, by default 15 s. ProbeTimeout is how
 	// long Probe waits for a sign of life, by default 1 s.
@@ -127,6 +115,7 @@ type Conn struct {
 	handler  Handler
 	opts     Options
 	log      *slog.Logger
+	reading  *buffer // that the reader fills
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -136,18 +125,17 @@ type Conn struct {
 	waits      context.Context // of requests that wait for an event
 	endWaits   context.CancelFunc
 	inputEnded atomic.Bool // the peer will send nothing more
-	farewell   atomic.Bool // see Farewell
+	cleanClose atomic.Bool // see ClosedCleanly
 
-	// goMu guards gone, and keeps goroutines from being added to wg during Wait.
-	goMu sync.Mutex
-	gone bool
-	wg   sync.WaitGroup // every goroutine of this connection except that of Run
+	goMu       sync.Mutex
+	goroutines int           // of this connection, except that of Run
+	gone       chan struct{} // closed when Wait was called and no goroutine is left; nil before Wait
 
 	lanes             Lanes // order the requests that need an order
 	pool, heavy       pool
 	files, heavyFiles pool
 	out               outbound
-	texts             [][]byte // of the writer: what goes out together
+	texts             [][]byte // of the writer: the messages of one write
 	work              admission
 
 	acceptsBinary bool // of the reader; see AcceptBinary
@@ -182,19 +170,22 @@ func New(stream transport.Conn, handler Handler, opts *Options) *Conn {
 		c.pinger = pinger
 		pinger.OnPong(c.pong)
 	}
+	if growing, ok := stream.(transport.Growing); ok && c.opts.Memory != nil {
+		growing.OnGrow(func(bytes int64) error { return c.reading.grow(bytes, c.opts.Memory) })
+	}
 	_, halfCloses := stream.(transport.HalfCloser)
 	c.finishes = halfCloses && c.opts.FinishTimeout > 0
 	return c
 }
 
-// flushTimeout is how long Close waits for the peer to read what is queued.
+// flushTimeout is how long Close waits for the peer to read the queued messages.
 const flushTimeout = time.Second
 
 // ErrPeerClosed is the cause when the peer closed the connection in order.
 var ErrPeerClosed = errors.New("peer closed the connection")
 
-// Run reads until the connection ends and returns why: ErrPeerClosed, the error given to
-// Close, or what failed. It cancels the context of requests that are still being served;
+// Run reads until the connection ends and returns why: ErrPeerClosed, the cause passed to
+// Close, or the error of the stream. It cancels the context of requests that are still being served;
 // Wait waits for them.
 //
 // Where a peer may end its input and continue to read, Run then finishes the requests
@@ -206,21 +197,21 @@ func (c *Conn) Run() error {
 	}
 	err := c.readLoop()
 	if peer, ok := errors.AsType[*transport.PeerClosedError](err); ok {
-		c.farewell.Store(peer.Reason.Code == transport.CodeNormal)
+		c.cleanClose.Store(peer.Reason.Code == transport.CodeNormal)
 	}
 	if errors.Is(err, io.EOF) {
 		err = ErrPeerClosed
 		if c.finishes {
-			c.farewell.Store(c.finish())
+			c.cleanClose.Store(c.finish())
 		}
 	}
-	c.Close(goingAway, err) // a peer that reads it may come back, because it said no farewell
+	c.Close(goingAway, err) // not a clean close, so the peer may reconnect
 	c.calls.fail(context.Cause(c.ctx))
 	return context.Cause(c.ctx)
 }
 
-// drain finishes the requests that came before the end of input, and reports whether it
-// sent the peer all answers. Requests that wait for an event stop waiting. All others,
+// finish waits for the requests that came before the end of input, and reports whether the
+// peer was sent all answers. Requests that wait for an event stop waiting. All others,
 // and the peer's reading, have FinishTimeout.
 func (c *Conn) finish() (complete bool) {
 	c.inputEnded.Store(true)
@@ -240,35 +231,58 @@ func (c *Conn) finish() (complete bool) {
 	return !c.out.abandoned()
 }
 
-// Farewell reports whether the peer ended the connection in order: by a close frame with
+// ClosedCleanly reports whether the peer ended the connection in order: by a close frame with
 // the code 1000, or, where it may end its input and continue to read, by the end of its
 // input, with every request answered and every answer written. The result is final once
 // Context is cancelled.
-func (c *Conn) Farewell() bool { return c.farewell.Load() }
+func (c *Conn) ClosedCleanly() bool { return c.cleanClose.Load() }
 
 // Wait waits until every goroutine of the connection has ended. Run must have returned.
 func (c *Conn) Wait() {
 	c.lanes.WaitIdle()
 	c.goMu.Lock()
-	c.gone = true
+	if c.gone == nil {
+		c.gone = make(chan struct{})
+		c.endIfIdleLocked()
+	}
 	c.goMu.Unlock()
-	c.wg.Wait()
+	<-c.gone
 }
 
-// start runs f on a goroutine that Wait waits for, unless the connection has ended.
+// start runs f on a goroutine that Wait waits for, unless Wait has found that none is left. A
+// goroutine may therefore always start another one: the requests that waited for its own are
+// dropped there, which frees what they hold.
 func (c *Conn) start(f func()) {
 	c.goMu.Lock()
 	defer c.goMu.Unlock()
-	if !c.gone {
-		c.wg.Go(f)
+	if c.gone != nil && c.goroutines == 0 {
+		return
+	}
+	c.goroutines++
+	go func() {
+		defer func() {
+			c.goMu.Lock()
+			defer c.goMu.Unlock()
+			c.goroutines--
+			c.endIfIdleLocked()
+		}()
+		f()
+	}()
+}
+
+// endIfIdleLocked ends Wait if no goroutine is left.
+func (c *Conn) endIfIdleLocked() {
+	if c.gone != nil && c.goroutines == 0 {
+		close(c.gone)
 	}
 }
 
-// Context returns a context that is cancelled when the connection ends. Its cause says
-// why.
+// Context returns a context that is cancelled when the connection ends, with the reason as
+// its cause.
 func (c *Conn) Context() context.Context { return c.ctx }
 
-// Close sends what is queued, for which the peer has a second, and ends the connection.
+// Close sends the queued messages, if the peer reads them within a second, and ends the
+// connection.
 // The peer receives reason if the transport can carry it; cause becomes the cause of the
 // context. Only the first call has an effect.
 func (c *Conn) Close(reason transport.Reason, cause error) {
@@ -287,9 +301,8 @@ func (c *Conn) Close(reason transport.Reason, cause error) {
 	})
 }
 
-// Closed returns a channel that is closed when the stream is closed. By then everything
-// was sent to the peer, or never will be. The reader may still be in a Read that cannot
-// be interrupted.
+// Closed returns a channel that is closed when the stream is closed. From then on nothing
+// is sent. The reader may still be in a Read that cannot be interrupted.
 func (c *Conn) Closed() <-chan struct{} { return c.ended }
 
 // readLoop reads and dispatches messages until the stream fails.
@@ -297,8 +310,9 @@ func (c *Conn) readLoop() error {
 	for {
 		c.work.admit()
 		c.out.admit()
-		c.hold()
+		c.pause()
 		buf := buffers.get()
+		c.reading = buf
 		c.life.listen()
 		msg, err := c.stream.Read(buf.b)
 		c.life.listen()
@@ -321,16 +335,16 @@ func (c *Conn) readLoop() error {
 	}
 }
 
-// hold waits while Options.Hold demands it.
-func (c *Conn) hold() {
-	for c.opts.Hold != nil && c.ctx.Err() == nil {
+// pause waits while Options.Pause demands it.
+func (c *Conn) pause() {
+	for c.opts.Pause != nil && c.ctx.Err() == nil {
 		calling, called := c.calls.pending()
-		room := c.opts.Hold(calling)
-		if room == nil {
+		ready := c.opts.Pause(calling)
+		if ready == nil {
 			return
 		}
 		select {
-		case <-room:
+		case <-ready:
 		case <-called:
 		case <-c.ctx.Done():
 		}
@@ -375,6 +389,16 @@ func (c *Conn) dispatch(buf *buffer) error {
 	return nil
 }
 
+// notify lets the handler serve a notification. A panic ends only that.
+func (c *Conn) notify(method string, params json.RawMessage, data []byte) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.logPanic("a notification", method, v)
+		}
+	}()
+	return c.handler.Notification(method, params, data)
+}
+
 // refuse answers a message above the limit.
 func (c *Conn) refuse(tooLarge *transport.TooLargeError) {
 	c.log.Warn("message refused", "error", tooLarge)
@@ -384,16 +408,6 @@ func (c *Conn) refuse(tooLarge *transport.TooLargeError) {
 		return
 	}
 	c.fail(id, protocol.Errorf(protocol.CodeInvalidRequest, "%s", tooLarge))
-}
-
-// notify lets the handler serve a notification. A panic ends only that.
-func (c *Conn) notify(method string, params json.RawMessage, data []byte) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			c.logPanic("a notification", method, v)
-		}
-	}()
-	return c.handler.Notification(method, params, data)
 }
 
 // violate ends the connection because the peer violated the protocol.
@@ -415,44 +429,12 @@ func (c *Conn) fail(id protocol.ID, e *protocol.Error) {
 	c.out.put(protocol.AppendErrorResponse(nil, id, e), nil)
 }
 
-// Notify queues a notification.
-func (c *Conn) Notify(method string, params any) error {
-	msg, err := c.encode(params, func(b []byte, params any) ([]byte, error) {
-		return protocol.AppendNotification(b, method, params)
-	})
-	if err != nil {
-		return err
-	}
-	if !c.out.put(msg, nil) {
-		return c.whyGone()
-	}
-	return nil
-}
+var panics atomic.Uint64
 
-// whyGone returns why the connection sends no more messages.
-func (c *Conn) whyGone() error {
-	if err := context.Cause(c.ctx); err != nil {
-		return err
-	}
-	return ErrPeerClosed // it does not read any more
-}
-
-// Publish queues a notification of about size bytes once there is room for it, as
-// [Request.Reserve] does for a reply. It fails when the connection ends.
-func (c *Conn) Publish(method string, params any, size int) error {
-	reserved, err := c.out.room.reserve(int64(size))
-	if err != nil {
-		return err
-	}
-	msg, err := c.encode(params, func(b []byte, params any) ([]byte, error) {
-		return protocol.AppendNotification(b, method, params)
-	})
-	if err != nil {
-		reserved.giveBack()
-		return err
-	}
-	if !c.out.put(msg, reserved) {
-		return c.whyGone()
-	}
-	return nil
+// logPanic logs a panic of a handler under a number that the peer may see.
+func (c *Conn) logPanic(what, method string, v any) (incident uint64) {
+	incident = panics.Add(1)
+	c.log.Error("panic while serving "+what, "method", method, "incident", incident,
+		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	return incident
 }

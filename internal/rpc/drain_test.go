@@ -52,7 +52,7 @@ func TestDrain(t *testing.T) {
 		name, method string
 		reads        bool // the peer reads its answers
 		leaves       bool // the peer closes its other direction, too
-		farewell     bool
+		clean        bool
 		end          time.Duration // the time that it takes
 	}{
 		{"answered", "slow", true, false, true, time.Second},
@@ -85,8 +85,8 @@ func TestDrain(t *testing.T) {
 				if err := c.wait(t); !errors.Is(err, rpc.ErrPeerClosed) {
 					t.Errorf("ended by %v", err)
 				}
-				if c.Farewell() != test.farewell || (answers == 1) != test.farewell {
-					t.Errorf("farewell %v, %d answers", c.Farewell(), answers)
+				if c.ClosedCleanly() != test.clean || (answers == 1) != test.clean {
+					t.Errorf("closed cleanly: %v, %d answers", c.ClosedCleanly(), answers)
 				}
 			})
 		})

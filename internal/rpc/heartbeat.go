@@ -10,12 +10,12 @@ import (
 	"execserver/transport"
 )
 
-// missedPings is how many pings in a row may stay unanswered by a peer that has answered
-// one before.
+// missedPings is after how many unanswered pings in a row a peer that has answered one before is
+// given up.
 const missedPings = 3
 
-// pingEvery is how many bytes of events are sent between two pings, whose pongs
-// acknowledge them. At most maxPings wait for their pongs: with pingEvery that is as much
+// pingEvery is the number of bytes of events between two pings, whose pongs acknowledge
+// them. At most maxPings wait for their pongs: with pingEvery that is as much
 // as a process retains by default, so a distant peer acknowledges as often as a near one.
 const (
 	pingEvery = 256 << 10
@@ -30,8 +30,8 @@ var ErrTakenOver = errors.New("session has been resumed by another connection")
 
 var goingAway = transport.Reason{Code: transport.CodeGoingAway, Text: "going away"}
 
-// heartbeat records signs of life of the peer. Pings for acknowledgement are numbered, and
-// a pong carries the number of its ping, so it also says what the peer has read.
+// heartbeat records signs of life of the peer. Pings for acknowledgement are numbered. A
+// pong carries the number of its ping, so it also acknowledges what preceded the ping.
 type heartbeat struct {
 	heard    atomic.Uint64 // grows with every sign of life
 	answers  atomic.Bool   // the peer has answered a ping
@@ -60,7 +60,7 @@ func (h *heartbeat) hear() {
 	}
 }
 
-// listen records that the reader starts or stops waiting for the peer.
+// The reader calls listen before and after each read.
 func (h *heartbeat) listen() { h.reads.Add(1) }
 
 // nextSign returns a channel that is closed at the next sign of life.
@@ -73,91 +73,8 @@ func (h *heartbeat) nextSign() <-chan struct{} {
 	return h.nextHeard
 }
 
-// The reader calls pong for every pong.
-func (c *Conn) pong(n uint64) {
-	c.life.answers.Store(true)
-	c.life.hear()
-	if n > c.life.pinged.Load() {
-		return // the peer has made it up
-	}
-	c.acknowledged(n)
-	if c.life.full.Swap(false) {
-		c.WantAck()
-	}
-}
-
-// acknowledged passes on that the peer has received what precedes ping n.
-func (c *Conn) acknowledged(n uint64) {
-	for before := c.life.answered.Load(); before < n; before = c.life.answered.Load() {
-		if c.life.answered.CompareAndSwap(before, n) {
-			break
-		}
-	}
-	c.out.eachAcknowledger(func(a Acknowledger) { a.Acknowledged(n) })
-}
-
-// The writer calls mark before it pings for an acknowledgement, and gets the number of the
-// ping. A heartbeat's ping may carry the number as soon as it is stored, because everything
-// before it has been written.
-func (c *Conn) mark() (n uint64) {
-	n = c.life.pinged.Load() + 1
-	c.out.eachAcknowledger(func(a Acknowledger) { a.Pinged(n) })
-	c.life.pinged.Store(n)
-	c.life.unpinged = 0
-	return n
-}
-
-// sentIsRead reports whether what was sent has to be taken for read, because the peer
-// answers no pings.
-func (c *Conn) sentIsRead() bool {
-	return c.pinger == nil || c.life.silent.Load() && !c.life.answers.Load()
-}
-
-// The writer calls eventSent after every event of n bytes. It makes sure that the source
-// learns what the peer has: from a pong if the peer answers pings, and otherwise from the
-// fact that it was sent.
-func (c *Conn) eventSent(n int) {
-	c.life.unpinged += n
-	first := c.life.pinged.Load() == 0
-	if first && c.pinger != nil {
-		c.life.expectAnswer(c)
-	}
-	if first || c.life.unpinged >= pingEvery || c.sentIsRead() {
-		c.askAck()
-	}
-}
-
-// WantAck says that the source waits for an acknowledgement. Once everything is sent, the
-// writer pings the peer, however little it was.
-func (c *Conn) WantAck() {
-	c.life.wantAck.Store(true)
-	c.Wake()
-}
-
-// The writer calls askAck to have everything acknowledged that it has sent. While maxPings
-// wait for their pongs, the next pong makes it ask again.
-func (c *Conn) askAck() {
-	switch {
-	case c.sentIsRead():
-		if c.life.unpinged > 0 {
-			c.mark()
-		}
-		c.acknowledged(c.life.pinged.Load())
-		return
-	case c.life.unpinged == 0:
-		return
-	}
-	c.life.full.Store(true) // before the look, so that no pong is missed
-	if c.life.pinged.Load()-c.life.answered.Load() >= maxPings {
-		return
-	}
-	c.life.full.Store(false)
-	// The next write notices a broken stream.
-	_ = c.pinger.Ping(c.mark())
-}
-
 // expectAnswer gives the peer the probe's timeout to answer the first ping. A peer that
-// does not answer is assumed to have read what was sent.
+// does not answer is assumed to read everything that is sent.
 func (h *heartbeat) expectAnswer(c *Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,10 +86,18 @@ func (h *heartbeat) expectAnswer(c *Conn) {
 	})
 }
 
+func (h *heartbeat) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.first != nil {
+		h.first.Stop()
+	}
+}
+
 // heartbeatLoop pings at every interval and closes the connection of a peer that answered
 // before and has been silent for missedPings intervals. Silence proves nothing about a
 // peer that never answered, nor while this side's reader does not read, because too many
-// requests wait or because of Options.Hold.
+// requests wait or because of Options.Pause.
 func (c *Conn) heartbeatLoop() {
 	defer c.life.stop()
 	ticker := time.NewTicker(c.opts.PingInterval)
@@ -201,14 +126,6 @@ func (c *Conn) heartbeatLoop() {
 	}
 }
 
-func (h *heartbeat) stop() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.first != nil {
-		h.first.Stop()
-	}
-}
-
 // ping writes a ping on a goroutine of its own, because the writer may be blocked.
 func (c *Conn) ping() {
 	if c.life.pinging.Swap(true) {
@@ -220,9 +137,22 @@ func (c *Conn) ping() {
 	})
 }
 
+// The reader calls pong for every pong.
+func (c *Conn) pong(n uint64) {
+	c.life.answers.Store(true)
+	c.life.hear()
+	if n > c.life.pinged.Load() {
+		return // no ping had this number
+	}
+	c.acknowledged(n)
+	if c.life.full.Swap(false) {
+		c.WantAck()
+	}
+}
+
 // Probe asks the peer for a sign of life and reports whether one came within the probe's
-// timeout. On a transport without pings the kernel knows whether the peer is there, and
-// Probe reports whether its input has ended.
+// timeout. On a transport without pings the kernel reports the end of the peer, and Probe
+// returns false if its input has ended.
 func (c *Conn) Probe(ctx context.Context) bool {
 	if c.ctx.Err() != nil || c.inputEnded.Load() {
 		return false
@@ -244,4 +174,74 @@ func (c *Conn) Probe(ctx context.Context) bool {
 	case <-timeout.C:
 		return c.pinger.Received() != received
 	}
+}
+
+// WantAck requests an acknowledgement for a source. Once everything is sent, the writer pings
+// the peer, even if fewer than pingEvery bytes were sent.
+func (c *Conn) WantAck() {
+	c.life.wantAck.Store(true)
+	c.Wake()
+}
+
+// The writer calls eventSent after every event of n bytes. It asks for a pong, which tells the
+// source what the peer has received. From a peer that answers no pings, what was sent counts as
+// received.
+func (c *Conn) eventSent(n int) {
+	c.life.unpinged += n
+	first := c.life.pinged.Load() == 0
+	if first && c.pinger != nil {
+		c.life.expectAnswer(c)
+	}
+	if first || c.life.unpinged >= pingEvery || c.sentIsRead() {
+		c.askAck()
+	}
+}
+
+// askAck asks the peer to acknowledge everything that was sent so far. Only the writer calls it.
+// While maxPings wait for their pongs, the next pong makes it ask again.
+func (c *Conn) askAck() {
+	switch {
+	case c.sentIsRead():
+		if c.life.unpinged > 0 {
+			c.mark()
+		}
+		c.acknowledged(c.life.pinged.Load())
+		return
+	case c.life.unpinged == 0:
+		return
+	}
+	c.life.full.Store(true) // before reading answered, so that no pong is missed
+	if c.life.pinged.Load()-c.life.answered.Load() >= maxPings {
+		return
+	}
+	c.life.full.Store(false)
+	// The next write notices a broken stream.
+	_ = c.pinger.Ping(c.mark())
+}
+
+// The writer calls mark before it pings for an acknowledgement, and gets the number of the
+// ping. A heartbeat's ping may carry the number as soon as it is stored, because everything
+// before it has been written.
+func (c *Conn) mark() (n uint64) {
+	n = c.life.pinged.Load() + 1
+	c.out.eachAcknowledger(func(a Acknowledger) { a.Pinged(n) })
+	c.life.pinged.Store(n)
+	c.life.unpinged = 0
+	return n
+}
+
+// acknowledged notifies the sources that the peer has received everything before ping n.
+func (c *Conn) acknowledged(n uint64) {
+	for before := c.life.answered.Load(); before < n; before = c.life.answered.Load() {
+		if c.life.answered.CompareAndSwap(before, n) {
+			break
+		}
+	}
+	c.out.eachAcknowledger(func(a Acknowledger) { a.Acknowledged(n) })
+}
+
+// sentIsRead reports whether messages count as received once they are sent, because the peer
+// does not answer pings.
+func (c *Conn) sentIsRead() bool {
+	return c.pinger == nil || c.life.silent.Load() && !c.life.answers.Load()
 }

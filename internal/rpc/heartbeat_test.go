@@ -171,7 +171,7 @@ func TestHeldReader(t *testing.T) {
 			}
 			return room
 		}
-		c, peer, p := serveWithPings(t, handler{"echo": echo}, &rpc.Options{Hold: hold})
+		c, peer, p := serveWithPings(t, handler{"echo": echo}, &rpc.Options{Pause: hold})
 		p.onPong(0)
 		time.Sleep(20 * interval)
 		synctest.Wait()

@@ -4,7 +4,7 @@ import "sync"
 
 // Lanes keeps requests about one thing, such as a process, in their order of arrival,
 // while all others proceed. Each key has a lane of its own. A goroutine runs the jobs of
-// a lane one after another, and exists only while there are any.
+// a lane one after another, and exists only while the lane has jobs.
 //
 // Only one goroutine, the connection's reader, calls Submit.
 type Lanes struct {
@@ -26,29 +26,19 @@ type job struct {
 	urgent bool
 }
 
-// Urgency says what a job may do, and whether it waits for those before it.
+// Urgency is whether a job may block, and whether it waits for earlier ones.
 type Urgency int
 
 const (
 	// Blocking jobs may block. A goroutine runs them.
 	Blocking Urgency = iota
-	// Quick jobs do not block while their lane is empty: Submit then runs them itself.
+	// Quick jobs are run by Submit itself if the lane is empty, so they must not block then.
+	// Otherwise they are queued like any other.
 	Quick
-	// Urgent jobs are quick, and never block. They overtake others while the running job
-	// is in Wait, and get no lane then.
+	// Urgent jobs are quick, and never block. While the running job is in Wait, they run at
+	// once, on the goroutine that submits them and with a nil Lane.
 	Urgent
 )
-
-// Queue serves the rest of the request in the lane of key; see [Lanes.Submit].
-func (r *Request) Queue(key string, urgency Urgency, f func(*Lane)) {
-	r.conn.lanes.Submit(key, urgency, func(lane *Lane) {
-		if r.conn.ctx.Err() != nil {
-			r.Drop()
-			return
-		}
-		r.guard(func() { f(lane) })
-	})
-}
 
 // Submit runs run after all jobs submitted before under the same key, except those that
 // an urgent job overtakes.
@@ -79,7 +69,7 @@ func (l *Lanes) Submit(key string, urgency Urgency, run func(*Lane)) {
 // WaitIdle waits until no lane has a job.
 func (l *Lanes) WaitIdle() { l.wg.Wait() }
 
-// drain runs the jobs of a lane until there are none.
+// run runs the jobs of a lane until none is left.
 func (lane *Lane) run(key string) {
 	l := lane.owner
 	for {
@@ -100,11 +90,11 @@ func (lane *Lane) run(key string) {
 	}
 }
 
-// A running job calls Wait around a step that may block: urgent jobs of the lane overtake
-// while wait runs. With a nil lane, Wait only runs wait.
-func (lane *Lane) Wait(wait func()) {
+// Wait runs step, which may block, and lets urgent jobs of the lane overtake the running job
+// meanwhile. With a nil lane, it only runs step.
+func (lane *Lane) Wait(step func()) {
 	if lane == nil {
-		wait()
+		step()
 		return
 	}
 	l := lane.owner
@@ -123,12 +113,12 @@ func (lane *Lane) Wait(wait func()) {
 			j.run(nil)
 		}
 	}
-	defer func() { // wait may panic
+	defer func() { // step may panic
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		lane.waiting = false
 	}()
-	wait()
+	step()
 }
 
 func (lane *Lane) popUrgentLocked() (urgent []job) {

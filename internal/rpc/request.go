@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"runtime/debug"
-	"sync"
 	"sync/atomic"
 
 	"execserver/protocol"
@@ -25,23 +22,23 @@ type Request struct {
 	size     int64 // of the message
 	reserved *reservation
 	answered atomic.Bool
-	then     func(error) // nil, or for the answer
+	then     []func(error) // called with the outcome; see Then
 }
 
-// ErrDropped is why a request has no answer.
+// ErrDropped is the outcome of a request that has no answer; see [Request.Then].
 var ErrDropped = errors.New("the connection ended before the answer")
 
-// Then has f called once, with the error that the answer is, with nil when it is a result, or
-// with ErrDropped. f must not block. Only the Handler may call Then, before anything can
-// answer the request.
-func (r *Request) Then(f func(error)) { r.then = f }
+// Then registers f, which is called once with the outcome: nil for a result, the error of the
+// answer, or ErrDropped. f must not block. Only the Handler may call Then, before anything can
+// answer the request. It may call Then several times.
+func (r *Request) Then(f func(error)) { r.then = append(r.then, f) }
 
 // Context returns a context that is cancelled when the connection ends.
 func (r *Request) Context() context.Context { return r.conn.ctx }
 
 // WaitContext returns the context of a request that waits for an event. It is cancelled
-// when the connection ends, and when the peer's input has ended: the request then answers
-// with what there is.
+// when the connection ends, and when the peer's input has ended: the request must then answer
+// without waiting further.
 func (r *Request) WaitContext() context.Context { return r.conn.waits }
 
 // Go serves the rest of the request on a new goroutine.
@@ -73,33 +70,44 @@ func (r *Request) pool(p *pool, f func()) {
 	})
 }
 
-// Reserve waits until the connection has room for a reply of about n bytes, and the
-// request may use n bytes of memory. Reservations are granted in order of arrival, small
-// ones apart from large ones. Reserve first releases a reservation that the request holds
-// already, so no request waits while it holds one. It fails when the connection ends.
-func (r *Request) Reserve(n int) error { return r.reserve(r.conn.out.room, n) }
+// Queue serves the rest of the request in the lane of key; see [Lanes.Submit].
+func (r *Request) Queue(key string, urgency Urgency, f func(*Lane)) {
+	r.conn.lanes.Submit(key, urgency, func(lane *Lane) {
+		if r.conn.ctx.Err() != nil {
+			r.Drop()
+			return
+		}
+		r.guard(func() { f(lane) })
+	})
+}
+
+// Reserve waits until the request may use n bytes of memory for its reply. Reservations are
+// granted in order of arrival, small ones apart from large ones. Reserve first releases a
+// reservation that the request holds already, so no request waits while it holds one. It fails
+// when the connection ends.
+func (r *Request) Reserve(n int) error { return r.reserve(r.conn.out.replies, n) }
 
 // ReserveFile is like Reserve, for a request that uses a file system. Such requests wait
 // for each other, and others do not wait for them.
-func (r *Request) ReserveFile(n int) error { return r.reserve(r.conn.out.files, n) }
+func (r *Request) ReserveFile(n int) error { return r.reserve(r.conn.out.fileReplies, n) }
 
-func (r *Request) reserve(m *room, n int) (err error) {
+func (r *Request) reserve(m *reservations, n int) (err error) {
 	if r.reserved != nil {
-		r.reserved.giveBack()
+		r.reserved.release()
 	}
 	r.reserved, err = m.reserve(int64(n))
 	return err
 }
 
 // GrowFile changes the request's reservation of ReserveFile to n bytes if that needs no
-// waiting, and reports whether it did. If not, the request must drop what it has made, and
+// waiting, and reports whether it did. If not, the request must drop its unfinished reply and
 // reserve again.
-func (r *Request) GrowFile(n int) bool { return r.conn.out.files.grow(r.reserved, int64(n)) }
+func (r *Request) GrowFile(n int) bool { return r.conn.out.fileReplies.grow(r.reserved, int64(n)) }
 
 // Encoded is an encoded answer to a request, begun by [Request.Begin].
 type Encoded []byte
 
-// Begin starts an answer with room for a result of n bytes. The caller appends the result
+// Begin starts an answer with capacity for a result of n bytes. The caller appends the result
 // as JSON and passes the answer to Reply.
 func (r *Request) Begin(n int) Encoded { return protocol.BeginResponse(r.ID, n) }
 
@@ -154,32 +162,29 @@ func (r *Request) send(msg []byte, failure error) {
 		return
 	}
 	r.conn.out.put(msg, r.reserved)
-	if r.then != nil {
-		r.then(failure)
-	}
-	r.release() // last: a connection without requests has queued every answer
+	r.end(failure)
 }
 
-// Drop ends a request without an answer, because its connection is gone.
+// Drop ends a request without an answer, because its connection has ended.
 func (r *Request) Drop() {
 	if !r.answered.Swap(true) {
 		if r.reserved != nil {
-			r.reserved.giveBack()
+			r.reserved.release()
 		}
-		if r.then != nil {
-			r.then(ErrDropped)
-		}
-		r.release()
+		r.end(ErrDropped)
 	}
 }
 
-func (r *Request) release() {
+// end reports the outcome and releases the memory of the request.
+func (r *Request) end(outcome error) {
+	for _, f := range r.then {
+		f(outcome)
+	}
+	// Last: a connection without requests has queued every answer.
 	r.conn.work.done(r.size)
 	r.Params, r.Data = nil, nil
 	buffers.put(r.buf)
 }
-
-var panics atomic.Uint64
 
 // guard turns a panic of a handler into an internal error of this request.
 func (r *Request) guard(f func()) {
@@ -195,106 +200,4 @@ func (r *Request) guard(f func()) {
 		}
 	}()
 	f()
-}
-
-// logPanic logs a panic of a handler under a number that the peer may see.
-func (c *Conn) logPanic(what, method string, v any) (incident uint64) {
-	incident = panics.Add(1)
-	c.log.Error("panic while serving "+what, "method", method, "incident", incident,
-		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-	return incident
-}
-
-// admission bounds the unanswered requests.
-type admission struct {
-	maxBytes int64
-	maxCount int
-
-	mu       sync.Mutex
-	changed  sync.Cond
-	bytes    int64
-	count    int
-	released bool
-	quiet    chan struct{} // closed when count is 0; created on demand
-}
-
-func (a *admission) init(maxBytes int64, maxCount int) {
-	a.maxBytes, a.maxCount = maxBytes, maxCount
-	a.changed.L = &a.mu
-}
-
-// admit waits until the reader may read another request.
-func (a *admission) admit() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for !a.released && (a.bytes > a.maxBytes || a.count > a.maxCount) {
-		a.changed.Wait()
-	}
-}
-
-func (a *admission) add(bytes int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.bytes += bytes
-	a.count++
-}
-
-func (a *admission) done(bytes int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.bytes -= bytes
-	a.count--
-	if a.count == 0 && a.quiet != nil {
-		close(a.quiet)
-		a.quiet = nil
-	}
-	a.changed.Signal()
-}
-
-// idle returns a channel that is closed when every request is answered. The reader must
-// have stopped.
-func (a *admission) idle() <-chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	quiet := make(chan struct{})
-	if a.count == 0 {
-		close(quiet)
-		return quiet
-	}
-	a.quiet = quiet
-	return quiet
-}
-
-// release lets the reader pass from now on.
-func (a *admission) release() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.released = true
-	a.changed.Signal()
-}
-
-// buffer holds one message.
-type buffer struct{ b []byte }
-
-// keepBytes is the size of the largest buffer that is kept for any message: of a binary one
-// with 64 KiB of data.
-const keepBytes = 72 << 10
-
-// buffers recycles the memory of messages.
-var buffers bufferPool
-
-type bufferPool struct{ pool sync.Pool }
-
-func (p *bufferPool) get() *buffer {
-	if b, ok := p.pool.Get().(*buffer); ok {
-		return b
-	}
-	return new(buffer)
-}
-
-func (p *bufferPool) put(b *buffer) {
-	if cap(b.b) > keepBytes {
-		b.b = nil
-	}
-	p.pool.Put(b)
 }

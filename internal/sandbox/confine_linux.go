@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/cgroup"
 	"execserver/internal/sandbox/launcher"
 	"execserver/internal/seccomp"
 	"execserver/protocol"
@@ -21,11 +25,11 @@ import (
 // engineState is the part of an engine that only Linux has.
 type engineState struct {
 	journal *journal
-	dirs    []string // of the programs' state and configuration, to be hidden
+	dirs    []string // hidden: state and configuration of exec-server and exec-fleet
 	secrets *secrets
 
-	mu   sync.Mutex
-	left []*target // targets that were still in use by others when they were given up
+	mu    sync.Mutex
+	inUse []*target // targets that were still in use by others when they were given up
 }
 
 func newEngineState(opts *Options, log *slog.Logger) *engineState {
@@ -48,34 +52,34 @@ func newEngineState(opts *Options, log *slog.Logger) *engineState {
 }
 
 func (s *engineState) close() {
-	s.giveUp(nil)
+	s.release(nil)
 	s.journal.close()
 }
 
-// giveUp releases targets, and earlier ones that others used until now.
-func (s *engineState) giveUp(targets []*target) {
+// release releases targets, and earlier ones that were still in use.
+func (s *engineState) release(targets []*target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	targets = append(s.left, targets...) // targets released now may have been used by the others left
-	s.left = nil
+	targets = append(s.inUse, targets...) // targets released now may have been the last users of these
+	s.inUse = nil
 	for _, t := range slices.Backward(targets) {
-		if !t.release() && len(s.left) < maxLeft {
-			s.left = append(s.left, t)
+		if !t.release() && len(s.inUse) < maxInUse {
+			s.inUse = append(s.inUse, t)
 		}
 	}
 }
 
-// maxLeft bounds the number of remembered targets that others use. The next use of a
-// forgotten target removes it.
-const maxLeft = 64
+// maxInUse bounds the number of remembered targets that other programs still use. The next
+// use of a forgotten target removes it.
+const maxInUse = 64
 
 // Confinement is a policy that is ready to be enforced for one command.
 type Confinement struct {
-	plan    *plan
-	engine  *Engine
-	means   Means
-	targets []*target
-	makeIn  []string // as in Context, without links
+	plan      *plan
+	engine    *Engine
+	mechanism Mechanism
+	targets   []*target
+	makeIn    []string // as in Context, without links
 }
 
 // maxPlans is how often the engine makes a plan for one command.
@@ -98,7 +102,7 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 	ctx.SecretDirs = e.state.secrets.directories()
 	ctx.State, ctx.Sockets, ctx.Landlock = e.state.dirs, e.opts.Sockets, e.opts.Mode == ModeLandlock
 	if !ctx.Landlock && !s.FullWrite() {
-		makeOwn(e.state.dirs)
+		makeOwnDirectories(e.state.dirs)
 	}
 	p, err := resolve(s, ctx)
 	if err != nil {
@@ -112,13 +116,13 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 		return c, nil // the seccomp filter works everywhere
 	}
 	var reason string
-	if c.means, reason = e.Means(); c.means == MeansNone {
+	if c.mechanism, reason = e.Mechanism(); c.mechanism == MechanismNone {
 		return nil, &UnavailableError{reason}
 	}
-	if c.means == MeansLandlock {
+	if c.mechanism == MechanismLandlock {
 		return c, p.checkLandlock()
 	}
-	if c.means == MeansBubblewrap {
+	if c.mechanism == MechanismBubblewrap {
 		if err := p.checkBubblewrap(); err != nil {
 			return nil, err
 		}
@@ -126,7 +130,7 @@ func (e *Engine) confineNow(s *protocol.Sandbox, ctx Context) (*Confinement, err
 	return c, c.acquireTargets()
 }
 
-// checkBubblewrap refuses to protect links, over which bubblewrap mounts nothing.
+// checkBubblewrap refuses to protect links, because bubblewrap cannot mount over them.
 func (p *plan) checkBubblewrap() error {
 	for _, m := range p.mounts {
 		if m.Kind == launcher.MountLink {
@@ -165,7 +169,7 @@ func (c *Confinement) acquireTargets() error {
 				c.targets = append(c.targets, t)
 			}
 			if err := identify(&m); err != nil && c.plan.missing[m.Path] {
-				continue // nobody can create it
+				continue // no process can create it
 			} else if err != nil {
 				c.Release()
 				return err
@@ -177,7 +181,7 @@ func (c *Confinement) acquireTargets() error {
 	return nil
 }
 
-// targetFor returns a target for a mount, if there is one or must be one.
+// targetFor acquires the target of a mount. It returns nil if the mount needs none.
 func (c *Confinement) targetFor(path string) (*target, error) {
 	missing := c.plan.missing[path]
 	switch {
@@ -206,16 +210,16 @@ func (c *Confinement) mayMake(path string) bool {
 	return err == nil && info.IsDir() && info.Mode()&fs.ModeSticky != 0 && info.Mode().Perm()&0o002 != 0
 }
 
-// inRoot reports whether a path is in a writable directory. Only there the server creates
-// missing names.
+// inRoot reports whether a path is in a writable directory. The server creates missing names
+// only in such a directory.
 func (p *plan) inRoot(path string) bool {
 	return slices.ContainsFunc(p.roots, func(root string) bool { return within(filepath.Dir(path), root) })
 }
 
-// Release removes what the confinement has created. Every confined process must have
-// ended.
+// Release removes the mount points that the confinement has created. Every confined process
+// must have ended.
 func (c *Confinement) Release() {
-	c.engine.state.giveUp(c.targets)
+	c.engine.state.release(c.targets)
 	c.targets = nil
 }
 
@@ -224,7 +228,7 @@ func (c *Confinement) network() seccomp.Network {
 	switch {
 	case c.plan.network:
 		return seccomp.NetworkMachine
-	case c.plan.nothing, c.means == MeansLandlock: // in the machine's network namespace
+	case c.plan.nothing, c.mechanism == MechanismLandlock: // in the machine's network namespace
 		return seccomp.NetworkNone
 	}
 	return seccomp.NetworkOwn
@@ -235,22 +239,22 @@ func (c *Confinement) spec(command Command) (*launcher.Spec, error) {
 	p := c.plan
 	s := &launcher.Spec{
 		Network: c.network(),
-		Become:  command.Become, Session: !command.Shared, Terminal: command.Terminal, Helper: command.Helper,
+		Exec:    command.Exec, Session: !command.Shared, Terminal: command.Terminal, Helper: command.Helper,
 		Program: command.Program, Argv: command.Argv, Env: command.Env, Dir: command.Dir,
 		Descriptors: softDescriptors(),
 	}
 	if command.DirFile != nil {
 		var st unix.Stat_t
 		if err := unix.Fstat(int(command.DirFile.Fd()), &st); err != nil {
-			return nil, &fs.PathError{Op: "look at", Path: command.Dir, Err: err}
+			return nil, &fs.PathError{Op: "stat", Path: command.Dir, Err: err}
 		}
 		s.DirDevice, s.DirInode = st.Dev, st.Ino
 	}
 	switch {
 	case p.nothing:
-		s.KeepRights, s.Become = true, true
-	case c.means == MeansLandlock:
-		s.Become, s.LandlockOnly = true, true
+		s.KeepRights, s.Exec = true, true
+	case c.mechanism == MechanismLandlock:
+		s.Exec, s.LandlockOnly = true, true
 		s.Landlock = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 		s.LandlockRead = p.readable
 		if p.base == launcher.BaseReadOnly {
@@ -260,7 +264,59 @@ func (c *Confinement) spec(command Command) (*launcher.Spec, error) {
 	default:
 		s.Processes = c.processes()
 		s.Base, s.Mounts, s.Links = p.base, slices.Concat(p.mounts, p.kernel), p.links
-		s.Check, s.OwnUsers = c.means == MeansBubblewrap, c.means == MeansUser
+		s.Check, s.OwnUsers = c.mechanism == MechanismBubblewrap, c.mechanism == MechanismUser
 	}
 	return s, nil
 }
+
+// minProcesses is the least number of processes that a command gets.
+const minProcesses = 16
+
+// processes returns the limit for the command. Without a user namespace of its own the
+// kernel also counts this program's processes, and this program's limit applies.
+func (c *Confinement) processes() uint64 {
+	if c.mechanism == MechanismNamespaces {
+		return 0
+	}
+	return processLimit()
+}
+
+// processLimit returns how many processes and threads a command may have: half of those
+// that this program may have, so that this program and other commands keep what they
+// need. 0 means no limit. The kernel counts processes for each user namespace and user,
+// but never those of root.
+func processLimit() uint64 {
+	limit := uint64(math.MaxUint64)
+	var own unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NPROC, &own) == nil && own.Cur != unix.RLIM_INFINITY {
+		limit = own.Cur
+	}
+	if left, ok := cgroup.PidsAvailable(); ok {
+		limit = min(limit, left)
+	}
+	if limit == math.MaxUint64 {
+		return 0
+	}
+	return max(limit/2, minProcesses)
+}
+
+// softDescriptors returns the soft limit on descriptors with which this program starts others,
+// or 0 if it is unknown. The Go runtime raises its own limit, and restores the earlier one,
+// which it does not expose, in a child. A launcher, which lowers the hard limit, must know it.
+var softDescriptors = sync.OnceValue(func() uint64 {
+	output, err := exec.Command("/bin/sh", "-c", "ulimit -Sn").Output()
+	if err != nil {
+		return 0
+	}
+	limit, _ := strconv.ParseUint(strings.TrimSpace(string(output)), 10, 64)
+	return limit
+})
+
+// reservedThreads is the number of threads that this program reserves for blocking calls.
+const reservedThreads = 32
+
+// ReserveThreads reserves threads ([launcher.ReserveThreads]) once. A server calls it before it
+// starts its first command.
+func ReserveThreads() { reserveThreads() }
+
+var reserveThreads = sync.OnceFunc(func() { launcher.ReserveThreads(reservedThreads) })

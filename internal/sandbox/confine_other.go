@@ -5,10 +5,12 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
+	"time"
 
 	"execserver/protocol"
 )
@@ -19,12 +21,12 @@ func newEngineState(*Options, *slog.Logger) *engineState { return &engineState{}
 
 func (*engineState) close() {}
 
-func (e *Engine) findMeans() (Means, string) {
-	return MeansNone, "there are no sandboxes on " + runtime.GOOS +
+func (e *Engine) findMechanism() (Mechanism, string) {
+	return MechanismNone, "there are no sandboxes on " + runtime.GOOS +
 		"; run the client without one (danger-full-access) if this machine is one itself"
 }
 
-// Confinement is a policy that is ready to be enforced. This system has none.
+// Confinement is never created on this system.
 type Confinement struct{}
 
 // Release does nothing.
@@ -38,7 +40,7 @@ type Command struct {
 	Dir      string
 	Terminal bool
 	Shared   bool
-	Become   bool
+	Exec     bool
 }
 
 // Run runs a command in the confinement.
@@ -47,15 +49,25 @@ func (*Confinement) Run(context.Context, Command, func(*exec.Cmd)) error {
 }
 
 func (e *Engine) confine(*protocol.Sandbox, Context) (*Confinement, error) {
-	_, reason := e.Means()
+	_, reason := e.Mechanism()
 	return nil, &UnavailableError{reason}
 }
 
 // Hides returns false: nothing is confined on this system.
 func (*Engine) Hides(*os.File) bool { return false }
 
+// IsIsolated returns false: nothing is confined on this system.
+func IsIsolated(int) bool { return false }
+
 // ReserveThreads does nothing: this system has no confined commands.
 func ReserveThreads() {}
 
-// CheckSecrets accepts all files, because nothing hides them here.
+// CheckSecrets accepts all files, because this system has no sandboxes that hide them.
 func CheckSecrets([]string) error { return nil }
+
+// isOwn returns false. A system without sandboxes never calls it.
+func isOwn(fs.FileInfo) bool { return false }
+
+func inode(fs.FileInfo) uint64 { return 0 }
+
+func changeTime(info fs.FileInfo) time.Time { return info.ModTime() }

@@ -1,3 +1,9 @@
+// Package sandbox confines programs as clients request (see "Sandbox" in PROTOCOL.md, and
+// docs/design/sandbox.md for the design).
+//
+// Start at [Engine.Confine]. resolve turns a policy of the wire into a plan of mounts,
+// and the plan becomes a [Confinement]. [Confinement.Launch] prepares what to start: this
+// program as a launcher (package launcher), directly or within bubblewrap.
 package sandbox
 
 import (
@@ -22,16 +28,16 @@ const (
 	ModeLandlock Mode = "landlock" // the server uses only Landlock, for policies that need no more
 )
 
-// Means is the mechanism that confines files.
-type Means string
+// Mechanism is a way to confine files.
+type Mechanism string
 
-// The values of Means.
+// The values of Mechanism.
 const (
-	MeansNone       Means = "none"
-	MeansUser       Means = "userNamespace" // namespaces, created by any user
-	MeansNamespaces Means = "namespaces"    // namespaces, created by a privileged program
-	MeansBubblewrap Means = "bubblewrap"
-	MeansLandlock   Means = "landlock"
+	MechanismNone       Mechanism = "none"
+	MechanismUser       Mechanism = "userNamespace" // namespaces, created by any user
+	MechanismNamespaces Mechanism = "namespaces"    // namespaces, created by a privileged program
+	MechanismBubblewrap Mechanism = "bubblewrap"
+	MechanismLandlock   Mechanism = "landlock"
 )
 
 // Options of an Engine. The zero value means the defaults.
@@ -40,22 +46,22 @@ type Options struct {
 	Mode Mode         // default ModeAuto
 	// Bubblewrap is the path of the program bwrap; "" searches the usual directories.
 	Bubblewrap string
-	// Means are the means to try, in order; nil means all.
-	Means []Means
+	// Mechanisms are those to try, in order; nil means all.
+	Mechanisms []Mechanism
 	// Hide are paths that no confined command reaches, even with a network.
 	Hide []string
 	// Sockets are sockets of other programs, or directories of such sockets, that a
 	// confined command with a network may use.
 	Sockets []string
-	// Secrets returns the files that no confined command reads or writes, and Trusted the
-	// files that none writes, whatever its policy says. nil means that there are none.
-	// The results may change.
+	// Secrets returns the files that no confined command may read or write, and Trusted the
+	// files that none may write, whatever its policy grants. nil means none. The results may
+	// change.
 	Secrets, Trusted func() []string
-	// StateDir is the directory in which the server records what it would leave behind if
-	// it were killed; "" is the usual place.
+	// StateDir is the directory in which the server records the mount points that it creates,
+	// to remove them after a crash; "" is the default.
 	StateDir string
-	// ProbeTimeout bounds the attempt of each of the means; default a minute. A busy machine
-	// takes seconds; what takes longer hangs, and every client waits for it.
+	// ProbeTimeout bounds the probe of each mechanism; default a minute. A busy machine
+	// takes seconds; a longer probe hangs, and every client waits for it.
 	ProbeTimeout time.Duration
 }
 
@@ -67,20 +73,19 @@ type Engine struct {
 	stop  context.CancelFunc
 	state *engineState
 
-	mu     sync.Mutex
-	probe  chan struct{} // closed when the last probe has ended, whose result the following is
-	means  Means
-	reason string // why there are no means
-	probed time.Time
+	mu        sync.Mutex
+	probe     chan struct{} // closed when the last probe has ended; its result follows
+	mechanism Mechanism
+	reason    string // why there is no mechanism
+	probed    time.Time
 }
 
 // probePause is how long the result of a failed probe is valid.
 const probePause = time.Minute
 
-// New returns an engine. In the background the engine finds out what it can do on this
-// machine.
+// New returns an engine. The engine probes the machine in the background.
 func New(opts *Options) *Engine {
-	e := &Engine{means: MeansNone}
+	e := &Engine{mechanism: MechanismNone}
 	if opts != nil {
 		e.opts = *opts
 	}
@@ -113,21 +118,20 @@ func (e *Engine) Close() {
 // Mode returns the operator's choice.
 func (e *Engine) Mode() Mode { return e.opts.Mode }
 
-// Means returns the means that confine files on this machine, and why there are none. It
-// waits for a probe that is under way, because on a busy machine another answer would be
-// wrong: for each means a minute at most.
-func (e *Engine) Means() (Means, string) {
+// Mechanism returns the mechanism that confines files on this machine, or why there is none.
+// It waits for a running probe, at most ProbeTimeout for each mechanism.
+func (e *Engine) Mechanism() (Mechanism, string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.awaitProbeLocked()
-	if e.means == MeansNone && e.opts.Mode != ModeOff && e.ctx.Err() == nil && time.Since(e.probed) > probePause {
+	if e.mechanism == MechanismNone && e.opts.Mode != ModeOff && e.ctx.Err() == nil && time.Since(e.probed) > probePause {
 		e.probeLocked()
 		e.awaitProbeLocked()
 	}
-	return e.means, e.reason
+	return e.mechanism, e.reason
 }
 
-// awaitProbeLocked waits for the probe under way, if there is one.
+// awaitProbeLocked waits for the running probe, if any.
 func (e *Engine) awaitProbeLocked() {
 	probe := e.probe
 	e.mu.Unlock()
@@ -135,32 +139,32 @@ func (e *Engine) awaitProbeLocked() {
 	e.mu.Lock()
 }
 
-// probeLocked begins a probe, which ends when every means has been tried, or with Close.
+// probeLocked begins a probe, which ends when every mechanism has been tried, or with Close.
 func (e *Engine) probeLocked() {
 	ended := make(chan struct{})
 	e.probe = ended
 	go func() {
 		defer close(ended)
-		e.try()
+		e.runProbe()
 	}()
 }
 
-// try finds out what the engine can do.
-func (e *Engine) try() {
-	means, reason := MeansNone, "sandboxes are switched off here; run the client without a sandbox "+
+// runProbe records the mechanism that works on this machine.
+func (e *Engine) runProbe() {
+	mechanism, reason := MechanismNone, "sandboxes are switched off here; run the client without a sandbox "+
 		"(danger-full-access) if this machine is one itself"
 	if e.opts.Mode != ModeOff {
-		means, reason = e.findMeans()
+		mechanism, reason = e.findMechanism()
 	}
 	e.mu.Lock()
-	e.means, e.reason, e.probed = means, reason, time.Now()
+	e.mechanism, e.reason, e.probed = mechanism, reason, time.Now()
 	e.mu.Unlock()
 	switch {
 	case e.opts.Mode == ModeOff, e.ctx.Err() != nil:
-	case means == MeansNone:
-		e.log.Warn("no means to enforce a sandbox; requests for one are refused", "reason", reason)
+	case mechanism == MechanismNone:
+		e.log.Warn("no mechanism to enforce a sandbox; requests for one are refused", "reason", reason)
 	default:
-		log := e.log.With("means", means)
+		log := e.log.With("mechanism", mechanism)
 		if reason != "" {
 			log = log.With("unusable", reason)
 		}
@@ -168,14 +172,14 @@ func (e *Engine) try() {
 	}
 }
 
-// UnavailableError says that this machine cannot enforce any sandbox.
+// UnavailableError reports that this machine cannot enforce any sandbox.
 type UnavailableError struct{ Reason string }
 
 func (e *UnavailableError) Error() string {
 	return "the sandbox cannot be enforced on this machine: " + e.Reason
 }
 
-// PolicyError says that the engine cannot enforce this policy.
+// PolicyError reports that the engine cannot enforce this policy.
 type PolicyError struct{ Err error }
 
 func (e *PolicyError) Error() string { return "failed to prepare process sandbox: " + e.Err.Error() }
@@ -183,13 +187,13 @@ func (e *PolicyError) Unwrap() error { return e.Err }
 
 // errNoFileSandbox is the error for a file policy that Landlock alone cannot enforce.
 var errNoFileSandbox = errors.New("this server confines files by Landlock alone, " +
-	"which cannot protect anything in a writable directory, nor hide what may be read around it; its operator can allow other means")
+	"which cannot protect anything in a writable directory, nor hide what may be read around it; its operator can allow other mechanisms")
 
 // errNoSockets is the error for sockets, because Landlock does not keep a program from
 // connecting to them: neither to those in the file system, whatever the program may read,
 // nor to this server's own.
 var errNoSockets = errors.New("this server confines commands by Landlock alone, " +
-	"which cannot keep one with a network from the sockets of other programs; ask for a sandbox without a network; the operator can also allow other means")
+	"which cannot keep one with a network from the sockets of other programs; ask for a sandbox without a network; the operator can also allow other mechanisms")
 
 // Confine prepares the enforcement of a policy. The caller must release the Confinement.
 func (e *Engine) Confine(s *protocol.Sandbox, ctx Context) (*Confinement, error) {
@@ -197,7 +201,7 @@ func (e *Engine) Confine(s *protocol.Sandbox, ctx Context) (*Confinement, error)
 		return nil, nil
 	}
 	if e.opts.Mode == ModeOff {
-		return nil, &UnavailableError{e.reasonNow()}
+		return nil, &UnavailableError{e.unavailableReason()}
 	}
 	ctx.Hide = append(append([]string(nil), ctx.Hide...), e.opts.Hide...)
 	c, err := e.confine(s, ctx)
@@ -210,21 +214,21 @@ func (e *Engine) Confine(s *protocol.Sandbox, ctx Context) (*Confinement, error)
 	return c, nil
 }
 
-func (e *Engine) reasonNow() string {
-	_, reason := e.Means()
+func (e *Engine) unavailableReason() string {
+	_, reason := e.Mechanism()
 	return reason
 }
 
-// String returns a name of the means for messages.
-func (m Means) String() string {
+// String returns the name for messages.
+func (m Mechanism) String() string {
 	switch m {
-	case MeansUser:
+	case MechanismUser:
 		return "user namespaces"
-	case MeansNamespaces:
+	case MechanismNamespaces:
 		return "namespaces"
-	case MeansBubblewrap:
+	case MechanismBubblewrap:
 		return "bubblewrap"
-	case MeansLandlock:
+	case MechanismLandlock:
 		return "Landlock"
 	}
 	return fmt.Sprintf("%q", string(m))

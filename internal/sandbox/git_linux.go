@@ -18,7 +18,7 @@ import (
 
 // A .git need not be the repository. A file .git names the directory of a worktree or
 // submodule. The file commondir in that directory may name the directory with the
-// configuration and the hooks. The repository knows its worktrees and submodules, each of
+// configuration and the hooks. The repository lists its worktrees and submodules, each of
 // which has a .git file for git to follow.
 
 // Limits of the search for one policy.
@@ -100,7 +100,7 @@ func (r *resolver) protectDirectory(dir string) (real string, err error) {
 	case w.foreign:
 		return "", nil
 	}
-	r.keepLinks(w)
+	r.protectLinks(w)
 	switch {
 	case !r.writable(filepath.Dir(w.real)), r.has(w.real), r.granted(w.real):
 		return w.real, nil
@@ -152,7 +152,7 @@ func (r *resolver) protectModules(dir string, deep int) {
 func (r *resolver) subdirectories(dir string) (list []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		r.unclear(err)
+		r.recordUnread(err)
 		return nil
 	}
 	for _, entry := range entries {
@@ -167,8 +167,8 @@ func (r *resolver) subdirectories(dir string) (list []string) {
 	return list
 }
 
-// protectNested protects a .git file in a root, unless its place can only be guessed:
-// otherwise a confined command could make every command fail.
+// protectNested protects a .git file in a root if it exists at the recorded path. It does not
+// create missing files: a confined command could otherwise make every command fail.
 func (r *resolver) protectNested(path string) {
 	w := r.walk(path)
 	if w.err != nil || w.missing || w.crossed != "" || r.has(w.real) || r.access(w.real) != protocol.AccessWrite {
@@ -213,31 +213,31 @@ func (r *resolver) firstLine(path string) string {
 	return strings.TrimSpace(line)
 }
 
-// readText reads a small file. It returns "" if there is none that this user may rely on.
-// It never blocks.
+// readText reads a small file. It returns "" if the file is missing or belongs to another
+// user. It never blocks.
 func (r *resolver) readText(path string, limit int64) string {
 	file, err := openPlain(path, limit, func(info fs.FileInfo) error {
 		if isForeign(path, info) {
-			return errors.New("it is somebody else's")
+			return errors.New("it belongs to another user")
 		}
 		return nil
 	})
 	if err != nil {
-		r.unclear(err)
+		r.recordUnread(err)
 		return ""
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, limit))
 	if err != nil {
-		r.unclear(err)
+		r.recordUnread(err)
 		return ""
 	}
 	return string(text)
 }
 
-// unclear notes an error that does not mean that there is nothing to protect: another program
+// recordUnread records an error after which files may still need protection: another program
 // has a lease on the file, or this one has no descriptors left.
-func (r *resolver) unclear(err error) {
+func (r *resolver) recordUnread(err error) {
 	for _, reason := range []error{unix.EWOULDBLOCK, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EIO} {
 		if errors.Is(err, reason) {
 			r.unread = fmt.Errorf("find out what to protect of git: %w; try again", err)
@@ -257,7 +257,7 @@ func openPlain(path string, limit int64, check func(fs.FileInfo) error) (*os.Fil
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = errors.New("it is no regular file")
+		err = errors.New("it is not a regular file")
 	case info.Size() > limit:
 		err = fmt.Errorf("it has %d bytes, the limit is %d", info.Size(), limit)
 	default:

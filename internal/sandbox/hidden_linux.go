@@ -11,12 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/procfs"
+	"execserver/internal/sandbox/launcher"
 	"execserver/protocol"
 )
 
 // hideState denies directories of this program's state and configuration, whatever the
-// policy says. A link on the way is no reason to refuse: the link's present target is
-// hidden.
+// policy grants. Unlike protectFiles it does not refuse links: it hides their present
+// targets.
 func (r *resolver) hideState(dirs []string) {
 	for _, dir := range dirs {
 		if w := r.walk(dir); w.err == nil && !w.missing && w.real != "/" {
@@ -25,10 +27,10 @@ func (r *resolver) hideState(dirs []string) {
 	}
 }
 
-// makeOwn makes missing directories of this user, so that sandboxes can hide them: a command
-// that runs already could read what they hold when they appear, or make them itself. Those
-// whose nearest existing directory belongs to somebody else stay missing.
-func makeOwn(dirs []string) {
+// makeOwnDirectories creates missing directories of this user, so that sandboxes can hide
+// them: otherwise a running command could read their content when they appear, or create them
+// itself. It skips those whose nearest existing parent belongs to another user.
+func makeOwnDirectories(dirs []string) {
 	for _, dir := range dirs {
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -43,7 +45,7 @@ func makeOwn(dirs []string) {
 	}
 }
 
-// stateDirs returns where such directories are, or will be when they are missing.
+// stateDirs returns the real paths of such directories, existing or not.
 func (r *resolver) stateDirs(dirs []string) (names []string) {
 	for _, dir := range dirs {
 		switch w := r.walk(dir); {
@@ -63,11 +65,10 @@ func (r *resolver) denyEverywhere(path string) {
 	}
 }
 
-// keepFiles denies files that decide who may connect, or at least denies writing them,
-// whatever the policy says and wherever they are mounted. It refuses a policy under which
-// a command could change a link on the way, because the server would then read another
-// file.
-func (r *resolver) keepFiles(paths []string, access protocol.Access) error {
+// protectFiles denies files that decide who may connect, or at least denies writing them,
+// whatever the policy grants, at all of their paths. It refuses a policy under which a
+// command could change a link on the way, because the server would then read another file.
+func (r *resolver) protectFiles(paths []string, access protocol.Access) error {
 	for _, path := range paths {
 		w := r.walk(path)
 		for _, link := range w.links {
@@ -116,8 +117,8 @@ func (r *resolver) writableAnywhere(dir string) bool {
 	return slices.ContainsFunc(r.mounts.names(dir), func(name string) bool { return r.access(name) == protocol.AccessWrite })
 }
 
-// CheckSecrets reports whether sandboxes can hide files. A file with several names
-// (hard links) cannot be hidden, because nothing tells where the others are.
+// CheckSecrets reports whether sandboxes can hide files. A file with several hard links
+// cannot be hidden, because the other names are unknown.
 func CheckSecrets(paths []string) error {
 	for _, path := range absolutePaths(paths) {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -152,15 +153,15 @@ func (r *resolver) hideDirectories(dirs []string, cwds ...string) {
 			continue
 		}
 		for _, name := range r.mounts.names(dir) {
-			if !leads(name, used) {
+			if !containsAny(name, used) {
 				r.add(name, protocol.AccessDeny)
 			}
 		}
 	}
 }
 
-// Hides reports whether an open file is one that a sandbox hides whatever its policy
-// says. It examines the open file, because a path may lead elsewhere by now.
+// Hides reports whether an open file is one that every sandbox hides or replaces by its own. It examines the open
+// file, because the path may lead to another file by now.
 func (e *Engine) Hides(f *os.File) bool {
 	if e.opts.Mode == ModeOff {
 		return false
@@ -173,7 +174,8 @@ func (e *Engine) Hides(f *os.File) bool {
 	if err != nil {
 		return true
 	}
-	hidden := append(realPaths(e.opts.Secrets), mounts.kernelFiles()...)
+	// Every sandbox has a /dev of its own.
+	hidden := slices.Concat(realPaths(e.opts.Secrets), mounts.kernelFiles(), mounts.devices())
 	for _, dir := range slices.Concat(e.state.dirs, e.state.secrets.directories()) {
 		if real, err := filepath.EvalSymlinks(dir); err == nil {
 			hidden = append(hidden, real)
@@ -185,8 +187,8 @@ func (e *Engine) Hides(f *os.File) bool {
 	})
 }
 
-// realPaths returns the paths, and the present targets of links among them. A path may lead over
-// a link and back by "..", which the kernel follows, and which is gone from a clean path.
+// realPaths returns the paths and the targets of links among them. It resolves a path both
+// cleaned and uncleaned, because cleaning removes a link that is followed by "..".
 func realPaths(paths func() []string) (real []string) {
 	if paths == nil {
 		return nil
@@ -212,4 +214,113 @@ func realPaths(paths func() []string) (real []string) {
 		}
 	}
 	return real
+}
+
+// The kernel shows its own state as files, and lets root change it without any capability.
+// The launcher mounts a new /proc and /dev and protects /sys. But the same file systems may
+// also be mounted elsewhere, as in the root directory of a build.
+
+// kernelTypes are the types of those file systems.
+var kernelTypes = []string{
+	"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "selinuxfs", "smackfs", "configfs", "pstore",
+	"efivarfs", "bpf", "binfmt_misc", "resctrl", "fusectl", "nfsd", "rpc_pipefs", "xenfs", "devtmpfs", "devpts", "mqueue",
+}
+
+// kernelFiles disclose state of the whole machine: keys, memory, timers, firmware. Root may
+// read them without any capability.
+var kernelFiles = []string{
+	"/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags",
+	"/proc/latency_stats", "/proc/pagetypeinfo", "/proc/sched_debug", "/proc/slabinfo", "/proc/timer_list", "/proc/timer_stats",
+	"/proc/vmallocinfo",
+	"/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/pstore", "/sys/kernel/debug", "/sys/kernel/tracing",
+}
+
+// kernelElsewhere returns the mounts of the kernel's file systems outside of /proc, /sys and
+// /dev. It leaves out mounts that others cover.
+func (t *mountTable) kernelElsewhere() (found []*procfs.Mount) {
+	for i := range t.list {
+		m := &t.list[i]
+		if !slices.Contains(kernelTypes, m.Type) || inOneOf(m.Point, "/proc", "/sys", "/dev") {
+			continue
+		}
+		if file, err := statx(m.Point); err == nil && (!hasMountID(file) || file.Mnt_id == m.ID) {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// inOneOf reports whether a path is in one of the directories.
+func inOneOf(path string, dirs ...string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return within(path, dir) })
+}
+
+// kernelFiles returns the kernelFiles at all of their paths.
+func (t *mountTable) kernelFiles() []string {
+	files := slices.Clone(kernelFiles)
+	for _, m := range t.kernelElsewhere() {
+		switch m.Type {
+		case "proc", "debugfs", "tracefs", "pstore", "efivarfs":
+			files = append(files, m.Point)
+		case "sysfs":
+			for _, file := range kernelFiles {
+				if !within(file, "/sys") {
+					continue
+				}
+				switch real := below(file, "/sys"); {
+				case within(real, m.Root):
+					files = append(files, join(m.Point, below(real, m.Root)))
+				case within(m.Root, real):
+					files = append(files, m.Point)
+				}
+			}
+		}
+	}
+	return files
+}
+
+// devices returns the directories that hold the machine's devices.
+func (t *mountTable) devices() []string {
+	dirs := []string{"/dev"}
+	for _, m := range t.kernelElsewhere() {
+		if m.Type == "devtmpfs" || m.Type == "devpts" {
+			dirs = append(dirs, m.Point)
+		}
+	}
+	return dirs
+}
+
+// protectKernel makes other mounts of the kernel's file systems read-only where the policy
+// makes their parent directory writable; an entry for the mount itself takes precedence. It
+// hides those that hold only kernelFiles, and other mounts of /proc, whatever the policy
+// grants: they also show the processes outside, and the sandbox has its own.
+func (r *resolver) protectKernel() {
+	hidden := r.mounts.kernelFiles()
+	for _, m := range r.mounts.kernelElsewhere() {
+		switch {
+		case slices.Contains(hidden, m.Point):
+			r.add(m.Point, protocol.AccessDeny)
+		case r.access(m.Point) == protocol.AccessWrite && !r.has(m.Point):
+			r.add(m.Point, protocol.AccessRead)
+		}
+	}
+}
+
+// hiddenKernel hides the kernel's files that the rules would make readable.
+func (r *resolver) hiddenKernel() (mounts []launcher.Mount) {
+	for _, path := range r.mounts.kernelFiles() {
+		switch access := r.access(path); {
+		case access == protocol.AccessDeny:
+			continue
+		case access == 0 && !within(path, "/proc"): // every sandbox has its own /proc
+			continue
+		case unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS) != nil:
+			continue // no process inside has more rights
+		}
+		m := launcher.Mount{Path: path, Kind: launcher.MountHidden}
+		if identify(&m) == nil {
+			mounts = append(mounts, m)
+		}
+	}
+	return mounts
 }

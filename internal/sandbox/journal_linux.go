@@ -30,15 +30,15 @@ const (
 type journal struct {
 	mu    sync.Mutex
 	file  *os.File
-	noted map[string]bool
+	lines map[string]bool
 	bytes int
-	uses  int // of targets that have not been given up
+	uses  int // number of targets that have not been released
 }
 
 // openJournal opens a journal in a directory, and removes the targets in the journals of
 // servers that have ended.
 func openJournal(dir string, log *slog.Logger) *journal {
-	j := &journal{noted: make(map[string]bool)}
+	j := &journal{lines: make(map[string]bool)}
 	if dir == "" || os.MkdirAll(dir, 0o700) != nil {
 		return j
 	}
@@ -63,7 +63,7 @@ func openJournal(dir string, log *slog.Logger) *journal {
 }
 
 // clearJournal removes the targets that a journal names, and the journal, unless its
-// server lives. The error says why it ignores a file that is not a journal of this user.
+// server is running. It returns an error for a file that is not a journal of this user.
 func clearJournal(name string) error {
 	file, err := openPlain(name, maxJournalBytes, func(info fs.FileInfo) error {
 		if !isOwn(info) {
@@ -118,8 +118,8 @@ func inodeOf(info fs.FileInfo) string {
 	return strconv.FormatUint(st.Ino, 10)
 }
 
-// note records a target.
-func (j *journal) note(path string, dir *os.File) {
+// add records a target.
+func (j *journal) add(path string, dir *os.File) {
 	line := ""
 	if info, err := dir.Stat(); err == nil {
 		line = inodeOf(info) + " " + strconv.Quote(path) + "\n"
@@ -127,15 +127,15 @@ func (j *journal) note(path string, dir *os.File) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.uses++
-	if j.file != nil && !j.noted[line] && len(j.noted) < maxJournalLines && j.bytes+len(line) <= maxJournalBytes {
-		j.noted[line] = true
+	if j.file != nil && !j.lines[line] && len(j.lines) < maxJournalLines && j.bytes+len(line) <= maxJournalBytes {
+		j.lines[line] = true
 		j.bytes += len(line)
 		_, _ = j.file.WriteString(line) // the next use of the name finds it as well
 	}
 }
 
-// forget records that a target has been given up.
-func (j *journal) forget() {
+// remove records that a target has been released.
+func (j *journal) remove() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.uses--
@@ -154,8 +154,7 @@ func (j *journal) close() {
 	}
 }
 
-// isOwnDirectory reports whether a directory belongs to this user. dir must not lead over
-// a link.
+// isOwnDirectory reports whether a directory, which must not be a link, belongs to this user.
 func isOwnDirectory(dir string) bool {
 	info, err := os.Lstat(dir)
 	return err == nil && info.IsDir() && isOwn(info)
@@ -194,5 +193,5 @@ func programDirs() []string {
 	return dirs
 }
 
-// lock locks a file for this program alone. It does not block.
+// lock takes an exclusive lock on a file. It does not block.
 func lock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) }

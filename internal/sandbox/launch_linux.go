@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,20 +21,18 @@ type Command struct {
 	Env     []string
 	Dir     string
 	DirFile *os.File // Dir, opened outside, in which the command must start; nil: wherever Dir leads
-	// Terminal says that standard input is a terminal, which becomes the controlling
-	// terminal of the command's session.
+	// Terminal makes standard input the controlling terminal of the command's session.
 	Terminal bool
 	// Shared keeps the command in the session and group of the launcher.
 	Shared bool
-	// Become makes the launcher execute the command in its own place. Then nothing reaps
+	// Exec makes the launcher replace itself with the command (execve). Then nothing reaps
 	// the command's orphans.
-	Become bool
-	// Helper says that the command is this program, run as a helper: see
-	// launcher.Require.
+	Exec bool
+	// Helper is set if the command is this program, run as a helper: see launcher.Require.
 	Helper bool
 
-	// Run calls Started with the launcher once the program has started. From then on the
-	// launcher forwards signals to it. nil does nothing.
+	// Started, if not nil, is called by Run with the launcher once the program has started.
+	// From then on the launcher forwards signals to it.
 	Started func(*os.Process)
 }
 
@@ -53,14 +52,27 @@ type Launch struct {
 
 	attributes func(*syscall.SysProcAttr)
 	control    *os.File
-	become     bool
-	ownIDs     bool // the launcher is in a user namespace of its own
+	exec       bool
+	mapsIDs    bool // the launcher is in a user namespace of its own
 	wrapped    bool // bubblewrap starts the launcher
+	isolated   bool // the command has no network
+	pid        int  // of the launcher, or of bubblewrap, while it is in isolatedLaunchers; otherwise 0
+}
+
+// isolatedLaunchers are the process ids of launchers whose commands have no network.
+var isolatedLaunchers sync.Map
+
+// IsIsolated reports whether a process is the launcher, or the bubblewrap, of a command that has
+// its own network namespace. A process in that sandbox can receive no descriptor from another
+// program: its only sockets are pairs of its own.
+func IsIsolated(pid int) bool {
+	_, ok := isolatedLaunchers.Load(pid)
+	return ok
 }
 
 // Launch prepares the start of a command.
 func (c *Confinement) Launch(command Command) (*Launch, error) {
-	l := &Launch{become: command.Become || c.plan.nothing || c.means == MeansLandlock}
+	l := &Launch{exec: command.Exec || c.plan.nothing || c.mechanism == MechanismLandlock, isolated: !c.plan.network}
 	described, err := c.spec(command)
 	if err != nil {
 		return nil, err
@@ -82,13 +94,13 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 	l.attributes = func(*syscall.SysProcAttr) {}
 	switch {
 	case c.plan.nothing:
-	case c.means == MeansBubblewrap:
+	case c.mechanism == MechanismBubblewrap:
 		if err := c.bubblewrap(l); err != nil {
 			l.Close()
 			return nil, err
 		}
-	case c.means == MeansUser, c.means == MeansNamespaces:
-		l.ownIDs = c.means == MeansUser
+	case c.mechanism == MechanismUser, c.mechanism == MechanismNamespaces:
+		l.mapsIDs = c.mechanism == MechanismUser
 		l.attributes = func(attr *syscall.SysProcAttr) { c.namespaces(attr) }
 	}
 	return l, nil
@@ -108,9 +120,9 @@ func memoryFile(content []byte) (*os.File, error) {
 	return file, nil
 }
 
-// Becomes reports whether the launcher executes the command in its own place instead of
-// staying its parent.
-func (l *Launch) Becomes() bool { return l.become }
+// Execs reports whether the launcher replaces itself with the command instead of staying its
+// parent.
+func (l *Launch) Execs() bool { return l.exec }
 
 // Attributes adds the attributes of the launcher's process.
 func (l *Launch) Attributes(attr *syscall.SysProcAttr) {
@@ -124,19 +136,19 @@ func (c *Confinement) namespaces(attr *syscall.SysProcAttr) {
 	if !c.plan.network {
 		attr.Cloneflags |= unix.CLONE_NEWNET
 	}
-	if c.means == MeansUser {
+	if c.mechanism == MechanismUser {
 		// To map ids before the child executes anything, package syscall would copy this
 		// program's memory for a child in another user namespace. Here the launcher waits
 		// until its ids are mapped instead.
 		attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_VM | unix.CLONE_VFORK
 	}
-	if c.means == MeansUser || os.Geteuid() != 0 {
+	if c.mechanism == MechanismUser || os.Geteuid() != 0 {
 		// The capabilities survive the execution of the launcher, which drops them.
 		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT}
-		if c.means == MeansUser { // the launcher sets the namespace's limits
+		if c.mechanism == MechanismUser { // the launcher sets the namespace's limits
 			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_SYS_RESOURCE)
 		}
-		if !c.plan.network && (c.means == MeansUser || hasCapability(unix.CAP_NET_ADMIN)) {
+		if !c.plan.network && (c.mechanism == MechanismUser || hasCapability(unix.CAP_NET_ADMIN)) {
 			attr.AmbientCaps = append(attr.AmbientCaps, unix.CAP_NET_ADMIN) // for the loopback interface
 		}
 		if os.Geteuid() == 0 { // root enters directories that others may not
@@ -145,8 +157,8 @@ func (c *Confinement) namespaces(attr *syscall.SysProcAttr) {
 	}
 }
 
-// Started is a running command. Pid is 0 if the launcher executed the command in its own
-// place, or if the kernel does not report it.
+// Started is a running command. Pid is 0 if the launcher replaced itself with the command,
+// or if the kernel does not report it.
 type Started struct{ Pid int }
 
 // Wait lets the launcher with a process id begin, waits until the command has started,
@@ -154,17 +166,21 @@ type Started struct{ Pid int }
 // reported it.
 func (l *Launch) Wait(pid int) (Started, error) {
 	l.closeFiles()
+	if l.isolated {
+		l.pid = pid
+		isolatedLaunchers.Store(pid, nil)
+	}
 	if err := l.begin(pid); err != nil {
 		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: err.Error()}
 	}
 	_ = l.control.SetReadDeadline(time.Now().Add(launchTimeout))
 	report, fd, err := Receive(l.control, maxReportBytes, syscall.RawConn.Read)
 	switch {
-	case l.become && errors.Is(err, io.EOF):
+	case l.exec && errors.Is(err, io.EOF):
 		return Started{}, nil // it has executed the command
 	case errors.Is(err, io.EOF) && l.wrapped:
-		// It takes what it mounts from the machine, where something may go meanwhile.
-		return Started{}, &launcher.Failure{Stage: launcher.StageMoved, What: "bubblewrap has ended before it started the launcher"}
+		// A file that it mounts may have disappeared.
+		return Started{}, &launcher.Failure{Stage: launcher.StageChanged, What: "bubblewrap has ended before it started the launcher"}
 	case errors.Is(err, io.EOF):
 		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: "the launcher has ended without a word"}
 	case err != nil:
@@ -184,7 +200,7 @@ func (l *Launch) Wait(pid int) (Started, error) {
 
 // begin sends the message for which the launcher waits.
 func (l *Launch) begin(pid int) error {
-	if l.ownIDs {
+	if l.mapsIDs {
 		err := mapIDs(pid)
 		if errors.Is(err, syscall.EPERM) && os.Geteuid() == 0 { // without CAP_SETFCAP
 			return errors.New("the kernel refuses namespaces to root without capabilities, but not to other users")
@@ -195,13 +211,13 @@ func (l *Launch) begin(pid int) error {
 	}
 	_, err := l.control.Write([]byte{launcher.Begin})
 	if errors.Is(err, syscall.EPIPE) {
-		return nil // it has ended, and its report says why
+		return nil // it has ended, and its report has the reason
 	}
 	return err
 }
 
-// Signal has the launcher send a signal to the command's process group. It does not wait for
-// that. It is not an error if the launcher has ended, and everything with it.
+// Signal asks the launcher to send a signal to the command's process group, without waiting.
+// It is not an error if the launcher has ended, because the command has ended with it.
 func (l *Launch) Signal(sig syscall.Signal) error {
 	raw, err := l.control.SyscallConn()
 	if err != nil {
@@ -224,15 +240,22 @@ func (l *Launch) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Receive receives a message of at most size bytes from a socket, and the descriptor that
-// comes with it, or -1. io.EOF is the end. when waits for the message, for example with
+// Receive receives a message of at most size bytes from a socket, and the descriptor passed
+// with it, or -1. It returns io.EOF at the end. when waits for the message, for example with
 // syscall.RawConn.Read. The caller owns the results.
 func Receive(socket *os.File, size int, when func(syscall.RawConn, func(uintptr) bool) error) (message []byte, fd int, err error) {
+	message, fd, _, err = ReceiveFrom(socket, size, when)
+	return message, fd, err
+}
+
+// ReceiveFrom is like Receive, and returns the id of the sending process if the socket has
+// SO_PASSCRED.
+func ReceiveFrom(socket *os.File, size int, when func(syscall.RawConn, func(uintptr) bool) error) (message []byte, fd, pid int, err error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return nil, -1, err
+		return nil, -1, 0, err
 	}
-	message, rights := make([]byte, size), make([]byte, unix.CmsgSpace(4))
+	message, rights := make([]byte, size), make([]byte, unix.CmsgSpace(4)+unix.CmsgSpace(unix.SizeofUcred))
 	var n, more int
 	var receiveErr error
 	err = when(raw, func(s uintptr) bool {
@@ -246,29 +269,39 @@ func Receive(socket *os.File, size int, when func(syscall.RawConn, func(uintptr)
 	})
 	switch {
 	case err != nil:
-		return nil, -1, err
+		return nil, -1, 0, err
 	case receiveErr != nil:
-		return nil, -1, receiveErr
+		return nil, -1, 0, receiveErr
 	case n == 0:
-		return nil, -1, io.EOF
+		return nil, -1, 0, io.EOF
 	}
-	return message[:n], receivedFD(rights[:more]), nil
+	fd, pid = received(rights[:more])
+	return message[:n], fd, pid, nil
 }
 
-// receivedFD returns the descriptor that came with a message, or -1.
-func receivedFD(rights []byte) int {
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil || len(messages) == 0 {
-		return -1
+// received returns the descriptor that came with a message, or -1, and the sender's process id.
+func received(control []byte) (fd, pid int) {
+	fd = -1
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return fd, 0
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) == 0 {
-		return -1
+	for _, message := range messages {
+		if sender, err := unix.ParseUnixCredentials(&message); err == nil {
+			pid = int(sender.Pid)
+		}
+		fds, err := unix.ParseUnixRights(&message)
+		if err != nil {
+			continue
+		}
+		for _, more := range fds {
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
+			fd = more
+		}
 	}
-	for _, fd := range fds[1:] {
-		_ = unix.Close(fd)
-	}
-	return fds[0]
+	return fd, pid
 }
 
 // Status returns the command's wait status, once its launcher has ended. It returns false
@@ -287,8 +320,12 @@ func (l *Launch) Status() (syscall.WaitStatus, bool) {
 	return syscall.WaitStatus(status), ok
 }
 
-// Close disconnects from the launcher, which then ends with everything that it confines.
+// Close disconnects from the launcher, which then ends together with the sandbox.
 func (l *Launch) Close() {
+	if l.pid > 0 {
+		isolatedLaunchers.Delete(l.pid)
+		l.pid = 0
+	}
 	l.closeFiles()
 	_ = l.control.Close()
 }

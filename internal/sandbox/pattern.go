@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// maxAlternatives bounds the patterns that the braces of one pattern stand for.
+// maxAlternatives bounds the number of patterns to which the braces of one pattern expand.
 const maxAlternatives = 256
 
 // projectScheme makes a pattern relative to every root of the workspace.
 const projectScheme = "codex-project-roots://"
 
 // expandPattern finds the files that a pattern matches. It does not match links, because
-// they can be changed at any time to lead anywhere. It follows links only before the
-// first wildcard, as in any path.
+// their targets can change at any time. It follows links only before the first wildcard, as
+// in any path.
 func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr error, depth *uint64) error {
 	e := expansion{search: s, pattern: pattern, depth: math.MaxInt}
 	if depth != nil {
@@ -49,7 +49,7 @@ func (s *search) expandPattern(pattern, cwd string, roots []string, rootsErr err
 			return fmt.Errorf("the pattern %q %w", pattern, err)
 		}
 		for _, base := range bases {
-			e.readings = make(map[visit]reading)
+			e.snapshots = make(map[searchStep]snapshot)
 			if err := e.walk(filepath.Join(base, fixed), parts, 0); err != nil {
 				return err
 			}
@@ -102,10 +102,10 @@ type part struct {
 // expansion is the search for the files that one pattern matches.
 type expansion struct {
 	*search
-	pattern  string
-	depth    int // how many directories "**" may match
-	readings map[visit]reading
-	again    bool
+	pattern   string
+	depth     int // how many directories "**" may match
+	snapshots map[searchStep]snapshot
+	repeating bool
 }
 
 // walk searches below dir for the rest of the pattern. deep is how many directories "**"
@@ -115,15 +115,15 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 		e.match(dir)
 		return nil
 	}
-	if e.late() {
-		return e.giveUp(dir)
+	if e.timedOut() {
+		return e.stop(dir)
 	}
 	if parts[0].any {
 		if err := e.walk(dir, parts[1:], 0); err != nil {
 			return err
 		}
 	}
-	entries, err := e.readChanged(visit{dir, len(parts), deep}, parts)
+	entries, err := e.readChanged(searchStep{dir, len(parts), deep}, parts)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
 			return nil // a program with the same rights could not read it either
@@ -133,8 +133,8 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 	for _, entry := range entries {
 		name := filepath.Join(dir, entry.Name())
 		switch {
-		case e.late():
-			return e.giveUp(dir)
+		case e.timedOut():
+			return e.stop(dir)
 		case entry.Type()&fs.ModeSymlink != 0:
 		case parts[0].any:
 			if entry.IsDir() && deep < e.depth {
@@ -150,15 +150,15 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 	return nil
 }
 
-// late reports whether the search has taken its time.
-func (e *expansion) late() bool { return time.Now().After(e.deadline) }
+// timedOut reports whether the deadline of the search has passed.
+func (e *expansion) timedOut() bool { return time.Now().After(e.deadline) }
 
-// giveUp ends the search in a directory, and hides what it has not seen of it.
-func (e *expansion) giveUp(dir string) error {
+// stop ends the search in a directory, and hides the directory as a whole.
+func (e *expansion) stop(dir string) error {
 	switch {
-	case !e.mustStay(dir):
+	case !e.mustShow(dir):
 		e.match(dir)
-	case !e.again: // otherwise it was read once
+	case !e.repeating: // otherwise it was read once
 		return fmt.Errorf("the patterns, the last of them %q, take longer than %s to expand; set glob_scan_max_depth", e.pattern, patternTimeout)
 	}
 	return nil
@@ -169,9 +169,9 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// alternatives returns the patterns without braces that a pattern stands for.
+// alternatives expands the braces of a pattern.
 func (s *search) alternatives(pattern string) ([]string, error) {
-	if s.room -= len(pattern) + 1; s.room < 0 {
+	if s.budget -= len(pattern) + 1; s.budget < 0 {
 		return nil, fmt.Errorf("the patterns of the sandbox are longer than %d bytes, with everything that their braces stand for", maxPatterns)
 	}
 	var choices []string
@@ -194,7 +194,7 @@ func (s *search) alternatives(pattern string) ([]string, error) {
 			}
 		case '}':
 			if deep == 0 {
-				continue // it stands for itself
+				continue // literal
 			}
 			if deep--; deep > 0 {
 				continue
@@ -218,8 +218,8 @@ func (s *search) alternatives(pattern string) ([]string, error) {
 	return []string{pattern}, nil
 }
 
-// compile converts one part of a pattern to a regular expression. A bracket without an
-// end stands for itself.
+// compile converts one part of a pattern to a regular expression. An unclosed bracket is
+// literal.
 func compile(part string) (*regexp.Regexp, error) {
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)

@@ -19,41 +19,41 @@ import (
 	"execserver/protocol"
 )
 
-// remedy says what to do if there are no means.
+// remedy is the advice if no mechanism works.
 const remedy = "allow user namespaces to this program (in a container: a seccomp profile that lets clone and mount pass; " +
 	"on Ubuntu: an AppArmor profile, or kernel.apparmor_restrict_unprivileged_userns=0), or install bubblewrap; " +
 	"on a machine that is a sandbox itself, run the client without one (danger-full-access)"
 
-// findMeans tries the means until one confines a program. reason says why those before it
-// do not.
-func (e *Engine) findMeans() (Means, string) {
+// findMechanism tries the mechanisms until one confines a program. The text explains why those
+// before it do not.
+func (e *Engine) findMechanism() (Mechanism, string) {
 	if !seccomp.Supported {
-		return MeansNone, "there is no filter of system calls for " + runtime.GOARCH
+		return MechanismNone, "there is no filter of system calls for " + runtime.GOARCH
 	}
 	if !launcher.Installed() { // otherwise the program would start itself as something else
-		return MeansNone, "this program does not call server.RunHelper at the top of its main function"
+		return MechanismNone, "this program does not call server.RunHelper at the top of its main function"
 	}
-	candidates := e.opts.Means
+	candidates := e.opts.Mechanisms
 	switch {
 	case e.opts.Mode == ModeLandlock:
-		candidates = []Means{MeansLandlock}
+		candidates = []Mechanism{MechanismLandlock}
 	case candidates == nil:
-		candidates = []Means{MeansUser, MeansNamespaces, MeansBubblewrap}
+		candidates = []Mechanism{MechanismUser, MechanismNamespaces, MechanismBubblewrap}
 	}
 	var reasons []string
-	for _, means := range candidates {
-		err := e.confines(means)
+	for _, mechanism := range candidates {
+		err := e.testMechanism(mechanism)
 		if err == nil {
 			e.state.secrets.directories() // logs warnings
-			return means, strings.Join(reasons, "; ")
+			return mechanism, strings.Join(reasons, "; ")
 		}
-		reasons = append(reasons, fmt.Sprintf("%s: %s", means, err))
+		reasons = append(reasons, fmt.Sprintf("%s: %s", mechanism, err))
 	}
-	return MeansNone, strings.Join(append(reasons, remedy), "; ")
+	return MechanismNone, strings.Join(append(reasons, remedy), "; ")
 }
 
-// probeDir creates a directory in which to try a means. It must not be in /dev, because a
-// sandbox has its own writable /dev.
+// probeDir creates a directory for a probe. It must not be in /dev, because a sandbox has
+// its own writable /dev.
 func probeDir() (dir string, err error) {
 	for _, parent := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
 		if !filepath.IsAbs(parent) {
@@ -74,10 +74,10 @@ func probeDir() (dir string, err error) {
 	return "", err
 }
 
-// confines runs a program that attempts what a sandbox must deny. That usually takes some
+// testMechanism runs a program that attempts what a sandbox must deny. That usually takes some
 // milliseconds.
-func (e *Engine) confines(means Means) error {
-	if means == MeansNamespaces && !hasCapability(unix.CAP_SYS_ADMIN) {
+func (e *Engine) testMechanism(mechanism Mechanism) error {
+	if mechanism == MechanismNamespaces && !hasCapability(unix.CAP_SYS_ADMIN) {
 		return errors.New("this program lacks the capability SYS_ADMIN")
 	}
 	dir, err := probeDir()
@@ -94,10 +94,10 @@ func (e *Engine) confines(means Means) error {
 	}}}
 	outside, err := launcher.Namespaces()
 	if err != nil {
-		return fmt.Errorf("tell what is outside: %w", err)
+		return fmt.Errorf("identify the namespaces outside: %w", err)
 	}
 	command := Command{Program: launcher.Self, Argv: []string{"exec-server", launcher.ProbeArgument, dir, outside}, Dir: "/", Helper: true}
-	if means == MeansLandlock {
+	if mechanism == MechanismLandlock {
 		command.Argv = []string{"exec-server", launcher.LandlockArgument, dir}
 	} else {
 		policy.Files.Entries = append(policy.Files.Entries,
@@ -107,7 +107,7 @@ func (e *Engine) confines(means Means) error {
 	if err != nil {
 		return err
 	}
-	c := &Confinement{plan: p, engine: e, means: means}
+	c := &Confinement{plan: p, engine: e, mechanism: mechanism}
 	defer c.Release()
 	if err := c.acquireTargets(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (c *Confinement) Run(ctx context.Context, command Command, adjust func(*exe
 	return err
 }
 
-// ExplainStart says what the kernel refuses when a launcher cannot start.
+// ExplainStart adds to an error of starting a launcher what the kernel refuses.
 func ExplainStart(err error) error {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	switch {

@@ -17,16 +17,16 @@ import (
 // maxMounts bounds a plan, because each mount costs the kernel a little.
 const maxMounts = 40_000
 
-// plan says what a policy means on this machine at this moment.
+// plan is a policy applied to this machine at this moment.
 type plan struct {
 	base     launcher.Base
 	mounts   []launcher.Mount
-	kernel   []launcher.Mount // hide what the kernel discloses of the machine; after mounts
+	kernel   []launcher.Mount // hide kernelFiles; after mounts
 	links    []launcher.Link
 	missing  map[string]bool // mounts, by path, whose mount points must be created first
 	roots    []string        // writable paths
 	readable []string        // readable paths, if not everything is readable
-	closed   []string        // with Landlock alone: paths that stay closed all the same
+	closed   []string        // with Landlock alone: unreadable paths within readable ones
 	network  bool
 	nothing  bool // the policy restricts no files
 }
@@ -62,7 +62,7 @@ func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 		if r == nil {
 			r = one
 		} else {
-			r = r.meet(one)
+			r = r.intersect(one)
 		}
 	}
 	if s.Network {
@@ -71,14 +71,14 @@ func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 	if r.mounts, err = readMounts(); err != nil {
 		return nil, err
 	}
-	r.narrowElsewhere()
+	r.restrictOtherNames()
 	if ctx.Landlock {
 		p.closed = append(r.mounts.devices(), r.stateDirs(ctx.State)...)
 	} else {
 		r.protectKernel()
 		r.hideState(ctx.State)
 	}
-	if err := r.keepFiles(ctx.Secrets, protocol.AccessDeny); err != nil {
+	if err := r.protectFiles(ctx.Secrets, protocol.AccessDeny); err != nil {
 		return nil, err
 	}
 	cwd := ""
@@ -86,7 +86,7 @@ func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 		cwd, _ = s.Cwd.OSPath()
 	}
 	r.hideDirectories(ctx.SecretDirs, cwd, ctx.Cwd)
-	if err := r.keepFiles(ctx.Trusted, protocol.AccessRead); err != nil {
+	if err := r.protectFiles(ctx.Trusted, protocol.AccessRead); err != nil {
 		return nil, err
 	}
 	if err := r.checkMissing(slices.Concat(ctx.Secrets, ctx.Trusted)); err != nil {
@@ -155,7 +155,7 @@ func (r *resolver) resolve(rules []rule) error {
 				continue
 			}
 		case w.foreign:
-			continue // the other user decides what that is
+			continue // the other user controls it
 		case w.crossed != "" && rule.access == protocol.AccessRead && r.isProtected(rule.path):
 			continue // protect keeps the link
 		case w.crossed != "":
@@ -165,7 +165,7 @@ func (r *resolver) resolve(rules []rule) error {
 			if _, err := os.Lstat(rule.path); errors.Is(err, fs.ErrPermission) {
 				continue
 			}
-			return &fs.PathError{Op: "look at", Path: rule.path, Err: fs.ErrNotExist} // it was moved
+			return &fs.PathError{Op: "stat", Path: rule.path, Err: fs.ErrNotExist} // it was moved
 		case w.missing && !r.writable(filepath.Dir(w.real)), w.missing && r.isFileRoot(filepath.Dir(w.real)):
 			continue // no process inside can create it
 		case w.missing:
@@ -217,8 +217,8 @@ func (r *resolver) checkRoot(rule rule, w walked) (keep bool, err error) {
 	return false, fmt.Errorf("cannot enforce sandbox writable path %s because it crosses writable symlink %s", rule.path, w.crossed)
 }
 
-// release notes an entry that makes a missing name writable. If the name is a protected
-// one, a command may create it.
+// release records an entry that makes a missing name writable. A command may then create the
+// name even if it is a protected one.
 func (r *resolver) release(rule rule, w walked) {
 	if !w.missing || w.crossed != "" || filepath.Base(w.real) != filepath.Base(rule.path) {
 		return
@@ -229,8 +229,8 @@ func (r *resolver) release(rule rule, w walked) {
 	r.released[w.real] = true
 }
 
-// moved reports whether a directory for temporary files, whose path had no links when it
-// was examined, is another one by now.
+// moved reports whether the path of a directory for temporary files, which had no links when
+// it was examined, leads to another directory by now.
 func (r rule) moved(w walked) bool { return r.temporary && w.real != r.path }
 
 func (r *resolver) add(path string, access protocol.Access) { r.addFound(path, access, false) }
@@ -265,80 +265,8 @@ func (r *resolver) isFileRoot(path string) bool {
 	return slices.Contains(r.regions, path) && !isDir(path)
 }
 
-// walked says where a path leads.
-type walked struct {
-	real    string // the path without links; up to the missing name
-	missing bool
-	crossed string // the first link on the way that a confined command can change
-	foreign bool   // that link belongs to another user
-	links   []launcher.Link
-	err     error
-}
-
-// maxLinks is how many links a path may lead over, as in the kernel.
-const maxLinks = 40
-
-// walk follows a path from the root directory.
-func (r *resolver) walk(path string) (w walked) {
-	rest := strings.Split(strings.Trim(path, "/"), "/")
-	w.real = "/"
-	changes := 0
-	for len(rest) > 0 {
-		name := rest[0]
-		rest = rest[1:]
-		switch name {
-		case "", ".":
-			continue
-		case "..":
-			w.real = filepath.Dir(w.real)
-			continue
-		}
-		next := filepath.Join(w.real, name)
-		info, err := os.Lstat(next)
-		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-			w.real, w.missing = next, true
-			return w
-		case errors.Is(err, fs.ErrPermission):
-			// A process inside cannot follow it either, because it has no more rights.
-			w.real = filepath.Join(append([]string{next}, rest...)...)
-			w.missing = true
-			return w
-		case err != nil:
-			w.err = err
-			return w
-		case info.Mode()&fs.ModeSymlink == 0:
-			w.real = next
-			continue
-		}
-		target, err := os.Readlink(next)
-		if (errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrNotExist)) && changes < maxLinks {
-			changes++ // another file has the name since Lstat
-			rest = append([]string{name}, rest...)
-			continue
-		}
-		if err != nil {
-			w.err = err
-			return w
-		}
-		if len(w.links) == maxLinks {
-			w.err = &fs.PathError{Op: "follow the link", Path: next, Err: syscall.ELOOP}
-			return w
-		}
-		if w.crossed == "" && r.writable(w.real) {
-			w.crossed, w.foreign = next, isForeign(next, info)
-		}
-		w.links = append(w.links, launcher.Link{Path: next, Target: target})
-		if filepath.IsAbs(target) {
-			w.real = "/"
-		}
-		rest = append(strings.Split(target, "/"), rest...)
-	}
-	return w
-}
-
-// protect adds rules for the protected names of every root, and for what git reads
-// instead of them.
+// protect adds rules for the protected names of every root, and for the repositories to which
+// a .git may refer.
 func (r *resolver) protect() error {
 	for _, region := range r.regions {
 		if !isDir(region) || slices.Contains(protected, filepath.Base(region)) {
@@ -362,14 +290,14 @@ func (r *resolver) protect() error {
 	return r.unread
 }
 
-// protectChild protects a name. If it is a link, protectChild keeps the link and protects
-// what it leads to.
+// protectChild protects a name. If it is a link, protectChild protects both the link and its
+// target.
 func (r *resolver) protectChild(path string) error {
 	w := r.walk(path)
 	if w.err != nil || w.foreign {
 		return w.err
 	}
-	r.keepLinks(w)
+	r.protectLinks(w)
 	switch {
 	case r.has(w.real): // an entry decides
 		return nil
@@ -382,8 +310,8 @@ func (r *resolver) protectChild(path string) error {
 	return nil
 }
 
-// keepLinks keeps a command from replacing the links on a way.
-func (r *resolver) keepLinks(w walked) {
+// protectLinks keeps a command from replacing the links on a path.
+func (r *resolver) protectLinks(w walked) {
 	for _, link := range w.links {
 		if r.access(filepath.Dir(link.Path)) == protocol.AccessWrite && !r.has(link.Path) {
 			r.add(link.Path, protocol.AccessRead)
@@ -408,7 +336,7 @@ func (r *resolver) nearest(path string) rule {
 	}
 }
 
-// plan makes mounts from the rules that change something.
+// plan converts the rules that change something to mounts.
 func (r *resolver) plan(p *plan) error {
 	rules := slices.SortedFunc(slices.Values(r.rules), func(a, b rule) int {
 		if d := depth(a.path) - depth(b.path); d != 0 {
@@ -470,15 +398,15 @@ func (r *resolver) plan(p *plan) error {
 
 // pin makes mounts of the directories between a path and its root. Otherwise a command
 // could move such a directory with the mounts in it, and the path would be another file
-// for the next command. A pattern names files wherever they are, and there can be many,
-// so pin leaves them out.
+// for the next command. plan does not pin the matches of patterns: there can be many, and the
+// pattern follows them.
 func (p *plan) pin(path, root string, pinned map[string]bool) error {
 	for dir := filepath.Dir(path); dir != root && !pinned[dir]; dir = filepath.Dir(dir) {
 		pinned[dir] = true
 		m := launcher.Mount{Path: dir, Kind: launcher.MountWritable}
 		err := identify(&m)
 		if errors.Is(err, fs.ErrPermission) {
-			continue // a directory that no process inside can read, none can move either
+			continue // no process inside can move a directory that none can read
 		}
 		if err != nil {
 			return err
@@ -492,7 +420,7 @@ func (p *plan) pin(path, root string, pinned map[string]bool) error {
 func identify(m *launcher.Mount) error {
 	info, err := os.Lstat(m.Path)
 	if err != nil {
-		return &fs.PathError{Op: "look at", Path: m.Path, Err: err}
+		return &fs.PathError{Op: "stat", Path: m.Path, Err: err}
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		m.Device, m.Inode = uint64(st.Dev), st.Ino
@@ -500,4 +428,58 @@ func identify(m *launcher.Mount) error {
 	m.Directory = info.IsDir()
 	m.Optional = m.Optional || m.Kind == launcher.MountReadOnly && isForeign(m.Path, info)
 	return nil
+}
+
+// intersect returns rules that allow only what both r and other allow: a path that one of them
+// denies is denied, a path that one of them does not cover is out of reach, and a path is
+// writable only if it is so in both. A policy grants access to a path because of one of
+// its rules, so the paths of all rules are sufficient. They are resolved already: two
+// spellings of a path are one here.
+func (r *resolver) intersect(other *resolver) *resolver {
+	both := &resolver{missing: make(map[string]bool)}
+	rules := slices.Concat(r.rules, other.rules)
+	for _, rule := range rules {
+		if minAccess(r.access(rule.path), other.access(rule.path)) == protocol.AccessWrite {
+			both.regions = append(both.regions, rule.path)
+		}
+	}
+	slices.Sort(both.regions)
+	both.regions = slices.Compact(both.regions)
+	for _, rule := range rules {
+		access := minAccess(r.access(rule.path), other.access(rule.path)) // within a denied path, plan decides
+		missing := r.missing[rule.path] || other.missing[rule.path]
+		dir := filepath.Dir(rule.path)
+		switch {
+		case access == 0: // no rule around it grants anything either
+			continue
+		case missing && (!both.writable(dir) || both.isFileRoot(dir)):
+			continue // no process inside can create it
+		case missing:
+			both.missing[rule.path] = true
+		}
+		both.addFound(rule.path, access, rule.pattern)
+		if rule.link {
+			both.rules[both.index[rule.path]].link = true
+		}
+	}
+	for _, link := range slices.Concat(r.links, other.links) {
+		if r.shows(link) && other.shows(link) && !slices.Contains(both.links, link) {
+			both.links = append(both.links, link)
+		}
+	}
+	return both
+}
+
+// shows reports whether the rules make a link visible.
+func (r *resolver) shows(link launcher.Link) bool {
+	access := r.access(filepath.Dir(link.Path))
+	return access == protocol.AccessRead || access == protocol.AccessWrite || access == 0 && slices.Contains(r.links, link)
+}
+
+// minAccess returns the access that two policies together give.
+func minAccess(a, b protocol.Access) protocol.Access {
+	if a == protocol.AccessDeny || b == protocol.AccessDeny {
+		return protocol.AccessDeny
+	}
+	return min(a, b) // 0, for a path that a policy does not cover, is the least
 }

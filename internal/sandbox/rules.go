@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,20 +15,20 @@ import (
 type Context struct {
 	Cwd    string   // for policies without one of their own; "" if there is none
 	TmpDir string   // the value of TMPDIR
-	Hide   []string // sockets and similar files that are out of reach even with a network
+	Hide   []string // sockets and similar files that are hidden even with a network
 
-	Sockets    []string // what is within reach with a network, as in Options
+	Sockets    []string // as in Options
 	SecretDirs []string // directories that hold only Secrets and Trusted
 
 	Secrets []string // files that no confined command reads or writes
 	Trusted []string // files that no confined command writes
-	State   []string // directories of the programs' state and configuration, which are hidden
+	State   []string // hidden directories with state and configuration of this program
 
-	Landlock bool // Landlock alone confines files: it hides nothing and makes nothing writable
+	Landlock bool // only Landlock confines files: it cannot hide files or grant write access
 
 	// MakeIn are the directories in which the server may create missing mount points; nil
-	// means anywhere. It also creates protected names in a directory in which everybody
-	// can create names, such as /tmp.
+	// means anywhere. It also creates protected names in world-writable directories such as
+	// /tmp.
 	MakeIn []string
 }
 
@@ -37,12 +39,12 @@ type rule struct {
 	access    protocol.Access
 	temporary bool // it stands for a directory for temporary files
 	pattern   bool // found by a pattern
-	hollow    bool // a directory that holds only what other rules name
+	hollow    bool // a directory that shows only files with rules of their own
 	optional  bool // it may disappear
-	link      bool // a link that must stay what it is
+	link      bool // a protected link
 }
 
-// protected are the names that cannot be written in any root unless an entry says so:
+// protected are the names that cannot be written in any root unless an entry grants it:
 // programs execute their content, or it directs an agent.
 var protected = []string{".git", ".agents", ".codex", ".aws"}
 
@@ -169,4 +171,68 @@ func depth(path string) int {
 		return 0
 	}
 	return strings.Count(path, "/")
+}
+
+// temporaryRule returns the rule for the directory that TMPDIR names. An environment
+// variable must not grant more than a directory for temporary files, so any other
+// directory adds no rule, unless the rule denies it.
+func temporaryRule(dir string, access protocol.Access) []rule {
+	if !filepath.IsAbs(dir) {
+		return nil
+	}
+	if len(dir) > 1 {
+		dir = strings.TrimRight(dir, "/")
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil || real != dir && access != protocol.AccessDeny {
+		return nil
+	}
+	if access != protocol.AccessDeny && !isTemporary(real) {
+		return nil
+	}
+	return []rule{{path: real, access: access, temporary: true}}
+}
+
+// slashTmpRule returns the rule for /tmp. /tmp may be a link; only root could change it.
+func slashTmpRule(access protocol.Access) []rule {
+	real, err := filepath.EvalSymlinks("/tmp")
+	if err != nil {
+		return nil
+	}
+	return temporaryRule(real, access)
+}
+
+// isTemporary reports whether a path without links is a directory for temporary files:
+// a shared one, or one of this user that contains neither parts of the system nor the user's
+// home.
+func isTemporary(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	if info.Mode()&fs.ModeSticky != 0 && info.Mode().Perm()&0o002 != 0 {
+		return true
+	}
+	return isOwn(info) && !holdsMore(dir)
+}
+
+// holdsMore reports whether a directory of this user is part of the system, as most are
+// for root, or contains a part of it or the user's home.
+func holdsMore(dir string) bool {
+	real := func(path string) string {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return real
+		}
+		return path
+	}
+	for _, part := range slices.Concat(minimal, []string{"/boot", "/dev", "/proc", "/sys"}) {
+		if part = real(part); within(dir, part) || within(part, dir) {
+			return true
+		}
+	}
+	around := []string{"/run/user", "/var/lib", "/root"}
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
+		around = append(around, home)
+	}
+	return slices.ContainsFunc(around, func(path string) bool { return within(real(path), dir) })
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // Limits of the search for files that patterns match, and of the files that are hidden
-// one by one. Beyond them the server hides whole directories: a command starts even if a
-// program has filled its workspace, and sees nothing that it must not see.
+// one by one. Beyond them the server hides whole directories, so that a command can start even
+// if a program has filled its workspace with matching files.
 const (
 	patternTimeout = 2 * time.Second
 	maxPatterns    = 1 << 20 // bytes of all patterns, without braces
@@ -24,30 +24,30 @@ const (
 // search collects the files that the patterns of one policy match.
 type search struct {
 	deadline time.Time
-	room     int                               // bytes of patterns that may still come
-	stay     []string                          // directories that are never hidden as a whole: roots, and the one in which the command starts
+	budget   int                               // bytes of patterns that may still come
+	visible  []string                          // directories that are never hidden as a whole: roots, and the one in which the command starts
 	found    map[string]map[string]fs.FileInfo // by directory, and name in there
 	moved    bool                              // something moved during the search, so a file found may be gone
-	lost     error                             // a file found could not be examined any more
+	lost     error                             // a file found disappeared
 }
 
 func newSearch(stay ...string) *search {
-	s := &search{deadline: time.Now().Add(patternTimeout), room: maxPatterns, found: make(map[string]map[string]fs.FileInfo)}
+	s := &search{deadline: time.Now().Add(patternTimeout), budget: maxPatterns, found: make(map[string]map[string]fs.FileInfo)}
 	for _, path := range stay {
 		if path == "" {
 			continue
 		}
-		s.stay = append(s.stay, filepath.Clean(path))
+		s.visible = append(s.visible, filepath.Clean(path))
 		if real, err := filepath.EvalSymlinks(path); err == nil {
-			s.stay = append(s.stay, real)
+			s.visible = append(s.visible, real)
 		}
 	}
 	return s
 }
 
-// mustStay reports whether a directory leads to something that must not be hidden.
-func (s *search) mustStay(dir string) bool {
-	return slices.ContainsFunc(s.stay, func(path string) bool { return within(path, dir) })
+// mustShow reports whether a directory contains something that must not be hidden.
+func (s *search) mustShow(dir string) bool {
+	return slices.ContainsFunc(s.visible, func(path string) bool { return within(path, dir) })
 }
 
 // match adds the file at a path.
@@ -72,8 +72,8 @@ func (s *search) add(path string, info fs.FileInfo) {
 	}
 }
 
-// dropGone forgets a file that is gone from its place but was found at another one. A
-// file at neither place is fs.ErrNotExist.
+// dropGone drops the old path of a file that was found again at another path. A file that
+// exists at neither is fs.ErrNotExist.
 func (s *search) dropGone() error {
 	there := make(map[uint64][]fs.FileInfo) // by inode
 	gone := make(map[string]fs.FileInfo)
@@ -90,7 +90,7 @@ func (s *search) dropGone() error {
 	for path, was := range gone {
 		same := func(info fs.FileInfo) bool { return os.SameFile(was, info) }
 		if !slices.ContainsFunc(there[inode(was)], same) {
-			return &fs.PathError{Op: "look at", Path: path, Err: fs.ErrNotExist}
+			return &fs.PathError{Op: "stat", Path: path, Err: fs.ErrNotExist}
 		}
 		delete(s.found[filepath.Dir(path)], filepath.Base(path))
 	}
@@ -115,7 +115,7 @@ func (s *search) paths() ([]string, error) {
 		}
 	}
 	for path, names := range s.found {
-		if len(names) > maxDirMasks && !s.mustStay(path) {
+		if len(names) > maxDirMasks && !s.mustShow(path) {
 			list = append(list, path)
 			total++
 			continue
@@ -125,7 +125,7 @@ func (s *search) paths() ([]string, error) {
 	}
 	slices.SortFunc(dirs, func(a, b directory) int { return cmp.Compare(b.masks, a.masks) })
 	for _, dir := range dirs {
-		if total > maxMasks && !s.mustStay(dir.path) {
+		if total > maxMasks && !s.mustShow(dir.path) {
 			list = append(list, dir.path)
 			total -= dir.masks - 1
 			continue
@@ -139,4 +139,84 @@ func (s *search) paths() ([]string, error) {
 			"remove them, or deny a directory that holds them", maxMasks, dirs[0].path)
 	}
 	return list, nil
+}
+
+// While a pattern is being expanded, a file may move from a directory that was not read
+// yet to one that was. A single pass would miss it. So the expansion reads the
+// directories that have changed again. A program that keeps moving files changes them
+// again and again; then the files found in any of the reads count.
+
+// visit is a directory to read for the rest of a pattern.
+type searchStep struct {
+	dir   string
+	parts int // the number of parts of the pattern that are left
+	deep  int // the number of directories that "**" has matched already
+}
+
+// reading is the result of a visit.
+type snapshot struct {
+	parts []part
+	info  fs.FileInfo // of the directory, before it was read
+	at    time.Time
+}
+
+const (
+	maxReadings = 4
+	// coarse exceeds the lag of the kernel's clock for file changes, and the time that it
+	// takes to continue. A directory that changed so shortly before it was read may
+	// change again without getting another time.
+	timestampLag = 20 * time.Millisecond
+)
+
+// readChanged reads a directory, unless the earlier result still holds.
+func (e *expansion) readChanged(v searchStep, parts []part) ([]fs.DirEntry, error) {
+	info, err := os.Stat(v.dir)
+	if err != nil {
+		return nil, err
+	}
+	if old, ok := e.snapshots[v]; ok && old.current(info) {
+		return nil, nil
+	}
+	one := snapshot{parts: parts, info: info, at: time.Now()}
+	entries, err := os.ReadDir(v.dir)
+	if err == nil {
+		e.snapshots[v] = one
+	}
+	return entries, err
+}
+
+// current reports whether a directory has not changed since it was read.
+func (l snapshot) current(now fs.FileInfo) bool {
+	changed := changeTime(now)
+	return os.SameFile(l.info, now) && changeTime(l.info).Equal(changed) && l.at.Sub(changed) > timestampLag
+}
+
+// rereadChanged reads the directories that have changed again. When a directory
+// disappears, its parent has changed.
+func (e *expansion) rereadChanged() error {
+	defer func() { e.repeating = false }()
+	for range maxReadings - 1 {
+		now := make(map[string]fs.FileInfo)
+		var changed []searchStep
+		for v, l := range e.snapshots {
+			info, ok := now[v.dir]
+			if !ok {
+				info, _ = os.Stat(v.dir)
+				now[v.dir] = info
+			}
+			if info != nil && !l.current(info) {
+				changed = append(changed, v)
+			}
+		}
+		if len(changed) == 0 || time.Now().After(e.deadline) {
+			return nil
+		}
+		e.repeating, e.moved = true, true
+		for _, v := range changed {
+			if err := e.walk(v.dir, e.snapshots[v].parts, v.deep); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

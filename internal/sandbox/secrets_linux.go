@@ -17,10 +17,10 @@ import (
 
 // secrets are the files that every sandbox hides. All methods may be called concurrently.
 type secrets struct {
-	paths  func() []string // of files and directories
-	beside func() []string // of other files that may be in the same directories
-	stay   []string        // directories that are not hidden, because they have another purpose
-	log    *slog.Logger
+	paths   func() []string // of files and directories
+	trusted func() []string // of other files that may be in the same directories
+	visible []string        // directories that are not hidden, because they have another purpose
+	log     *slog.Logger
 
 	mu     sync.Mutex
 	own    map[string]bool // directories that have held only secrets before
@@ -30,14 +30,14 @@ type secrets struct {
 func newSecrets(opts *Options, log *slog.Logger) *secrets {
 	none := func() []string { return nil }
 	s := &secrets{
-		paths: none, beside: none, log: log,
+		paths: none, trusted: none, log: log,
 		own: make(map[string]bool), warned: make(map[string]bool),
 	}
 	if opts.Secrets != nil {
 		s.paths = opts.Secrets
 	}
 	if opts.Trusted != nil {
-		s.beside = opts.Trusted
+		s.trusted = opts.Trusted
 	}
 	for _, find := range []func() (string, error){os.Getwd, os.UserHomeDir} {
 		dir, err := find()
@@ -45,7 +45,7 @@ func newSecrets(opts *Options, log *slog.Logger) *secrets {
 			continue
 		}
 		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			s.stay = append(s.stay, real)
+			s.visible = append(s.visible, real)
 		}
 	}
 	return s
@@ -56,7 +56,7 @@ func newSecrets(opts *Options, log *slog.Logger) *secrets {
 func (s *secrets) directories() (dirs []string) {
 	given := absolutePaths(s.paths())
 	known := make(map[string]bool)
-	for _, path := range slices.Concat(given, absolutePaths(s.beside())) {
+	for _, path := range slices.Concat(given, absolutePaths(s.trusted())) {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			known[real] = true
 		}
@@ -66,7 +66,7 @@ func (s *secrets) directories() (dirs []string) {
 	for _, path := range given {
 		info, err := os.Stat(path)
 		regular := err == nil && info.Mode().IsRegular()
-		places, links := placesOf(path)
+		places, links := directoriesOf(path)
 		for _, dir := range slices.Concat(places, links) {
 			if s.own[dir] || regular && s.isOwn(dir, known, 0) {
 				s.own[dir] = true
@@ -82,10 +82,10 @@ func (s *secrets) directories() (dirs []string) {
 	return dirs
 }
 
-// placesOf returns the directories that hold a file under its name and under its real
-// name, and those that hold the other links on the way to it. It leaves out /proc, where
-// nobody can replace a file.
-func placesOf(path string) (places, links []string) {
+// directoriesOf returns the directories that contain a file by its name and by its real
+// name, and those that contain the other links on its path. It leaves out /proc, in which no
+// file can be replaced.
+func directoriesOf(path string) (places, links []string) {
 	var r resolver
 	named, w := r.walk(filepath.Dir(path)), r.walk(path)
 	for _, dir := range []string{named.real, filepath.Dir(w.real)} {
@@ -103,8 +103,8 @@ func placesOf(path string) (places, links []string) {
 
 // Limits of the search that decides whether a directory holds only secrets.
 const (
-	maxBeside      = 64
-	maxBesideDepth = 3
+	maxOwnEntries = 64
+	maxOwnDepth   = 3
 )
 
 // isOwn reports whether a directory of this user or root holds only known files, other
@@ -114,7 +114,7 @@ func (s *secrets) isOwn(dir string, known map[string]bool, depth int) bool {
 	if err != nil || !info.IsDir() || !isOwn(info) && !isRoots(info) {
 		return false
 	}
-	if slices.ContainsFunc(s.stay, func(path string) bool { return within(path, dir) }) {
+	if slices.ContainsFunc(s.visible, func(path string) bool { return within(path, dir) }) {
 		return false
 	}
 	f, err := os.Open(dir)
@@ -122,8 +122,8 @@ func (s *secrets) isOwn(dir string, known map[string]bool, depth int) bool {
 		return false
 	}
 	defer f.Close()
-	entries, err := f.ReadDir(maxBeside)
-	if err != nil || len(entries) == maxBeside {
+	entries, err := f.ReadDir(maxOwnEntries)
+	if err != nil || len(entries) == maxOwnEntries {
 		return false
 	}
 	belongs := func(entry fs.DirEntry) bool {
@@ -139,7 +139,7 @@ func (s *secrets) isOwn(dir string, known map[string]bool, depth int) bool {
 				return known[filepath.Join(dir, of.Name())] && isVersion(entry.Name(), of.Name())
 			})
 		}
-		return depth < maxBesideDepth && s.isOwn(real, known, depth+1)
+		return depth < maxOwnDepth && s.isOwn(real, known, depth+1)
 	}
 	return !slices.ContainsFunc(entries, func(entry fs.DirEntry) bool { return !belongs(entry) })
 }

@@ -87,8 +87,8 @@ func isPrivate(dir string) bool {
 	return err == nil && info.IsDir() && info.Mode().Perm()&0o077 == 0 && isOwn(info)
 }
 
-// hollowTemporary makes the directories hollow that programs create for their sockets in
-// a directory for temporary files. It creates that of tmux before tmux does.
+// hollowTemporary makes the directories hollow that programs create for their sockets among
+// temporary files. It creates that of tmux before tmux does.
 func (r *resolver) hollowTemporary() {
 	uid := os.Geteuid()
 	names := []string{fmt.Sprint("tmux-", uid), fmt.Sprint("emacs", uid), fmt.Sprint("zellij-", uid), "screens", ".X11-unix", ".ICE-unix"}
@@ -126,20 +126,20 @@ func (r *resolver) hideSocket(path string, keep []string) {
 	case around.access == 0, around.access == protocol.AccessDeny: // the policy hides it already
 	case around.access == protocol.AccessRead, around.path == "/":
 		r.rules = append(r.rules, rule{path: w.real, access: protocol.AccessDeny, optional: true})
-	case ofKnownProgram(filepath.Base(filepath.Dir(w.real))):
+	case isProgramDirectory(filepath.Base(filepath.Dir(w.real))):
 		r.hollow(filepath.Dir(w.real))
 	}
 }
 
-// ofKnownProgram reports whether a directory for temporary files has the name of one that
-// a known program creates for its sockets.
-func ofKnownProgram(name string) bool {
+// isProgramDirectory reports whether a directory has the name of one that a known program
+// creates for its sockets among temporary files.
+func isProgramDirectory(name string) bool {
 	return slices.ContainsFunc([]string{"tmux-", "ssh-", "emacs", "nvim.", "zellij-", "dbus-", "pulse-", "vscode-", ".X11-unix", ".ICE-unix"},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // listeningSockets returns the paths of listening sockets: those of this network
-// namespace, and those that are mounted here from another one.
+// namespace, and those mounted from another one.
 func listeningSockets() (paths []string) {
 	text, _ := os.ReadFile("/proc/net/unix") // without it, no socket can be found
 	for line := range strings.Lines(string(text)) {
@@ -152,7 +152,7 @@ func listeningSockets() (paths []string) {
 		flags, _ := strconv.ParseUint(fields[3], 16, 32)
 		const accepts, datagrams = 1 << 16, "0002"
 		if flags&accepts != 0 || fields[4] == datagrams {
-			paths = append(paths, nowCalled("/"+strings.TrimSuffix(path, "\n"))...)
+			paths = append(paths, currentNames("/"+strings.TrimSuffix(path, "\n"))...)
 		}
 	}
 	mounts, _ := procfs.Mounts()
@@ -168,10 +168,10 @@ func listeningSockets() (paths []string) {
 	return slices.Compact(paths)
 }
 
-// nowCalled returns the paths that a socket may have now that was bound to path. Some
-// programs bind to a temporary name and rename the socket at once, as ssh does for its
-// masters. The kernel reports only the first name.
-func nowCalled(path string) (paths []string) {
+// currentNames returns the paths that a socket bound to path may have now. Some programs bind
+// to a temporary name and rename the socket at once, as ssh does for its masters. The kernel
+// reports only the first name.
+func currentNames(path string) (paths []string) {
 	if _, err := os.Lstat(path); err == nil {
 		return []string{path}
 	}

@@ -34,7 +34,7 @@ type target struct {
 	dir     *os.File // locked
 	journal *journal // nil: not this server's use
 
-	borrowed bool // others keep it while it is used, and remove it
+	borrowed bool // another program removes it
 }
 
 // Limits of the attempts to acquire a target: while others create and remove it, and
@@ -45,9 +45,9 @@ const (
 )
 
 // acquireTarget shares an existing target, or creates one if the name is missing. It returns
-// nil without an error if there is something else, or if nobody with these rights can
-// create it. Any user who can read the directory can lock it; acquireTarget does not wait
-// for one who keeps the lock.
+// nil without an error if the name is another file, or if the command's user cannot create
+// it. Any user who can read the directory can lock it; acquireTarget does not wait for one
+// who keeps the lock.
 func acquireTarget(path string, missing bool, j *journal) (*target, error) {
 	waits := 0
 	for range maxTargetTries {
@@ -69,7 +69,7 @@ func acquireTarget(path string, missing bool, j *journal) (*target, error) {
 	return nil, fmt.Errorf("make %s: it is removed again and again", path)
 }
 
-// borrowTarget shares a target that others created, for a command that may create none.
+// borrowTarget shares a target of another command, for a command that may not create any.
 func borrowTarget(path string) (*target, error) {
 	t, err := lockTarget(path)
 	if err != nil { // it is being removed, so make another plan
@@ -98,7 +98,7 @@ func tryTarget(path string, missing bool, j *journal) (*target, error) {
 	t, err := lockTarget(path)
 	if t != nil {
 		t.journal = j
-		j.note(path, t.dir)
+		j.add(path, t.dir)
 	}
 	return t, err
 }
@@ -146,11 +146,11 @@ func openParent(path string) (int, error) {
 
 var (
 	errGone = errors.New("it has been removed")
-	errBusy = errors.New("somebody else has locked it")
+	errBusy = errors.New("another program has locked it")
 )
 
-// lockTarget locks a directory if it was created as a target. It returns nil if it was
-// not, or if it is another user's that cannot be locked at once.
+// lockTarget locks a directory that was created as a target. It returns nil if it was not,
+// or if it belongs to another user and is locked.
 func lockTarget(path string) (*target, error) {
 	name, fd := filepath.Base(path), -1
 	parent, err := openParent(path)
@@ -200,9 +200,9 @@ func sameAt(parent int, name string, dir *os.File) bool {
 		named.Dev == open.Dev && named.Ino == open.Ino
 }
 
-// release gives the target up, and removes it if it is empty and nobody else uses it. It
-// returns false while others use it. They may not be able to remove it, so the caller
-// calls release again later.
+// release releases the target, and removes it if it is empty and no other program uses it.
+// Otherwise it returns false. The other program may not be able to remove it, so the caller
+// must call release again later.
 func (t *target) release() bool {
 	targetMu.Lock()
 	defer targetMu.Unlock()
@@ -210,7 +210,7 @@ func (t *target) release() bool {
 		_ = t.dir.Close()
 		return true
 	}
-	if t.dir == nil && !t.again() {
+	if t.dir == nil && !t.relock() {
 		return true
 	}
 	alone := unix.Flock(int(t.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
@@ -220,13 +220,12 @@ func (t *target) release() bool {
 	_ = t.dir.Close()
 	t.dir = nil
 	if alone && t.journal != nil {
-		t.journal.forget()
+		t.journal.remove()
 	}
 	return alone
 }
 
-// remove removes the target if it is still there and empty. Content belongs to another
-// user.
+// remove removes the target if it still exists and is empty.
 func (t *target) remove() {
 	parent, err := openParent(t.path)
 	if err != nil {
@@ -238,11 +237,11 @@ func (t *target) remove() {
 	}
 }
 
-// again locks a target that others used when it was given up.
-func (t *target) again() bool {
+// relock locks a target that other programs used when it was released.
+func (t *target) relock() bool {
 	found, _ := lockTarget(t.path)
 	if found == nil {
-		t.journal.forget()
+		t.journal.remove()
 		return false
 	}
 	t.dir = found.dir

@@ -25,7 +25,7 @@ func TestTargetsOfSeveralServers(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 {
 		// The means do not matter here, nor whether this machine has any.
-		e := &Engine{probe: make(chan struct{}), means: MeansUser, log: slog.New(slog.DiscardHandler)}
+		e := &Engine{probe: make(chan struct{}), mechanism: MechanismUser, log: slog.New(slog.DiscardHandler)}
 		e.opts = Options{Mode: ModeAuto, StateDir: t.TempDir()}
 		e.state = newEngineState(&e.opts, e.log)
 		e.ctx, e.stop = context.WithCancel(context.Background())
@@ -60,7 +60,7 @@ func TestProbeDirectory(t *testing.T) {
 	}
 	defer os.Remove(dir)
 	if strings.HasPrefix(dir, "/dev/") {
-		t.Errorf("means are tried in %s", dir)
+		t.Errorf("mechanisms are tried in %s", dir)
 	}
 }
 

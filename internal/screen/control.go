@@ -1,6 +1,11 @@
 package screen
 
-// escape does what an escape sequence asks for.
+import (
+	"strings"
+	"unicode"
+)
+
+// escape executes an escape sequence.
 func (s *Screen) escape(intermediates string, final byte) {
 	switch intermediates {
 	case "":
@@ -39,7 +44,7 @@ func (s *Screen) escape(intermediates string, final byte) {
 	}
 }
 
-// restore brings back what DECSC saved.
+// restore restores the state that DECSC saved.
 func (s *Screen) restore() {
 	s.cursor = s.saved
 	row := s.row
@@ -60,7 +65,7 @@ func (s *Screen) alignmentTest() {
 	s.moveTo(0, 0)
 }
 
-// control does what a control sequence asks for.
+// control executes a control sequence.
 func (s *Screen) control(final byte) {
 	p := &s.parser
 	private, between := p.private, string(p.intermediates)
@@ -171,7 +176,7 @@ func (s *Screen) repeat(n int) {
 	charsets, modes := s.charsets, s.modes
 	s.charsets = [2]byte{'B', 'B'} // it has been translated already
 	if s.modes.has(insert) && n > 0 {
-		// One shift makes room for all, or each character would move the rest of the line.
+		// Shift once for all characters, instead of once for each.
 		s.lines[s.row].shift(s.col, n*w, s.cols, s.erased())
 		s.modes &^= insert
 	}
@@ -181,8 +186,8 @@ func (s *Screen) repeat(n int) {
 	s.charsets, s.modes = charsets, modes
 }
 
-// eraseLine erases the rest of the line, its beginning, or all of it. The rest is nothing
-// if the cursor is behind the last character.
+// eraseLine erases the rest of the line, its beginning, or all of it. The rest is empty if the
+// cursor is past the last column.
 func (s *Screen) eraseLine(which int) {
 	from, to := s.col, s.cols
 	if s.wrapping {
@@ -246,4 +251,156 @@ func (s *Screen) endString() {
 		text = text[2:]
 	}
 	s.title = printable(text)
+}
+
+// modes are the modes of a terminal that a program sets and resets.
+type modes uint32
+
+const (
+	insert modes = 1 << iota
+	newLine
+	keypad
+	cursorKeys
+	reversed
+	autowrap
+	blinking
+	showCursor
+	mouseX10
+	mouseClicks
+	mouseHighlight
+	mouseDrags
+	mouseMoves
+	focus
+	mouseUTF8
+	mouseSGR
+	mouseURXVT
+	alternateScroll
+	paste
+	synchronized
+)
+
+const initialModes = autowrap | showCursor
+
+func (m modes) has(other modes) bool { return m&other != 0 }
+
+// numbered is a mode and its number in control sequences.
+type numberedMode struct {
+	number int
+	mode   modes
+}
+
+var ansiModes = []numberedMode{{4, insert}, {20, newLine}}
+
+// privateModes are those after a question mark, except those that privateMode handles.
+var privateModes = []numberedMode{
+	{1, cursorKeys},
+	{5, reversed},
+	{7, autowrap},
+	{9, mouseX10},
+	{12, blinking},
+	{25, showCursor},
+	{66, keypad},
+	{1000, mouseClicks},
+	{1001, mouseHighlight},
+	{1002, mouseDrags},
+	{1003, mouseMoves},
+	{1004, focus},
+	{1005, mouseUTF8},
+	{1006, mouseSGR},
+	{1015, mouseURXVT},
+	{1007, alternateScroll},
+	{2004, paste},
+	{2026, synchronized},
+}
+
+// setModes sets or resets those of the modes that the parameters name.
+func (s *Screen) setModes(of []numberedMode, on bool) {
+	for _, p := range s.parser.params {
+		for _, m := range of {
+			switch {
+			case m.number != p.value:
+			case on:
+				s.modes |= m.mode
+			default:
+				s.modes &^= m.mode
+			}
+		}
+	}
+	if !s.modes.has(autowrap) {
+		s.wrapping = false
+	}
+}
+
+func (s *Screen) privateControl(final byte) {
+	switch final {
+	case 'h', 'l':
+		s.setModes(privateModes, final == 'h')
+		for _, p := range s.parser.params {
+			s.privateMode(p.value, final == 'h')
+		}
+	case 'J':
+		s.eraseScreen(s.parser.param(0, 0)) // selectively, but nothing is protected
+	case 'K':
+		s.eraseLine(s.parser.param(0, 0))
+	}
+}
+
+// privateMode sets or resets a mode with side effects.
+func (s *Screen) privateMode(number int, on bool) {
+	switch number {
+	case 6:
+		s.origin = on
+		s.address(0, 0)
+	case 47, 1047:
+		s.useAlternate(on)
+	case 1048, 1049:
+		if on && (number == 1048 || s.ordinary == nil) {
+			s.saved = s.cursor
+		}
+		if number == 1049 {
+			s.useAlternate(on)
+		}
+		if !on {
+			s.restore()
+		}
+	}
+}
+
+// useAlternate switches to a blank alternate screen, or back to the ordinary one.
+func (s *Screen) useAlternate(on bool) {
+	if on == s.Alternate() {
+		return
+	}
+	s.wrapping = false
+	if on {
+		if s.spare == nil {
+			s.spare = blankLines(s.rows)
+		}
+		s.lines, s.ordinary, s.spare = s.spare, s.lines, nil
+		s.saved, s.savedOther = cursor{charsets: [2]byte{'B', 'B'}}, s.saved
+		for _, l := range s.lines {
+			l.clear(s.erased())
+		}
+		return
+	}
+	s.lines, s.ordinary, s.spare = s.ordinary, nil, s.lines
+	s.saved, s.savedOther = s.savedOther, cursor{charsets: [2]byte{'B', 'B'}}
+}
+
+// softReset is DECSTR.
+func (s *Screen) softReset() {
+	s.style, s.charsets, s.shifted, s.origin = style{}, [2]byte{'B', 'B'}, false, false
+	s.saved = cursor{charsets: s.charsets}
+	s.modes = s.modes&^(insert|keypad|cursorKeys) | autowrap | showCursor
+	s.top, s.bottom = 0, s.rows-1
+}
+
+// printable returns a text without invisible characters, such as direction marks.
+func printable(text []byte) string {
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsGraphic(r) {
+			return -1
+		}
+		return r
+	}, string(text))
 }

@@ -2,24 +2,23 @@ package screen
 
 import "fmt"
 
-// Drawing returns the sequences that bring a terminal of the same size, of which the
-// program has changed nothing, to the state of the screen: text, styles, cursor, modes and
-// title, both screens, and the beginning of a sequence that is not complete. What the
-// program writes next means the same there. Only the character is missing that a sequence
-// may repeat (REP).
+// Drawing returns the sequences that bring a freshly reset terminal of the same size to the
+// state of the screen: text, styles, cursor, modes and title, both screens, and an incomplete
+// sequence. The terminal then interprets later output of the program in the same way, except
+// that a sequence cannot repeat the last character (REP).
 func (s *Screen) Drawing() []byte {
 	d := &drawing{cols: s.cols}
 	d.add("\x1b[!p\x1b[?7h\x1b[0m\x1b[2J")
 	d.tabs(s.tabs)
 	if s.ordinary != nil {
 		d.lines(s.ordinary)
-		d.place(s.savedOther, s.savedOther.row)
+		d.placeCursor(s.savedOther, s.savedOther.row)
 		d.add("\x1b[?1049h")
 		d.plain()
 		d.add("\x1b[2J")
 	}
 	d.lines(s.lines)
-	d.place(s.saved, s.saved.row)
+	d.placeCursor(s.saved, s.saved.row)
 	d.add("\x1b7")
 	d.plain()
 	if s.top > 0 || s.bottom < s.rows-1 {
@@ -29,7 +28,7 @@ func (s *Screen) Drawing() []byte {
 	if s.origin {
 		row -= s.top
 	}
-	d.place(s.cursor, row)
+	d.placeCursor(s.cursor, row)
 	if s.wrapping {
 		d.wrap(s, row)
 	}
@@ -67,9 +66,9 @@ func (d *drawing) lines(lines []*line) {
 	}
 }
 
-// place moves the cursor to a row, counted as its origin mode says, and sets what belongs
-// to it.
-func (d *drawing) place(c cursor, row int) {
+// placeCursor moves the cursor to a row, relative to its origin mode, and sets its style and
+// charsets.
+func (d *drawing) placeCursor(c cursor, row int) {
 	if c.origin {
 		d.add("\x1b[?6h")
 	}
@@ -83,7 +82,7 @@ func (d *drawing) place(c cursor, row int) {
 	}
 }
 
-// plain undoes place, but for the position.
+// plain undoes placeCursor, except for the position.
 func (d *drawing) plain() { d.add("\x1b[?6l\x1b[0m\x1b(B\x1b)B\x0f") }
 
 // wrap writes the last character of the row again, so that the next one goes to the next
@@ -119,9 +118,9 @@ func (d *drawing) tabs(tabs []bool) {
 	}
 }
 
-// modes sets the modes that are not as at first.
+// modes sets the modes that differ from the defaults.
 func (d *drawing) modes(m modes) {
-	set := func(of []numbered, prefix string) {
+	set := func(of []numberedMode, prefix string) {
 		for _, n := range of {
 			switch {
 			case m.has(n.mode) == initialModes.has(n.mode):

@@ -1,6 +1,12 @@
 package screen
 
-import "unsafe"
+import (
+	"strings"
+	"unicode"
+	"unsafe"
+
+	eastasian "golang.org/x/text/width"
+)
 
 // color is 0 for the default, or a number of the palette or an RGB value with its mark.
 type color uint32
@@ -10,8 +16,8 @@ const (
 	isRGB     color = 2 << 24
 )
 
-// attributes are the properties of a character besides its colours. The kind of underline
-// is in the lowest bits.
+// attributes are the properties of a character other than its colours. The lowest bits are the
+// kind of underline.
 type attributes uint16
 
 const (
@@ -26,13 +32,13 @@ const (
 	overlined
 )
 
-// style is how a character looks.
+// style is the style of a character.
 type style struct {
 	fg, bg, under color
 	attributes    attributes
 }
 
-// cell is one place of the screen. A wide character is in the first of its two cells; the
+// cell is one position of the screen. A wide character is in the first of its two cells; the
 // second has width 0.
 type cell struct {
 	char  rune
@@ -67,7 +73,7 @@ func (l *line) clear(fill cell) {
 		clear(l.cells) // their marks
 		l.cells = l.cells[:0]
 	}
-	if l.fill != fill { // or a blank screen would cost as much as a full one
+	if l.fill != fill { // otherwise a blank screen would use as much memory as a full one
 		l.fill = fill
 	}
 }
@@ -80,17 +86,17 @@ func (l *line) at(col int) cell {
 	return l.fill
 }
 
-// reach makes cells up to a column, without it.
-func (l *line) reach(col int) {
+// extend makes cells up to a column, without it.
+func (l *line) extend(col int) {
 	for len(l.cells) < col {
 		l.cells = append(l.cells, l.fill)
 	}
 }
 
-// cut drops the cells from a column on.
-func (l *line) cut(col int) {
+// truncate drops the cells from a column on.
+func (l *line) truncate(col int) {
 	if l.fill != blank {
-		l.reach(col)
+		l.extend(col)
 		l.fill = blank
 	}
 	if col < len(l.cells) {
@@ -110,7 +116,7 @@ func (l *line) erase(from, to, cols int, fill cell) {
 	l.split(to)
 	if to >= cols {
 		if l.fill != fill {
-			l.reach(from)
+			l.extend(from)
 		}
 		if from < len(l.cells) {
 			clear(l.cells[from:])
@@ -119,7 +125,7 @@ func (l *line) erase(from, to, cols int, fill cell) {
 		l.fill = fill
 		return
 	}
-	l.reach(to)
+	l.extend(to)
 	for i := from; i < to; i++ {
 		l.cells[i] = fill
 	}
@@ -137,7 +143,7 @@ func (l *line) split(col int) {
 
 // shift moves the cells from a column on by n, to the right or, if negative, to the left.
 func (l *line) shift(col, n, cols int, fill cell) {
-	l.reach(cols)
+	l.extend(cols)
 	l.split(col)
 	if n > 0 {
 		n = min(n, cols-col)
@@ -151,4 +157,87 @@ func (l *line) shift(col, n, cols int, fill cell) {
 	copy(l.cells[col:], l.cells[col+n:])
 	clear(l.cells[cols-n:])
 	l.cells, l.fill = l.cells[:cols-n], fill
+}
+
+// width returns the number of columns of a character. One without columns combines with the
+// character before it.
+func width(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case r >= 0x1160 && r < 0x1200: // vowels and finals of Korean syllables
+		return 0
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	}
+	switch eastasian.LookupRune(r).Kind() {
+	case eastasian.EastAsianWide, eastasian.EastAsianFullwidth:
+		return 2
+	}
+	return 1
+}
+
+// drawings are the characters of the second charset, from '_' on.
+var drawings = []rune(" ◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
+
+// Rows returns the text of each row, without trailing blanks. Hidden text is blank.
+func (s *Screen) Rows() []string {
+	rows := make([]string, s.rows)
+	var b strings.Builder
+	for i, l := range s.lines {
+		b.Reset()
+		for col := range s.cols {
+			c := l.at(col)
+			switch {
+			case c.width == 0:
+			case c.style.attributes&hidden != 0:
+				b.WriteString("  "[:c.width])
+			default:
+				b.WriteRune(c.char)
+				b.WriteString(c.marks)
+			}
+		}
+		rows[i] = strings.TrimRight(b.String(), " ")
+	}
+	return rows
+}
+
+// StyledRows returns the rows with the sequences that set their colours and attributes
+// (SGR). Each begins and ends in the default style. Blanks with a style are part of a row.
+func (s *Screen) StyledRows() []string {
+	rows := make([]string, s.rows)
+	var b []byte
+	for i, l := range s.lines {
+		b = l.append(b[:0], l.end(s.cols))
+		rows[i] = string(b)
+	}
+	return rows
+}
+
+// end returns the column after the last cell that is not blank.
+func (l *line) end(cols int) int {
+	for cols > 0 && l.at(cols-1) == blank {
+		cols--
+	}
+	return cols
+}
+
+// append appends the text of a line with its styles, up to a column.
+func (l *line) append(b []byte, end int) []byte {
+	var current style
+	for col := range end {
+		c := l.at(col)
+		if c.width == 0 {
+			continue
+		}
+		if c.style != current {
+			b, current = c.style.appendSequence(b), c.style
+		}
+		b = append(b, string(c.char)...)
+		b = append(b, c.marks...)
+	}
+	if current != (style{}) {
+		b = append(b, "\x1b[0m"...)
+	}
+	return b
 }

@@ -1,6 +1,6 @@
 package screen
 
-// parser finds sequences.
+// parser is the state of parsing escape sequences.
 type parser struct {
 	state     state
 	pending   []byte // of a sequence or character that is not complete
@@ -32,7 +32,7 @@ type param struct {
 	sub   bool // it follows a colon
 }
 
-// Limits of what a sequence may have. What is longer has no effect.
+// Limits of a sequence. Longer ones have no effect.
 const (
 	maxParams     = 32
 	maxValue      = 65535
@@ -45,7 +45,7 @@ func (p *parser) toGround() {
 	p.state, p.pending = ground, p.pending[:0]
 }
 
-// begin starts what follows ESC.
+// begin starts a sequence after ESC.
 func (p *parser) begin(s state) {
 	p.state = s
 	p.params, p.private = p.params[:0], 0
@@ -78,7 +78,7 @@ func (s *Screen) parse(c byte) {
 		s.stringByte(c)
 	case c < ' ':
 		s.execute(c) // also within a sequence
-	case p.state == ground, c >= 0x7f: // DEL and what is no ASCII have no meaning in a sequence
+	case p.state == ground, c >= 0x7f: // DEL and non-ASCII bytes have no meaning in a sequence
 	default:
 		if len(p.pending) < maxPending {
 			p.pending = append(p.pending, c)
@@ -180,8 +180,7 @@ func (p *parser) parameter(c byte) {
 	last.value = min(max(last.value, 0)*10+int(c-'0'), maxValue)
 }
 
-// stringByte adds a byte to a string. Of the strings without a meaning here, only the
-// beginning is kept.
+// stringByte adds a byte to a string. Only the beginning of ignored strings is kept.
 func (s *Screen) stringByte(c byte) {
 	p := &s.parser
 	if p.state == ignored || c < ' ' || c == 0x7f || len(p.text) > maxText {

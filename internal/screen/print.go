@@ -27,7 +27,7 @@ func (s *Screen) print(r rune, width int) {
 		l.shift(s.col, width, s.cols, s.erased())
 	}
 	end := s.col + width
-	l.reach(end)
+	l.extend(end)
 	l.split(s.col)
 	l.split(end)
 	l.cells[s.col] = cell{char: r, width: uint8(width), style: s.style}
@@ -56,7 +56,7 @@ func (s *Screen) combine(r rune) {
 	if col < 0 || unicode.Is(unicode.Bidi_Control, r) {
 		return
 	}
-	l.reach(col + 1)
+	l.extend(col + 1)
 	c := &l.cells[col]
 	if c.width == 0 {
 		c = &l.cells[col-1]
@@ -73,7 +73,7 @@ func (s *Screen) erased() cell {
 	return c
 }
 
-// execute does what a control character asks for.
+// execute executes a control character.
 func (s *Screen) execute(c byte) {
 	switch c {
 	case '\b':
@@ -139,7 +139,7 @@ func (s *Screen) scroll(top, n int) {
 	}
 }
 
-// moveTo moves the cursor, as far as the screen reaches.
+// moveTo moves the cursor within the screen.
 func (s *Screen) moveTo(row, col int) {
 	s.row, s.col = min(max(row, 0), s.rows-1), min(max(col, 0), s.cols-1)
 	s.wrapping = false

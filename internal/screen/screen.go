@@ -1,13 +1,13 @@
-// Package screen interprets the output of a program as a terminal does, to tell what a
-// person would see. It follows xterm where programs notice a difference, and never
-// answers: nothing that it reads makes it write.
+// Package screen emulates a terminal: it interprets the output of a program and keeps the
+// screen that a person would see. It follows xterm where programs notice a difference, but
+// never answers requests of the program.
 //
-// Start at [New] and [Screen.Write]. [Screen.Rows] is the text, and [Screen.Drawing] the
-// sequences that bring any terminal of the same size to the same state.
+// Start at [New] and [Screen.Write]. [Screen.Rows] returns the text, and [Screen.Drawing] the
+// sequences that bring another terminal of the same size to the same state.
 //
 // The states of the parser follow Paul Williams' diagram (vt100.net/emu/dec_ansi_parser).
-// The bytes may come from anybody. So each of them costs a bounded time, about that of one
-// row at most, and the memory depends on the size of the screen alone.
+// The input is not trusted. So each byte costs a bounded time, about that of one row at most,
+// and the memory depends only on the size of the screen.
 package screen
 
 import "unicode/utf8"
@@ -19,7 +19,7 @@ const (
 	MaxCells = 1 << 16
 )
 
-// Fits reports whether a screen may have this size. Zero stands for the default.
+// Fits reports whether a screen may have a size. Zero means the default.
 func Fits(rows, cols int) bool {
 	rows, cols = orDefault(rows, cols)
 	return rows <= MaxRows && cols <= MaxCols && rows*cols <= MaxCells
@@ -68,8 +68,8 @@ type cursor struct {
 	origin   bool    // rows are counted from the top of the region that scrolls
 }
 
-// New makes a blank screen. Rows and columns below 1 stand for those of an ordinary
-// terminal. The size must fit (see [Fits]).
+// New returns a blank screen. Rows and columns below 1 mean the default. The size must fit
+// (see [Fits]).
 func New(rows, cols int) *Screen {
 	rows, cols = orDefault(rows, cols)
 	s := &Screen{rows: rows, cols: cols, lines: blankLines(rows), tabs: make([]bool, cols)}
@@ -77,7 +77,7 @@ func New(rows, cols int) *Screen {
 	return s
 }
 
-// reset brings everything but the title to its first state.
+// reset resets everything but the title.
 func (s *Screen) reset() {
 	s.useAlternate(false)
 	for _, l := range s.lines {
@@ -100,16 +100,16 @@ func blankLines(n int) []*line {
 	return lines
 }
 
-// setTabs sets the tab stops that a terminal has at first.
+// setTabs sets the default tab stops.
 func setTabs(tabs []bool) {
 	for i := range tabs {
 		tabs[i] = i > 0 && i%8 == 0
 	}
 }
 
-// Resize gives the screen another size, which must fit. As in xterm, lines are cut and not
-// broken anew; rows that have no place any more leave at the top if the cursor would, else at the
-// bottom.
+// Resize changes the size of the screen to one that must fit. As in xterm, lines are truncated
+// and not rewrapped. Excess rows are removed at the top if the cursor would otherwise be
+// outside, and else at the bottom.
 func (s *Screen) Resize(rows, cols int) {
 	rows, cols = orDefault(rows, cols)
 	if rows == s.rows && cols == s.cols {
@@ -135,19 +135,18 @@ func (s *Screen) Resize(rows, cols int) {
 	}
 }
 
-// resized returns another number of lines without the first ones, of which the first
-// columns are kept.
+// resized returns rows lines without the first gone ones, truncated to kept columns.
 func resized(lines []*line, gone, rows, kept int) []*line {
 	lines = lines[gone:]
 	lines = append([]*line{}, lines[:min(rows, len(lines))]...)
 	for _, l := range lines {
-		l.cut(kept)
+		l.truncate(kept)
 	}
 	return append(lines, blankLines(rows-len(lines))...)
 }
 
-// Gap says that output is missing here. What follows is not the rest of a sequence or
-// character that began before.
+// Gap records that output is missing. Later output does not continue an earlier sequence or
+// character.
 func (s *Screen) Gap() {
 	s.parser.toGround()
 	s.parser.skipsRest = true
@@ -156,19 +155,18 @@ func (s *Screen) Gap() {
 // Size returns the number of rows and columns.
 func (s *Screen) Size() (rows, cols int) { return s.rows, s.cols }
 
-// Cursor returns where the cursor is, counted from 0, and whether it shows.
+// Cursor returns the position of the cursor, counted from 0, and whether it is visible.
 func (s *Screen) Cursor() (row, col int, visible bool) {
 	return s.row, s.col, s.modes.has(showCursor)
 }
 
-// Alternate reports whether the program uses the alternate screen, as those do that have
-// the whole screen for themselves.
+// Alternate reports whether the program uses the alternate screen, as full-screen programs do.
 func (s *Screen) Alternate() bool { return s.ordinary != nil }
 
 // Title returns the title that the program has set. It has no control characters.
 func (s *Screen) Title() string { return s.title }
 
-// Memory returns about how many bytes the screen uses.
+// Memory returns the approximate memory of the screen in bytes.
 func (s *Screen) Memory() int {
 	n := 4 << 10
 	for _, lines := range [][]*line{s.lines, s.ordinary, s.spare} {
@@ -179,7 +177,7 @@ func (s *Screen) Memory() int {
 	return n
 }
 
-// Write interprets output. It keeps no reference to b. Output may be cut anywhere.
+// Write interprets output, which may be split anywhere. It does not retain b.
 func (s *Screen) Write(b []byte) {
 	for len(b) > 0 {
 		if s.parser.state == ground && len(s.parser.pending) == 0 {
@@ -224,8 +222,8 @@ func (s *Screen) next(b []byte) int {
 	return s.gather(b[0])
 }
 
-// gather adds a byte to a character of which the beginning is there. It returns 0 for a
-// byte that does not belong to it.
+// gather adds a byte to an incomplete character. It returns 0 for a byte that does not belong
+// to it.
 func (s *Screen) gather(c byte) int {
 	p := &s.parser
 	p.pending = append(p.pending, c)

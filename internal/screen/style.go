@@ -2,7 +2,7 @@ package screen
 
 import "strconv"
 
-// apply changes the style as the parameters of a control sequence say (SGR).
+// apply changes the style by the parameters of a control sequence (SGR).
 func (st *style) apply(params []param) {
 	if len(params) == 0 {
 		*st = style{}
@@ -25,7 +25,7 @@ func (st *style) apply(params []param) {
 			if kind := params[i+1].value; kind >= 0 && kind <= 5 {
 				st.attributes = st.attributes&^underlines | attributes(kind)
 			}
-		case end > i+1: // subparameters that have no meaning here
+		case end > i+1: // subparameters without a meaning
 		default:
 			st.applyOne(n)
 		}
@@ -44,8 +44,8 @@ func (st *style) setColor(n int, c color) {
 	}
 }
 
-// colorOf reads the colour that params begin with, of which subs belong together by
-// colons, and returns how many it has read.
+// colorOf parses the colour at the beginning of params, of which subs are joined by colons. It
+// returns the number of parameters used.
 func colorOf(params []param, subs int) (c color, used int, ok bool) {
 	values := params
 	if subs > 1 {
@@ -136,7 +136,7 @@ var switches = []struct {
 	{overlined, 53, 55},
 }
 
-// appendSequence appends the sequence that sets the style, whatever it was before.
+// appendSequence appends the sequence that sets the style, independently of the previous one.
 func (st style) appendSequence(b []byte) []byte {
 	b = append(b, "\x1b[0"...)
 	switch kind := st.attributes & underlines; kind {

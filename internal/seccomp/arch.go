@@ -1,5 +1,13 @@
 package seccomp
 
+import "runtime"
+
+// Supported reports whether there is a filter for this architecture.
+const Supported = runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
+
+// host is the architecture of this program.
+var host = map[string]architecture{"amd64": amd64, "arm64": arm64}[runtime.GOARCH]
+
 // always lists io_uring_setup, io_uring_enter, io_uring_register, add_key, request_key,
 // keyctl, bpf, perf_event_open, userfaultfd, in this order on both architectures.
 // processes lists ptrace, process_vm_readv, process_vm_writev, pidfd_getfd, which would

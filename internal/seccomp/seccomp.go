@@ -58,53 +58,51 @@ const (
 	creates   = 0o20000100 // O_CREAT | __O_TMPFILE
 	tiocsti   = 0x5412     // puts input into a terminal
 	tioclinux = 0x541c     // the same with the selection of the console
+	tiocexcl  = 0x540c     // keeps other programs from opening a terminal
+	tiocsetd  = 0x5423     // changes what a terminal does with input and output, even to nothing
 	setLease  = 1024       // F_SETLEASE
 	setDeleg  = 1040       // F_SETDELEG
 )
 
-// Network says which sockets a filter leaves to a program.
+// Network selects the sockets that a filter allows.
 type Network byte
 
 // The values of Network.
 const (
-	// NetworkMachine leaves unix, Internet and netlink sockets. Other families reach things
-	// that nobody means by a network, such as the host of a virtual machine.
+	// NetworkMachine allows unix, Internet and netlink sockets. Other families reach more than
+	// the network, such as the host of a virtual machine.
 	NetworkMachine Network = iota
-	// NetworkOwn is for a program in a network namespace of its own, which holds only the
-	// loopback interface. The filter leaves Internet sockets and pairs of unix sockets. It
-	// refuses other unix sockets, because those with a path are reached from every network
-	// namespace.
+	// NetworkOwn is for a program in its own network namespace, which has only the loopback
+	// interface. The filter allows Internet sockets and pairs of unix sockets. It denies other
+	// unix sockets, because those with a path can be reached from every network namespace.
 	NetworkOwn
-	// NetworkNone leaves only pairs of unix sockets.
+	// NetworkNone allows only pairs of unix sockets.
 	NetworkNone
 )
 
 // Filter returns the filter of this architecture. A call of another architecture, such as
 // that of a 32-bit program, ends the process.
 //
-// Pairs of unix sockets come from socketpair, and are streams or sequences of packets.
-// Datagrams are not allowed, because a program could send them to any name in the file
-// system through a socket that is connected elsewhere. The pairs work like any others:
-// send, which is sendto without an address, shutdown, names, and the options of the socket
-// itself. Event loops wake themselves through such a pair.
+// Pairs of unix sockets come from socketpair, and are of type stream or seqpacket. Datagrams
+// are not allowed, because a program could send them to any path through such a socket. The
+// pairs otherwise work as usual: send (sendto without an address), shutdown, getpeername, and
+// options of the socket level. Event loops use such a pair to wake themselves.
 //
 // If files is true, the filter protects the mounts that confine files: it denies new user
 // namespaces. In one, a program can leave all mounts at once for another root directory,
-// and can rename and remove what is not a mount point in its own namespace, even .git.
-// clone3, whose flags a filter cannot see, then does not exist; programs use clone
-// instead. The filter also denies modes with which a file runs as its owner or group: any
-// user of the machine could run a file that a confined program left outside, with the
-// rights of the server. openat2, whose mode a filter cannot see, does not exist either;
-// programs use openat.
+// and can rename and remove files that are not mount points in its own namespace, even .git.
+// clone3, whose flags a filter cannot see, then fails with ENOSYS; programs fall back to
+// clone. The filter also denies set-user-ID and set-group-ID modes: any user of the machine
+// could run such a file, which a confined program left outside, as the server's user. openat2,
+// whose mode a filter cannot see, also fails with ENOSYS; programs fall back to openat.
 func Filter(network Network, files bool) []Instruction { return host.filter(network, files) }
 
-// Neighbours returns a second filter, for a program without namespaces of its own. It
-// keeps the program from the limits of other processes, which can end them (RLIMIT_CPU),
-// and from the memory, semaphores and queues that processes share by a number (System V),
-// or by a name outside of the file system (POSIX queues).
-func Neighbours() []Instruction { return host.neighbours() }
+// FilterShared returns a second filter, for a program that shares its namespaces with other
+// processes. It denies changing the limits of other processes, which can end them
+// (RLIMIT_CPU), and System V and POSIX interprocess communication.
+func FilterShared() []Instruction { return host.filterShared() }
 
-func (a architecture) neighbours() []Instruction {
+func (a architecture) filterShared() []Instruction {
 	f := []Instruction{
 		{Op: opLoad, K: offArch},
 		{Op: opJeq, Jt: 1, K: a.audit},
@@ -127,8 +125,8 @@ type architecture struct {
 	audit      uint32 // AUDIT_ARCH_*
 	foreign    uint32 // numbers from here on belong to another architecture; 0 if there are none
 	always     []uint32
-	processes  []uint32 // without the machine's network, besides always
-	sockets    []uint32 // without any network, besides those
+	processes  []uint32 // without the machine's network, in addition to always
+	sockets    []uint32 // without any network, in addition to those
 	sendto     uint32
 	setsockopt uint32
 	socket     uint32
@@ -218,8 +216,8 @@ func (a architecture) filter(network Network, files bool) []Instruction {
 	case NetworkNone:
 		f = append(f, slices.Concat(pair(a.socket), pair(a.socketpair))...)
 	}
-	// A lease on a file that its owner may only read makes everybody who opens it wait or fail,
-	// also the server, which reads what protects its files and its clients.
+	// A lease on a file makes every program that opens it wait or fail, including the server,
+	// which reads its own configuration and secrets.
 	f = append(f,
 		Instruction{Op: opJeq, Jf: 5, K: a.fcntl},
 		Instruction{Op: opLoad, K: offArg1},
@@ -227,8 +225,8 @@ func (a architecture) filter(network Network, files bool) []Instruction {
 		Instruction{Op: opJeq, Jf: 1, K: setDeleg},
 		ret(retEPERM),
 		ret(retAllow))
-	// All programs of the machine share the room for asynchronous reads and writes, and
-	// programs work without it.
+	// All programs of the machine share the limit of asynchronous I/O requests (aio-max-nr),
+	// and programs work without it.
 	f = append(f, Instruction{Op: opJeq, Jf: 1, K: a.ioSetup}, ret(retENOSYS))
 	if files {
 		f = append(f, Instruction{Op: opJeq, Jf: 1, K: a.clone3}, ret(retENOSYS))
@@ -242,11 +240,26 @@ func (a architecture) filter(network Network, files bool) []Instruction {
 		}
 		f = append(f, a.setIDs()...)
 	}
+	// The launcher is process 1 of the sandbox, and of the same user. Limits could end it. A limit
+	// set for one of its threads, whose ids a filter cannot know, applies to all.
+	f = append(f,
+		Instruction{Op: opJeq, Jf: 8, K: a.prlimit},
+		Instruction{Op: opLoad, K: offArg0},
+		Instruction{Op: opJeq, Jt: 4, K: 0}, // the calling process
+		Instruction{Op: opLoad, K: offArg2}, // the new limits
+		Instruction{Op: opJeq, Jf: 3, K: 0},
+		Instruction{Op: opLoad, K: offArg2 + high},
+		Instruction{Op: opJeq, Jf: 1, K: 0},
+		ret(retAllow),
+		ret(retEPERM))
+	// Changes to a terminal outlive the command.
 	return append(f,
-		Instruction{Op: opJeq, Jf: 4, K: a.ioctl},
+		Instruction{Op: opJeq, Jf: 6, K: a.ioctl},
 		Instruction{Op: opLoad, K: offArg1},
-		Instruction{Op: opJeq, Jt: 1, K: tiocsti},
-		Instruction{Op: opJeq, Jf: 1, K: tioclinux},
+		Instruction{Op: opJeq, Jt: 3, K: tiocsti},
+		Instruction{Op: opJeq, Jt: 2, K: tioclinux},
+		Instruction{Op: opJeq, Jt: 1, K: tiocexcl},
+		Instruction{Op: opJeq, Jf: 1, K: tiocsetd},
 		ret(retEPERM),
 		ret(retAllow))
 }

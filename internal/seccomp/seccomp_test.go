@@ -94,6 +94,8 @@ func TestFilter(t *testing.T) {
 			{"ioctl", 0, tiocsti, anyArch, retEPERM, retEPERM, retEPERM},
 			{"ioctl", 0, tiocsti | 1<<40, anyArch, retEPERM, retEPERM, retEPERM},
 			{"ioctl", 0, tioclinux, anyArch, retEPERM, retEPERM, retEPERM},
+			{"ioctl", 0, tiocexcl, anyArch, retEPERM, retEPERM, retEPERM},
+			{"ioctl", 0, tiocsetd, anyArch, retEPERM, retEPERM, retEPERM},
 		} {
 			data := make([]byte, 64)
 			audit := tt.audit
@@ -219,7 +221,31 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-func TestNeighbours(t *testing.T) {
+func TestLimitsOfOthers(t *testing.T) {
+	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
+		for _, tt := range []struct{ process, limits, want uint64 }{
+			{0, 0x7ffc00001000, retAllow},
+			{1 << 40, 0x7ffc00001000, retAllow}, // the kernel takes the lower half
+			{1, 0, retAllow},                    // reads them
+			{1, 0x7ffc00001000, retEPERM},
+			{7, 0x1000, retEPERM},
+			{7, 1 << 32, retEPERM},
+		} {
+			data := make([]byte, 64)
+			binary.LittleEndian.PutUint32(data[offNumber:], arch.prlimit)
+			binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
+			binary.LittleEndian.PutUint64(data[offArg0:], tt.process)
+			binary.LittleEndian.PutUint64(data[offArg2:], tt.limits)
+			for _, network := range []Network{NetworkMachine, NetworkOwn, NetworkNone} {
+				if got := run(t, arch.filter(network, true), data); uint64(got) != tt.want {
+					t.Errorf("%s prlimit(%#x, limits %#x), network %d: %#x, want %#x", name, tt.process, tt.limits, network, got, tt.want)
+				}
+			}
+		}
+	}
+}
+
+func TestFilterShared(t *testing.T) {
 	for name, arch := range map[string]architecture{"amd64": amd64, "arm64": arm64} {
 		for _, tt := range []struct {
 			call uint32
@@ -238,7 +264,7 @@ func TestNeighbours(t *testing.T) {
 			binary.LittleEndian.PutUint32(data[offNumber:], tt.call)
 			binary.LittleEndian.PutUint32(data[offArch:], arch.audit)
 			binary.LittleEndian.PutUint64(data[offArg0:], tt.arg0)
-			if got := run(t, arch.neighbours(), data); got != tt.want {
+			if got := run(t, arch.filterShared(), data); got != tt.want {
 				t.Errorf("%s %d(%#x): %#x, want %#x", name, tt.call, tt.arg0, got, tt.want)
 			}
 		}

@@ -18,7 +18,7 @@ func TestControlled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	revoked := session.Credentials{Principal: "ann", Rights: "all", Stand: func() bool { return false }}
+	revoked := session.Credentials{Principal: "ann", Rights: "all", Valid: func() bool { return false }}
 	for _, test := range []struct {
 		by   session.Credentials
 		v    session.Viewer

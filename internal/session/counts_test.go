@@ -113,7 +113,7 @@ func TestCountsComeBack(t *testing.T) {
 	}
 	for i := range limit {
 		p := newPeer(true)
-		p.principal = quota.Everybody
+		p.principal = quota.None
 		_, out, err := sessions.Create(p)
 		if err != nil {
 			t.Fatalf("session %d of %d: %v", i, limit, err)

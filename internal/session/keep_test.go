@@ -49,11 +49,11 @@ func TestLease(t *testing.T) {
 	}{
 		{"lost", session.Lost, time.Hour, time.Hour},
 		{"silent", session.Silent, time.Hour, time.Hour},
-		{"a farewell that leaves nothing", session.Farewell, time.Hour, time.Hour},
+		{"a clean close that leaves nothing", session.CleanClose, time.Hour, time.Hour},
 		{"shorter than the usual time", session.Lost, time.Second, time.Minute},
 		{"longer than allowed", session.Lost, 1000 * time.Hour, 10 * time.Hour},
 		{"given up", session.Lost, 0, time.Minute},
-		{"given up, and a farewell", session.Farewell, 0, 0},
+		{"given up, and a clean close", session.CleanClose, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestLeaseOfALostSession(t *testing.T) {
 		}
 		_, err = sessions.Keep(r.out, leaseOf(nil, 0))
 		refused(t, err, "is not this connection's any more")
-		sessions.Leave(s, observer, session.Farewell)
+		sessions.Leave(s, observer, session.CleanClose)
 		time.Sleep(59 * time.Minute)
 		if sessions.Count() != 1 {
 			t.Error("the session has ended before the lease")
@@ -254,7 +254,7 @@ func TestLeaseDoesNotOutlive(t *testing.T) {
 			keep(t, sessions, r.out, time.Hour, time.Hour)
 			time.Sleep(time.Hour)
 			keep(t, sessions, r.out, 8*time.Hour, 2*time.Hour)
-			sessions.Leave(s, r.out, session.Farewell)
+			sessions.Leave(s, r.out, session.CleanClose)
 			time.Sleep(2*time.Hour + time.Millisecond)
 			synctest.Wait()
 			if sessions.Count() != 0 {

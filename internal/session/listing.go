@@ -8,10 +8,10 @@ import (
 	"execserver/protocol"
 )
 
-// Viewer says which sessions a client may observe, and so which ones it may list.
+// Viewer is a client that may observe sessions, and so list them.
 type Viewer struct {
-	Principal string // whose sessions the client may observe
-	Others    bool   // it may observe those of other principals, too
+	Principal string // of the client, which may observe its own sessions
+	Others    bool   // the client may also observe those of other principals
 }
 
 func (v Viewer) sees(s *Session) bool { return v.Others || s.Principal == v.Principal }
@@ -26,7 +26,7 @@ func (s *Sessions) List(v Viewer, reserve func(bytes int) error) (protocol.Sessi
 }
 
 func (s *Sessions) listSome(v Viewer, most int, reserve func(bytes int) error) (protocol.SessionsResult, error) {
-	// Many requests may wait for room, so that nothing is collected before there is some.
+	// Many requests may wait for a reservation, so collect nothing before it is granted.
 	if err := reserve(listedBytes * (min(s.countVisible(v), most) + 1)); err != nil {
 		return protocol.SessionsResult{}, err
 	}
@@ -78,9 +78,9 @@ func (s *Sessions) listed(session *Session, v Viewer) (protocol.ListedSession, b
 	if !listed.Own {
 		listed.Principal = session.Principal
 	}
-	for _, e := range session.started() {
+	for _, sp := range session.started() {
 		listed.Processes++
-		if e.proc.Log.Status().Exit == nil {
+		if sp.proc.Log.Status().Exit == nil {
 			listed.Running++
 		}
 	}
@@ -103,7 +103,7 @@ func (s *Sessions) listed(session *Session, v Viewer) (protocol.ListedSession, b
 // ListProcesses serves process/list for all sessions that the viewer may observe. It lists
 // whole sessions, as many as a client accepts. reserve is as in Session.Read.
 func (s *Sessions) ListProcesses(v Viewer, reserve func(bytes int) error) (protocol.ListResult, error) {
-	// As in listSome, nothing is kept while the request waits.
+	// As in listSome, collect nothing before the reservation is granted.
 	if err := reserve(s.processesSize(v)); err != nil {
 		return protocol.ListResult{}, err
 	}
@@ -111,8 +111,8 @@ func (s *Sessions) ListProcesses(v Viewer, reserve func(bytes int) error) (proto
 	list, truncated := s.processesOf(v)
 	result.Truncated = truncated
 	for _, of := range list {
-		for _, e := range of.started {
-			listed := e.listed()
+		for _, sp := range of.started {
+			listed := sp.listed()
 			listed.SessionID = of.id
 			result.Processes = append(result.Processes, listed)
 		}
@@ -135,27 +135,27 @@ func (s *Sessions) processesSize(v Viewer) int {
 	return listedBytes * n
 }
 
-// processes are the processes of one session.
-type processes struct {
+// listedProcesses are the processes of one session.
+type listedProcesses struct {
 	id         string // of the session
-	started    []*entry
+	started    []*sessionProcess
 	background []ownership.Background
 }
 
 // processesOf returns the processes of the sessions that the viewer may observe, and
 // whether sessions are left out.
-func (s *Sessions) processesOf(v Viewer) (list []processes, truncated bool) {
+func (s *Sessions) processesOf(v Viewer) (list []listedProcesses, truncated bool) {
 	sessions := s.visible(v)
 	owners := make([]*ownership.Owner, len(sessions))
 	for i, session := range sessions {
-		owners[i] = session.owner
+		owners[i] = session.trees
 	}
 	background := s.opts.Ownership.BackgroundOf(owners)
 	values := 0
 	for _, session := range sessions {
-		of := processes{session.ID, session.started(), background[session.owner]}
-		for _, e := range of.started {
-			values += listedValues + len(e.proc.Describe().Argv)
+		of := listedProcesses{session.ID, session.started(), background[session.trees]}
+		for _, sp := range of.started {
+			values += listedValues + len(sp.proc.Describe().Argv)
 		}
 		for _, b := range of.background {
 			values += listedValues + len(b.Argv)
@@ -168,6 +168,47 @@ func (s *Sessions) processesOf(v Viewer) (list []processes, truncated bool) {
 	return list, false
 }
 
-// listedValues is the largest number of JSON values of a listed process, besides its
+// listedValues is the largest number of JSON values of a listed process, without its
 // arguments.
 const listedValues = 32
+
+// Usage serves process/usage for all sessions that the viewer may observe.
+func (s *Sessions) Usage(v Viewer, reserve func(bytes int) error) (protocol.UsageResult, error) {
+	return usageOf(s.visible(v), s.opts.Ownership, reserve, true)
+}
+
+// usedBytes is about how much a used process takes in an answer, without a long id.
+const usedBytes = 192
+
+// usageOf returns the resource usage of the processes of sessions. It includes as many whole
+// sessions as a client accepts. named adds the ids of the sessions.
+func usageOf(sessions []*Session, by *ownership.Ownership, reserve func(bytes int) error, named bool) (protocol.UsageResult, error) {
+	owners := make([]*ownership.Owner, len(sessions))
+	size := usedBytes
+	for i, session := range sessions {
+		owners[i] = session.trees
+		size += usedBytes * len(session.started())
+	}
+	if err := reserve(size); err != nil {
+		return protocol.UsageResult{}, err
+	}
+	result := protocol.UsageResult{Processes: []protocol.ProcessUsage{}}
+	used := by.UsageOf(owners)
+	for _, session := range sessions {
+		list := used[session.trees]
+		if len(result.Processes)+len(list) > maxListedValues/protocol.ProcessUsageValues {
+			result.Truncated = true
+			break
+		}
+		for _, u := range list {
+			one := protocol.ProcessUsage{
+				ProcessID: u.Name, Processes: u.Processes, CPUMs: u.CPU.Milliseconds(), MemoryBytes: u.MemoryBytes,
+			}
+			if named {
+				one.SessionID = session.ID
+			}
+			result.Processes = append(result.Processes, one)
+		}
+	}
+	return result, nil
+}

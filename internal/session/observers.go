@@ -5,13 +5,10 @@ import (
 	"execserver/protocol"
 )
 
-// DefaultMaxObservers is how many connections may observe one session by default.
-const DefaultMaxObservers = 16
-
 // Observe attaches peer to a session as an observer. The observer receives all events
-// from now on at its own pace, and delays nobody. The error has the code InvalidRequest
-// if there is no such session or it has too many observers. others says that the peer may
-// observe sessions of other principals (see Viewer).
+// from now on at its own pace, and does not delay others. The error has the code
+// InvalidRequest if there is no such session or it has too many observers. With others, the
+// peer may observe sessions of other principals (see Viewer).
 func (s *Sessions) Observe(id string, peer Peer, others bool) (*Session, *Outbox, error) {
 	session, _ := s.lookup(id)
 	if session == nil || !(Viewer{peer.Credentials().Principal, others}).sees(session) {
@@ -27,9 +24,9 @@ func (s *Sessions) Observe(id string, peer Peer, others bool) (*Session, *Outbox
 	}
 	o := newOutbox(session, peer)
 	o.resumed, o.drops = true, true
-	for _, e := range session.entries {
-		if e.proc != nil && e.announced {
-			o.viewLocked(e).at = e.proc.Log.Tail()
+	for _, sp := range session.processes {
+		if sp.proc != nil && sp.announced {
+			o.viewLocked(sp).at = sp.proc.Log.Tail()
 		}
 	}
 	if session.observers == nil {
@@ -41,8 +38,8 @@ func (s *Sessions) Observe(id string, peer Peer, others bool) (*Session, *Outbox
 }
 
 // checkObserverLocked refuses one more observer when the session has as many as it may.
-// Observers of another principal than the session's must leave room for the session's own,
-// which would otherwise be unable to take the session over.
+// Observers of other principals cannot take all slots, because the session's own principal
+// must be able to observe the session and take it over.
 func (s *Session) checkObserverLocked(principal string) error {
 	if n := len(s.observers); n >= s.opts.MaxObservers {
 		return protocol.Errorf(protocol.CodeInvalidRequest, "session %s has %d observers, the limit is %d", s.ID, n, s.opts.MaxObservers)
@@ -96,19 +93,19 @@ func (s *Sessions) takeOver(out *Outbox) (former *Outbox, err error) {
 	session.by = by
 	s.stopDetachmentLocked(session)
 	delete(session.observers, out)
-	former = session.out
+	former = session.owner
 	session.ownLocked(out)
-	for _, e := range session.entries {
-		if e.proc == nil {
+	for _, sp := range session.processes {
+		if sp.proc == nil {
 			continue
 		}
-		// An observer may be behind the previous owner, or ahead of what that one has
-		// acknowledged.
-		v := out.viewLocked(e)
-		e.proc.Log.Rewind(v.at)
-		v.at = e.proc.Log.Acked()
-		if e.announced {
-			out.queueLocked(e)
+		// An observer may be behind the previous owner, or ahead of the events that the
+		// previous owner has acknowledged.
+		v := out.viewLocked(sp)
+		sp.proc.Log.Rewind(v.at)
+		v.at = sp.proc.Log.Acked()
+		if sp.announced {
+			out.queueLocked(sp)
 		}
 	}
 	session.log.Info("session taken over by an observer", "attached", former != nil)
@@ -128,21 +125,20 @@ func (s *Session) forgetObserver(out *Outbox) bool {
 func (s *Session) Owned(out *Outbox) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.out == out
+	return s.owner == out
 }
 
-// maxUnsent is how many processes may have events that wait for one connection. It is more
-// than the session remembers, because a connection still sends the events of a process that
-// the session has forgotten.
+// maxUnsent bounds the processes whose events wait for one connection. It is larger than the
+// number of processes of a session, because forgotten ones may still be queued.
 func (s *Session) maxUnsent() int { return s.opts.MaxProcesses + 2*s.opts.MaxClosed }
 
-// dismissSlowLocked ends the connections of observers with more pending notifications
-// than that: their queues would grow without bound.
+// dismissSlowLocked ends the connections of observers whose queue exceeds maxUnsent, because
+// it would grow without bound.
 func (s *Session) dismissSlowLocked() {
 	for o := range s.observers {
 		if len(o.queue) > s.maxUnsent() {
 			delete(s.observers, o)
-			o.peer.Left("the observer does not take what it is sent")
+			o.peer.Disconnect("the observer does not take what it is sent")
 		}
 	}
 }

@@ -127,7 +127,7 @@ func TestObserversLeave(t *testing.T) {
 func TestClosedProcessesWaitForTheirOwner(t *testing.T) {
 	sessions := newSessions(t, &session.Options{ClosedTTL: time.Millisecond})
 	p := newPeer(true)
-	p.asks.ProcessAck = true
+	p.capabilities.ProcessAck = true
 	s, out, err := sessions.Create(p)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestFailures(t *testing.T) {
 	sessions := newSessions(t, nil)
 	s, owner := create(t, sessions)
 	asking := newPeer(true)
-	asking.asks.ProcessEvents = true
+	asking.capabilities.ProcessEvents = true
 	observer := observe(t, sessions, s.ID, asking)
 	startChild(t, s, "a", "idle")
 	for i := range 300 {
@@ -259,7 +259,7 @@ func TestAcknowledgingClientIsNotEvicted(t *testing.T) {
 	const size = 2_000_000
 	sessions := newSessions(t, &session.Options{RetainedBytes: 200_000, EvictDetached: true})
 	p := newPeer(true)
-	p.asks.ProcessAck = true
+	p.capabilities.ProcessAck = true
 	s, out, err := sessions.Create(p)
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestAcknowledgingClientIsNotEvicted(t *testing.T) {
 	for closed := false; !closed; {
 		// Each connection takes what there is, acknowledges half, and is lost.
 		p := newPeer(true)
-		p.asks.ProcessAck = true
+		p.capabilities.ProcessAck = true
 		_, out, err := sessions.Resume(s.ID, p)
 		if err != nil {
 			t.Fatal(err)
@@ -310,7 +310,7 @@ func TestAcknowledgingClientIsNotEvicted(t *testing.T) {
 func TestTooManyClosedProcesses(t *testing.T) {
 	sessions := newSessions(t, &session.Options{MaxClosed: 3})
 	p := newPeer(true)
-	p.asks.ProcessAck = true
+	p.capabilities.ProcessAck = true
 	s, out, err := sessions.Create(p)
 	if err != nil {
 		t.Fatal(err)

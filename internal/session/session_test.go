@@ -31,13 +31,13 @@ func TestMain(m *testing.M) {
 
 // peer is a connection that is not there: the test takes the events itself.
 type peer struct {
-	alive     bool
-	asks      protocol.ClientCapabilities
-	principal string
-	rights    string
-	revoked   atomic.Bool
-	woken     chan struct{}
-	asked     atomic.Int64 // for acknowledgements
+	alive        bool
+	capabilities protocol.ClientCapabilities
+	principal    string
+	rights       string
+	revoked      atomic.Bool
+	woken        chan struct{}
+	asked        atomic.Int64 // for acknowledgements
 
 	mu         sync.Mutex
 	taken      bool
@@ -54,7 +54,7 @@ func (p *peer) Wake() {
 	}
 }
 
-func (p *peer) Writer() session.Writer { return p }
+func (p *peer) Puller() session.Puller { return p }
 
 func (p *peer) WantAck() { p.asked.Add(1) }
 
@@ -67,10 +67,10 @@ func (p *peer) Probe() bool { return p.alive }
 
 func (p *peer) Name() string { return "test" }
 
-func (p *peer) Asks() protocol.ClientCapabilities { return p.asks }
+func (p *peer) Capabilities() protocol.ClientCapabilities { return p.capabilities }
 
 func (p *peer) Credentials() session.Credentials {
-	return session.Credentials{Principal: p.principal, QuotaKey: p.principal, Rights: p.rights, Stand: func() bool { return !p.revoked.Load() }}
+	return session.Credentials{Principal: p.principal, QuotaKey: p.principal, Rights: p.rights, Valid: func() bool { return !p.revoked.Load() }}
 }
 
 func (p *peer) TakenOver(_ string, byObserver bool) {
@@ -79,7 +79,7 @@ func (p *peer) TakenOver(_ string, byObserver bool) {
 	p.taken, p.byObserver = true, byObserver
 }
 
-func (p *peer) Left(reason string) {
+func (p *peer) Disconnect(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left = reason

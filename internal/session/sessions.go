@@ -3,115 +3,14 @@ package session
 import (
 	"crypto/rand"
 	"fmt"
-	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"execserver/internal/output"
-	"execserver/internal/ownership"
-	"execserver/internal/process"
 	"execserver/internal/quota"
 	"execserver/protocol"
 )
-
-// Defaults of Options.
-const (
-	DefaultDetachedTTL        = 90 * time.Second
-	DefaultSilentTTL          = 30 * time.Minute
-	DefaultMaxSessions        = 1024
-	DefaultMaxProcesses       = 4096
-	DefaultMaxClosed          = 4096
-	DefaultRetainedTotalBytes = 512 << 20
-)
-
-// Options of Sessions. The zero value means the defaults.
-type Options struct {
-	Log            *slog.Logger   // nil: discard
-	DetachedTTL    time.Duration  // how long a session lives without a connection
-	SilentTTL      time.Duration  // the same if its peer only fell silent; at least DetachedTTL
-	MaxKeep        time.Duration  // the longest lease; a negative value refuses leases
-	ClosedTTL      time.Duration  // how long a closed process is remembered; default DetachedTTL, at least 80 s
-	MaxSessions    int            // attached or detached
-	MaxProcesses   int            // of one session, not closed
-	MaxClosed      int            // of one session; the record of a process is small, but clients can start hundreds a second
-	RetainedBytes  int64          // of output, per process
-	Budget         *output.Budget // for the output of all processes
-	EvictDetached  bool           // while detached, evict output instead of blocking the child
-	MaxObservers   int            // of one session
-	MaxQueuedInput int            // bytes that wait for all processes to read them from their stdin; default 256 MiB
-
-	// Bounds for all principals that have quotas together (see package quota): of live
-	// processes, and of watches. 0 means 1 << 20.
-	AllProcesses, AllWatches int
-
-	// Exited, if not nil, is called when a process of a session has ended. It must not
-	// block.
-	Exited func(session *Session, processID string, exit protocol.ExitRecord)
-	// Recorder records the processes; nil records nothing.
-	Recorder Recorder
-
-	// Ownership tracks descendants of processes; nil uses process groups.
-	Ownership *ownership.Ownership
-	// DrainTimeout is as in process.Options: 0 means the default, a negative value the
-	// end of the streams.
-	DrainTimeout time.Duration
-}
-
-// minClosedTTL is how long clients expect the server to remember a closed process.
-const minClosedTTL = 80 * time.Second
-
-func (o Options) withDefaults() Options {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.DetachedTTL <= 0 {
-		o.DetachedTTL = DefaultDetachedTTL
-	}
-	if o.SilentTTL <= 0 {
-		o.SilentTTL = DefaultSilentTTL
-	}
-	o.SilentTTL = max(o.SilentTTL, o.DetachedTTL)
-	switch {
-	case o.MaxKeep == 0:
-		o.MaxKeep = DefaultMaxKeep
-	case o.MaxKeep < 0:
-		o.MaxKeep = 0
-	}
-	if o.ClosedTTL <= 0 {
-		o.ClosedTTL = max(o.DetachedTTL, minClosedTTL)
-	}
-	if o.MaxSessions <= 0 {
-		o.MaxSessions = DefaultMaxSessions
-	}
-	if o.MaxQueuedInput <= 0 {
-		o.MaxQueuedInput = 256 << 20
-	}
-	if o.MaxProcesses <= 0 {
-		o.MaxProcesses = DefaultMaxProcesses
-	}
-	if o.MaxClosed <= 0 {
-		o.MaxClosed = DefaultMaxClosed
-	}
-	if o.MaxObservers <= 0 {
-		o.MaxObservers = DefaultMaxObservers
-	}
-	if o.AllProcesses <= 0 {
-		o.AllProcesses = 1 << 20
-	}
-	if o.AllWatches <= 0 {
-		o.AllWatches = 1 << 20
-	}
-	if o.RetainedBytes <= 0 {
-		o.RetainedBytes = process.DefaultRetainedBytes
-	}
-	if o.Budget == nil {
-		o.Budget = output.NewBudget(DefaultRetainedTotalBytes)
-	}
-	if o.Ownership == nil {
-		o.Ownership = ownership.Default()
-	}
-	return o
-}
 
 // Sessions are the sessions of a server. All methods may be called
 // concurrently.
@@ -120,7 +19,7 @@ type Sessions struct {
 
 	count    *quota.Quota // of sessions; changes under mu
 	kept     *quota.Quota // of those with a lease; changes under mu
-	quotas   *quotas      // of what they have
+	quotas   *quotas      // of their resources
 	mu       sync.Mutex
 	byID     map[string]*Session
 	detached map[*Session]*detachment
@@ -128,19 +27,9 @@ type Sessions struct {
 	detaches uint64 // number of detachments
 	closed   bool
 	drained  chan struct{} // nil until Drain; closed by finishDrainLocked
-	answers  int           // that clients of EndControlled still wait for
+	answers  int           // of EndControlled that have not been sent
 	counts   counts
 	ending   sync.WaitGroup // sessions whose processes are ending
-}
-
-// detachment is the time between two connections of a session, or between the last one
-// and its end. A session that is resumed and detached again has another one, so that the
-// timer of the first does not end the second.
-type detachment struct {
-	order uint64 // number of the detachment
-	began time.Time
-	ends  time.Time   // when the timer does
-	timer *time.Timer // ends the session
 }
 
 // New makes an empty set of sessions.
@@ -162,7 +51,7 @@ func New(opts *Options) *Sessions {
 // session.
 func (s *Sessions) Create(peer Peer) (*Session, *Outbox, error) {
 	by := peer.Credentials()
-	for !s.Draining() && s.makeRoom(by.QuotaKey) {
+	for !s.Draining() && s.endOldestIdle(by.QuotaKey) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +105,7 @@ func (s *Sessions) Resume(id string, peer Peer) (*Session, *Outbox, error) {
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
 	case by.revoked():
 		return nil, nil, errRevoked
-	case session.out != nil:
+	case session.owner != nil:
 		return nil, nil, attached
 	}
 	session.by = by
@@ -234,75 +123,79 @@ func (s *Sessions) lookup(id string) (*Session, *Outbox) {
 	}
 	session.mu.Lock()
 	defer session.mu.Unlock()
-	return session, session.out
+	return session, session.owner
 }
 
-// Departure says how a connection ended.
-type Departure int
-
-const (
-	// Lost means that it was reset, or closed without a farewell. The peer may come back.
-	Lost Departure = iota
-	// Silent means that the peer no longer answers. It may be asleep, and still want its
-	// processes.
-	Silent
-	// Farewell means that the peer ended it in order.
-	Farewell
-	// Final means that nobody can come back, as on stdio.
-	Final
-)
-
-// Leave ends the relation of a session and a connection that has ended. It removes an
-// observer. Without its owner, a session is detached for a time that depends on how, or
-// ended. Leave may take time.
-func (s *Sessions) Leave(session *Session, out *Outbox, how Departure) {
-	switch {
-	case session.forgetObserver(out):
-	case how == Final:
-		if session.Owned(out) {
-			s.End(session, "its connection ended")
-		}
-	case how == Silent:
-		s.detach(session, out, s.opts.SilentTTL)
-	case how == Farewell:
-		if d := s.detach(session, out, s.opts.DetachedTTL); d != nil {
-			s.farewell(session, d, out)
-		}
-	default:
-		s.detach(session, out, s.opts.DetachedTTL)
-	}
-}
-
-// detach detaches the session from the owner's connection of out, for the TTL or its
-// lease, whichever is longer. It does nothing and returns nil if the session has another
-// owner by now.
-func (s *Sessions) detach(session *Session, out *Outbox, ttl time.Duration) *detachment {
+// Observed returns the session, if the viewer may observe it.
+func (s *Sessions) Observed(id string, v Viewer) (*Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.observedLocked(id, v)
+}
+
+func (s *Sessions) observedLocked(id string, v Viewer) (*Session, error) {
+	session := s.byID[id]
+	if session == nil || !v.sees(session) {
+		return nil, protocol.Errorf(protocol.CodeInvalidRequest, "unknown session id %s", id)
+	}
+	return session, nil
+}
+
+// Controlled returns a session whose processes a client may signal: one that it could also
+// own, because it belongs to the same principal, which had the same rights. The error has
+// the code InvalidRequest. It reveals the existence of the session only to a client that may
+// observe it.
+func (s *Sessions) Controlled(id string, by Credentials, v Viewer) (*Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.controlledLocked(id, by, v)
+}
+
+func (s *Sessions) controlledLocked(id string, by Credentials, v Viewer) (*Session, error) {
+	if by.revoked() {
+		return nil, errRevoked
+	}
+	session, err := s.observedLocked(id, v)
+	if err != nil {
+		return nil, err
+	}
 	session.mu.Lock()
 	defer session.mu.Unlock()
-	if session.out != out || session.ended {
-		return nil
+	if session.by.Principal != by.Principal || session.by.Rights != by.Rights {
+		return nil, protocol.Errorf(protocol.CodeInvalidRequest,
+			"session %s belongs to other credentials, which may allow more or less than those of this connection", id)
 	}
-	session.detachLocked()
-	if s.closed {
-		return nil
-	}
-	s.detaches++
-	ttl = max(ttl, session.keep)
-	d := &detachment{order: s.detaches, began: time.Now(), ends: time.Now().Add(ttl)}
-	d.timer = time.AfterFunc(ttl, func() { s.expire(session, d) })
-	s.detached[session] = d
-	return d
+	return session, nil
 }
 
-// expire ends a session to which nobody has come back.
-func (s *Sessions) expire(session *Session, d *detachment) {
+// EndedByRequest is the reason of a session that session/end ended.
+const EndedByRequest = "a client has asked for the end of the session"
+
+// EndControlled serves session/end: it ends a session that the client may control. The
+// caller must then end the connection of owner, unless that is nil. A drain does not finish
+// until the caller has called answered, after it has answered the client.
+func (s *Sessions) EndControlled(id string, by Credentials, v Viewer) (owner Peer, answered func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.detached[session] == d {
-		s.endLocked(session, protocol.EndedBySessionExpired, "nobody resumed it")
+	session, err := s.controlledLocked(id, by, v)
+	if err != nil {
+		return nil, nil, err
 	}
+	session.mu.Lock()
+	if session.owner != nil {
+		owner = session.owner.peer
+	}
+	session.mu.Unlock()
+	s.answers++
+	s.endLocked(session, protocol.EndedBySessionExpired, EndedByRequest)
+	return owner, s.answered, nil
+}
+
+func (s *Sessions) answered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers--
+	s.finishDrainLocked()
 }
 
 // EndAfter ends a session when it has lived for life, even if it is attached.
@@ -312,23 +205,23 @@ func (s *Sessions) EndAfter(session *Session, life time.Duration) {
 	session.lifeEnds = time.Now().Add(life)
 	session.life = time.AfterFunc(life, func() {
 		session.mu.Lock()
-		out := session.out
+		out := session.owner
 		session.mu.Unlock()
 		s.End(session, "its longest life is over")
 		if out != nil {
-			out.peer.Left("the session has lived for as long as these credentials allow")
+			out.peer.Disconnect("the session has lived for as long as these credentials allow")
 		}
 	})
 }
 
 // EndRevoked ends the sessions whose credentials were revoked, even if they are attached.
-// A connection with such credentials gets no session any more, even if it still lives.
+// A connection with such credentials gets no session from now on, even if it is still open.
 func (s *Sessions) EndRevoked(reason string) {
 	var left []Peer
 	s.mu.Lock()
 	for _, session := range s.byID {
 		session.mu.Lock()
-		by, out := session.by, session.out
+		by, out := session.by, session.owner
 		session.mu.Unlock()
 		if !by.revoked() {
 			continue
@@ -340,7 +233,7 @@ func (s *Sessions) EndRevoked(reason string) {
 	}
 	s.mu.Unlock()
 	for _, peer := range left {
-		peer.Left(reason)
+		peer.Disconnect(reason)
 	}
 }
 
@@ -374,15 +267,8 @@ func (s *Sessions) endLocked(session *Session, cause protocol.EndedBy, reason st
 	}
 }
 
-func (s *Sessions) stopDetachmentLocked(session *Session) {
-	if d := s.detached[session]; d != nil {
-		d.timer.Stop()
-		delete(s.detached, session)
-	}
-}
-
 // Drain refuses new sessions from now on. The channel is closed when no session is left,
-// and whoever has ended one with EndControlled knows that.
+// and all answers of EndControlled have been sent.
 func (s *Sessions) Drain() (drained <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -419,8 +305,50 @@ func (s *Sessions) Close(reason string) {
 	}
 }
 
-// Wait waits until the processes of all ended sessions are gone.
+// Wait waits until the processes of all ended sessions have ended.
 func (s *Sessions) Wait() { s.ending.Wait() }
+
+// Counts are the statistics of Sessions.
+type Counts struct {
+	Created, Resumed, Ended uint64 // sessions since New
+	Attached, Detached      int    // sessions now
+	Started                 uint64 // processes since New
+	Output                  output.Counts
+}
+
+type counts struct{ resumed, ended, started atomic.Uint64 }
+
+// Counts returns the statistics of the sessions.
+func (s *Sessions) Counts() Counts {
+	c := Counts{
+		Resumed: s.counts.resumed.Load(), Ended: s.counts.ended.Load(), Started: s.counts.started.Load(),
+		Output: s.opts.Budget.Counts(),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.Created, c.Detached = s.creates, len(s.detached)
+	c.Attached = len(s.byID) - c.Detached
+	return c
+}
+
+// Full reports whether every client would be refused a new session: the limit is reached, and
+// no session is idle. It ignores background processes, because finding them takes time.
+func (s *Sessions) Full() bool {
+	if s.count.Check(quota.None) == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for session := range s.detached {
+		session.mu.Lock()
+		busy := session.busyLocked(nil)
+		session.mu.Unlock()
+		if !busy {
+			return false
+		}
+	}
+	return true
+}
 
 // newID returns a random UUID.
 func newID() string {

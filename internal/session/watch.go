@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"execserver/internal/filesystem"
+	"execserver/internal/quota"
 	"execserver/protocol"
 )
 
@@ -56,7 +57,7 @@ func (s *Session) reserveWatch(id, path string) (mine, found *watch, err error) 
 	case len(s.watches) >= maxWatches:
 		return nil, nil, protocol.Errorf(protocol.CodeInvalidRequest, "at most %d watches may be open per session", maxWatches)
 	}
-	if err := s.takeWatch(id); err != nil {
+	if err := s.acquireWatch(id); err != nil {
 		return nil, nil, err
 	}
 	mine = &watch{path: path, ready: make(chan struct{})}
@@ -77,7 +78,7 @@ func (s *Session) startWatch(ctx context.Context, id string, mine *watch) (*file
 		mine.watcher = w
 	case wanted:
 		delete(s.watches, id)
-		s.giveWatch()
+		s.releaseWatch()
 	}
 	s.mu.Unlock()
 	if err == nil && !wanted {
@@ -93,7 +94,7 @@ func (s *Session) Unwatch(id string) {
 	found := s.watches[id]
 	if found != nil {
 		delete(s.watches, id)
-		s.giveWatch()
+		s.releaseWatch()
 	}
 	var w *filesystem.Watcher
 	if found != nil {
@@ -115,5 +116,22 @@ func (s *Session) unwatchAll() {
 	s.mu.Unlock()
 	for _, id := range ids {
 		s.Unwatch(id)
+	}
+}
+
+// acquireWatch counts one more watch of the principal.
+func (s *Session) acquireWatch(id string) error {
+	if s.quotaKey == quota.None {
+		return nil
+	}
+	if refusal := s.quotas.watches.Take(s.quotaKey); refusal != nil {
+		return protocol.Errorf(protocol.CodeInvalidRequest, "watch `%s` refused: %s", id, refusal.Of("has", "watches"))
+	}
+	return nil
+}
+
+func (s *Session) releaseWatch() {
+	if s.quotaKey != quota.None {
+		s.quotas.watches.Release(s.quotaKey)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloseOnExecFrom sets the close-on-exec flag on all descriptors from first on, so that no
-// child inherits what the program itself has inherited.
+// CloseOnExecFrom sets the close-on-exec flag on all descriptors from first on, so that
+// children do not inherit what this program has inherited.
 func CloseOnExecFrom(first int) error {
 	err := unix.CloseRange(uint(first), math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {

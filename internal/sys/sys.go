@@ -1,3 +1,6 @@
+// Package sys makes the system calls that can fail. Its functions are those of packages
+// unix, syscall and os. In a build with the tag faults, each has a point at which a test
+// can make it fail (package fault).
 package sys
 
 import (
@@ -49,14 +52,6 @@ func Stat(name string) (os.FileInfo, error) {
 	return os.Stat(name)
 }
 
-// Pipe is os.Pipe.
-func Pipe() (r, w *os.File, err error) {
-	if err := fault.At("pipe"); err != nil {
-		return nil, nil, os.NewSyscallError("pipe2", err)
-	}
-	return os.Pipe()
-}
-
 // WriteTo is f.Write.
 func WriteTo(f *os.File, b []byte) (int, error) {
 	if err := fault.At("write file"); err != nil {
@@ -71,8 +66,8 @@ func NewFile(fd uintptr, name string) *os.File {
 	return os.NewFile(fd, name)
 }
 
-// ErrorText returns "no such file or directory (os error 2)" for the errno inside err. It
-// returns err's own text if there is no errno.
+// ErrorText returns, for example, "no such file or directory (os error 2)" for the errno
+// wrapped in err. Without an errno it returns err's own text.
 func ErrorText(err error) string {
 	e, ok := errors.AsType[syscall.Errno](err)
 	if !ok {

@@ -328,10 +328,10 @@ func Sendmsg(fd int, b, oob []byte, to unix.Sockaddr, flags int) error {
 	return unix.Sendmsg(fd, b, oob, to, flags)
 }
 
-// ReserveRoom reserves room for size bytes of content in a file, and leaves its size as it is.
-// It returns an error only if there is no room; a file system that cannot reserve any gives
-// none.
-func ReserveRoom(fd int, size int64) error {
+// ReserveSpace allocates space for size bytes in a file without changing its size. It
+// returns an error only if there is not enough space, and none if the file system cannot
+// allocate in advance.
+func ReserveSpace(fd int, size int64) error {
 	for size > 0 {
 		switch err := Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, size); err {
 		case unix.EINTR:
@@ -342,4 +342,18 @@ func ReserveRoom(fd int, size int64) error {
 		break
 	}
 	return nil
+}
+
+// pipeBytes is how much a pipe to or from a server holds, if the system allows it: the most
+// that an ordinary user may ask for.
+const pipeBytes = 1 << 20
+
+// EnlargePipe enlarges the buffer of a pipe, so that a program that forwards bulk data
+// neither waits nor wakes the reader for every piece. If that fails, or file is not a pipe,
+// it does nothing.
+func EnlargePipe(file any) {
+	_ = OnDescriptor(file, func(fd int) error {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeBytes)
+		return err
+	})
 }

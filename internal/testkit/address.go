@@ -15,8 +15,8 @@ var given sync.Map
 
 // FreeAddress returns an address of loopback at which nothing listens, for a program that
 // cannot choose its port itself, or starts again. No other call returns it, and its port is
-// below those that the kernel gives to whoever asks for any: it stays free until the program
-// listens.
+// below those that the kernel assigns to programs that ask for any port, so it stays free
+// until the program listens.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	const first, last = 10_000, 32_767

@@ -33,8 +33,8 @@ func VerifyMainIn(dir string, m interface{ Run() int }, known ...string) {
 // function of known in their stack.
 func Leaks(known ...string) (err error) {
 	ignored := []goleak.Option{
-		goleak.IgnoreAnyFunction("execserver/internal/process.(*starter).run"),
-		goleak.IgnoreAnyFunction("execserver/internal/process.noticeStrays"),
+		goleak.IgnoreAnyFunction("execserver/internal/process.(*forkThread).run"),
+		goleak.IgnoreAnyFunction("execserver/internal/process.watchStrays"),
 	}
 	for _, function := range known {
 		ignored = append(ignored, goleak.IgnoreAnyFunction(function))

@@ -20,9 +20,9 @@ const (
 
 // IsolateMounts runs the tests of a package in a process with its own mount namespace,
 // and does not return. Other tests, which may watch the table of mounts, then see none of
-// the mounts. If the machine does not allow a namespace, IsolateMounts returns and does
-// nothing. TestMain must call it first.
-func IsolateMounts() {
+// the mounts. more are the flags of further namespaces. If the machine does not allow a
+// namespace, IsolateMounts returns and does nothing. TestMain must call it first.
+func IsolateMounts(more ...uintptr) {
 	if os.Getenv(isolatedVariable) != "" {
 		// Whatever is mounted from now on stays here; if that fails, the tests
 		// that mount something fail as well.
@@ -37,6 +37,9 @@ func IsolateMounts() {
 	cmd.Env = append(os.Environ(), isolatedVariable+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	for _, flag := range more {
+		cmd.SysProcAttr.Cloneflags |= flag
+	}
 	if cmd.Start() != nil {
 		runtime.UnlockOSThread()
 		return

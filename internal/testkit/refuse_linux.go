@@ -3,10 +3,12 @@ package testkit
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +46,26 @@ const ExitNoFilter = 118
 // call fails with errno in that program and all its children, as it may in a container.
 func Refusing(call uint32, errno unix.Errno) string {
 	return fmt.Sprintf("%s=%d=%d", refuseVariable, call, int(errno))
+}
+
+// WithRefused runs the calling test again in a program in which a system call fails with
+// errno, and reports whether it was called in that program.
+func WithRefused(t *testing.T, call uint32, errno unix.Errno) bool {
+	t.Helper()
+	const variable = "EXEC_SERVER_TEST_REFUSED"
+	if os.Getenv(variable) == t.Name() {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), variable+"="+t.Name(), Refusing(call, errno))
+	output, err := cmd.CombinedOutput()
+	switch {
+	case cmd.ProcessState.ExitCode() == ExitNoFilter, err == nil && strings.Contains(string(output), "--- SKIP"):
+		t.Skipf("%s", output)
+	case err != nil:
+		t.Errorf("%v\n%s", err, output)
+	}
+	return false
 }
 
 // ThreadsNeed reports whether this test program cannot create threads if a call fails

@@ -15,19 +15,18 @@ import (
 //go:embed page
 var embedded embed.FS
 
-// index is the document, and files are what it loads. readFiles fills them.
+// index is the document, and files are those that it loads. readFiles fills them.
 var (
 	index string
 	files = make(map[string]file)
 )
 
-// file is what the page loads from a path below root.
+// file is a file that the page loads from a path below root.
 type file struct {
 	text, etag, kind string
 }
 
-// readFiles reads the page, which takes more memory than a program that serves none should
-// have.
+// readFiles reads the page when it is first needed, because it takes memory.
 var readFiles = sync.OnceFunc(func() {
 	err := fs.WalkDir(embedded, "page", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -51,7 +50,8 @@ var readFiles = sync.OnceFunc(func() {
 	}
 })
 
-// kindOf does not ask the system, which knows some types and not others.
+// kindOf returns the media type of a file. It does not depend on the types that the system
+// knows.
 func kindOf(name string) string {
 	switch path.Ext(name) {
 	case ".js", ".mjs":
@@ -64,16 +64,16 @@ func kindOf(name string) string {
 	return "text/plain; charset=utf-8"
 }
 
-// slowest is how long a file may take to arrive.
-const slowest = time.Minute
+// writeTimeout bounds how long a file may take to send.
+const writeTimeout = time.Minute
 
 func (f file) serve(w http.ResponseWriter, r *http.Request) {
 	// If the connection has no deadline, none is needed.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(slowest))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	h := w.Header()
 	h.Set("Content-Type", f.kind)
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	h.Set("Cache-Control", "no-cache") // which asks each time
+	h.Set("Cache-Control", "no-cache") // revalidates each time
 	h.Set("ETag", f.etag)
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(f.text))
 }

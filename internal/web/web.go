@@ -1,13 +1,14 @@
-// Package web shows a server to browsers: what runs there, the terminals, and recordings.
+// Package web serves the web page of a server, which shows its sessions, terminals and
+// recordings.
 //
-// Start at [New], whose [Page] is for server.Options. The page itself is in the directory
-// page: modules that a browser runs as they are. It speaks the protocol of all clients over
-// a WebSocket, as a principal. A browser signs in with a code that a client of the server
-// asked for (PROTOCOL.md, "web/link"), or with a token, and gets a key for some hours. It
-// keeps the key in the storage of its origin, from where it never goes anywhere by itself
-// as a cookie does, and exchanges it for a ticket for each connection, because the URL of a
-// WebSocket lands in logs. The page of a gateway lists its machines, and shows each as that of
-// a server does.
+// Start at [New], which returns a [Page] for server.Options. The page itself is in the
+// directory page: modules that a browser runs without a build step. It speaks the protocol
+// over a WebSocket, as a principal. A browser signs in with a code that a client of the server
+// requested (EXTENSIONS.md, "webLink"), or with a token, and receives a key for some hours. It
+// keeps the key in the storage of its origin, because browsers do not send that by themselves,
+// unlike a cookie. For each connection it exchanges the key for a ticket, because the URL of a
+// WebSocket may be logged. The page of a gateway lists its machines, and shows each machine as
+// a server's own page does.
 package web
 
 import (
@@ -19,7 +20,7 @@ import (
 	"time"
 
 	"execserver/internal/auth"
-	"execserver/server"
+	"execserver/internal/extension"
 )
 
 // The lives of secrets.
@@ -31,16 +32,16 @@ const (
 
 // Page is a page for one server. Its methods may be called concurrently.
 type Page struct {
-	links, keys, tickets passes
+	links, keys, tickets pageTokens
 }
 
 // New returns a page.
 func New() *Page {
 	readFiles()
-	return &Page{links: passes{life: linkLife}, keys: passes{life: keyLife}, tickets: passes{life: ticketLife}}
+	return &Page{links: pageTokens{life: linkLife}, keys: pageTokens{life: keyLife}, tickets: pageTokens{life: ticketLife}}
 }
 
-// Link implements server.Page.
+// Link implements extension.Page.
 func (p *Page) Link(principal *auth.Principal) (path string, life time.Duration) {
 	code, _ := p.links.issue(principal, nil)
 	return root + "#" + code, linkLife
@@ -49,23 +50,23 @@ func (p *Page) Link(principal *auth.Principal) (path string, life time.Duration)
 // root is the path of the page.
 const root = "/web/"
 
-// Handlers implements server.Page.
-func (p *Page) Handlers(door server.PageDoor) map[string]http.HandlerFunc {
-	d := &doorman{p, door}
+// Handlers implements extension.Page.
+func (p *Page) Handlers(server extension.PageServer) map[string]http.HandlerFunc {
+	a := &pageAuth{p, server}
 	kind := "server"
-	if door.IsGateway() {
+	if server.IsGateway() {
 		kind = "gateway"
 	}
 	handlers := map[string]http.HandlerFunc{
 		"/web":            get(redirect),
 		root:              get(serveIndex(kind)),
-		root + "sign-in":  post(d.signIn),
-		root + "sign-out": post(d.signOut),
-		root + "ticket":   post(d.ticket),
-		root + "socket":   d.socket,
+		root + "sign-in":  post(a.signIn),
+		root + "sign-out": post(a.signOut),
+		root + "ticket":   post(a.ticket),
+		root + "socket":   a.socket,
 	}
-	if door.IsGateway() {
-		handlers[root+"fleet"] = get(d.fleet)
+	if server.IsGateway() {
+		handlers[root+"fleet"] = get(a.fleet)
 	}
 	for name, f := range files {
 		handlers[root+name] = get(f.serve)
@@ -73,43 +74,43 @@ func (p *Page) Handlers(door server.PageDoor) map[string]http.HandlerFunc {
 	return handlers
 }
 
-// doorman lets browsers in.
-type doorman struct {
-	page *Page
-	door server.PageDoor
+// pageAuth authenticates browsers.
+type pageAuth struct {
+	page   *Page
+	server extension.PageServer
 }
 
-// signIn gives a key for the code of a link, or for a token.
-func (d *doorman) signIn(w http.ResponseWriter, r *http.Request) {
+// signIn issues a key for the code of a link, or for a token.
+func (a *pageAuth) signIn(w http.ResponseWriter, r *http.Request) {
 	var principal *auth.Principal
 	if r.Header.Get("Authorization") != "" {
-		if principal = d.door.Admit(w, r); principal == nil {
+		if principal = a.server.Admit(w, r); principal == nil {
 			return
 		}
 	} else {
 		var body struct{ Code string }
 		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&body)
-		link := d.page.links.take(body.Code)
+		link := a.page.links.take(body.Code)
 		switch {
-		case err != nil, link == nil, !d.door.Holds(link.principal):
-			d.door.Refuse(w, r, "this link has been used, or its minute is over; "+d.command()+" prints another one")
+		case err != nil, link == nil, !a.server.Holds(link.principal):
+			a.server.Refuse(w, r, "this link has been used, or its minute is over; "+a.command()+" prints another one")
 			return
-		case !d.door.CheckPeer(w, r):
+		case !a.server.CheckPeer(w, r):
 			return
 		}
 		principal = link.principal
 	}
-	key, ends := d.page.keys.issue(principal, nil)
+	key, ends := a.page.keys.issue(principal, nil)
 	if e := principal.Expires; !e.IsZero() && e.Before(ends) {
 		ends = e
 	}
-	d.door.SignedIn(r, principal)
+	a.server.SignedIn(r, principal)
 	answer(w, map[string]any{"key": key, "endsAtMs": ends.UnixMilli(), "principal": principal.Name})
 }
 
 // command returns the command that prints links.
-func (d *doorman) command() string {
-	if d.door.IsGateway() {
+func (a *pageAuth) command() string {
+	if a.server.IsGateway() {
 		return "exec-fleet web"
 	}
 	return "exec-server web"
@@ -121,18 +122,18 @@ func bearer(r *http.Request) string {
 	return key
 }
 
-// signOut forgets a key, and ends the connections that it has opened.
-func (d *doorman) signOut(w http.ResponseWriter, r *http.Request) {
-	d.page.keys.take(bearer(r))
+// signOut revokes a key, and closes the connections that it has opened.
+func (a *pageAuth) signOut(w http.ResponseWriter, r *http.Request) {
+	a.page.keys.take(bearer(r))
 	answer(w, map[string]any{})
 }
 
-// holder returns what the key of a request stands for, until the key ends. If nobody is
-// signed in with it, holder answers the request and returns nil.
-func (d *doorman) holder(w http.ResponseWriter, r *http.Request) (*auth.Principal, *pass) {
-	key := d.page.keys.find(bearer(r))
-	if key == nil || !d.door.Holds(key.principal) {
-		d.door.Refuse(w, r, "nobody is signed in with this key any more")
+// holder returns the principal and the key of a request. If the key is not valid, holder
+// answers the request and returns nil.
+func (a *pageAuth) holder(w http.ResponseWriter, r *http.Request) (*auth.Principal, *pageToken) {
+	key := a.page.keys.find(bearer(r))
+	if key == nil || !a.server.Holds(key.principal) {
+		a.server.Refuse(w, r, "nobody is signed in with this key any more")
 		return nil, nil
 	}
 	principal := *key.principal
@@ -143,51 +144,50 @@ func (d *doorman) holder(w http.ResponseWriter, r *http.Request) (*auth.Principa
 	return &principal, key
 }
 
-// ticket gives a ticket for a key.
-func (d *doorman) ticket(w http.ResponseWriter, r *http.Request) {
-	principal, key := d.holder(w, r)
+// ticket issues a ticket for a key.
+func (a *pageAuth) ticket(w http.ResponseWriter, r *http.Request) {
+	principal, key := a.holder(w, r)
 	if key == nil {
 		return
 	}
-	ticket, _ := d.page.tickets.issue(principal, key)
+	ticket, _ := a.page.tickets.issue(principal, key)
 	answer(w, map[string]any{"ticket": ticket})
 }
 
-// socket serves the protocol to the holder of a ticket. At a gateway it is that of a machine.
-func (d *doorman) socket(w http.ResponseWriter, r *http.Request) {
-	if !d.door.CheckUpgrade(w, r) {
+// socket serves the protocol to the holder of a ticket. A gateway forwards it to a machine.
+func (a *pageAuth) socket(w http.ResponseWriter, r *http.Request) {
+	if !a.server.CheckUpgrade(w, r) {
 		return // without using up a ticket
 	}
 	query := r.URL.Query()
-	ticket := d.page.tickets.take(query.Get("ticket"))
+	ticket := a.page.tickets.take(query.Get("ticket"))
 	switch {
-	case ticket == nil || ticket.of.isGone() || !d.door.Holds(ticket.principal):
-		d.door.Refuse(w, r, "this ticket has been used, or is too old")
-	case d.door.IsGateway():
-		d.door.ServeGateway(w, withPath(r, "/env/"+query.Get("machine")), ticket.principal, ticket.of.gone)
+	case ticket == nil || ticket.of.isGone() || !a.server.Holds(ticket.principal):
+		a.server.Refuse(w, r, "this ticket has been used, or is too old")
+	case a.server.IsGateway():
+		a.server.ServeGateway(w, withPath(r, "/env/"+query.Get("machine")), ticket.principal, ticket.of.gone)
 	default:
-		d.door.Serve(w, r, ticket.principal, ticket.of.gone)
+		a.server.Serve(w, r, ticket.principal, ticket.of.gone)
 	}
 }
 
 // fleet answers with the machines that the holder of a key may use.
-func (d *doorman) fleet(w http.ResponseWriter, r *http.Request) {
-	if principal, key := d.holder(w, r); key != nil {
+func (a *pageAuth) fleet(w http.ResponseWriter, r *http.Request) {
+	if principal, key := a.holder(w, r); key != nil {
 		w.Header().Set("Cache-Control", "no-store")
-		d.door.ServeGateway(w, withPath(r, "/fleet"), principal, key.gone)
+		a.server.ServeGateway(w, withPath(r, "/fleet"), principal, key.gone)
 	}
 }
 
-// withPath returns a request for another path, without a query: that of a browser has its
-// ticket.
+// withPath returns a request for another path, without the query, which contains the ticket.
 func withPath(r *http.Request, path string) *http.Request {
 	other := r.WithContext(r.Context()) // a copy
 	other.URL = &url.URL{Path: path}
 	return other
 }
 
-// get answers requests with another method than GET or HEAD, and sets the header that the
-// answers of the page have in common.
+// get refuses requests with a method other than GET or HEAD, and sets the common headers of
+// the page.
 func get(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -218,7 +218,7 @@ func refuseMethod(w http.ResponseWriter, allowed string) {
 	w.WriteHeader(http.StatusMethodNotAllowed)
 }
 
-// guard tells browsers what nothing here needs.
+// guard sets the headers that forbid browsers what this page does not need.
 func guard(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")

@@ -89,7 +89,8 @@ func run(names []string, r *release) error {
 	return r.sum()
 }
 
-// identify finds out what is released. Outside of a repository the environment must say it.
+// identify determines which version is released. Outside a repository, the environment must
+// specify it.
 func (r *release) identify() (err error) {
 	if r.version == "" {
 		if r.version, err = output(exec.Command("git", "describe", "--tags", "--always", "--dirty")); err != nil {

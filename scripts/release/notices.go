@@ -21,8 +21,8 @@ var vendored = []struct{ name, licence string }{
 func noticesOf(program string) string { return "THIRD_PARTY_NOTICES." + program + ".txt" }
 
 // notices returns the copyright notices and licences of everything that a program is made of, and
-// writes them beside it, for whoever takes the program alone. Those who pass it on must pass
-// these on as well.
+// writes them next to it, for people who copy only the program. Anyone who redistributes the
+// program must redistribute the notices as well.
 func (r *release) notices(binary string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

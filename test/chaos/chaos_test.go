@@ -21,8 +21,8 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/testclient"
 	"execserver/protocol"
 	"execserver/server"
 )

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 // TestBrokenConnection ends the client's connection without a word while its command streams
@@ -128,7 +128,7 @@ func (r *run) breakConnection(t *testing.T) {
 		g.kill(t)
 		return
 	}
-	r.link.cut(t)
+	r.cutLink(t)
 }
 
 // mendConnection lets the client come back.
@@ -138,7 +138,7 @@ func (r *run) mendConnection(t *testing.T) {
 		g.start(t)
 		return
 	}
-	r.link.mend()
+	r.mendLink()
 }
 
 var attachedLine = regexp.MustCompile(`"session attached" .*\bsessionId=(\S+) .*\bresumed=(\S+)`)

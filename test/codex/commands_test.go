@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
+	"execserver/internal/testkit/responses"
 )
 
 func TestCommands(t *testing.T) {

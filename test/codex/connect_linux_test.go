@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 // connectBySSH leads to a server that connect starts through an sshd on loopback. Nothing

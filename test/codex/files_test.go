@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
+	"execserver/internal/testkit/responses"
 )
 
 func TestFiles(t *testing.T) {

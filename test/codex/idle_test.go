@@ -5,7 +5,7 @@ package codex
 import (
 	"testing"
 
-	"execserver/internal/responses"
+	"execserver/internal/testkit/responses"
 )
 
 // Clients that come and go leave sessions that are kept for a while, in case they

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 func TestLifetime(t *testing.T) {

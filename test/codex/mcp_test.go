@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"execserver/internal/responses"
+	"execserver/internal/testkit/responses"
 )
 
 // mcpServer is a server of the Model Context Protocol with one resource, over HTTP. It

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 // otherMachine is a script of sshd that makes this machine another one: it has another

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 // A run is one client with one server, in folders of their own.
@@ -34,9 +34,9 @@ type run struct {
 
 	id     string // stands in the environment of all that belongs to the run
 	model  *responses.Server
-	server *server  // nil if the client started it
-	local  *program // the client
-	link   *link    // between the two, if the scenario wants one
+	server *server       // nil if the client started it
+	local  *program      // the client
+	link   *testkit.Link // between the two, if the scenario wants one
 
 	closed bool
 }
@@ -121,7 +121,7 @@ func newRun(t testing.TB, c client, s scenario) *run {
 		}
 		r.startServer(t, s, listening)
 		if s.linked {
-			r.link = newLink(t, r.server.url)
+			r.link = testkit.NewLink(t, r.server.url)
 		}
 		environments = fmt.Sprintf("url = %q\n", r.url())
 		if r.secure {
@@ -214,7 +214,7 @@ func (r *run) serve(t testing.TB, name string, content []byte) {
 // url is what a client dials.
 func (r *run) url() string {
 	if r.link != nil {
-		return r.link.url()
+		return r.link.Over(r.server.url)
 	}
 	return r.server.url
 }
@@ -272,9 +272,6 @@ func (r *run) close(t testing.TB) {
 	for _, p := range r.processes(t) {
 		t.Logf("ending %s", p)
 		_ = syscall.Kill(p.pid, syscall.SIGKILL)
-	}
-	if r.link != nil {
-		r.link.close()
 	}
 	r.model.Close()
 	if t.Failed() {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
+	"execserver/internal/testkit/responses"
 )
 
 // knowsSandbox picks the clients that leave the sandbox to the server.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
+	"execserver/internal/testkit/responses"
 )
 
 // A scenario is a conversation with a client, and what must come of it.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 // A laptop that sleeps finds its background terminal again, and all that this has

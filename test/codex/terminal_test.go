@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 // TestTerminalProgram types into the terminal program of Codex, which runs in tmux. Its /stop

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"execserver/internal/responses"
+	"execserver/internal/testkit/responses"
 )
 
 // The certificates of docs/security.md, made by the commands that stand there, are

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 // A person sees from another terminal what a client does, while it does it, and the client

@@ -127,7 +127,7 @@ func TestListen(t *testing.T) {
 			b.vanished(t, "plain")
 		})
 	}
-	fails(t, b.connect(t, "plain", "--listen", "ws://0.0.0.0:0"), 1, "connect serves this machine alone")
+	fails(t, b.connect(t, "plain", "--listen", "ws://0.0.0.0:0"), 1, "connect serves only this machine")
 }
 
 // refusesOthers has another user of this machine try to connect.

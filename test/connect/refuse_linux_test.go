@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 		none(t, "small")
 	})
 	t.Run("noexec", func(t *testing.T) {
-		fails(t, b.connect(t, "noexec"), 1, "executes no programs in /mnt/noexec/.cache/exec-server", "--remote-dir DIR")
+		fails(t, b.connect(t, "noexec"), 1, "does not execute programs in /mnt/noexec/.cache/exec-server", "--remote-dir DIR")
 		none(t, "noexec")
 	})
 	t.Run("no tools", func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// damage leaves only the beginning of a program. It replaces the file, because the kernel
+// damage leaves only the beginning of a program, and its size. It replaces the file, because the kernel
 // lets nobody write to one that a thread of a dying process still executes.
 func damage(t *testing.T, path string) {
 	t.Helper()
@@ -136,7 +136,8 @@ func damage(t *testing.T, path string) {
 	info, err := os.Stat(path)
 	must(t, err)
 	owner := info.Sys().(*syscall.Stat_t)
-	must(t, os.WriteFile(path+".new", content[:100_000], 0o700))
+	clear(content[100_000:])
+	must(t, os.WriteFile(path+".new", content, 0o700))
 	must(t, os.Chown(path+".new", int(owner.Uid), int(owner.Gid)))
 	must(t, os.Rename(path+".new", path))
 }
@@ -153,6 +154,6 @@ func TestWaysThatFail(t *testing.T) {
 	for _, name := range []string{"sh", "busybox sh"} { // loses the end of what it gets
 		fails(t, local(t, "connect", "--", "sh", "-c", "dd bs=4k count=100 2>/dev/null | "+name), 1, "only a part of it arrived; try again")
 	}
-	fails(t, local(t, "connect", "--", "yes"), 1, "says something else than expected")
+	fails(t, local(t, "connect", "--", "yes"), 1, "unexpected output of the shell")
 	fails(t, local(t, "connect", "--", "no-such-program"), 127, "no-such-program", "install it")
 }

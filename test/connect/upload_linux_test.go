@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"execserver/client"
-	"execserver/internal/slowlink"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/slowlink"
 	"execserver/protocol"
 )
 
@@ -87,9 +87,9 @@ func TestSilence(t *testing.T) {
 	must(t, err)
 	must(t, connect.Start())
 	lines := bufio.NewScanner(stderr)
-	for lines.Scan() && !strings.Contains(lines.Text(), "no shell has answered by ssh") {
+	for lines.Scan() && !strings.Contains(lines.Text(), "no shell has answered over ssh") {
 	}
-	if err := lines.Err(); err != nil || !strings.Contains(lines.Text(), "a startup file there that reads standard input") {
+	if err := lines.Err(); err != nil || !strings.Contains(lines.Text(), "a startup file that reads standard input") {
 		t.Errorf("connect said %q, %v", lines.Text(), err)
 	}
 	must(t, connect.Process.Signal(syscall.SIGTERM))
@@ -148,6 +148,27 @@ func TestBrokenUpload(t *testing.T) {
 	if said := hello(t, b.connect(t, "plain")); !strings.Contains(said, copying) {
 		t.Errorf("the next connect said %q", said)
 	}
+}
+
+// TestCutProgram connects to an account whose program has lost its end.
+func TestCutProgram(t *testing.T) {
+	b := newBox(t)
+	hello(t, b.connect(t, "plain"))
+	b.vanished(t, "plain") // a program that runs cannot be cut
+	found := programs(b.cache("plain"))
+	if len(found) != 1 {
+		t.Fatalf("there are %q", found)
+	}
+	whole, err := os.Stat(found[0])
+	must(t, err)
+	must(t, os.Truncate(found[0], whole.Size()/2))
+	if said := hello(t, b.connect(t, "plain")); !strings.Contains(said, copying) {
+		t.Errorf("connect said %q", said)
+	}
+	if now, err := os.Stat(found[0]); err != nil || now.Size() != whole.Size() {
+		t.Errorf("the program has %v, %v", now, err)
+	}
+	b.vanished(t, "plain")
 }
 
 // TestUploadReportsProgress checks that a client learns how much of the program has arrived,

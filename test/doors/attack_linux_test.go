@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/peer"
+	"execserver/internal/sys"
 	"execserver/internal/testkit"
 )
 
@@ -95,6 +98,20 @@ func attack(args []string) {
 		back, _ := net.FileConn(os.NewFile(uintptr(fds[0]), "socket"))
 		_ = back.SetDeadline(time.Now().Add(testkit.Patience))
 		report(back, file)
+	case "post": // when the server looks, the socket is on its way to a program that does not receive it, and its sender has ended
+		conn := connect()
+		receiver, err := net.Dial("unix", receiverOf(file))
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		// The kernel sends this in a moment, when nobody holds the socket any more.
+		_ = sys.OnDescriptor(conn, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_CORK, 1) })
+		_, _ = io.WriteString(conn, request+work(file))
+		err = sys.OnDescriptor(conn, func(fd int) error {
+			return sys.OnDescriptor(receiver, func(to int) error { return unix.Sendmsg(to, []byte("x"), unix.UnixRights(fd), nil, 0) })
+		})
+		fmt.Println("posted", err)
 	case "pass": // another process has inherited the socket
 		again(args, func() *os.File {
 			conn := connect()
@@ -110,6 +127,42 @@ func attack(args []string) {
 		_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 		_, _ = io.WriteString(conn, request+work(file))
 		report(conn, file)
+	}
+}
+
+// receiverOf returns the path of the socket to which the attacker "post" passes its own.
+func receiverOf(file string) string { return file + ".receiver" }
+
+// judge judges connections of its own after their other ends have gone.
+func judge() {
+	check := func(err error) {
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	address := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	for _, way := range []string{"closed", "behind"} {
+		far, err := net.Dial("tcp", listener.Addr().String())
+		check(err)
+		near, err := listener.Accept()
+		check(err)
+		socket, err := peer.FindTCP(address(near.LocalAddr()), address(near.RemoteAddr()))
+		check(err)
+		if way == "behind" { // with two sockets that nobody has, on their way through each other
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			check(err)
+			check(sys.OnDescriptor(far, func(fd int) error {
+				return unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(fd, pair[0]), nil, 0)
+			}))
+			check(unix.Sendmsg(pair[1], []byte("x"), unix.UnixRights(pair[1]), nil, 0))
+			_, _ = unix.Close(pair[0]), unix.Close(pair[1])
+		}
+		check(far.Close())
+		_, err = new(peer.Checker).CheckTCP(socket)
+		fmt.Printf("%s: %v\n", way, err)
 	}
 }
 

@@ -238,7 +238,7 @@ func TestSidecar(t *testing.T) {
 			}
 			expectFile(t, file, true)
 			again := filepath.Join(folder(t, uid), "file")
-			got := run(t, open(t, d), "confined", []string{programs + "/attacker", "attack", "plain", d.address, "", again}, networkSandbox(""))
+			got := run(t, connected(t, d), "confined", []string{programs + "/attacker", "attack", "plain", d.address, "", again}, networkSandbox(""))
 			if strings.Contains(got, "cannot be enforced") {
 				t.Skip(got)
 			}

@@ -123,7 +123,7 @@ func TestRequests(t *testing.T) {
 func TestSlow(t *testing.T) {
 	t.Parallel() // it mostly waits
 	d := serve(t, os.Geteuid(), "--listen", "ws://127.0.0.1:0")
-	session := open(t, d)
+	session := connected(t, d)
 	header := upgrade(d.address, "")
 	var all sync.WaitGroup
 	for name, test := range map[string]struct {

@@ -40,6 +40,10 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "judge" {
+		judge()
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == "flood" {
 		flood(os.Args[2:])
 		return
@@ -110,14 +114,14 @@ type daemon struct {
 }
 
 // serve starts a server as a user. The server ends with the test.
-func serve(t testing.TB, uid int, args ...string) *daemon {
+func serve(t *testing.T, uid int, args ...string) *daemon {
 	t.Helper()
 	return launch(t, uid, exec.Command(programs+"/exec-server", args...))
 }
 
 // serveLimited starts a server with a limit on descriptors, or with the limit of this
 // program if descriptors is empty.
-func serveLimited(t testing.TB, descriptors []string, args ...string) *daemon {
+func serveLimited(t *testing.T, descriptors []string, args ...string) *daemon {
 	t.Helper()
 	if len(descriptors) == 0 {
 		return serve(t, os.Geteuid(), args...)
@@ -126,13 +130,13 @@ func serveLimited(t testing.TB, descriptors []string, args ...string) *daemon {
 	return launch(t, os.Geteuid(), exec.Command("/bin/sh", append(shell, args...)...))
 }
 
-func launch(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
+func launch(t *testing.T, uid int, cmd *exec.Cmd) *daemon {
 	t.Helper()
 	return launchIn(t, uid, as(uid, cmd))
 }
 
 // launchIn is like launch for a command that becomes the user itself.
-func launchIn(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
+func launchIn(t *testing.T, uid int, cmd *exec.Cmd) *daemon {
 	t.Helper()
 	d := &daemon{uid: uid, log: new(testkit.Buffer)}
 	home := folder(t, uid)
@@ -174,7 +178,7 @@ func launchIn(t testing.TB, uid int, cmd *exec.Cmd) *daemon {
 }
 
 // folder makes a directory that a user owns, not in /tmp, which sandboxes may write.
-func folder(t testing.TB, uid int) string {
+func folder(t *testing.T, uid int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "doors-")
 	if err != nil {
@@ -191,7 +195,7 @@ func folder(t testing.TB, uid int) string {
 }
 
 // secret writes a token that only the given user can read.
-func secret(t testing.TB, uid int) (file, token string) {
+func secret(t *testing.T, uid int) (file, token string) {
 	t.Helper()
 	file, token = filepath.Join(folder(t, uid), "token"), "an unguessable token of these tests"
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
@@ -204,7 +208,7 @@ func secret(t testing.TB, uid int) (file, token string) {
 }
 
 // queryToken writes the file of a token of a user, which may come in the query of a URL.
-func queryToken(t testing.TB, uid int) (file, token string) {
+func queryToken(t *testing.T, uid int) (file, token string) {
 	t.Helper()
 	file, token = secret(t, uid)
 	entry := fmt.Sprintf("[[token]]\nname = \"a\"\nsha256 = \"%x\"\nscope = [\"full\"]\nquery = true\n", sha256.Sum256([]byte(token)))
@@ -255,7 +259,7 @@ func knock(address, text string) (status int, body string) {
 }
 
 // attackAs runs an attack as a user.
-func attackAs(t testing.TB, uid int, args ...string) string {
+func attackAs(t *testing.T, uid int, args ...string) string {
 	t.Helper()
 	text, err := as(uid, exec.Command(programs+"/attacker", append([]string{"attack"}, args...)...)).CombinedOutput()
 	if err != nil {

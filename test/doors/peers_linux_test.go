@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/testclient"
+	"execserver/internal/testkit/transcript"
 	"execserver/protocol"
 )
 
@@ -91,12 +91,12 @@ func expectFile(t *testing.T, file string, want bool) {
 // settle waits until a server has handled earlier connections.
 func settle(t *testing.T, d *daemon) {
 	t.Helper()
-	settleIn(t, open(t, d))
+	settleIn(t, connected(t, d))
 }
 
-// open connects as a legitimate client of the server's user. A process of that user which hides
+// connected connects as a legitimate client of the server's user. A process of that user which hides
 // its descriptors stands for the one whose connection it is.
-func open(t *testing.T, d *daemon) *testclient.Session {
+func connected(t *testing.T, d *daemon) *testclient.Session {
 	t.Helper()
 	if d.uid != os.Geteuid() {
 		cmd := as(d.uid, exec.Command(programs+"/attacker", "hidden"))
@@ -183,7 +183,7 @@ func TestConfinedPeer(t *testing.T) {
 				d := serve(t, uid, "--listen", "ws://"+means+":0", "--tokens", tokens)
 				_, port, _ := net.SplitHostPort(d.address)
 				d.url = "ws://127.0.0.1:" + port + "/?token=" + strings.ReplaceAll(token, " ", "+")
-				session := open(t, d)
+				session := connected(t, d)
 				file := filepath.Join(folder(t, uid), "file")
 				for _, target := range targets(means) {
 					for _, way := range []string{"plain", "daemon", "pass", "multipath", "flight", "leave"} {
@@ -264,9 +264,51 @@ func TestPeerOfAnotherSandbox(t *testing.T) {
 					t.Errorf("got %q (%v); %s", text, err, d.log)
 				}
 				expectFile(t, file, false)
-				open(t, d) // the sandbox is not in use any more
+				connected(t, d) // the sandbox is not in use any more
 			})
 		}
+	}
+}
+
+// TestPostedSocket attacks a server from a sandbox that has ended when the server looks. Its socket is in
+// the queue of another program, as if a process held it that hides its descriptors.
+func TestPostedSocket(t *testing.T) {
+	for name, uid := range users() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits until the server gives up
+			d := serve(t, uid, "--listen", "ws://127.0.0.1:0")
+			session := connected(t, d) // with a process that hides its descriptors
+			dir := folder(t, uid)
+			file := filepath.Join(dir, "file")
+			receiver, err := net.Listen("unix", receiverOf(file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer receiver.Close()
+			if err := os.Chmod(receiverOf(file), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			cmd := as(uid, exec.Command(programs+"/exec-server", "sandbox", "--read", "/", "--write", dir, "--",
+				programs+"/attacker", "attack", "post", d.address, "", file))
+			cmd.Env = append(os.Environ(), d.env...)
+			text, err := cmd.CombinedOutput()
+			if err != nil && strings.Contains(string(text), "cannot be enforced") {
+				t.Skipf("%s", text)
+			}
+			if string(text) != "posted <nil>\n" {
+				t.Fatalf("got %q (%v)", text, err)
+			}
+			testkit.WaitFor(t, testkit.Patience, func() error { // the server logs a refusal, and answers one that it admits
+				if log := d.log.String(); !strings.Contains(log, unknownText) && !strings.Contains(log, "no process reads") {
+					if _, err := os.Stat(file); err != nil {
+						return fmt.Errorf("the server has not handled the connection; %s", log)
+					}
+				}
+				return nil
+			})
+			settleIn(t, session)
+			expectFile(t, file, false)
+		})
 	}
 }
 

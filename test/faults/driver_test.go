@@ -20,10 +20,11 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/extension"
 	"execserver/internal/fault"
 	"execserver/internal/ownership"
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/testclient"
 	"execserver/protocol"
 	"execserver/server"
 )
@@ -77,7 +78,7 @@ func newDriver(t *testing.T, owner *ownership.Ownership, group string) *driver {
 }
 
 func (d *driver) serve(owner *ownership.Ownership, o server.SessionOptions) (url string) {
-	srv := server.New(&server.Options{Auth: server.Unauthenticated, Session: o, Internal: server.Internal{Ownership: owner}})
+	srv := server.New(&server.Options{Auth: server.Unauthenticated, Session: o, Extensions: &extension.Options{Ownership: owner}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		d.t.Fatal(err)
@@ -358,7 +359,7 @@ func goroutines() int {
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	n := 0
 	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
-		if !strings.Contains(stack, "process.(*starter).run") && !strings.Contains(stack, "process.noticeStrays") {
+		if !strings.Contains(stack, "process.(*forkThread).run") && !strings.Contains(stack, "process.watchStrays") {
 			n++
 		}
 	}

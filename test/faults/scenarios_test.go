@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/testclient"
 	"execserver/protocol"
 )
 

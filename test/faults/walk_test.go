@@ -5,7 +5,6 @@ package faults
 import (
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -32,7 +31,6 @@ const lateness = 40 * time.Millisecond
 func walk(t *testing.T, owner *ownership.Ownership, group string) {
 	d := newDriver(t, owner, group)
 	most := int(testkit.Number(t, "EXEC_SERVER_TEST_USES", uses))
-	only := os.Getenv("EXEC_SERVER_TEST_SCENARIO")
 	for range 3 { // what is made once is made here
 		for _, s := range scenarios {
 			s.run(d, func() {})
@@ -44,9 +42,6 @@ func walk(t *testing.T, owner *ownership.Ownership, group string) {
 	}
 	d.explain()
 	for _, s := range scenarios {
-		if only != "" && only != s.name {
-			continue
-		}
 		begun := time.Now()
 		attempts, hits := d.attempts, len(d.hits)
 		d.walk(s, most)

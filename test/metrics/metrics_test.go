@@ -47,7 +47,7 @@ func TestDashboardSchema(t *testing.T) {
 	}
 }
 
-// TestPrometheus has a Prometheus scrape a server as docs/metrics.md says, and asks it
+// TestPrometheus has a Prometheus scrape a server as docs/operations.md says, and asks it
 // everything that the dashboard asks.
 func TestPrometheus(t *testing.T) {
 	testkit.System(t, "prometheus")
@@ -169,7 +169,7 @@ func serve(t *testing.T, dir, tokens string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build exec-server: %v\n%s", err, out)
 	}
-	command := exec.Command(program, "serve", "--listen", "ws://127.0.0.1:0", "--tokens", tokens, "--without", "keeper")
+	command := exec.Command(program, "serve", "--listen", "ws://127.0.0.1:0", "--tokens", tokens, "--without", "supervisor")
 	out, err := command.StdoutPipe()
 	must(t, err)
 	run(t, command)

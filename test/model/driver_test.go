@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/testclient"
 	"execserver/protocol"
 )
 

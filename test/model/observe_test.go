@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/testclient"
 	"execserver/protocol"
 )
 

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"execserver/internal/responses"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/responses"
 )
 
 // TestWatchCodex watches a command of an unmodified Codex, whose model is a script: the

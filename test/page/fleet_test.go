@@ -97,7 +97,7 @@ func (g *gateway) join(name, host string, flags ...string) *exec.Cmd {
 	const named = `printf %s "$0" > /proc/sys/kernel/hostname && exec "$@"`
 	process, _ := g.run(os.Stderr, "unshare", append([]string{
 		"--map-root-user", "--uts", "sh", "-c", named, host, fleetProgram, "join",
-		"--fleet", g.fleet, "--token-file", secret, "--name", name, "--without", "cgroups", "--without", "keeper",
+		"--fleet", g.fleet, "--token-file", secret, "--name", name, "--without", "cgroups", "--without", "supervisor",
 	}, flags...)...)
 	return process
 }

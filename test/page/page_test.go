@@ -70,7 +70,7 @@ func serve(t *testing.T, flags ...string) *server {
 func serveWith(t *testing.T, flags ...string) *server {
 	t.Helper()
 	s := &server{t: t, dir: t.TempDir()}
-	args := append([]string{"serve", "--listen", "ws://127.0.0.1:0", "--web", "--without", "keeper"}, flags...)
+	args := append([]string{"serve", "--listen", "ws://127.0.0.1:0", "--web", "--without", "supervisor"}, flags...)
 	s.process = exec.Command(program, args...)
 	s.process.Dir = s.dir
 	s.process.Stderr = os.Stderr

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"execserver/internal/testkit"
 )
 
 // TestStory is what a person does who looks after a machine: sign in, watch, take over,
@@ -18,8 +20,8 @@ func TestStory(t *testing.T) {
 	}
 	s.start("editor", true, "vi", "-u", "NONE", "-N", "text")
 	s.start("build", false, "sh", "-c", "for i in $(seq 40); do echo compile $i; done; sleep 0.5; echo careful >&2; exec sleep 1000")
-	b, n := browse(t), newNetwork(t, s)
-	b.open(n.leads(s.do("web")))
+	b, n := browse(t), testkit.NewLink(t, s.url)
+	b.open(n.Over(s.do("web")))
 	b.connected()
 	if got := value[string](b, "location.href"); strings.Contains(got, "#") {
 		t.Errorf("the code of the link stays in the address: %s", got)
@@ -54,12 +56,12 @@ func TestStory(t *testing.T) {
 
 	// The link is cut: the page says so, and comes back by itself. The session is nobody's
 	// then, and can be taken again.
-	n.setCut(true)
+	n.Set(testkit.LinkRefused)
 	b.shows(".connection", "not connected")
 	b.shows(".announced", "You no longer have the session")
 	b.picture("5-cut")
 	s.do("kill", "--signal", "WINCH", "editor") // a program that goes on meanwhile
-	n.setCut(false)
+	n.Set(testkit.LinkOpen)
 	b.connected()
 	b.click(".pane button", "Take over")
 	b.click("dialog .yes", "Take over")

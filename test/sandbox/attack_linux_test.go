@@ -248,6 +248,10 @@ var processAttacks = []attempt{
 		}
 		return err
 	}},
+	{"17 limits of process 1", "EPERM", func(*attacker) error {
+		return unix.Prlimit(1, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
+	}},
+	{"17 own limits", "allowed", func(*attacker) error { return unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{}, nil) }},
 	{"18 open /proc/1/exe", "EACCES", func(a *attacker) error { return write("/proc/1/exe") }},
 	{"18 chmod /proc/1/exe", "EACCES", func(a *attacker) error { return unix.Chmod("/proc/1/exe", 0o777) }},
 	{"18 utimes of /proc/1/exe", "EACCES", func(a *attacker) error { return unix.Utimes("/proc/1/exe", make([]unix.Timeval, 2)) }},
@@ -300,6 +304,8 @@ var processAttacks = []attempt{
 		return call(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<40, text("x"))
 	}},
 	{"30 TIOCLINUX", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCLINUX, text("\x02")) }},
+	{"30 TIOCEXCL", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCEXCL) }},
+	{"30 TIOCSETD", "EPERM", func(a *attacker) error { return call(unix.SYS_IOCTL, 0, unix.TIOCSETD, text("\x1b\x00\x00\x00")) }},
 	{"30 /dev/tty without a terminal", "ENXIO", func(*attacker) error {
 		if _, err := unix.IoctlGetTermios(0, unix.TCGETS); err == nil {
 			return unix.ENXIO // there is one

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
-	"execserver/internal/transcript"
+	"execserver/internal/testkit/testclient"
+	"execserver/internal/testkit/transcript"
 	"execserver/protocol"
 )
 
@@ -64,9 +64,6 @@ const noWait = "GORACE=atexit_sleep_ms=0"
 
 // bubblewrapOf returns the path of the bubblewrap to test with, or "" if there is none.
 func bubblewrapOf() string {
-	if path := os.Getenv("EXEC_SERVER_TEST_BWRAP"); path != "" {
-		return path
-	}
 	path, _ := exec.LookPath("bwrap")
 	return path
 }
@@ -106,7 +103,7 @@ func newMachine(t *testing.T, u user, means string) *machine {
 	t.Helper()
 	m := prepareMachine(t, u, means)
 	if means == "bubblewrap" && m.bubblewrap == "" {
-		testkit.Need(t, "bwrap") // EXEC_SERVER_TEST_BWRAP names another
+		testkit.Need(t, "bwrap")
 	}
 	m.start()
 	if m.conn.Info.Sandbox.Means == "none" {

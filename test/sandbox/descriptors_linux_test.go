@@ -50,6 +50,23 @@ func becomeSoft(soft, hard, id string, argv []string) error {
 	return unix.Exec(argv[0], argv, os.Environ())
 }
 
+// withDescriptors starts a server with few descriptors, as a user of its own, whose descriptors the
+// kernel counts.
+func withDescriptors(t *testing.T, uid int, means string) *machine {
+	t.Helper()
+	m := prepareMachine(t, user{"ordinary", uid}, means)
+	if means == "bubblewrap" && m.bubblewrap == "" {
+		testkit.Need(t, "bwrap")
+	}
+	m.inside = &syscall.SysProcAttr{}
+	m.through = []string{"soft", "700", "4000", strconv.Itoa(m.user.uid)}
+	m.start()
+	if m.conn.Info.Sandbox.Means != means {
+		t.Skip(m.conn.Info.Sandbox.Reason)
+	}
+	return m
+}
+
 // TestDescriptorsOnTheirWay runs a command that sends as many descriptors as the kernel lets a
 // user have on their way. The user's other commands start, and files open in sandboxes.
 func TestDescriptorsOnTheirWay(t *testing.T) {
@@ -57,16 +74,7 @@ func TestDescriptorsOnTheirWay(t *testing.T) {
 	for i, means := range []string{"userNamespace", "bubblewrap", "landlock"} {
 		t.Run(means, func(t *testing.T) {
 			t.Parallel()
-			m := prepareMachine(t, user{"ordinary", 61330 + i}, means) // a user of its own, whose descriptors the kernel counts
-			if means == "bubblewrap" && m.bubblewrap == "" {
-				testkit.Need(t, "bwrap")
-			}
-			m.inside = &syscall.SysProcAttr{}
-			m.through = []string{"soft", "700", "4000", strconv.Itoa(m.user.uid)}
-			m.start()
-			if m.conn.Info.Sandbox.Means != means {
-				t.Skip(m.conn.Info.Sandbox.Reason)
-			}
+			m := withDescriptors(t, 61330+i, means)
 			sandbox := m.policy("restricted", special("root", "read"))
 			p, id, err := m.begin(command{argv: []string{m.program, "send"}, sandbox: sandbox})
 			m.must(err)
@@ -82,6 +90,33 @@ func TestDescriptorsOnTheirWay(t *testing.T) {
 			}
 			if got := m.written(p); !strings.HasPrefix(got, "sent 2") {
 				t.Errorf("the command has %s", got)
+			}
+			m.must(m.call("process/terminate", object{"processId": id}, nil))
+			m.await(p)
+		})
+	}
+}
+
+// TestDescriptorsBeyondTheLimit has more descriptors on their way than any program of the user may
+// send. Files open in sandboxes all the same.
+func TestDescriptorsBeyondTheLimit(t *testing.T) {
+	testkit.System(t, testkit.Root)
+	for i, means := range []string{"userNamespace", "bubblewrap"} {
+		t.Run(means, func(t *testing.T) {
+			t.Parallel()
+			m := withDescriptors(t, 61340+i, means)
+			m.write(filepath.Join(m.outside, "file"), "content")
+			p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "ulimit -n 4000; exec " + m.program + " send"}})
+			m.must(err)
+			m.awaitOutput(p, "too many references")
+			file := uri(filepath.Join(m.outside, "file"))
+			some := m.policy("restricted", special("minimal", "read"), at(m.outside, "read"))
+			var read struct{ DataBase64 []byte }
+			m.must(m.call("fs/readFile", object{"path": file, "sandbox": some}, &read))
+			m.must(m.call("fs/open", object{"handleId": "h", "path": file, "mode": "read", "sandbox": some}, nil))
+			m.must(m.call("fs/close", object{"handleId": "h"}, nil))
+			if string(read.DataBase64) != "content" {
+				t.Errorf("read %q", read.DataBase64)
 			}
 			m.must(m.call("process/terminate", object{"processId": id}, nil))
 			m.await(p)

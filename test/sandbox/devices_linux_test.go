@@ -2,7 +2,9 @@ package sandbox_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +105,37 @@ func TestDevices(t *testing.T) {
 			judge(t, deviceAttacks, output)
 			if m.user.uid == 0 && os.Geteuid() == 0 && strings.Contains(output, "EPERM") {
 				t.Errorf("%s: nothing but the owner keeps root from devices: %s", name, output)
+			}
+		}
+	})
+}
+
+// TestSharedMemory asks with policies that let everything be read for a file in the machine's
+// /dev. Commands have a /dev of their own, which does not show it.
+func TestSharedMemory(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		file, err := os.CreateTemp("/dev/shm", "")
+		if err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(file.Name()) })
+		_, err = file.WriteString("memory of another program")
+		m.must(err)
+		m.must(file.Close())
+		m.own(file.Name())
+		link := filepath.Join(m.ws, "link")
+		m.must(os.Symlink(file.Name(), link))
+		for name, sandbox := range map[string]object{"read": m.policy("enabled", special("root", "read")), "workspace": m.workspaceWrite()} {
+			for _, path := range []string{file.Name(), link} {
+				for method, more := range map[string]object{
+					"fs/readFile": {"followSymlinks": true}, "fs/open": {"handleId": "h"}, "fs/watch": {"watchId": "w"},
+				} {
+					params := object{"path": uri(path), "sandbox": sandbox}
+					maps.Copy(params, more)
+					if err := m.call(method, params, nil); err == nil {
+						t.Errorf("%s: %s answers for %s", name, method, path)
+					}
+				}
 			}
 		}
 	})

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/extension"
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
 	"execserver/internal/testkit"
@@ -25,7 +26,7 @@ func TestServersProgram(t *testing.T) {
 		t.Run(means, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t, user{}, means)
-			engine := sandbox.New(&sandbox.Options{Means: []sandbox.Means{sandbox.Means(means)}, Bubblewrap: m.bubblewrap, StateDir: m.state})
+			engine := sandbox.New(&sandbox.Options{Mechanisms: []sandbox.Mechanism{sandbox.Mechanism(means)}, Bubblewrap: m.bubblewrap, StateDir: m.state})
 			defer engine.Close()
 			policy, err := protocol.DecodeSandbox(m.encoded(m.workspaceWrite()), true)
 			m.must(err)
@@ -34,7 +35,7 @@ func TestServersProgram(t *testing.T) {
 			defer confinement.Release()
 			var output strings.Builder
 			m.must(confinement.Run(t.Context(), sandbox.Command{
-				Program: launcher.Self, Argv: []string{"self", "attack", "program", m.ws, m.outside, "1", "1", "/", "x"}, Dir: "/", Become: true,
+				Program: launcher.Self, Argv: []string{"self", "attack", "program", m.ws, m.outside, "1", "1", "/", "x"}, Dir: "/", Exec: true,
 			}, func(cmd *exec.Cmd) { cmd.Stdout = &output }))
 			judge(t, programAttacks, output.String())
 		})
@@ -61,7 +62,7 @@ func TestParamsOfSeveralLines(t *testing.T) {
 	client, end := transport.Pipe(1 << 20)
 	served := make(chan error, 1)
 	go func() {
-		served <- server.New(&server.Options{Internal: server.Internal{Sandbox: engine}}).ServeOnly(end)
+		served <- server.New(&server.Options{Extensions: &extension.Options{Sandbox: engine}}).ServeOnly(end)
 	}()
 	params, err := json.MarshalIndent(object{"path": uri(m.ws + "/lines"), "dataBase64": "aGVsbG8=", "sandbox": m.workspaceWrite()}, "", "\n")
 	m.must(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/extension"
 	"execserver/internal/sandbox"
 	"execserver/internal/testkit"
 	"execserver/server"
@@ -45,11 +46,17 @@ func TestMain(m *testing.M) {
 		case "soft":
 			fmt.Fprintln(os.Stderr, becomeSoft(os.Args[2], os.Args[3], os.Args[4], os.Args[5:]))
 			os.Exit(1)
+		case "signaled":
+			fmt.Fprintln(os.Stderr, becomeSignaled(os.Args[2], os.Args[3], os.Args[4:]))
+			os.Exit(1)
+		case "queue":
+			queueSignals()
+			return
 		case "connect":
 			connectAll(os.Args[2], os.Args[3:])
 			return
 		case "mount-later":
-			if err := mountLater(sandbox.Means(os.Args[2]), os.Args[3], os.Args[4]); err != nil {
+			if err := mountLater(sandbox.Mechanism(os.Args[2]), os.Args[3], os.Args[4]); err != nil {
 				fmt.Println(err)
 			}
 			return
@@ -133,12 +140,12 @@ func serve(means, bubblewrap, state string) {
 		opts.Mode = sandbox.ModeRequire
 	case means != "":
 		for _, m := range strings.Split(means, ",") {
-			opts.Means = append(opts.Means, sandbox.Means(m))
+			opts.Mechanisms = append(opts.Mechanisms, sandbox.Mechanism(m))
 		}
 	}
 	opts.ProbeTimeout, _ = time.ParseDuration(os.Getenv(probeTimeoutVariable))
 	engine := sandbox.New(opts)
-	srv := server.New(&server.Options{Internal: server.Internal{Sandbox: engine}})
+	srv := server.New(&server.Options{Extensions: &extension.Options{Sandbox: engine}})
 	err := srv.ServeOnly(transport.NewLines("stdio", os.Stdin, os.Stdout, os.Stdin.Close, 1<<30))
 	engine.Close()
 	fmt.Fprintln(os.Stderr, err)

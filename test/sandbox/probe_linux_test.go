@@ -29,10 +29,10 @@ func slowBubblewrap(t *testing.T, first string) string {
 func TestSlowProbe(t *testing.T) {
 	t.Parallel()
 	engine := sandbox.New(&sandbox.Options{
-		Means: []sandbox.Means{sandbox.MeansBubblewrap}, Bubblewrap: slowBubblewrap(t, "sleep 8"), StateDir: t.TempDir(),
+		Mechanisms: []sandbox.Mechanism{sandbox.MechanismBubblewrap}, Bubblewrap: slowBubblewrap(t, "sleep 8"), StateDir: t.TempDir(),
 	})
 	defer engine.Close()
-	if means, reason := engine.Means(); means != sandbox.MeansBubblewrap {
+	if means, reason := engine.Mechanism(); means != sandbox.MechanismBubblewrap {
 		t.Errorf("the sandbox of a slow machine is %s: %s", means, reason)
 	}
 }
@@ -45,19 +45,19 @@ func TestCloseEndsProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	engine := sandbox.New(&sandbox.Options{
-		Means:      []sandbox.Means{sandbox.MeansBubblewrap},
+		Mechanisms: []sandbox.Mechanism{sandbox.MechanismBubblewrap},
 		Bubblewrap: slowBubblewrap(t, "echo >"+begun+"; exec sleep 1000000"), StateDir: t.TempDir(),
 	})
 	if _, err := os.ReadFile(begun); err != nil {
 		t.Fatal(err)
 	}
-	answered := make(chan sandbox.Means)
+	answered := make(chan sandbox.Mechanism)
 	go func() {
-		means, _ := engine.Means()
+		means, _ := engine.Mechanism()
 		answered <- means
 	}()
 	engine.Close()
-	if means := <-answered; means != sandbox.MeansNone {
+	if means := <-answered; means != sandbox.MechanismNone {
 		t.Errorf("a probe that was ended has found %s", means)
 	}
 }

@@ -20,11 +20,11 @@ import (
 
 // mountLater mounts a file system in outside while a command runs that may write only in
 // ws. Like most machines, this one has shared mounts.
-func mountLater(means sandbox.Means, ws, outside string) error {
+func mountLater(means sandbox.Mechanism, ws, outside string) error {
 	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return err
 	}
-	engine := sandbox.New(&sandbox.Options{Means: []sandbox.Means{means}, StateDir: filepath.Dir(ws) + "/state"})
+	engine := sandbox.New(&sandbox.Options{Mechanisms: []sandbox.Mechanism{means}, StateDir: filepath.Dir(ws) + "/state"})
 	defer engine.Close()
 	confinement, err := engine.Confine(&protocol.Sandbox{Files: &protocol.FilePolicy{Entries: []protocol.FileEntry{
 		{Access: protocol.AccessRead, Special: protocol.SpecialRoot},

@@ -49,7 +49,7 @@ func TestNoMeans(t *testing.T) {
 func TestBubblewrapFails(t *testing.T) {
 	bwrap := bubblewrapOf()
 	if bwrap == "" {
-		testkit.Need(t, "bwrap") // EXEC_SERVER_TEST_BWRAP names another
+		testkit.Need(t, "bwrap")
 	}
 	m := prepareMachine(t, user{}, "bubblewrap")
 	m.bubblewrap = filepath.Join(m.base, "bwrap")
@@ -104,7 +104,7 @@ func TestNoNamespaces(t *testing.T) {
 			}
 			m := prepareMachine(t, u, means)
 			if m.bubblewrap == "" && means == "bubblewrap" {
-				testkit.Need(t, "bwrap") // EXEC_SERVER_TEST_BWRAP names another
+				testkit.Need(t, "bwrap")
 			}
 			id := os.Geteuid()
 			if u.uid != 0 {

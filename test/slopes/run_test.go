@@ -17,9 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/extension"
 	"execserver/internal/ownership"
-	"execserver/internal/testclient"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/testclient"
 	"execserver/protocol"
 	"execserver/server"
 )
@@ -73,7 +74,7 @@ type sample struct {
 
 func newRun(t *testing.T, o *ownership.Ownership, groups string) *run {
 	srv := server.New(&server.Options{
-		Auth: server.Unauthenticated, Internal: server.Internal{Ownership: o},
+		Auth: server.Unauthenticated, Extensions: &extension.Options{Ownership: o},
 		Session: server.SessionOptions{DetachedTTL: time.Second, MaxClosed: remembers},
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

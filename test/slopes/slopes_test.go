@@ -1,11 +1,5 @@
 //go:build linux
 
-// Package slopes runs many short commands of mixed kinds and checks that nothing grows
-// with their number: descriptors, control groups, goroutines, memory, the time of a
-// start.
-//
-//	make slopes
-//	SLOPES_COMMANDS=10000 go test -v ./test/slopes
 package slopes
 
 import (
@@ -29,7 +23,7 @@ func TestMain(m *testing.M) {
 func TestSlopes(t *testing.T) { owning.Each(t, "TestOwner") }
 
 func TestOwner(t *testing.T) {
-	if owning.Means() == "" {
+	if owning.Mechanism() == "" {
 		t.Skip("TestSlopes runs it, in programs of its own")
 	}
 	commands := int(testkit.Number(t, "SLOPES_COMMANDS", 1000))
@@ -46,7 +40,7 @@ func TestOwner(t *testing.T) {
 			r := newRun(t, o, groups)
 			r.all(commands, test.perSession)
 			t.Logf("%d commands in %v", commands, time.Since(begun).Round(time.Second))
-			r.report(string(owning.Means()) + ", " + test.name)
+			r.report(string(owning.Mechanism()) + ", " + test.name)
 		})
 	}
 }

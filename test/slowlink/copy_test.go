@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"execserver/internal/slowlink"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/slowlink"
 )
 
 // The link of the measurement.

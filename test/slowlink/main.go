@@ -16,7 +16,7 @@ import (
 	"os/signal"
 	"time"
 
-	"execserver/internal/slowlink"
+	"execserver/internal/testkit/slowlink"
 )
 
 func main() {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"execserver/client"
-	"execserver/internal/slowlink"
 	"execserver/internal/testkit"
+	"execserver/internal/testkit/slowlink"
 )
 
 // TestTerminals times the echo of keys and the output of seq over a slow link, with ssh and

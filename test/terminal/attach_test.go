@@ -25,11 +25,11 @@ func TestDetachAndAttach(t *testing.T) {
 	s.press("Enter") // or ~ changes a letter
 	s.shows("text")
 	s.write("~d")
-	s.await("detached; kept for 8h\ncome back with: exec-server attach --url " + network.url() + " work")
+	s.await("detached; kept for 8h\ncome back with: exec-server attach --url " + "ws://" + network.Address() + " work")
 	s.isLocal()
 
 	other := newScreen(t)
-	attach := "exec-server attach --url " + network.url() + " work"
+	attach := "exec-server attach --url " + "ws://" + network.Address() + " work"
 	other.line(attach)
 	other.ahead(":w\r")
 	other.until("does not show the editor", func(shown string) bool { return strings.HasPrefix(shown, "text\n") })
@@ -64,7 +64,7 @@ func TestLeaveRunning(t *testing.T) {
 	s.line("exec-server attach " + flags + "sh")
 	s.await("\nbegun")
 	s.press("C-c")
-	s.await("left; the command goes on, kept for 1h\ncome back with: exec-server attach " + flags + "sh")
+	s.await("left; the command continues, kept for 1h\ncome back with: exec-server attach " + flags + "sh")
 	s.isLocal()
 	s.line("exec-server attach " + flags + "sh; echo code $?")
 	s.await("\nbegun")
@@ -78,7 +78,7 @@ func TestLeaveRunning(t *testing.T) {
 	s.line("exec-server attach " + flags + "shell")
 	s.prompt("far$")
 	s.write("~.")
-	s.await("left; the command goes on, kept for 8h")
+	s.await("left; the command continues, kept for 8h")
 	s.isLocal()
 }
 
@@ -88,7 +88,7 @@ func TestWatchers(t *testing.T) {
 	owner, network := newShell(t, "--name work")
 	owner.write("~d") // to give the session a name
 	owner.await("detached")
-	attach := "exec-server attach --url " + network.url() + " work"
+	attach := "exec-server attach --url " + "ws://" + network.Address() + " work"
 	owner.isLocal()
 	owner.line(attach)
 	owner.prompt("far$")
@@ -120,7 +120,7 @@ func TestWatchers(t *testing.T) {
 	watchers[1].prompt("far$")
 	watchers[1].line("echo by the new o''wner")
 	watchers[0].await("by the new owner")
-	owner.await("somebody else has taken the session over")
+	owner.await("another client has taken the session over")
 	owner.await("\ntake it back: " + attach)
 	owner.isLocal()
 	watchers[1].line("exit")
@@ -135,7 +135,7 @@ func TestLateWatcher(t *testing.T) {
 	owner, network := newShell(t, "--name work")
 	owner.write("~d") // to give the session a name
 	owner.await("detached")
-	attach := "exec-server attach --url " + network.url() + " work"
+	attach := "exec-server attach --url " + "ws://" + network.Address() + " work"
 	owner.isLocal()
 	owner.line(attach)
 	owner.prompt("far$")

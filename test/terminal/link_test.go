@@ -39,7 +39,7 @@ func TestCutLink(t *testing.T) {
 	s.line("echo be''fore")
 	s.await("before")
 	down := time.Now()
-	network.cut()
+	network.Set(testkit.LinkRefused)
 	s.await("no link to 127.0.0.1")
 	s.await("~. leaves")
 	s.write("echo un''seen\r")
@@ -54,7 +54,7 @@ func TestCutLink(t *testing.T) {
 		s.shows("no link to 127.0.0.1")
 		time.Sleep(100 * time.Millisecond) // the test is about what happens in this time
 	}
-	network.mend("")
+	network.Set(testkit.LinkOpen)
 	s.gone("no link")
 	s.await("meanwhile")
 	s.gone("link is back")
@@ -116,13 +116,13 @@ func TestCutLinkInPrograms(t *testing.T) {
 				s.line("seq 100 >text; echo $$ >pid; " + test.command)
 				test.prepare(s)
 				before := s.shown()
-				network.cut()
+				network.Set(testkit.LinkRefused)
 				s.await("no link to 127.0.0.1")
 				resume := func() {}
 				if speed == "slow" {
 					resume = s.pause(s.pid("pid"))
 				}
-				network.mend("")
+				network.Set(testkit.LinkOpen)
 				s.gone("no link")
 				if speed == "slow" {
 					time.Sleep(300 * time.Millisecond) // the test is about what happens in this time
@@ -156,7 +156,7 @@ func TestHelpWithoutLink(t *testing.T) {
 	s, network := newShell(t, "")
 	s.line("seq 100")
 	s.await("\n100\n")
-	network.cut()
+	network.Set(testkit.LinkRefused)
 	s.await("no link to 127.0.0.1")
 	s.write("~?")
 	s.await("print this text")
@@ -174,10 +174,10 @@ func TestShortCut(t *testing.T) {
 	s, network := newShell(t, "")
 	for range 10 {
 		s.clear()
-		network.cut()
+		network.Set(testkit.LinkRefused)
 		down := time.Now()
 		s.write("echo on''ce\r")
-		network.mend("")
+		network.Set(testkit.LinkOpen)
 		s.until("shows no answer", func(shown string) bool {
 			return strings.Contains(shown, "\nonce") || strings.Contains(shown, "no link")
 		})
@@ -195,8 +195,9 @@ func TestShortCut(t *testing.T) {
 func TestLostSession(t *testing.T) {
 	s, network := newShell(t, "")
 	_, other := startServer(t)
-	network.cut()
-	network.mend(other)
+	network.Set(testkit.LinkRefused)
+	network.Lead(other)
+	network.Set(testkit.LinkOpen)
 	s.await("Error: the server has ended the session, and the command with it")
 	s.isLocal()
 }

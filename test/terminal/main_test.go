@@ -39,7 +39,7 @@ func makePrograms() (dir string, err error) {
 func startServer(t *testing.T, args ...string) (server *exec.Cmd, address string) {
 	t.Helper()
 	server = exec.Command(filepath.Join(programs, "exec-server"),
-		append([]string{"serve", "--without=keeper", "--log-level=error", "--listen", "ws://127.0.0.1:0"}, args...)...)
+		append([]string{"serve", "--without=supervisor", "--log-level=error", "--listen", "ws://127.0.0.1:0"}, args...)...)
 	server.Dir = t.TempDir()
 	stdout, err := server.StdoutPipe()
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 )
 
 // newShell starts a server and a shell there, with a network between that can be cut.
-func newShell(t *testing.T, flags string) (s *screen, network *proxy) {
+func newShell(t *testing.T, flags string) (s *screen, network *testkit.Link) {
 	t.Helper()
 	t.Parallel()
 	server, address := startServer(t)
-	network = newProxy(t, address)
+	network = testkit.NewLink(t, address)
 	s = newScreen(t)
 	s.far = server.Dir
-	s.run(network.url(), flags)
+	s.run("ws://"+network.Address(), flags)
 	return s, network
 }
 
@@ -82,20 +82,21 @@ func TestPrograms(t *testing.T) {
 func TestKeysGoNowhere(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		end  func(t *testing.T, s *screen, network *proxy)
+		end  func(t *testing.T, s *screen, network *testkit.Link)
 	}{
-		{"failure", func(t *testing.T, _ *screen, network *proxy) {
+		{"failure", func(t *testing.T, _ *screen, network *testkit.Link) {
 			_, other := startServer(t) // which does not know the session
-			network.mend(other)
+			network.Lead(other)
+			network.Set(testkit.LinkOpen)
 		}},
-		{"leave", func(_ *testing.T, s *screen, _ *proxy) { s.write("~.") }},
-		{"signal", func(_ *testing.T, s *screen, _ *proxy) {
+		{"leave", func(_ *testing.T, s *screen, _ *testkit.Link) { s.write("~.") }},
+		{"signal", func(_ *testing.T, s *screen, _ *testkit.Link) {
 			s.kill(syscall.SIGTERM)
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, network := newShell(t, "")
-			network.cut()
+			network.Set(testkit.LinkRefused)
 			s.write("touch early\r")
 			s.await("12 keys went nowhere")
 			s.write("touch late\r")

@@ -13,7 +13,7 @@ func TestTypedAheadOfAttach(t *testing.T) {
 	s.write("~d")
 	s.await("detached")
 	s.isLocal()
-	s.line("exec-server attach --url " + network.url() + " work")
+	s.line("exec-server attach --url " + "ws://" + network.Address() + " work")
 	s.ahead("ab")
 	s.prompt("far$")
 	s.shows(`   a   b`)

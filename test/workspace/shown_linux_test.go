@@ -153,14 +153,14 @@ func TestLinks(t *testing.T) {
 	first, second, path := m.dir("first"), m.dir("second"), m.home+"/shown/here"
 	m.write(first+"/file", "first")
 	for range 2 { // made, and used again
-		m.box("--without=keeper", "--workspace", path+"="+first)
+		m.box("--without=supervisor", "--workspace", path+"="+first)
 		if out := m.must("cat", "--on", "box", path+"/file"); out != "first" {
 			t.Errorf("%s shows %q", first, out)
 		}
 		m.must("run", "--on", "box", "-w", path, "--sandbox", "workspace-write", "--", "sh", "-c", "echo x >written")
 		m.wants(first+"/written", "x\n")
 	}
-	m.box("--without=keeper", "--workspace", path+"="+second)
+	m.box("--without=supervisor", "--workspace", path+"="+second)
 	m.fails(1, "file exists", "cat", "--on", "box", path+"/file")
 	if text, err := os.Readlink(path); err != nil || text != first {
 		t.Errorf("the link leads to %q, %v", text, err)
@@ -184,7 +184,7 @@ func TestPlantedLinks(t *testing.T) {
 	}
 	for _, flag := range []string{planted, planted + "/new", planted + "=" + m.home + "/other", m.home + "/shown=" + planted} {
 		m.box("--workspace", flag)
-		m.fails(125, fmt.Sprintf("%s is a link of the user %d, who could lead it elsewhere", planted, ordinary), "run", "--on", "box", "--", "true")
+		m.fails(125, fmt.Sprintf("%s is a link of the user %d, who could redirect it", planted, ordinary), "run", "--on", "box", "--", "true")
 	}
 	if entries, err := os.ReadDir(treasure); err != nil || len(entries) > 0 {
 		t.Errorf("behind the link there is %v, %v", entries, err)

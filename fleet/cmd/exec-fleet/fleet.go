@@ -22,7 +22,6 @@ import (
 	"execserver/fleet/internal/fleet"
 	"execserver/fleet/natstransport"
 	"execserver/internal/cli"
-	"execserver/internal/cli/serve"
 	"execserver/internal/peer"
 	"execserver/protocol"
 )
@@ -33,7 +32,7 @@ type fleetAt struct{ gateway, tokenFile, serverUser string }
 func (a *fleetAt) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.gateway, "gateway", "", "ask the gateway at this `URL`: ws://HOST:PORT or wss://HOST:PORT; default is $"+environments.GatewayVariable)
 	f.StringVar(&a.tokenFile, "token-file", "", "read the bearer token from this `FILE`; default is $"+environments.GatewayTokenVariable+" for the gateway of $"+environments.GatewayVariable)
-	serve.DefineServerUser(f, &a.serverUser)
+	cli.DefineServerUser(f, &a.serverUser)
 }
 
 // check completes the flags.
@@ -79,13 +78,13 @@ func (a *fleetAt) ask(ctx context.Context, method, path string) ([]byte, error) 
 		}
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
-	way := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
-	if proxy, err := way.Proxy(r); a.tokenFile != "" && r.URL.Scheme == "http" && err == nil && proxy == nil {
-		way.DialContext = func(_ context.Context, network, address string) (net.Conn, error) {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	if proxy, err := transport.Proxy(r); a.tokenFile != "" && r.URL.Scheme == "http" && err == nil && proxy == nil {
+		transport.DialContext = func(_ context.Context, network, address string) (net.Conn, error) {
 			return peer.DialServer(ctx, new(net.Dialer), network, address, a.serverUser)
 		}
 	}
-	answer, err := way.RoundTrip(r)
+	answer, err := transport.RoundTrip(r)
 	if err != nil {
 		return nil, a.failed(err)
 	}
@@ -177,7 +176,6 @@ func subcommand(command *cobra.Command, at *fleetAt, run func(ctx context.Contex
 		return err
 	}
 	at.addFlags(command.Flags())
-	command.Flags().BoolP("help", "h", false, "print this text")
 	return command
 }
 
@@ -187,12 +185,11 @@ func newListCommand() *cobra.Command {
 	var asJSON bool
 	command := &cobra.Command{
 		Use: "ls [flags]", Short: "List machines",
-		Long:    "ls lists the machines that have joined, as far as your token may use them.",
+		Long:    "ls lists the machines that have joined, and that your token may use.",
 		Example: "  exec-fleet ls --gateway wss://gateway:8765 --token-file ~/.token --label gpu=h100",
 		Args:    cli.NoArgs,
 	}
 	f := command.Flags()
-	f.SortFlags = false
 	f.StringArrayVar(&labels, "label", nil, "list machines with this label, `KEY=VALUE`, or KEY for any value; may be repeated")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array with one object for each machine")
 	return subcommand(command, &at, func(ctx context.Context, _ []string) error {
@@ -224,8 +221,8 @@ func stateOfMachine(m fleet.Member) string {
 func newInfoCommand() *cobra.Command {
 	var at fleetAt
 	command := &cobra.Command{
-		Use: "info NAME", Short: "Print what is known about a machine, as JSON",
-		Long:    "info prints what the fleet knows about a machine. \"exec-server info\" asks the machine itself.",
+		Use: "info NAME", Short: "Print the entry of a machine, as JSON",
+		Long:    "info prints the entry of a machine in the fleet. \"exec-server info\" asks the machine itself.",
 		Example: "  exec-fleet info --gateway wss://gateway:8765 --token-file ~/.token box-7",
 		Args:    oneMachine,
 	}
@@ -256,7 +253,7 @@ func oneMachine(command *cobra.Command, args []string) error {
 func newChangeCommand(name, short, long, method, suffix, done string) *cobra.Command {
 	var at fleetAt
 	command := &cobra.Command{
-		Use: name + " NAME...", Short: short, Long: long + " It needs a token with the scope full.",
+		Use: name + " NAME...", Short: short, Long: long + " Your token needs the scope full.",
 		Example: "  exec-fleet " + name + " --gateway wss://gateway:8765 --token-file ~/.token box-7",
 		Args:    cli.NeedArgs("name the machines"),
 	}
@@ -283,12 +280,13 @@ func newTokenCommand() *cobra.Command {
 	var at fleetAt
 	var revoke bool
 	command := &cobra.Command{
-		Use: "token NAME [flags]", Short: "Make the token with which a machine joins",
-		Long: "token makes a token with which a machine can join under a name, and under no other one, and prints it. The\n" +
-			"gateway does not keep it, so nobody can print it again. It belongs into a file with mode 0600 on that\n" +
-			"machine. A new token for the same name replaces the one before. With --revoke, the token of a name does not\n" +
-			"hold any more: the machine that has it is disconnected, and keeps its sessions until they end. It needs a token\n" +
-			"of yours with the scope full. A gateway that was started with --machines or --nats makes no tokens.",
+		Use: "token NAME [flags]", Short: "Make a token for a machine to join",
+		Long: "token prints a token with which a machine can join under one name. Store it on the machine, in a\n" +
+			"file with mode 0600. The gateway does not keep the token, so it cannot be printed again. A new token\n" +
+			"for a name replaces the previous one.\n\n" +
+			"--revoke revokes the token of a name. The machine is disconnected, and keeps its sessions until they\n" +
+			"end.\n\n" +
+			"Your own token needs the scope full. A gateway with --machines or --nats makes no tokens.",
 		Example: "  (umask 077; exec-fleet token --gateway wss://gateway:8765 --token-file ~/.token box-7 >box-7.token)\n" +
 			"  exec-fleet token --gateway wss://gateway:8765 --token-file ~/.token --revoke box-7",
 		Args: func(command *cobra.Command, args []string) error {
@@ -299,8 +297,7 @@ func newTokenCommand() *cobra.Command {
 		},
 	}
 	f := command.Flags()
-	f.SortFlags = false
-	f.BoolVar(&revoke, "revoke", false, "make the token of this name hold no more, and make no new one")
+	f.BoolVar(&revoke, "revoke", false, "revoke the token of this name")
 	return subcommand(command, &at, func(ctx context.Context, args []string) error {
 		path := "/fleet/" + url.PathEscape(args[0]) + "/token"
 		if revoke {
@@ -323,10 +320,10 @@ func newWebCommand() *cobra.Command {
 	var at fleetAt
 	command := &cobra.Command{
 		Use: "web [NAME]", Short: "Print a link to the page of a gateway",
-		Long: "web prints a link to the page of a gateway that was started with --web: the machines that your token\n" +
-			"may use, and what runs on each. With the name of a machine, the link leads there. It works once, within\n" +
-			"a minute, for whoever opens it. The browser can then do what your token allows, for 12 hours or until\n" +
-			"it signs out.",
+		Long: "The gateway must have been started with --web. Its page shows the machines that your token may use,\n" +
+			"and their processes. With the name of a machine, the link leads to that machine.\n\n" +
+			"The link works once, within a minute, in any browser. The browser then has the rights of your token\n" +
+			"for 12 hours, or until it signs out.",
 		Example: "  xdg-open \"$(exec-fleet web --gateway wss://gateway:8765 --token-file ~/.token)\"",
 		Args: func(command *cobra.Command, args []string) error {
 			return cli.NoArgs(command, args[min(1, len(args)):])

@@ -37,16 +37,16 @@ func newRunCommand() *cobra.Command {
 	var o fleetRun
 	command := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Run a command on many machines at once",
-		Long: "run runs a command on all machines, or on those with a label or a name, and prints each line of their\n" +
-			"output behind the name of the machine. At the end it prints how many succeeded, and which failed. The\n" +
-			"exit code is 0 if all succeeded. Machines that drain take no new command, and are left out. A machine\n" +
-			"that is lost for a while is waited for; nothing is run twice.",
+		Long: "run runs a command on all machines, or on those with a label or a name. It prints each line of\n" +
+			"output after the name of the machine. At the end it prints how many machines succeeded, and which\n" +
+			"failed. The exit code is 0 if all succeeded.\n\n" +
+			"run skips machines that drain. It waits for machines that are lost for a while. It runs nothing\n" +
+			"twice.",
 		Example: "  exec-fleet run --gateway wss://gateway:8765 --label gpu=h100 --parallel 50 -- nvidia-smi -L\n" +
 			"  exec-fleet run --machine box-7 --machine box-8 -- uname -r",
 		Args: commandAfterDash,
 	}
 	f := command.Flags()
-	f.SortFlags = false
 	f.SetInterspersed(false)
 	f.StringArrayVar(&o.labels, "label", nil, "run on machines with this label, `KEY=VALUE`, or KEY for any value; may be repeated")
 	f.StringArrayVar(&o.machines, "machine", nil, "run on the machine of this `NAME`; may be repeated")

@@ -27,8 +27,8 @@ import (
 	"execserver/internal/auth"
 	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
+	"execserver/internal/extension"
 	"execserver/internal/sys"
-	"execserver/internal/trusted"
 	"execserver/internal/web"
 	"execserver/server"
 )
@@ -52,11 +52,12 @@ func newGatewayCommand() *cobra.Command {
 	var o gatewayOptions
 	command := &cobra.Command{
 		Use:   "gateway --listen URL [flags]",
-		Short: "Serve clients the machines that have joined a fleet",
-		Long: "gateway serves the machines that \"exec-fleet join\" connects to it, at the path /env/NAME of its\n" +
-			"WebSocket listener, and at /any the one with the least load, with /any?label=KEY=VALUE among those with\n" +
-			"a label. Codex and every other client uses it as if each were a server. It runs a NATS server itself,\n" +
-			"or uses others with --nats. docs/fleet.md describes fleets.",
+		Short: "Serve the machines of a fleet to clients",
+		Long: "gateway serves the machines that \"exec-fleet join\" connects to it. The path /env/NAME of its\n" +
+			"WebSocket listener leads to a machine. /any leads to the machine with the least load, and\n" +
+			"/any?label=KEY=VALUE to the least loaded one with a label. Clients such as Codex use each path like\n" +
+			"a server.\n\n" +
+			"gateway runs a NATS server itself, or uses others with --nats. docs/fleet.md describes fleets.",
 		GroupID: groupServe,
 		Example: "  exec-fleet gateway --listen ws://localhost:8765 --data ~/.local/state/exec-server/gateway\n" +
 			"  exec-fleet gateway --listen wss://0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem --tokens tokens.toml \\\n" +
@@ -70,22 +71,20 @@ func newGatewayCommand() *cobra.Command {
 		},
 	}
 	o.defineGateway(command.Flags())
-	command.Flags().BoolP("help", "h", false, "print this text")
 	return command
 }
 
 func (o *gatewayOptions) defineGateway(f *pflag.FlagSet) {
-	f.SortFlags = false
-	f.StringVar(&o.Listen, "listen", "ws://127.0.0.1:0", "serve clients at `URL`: ws://IP:PORT or wss://IP:PORT; IP may be localhost; port 0 picks a free port")
+	cli.AddListenFlag(f, &o.Listen, "ws://127.0.0.1:0", "serve clients at `URL`: ws://IP:PORT or wss://IP:PORT; IP may be localhost; port 0 picks a free port")
 	f.StringVar(&o.data, "data", "", "keep what the NATS server stores, and which machines have tokens, in this `directory`, which nothing else uses")
 	f.StringArrayVar(&o.fleetListen, "fleet-listen", []string{"nats://127.0.0.1:0"}, "let machines join at `URL`: nats://IP:PORT, ws://IP:PORT or wss://IP:PORT; with --tls-cert, nats:// has TLS too; may be repeated")
 	f.StringVar(&o.machines, "machines", "", "read which machines may join, with which tokens, from this TOML `file`; without it, exec-fleet token makes a token for each")
 	o.cluster.define(f)
-	f.BoolVar(&o.insecureNoTLS, "insecure-no-tls", false, "use NATS beyond this machine without TLS: everybody on the network could read and change every session, take the tokens of machines and the secret of the cluster, and run commands on all machines")
+	f.BoolVar(&o.insecureNoTLS, "insecure-no-tls", false, "use NATS beyond this machine without TLS: anyone on the network could read and change every session, take the tokens of machines and the secret of the cluster, and run commands on all machines")
 	f.StringArrayVar(&o.nats, "nats", nil, "use the NATS servers at this `URL` instead of an own one; may be repeated")
 	f.StringVar(&o.account, "account", auth.DefaultAccount, "`NAME` of the account that --nats signs in to, in the file of --tokens")
 	o.signIn.define(f)
-	o.DefineDoors(f)
+	o.DefineAccess(f)
 	o.Auth.Gateway = true
 	f.StringVar(&o.AuditLog, "audit-log", "", "record who uses which machine in this `file`, one JSON object to a line; - for standard error")
 	f.BoolVar(&o.AuditRequired, "audit-required", false, "refuse what cannot be recorded in the audit log")
@@ -118,7 +117,7 @@ func (o *gatewayOptions) check(f *pflag.FlagSet) error {
 		return errors.New("--tls-cert and --tls-key go together")
 	}
 	_, err := o.NewLog(io.Discard)
-	return errors.Join(o.cluster.complete(o.machines), o.CompleteDoors(), o.signIn.check(o.nats), err)
+	return errors.Join(o.cluster.complete(o.machines), o.CompleteAccess(), o.signIn.check(o.nats), err)
 }
 
 // run serves until a signal or a failure.
@@ -127,14 +126,14 @@ func (o *gatewayOptions) run() error {
 	if err != nil {
 		return err
 	}
-	where, err := serve.ParseListen(o.Listen, o.TLSCert != "")
+	addr, err := serve.ParseListen(o.Listen, o.TLSCert != "")
 	if err != nil {
 		return err
 	}
-	if where.Kind != serve.ListenWebSocket {
-		return fmt.Errorf("a gateway listens at ws://IP:PORT or wss://IP:PORT, not on %s", where.Kind)
+	if addr.Kind != serve.ListenWebSocket {
+		return fmt.Errorf("a gateway listens at ws://IP:PORT or wss://IP:PORT, not on %s", addr.Kind)
 	}
-	authenticator, certificate, err := o.Prepare(where)
+	authenticator, certificate, err := o.Prepare(addr)
 	if err != nil {
 		return err
 	}
@@ -156,23 +155,24 @@ func (o *gatewayOptions) run() error {
 		return err
 	}
 	defer closeFleet()
+	extensions := &extension.Options{Gateway: gateway}
+	if o.Web {
+		extensions.Page = web.New()
+	}
 	options := &server.Options{
 		Log: log, Version: cli.Version(version), Auth: authenticator, Audit: audited,
-		Internal: server.Internal{Gateway: gateway},
-		Metrics:  func(s *server.Server) http.Handler { return metrics.GatewayHandler(s, gateway, own) },
+		Extensions: extensions,
+		Metrics:    func(s *server.Server) http.Handler { return metrics.GatewayHandler(s, gateway, own) },
 	}
-	o.ApplyDoors(options)
-	if o.Web {
-		options.Internal.Page = web.New()
-	}
+	o.ApplyAccess(options)
 	srv := server.New(options)
-	_, supervisor := serve.HandedOver()
+	_, manager := serve.HandedOver()
 	signals, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(signals, serve.Ending()...)
 	signal.Notify(hangups, syscall.SIGHUP)
-	serve.IgnoreBrokenPipes()
+	cli.IgnoreBrokenPipes()
 	ended := make(chan error, 2) // listeners
-	if err := serve.Start(srv, log, where, o.Flags, ended); err != nil {
+	if err := serve.Start(srv, log, addr, o.Flags, ended); err != nil {
 		return err
 	}
 	reloading, stop := context.WithCancel(context.Background())
@@ -183,15 +183,15 @@ func (o *gatewayOptions) run() error {
 	}
 	go func() {
 		serve.Reload(untilKnown(reloading, gateway), log, srv, audited, hangups, "", of) // a hangup does not make it ready
-		supervisor.Say("READY=1")
-		serve.Reload(reloading, log, srv, audited, hangups, supervisor, of)
+		manager.Say("READY=1")
+		serve.Reload(reloading, log, srv, audited, hangups, manager, of)
 	}()
 	select {
 	case received := <-signals:
 		log.Info("shutting down", "signal", received.String())
 	case err = <-ended:
 	}
-	supervisor.Say("STOPPING=1")
+	manager.Say("STOPPING=1")
 	gateway.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), serve.ShutdownTimeout)
 	defer cancel()
@@ -239,7 +239,7 @@ func (r recheckedMachines) recheck(changed bool, err error) (bool, error) {
 }
 
 // openFleet connects a gateway with its machines. own is its NATS server, or nil.
-func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (own *broker.Broker, machines *broker.Machines, closeAll func(), err error) {
+func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *auth.Reloaded[*tls.Certificate], log *slog.Logger) (own *broker.Broker, machines *broker.Machines, closeAll func(), err error) {
 	var closers []func()
 	end := func() {
 		for _, closer := range slices.Backward(closers) {
@@ -284,19 +284,19 @@ func (o *gatewayOptions) openFleet(gateway *fleet.Gateway, certificate, routes *
 			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
 		}
 		closers = append(closers, nc.Close)
-		roster, err := fleet.NewRoster(nc, o.cluster.replicas, log, &natstransport.Options{Lost: gateway.Lost})
+		registry, err := fleet.NewRegistry(nc, o.cluster.replicas, log, &natstransport.Options{Lost: gateway.Lost})
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("connect to NATS: %w", err)
 		}
-		closers = append(closers, roster.Close)
-		roster.GrantNew(newName)
-		gateway.Add(account, roster)
+		closers = append(closers, registry.Close)
+		registry.GrantNew(newName)
+		gateway.Add(account, registry)
 	}
 	return own, machines, end, nil
 }
 
 // openBroker starts the own NATS server. certificate and routes are nil for none.
-func (o *gatewayOptions) openBroker(machines *broker.Machines, certificate, routes *trusted.Value[*tls.Certificate], log *slog.Logger) (*broker.Broker, error) {
+func (o *gatewayOptions) openBroker(machines *broker.Machines, certificate, routes *auth.Reloaded[*tls.Certificate], log *slog.Logger) (*broker.Broker, error) {
 	settings := broker.Options{
 		Data: o.data, Listen: o.fleetListen, Machines: machines, Accounts: machines.Accounts(), Log: log,
 	}

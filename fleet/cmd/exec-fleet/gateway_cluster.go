@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/fleet/internal/broker"
+	"execserver/internal/auth"
 	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
 	"execserver/internal/sys"
-	"execserver/internal/trusted"
 )
 
 // clusterFlags are the flags of gateway about the cluster of its own NATS server.
@@ -70,20 +70,20 @@ func (c *clusterFlags) complete(machines string) error {
 
 // load reads the certificate of the server in the cluster, if there is one. It is read
 // again when the files change.
-func (c *clusterFlags) load() (*trusted.Value[*tls.Certificate], error) {
+func (c *clusterFlags) load() (*auth.Reloaded[*tls.Certificate], error) {
 	if c.cert == "" {
 		return nil, nil
 	}
-	return trusted.Load(func(files *trusted.Files) (*tls.Certificate, error) { return serve.ReadPair(files, c.cert, c.key) })
+	return auth.LoadFiles(func(files *auth.Files) (*tls.Certificate, error) { return serve.ReadPair(files, c.cert, c.key) })
 }
 
 // apply makes the NATS server one of the cluster, if there is one.
-func (c *clusterFlags) apply(to *broker.Options, certificate *trusted.Value[*tls.Certificate]) error {
+func (c *clusterFlags) apply(to *broker.Options, certificate *auth.Reloaded[*tls.Certificate]) error {
 	to.Name = c.node
 	if c.listen == "" {
 		return nil
 	}
-	secret, err := trusted.Read(c.secretFile, trusted.Secret)
+	secret, err := auth.ReadFile(c.secretFile, auth.SecretFile)
 	if err != nil {
 		return fmt.Errorf("read the secret of the cluster in %s: %w", c.secretFile, sys.WrapError(err))
 	}
@@ -95,7 +95,7 @@ func (c *clusterFlags) apply(to *broker.Options, certificate *trusted.Value[*tls
 	if certificate == nil {
 		return nil
 	}
-	text, err := trusted.Read(c.ca, trusted.Public)
+	text, err := auth.ReadFile(c.ca, auth.PublicFile)
 	if err != nil {
 		return fmt.Errorf("read TLS file %s: %w", c.ca, sys.WrapError(err))
 	}
@@ -146,26 +146,26 @@ func (o *gatewayOptions) checkClear() error {
 	if o.insecureNoTLS {
 		return nil
 	}
-	const end = "use 127.0.0.1, or say --insecure-no-tls if that is what you want"
+	const end = "use 127.0.0.1, or use --insecure-no-tls if that is what you want"
 	for _, text := range o.fleetListen {
 		switch scheme := schemeBeyond(text); {
 		case scheme == "nats" && o.TLSCert == "":
-			return fmt.Errorf("refusing to let machines join at %s without TLS: everybody on the network could read their tokens and every session; "+
+			return fmt.Errorf("refusing to let machines join at %s without TLS: anyone on the network could read their tokens and every session; "+
 				"add --tls-cert and --tls-key, %s", text, end)
 		case scheme == "ws":
-			return fmt.Errorf("refusing to let machines join at %s without TLS: everybody on the network could read their tokens and every session; "+
+			return fmt.Errorf("refusing to let machines join at %s without TLS: anyone on the network could read their tokens and every session; "+
 				"make it wss:// and add --tls-cert and --tls-key, %s", text, end)
 		}
 	}
 	for _, text := range append([]string{o.cluster.listen}, o.cluster.routes...) {
 		if o.cluster.cert == "" && schemeBeyond(text) != "" {
-			return fmt.Errorf("refusing to use the route %s without TLS: everybody on the network could read the secret of the cluster and every session; "+
+			return fmt.Errorf("refusing to use the route %s without TLS: anyone on the network could read the secret of the cluster and every session; "+
 				"add --cluster-cert, --cluster-key and --cluster-ca, %s", text, end)
 		}
 	}
 	for _, text := range o.nats {
 		if scheme := schemeBeyond(text); scheme == "nats" || scheme == "ws" {
-			return fmt.Errorf("refusing to use NATS at %s without TLS: everybody on the network could read every session; "+
+			return fmt.Errorf("refusing to use NATS at %s without TLS: anyone on the network could read every session; "+
 				"make it tls:// or wss://, %s", text, end)
 		}
 	}

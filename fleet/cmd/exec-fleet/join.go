@@ -18,11 +18,11 @@ import (
 
 	"execserver/fleet/internal/fleet"
 	"execserver/fleet/natstransport"
+	"execserver/internal/auth"
 	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
 	"execserver/internal/session"
 	"execserver/internal/sys"
-	"execserver/internal/trusted"
 	"execserver/server"
 )
 
@@ -42,10 +42,10 @@ func newJoinCommand() *cobra.Command {
 	joined := &fleetFlags{server: &o}
 	command := &cobra.Command{
 		Use:   "join --fleet URL [--name NAME] [flags]",
-		Short: "Serve this machine to the clients of a gateway, which it dials",
-		Long: "join serves this machine as serve does, but listens nowhere: it connects to a gateway, or to NATS\n" +
-			"servers that gateways use, and clients reach it through them by its name. So it may be behind a\n" +
-			"firewall. It has the flags of serve that are not about listening. docs/fleet.md describes fleets.",
+		Short: "Serve this machine through a gateway",
+		Long: "join serves this machine like exec-server serve, but does not listen. It connects to a gateway, or\n" +
+			"to the NATS servers of gateways, and clients reach it by its name. So the machine may be behind a\n" +
+			"firewall. join has the flags of serve, except those about listening. docs/fleet.md describes fleets.",
 		GroupID: groupServe,
 		Example: "  exec-fleet join --fleet tls://gateway:4222 --token-file ~/.config/exec-server/join/token --name box-7 --label gpu=h100\n" +
 			"  exec-fleet join --fleet wss://gateway:8443 --token-file ~/.config/exec-server/join/token",
@@ -61,15 +61,13 @@ func newJoinCommand() *cobra.Command {
 		},
 	}
 	f := command.Flags()
-	f.SortFlags = false
 	f.StringArrayVar(&joined.urls, "fleet", nil, "connect to the fleet at `URL`: nats://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT or wss://HOST:PORT; may be repeated for the other servers of a cluster")
 	f.StringVar(&joined.name, "name", "", "join under this `NAME`, of the characters A-Z a-z 0-9 _ -; default is the name of this machine")
-	f.StringArrayVar(&joined.labels, "label", nil, "tell that this machine has a label, `KEY=VALUE`; may be repeated")
+	f.StringArrayVar(&joined.labels, "label", nil, "announce the label `KEY=VALUE` of this machine; may be repeated")
 	f.StringVar(&joined.nats.tokenFile, "token-file", "", "sign in with the token in this `FILE`, which exec-fleet token makes")
 	joined.nats.define(f)
-	f.BoolVar(&joined.insecureNoTLS, "insecure-no-tls", false, "join beyond this machine without TLS: everybody on the network can read the token, and run commands here")
+	f.BoolVar(&joined.insecureNoTLS, "insecure-no-tls", false, "join other machines without TLS: anyone on the network can read the token, and run commands")
 	o.Define(f, false)
-	f.BoolP("help", "h", false, "print this text")
 	return command
 }
 
@@ -94,7 +92,7 @@ func (o *fleetFlags) complete() error {
 	for _, text := range o.urls {
 		scheme := schemeBeyond(text)
 		if scheme != "" && o.nats.inClear(text) && !o.insecureNoTLS {
-			return fmt.Errorf("refusing to join at %s without TLS: everybody on the network could read the token, and run commands here; make it tls:// or wss://, or say --insecure-no-tls if that is what you want", text)
+			return fmt.Errorf("refusing to join at %s without TLS: anyone on the network could read the token, and run commands here; make it tls:// or wss://, or use --insecure-no-tls if that is what you want", text)
 		}
 	}
 	return nil
@@ -174,7 +172,7 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 		return nil, err
 	}
 	if file := o.nats.tokenFile; file != "" {
-		text, err := trusted.Read(file, trusted.Secret)
+		text, err := auth.ReadFile(file, auth.SecretFile)
 		if err != nil {
 			return nil, fmt.Errorf("read the token of the fleet in %s: %w", file, sys.WrapError(err))
 		}
@@ -182,7 +180,7 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 			return nil, fmt.Errorf("read the token of the fleet: %s is empty", file)
 		}
 		opts = append(opts, nats.UserInfoHandler(func() (user, password string) {
-			text, err := trusted.Read(file, trusted.Secret) // it may have been replaced
+			text, err := auth.ReadFile(file, auth.SecretFile) // it may have been replaced
 			if err != nil {
 				log.Error("cannot read the token of the fleet", "error", err)
 			}
@@ -190,9 +188,9 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 		}))
 	}
 	opts = append(opts, nats.Name(o.name), nats.CustomInboxPrefix(fleet.InboxPrefix(o.name)))
-	where := strings.Join(o.urls, ",")
+	servers := strings.Join(o.urls, ",")
 	for attempts := 0; ; attempts++ {
-		nc, err := nats.Connect(where, opts...)
+		nc, err := nats.Connect(servers, opts...)
 		switch {
 		case err == nil:
 			return nc, nil
@@ -202,13 +200,13 @@ func (o *fleetFlags) connect(ctx context.Context, log *slog.Logger) (*nats.Conn,
 			}
 			return nil, fmt.Errorf("join the fleet: the gateway refuses the name %s or its token; exec-fleet token %[1]s makes one", o.name)
 		case errors.As(err, new(*tls.CertificateVerificationError)):
-			return nil, fmt.Errorf("join the fleet at %s: %w", where, err)
+			return nil, fmt.Errorf("join the fleet at %s: %w", servers, err)
 		case attempts == 0:
-			log.Warn("cannot connect to the fleet yet; trying again", "at", where, "error", err)
+			log.Warn("cannot connect to the fleet yet; trying again", "at", servers, "error", err)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("join the fleet at %s: interrupted while waiting for it: %w", where, err)
+			return nil, fmt.Errorf("join the fleet at %s: interrupted while waiting for it: %w", servers, err)
 		case <-time.After(reconnectDelay(attempts)):
 		}
 	}

@@ -1,5 +1,5 @@
-// Command exec-fleet is for many machines: a gateway that clients reach them through, what
-// makes a machine join it, and what looks after them. See docs/fleet.md.
+// Command exec-fleet serves many machines: it runs a gateway through which clients reach them,
+// makes a machine join a gateway, and looks after machines. See docs/fleet.md.
 package main
 
 import (
@@ -40,10 +40,10 @@ func newCommand() *cobra.Command {
 	cobra.EnableCommandSorting = false // the help text has the most important ones first
 	command := &cobra.Command{
 		Use:   "exec-fleet COMMAND",
-		Short: "Serve many machines to agents, and look after them",
-		Long: "exec-fleet serves many machines to agents at one address. A gateway listens for clients, which speak\n" +
-			"the exec-server protocol of Codex, and each machine connects to the gateway: nothing has to reach it.\n" +
-			"exec-server works on a machine of a gateway as on every other one. docs/fleet.md describes fleets.",
+		Short: "Serve many machines to agents at one address, and look after them",
+		Long: "A gateway listens for clients, which speak the exec-server protocol of Codex. Each machine connects\n" +
+			"to the gateway, so nothing has to reach the machine. exec-server works on a machine of a gateway as\n" +
+			"on any other. docs/fleet.md describes fleets.",
 		Version:       cli.Version(version),
 		Args:          cobra.MatchAll(cli.NeedArgs("name a command; exec-fleet --help lists them"), cli.SubcommandOnly),
 		RunE:          func(*cobra.Command, []string) error { return nil }, // Args accepts nothing
@@ -62,16 +62,17 @@ func newCommand() *cobra.Command {
 	command.AddCommand(
 		newGatewayCommand(), newJoinCommand(),
 		newTokenCommand(), newListCommand(), newInfoCommand(), newRunCommand(), newWebCommand(),
-		newChangeCommand("drain", "Make machines refuse new sessions, and end with their last one",
-			"drain makes machines refuse new sessions. Sessions that there are continue, and each machine leaves the\n"+
-				"fleet when its last one has ended.", http.MethodPost, "/drain",
+		newChangeCommand("drain", "Make machines refuse new sessions, and leave after their last one",
+			"drain makes machines refuse new sessions. Their present sessions continue. A machine leaves the fleet\n"+
+				"after its last session.", http.MethodPost, "/drain",
 			"drains: it takes no new sessions, and leaves with its last one"),
-		newChangeCommand("forget", "Remove the entries of machines that are gone",
-			"forget removes the entry of a machine at once, so that another one may take its name. An entry without\n"+
-				"heartbeats goes by itself: within seconds if the machine had no sessions, otherwise within half an hour. A\n"+
-				"machine that is alive makes its entry again. The token of the machine still holds; exec-fleet token\n"+
-				"--revoke revokes it.", http.MethodDelete, "", "is forgotten; its token still holds"),
+		newChangeCommand("forget", "Remove the entries of lost machines",
+			"forget removes the entry of a machine at once, so that another machine can take its name. Without\n"+
+				"heartbeats an entry expires by itself: within seconds if the machine had no sessions, otherwise within\n"+
+				"half an hour. A live machine makes its entry again. Its token remains valid until exec-fleet token\n"+
+				"--revoke.", http.MethodDelete, "", "is forgotten; its token still holds"),
 	)
 	command.AddCommand(cli.ReleaseCommands(cli.Version(version))...)
+	cli.AddHelpFlags(command)
 	return command
 }

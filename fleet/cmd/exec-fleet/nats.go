@@ -19,10 +19,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
+	"execserver/internal/auth"
+	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
 	"execserver/internal/peer"
 	"execserver/internal/sys"
-	"execserver/internal/trusted"
 )
 
 // natsFlags say how to sign in to NATS.
@@ -37,7 +38,7 @@ func (o *natsFlags) define(f *pflag.FlagSet) {
 	f.StringVar(&o.ca, "fleet-ca", "", "trust the authorities in this PEM `file` for tls:// and wss://, instead of the system's")
 	f.StringVar(&o.cert, "fleet-cert", "", "present the certificate in this PEM `file`")
 	f.StringVar(&o.key, "fleet-key", "", "read the private key of --fleet-cert from this PEM `file`")
-	serve.DefineServerUser(f, &o.serverUser)
+	cli.DefineServerUser(f, &o.serverUser)
 }
 
 // files returns the files that only this program may read.
@@ -64,13 +65,13 @@ func (o *natsFlags) options(urls []string, log *slog.Logger) ([]nats.Option, err
 		opts = append(opts, nats.SetCustomDialer(&checkingDialer{serverUser: o.serverUser, log: log}))
 	}
 	if o.creds != "" {
-		if _, err := trusted.Read(o.creds, trusted.Secret); err != nil {
+		if _, err := auth.ReadFile(o.creds, auth.SecretFile); err != nil {
 			return nil, fmt.Errorf("read the credentials of NATS in %s: %w", o.creds, sys.WrapError(err))
 		}
 		opts = append(opts, nats.UserCredentials(o.creds))
 	}
 	if o.nkey != "" {
-		if _, err := trusted.Read(o.nkey, trusted.Secret); err != nil {
+		if _, err := auth.ReadFile(o.nkey, auth.SecretFile); err != nil {
 			return nil, fmt.Errorf("read the nkey in %s: %w", o.nkey, sys.WrapError(err))
 		}
 		option, err := nats.NkeyOptionFromSeed(o.nkey)
@@ -101,8 +102,8 @@ type checkingDialer struct {
 	serverUser string
 	log        *slog.Logger
 
-	mu   sync.Mutex
-	told string
+	mu       sync.Mutex
+	reported string
 }
 
 // Dial implements nats.CustomDialer.
@@ -124,8 +125,8 @@ func (d *checkingDialer) Dial(network, address string) (net.Conn, error) {
 func (d *checkingDialer) tell(why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if why != d.told {
-		d.told = why
+	if why != d.reported {
+		d.reported = why
 		d.log.Error("the fleet is not joined", "reason", why)
 	}
 }
@@ -134,19 +135,19 @@ func (d *checkingDialer) tell(why string) {
 // fleet refuses a machine, the same comes at each attempt.
 func reportOnce(log *slog.Logger) nats.ErrHandler {
 	var mu sync.Mutex
-	told := ""
+	reported := ""
 	return func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case err.Error() == told:
+		case err.Error() == reported:
 			return
 		case errors.Is(err, nats.ErrAuthorization):
 			log.Error("the fleet accepts the name or the token no longer; trying again")
 		default:
 			log.Warn("NATS reports an error", "error", err)
 		}
-		told = err.Error()
+		reported = err.Error()
 	}
 }
 
@@ -173,7 +174,7 @@ func (o *natsFlags) tls() (*tls.Config, error) {
 		}
 	}
 	if o.cert != "" {
-		if _, err := trusted.Read(o.key, trusted.Secret); err != nil {
+		if _, err := auth.ReadFile(o.key, auth.SecretFile); err != nil {
 			return nil, fmt.Errorf("read TLS file %s: %w", o.key, sys.WrapError(err))
 		}
 		pair, err := tls.LoadX509KeyPair(o.cert, o.key)

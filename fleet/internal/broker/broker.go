@@ -25,8 +25,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"execserver/fleet/internal/fleet"
 	"execserver/fleet/natstransport"
-	"execserver/internal/seldom"
 )
 
 // Options of a broker.
@@ -60,7 +60,7 @@ type Broker struct {
 
 	webSocket bool // it listens for NATS over WebSocket
 
-	refusals seldom.Line // of the log
+	refusals fleet.LogLimit // of the log
 
 	mu sync.Mutex
 	in map[uint64]signedIn // machines by the number of their connection, with those that went since Recheck
@@ -74,7 +74,7 @@ type signedIn struct {
 
 // New starts a broker. The caller must close it.
 func New(opts Options) (*Broker, error) {
-	b := &Broker{secret: rand.Text(), opts: opts, refusals: seldom.Line{Pause: refusalPause}, in: make(map[uint64]signedIn)}
+	b := &Broker{secret: rand.Text(), opts: opts, refusals: fleet.LogLimit{Pause: refusalPause}, in: make(map[uint64]signedIn)}
 	config, err := b.config()
 	if err != nil {
 		return nil, err
@@ -269,8 +269,8 @@ const refusalPause = time.Second
 
 // logRefusal logs that a machine could not sign in.
 func (b *Broker) logRefusal(name string, remote net.Addr) {
-	if leftOut, due := b.refusals.Due(); due {
-		b.opts.Log.Warn("machine refused", "name", printableName(name), "remote", fmt.Sprint(remote), "reason", "wrong name or token", "not_logged_before", leftOut)
+	if suppressed, ok := b.refusals.Allow(); ok {
+		b.opts.Log.Warn("machine refused", "name", printableName(name), "remote", fmt.Sprint(remote), "reason", "wrong name or token", "suppressed", suppressed)
 	}
 }
 

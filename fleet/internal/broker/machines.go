@@ -15,11 +15,10 @@ import (
 	"execserver/fleet/internal/fleet"
 	"execserver/fleet/natstransport"
 	"execserver/internal/auth"
-	"execserver/internal/trusted"
 )
 
 // Machines decides which machines may join. It reads its file again by Refresh and Poll.
-type Machines struct{ *trusted.Value[*known] }
+type Machines struct{ *auth.Reloaded[*known] }
 
 // digest is the SHA-256 sum of a token.
 type digest = [sha256.Size]byte
@@ -52,12 +51,12 @@ const maxMachines = 10_000
 
 // ReadMachines reads a file of machines.
 func ReadMachines(file string) (*Machines, error) {
-	path, err := trusted.Absolute(file)
+	path, err := auth.AbsolutePath(file)
 	if err != nil {
 		return nil, err
 	}
-	value, err := trusted.Load(func(files *trusted.Files) (*known, error) {
-		text, err := files.Read(path, trusted.Secret)
+	value, err := auth.LoadFiles(func(files *auth.Files) (*known, error) {
+		text, err := files.Read(path, auth.SecretFile)
 		if err != nil {
 			return nil, fmt.Errorf("read the machines in %s: %w", path, err)
 		}

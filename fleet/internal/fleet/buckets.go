@@ -14,8 +14,8 @@ import (
 // lease of a session, which is a day, and refreshPlacement.
 const placementLifetime = 36 * time.Hour
 
-// Bounds of the buckets. They are numbers of entries, because JetStream sets a bound in bytes
-// aside: a NATS server that has little memory would have buckets for few accounts.
+// Bounds of the buckets. They are numbers of entries, because JetStream reserves the space of a
+// bound in bytes, so a small NATS server would have buckets for few accounts.
 const (
 	maxEntry      = 16 << 10 // as JSON
 	maxMembers    = 16 << 10
@@ -23,13 +23,13 @@ const (
 	maxPlacements = 1 << 20
 )
 
-// buckets are what the gateways of an account keep in JetStream. Machines cannot reach them.
+// buckets are the JetStream buckets of the gateways of an account. Machines have no access.
 type buckets struct {
 	members, placements jetstream.KeyValue
 }
 
-// openBuckets finds the buckets, or creates them. replicas is the number of NATS servers that
-// hold them. lease is how long a lease stays that nobody renews.
+// openBuckets opens the buckets, and creates them if necessary. replicas is the number of NATS
+// servers that store them. lease is the lifetime of a lease without renewal.
 func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration) (*buckets, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -50,7 +50,8 @@ func openBuckets(ctx context.Context, nc *nats.Conn, replicas int, lease time.Du
 	return &buckets{members, placements}, err
 }
 
-// gone says which bucket is not there any more: one on a disk that was lost. It returns nil also if nobody knows.
+// gone returns an error if a bucket no longer exists, as after the loss of a disk. It returns
+// nil if JetStream does not answer.
 func (b *buckets) gone(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -62,7 +63,7 @@ func (b *buckets) gone(ctx context.Context) error {
 	return nil
 }
 
-// openBucket finds a bucket, or creates it, and makes its stream as strict as it can be.
+// openBucket opens or creates a bucket, and restricts its stream.
 func openBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig, entries int64) (jetstream.KeyValue, error) {
 	_, err := js.KeyValue(ctx, config.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -73,7 +74,7 @@ func openBucket(ctx context.Context, js jetstream.JetStream, config jetstream.Ke
 	}
 	var kv jetstream.KeyValue
 	if err == nil {
-		kv, err = js.KeyValue(ctx, config.Bucket) // which reads as the stream now lets it
+		kv, err = js.KeyValue(ctx, config.Bucket) // reads with the new configuration of the stream
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the bucket %s: %w", config.Bucket, err)
@@ -81,9 +82,9 @@ func openBucket(ctx context.Context, js jetstream.JetStream, config jetstream.Ke
 	return kv, nil
 }
 
-// tighten takes from a stream what the gateways do not need. Without direct reads its leader
-// answers, so that "not found" is the truth and not that of a follower that lags. Without
-// rollups, no message can replace others.
+// tighten disables features of a stream that the gateways do not need. Without direct reads
+// the leader answers, so "not found" does not come from a follower that lags. Without rollups,
+// no message can replace others.
 func tighten(ctx context.Context, js jetstream.JetStream, name string, entries int64) error {
 	stream, err := js.Stream(ctx, name)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // LimitHeld bounds the memory of large messages, for tests that do not have that much.
 func (g *Gateway) LimitHeld(bytes int64) { g.held = newQuota(bytes) }
 
-// Waits are how long a Roster of a test waits for machines: longer than any takes, but for an
+// Waits are how long a Registry of a test waits for machines: longer than any takes, but for an
 // entry without a heartbeat, and with contexts of the test for its attempts to connect with one.
 type Waits struct {
 	Patience time.Duration
@@ -24,8 +24,8 @@ type Waits struct {
 	Attempt  func(context.Context) (context.Context, context.CancelFunc) // default Patience
 }
 
-// NewRosterThatWaits is NewRoster with other waits.
-func NewRosterThatWaits(nc *nats.Conn, replicas int, log *slog.Logger, opts *natstransport.Options, w Waits) (*Roster, error) {
+// NewRegistryWithTimeouts is NewRegistry with other waits.
+func NewRegistryWithTimeouts(nc *nats.Conn, replicas int, log *slog.Logger, opts *natstransport.Options, w Waits) (*Registry, error) {
 	if w.Lifetime == 0 {
 		w.Lifetime = w.Patience
 	}
@@ -40,11 +40,11 @@ func NewRosterThatWaits(nc *nats.Conn, replicas int, log *slog.Logger, opts *nat
 	if w.Now == nil {
 		w.Now = time.Now
 	}
-	return newRoster(nc, replicas, log, opts, waits{now: w.Now, lifetime: w.Lifetime, hold: w.Hold, fresh: w.Fresh, dial: w.Patience, attempt: w.Attempt})
+	return newRegistry(nc, replicas, log, opts, timeouts{now: w.Now, lifetime: w.Lifetime, sessionsHold: w.Hold, fresh: w.Fresh, dial: w.Patience, attempt: w.Attempt})
 }
 
 // Revision returns that of the lease of a name, as far as the gateway knows, or 0.
-func (r *Roster) Revision(name string) uint64 {
+func (r *Registry) Revision(name string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if one := r.members[name]; one != nil {
@@ -54,10 +54,10 @@ func (r *Roster) Revision(name string) uint64 {
 }
 
 // Knows reports whether the gateway knows the leases.
-func (r *Roster) Knows() bool { return r.knows() }
+func (r *Registry) Knows() bool { return r.knows() }
 
 // HasName reports whether a machine has its name, as far as it knows.
-func (m *Membership) HasName() bool { return !m.nameless.Load() }
+func (m *Membership) HasName() bool { return !m.nameLost.Load() }
 
 // LeaveWithin sets how long a machine waits for a gateway to remove its entry.
 func (m *Membership) LeaveWithin(d time.Duration) { m.leaveTimeout = d }

@@ -16,8 +16,7 @@ import (
 
 	"execserver/fleet/natstransport"
 	"execserver/internal/auth"
-	"execserver/internal/seldom"
-	"execserver/server"
+	"execserver/internal/extension"
 	"execserver/transport"
 )
 
@@ -35,7 +34,7 @@ const askTimeout = 5 * time.Second
 // machine, which answers a message above its own limit with an error.
 const maxClientMessage = transport.DefaultMaxMessageBytes + 64<<10
 
-// Counts are what a gateway has done.
+// Counts are the counters of a gateway.
 type Counts struct {
 	Relays             int    // connections now
 	Relayed            uint64 // connections so far
@@ -43,20 +42,20 @@ type Counts struct {
 	ToClients          uint64 // bytes
 	Held               int64  // bytes of memory of large messages now
 	Placed             uint64 // by /any
-	Unknown            uint64 // requests for machines that are not there
+	Unknown            uint64 // requests for machines that do not exist
 	Denied             uint64 // requests for machines that the credentials do not allow
 	Failed             uint64 // connections that a machine did not accept in time or refused
-	Lost               uint64 // connections that ended with the way to their machine
+	Lost               uint64 // connections that ended because the connection to NATS was lost
 	Machines, Draining map[string]int
 }
 
 // Gateway serves clients of the machines of one or more accounts. It implements
-// server.Gateway.
+// extension.Gateway.
 type Gateway struct {
-	log      *slog.Logger
-	failures seldom.Line        // about machines that do not accept connections
-	rosters  map[string]*Roster // by account
-	tokens   Tokens             // of machines; nil if the gateway makes none
+	log        *slog.Logger
+	failures   LogLimit             // about machines that do not accept connections
+	registries map[string]*Registry // by account
+	tokens     Tokens               // of machines; nil if the gateway makes none
 
 	relayed, toMachines, toClients, placed, unknown, denied, failed, lost atomic.Uint64
 
@@ -71,18 +70,18 @@ type Gateway struct {
 	work   sync.WaitGroup // clients
 }
 
-// NewGateway returns a gateway to the machines of no account.
+// NewGateway returns a gateway without accounts. Call Add for each.
 func NewGateway(log *slog.Logger) *Gateway {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Gateway{
-		log: log, failures: seldom.Line{Pause: failurePause}, rosters: make(map[string]*Roster), closing: ctx, cancel: cancel,
-		relays: make(map[*relay]*auth.Principal), clients: newQuota(maxClients), held: newQuota(maxHeld),
+		log: log, failures: LogLimit{Pause: failurePause}, registries: make(map[string]*Registry), closing: ctx, cancel: cancel,
+		relays: make(map[*relay]*auth.Principal), clients: newQuota(maxClients), held: newQuota(maxMessageMemory),
 	}
 }
 
-// Add adds an account. It must not be called once the gateway serves. The roster stays the
+// Add adds an account. It must not be called once the gateway serves. The registry stays the
 // caller's.
-func (g *Gateway) Add(account string, roster *Roster) { g.rosters[account] = roster }
+func (g *Gateway) Add(account string, registry *Registry) { g.registries[account] = registry }
 
 // Tokens makes and revokes the tokens of machines, one for each name, in the default account.
 type Tokens interface {
@@ -95,50 +94,50 @@ type Tokens interface {
 func (g *Gateway) MakeTokens(tokens Tokens) { g.tokens = tokens }
 
 // several reports whether there is more than one account.
-func (g *Gateway) several() bool { return len(g.rosters) > 1 }
+func (g *Gateway) several() bool { return len(g.registries) > 1 }
 
-// Serves implements server.Gateway.
+// Serves implements extension.Gateway.
 func (g *Gateway) Serves(path string) bool {
 	return strings.HasPrefix(path, pathMachine) || path == pathAny || path == pathFleet || strings.HasPrefix(path, pathFleet+"/")
 }
 
-// Upgrades implements server.Gateway.
+// Upgrades implements extension.Gateway.
 func (g *Gateway) Upgrades(path string) bool {
 	return strings.HasPrefix(path, pathMachine) || path == pathAny
 }
 
-// Ready implements server.Gateway.
+// Ready implements extension.Gateway.
 func (g *Gateway) Ready() error {
-	for _, roster := range g.rosters {
-		if !roster.knows() {
+	for _, registry := range g.registries {
+		if !registry.knows() {
 			return errors.New(errNotReady)
 		}
 	}
 	return nil
 }
 
-// Serve implements server.Gateway.
-func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, by *server.Admitted) {
-	roster := g.rosters[by.Grant.InAccount()]
-	if roster == nil {
+// Serve implements extension.Gateway.
+func (g *Gateway) Serve(w http.ResponseWriter, r *http.Request, by *extension.Admitted) {
+	registry := g.registries[by.Grant.InAccount()]
+	if registry == nil {
 		g.denied.Add(1)
 		by.Refuse("", "the account is not this gateway's")
 		http.Error(w, "this gateway has no account of these credentials", http.StatusForbidden)
 		return
 	}
 	if !g.Upgrades(r.URL.Path) {
-		g.serveFleet(w, r, by, roster)
+		g.serveFleet(w, r, by, registry)
 		return
 	}
-	if refusal := g.enter(by.Principal); refusal.Code != 0 {
+	if refusal := g.admit(by.Principal); refusal.Code != 0 {
 		http.Error(w, refusal.Text, http.StatusServiceUnavailable)
 		return
 	}
-	defer g.leave(by.Principal)
+	defer g.release(by.Principal)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(g.closing, cancel)()
-	one := &visit{Gateway: g, roster: roster, by: by, ctx: ctx}
+	one := &clientConn{Gateway: g, registry: registry, by: by, ctx: ctx}
 	if r.URL.Path == pathAny {
 		one.serveAny(w, r)
 	} else {
@@ -163,11 +162,11 @@ func (g *Gateway) count(toMachine bool, bytes int) {
 	}
 }
 
-// Lost counts connections that ended with the way to their machine, for
+// Lost counts connections that ended because the connection to NATS was lost, for
 // natstransport.Options.
 func (g *Gateway) Lost(connections int) { g.lost.Add(uint64(connections)) }
 
-// Recheck implements server.Gateway. It does not wait for clients that do not read.
+// Recheck implements extension.Gateway. It does not wait for clients that do not read.
 func (g *Gateway) Recheck(holds func(*auth.Principal) bool) {
 	for one, p := range g.all() {
 		if !holds(p) {
@@ -182,8 +181,8 @@ func (g *Gateway) all() map[*relay]*auth.Principal {
 	return maps.Clone(g.relays)
 }
 
-// Close ends all connections, and waits for their goroutines. Clients may come back at
-// another gateway.
+// Close ends all connections, and waits for their goroutines. Clients may reconnect to another
+// gateway.
 func (g *Gateway) Close() {
 	g.mu.Lock()
 	g.cancel() // no relay begins from here on
@@ -194,7 +193,7 @@ func (g *Gateway) Close() {
 	g.work.Wait()
 }
 
-// Counts returns what the gateway has done.
+// Counts returns the counters of the gateway.
 func (g *Gateway) Counts() Counts {
 	g.mu.Lock()
 	c := Counts{Relays: len(g.relays)}
@@ -203,8 +202,8 @@ func (g *Gateway) Counts() Counts {
 	c.Held = g.held.all()
 	c.Unknown, c.Denied, c.Failed, c.Lost = g.unknown.Load(), g.denied.Load(), g.failed.Load(), g.lost.Load()
 	c.Machines, c.Draining = make(map[string]int), make(map[string]int)
-	for account, roster := range g.rosters {
-		for _, m := range roster.List() {
+	for account, registry := range g.registries {
+		for _, m := range registry.List() {
 			c.Machines[account]++
 			if m.Load.Draining {
 				c.Draining[account]++
@@ -215,18 +214,18 @@ func (g *Gateway) Counts() Counts {
 }
 
 // serveFleet serves the list of machines, and requests about one of them.
-func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.Admitted, roster *Roster) {
+func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *extension.Admitted, registry *Registry) {
 	name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, pathFleet), "/")
 	name, drain := strings.CutSuffix(name, "/drain")
 	name, token := strings.CutSuffix(name, "/token")
 	switch {
 	case name == "" && !drain && !token && r.Method == http.MethodGet:
-		g.list(w, r, by.Principal, roster)
+		g.list(w, r, by.Principal, registry)
 		return
 	case !natstransport.ValidName(name):
 		http.Error(w, errUnknown, http.StatusNotFound)
 		return
-	case !by.Grant.Machine(name):
+	case !by.Grant.AllowsMachine(name):
 		g.denied.Add(1)
 		by.Refuse(name, "the machine is not for these credentials")
 		http.Error(w, errUnknown, http.StatusNotFound)
@@ -243,21 +242,21 @@ func (g *Gateway) serveFleet(w http.ResponseWriter, r *http.Request, by *server.
 		g.changeToken(w, by, name, r.Method == http.MethodPost)
 		return
 	}
-	// It may not answer, like a machine that clients want.
-	if busy := roster.beginDial(name, by.QuotaKey()); busy != "" {
+	// The machine may not answer, so this counts like a client that waits for it.
+	if busy := registry.beginDial(name, by.QuotaKey()); busy != "" {
 		http.Error(w, busy, http.StatusServiceUnavailable)
 		return
 	}
-	defer roster.endDial(name, by.QuotaKey())
+	defer registry.endDial(name, by.QuotaKey())
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	if drain && !roster.mayCome(name) || !drain && !roster.has(name) {
+	if drain && !registry.mayConnect(name) || !drain && !registry.has(name) {
 		http.Error(w, errUnknown, http.StatusNotFound)
 		return
 	}
-	change, event := roster.Forget, "machine forgotten"
+	change, event := registry.Forget, "machine forgotten"
 	if drain {
-		change, event = roster.Drain, "machine drained"
+		change, event = registry.Drain, "machine drained"
 	}
 	if err := by.Commit(event, name); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -281,7 +280,7 @@ const (
 )
 
 // changeToken makes or revokes the token of a machine. The caller has checked that it may.
-func (g *Gateway) changeToken(w http.ResponseWriter, by *server.Admitted, name string, makes bool) {
+func (g *Gateway) changeToken(w http.ResponseWriter, by *extension.Admitted, name string, makes bool) {
 	if g.tokens == nil || by.Grant.InAccount() != auth.DefaultAccount {
 		http.Error(w, errNoTokens, http.StatusForbidden)
 		return
@@ -316,9 +315,9 @@ func (g *Gateway) changeToken(w http.ResponseWriter, by *server.Admitted, name s
 }
 
 // list answers with the machines that a principal may use.
-func (g *Gateway) list(w http.ResponseWriter, r *http.Request, p *auth.Principal, roster *Roster) {
+func (g *Gateway) list(w http.ResponseWriter, r *http.Request, p *auth.Principal, registry *Registry) {
 	select {
-	case <-roster.ready:
+	case <-registry.ready:
 	case <-r.Context().Done():
 		return
 	case <-time.After(askTimeout):
@@ -327,12 +326,36 @@ func (g *Gateway) list(w http.ResponseWriter, r *http.Request, p *auth.Principal
 	}
 	selection := r.URL.Query()["label"]
 	list := []Member{}
-	for _, m := range roster.List() {
-		if p.Grant.Machine(m.Name) && m.Matches(selection) {
+	for _, m := range registry.List() {
+		if p.Grant.AllowsMachine(m.Name) && m.Matches(selection) {
 			m.Instance, m.Renewal = "", ""
 			list = append(list, m)
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(list) // the client may be gone
+}
+
+// LogLimit limits how often a line is logged, and counts the lines that it suppresses. Its method
+// may be called concurrently.
+type LogLimit struct {
+	Pause time.Duration // the least time between two lines; set it before the first call
+
+	mu         sync.Mutex
+	last       time.Time
+	suppressed int // since last
+}
+
+// Allow reports whether to log a line now, and how many were suppressed since the last one.
+func (l *LogLimit) Allow() (suppressed int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.last) < l.Pause {
+		l.suppressed++
+		return 0, false
+	}
+	suppressed = l.suppressed
+	l.last, l.suppressed = now, 0
+	return suppressed, true
 }

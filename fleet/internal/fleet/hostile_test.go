@@ -3,6 +3,7 @@
 package fleet_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,7 +117,10 @@ func TestAnswersToGateways(t *testing.T) {
 // entry of that was removed. One of them loses it, and at no time do both get what a client
 // sends.
 func TestTwoClaimants(t *testing.T) {
-	s := newSite(t, everyName, "", nil)
+	// Nobody answers a request for the machine that has the name and does not listen yet.
+	s := newSiteThatWaits(t, everyName, "", nil, fleet.Waits{Attempt: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, 50*time.Millisecond)
+	}})
 	var mu sync.Mutex
 	got := [2]map[string]bool{make(map[string]bool), make(map[string]bool)}
 	join := func(which int) *fleet.Membership {

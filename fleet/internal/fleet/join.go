@@ -19,22 +19,22 @@ import (
 // ErrNameTaken is in the error of Join if another machine has the name.
 var ErrNameTaken = errors.New("another machine has this name")
 
-// JoinOptions say how a machine joins. All functions are required, and may be called
-// concurrently.
+// JoinOptions are the options of Join. All functions are required unless documented
+// otherwise, and may be called concurrently.
 type JoinOptions struct {
 	Log       *slog.Logger // nil discards
 	Transport natstransport.Options
 	Heartbeat time.Duration // default DefaultHeartbeat
 
-	// Replaces is the Instance of the machine that had the name on this host, and has certainly
-	// ended; "" for none. Its sessions do not keep the name.
+	// Replaces is the Instance of the machine that had the name on this host and is known to
+	// have ended; "" for none. Its sessions do not keep the name.
 	Replaces string
 	// Named, if not nil, is called with the Instance before the machine can have sessions.
 	Named func(instance string)
 
 	// Serve serves a connection until it ends. It gets Conn.Hello from the gateway.
 	Serve func(*natstransport.Conn)
-	// Load returns what the machine does.
+	// Load returns the load of the machine.
 	Load func() Load
 	// Drain makes the machine refuse new sessions.
 	Drain func()
@@ -42,21 +42,21 @@ type JoinOptions struct {
 
 // Membership is a machine in a fleet.
 type Membership struct {
-	nc       *nats.Conn
-	opts     JoinOptions
-	member   Member
-	listener *natstransport.Listener
-	control  *nats.Subscription
-	changed  chan struct{} // has an element if the entry should say something new now
-	conns    atomic.Int64  // connections of clients
-	busy     atomic.Bool   // the entry says that the machine has sessions, or connections
-	nameless atomic.Bool   // another machine has the name
-	cancel   context.CancelFunc
-	done     chan struct{} // closed when the heartbeats have ended
-	work     sync.WaitGroup
-	revision uint64 // of the entry; used by the heartbeats alone, as the next one
-	renewal  string // of the request that was not answered; "" for none
-	deaf     bool   // it could not listen
+	nc           *nats.Conn
+	opts         JoinOptions
+	member       Member
+	listener     *natstransport.Listener
+	control      *nats.Subscription
+	changed      chan struct{} // has an element if the entry should be renewed now
+	conns        atomic.Int64  // connections of clients
+	busy         atomic.Bool   // the entry says that the machine has sessions, or connections
+	nameLost     atomic.Bool   // another machine has the name
+	cancel       context.CancelFunc
+	done         chan struct{} // closed when the heartbeats have ended
+	work         sync.WaitGroup
+	revision     uint64 // of the entry; used by the heartbeats alone, as the next one
+	renewal      string // of the request that was not answered; "" for none
+	notListening bool   // it could not listen
 
 	leaveTimeout time.Duration // for a gateway to remove the entry
 }
@@ -86,10 +86,10 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 		opts.Named(member.Instance)
 	}
 	m.opts.Transport.Instance = member.Instance
-	// Before Listen, which waits until the NATS server knows of both: a gateway may drain the
-	// machine as soon as it is there.
+	// Before Listen, which waits until the NATS server has processed both subscriptions: a
+	// gateway may drain the machine as soon as it is listed.
 	var err error
-	if m.control, err = nc.Subscribe(controlSubject+member.Name, m.obey); err != nil {
+	if m.control, err = nc.Subscribe(controlSubject+member.Name, m.handleControl); err != nil {
 		m.leave()
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func Join(ctx context.Context, nc *nats.Conn, member Member, opts JoinOptions) (
 	}
 	running, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
-	m.work.Go(func() { m.beat(running) })
+	m.work.Go(func() { m.heartbeats(running) })
 	return m, nil
 }
 
@@ -151,8 +151,8 @@ func (m *Membership) ask(ctx context.Context, request registerRequest) (*registe
 	return answer, nil
 }
 
-// claim makes the entry. An entry that is there already may be what a machine left that
-// was killed: it yields when its time is over, unless it is kept alive.
+// claim creates the entry. An existing entry may be that of a machine that was killed: it
+// yields when it expires, unless it is renewed.
 func (m *Membership) claim(ctx context.Context) error {
 	var first uint64
 	told, toldError := false, false
@@ -172,22 +172,22 @@ func (m *Membership) claim(ctx context.Context) error {
 			m.revision = answer.Revision
 			return nil
 		case first != 0 && answer.Revision != first && !answer.Owner.Load.Draining:
-			return m.taken(answer) // one that drains ends by itself
+			return m.takenError(answer) // one that drains ends by itself
 		}
 		first = answer.Revision
 		if !told {
 			told = true
 			m.opts.Log.Warn("waiting until the machine that has the name has ended, or has been silent for long enough",
-				"error", m.taken(answer), "silent_s", answer.Silent)
+				"error", m.takenError(answer), "silent_s", answer.Silent)
 		}
 		if !sleep(ctx, m.opts.Heartbeat/2) {
-			return m.taken(answer)
+			return m.takenError(answer)
 		}
 	}
 }
 
-// taken says which machine has the name, and what to do.
-func (m *Membership) taken(answer *registerAnswer) error {
+// takenError describes the machine that has the name, and what to do.
+func (m *Membership) takenError(answer *registerAnswer) error {
 	owner, name := answer.Owner, m.member.Name
 	sessions := "without sessions"
 	switch n := owner.Load.Sessions; {
@@ -200,13 +200,13 @@ func (m *Membership) taken(answer *registerAnswer) error {
 		ErrNameTaken, name, owner.Host, owner.Joined.Format(time.RFC3339), sessions, name)
 }
 
-// changePause is the time before a change is told, longer than registerPause: a gateway does not
-// look at two requests in a row.
+// changePause is the delay before a change is reported. It exceeds registerPause, within which
+// a gateway ignores a second request.
 const changePause = 2 * registerPause
 
-// beat keeps the entry alive until ctx ends, or tries to get the name again if it is lost. It
+// heartbeats keeps the entry alive until ctx ends, or tries to get the name again if it is lost. It
 // does so at once when the connection to NATS is back.
-func (m *Membership) beat(ctx context.Context) {
+func (m *Membership) heartbeats(ctx context.Context) {
 	ticker := time.NewTicker(m.opts.Heartbeat)
 	defer ticker.Stop()
 	connected := m.nc.StatusChanged(nats.CONNECTED)
@@ -223,7 +223,7 @@ func (m *Membership) beat(ctx context.Context) {
 				return
 			}
 		case _, open := <-connected:
-			if !open { // so is nothing else of the connection
+			if !open { // the connection is closed
 				connected = nil
 			}
 		}
@@ -244,7 +244,7 @@ func (m *Membership) beat(ctx context.Context) {
 func (m *Membership) renew(ctx context.Context) error {
 	m.busy.Store(m.conns.Load() > 0) // before the request, which asks again
 	request := registerRequest{Revision: m.revision}
-	if m.nameless.Load() {
+	if m.nameLost.Load() {
 		request.Revision = 0
 	}
 	answer, err := m.ask(ctx, request)
@@ -252,10 +252,10 @@ func (m *Membership) renew(ctx context.Context) error {
 		return err
 	}
 	m.revision = answer.Revision
-	had := !m.nameless.Swap(answer.Owner != nil)
+	had := !m.nameLost.Swap(answer.Owner != nil)
 	if answer.Twin {
-		err = m.distinguish()
-	} else if m.deaf {
+		err = m.newInstance()
+	} else if m.notListening {
 		err = m.listen()
 	}
 	if err != nil {
@@ -264,16 +264,16 @@ func (m *Membership) renew(ctx context.Context) error {
 	m.listener.RequireInstance(answer.Owner != nil)
 	switch {
 	case answer.Owner != nil && had:
-		m.opts.Log.Error("the machine has lost its name; its sessions continue, and it tries to get the name again", "error", m.taken(answer))
+		m.opts.Log.Error("the machine has lost its name; its sessions continue, and it tries to get the name again", "error", m.takenError(answer))
 	case answer.Owner == nil && !had:
 		m.opts.Log.Warn("the machine has its name again", "name", m.member.Name)
 	}
 	return nil
 }
 
-// distinguish makes a machine another instance than its twin, which gets the same frames. Its
-// connections end, and its sessions do not.
-func (m *Membership) distinguish() error {
+// newInstance gives a machine a new instance, after a copy of it with the same instance has
+// appeared. Its connections end, but its sessions continue.
+func (m *Membership) newInstance() error {
 	m.listener.Close()
 	m.member.Instance = rand.Text()
 	m.opts.Transport.Instance = m.member.Instance
@@ -286,7 +286,7 @@ func (m *Membership) distinguish() error {
 // listen begins to accept connections.
 func (m *Membership) listen() error {
 	listener, err := natstransport.Listen(m.nc, m.member.Name, &m.opts.Transport)
-	m.deaf = err != nil
+	m.notListening = err != nil
 	if err == nil {
 		m.listener = listener
 		m.work.Go(func() { m.accept(listener) })
@@ -294,7 +294,7 @@ func (m *Membership) listen() error {
 	return err
 }
 
-// change makes the entry say what is new, soon.
+// change makes the entry be renewed soon.
 func (m *Membership) change() {
 	select {
 	case m.changed <- struct{}{}:
@@ -319,9 +319,9 @@ func (m *Membership) accept(listener *natstransport.Listener) {
 	}
 }
 
-// obey does what a gateway says to the machine that has the name.
-func (m *Membership) obey(msg *nats.Msg) {
-	if m.nameless.Load() {
+// handleControl handles a request of a gateway to the machine that has the name.
+func (m *Membership) handleControl(msg *nats.Msg) {
+	if m.nameLost.Load() {
 		return
 	}
 	answer := "unknown request"
@@ -340,7 +340,7 @@ const (
 	leavePause          = 50 * time.Millisecond
 )
 
-// leave removes the entry. Without an answer, it goes when its time is over.
+// leave removes the entry. Without an answer, the entry expires.
 func (m *Membership) leave() {
 	if !m.nc.IsConnected() {
 		return
@@ -348,8 +348,8 @@ func (m *Membership) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), m.leaveTimeout)
 	defer cancel()
 	for {
-		// The gateway may have to finish what it was asked last. It answers the first request
-		// that comes too soon, and none of those after it.
+		// The gateway may still be handling the last request. It answers the first request that
+		// comes too soon, and ignores the others.
 		attempt, end := context.WithTimeout(ctx, m.leaveTimeout/4)
 		_, err := m.ask(attempt, registerRequest{Leave: true})
 		end()
@@ -359,8 +359,8 @@ func (m *Membership) leave() {
 	}
 }
 
-// Close leaves the fleet, ends the connections and waits for their goroutines. The NATS
-// connection stays the caller's.
+// Close leaves the fleet, ends the connections and waits for their goroutines. It does not
+// close the NATS connection.
 func (m *Membership) Close() {
 	m.cancel()
 	<-m.done

@@ -21,6 +21,7 @@ import (
 	"execserver/fleet/internal/fleet"
 	"execserver/fleet/natstransport"
 	"execserver/internal/auth"
+	"execserver/internal/extension"
 	"execserver/internal/testkit"
 	"execserver/server"
 )
@@ -38,17 +39,17 @@ func TestMain(m *testing.M) {
 
 // site is a gateway with its NATS server and its door, all in this program.
 type site struct {
-	broker   *broker.Broker
-	known    *broker.Machines
-	machines string // the file of known
-	gateway  *fleet.Gateway
-	url      string // for clients: ws://HOST:PORT
-	retained int64  // bytes of output that the machines retain for a process; 0 for the default
-	http     string // the same: http://HOST:PORT
-	door     *server.Server
-	auth     *server.Authenticator
-	tokens   string // the file of auth
-	rosters  map[string]*fleet.Roster
+	broker     *broker.Broker
+	known      *broker.Machines
+	machines   string // the file of known
+	gateway    *fleet.Gateway
+	url        string // for clients: ws://HOST:PORT
+	retained   int64  // bytes of output that the machines retain for a process; 0 for the default
+	http       string // the same: http://HOST:PORT
+	door       *server.Server
+	auth       *server.Authenticator
+	tokens     string // the file of auth
+	registries map[string]*fleet.Registry
 }
 
 // The tokens of machines and clients are "machine-token-of-NAME" and "client-token-of-NAME".
@@ -79,9 +80,9 @@ func newSite(t testing.TB, machines, clients string, change func(*broker.Options
 	return newSiteThatWaits(t, machines, clients, change, fleet.Waits{})
 }
 
-func newSiteThatWaits(t testing.TB, machines, clients string, change func(*broker.Options), waits fleet.Waits) *site {
+func newSiteThatWaits(t testing.TB, machines, clients string, change func(*broker.Options), timeouts fleet.Waits) *site {
 	t.Helper()
-	waits.Patience = testkit.Patience
+	timeouts.Patience = testkit.Patience
 	log := testLog(t)
 	file := testkit.Secret(t, machines)
 	known, err := broker.ReadMachines(file)
@@ -95,7 +96,7 @@ func newSiteThatWaits(t testing.TB, machines, clients string, change func(*broke
 	if change != nil {
 		change(&opts)
 	}
-	s := &site{known: known, machines: file, gateway: fleet.NewGateway(log), rosters: make(map[string]*fleet.Roster)}
+	s := &site{known: known, machines: file, gateway: fleet.NewGateway(log), registries: make(map[string]*fleet.Registry)}
 	if s.broker, err = broker.New(opts); err != nil {
 		t.Fatal(err)
 	}
@@ -106,13 +107,13 @@ func newSiteThatWaits(t testing.TB, machines, clients string, change func(*broke
 	}
 	for _, account := range known.Accounts() {
 		nc := s.asGateway(t, account)
-		roster, err := fleet.NewRosterThatWaits(nc, replicas, log, &natstransport.Options{Lost: s.gateway.Lost}, waits)
+		registry, err := fleet.NewRegistryWithTimeouts(nc, replicas, log, &natstransport.Options{Lost: s.gateway.Lost}, timeouts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(roster.Close)
-		s.gateway.Add(account, roster)
-		s.rosters[account] = roster
+		t.Cleanup(registry.Close)
+		s.gateway.Add(account, registry)
+		s.registries[account] = registry
 	}
 	authenticator := server.Unauthenticated
 	if clients != "" {
@@ -122,7 +123,7 @@ func newSiteThatWaits(t testing.TB, machines, clients string, change func(*broke
 			t.Fatal(err)
 		}
 	}
-	door := server.New(&server.Options{Log: log, Auth: authenticator, Internal: server.Internal{Gateway: s.gateway}})
+	door := server.New(&server.Options{Log: log, Auth: authenticator, Extensions: &extension.Options{Gateway: s.gateway}})
 	web := httptest.NewServer(door.Handler())
 	t.Cleanup(func() {
 		s.gateway.Close()

@@ -1,3 +1,11 @@
+// Package fleet makes machines that dial out to NATS reachable at a gateway. docs/fleet.md
+// describes the design.
+//
+// A machine calls [Join]: it asks a gateway to register its name in a JetStream bucket, renews
+// the entry with heartbeats, and accepts connections with package natstransport. A gateway has
+// a [Registry] for each account, which follows the bucket, and a [Gateway], which serves HTTP,
+// finds the machine of a request and relays messages between the WebSocket and NATS. A gateway
+// has no state of its own: the bucket lists the machines, and the machines own the sessions.
 package fleet
 
 import (
@@ -49,8 +57,8 @@ type Member struct {
 	Load     Load              `json:"load"`
 	Renewal  string            `json:"renewal,omitempty"` // the request that made this revision; not for clients
 
-	// Pending is the state of a claim that is not granted yet: see Roster.fresh. Held says that
-	// its machine has had the name.
+	// Pending is set while a claim is not granted yet: see Registry.graceUntil. Held is set if
+	// its machine has had the name before.
 	Pending bool `json:"pending,omitempty"`
 	Held    bool `json:"held,omitempty"`
 }
@@ -58,7 +66,7 @@ type Member struct {
 // busy reports whether a machine has sessions, or a connection that may have begun one.
 func (m *Member) busy() bool { return m.Load.Sessions > 0 || m.Load.Connections > 0 }
 
-// Load is what a machine does.
+// Load is the load of a machine.
 type Load struct {
 	Sessions  int `json:"sessions"`
 	Processes int `json:"processes"`
@@ -96,7 +104,7 @@ func printable(text string, max int) bool {
 	return len(text) <= max && utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
-// check refuses an entry that a gateway does not take.
+// check validates an entry.
 func (m *Member) check() error {
 	for what, text := range map[string]string{"host": m.Host, "version": m.Version, "system": m.System, "sandbox": m.Sandbox} {
 		if !printable(text, maxText) {
@@ -116,7 +124,7 @@ func (m *Member) check() error {
 	}
 	load := &m.Load
 	for _, count := range []*int{&load.Sessions, &load.Processes, &load.Capacity, &load.Connections} {
-		*count = min(max(*count, 0), maxCount) // it may lie, within reason
+		*count = min(max(*count, 0), maxCount) // the machine is not trusted
 	}
 	return nil
 }
@@ -146,9 +154,9 @@ func (m *Member) LabelTexts() []string {
 // nats.CustomInboxPrefix.
 func InboxPrefix(name string) string { return "_INBOX." + name }
 
-// Permissions returns the subjects that a machine needs, besides those that requests to it
-// ask it to answer. A NATS server that the gateway does not run itself should allow its
-// machines no others: least of all JetStream, which answers to any subject.
+// Permissions returns the subjects that a machine needs, in addition to the reply subjects of
+// requests. A NATS server that the gateway does not run itself should allow its machines no
+// others, and above all not JetStream, which replies to any subject.
 func Permissions(name string) (publish, subscribe []string) {
 	const prefix = natstransport.DefaultPrefix
 	publish = []string{

@@ -104,8 +104,11 @@ func (c *claimant) asks(one claim) (answer string) {
 		if err := json.Unmarshal(m.Data, &got); err != nil {
 			c.t.Fatal(err)
 		}
-		if strings.Contains(got.Error, "try again") || strings.Contains(got.Error, "does not have the list") {
-			return errors.New(got.Error)
+		// A machine asks again after these, of which the last is storage that does not answer yet.
+		for _, early := range []string{"try again", "does not have the list", nats.ErrNoResponders.Error()} {
+			if strings.Contains(got.Error, early) {
+				return errors.New(got.Error)
+			}
 		}
 		return nil
 	})
@@ -126,7 +129,7 @@ func (c *claimant) asks(one claim) (answer string) {
 func (c *claimant) known(revision uint64) {
 	c.t.Helper()
 	testkit.WaitFor(c.t, testkit.Patience, func() error {
-		if now := c.s.rosters["default"].Revision(c.name); now < revision {
+		if now := c.s.registries["default"].Revision(c.name); now < revision {
 			return fmt.Errorf("the gateway knows the revision %d, not %d", now, revision)
 		}
 		return nil
@@ -265,24 +268,24 @@ func TestNamesAfterALoss(t *testing.T) {
 }
 
 // restart starts the gateway again, with or without what it has stored.
-func (s *site) restart(t *testing.T, opts broker.Options, waits fleet.Waits) {
+func (s *site) restart(t *testing.T, opts broker.Options, timeouts fleet.Waits) {
 	t.Helper()
-	s.rosters["default"].Close()
+	s.registries["default"].Close()
 	s.broker.Close()
 	var err error
 	if s.broker, err = broker.New(opts); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.broker.Close)
-	waits.Patience = testkit.Patience
-	roster, err := fleet.NewRosterThatWaits(s.asGateway(t, "default"), 1, testLog(t), nil, waits)
+	timeouts.Patience = testkit.Patience
+	registry, err := fleet.NewRegistryWithTimeouts(s.asGateway(t, "default"), 1, testLog(t), nil, timeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(roster.Close)
-	s.rosters["default"] = roster
+	t.Cleanup(registry.Close)
+	s.registries["default"] = registry
 	testkit.WaitFor(t, testkit.Patience, func() error {
-		if !roster.Knows() {
+		if !registry.Knows() {
 			return errors.New("the gateway does not know its machines")
 		}
 		return nil
@@ -308,21 +311,21 @@ func TestNamesAfterARestart(t *testing.T) {
 		t.Run(row.what, func(t *testing.T) {
 			t.Parallel()
 			now := newClock()
-			waits := fleet.Waits{Lifetime: fleet.Lifetime, Now: now.Now}
+			timeouts := fleet.Waits{Lifetime: fleet.Lifetime, Now: now.Now}
 			var opts broker.Options
 			s := newSiteThatWaits(t, everyName, "", func(o *broker.Options) {
 				o.Listen = []string{"nats://" + testkit.FreeAddress(t)}
 				opts = *o
-			}, waits)
+			}, timeouts)
 			if got := s.claimant(t, "box").asks(claim{instance: "first", sessions: row.sessions}); got != "granted" {
 				t.Fatal(got)
 			}
 			if row.lost {
 				opts.Data = t.TempDir()
 			}
-			waits.Fresh = fleet.Lifetime
+			timeouts.Fresh = fleet.Lifetime
 			now.advance(time.Hour) // the gateway is down for long
-			s.restart(t, opts, waits)
+			s.restart(t, opts, timeouts)
 			c := s.claimant(t, "box")
 			c.revision["first"] = 1
 			for i, want := range row.second {
@@ -350,7 +353,7 @@ func TestTwoGatewaysWithOtherClocks(t *testing.T) {
 	clocks[1].advance(72 * time.Hour)
 	s := newSiteThatWaits(t, everyName, "", nil, fleet.Waits{Lifetime: fleet.Lifetime, Now: clocks[0].Now})
 	nc := s.asGateway(t, "default")
-	other, err := fleet.NewRosterThatWaits(nc, 1, testLog(t), nil, fleet.Waits{Patience: testkit.Patience, Lifetime: fleet.Lifetime, Now: clocks[1].Now})
+	other, err := fleet.NewRegistryWithTimeouts(nc, 1, testLog(t), nil, fleet.Waits{Patience: testkit.Patience, Lifetime: fleet.Lifetime, Now: clocks[1].Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -631,7 +634,7 @@ func TestTwin(t *testing.T) {
 	}
 	says(t, log, "the machine has its name again")
 	testkit.WaitFor(t, testkit.Patience, func() error {
-		if now := entry(); s.rosters["default"].Revision("box") == 0 || now.Instance == twin.Instance {
+		if now := entry(); s.registries["default"].Revision("box") == 0 || now.Instance == twin.Instance {
 			return fmt.Errorf("the entry is %+v", now)
 		}
 		return nil

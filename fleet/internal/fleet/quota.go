@@ -6,9 +6,9 @@ import (
 	"execserver/internal/auth"
 )
 
-// quota shares something that a gateway has among its clients. Where there are several
-// accounts, one gets half at most; where there are several principals, one gets a quarter at
-// most. Its methods may be called concurrently.
+// quota shares a limit of a gateway among its clients. If there are several accounts, one gets
+// at most half; if there are several principals, one gets at most a quarter. Its methods may
+// be called concurrently.
 type quota struct {
 	limit int64
 
@@ -22,8 +22,8 @@ func newQuota(limit int64) *quota {
 	return &quota{limit: limit, of: make(map[string]int64), ofAccount: make(map[string]int64)}
 }
 
-// take takes n, and returns 0. Or it takes nothing, and returns the limit that is reached.
-// several says that there is more than one account.
+// take takes n and returns 0, or takes nothing and returns the limit that is reached. several
+// is set if there is more than one account.
 func (q *quota) take(p *auth.Principal, several bool, n int64) (limit int64) {
 	account := p.Grant.InAccount()
 	q.mu.Lock()
@@ -40,7 +40,7 @@ func (q *quota) take(p *auth.Principal, several bool, n int64) (limit int64) {
 	return 0
 }
 
-// give gives back what take took.
+// give returns n that take took.
 func (q *quota) give(p *auth.Principal, n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

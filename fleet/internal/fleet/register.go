@@ -14,9 +14,9 @@ import (
 	"execserver/fleet/natstransport"
 )
 
-// registerRequest is what a machine asks at exec.register.NAME: to make its entry, or to
-// renew or remove it. Only gateways touch the bucket; a machine that could would reach every
-// subject through the answers of JetStream.
+// registerRequest is a machine's request at exec.register.NAME to create, renew or remove its
+// entry. Only gateways access the bucket; a machine with access could reach every subject
+// through the replies of JetStream.
 type registerRequest struct {
 	Member   Member `json:"member"`
 	Revision uint64 `json:"revision,omitempty"` // of the entry to renew; 0 if the machine does not have the name
@@ -24,14 +24,14 @@ type registerRequest struct {
 	Leave    bool   `json:"leave,omitempty"`    // whatever its revision is
 }
 
-// registerAnswer says what is in the bucket now.
+// registerAnswer is the answer, with the current entry.
 type registerAnswer struct {
 	Revision uint64  `json:"revision,omitempty"` // of the entry
 	Owner    *Member `json:"owner,omitempty"`    // the machine that has the name instead
 	Twin     bool    `json:"twin,omitempty"`     // which is the same instance, resumed from a snapshot
 	Silent   int     `json:"silent,omitempty"`   // seconds since its last heartbeat
-	Error    string  `json:"error,omitempty"`    // why nothing is known; trying again may help
-	Invalid  string  `json:"invalid,omitempty"`  // why the entry is not taken
+	Error    string  `json:"error,omitempty"`    // a temporary failure
+	Invalid  string  `json:"invalid,omitempty"`  // the reason if the entry is not valid
 }
 
 // The service of gateways, as the tools of NATS show it.
@@ -46,9 +46,9 @@ const maxRegistrations = 256
 // registerPause is the least time between two requests of one machine at one gateway.
 const registerPause = 20 * time.Millisecond
 
-// serveRegistrations lets machines register, until the returned function is called. All
-// gateways of an account share the work.
-func (r *Roster) serveRegistrations(ctx context.Context) (stop func(), err error) {
+// serveRegistrations serves the registrations of machines until the returned function is
+// called. All gateways of an account share the work.
+func (r *Registry) serveRegistrations(ctx context.Context) (stop func(), err error) {
 	service, err := micro.AddService(r.nc, micro.Config{
 		Name: serviceName, Version: serviceVersion, Description: "registers the machines of a fleet",
 	})
@@ -61,7 +61,7 @@ func (r *Roster) serveRegistrations(ctx context.Context) (stop func(), err error
 		if !natstransport.ValidName(name) || !strings.HasPrefix(request.Reply(), InboxPrefix(name)+".") {
 			return
 		}
-		// The handler must be quick: what waits for it, NATS drops, whosever it is.
+		// The handler must be quick: NATS drops requests of all machines that wait too long.
 		begins, tell := r.begin(name)
 		if tell {
 			_ = request.RespondJSON(registerAnswer{Error: errTooMany}) // the machine asks again
@@ -83,12 +83,13 @@ func (r *Roster) serveRegistrations(ctx context.Context) (stop func(), err error
 	return stop, err
 }
 
-// errTooMany answers a request that is not looked at.
+// errTooMany answers a request that is not handled.
 const errTooMany = "too many machines register, or this one does too often; try again"
 
-// begin reports whether a request of a machine is looked at, and adds one to work then: one
-// at a time, and a while after the last one. Of those that are not, the first is to be told.
-func (r *Roster) begin(name string) (begins, tell bool) {
+// begin reports whether to handle a request of a machine, and then adds one to work. A machine
+// may have one request at a time, and must pause after it. tell is set for the first refused
+// request, which is answered.
+func (r *Registry) begin(name string) (begins, tell bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch refused, busy := r.registering[name]; {
@@ -106,7 +107,7 @@ func (r *Roster) begin(name string) (begins, tell bool) {
 	return true, false
 }
 
-func (r *Roster) end(name string) {
+func (r *Registry) end(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.registrations--
@@ -117,8 +118,8 @@ func (r *Roster) end(name string) {
 	})
 }
 
-// answer does what a machine asks.
-func (r *Roster) answer(ctx context.Context, name string, text []byte) registerAnswer {
+// answer handles a request.
+func (r *Registry) answer(ctx context.Context, name string, text []byte) registerAnswer {
 	var request registerRequest
 	if len(text) > maxEntry {
 		return registerAnswer{Invalid: fmt.Sprintf("it has %d bytes, the limit is %d", len(text), maxEntry)}
@@ -145,9 +146,9 @@ func (r *Roster) answer(ctx context.Context, name string, text []byte) registerA
 	return answer
 }
 
-// register makes, renews or removes a lease. Its revision guards it: a lease changes only as
-// the gateway that changes it has seen it.
-func (r *Roster) register(ctx context.Context, kv jetstream.KeyValue, request *registerRequest) (registerAnswer, error) {
+// register creates, renews or removes a lease. Updates are conditional on the revision that
+// the gateway has seen.
+func (r *Registry) register(ctx context.Context, kv jetstream.KeyValue, request *registerRequest) (registerAnswer, error) {
 	name := request.Member.Name
 	if request.Leave {
 		return registerAnswer{}, leave(ctx, kv, &request.Member)
@@ -164,13 +165,13 @@ func (r *Roster) register(ctx context.Context, kv jetstream.KeyValue, request *r
 	claim.Held = request.Revision != 0
 	claim.Pending = fresh && (owner == nil || owner.Pending)
 	same := owner != nil && owner.Instance == claim.Instance
-	// A machine that was resumed twice from one snapshot is there twice, as one instance. Each
-	// knows the revisions that it has made itself, or the request, if the answer did not come.
+	// A machine that was resumed twice from one snapshot exists twice with the same instance.
+	// Each copy knows the revisions that it has made, or the request if the answer was lost.
 	twin := same && revision != request.Revision && owner.Renewal != claim.Renewal
 	switch {
 	case owner == nil || same && !twin || !same && r.yields(owner, &claim, request.Replaces, silent):
 	default:
-		// Without the instance: who knows it could pass for that machine.
+		// Without the instance, which would allow impersonating that machine.
 		known := &Member{Name: name, Host: owner.Host, Joined: owner.Joined, Load: Load{Sessions: owner.Load.Sessions, Draining: owner.Load.Draining}}
 		return registerAnswer{Owner: known, Revision: revision, Twin: twin, Silent: int(silent / time.Second)}, nil
 	}
@@ -189,13 +190,13 @@ func (r *Roster) register(ctx context.Context, kv jetstream.KeyValue, request *r
 
 const (
 	errContended = "another request has changed the entry; try again"
-	// errFresh answers claims while an empty list is new: see Roster.fresh.
+	// errFresh answers claims while an empty list is new: see Registry.graceUntil.
 	errFresh = "the list of machines is new and empty, so every name waits for the machine that may have had it"
 )
 
-// renewed returns the lease that a request renews as far as the list has it, or nil. It saves
-// a request to JetStream for most heartbeats.
-func (r *Roster) renewed(request *registerRequest) (owner *Member, revision uint64) {
+// renewed returns the lease that a request renews, if the list has it, or nil. It saves a
+// request to JetStream for most heartbeats.
+func (r *Registry) renewed(request *registerRequest) (owner *Member, revision uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one := r.members[request.Member.Name]
@@ -206,39 +207,38 @@ func (r *Roster) renewed(request *registerRequest) (owner *Member, revision uint
 	return &member, one.revision
 }
 
-// silence returns for how long nothing was heard of the machine with a lease, and whether the
-// list is fresh. It compares no clocks of different machines: a lease is as old as this gateway
-// knows it.
-func (r *Roster) silence(name string, revision uint64) (silent time.Duration, fresh bool) {
+// silence returns the time since the last heartbeat of a lease, and whether the list is fresh.
+// It does not compare clocks of different machines: the age of a lease counts from when this
+// gateway first saw the revision.
+func (r *Registry) silence(name string, revision uint64) (silent time.Duration, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.waits.now()
+	now := r.timeouts.now()
 	if one := r.members[name]; one != nil && one.revision == revision {
 		silent = now.Sub(one.at)
 	}
-	return silent, now.Before(r.fresh) && (r.isNew == nil || !r.isNew(name))
+	return silent, now.Before(r.graceUntil) && (r.isNew == nil || !r.isNew(name))
 }
 
 // yields reports whether a machine that has a name, or claims it, loses it to another one:
 //
-//   - It has no sessions, and nothing was heard of it for a Lifetime, or the claimant has
-//     sessions.
-//   - It has sessions, and nothing was heard of it for SessionsHold. For a Lifetime is enough
-//     if the claimant is its successor on the same host, where it has ended.
+//   - It has no sessions, and was silent for Lifetime, or the claimant has sessions.
+//   - It has sessions, and was silent for SessionsHold, or for Lifetime if the claimant is its
+//     successor on the same host, where it has ended.
 //   - It does not have the name yet, and the claimant has had it.
-func (r *Roster) yields(owner, claimant *Member, replaces string, silent time.Duration) bool {
+func (r *Registry) yields(owner, claimant *Member, replaces string, silent time.Duration) bool {
 	switch {
 	case !owner.busy() && claimant.busy():
 		return true
-	case silent >= r.waits.hold:
+	case silent >= r.timeouts.sessionsHold:
 		return true
-	case silent >= r.waits.lifetime && (!owner.busy() || replaces == owner.Instance):
+	case silent >= r.timeouts.lifetime && (!owner.busy() || replaces == owner.Instance):
 		return true
 	}
 	return owner.Pending && owner.busy() == claimant.busy() && claimant.Held && !owner.Held
 }
 
-// leave removes the lease of a machine, if it is that of this instance. The machine may not
+// leave removes the lease of a machine if it belongs to this instance. The machine may not
 // know its last revision.
 func leave(ctx context.Context, kv jetstream.KeyValue, member *Member) error {
 	owner, revision, err := find(ctx, kv, member.Name)

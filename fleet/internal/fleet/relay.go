@@ -3,6 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,27 +13,28 @@ import (
 	"execserver/transport"
 )
 
-// relay passes the messages of a client on to a machine, and the machine's to the client,
-// until either side ends. It ends both.
+// relay relays messages between a client and a machine until either side ends. Then it ends
+// both.
 //
-// A ping of the machine goes to the client and the pong back, because a pong acknowledges
-// what was sent before: the gateway must not say so of what it has only in its own hands.
-// Each direction holds one message at a time; a side that does not read stops the other.
+// It relays a ping of the machine to the client, and the pong back, because a pong
+// acknowledges everything sent before: the gateway must not acknowledge messages that the
+// client has not received. Each direction holds one message at a time, so a side that does not
+// read blocks the other.
 type relay struct {
 	client  transport.Conn
 	machine *natstransport.Conn
-	// peek, if not nil, sees the first message of the machine that is not a notification. An
-	// error ends the relay, and the client does not get the message.
-	peek   func(msg []byte) error
-	looks  int // how many messages were parsed to find it
-	count  func(toMachine bool, bytes int)
-	hold   func(bytes int64) error // memory of large messages, if bytes is above 0; else gives it back
-	once   sync.Once
-	reason transport.Reason // of the end; valid when run has returned
+	// peek, if not nil, is called with the first message of the machine that is not a
+	// notification. An error ends the relay, and the client does not receive the message.
+	peek     func(msg []byte) error
+	examined int // how many messages were parsed to find it
+	count    func(toMachine bool, bytes int)
+	reserve  func(bytes int64) error // memory of large messages, if bytes is above 0; else gives it back
+	once     sync.Once
+	reason   transport.Reason // of the end; valid when run has returned
 }
 
-// run returns when both directions have ended, and why. first are messages of the client that
-// were read already.
+// run relays until both directions have ended, and returns the reason. first are messages of
+// the client that were read already.
 func (r *relay) run(first ...[]byte) transport.Reason {
 	pinger, pings := r.client.(transport.Pinger)
 	if pings {
@@ -55,7 +57,7 @@ func (r *relay) run(first ...[]byte) transport.Reason {
 		r.end(reasonOf(err, "the client's connection was lost"))
 	})
 	over := make(chan struct{})
-	wg.Go(func() { r.hurry(over) })
+	wg.Go(func() { r.limitDrain(over) })
 	err := r.toClient()
 	r.end(reasonOf(err, lostMachine))
 	close(over)
@@ -63,22 +65,22 @@ func (r *relay) run(first ...[]byte) transport.Reason {
 	return r.reason
 }
 
-// lostMachine is what a client learns when the connection to its machine was lost.
+// lostMachine is the reason for a client when the connection to its machine was lost.
 const lostMachine = "the connection to the machine was lost"
 
-// lastTimeout is how long a client may take to read what its machine sent before its
-// connection ended.
-const lastTimeout = 5 * time.Second
+// drainTimeout bounds how long a client may take to read the messages that its machine sent
+// before the connection ended.
+const drainTimeout = 5 * time.Second
 
-// hurry ends the relay of a client that does not read, some time after its machine's
+// limitDrain ends the relay of a client that does not read, drainTimeout after its machine's
 // connection has ended.
-func (r *relay) hurry(over <-chan struct{}) {
+func (r *relay) limitDrain(over <-chan struct{}) {
 	select {
 	case <-over:
 		return
 	case <-r.machine.Done():
 	}
-	timer := time.NewTimer(lastTimeout)
+	timer := time.NewTimer(drainTimeout)
 	defer timer.Stop()
 	select {
 	case <-over:
@@ -110,7 +112,7 @@ func reasonOf(err error, lost string) transport.Reason {
 	return transport.Reason{Code: transport.CodeGoingAway, Text: lost}
 }
 
-// reasonError is an error of peek that says how the relay ends.
+// reasonError is an error of peek with the reason for the end of the relay.
 type reasonError struct{ transport.Reason }
 
 func (e *reasonError) Error() string { return e.Text }
@@ -119,7 +121,7 @@ func (r *relay) toMachine(first [][]byte) error {
 	buf := r.buffer(r.client)
 	defer buf.free()
 	if len(first) == 0 {
-		msg, err := readGreeting(r.client)
+		msg, err := readFirstMessage(r.client)
 		if err != nil {
 			return err
 		}
@@ -151,7 +153,7 @@ func (r *relay) toClient() error {
 		if err != nil {
 			return err
 		}
-		if err := r.look(msg); err != nil {
+		if err := r.examine(msg); err != nil {
 			return err
 		}
 		if err := r.client.Write(msg); err != nil {
@@ -162,12 +164,12 @@ func (r *relay) toClient() error {
 	}
 }
 
-// maxLooks is how many messages of a machine are parsed to find its first answer, which
+// maxExamined is how many messages of a machine are parsed to find its first answer, which
 // usually is the first one.
-const maxLooks = 16
+const maxExamined = 16
 
 // look shows peek the first answer of the machine.
-func (r *relay) look(msg []byte) error {
+func (r *relay) examine(msg []byte) error {
 	if r.peek == nil {
 		return nil
 	}
@@ -176,14 +178,14 @@ func (r *relay) look(msg []byte) error {
 		r.peek = nil
 		return peek(msg)
 	}
-	if r.looks++; r.looks == maxLooks {
+	if r.examined++; r.examined == maxExamined {
 		r.peek = nil
 	}
 	return nil
 }
 
 // greeting is the first message of a client, as far as a gateway reads it.
-type greeting struct {
+type firstMessage struct {
 	Method string `json:"method"`
 	Params struct {
 		Resume  string `json:"resumeSessionId"`
@@ -191,14 +193,14 @@ type greeting struct {
 	} `json:"params"`
 }
 
-// maxGreeting bounds the first message of a client, as a server does: memory is for those who
-// say who they are.
-const maxGreeting = 64 << 10
+// maxFirstMessage bounds the first message of a client, as in a server: clients get more memory
+// only after initialize.
+const maxFirstMessage = 64 << 10
 
-// readGreeting reads the first message of a client.
-func readGreeting(client transport.Conn) ([]byte, error) {
+// readFirstMessage reads the first message of a client.
+func readFirstMessage(client transport.Conn) ([]byte, error) {
 	if limited, ok := client.(transport.Limited); ok {
-		limited.LimitTotal(maxGreeting)
+		limited.LimitTotal(maxFirstMessage)
 		defer limited.LimitTotal(0)
 	}
 	return client.Read(nil)
@@ -206,7 +208,7 @@ func readGreeting(client transport.Conn) ([]byte, error) {
 
 // sessionOf returns the session that a client's first message names, or "".
 func sessionOf(msg []byte) string {
-	var g greeting
+	var g firstMessage
 	if json.Unmarshal(msg, &g) != nil || g.Method != protocol.MethodInitialize {
 		return ""
 	}
@@ -222,8 +224,8 @@ func sessionOf(msg []byte) string {
 // maxAnswer bounds the messages of a machine that are parsed to find its first answer.
 const maxAnswer = 64 << 10
 
-// isAnswer reports whether a message of a machine answers a request: for all that a gateway
-// knows, the first one answers initialize.
+// isAnswer reports whether a message of a machine answers a request. The gateway assumes that
+// the first one answers initialize.
 func isAnswer(msg []byte) bool {
 	var answer struct {
 		Method string `json:"method"`
@@ -242,4 +244,88 @@ func sessionIn(msg []byte) string {
 		return ""
 	}
 	return answer.Result.SessionID
+}
+
+// maxMessageMemory bounds the memory of large messages that a gateway relays, in bytes.
+const maxMessageMemory = 1 << 30
+
+// keptBuffer is the size of a buffer that a direction keeps for the next message, and that does
+// not count toward maxMessageMemory.
+const keptBuffer = 256 << 10
+
+// A message waits at most reserveTimeout for memory, because others that have some may also be
+// waiting for more. Then its connection ends, and the client reconnects.
+const (
+	reserveTimeout = 5 * time.Second
+	reservePause   = 50 * time.Millisecond
+)
+
+// buffer is the memory of one direction of a relay, for one message at a time.
+type buffer struct {
+	msg     []byte
+	size    int64 // of the memory of the message
+	held    int64 // how much of size counts in maxMessageMemory
+	reserve func(bytes int64) error
+}
+
+// buffer returns the memory for the messages of one side.
+func (r *relay) buffer(from transport.Conn) *buffer {
+	b := &buffer{reserve: r.reserve}
+	if growing, ok := from.(transport.Growing); ok {
+		growing.OnGrow(b.grow)
+	}
+	return b
+}
+
+// read reads a message. It is valid until the next call of a method.
+func (b *buffer) read(from transport.Conn) (msg []byte, err error) {
+	b.msg, err = from.Read(b.msg)
+	return b.msg, err
+}
+
+// written frees a large buffer after its message has been written: the next message may take
+// long to arrive.
+func (b *buffer) written() {
+	if cap(b.msg) > keptBuffer {
+		b.free()
+	}
+}
+
+func (b *buffer) grow(bytes int64) error {
+	if more := b.size + bytes - keptBuffer - b.held; more > 0 {
+		if err := b.reserve(more); err != nil {
+			return err
+		}
+		b.held += more
+	}
+	b.size += bytes
+	return nil
+}
+
+// free drops the memory.
+func (b *buffer) free() {
+	if b.held > 0 {
+		_ = b.reserve(-b.held) // giving back does not fail
+	}
+	b.msg, b.size, b.held = nil, 0, 0
+}
+
+// reserve reserves memory for large messages, or releases it if bytes is negative.
+func (v *clientConn) reserve(bytes int64) error {
+	if bytes < 0 {
+		v.held.give(v.by.Principal, -bytes)
+		return nil
+	}
+	for giveUp := time.Now().Add(reserveTimeout); ; {
+		limit := v.held.take(v.by.Principal, v.several(), bytes)
+		if limit == 0 {
+			return nil
+		}
+		if time.Now().After(giveUp) || !sleep(v.ctx, reservePause) {
+			return &reasonError{transport.Reason{
+				Code: transport.CodeTryAgainLater,
+				Text: fmt.Sprintf("the gateway has its limit of %d bytes of messages on their way; try again", limit),
+			}}
+		}
+	}
 }

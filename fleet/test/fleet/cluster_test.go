@@ -42,13 +42,13 @@ func TestCluster(t *testing.T) {
 		},
 		{
 			"the network between two is silent", 2 * time.Second,
-			func() { s.cut(one, other, silent) },
-			func() { s.network.between(one, other, open) },
+			func() { s.cut(one, other, testkit.LinkSilent) },
+			func() { s.network.between(one, other, testkit.LinkOpen) },
 		},
 		{
 			"the network between two resets connections", 5 * time.Second,
-			func() { s.cut(one, other, refused) },
-			func() { s.network.between(one, other, open) },
+			func() { s.cut(one, other, testkit.LinkRefused) },
+			func() { s.network.between(one, other, testkit.LinkOpen) },
 		},
 	}
 	most := time.Duration(testkit.Number(t, "FLEET_SECONDS", 0)) * time.Second
@@ -80,7 +80,7 @@ func TestCluster(t *testing.T) {
 // streaming is sessions that stream and type, at a cluster of three gateways that is behind a
 // load balancer and has TLS on its routes.
 type streaming struct {
-	t        testing.TB
+	t        *testing.T
 	nodes    []*node
 	network  *network
 	outages  atomic.Pointer[outages]
@@ -89,13 +89,13 @@ type streaming struct {
 	sessions sync.WaitGroup
 }
 
-func newStreaming(t testing.TB, sessions int) *streaming {
+func newStreaming(t *testing.T, sessions int) *streaming {
 	const machines = 8
 	s := &streaming{t: t, nodes: newNodes(t, 3), over: make(chan struct{})}
 	s.stop = sync.OnceFunc(func() { close(s.over) })
 	s.outages.Store(new(outages))
 	s.network = newNetwork(t, s.nodes)
-	args := append(routesWithTLS(testkit.NewAuthority(t, "ours")), "--cluster-advertise", s.network.bypass.address())
+	args := append(routesWithTLS(testkit.NewAuthority(t, "ours")), "--cluster-advertise", s.network.bypass.Address())
 	startCluster(t, s.nodes, s.network.route, args...)
 	for i := range machines {
 		join(t, s.nodes, fmt.Sprint("box-", i))
@@ -157,7 +157,7 @@ func (s *streaming) whole() {
 }
 
 // cut cuts the network between two nodes, and waits until both know it.
-func (s *streaming) cut(a, b, state int) {
+func (s *streaming) cut(a, b int, state testkit.LinkState) {
 	s.t.Helper()
 	begun := time.Now()
 	s.network.between(a, b, state)
@@ -210,7 +210,7 @@ func (o *outages) streams() {
 }
 
 // allStream waits until sessions stream.
-func (o *outages) allStream(t testing.TB, sessions int) {
+func (o *outages) allStream(t *testing.T, sessions int) {
 	t.Helper()
 	testkit.WaitFor(t, testkit.Patience, func() error {
 		o.mu.Lock()
@@ -236,7 +236,7 @@ func (o *outages) sorted() []time.Duration {
 
 // report says how long sessions had no connection, and how long nothing came. On a machine
 // that has the time ($FLEET_STRICT is 1), the first is at most 5 s at the 99th percentile.
-func (o *outages) report(t testing.TB, after string) {
+func (o *outages) report(t *testing.T, after string) {
 	t.Helper()
 	all := o.sorted()
 	if len(all) == 0 {
@@ -298,7 +298,7 @@ func (c *checker) line(text string) {
 }
 
 // runSession runs a writer, types to it until over is closed, and checks what comes.
-func runSession(t testing.TB, url string, of *atomic.Pointer[outages], over <-chan struct{}) error {
+func runSession(t *testing.T, url string, of *atomic.Pointer[outages], over <-chan struct{}) error {
 	var broke time.Time
 	env, err := dialPatiently(t, url, &client.Options{OnState: func(s client.State) {
 		switch s.Kind {
@@ -375,7 +375,7 @@ func typing(in io.WriteCloser, over <-chan struct{}) <-chan int {
 }
 
 // dialPatiently dials until the cluster knows its machines.
-func dialPatiently(t testing.TB, url string, opts *client.Options) (env *client.Environment, err error) {
+func dialPatiently(t *testing.T, url string, opts *client.Options) (env *client.Environment, err error) {
 	deadline := time.Now().Add(testkit.Patience)
 	for {
 		env, err = client.Dial(t.Context(), url, opts)

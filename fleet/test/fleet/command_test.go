@@ -20,7 +20,7 @@ import (
 )
 
 // fleetCommand runs exec-fleet at a gateway.
-func fleetCommand(t testing.TB, n *node, args ...string) (out, errOut string, code int) {
+func fleetCommand(t *testing.T, n *node, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	path, err := build()
 	if err != nil {

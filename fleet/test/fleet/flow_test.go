@@ -31,7 +31,7 @@ func TestThroughput(t *testing.T) {
 }
 
 // rate returns the MB of output that come from a machine in a second.
-func rate(t testing.TB, url string, bytes int64) float64 {
+func rate(t *testing.T, url string, bytes int64) float64 {
 	t.Helper()
 	env, err := dialPatiently(t, url, nil)
 	if err != nil {
@@ -114,7 +114,7 @@ type typist struct {
 	out chan string
 }
 
-func newTypist(t testing.TB, env *client.Environment) *typist {
+func newTypist(t *testing.T, env *client.Environment) *typist {
 	t.Helper()
 	command := env.Command(t.Context(), "cat")
 	in, err := command.StdinPipe()
@@ -134,7 +134,7 @@ func newTypist(t testing.TB, env *client.Environment) *typist {
 }
 
 // p99 types keys, and returns the time in which 99 of 100 came back.
-func (p *typist) p99(t testing.TB) time.Duration {
+func (p *typist) p99(t *testing.T) time.Duration {
 	t.Helper()
 	var all []time.Duration
 	for i := range 300 {

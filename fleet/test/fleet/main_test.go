@@ -69,7 +69,7 @@ const (
 	clusterSecret = "the secret of the cluster"
 )
 
-func machinesFile(t testing.TB) string {
+func machinesFile(t *testing.T) string {
 	return testkit.Secret(t, fmt.Sprintf("[[machine]]\nname = \"*\"\nsha256 = \"%x\"\n", sha256.Sum256([]byte(token))))
 }
 
@@ -81,13 +81,13 @@ type program struct {
 }
 
 // start starts the command, which ends with the test, and waits until it listens.
-func start(t testing.TB, args ...string) *program {
+func start(t *testing.T, args ...string) *program {
 	t.Helper()
 	return startWith(t, nil, args...)
 }
 
 // startWith is like start with some more environment.
-func startWith(t testing.TB, env []string, args ...string) *program {
+func startWith(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{args: args, env: env, log: new(testkit.Buffer)}
 	p.start(t)
@@ -103,7 +103,7 @@ func startWith(t testing.TB, env []string, args ...string) *program {
 
 func last(text string) string { return text[max(0, len(text)-2000):] }
 
-func (p *program) start(t testing.TB) {
+func (p *program) start(t *testing.T) {
 	t.Helper()
 	path, err := build()
 	if err != nil {
@@ -131,7 +131,7 @@ func (p *program) start(t testing.TB) {
 }
 
 // kill kills the process at once.
-func (p *program) kill(t testing.TB) {
+func (p *program) kill(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ type node struct {
 }
 
 // tokenOf makes the token of a machine.
-func (n *node) tokenOf(t testing.TB, name string) string {
+func (n *node) tokenOf(t *testing.T, name string) string {
 	t.Helper()
 	args := []string{"token", name}
 	if n.tokenFile != "" {
@@ -162,7 +162,7 @@ func (n *node) tokenOf(t testing.TB, name string) string {
 }
 
 // newNodes returns nodes that do not run yet.
-func newNodes(t testing.TB, n int) []*node {
+func newNodes(t *testing.T, n int) []*node {
 	t.Helper()
 	nodes := make([]*node, n)
 	for i := range nodes {
@@ -172,7 +172,7 @@ func newNodes(t testing.TB, n int) []*node {
 }
 
 // startCluster starts nodes. route returns the address at which one reaches another one.
-func startCluster(t testing.TB, nodes []*node, route func(from, to int) string, more ...string) {
+func startCluster(t *testing.T, nodes []*node, route func(from, to int) string, more ...string) {
 	t.Helper()
 	machines, shared := machinesFile(t), testkit.Secret(t, clusterSecret)
 	var wg sync.WaitGroup
@@ -196,7 +196,7 @@ func startCluster(t testing.TB, nodes []*node, route func(from, to int) string, 
 }
 
 // join starts a machine.
-func join(t testing.TB, nodes []*node, name string, args ...string) *program {
+func join(t *testing.T, nodes []*node, name string, args ...string) *program {
 	t.Helper()
 	secret := token
 	if nodes[0].tokens {
@@ -219,7 +219,7 @@ type front struct {
 	wg   sync.WaitGroup
 }
 
-func newFront(t testing.TB, to ...string) *front {
+func newFront(t *testing.T, to ...string) *front {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

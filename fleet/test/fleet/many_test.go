@@ -32,7 +32,7 @@ import (
 )
 
 // gateway starts one gateway for machines that have the token.
-func gateway(t testing.TB, flags ...string) *node {
+func gateway(t *testing.T, flags ...string) *node {
 	t.Helper()
 	n := &node{client: testkit.FreeAddress(t), fleet: testkit.FreeAddress(t)}
 	n.tokens = !slices.Contains(flags, "--machines")
@@ -45,7 +45,7 @@ func gateway(t testing.TB, flags ...string) *node {
 }
 
 // rss returns the resident memory of a process in bytes.
-func rss(t testing.TB, pid int) int64 {
+func rss(t *testing.T, pid int) int64 {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
 	if err != nil {
@@ -75,7 +75,7 @@ func list(n *node) (machines []fleet.Member, err error) {
 }
 
 // listed waits until a gateway lists a number of machines, and returns how long it took.
-func listed(t testing.TB, n *node, count int) time.Duration {
+func listed(t *testing.T, n *node, count int) time.Duration {
 	t.Helper()
 	start := time.Now()
 	testkit.WaitFor(t, 2*testkit.Patience, func() error {
@@ -128,7 +128,7 @@ func number(text string) int {
 }
 
 // machines starts a program that is many machines.
-func machines(t testing.TB, n *node, from, count int) *exec.Cmd {
+func machines(t *testing.T, n *node, from, count int) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "nats://"+n.fleet, strconv.Itoa(from), strconv.Itoa(count))
 	cmd.Env = append(os.Environ(), roleVariable+"=machines")
@@ -190,7 +190,7 @@ func TestMany(t *testing.T) {
 }
 
 // newDirect starts a server without a fleet.
-func newDirect(t testing.TB) string {
+func newDirect(t *testing.T) string {
 	t.Helper()
 	address := testkit.FreeAddress(t)
 	start(t, "serve", "--listen", "ws://"+address, "--without=cgroups")
@@ -199,7 +199,7 @@ func newDirect(t testing.TB) string {
 
 // starts returns the medians of the time to run a short command, over an open connection, at a
 // server and at machines. They take turns, so that whatever else the machine does is fair to both.
-func starts(t testing.TB, n int, direct string, machine func(i int) string) (without, with time.Duration) {
+func starts(t *testing.T, n int, direct string, machine func(i int) string) (without, with time.Duration) {
 	t.Helper()
 	var atServer, atMachines []time.Duration
 	for i := range n {
@@ -212,7 +212,7 @@ func starts(t testing.TB, n int, direct string, machine func(i int) string) (wit
 }
 
 // startsAt returns the times of three starts over one connection.
-func startsAt(t testing.TB, url string) (all []time.Duration) {
+func startsAt(t *testing.T, url string) (all []time.Duration) {
 	t.Helper()
 	env, err := client.Dial(t.Context(), url, nil)
 	if err != nil {

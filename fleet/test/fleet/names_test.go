@@ -134,8 +134,8 @@ func TestKilledMachineComesBack(t *testing.T) {
 	n := gateway(t)
 	secret := testkit.Secret(t, n.tokenOf(t, "box"))
 	home := []string{"HOME=" + t.TempDir(), "XDG_STATE_HOME="}
-	// With a keeper the machine ends in order, and leaves the fleet.
-	args := []string{"join", "--name", "box", "--fleet", "nats://" + n.fleet, "--token-file", secret, "--without=cgroups", "--without=keeper"}
+	// With a supervisor the machine ends in order, and leaves the fleet.
+	args := []string{"join", "--name", "box", "--fleet", "nats://" + n.fleet, "--token-file", secret, "--without=cgroups", "--without=supervisor"}
 	m := startWith(t, home, args...)
 	listed(t, n, 1)
 	env, err := dialPatiently(t, "ws://"+n.client+"/env/box", &client.Options{RecoveryTimeout: -1})

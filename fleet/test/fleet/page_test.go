@@ -23,7 +23,7 @@ import (
 
 // browser is a browser at the page of a gateway.
 type browser struct {
-	t      testing.TB
+	t      *testing.T
 	base   string // http://HOST:PORT
 	origin string // of the page that sends requests; "" sends none
 }
@@ -102,7 +102,7 @@ func (b browser) machines(key string) (names []string) {
 }
 
 // pageGateway is a gateway with a page and two machines. ann may use both, and bob box-2.
-func pageGateway(t testing.TB) (n *node, b browser, clients string) {
+func pageGateway(t *testing.T) (n *node, b browser, clients string) {
 	t.Helper()
 	entry := func(name, rest string) string {
 		return fmt.Sprintf("[[token]]\nname = %q\nsha256 = \"%x\"\nscope = [\"full\"]\n%s", name, sha256.Sum256([]byte(clientToken(name))), rest)

@@ -140,7 +140,7 @@ func TestSystemSquattedFleet(t *testing.T) {
 		started(cmd)
 		return log
 	}
-	log := machine("--without=keeper")
+	log := machine("--without=supervisor")
 	testkit.WaitFor(t, testkit.Patience, func() error {
 		if !strings.Contains(log.String(), "refusing to send a secret in clear to the user 61251") || !strings.Contains(log.String(), "--server-user 61251") {
 			return fmt.Errorf("the machine says %s", log)
@@ -148,7 +148,7 @@ func TestSystemSquattedFleet(t *testing.T) {
 		return nil
 	})
 	// The first who sends anything is the one that has been told to.
-	machine("--without=keeper", "--server-user=61251", "--name=named")
+	machine("--without=supervisor", "--server-user=61251", "--name=named")
 	line, err := lines.ReadString('\n')
 	if err != nil || !strings.Contains(line, token) || !strings.Contains(line, `"named"`) {
 		t.Errorf("the listener has got %q, %v", line, err)

@@ -30,9 +30,9 @@ func TestRegions(t *testing.T) {
 	gatewayKey, gatewaySeed := nkey(t)
 	machineKey, machineSeed := nkey(t)
 	hub, leafnodes, west := testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)
-	between := newLink(t, leafnodes)
+	between := testkit.NewLink(t, leafnodes)
 	here := strings.NewReplacer(
-		"0.0.0.0:7422", leafnodes, "hub.example:7422", between.address(), "/var/lib/nats", t.TempDir(),
+		"0.0.0.0:7422", leafnodes, "hub.example:7422", between.Address(), "/var/lib/nats", t.TempDir(),
 		"/etc/nats/cert.pem", cert, "/etc/nats/key.pem", key, "/etc/nats/ca.pem", authority.File,
 		"UGATEWAY", gatewayKey, "UBOX7", machineKey,
 	)
@@ -61,16 +61,16 @@ func TestRegions(t *testing.T) {
 		go func() { ended <- runSession(t, url, &of, over) }()
 	}
 	of.Load().allStream(t, sessions)
-	for i, state := range []int{refused, silent} {
+	for i, state := range []testkit.LinkState{testkit.LinkRefused, testkit.LinkSilent} {
 		time.Sleep(time.Second) // sessions stream
-		between.set(state)
+		between.Set(state)
 		testkit.WaitFor(t, testkit.Patience, func() error {
 			if got := of.Load().begun(); got < (i+1)*sessions {
 				return fmt.Errorf("the connections of %d sessions have broken", got)
 			}
 			return nil
 		})
-		between.set(open)
+		between.Set(testkit.LinkOpen)
 		testkit.WaitFor(t, testkit.Patience, func() error {
 			if got := len(of.Load().sorted()); got < (i+1)*sessions {
 				return fmt.Errorf("%d sessions have recovered", got)
@@ -91,7 +91,7 @@ func TestRegions(t *testing.T) {
 }
 
 // nkey makes a key of NATS, and returns the public one and the file of its seed.
-func nkey(t testing.TB) (public, file string) {
+func nkey(t *testing.T) (public, file string) {
 	t.Helper()
 	pair, err := nkeys.CreateUser()
 	if err != nil {
@@ -109,7 +109,7 @@ func nkey(t testing.TB) (public, file string) {
 }
 
 // configuration returns a file of NATS that stands in docs/fleet.md.
-func configuration(t testing.TB, name string) string {
+func configuration(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "fleet.md"))
 	if err != nil {
@@ -124,15 +124,12 @@ func configuration(t testing.TB, name string) string {
 }
 
 // runNATS runs a NATS server with a file of docs/fleet.md, at an address and with other
-// changes that here makes. $FLEET_NATS names a program to run instead of the library.
-func runNATS(t testing.TB, name, address string, here *strings.Replacer) {
+// changes that here makes.
+func runNATS(t *testing.T, name, address string, here *strings.Replacer) {
 	t.Helper()
 	text := strings.Replace(configuration(t, name), "0.0.0.0:4222", address, 1)
 	file := testkit.Secret(t, here.Replace(text))
 	cmd := exec.Command(os.Args[0], "-c", file)
-	if other := os.Getenv("FLEET_NATS"); other != "" {
-		cmd = exec.Command(other, "-c", file)
-	}
 	cmd.Env = append(os.Environ(), roleVariable+"=nats")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	log := new(testkit.Buffer)

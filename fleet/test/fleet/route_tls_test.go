@@ -81,7 +81,7 @@ func TestRoutesToImpostors(t *testing.T) {
 	}
 }
 
-func pair(t testing.TB, a *testkit.Authority) tls.Certificate {
+func pair(t *testing.T, a *testkit.Authority) tls.Certificate {
 	t.Helper()
 	cert, key := a.ServerWith(forBoth)
 	made, err := tls.LoadX509KeyPair(cert, key)
@@ -93,7 +93,7 @@ func pair(t testing.TB, a *testkit.Authority) tls.Certificate {
 
 // becomesRoute connects to a NATS server as another server that has the secret, and reports
 // whether it is accepted.
-func becomesRoute(t testing.TB, address string, config *tls.Config) bool {
+func becomesRoute(t *testing.T, address string, config *tls.Config) bool {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -124,7 +124,7 @@ type impostor struct {
 	heard chan string // what each server that came has said
 }
 
-func newImpostor(t testing.TB, certificate *tls.Certificate) *impostor {
+func newImpostor(t *testing.T, certificate *tls.Certificate) *impostor {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

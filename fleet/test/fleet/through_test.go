@@ -54,7 +54,7 @@ func serveThrough() {
 	exit(os.WriteFile(secret, token, 0o600))
 	machine, _ := child(data, program, append([]string{
 		"join", "--name", "box", "--fleet", fleetOf(gateway), "--token-file", secret,
-		"--without=keeper", // which would not die with this program
+		"--without=supervisor", // which would not die with this program
 	}, flags...)...)
 	url = strings.TrimSpace(address) + "/env/box"
 	fmt.Println(url)

@@ -1,5 +1,5 @@
-// Package codexconf writes the configuration with which Codex reaches machines,
-// environments.toml, and knows which versions of Codex read it.
+// Package codexconf edits environments.toml, the file in which Codex finds machines. It also
+// knows the versions of Codex that read the file.
 package codexconf
 
 import (
@@ -23,18 +23,19 @@ type options struct {
 	id, tokenFile, program string
 }
 
-// Command returns the subcommand codex-config.
+// Command returns the command codex-config.
 func Command() *cobra.Command {
 	var o options
 	command := &cobra.Command{
 		Use:     "codex-config [flags] URL|DESTINATION",
-		Short:   "Make Codex know a machine, or print the entry for it",
+		Short:   "Add machines to Codex's configuration",
 		GroupID: cli.GroupSetUp,
-		Long: "codex-config prints what to append to Codex's environments.toml, which is in ~/.codex or in\n" +
-			"$CODEX_HOME, so that Codex and --on know a machine by a name: either a server that listens at a URL,\n" +
-			"or a DESTINATION of ssh, where ssh starts a server for each client. codex-config connects to nothing.\n" +
-			"\"codex-config add\" writes an entry into the file.",
-		Example: "  (umask 077; exec-server codex-config ws://10.0.0.7:8765 --token-file token >>~/.codex/environments.toml)\n" +
+		Long: "codex-config prints an entry for Codex's environments.toml, which is in ~/.codex or in $CODEX_HOME.\n" +
+			"\"codex-config add\" writes the entry into the file. An entry makes a machine available to Codex and\n" +
+			"--on under a name. A URL is the address of a server that listens; for an ssh DESTINATION, ssh starts\n" +
+			"a server for each client. codex-config does not connect.",
+		Example: "  exec-server codex-config add box --ssh box\n" +
+			"  exec-server codex-config ws://10.0.0.7:8765 --token-file token    # only prints the entry\n" +
 			"  exec-server codex-config me@box.example --program /opt/bin/exec-server",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -52,11 +53,9 @@ func Command() *cobra.Command {
 		},
 	}
 	f := command.Flags()
-	f.SortFlags = false
 	f.StringVar(&o.id, "id", "", "`NAME` of the machine: letters, digits, - and _; by default that of the host")
 	f.StringVar(&o.tokenFile, "token-file", "", "for a URL: copy the bearer token from this `FILE` into the entry")
 	f.StringVar(&o.program, "program", "exec-server", "for ssh: `PATH` of exec-server on the machine")
-	f.BoolP("help", "h", false, "print this text")
 	command.AddCommand(newAddCommand(), newRemoveCommand())
 	return command
 }
@@ -80,7 +79,7 @@ func (o *options) entry(destination string) (string, error) {
 	}
 	if !isURL || scheme == "ssh" {
 		if o.tokenFile != "" {
-			return "", errors.New("--token-file is for a URL; ssh has its own ways to authenticate")
+			return "", errors.New("--token-file is for a URL; ssh authenticates by itself")
 		}
 		args := []string{"-o", "BatchMode=yes", destination, quoteProgram(o.program), "--listen", "stdio"}
 		return programEntry(id, append([]string{"ssh"}, args...)), nil
@@ -96,8 +95,7 @@ func (o *options) entry(destination string) (string, error) {
 	return strings.Join(lines, "\n") + "\n", nil
 }
 
-// checkDestination refuses what is neither a URL of a server, that Codex can use, nor a
-// destination of ssh.
+// checkDestination refuses everything but a URL that Codex supports and a destination of ssh.
 func checkDestination(destination string) error {
 	scheme, _, isURL := strings.Cut(destination, "://")
 	switch {
@@ -119,7 +117,7 @@ func hostOf(destination string, isURL bool) (string, error) {
 		if !found {
 			host = destination
 		}
-		if name, port, found := strings.Cut(host, ":"); found && !strings.Contains(port, ":") { // more are an IPv6 address
+		if name, port, found := strings.Cut(host, ":"); found && !strings.Contains(port, ":") { // several colons are an IPv6 address
 			return "", fmt.Errorf("%q is not a destination of ssh; say ws://%s for a server there, or ssh://%s:PORT for ssh", destination, host, strings.TrimSuffix(destination, host)+name)
 		}
 		return host, nil
@@ -131,7 +129,7 @@ func hostOf(destination string, isURL bool) (string, error) {
 	return u.Hostname(), nil
 }
 
-// idFrom makes an id of a host: the first part of its name, or its whole address.
+// idFrom makes an id from a host: the first part of its name, or its whole address.
 func idFrom(host string) string {
 	if _, err := netip.ParseAddr(host); err != nil {
 		host, _, _ = strings.Cut(host, ".")
@@ -143,7 +141,7 @@ func idFrom(host string) string {
 		return '-'
 	}, host), "-")
 	if !environments.IsName(id) {
-		return "box" // local, for example, has a meaning of its own
+		return "box" // local, for example, is reserved
 	}
 	return id
 }
@@ -167,8 +165,8 @@ func quoteTOML(text string) string {
 	return b.String()
 }
 
-// quoteProgram quotes the path of a program for the shell that ssh starts, which may expand
-// it: ~/bin/exec-server.
+// quoteProgram quotes the path of a program for the shell that ssh starts, except a leading ~/,
+// which the shell expands.
 func quoteProgram(path string) string {
 	if plain := strings.NewReplacer("~", "", "$", "").Replace(path); cli.QuoteShell(plain) == plain {
 		return path

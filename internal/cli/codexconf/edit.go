@@ -28,29 +28,28 @@ func newAddCommand() *cobra.Command {
 	var o addOptions
 	command := &cobra.Command{
 		Use:   "add NAME {--ssh HOST | --url URL | -- PROGRAM [ARG...]}",
-		Short: "Make Codex and --on know a machine",
-		Long: "add writes an entry into Codex's environments.toml, which is in ~/.codex or in $CODEX_HOME. With --ssh,\n" +
-			"\"exec-server connect ssh\" leads to the machine; with --url, a server listens there; PROGRAM speaks the\n" +
-			"protocol on its standard input and output. Everything else in the file stays as it is. add prints the\n" +
-			"lines that it adds and removes on standard error; a file that it cannot change by whole lines it leaves alone.\n" +
-			"It asks nothing and connects to nothing, and prints the command with which you try the machine.\n\n" +
-			"add sets include_local = false: otherwise Codex can work on this machine as well, and runs commands here\n" +
-			"when it has no link to the other one. Without include_local Codex needs a default, so the first machine\n" +
-			"becomes that.",
+		Short: "Add a machine to Codex's configuration",
+		Long: "add writes an entry into Codex's environments.toml, which is in ~/.codex or in $CODEX_HOME. With\n" +
+			"--ssh, Codex reaches the machine by \"exec-server connect ssh\". --url is the URL of a server that\n" +
+			"listens. PROGRAM speaks the protocol on its standard input and output.\n\n" +
+			"add prints on standard error which lines it added and removed, and changes nothing else. If it\n" +
+			"cannot edit the file line by line, it leaves the file alone. It does not connect, and prints the\n" +
+			"command that tests the machine.\n\n" +
+			"add sets include_local = false. Otherwise Codex silently runs commands on this machine when it cannot\n" +
+			"reach the other one. With include_local = false Codex needs a default, so the first machine becomes\n" +
+			"the default.",
 		Example: "  exec-server codex-config add box --ssh me@box.example\n" +
 			"  exec-server codex-config add box --url wss://box.example:8765 --token-file token --replace\n" +
 			"  exec-server codex-config add build --default -- exec-server connect docker build",
 		RunE: func(command *cobra.Command, args []string) error { return o.run(command, args) },
 	}
 	f := command.Flags()
-	f.SortFlags = false
 	f.StringVar(&o.ssh, "ssh", "", "reach the machine with ssh, by this `HOST`: one of ~/.ssh/config, USER@HOST or ssh://USER@HOST:PORT")
 	f.StringVar(&o.url, "url", "", "reach the server at this `URL`: ws://HOST:PORT or wss://HOST:PORT")
 	f.StringVar(&o.tokenFile, "token-file", "", "copy the bearer token for --url from this `FILE` into the entry")
-	f.BoolVar(&o.byDefault, "default", false, "make it the machine that Codex and exec-server use if none is named")
+	f.BoolVar(&o.byDefault, "default", false, "make this machine the default")
 	f.BoolVar(&o.replace, "replace", false, "replace the entry of this name, if there is one")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the lines, and write nothing")
-	f.BoolP("help", "h", false, "print this text")
 	return command
 }
 
@@ -58,10 +57,11 @@ func newRemoveCommand() *cobra.Command {
 	var dryRun bool
 	command := &cobra.Command{
 		Use:   "remove NAME",
-		Short: "Make Codex and --on forget a machine",
-		Long: "remove removes an entry from Codex's environments.toml. Everything else in the file stays as it is. remove\n" +
-			"prints the lines that it removes on standard error; a file that it cannot change by whole lines it leaves\n" +
-			"alone. If the machine was the default, Codex has none afterwards.",
+		Short: "Remove a machine from Codex's configuration",
+		Long: "remove removes an entry from Codex's environments.toml. It prints the removed lines on standard\n" +
+			"error, and changes nothing else. If it cannot edit the file line by line, it leaves the file alone.\n" +
+			"If the machine was the default, Codex has no machine until \"add --default\" chooses one. Without any\n" +
+			"machine, remove also removes include_local = false, and Codex works on this machine again.",
 		Example: "  exec-server codex-config remove box",
 		RunE: func(command *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -78,16 +78,19 @@ func newRemoveCommand() *cobra.Command {
 			if f.want["default"] == args[0] {
 				f.unset("default")
 			}
+			if f.err == nil && len(f.entries()) == 0 && f.want["include_local"] == false {
+				f.uncomment(localComment) // or Codex would have no machine to work on
+				f.unset("include_local")
+			}
 			return f.finish(command.ErrOrStderr(), dryRun)
 		},
 		ValidArgsFunction: cli.CompleteNames,
 	}
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "print the lines, and write nothing")
-	command.Flags().BoolP("help", "h", false, "print this text")
 	return command
 }
 
-// known lists names after an error about one.
+// known lists the existing names for an error.
 func known(ids []string) string {
 	if len(ids) == 0 {
 		return ""
@@ -117,7 +120,7 @@ func (o *addOptions) run(command *cobra.Command, args []string) error {
 		return fmt.Errorf("%s has an environment %q already; --replace replaces it", f.path, name)
 	}
 	if f.want["include_local"] != false {
-		f.set("include_local", "false", false, "# Or Codex would run commands on this machine when it cannot reach the other one.\n")
+		f.set("include_local", "false", false, localComment)
 	}
 	if byDefault, ok := f.want["default"].(string); !ok || o.byDefault && byDefault != name {
 		f.set("default", quoteTOML(name), name)
@@ -132,10 +135,10 @@ func (o *addOptions) run(command *cobra.Command, args []string) error {
 		return err
 	}
 	if os.Getenv("CODEX_EXEC_SERVER_URL") != "" {
-		fmt.Fprintln(command.ErrOrStderr(), "warning: Codex ignores CODEX_EXEC_SERVER_URL, because there is this file")
+		fmt.Fprintln(command.ErrOrStderr(), "warning: Codex ignores CODEX_EXEC_SERVER_URL, because this file exists")
 	}
 	if version := OldVersion(command.Context()); version != "" {
-		fmt.Fprintf(command.ErrOrStderr(), "warning: the codex in PATH is %s, which ignores environments.toml; install %s or newer\n", version, FirstVersion)
+		fmt.Fprintf(command.ErrOrStderr(), "warning: the codex in PATH is %s, which ignores environments.toml or refuses it; install %s or newer\n", version, FirstVersion)
 	}
 	fmt.Fprintln(command.ErrOrStderr(), "try it with:")
 	_, err = fmt.Fprintf(command.OutOrStdout(), "exec-server run --on %s -- hostname\n", name)
@@ -152,7 +155,7 @@ func (o *addOptions) entry(name string, program []string) (string, error) {
 	}
 	switch {
 	case ways != 1:
-		return "", errors.New("say how to reach the machine, in one way: --ssh HOST, --url URL, or -- and a program")
+		return "", errors.New("name one way to reach the machine: --ssh HOST, --url URL, or -- and a program")
 	case o.url == "" && o.tokenFile != "":
 		return "", errors.New("--token-file is for --url")
 	case o.url != "":
@@ -189,7 +192,7 @@ func programEntry(id string, program []string) string {
 	return text
 }
 
-// nameOfThisProgram returns the name by which PATH finds this program, or else its path.
+// nameOfThisProgram returns the name of this program in PATH, or its path.
 func nameOfThisProgram() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -208,14 +211,15 @@ func nameOfThisProgram() (string, error) {
 	return self, nil
 }
 
-// FirstVersion is the first version of Codex that reads environments.toml.
-const FirstVersion = "0.131.0"
+// FirstVersion is the first version of Codex that accepts include_local in environments.toml. From
+// 0.131 Codex refuses a file with a setting that it does not know; before, it ignores the file.
+const FirstVersion = "0.133.0"
 
-// codexTimeout bounds how long codex may take to tell its version.
+// codexTimeout bounds the call of codex.
 const codexTimeout = 10 * time.Second
 
-// OldVersion returns the version of the codex in PATH if that is too old for
-// environments.toml. Otherwise, or if it does not tell, oldCodex returns "".
+// OldVersion returns the version of the codex in PATH if it is too old for environments.toml, and
+// otherwise "".
 func OldVersion(ctx context.Context) string {
 	path, err := exec.LookPath("codex")
 	if err != nil {
@@ -224,7 +228,7 @@ func OldVersion(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, codexTimeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, path, "--version")
-	command.WaitDelay = time.Second // for what it may have started
+	command.WaitDelay = time.Second // for its children
 	out, err := command.Output()
 	found := regexp.MustCompile(`\b(\d{1,4})\.(\d{1,4})\.\d{1,4}\b`).FindSubmatch(out)
 	if err != nil || found == nil {
@@ -232,7 +236,7 @@ func OldVersion(ctx context.Context) string {
 	}
 	major, _ := strconv.Atoi(string(found[1]))
 	minor, _ := strconv.Atoi(string(found[2]))
-	if major > 0 || minor >= 131 {
+	if major > 0 || minor >= 133 {
 		return ""
 	}
 	return string(found[0])

@@ -20,30 +20,30 @@ import (
 	"execserver/internal/sys"
 )
 
-// configFile is environments.toml. Its methods add and remove whole lines. They know how
-// tables and settings begin, and no more of TOML: finish parses the result, and leaves the
-// file alone if that does not say what it should.
+// configFile is environments.toml. Its methods add and remove whole lines by the beginnings of
+// tables and settings. finish parses the result, and leaves the file alone if it differs from
+// want.
 type configFile struct {
 	path    string
-	info    fs.FileInfo // nil if there is no file
+	info    fs.FileInfo // nil without a file
 	lines   []string
 	head    []string       // settings that go before lines
-	want    map[string]any // what the result should say
-	changes []string       // for people: lines with + or - before them
+	want    map[string]any // the expected result, parsed
+	changes []string       // changed lines with + or -, for people
 	secret  bool           // a token is added
-	err     error          // why these methods cannot change the file
+	err     error          // the reason why the file cannot be edited
 }
 
-// readConfig reads the file, if there is one.
+// readConfig reads the file, if it exists.
 func readConfig() (*configFile, error) {
 	path, err := environments.File()
 	if err != nil {
 		return nil, err
 	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // the link stays one
+		path = target // keep the link
 	} else if _, err := os.Lstat(path); err == nil {
-		return nil, fmt.Errorf("%s is a link that leads nowhere", path)
+		return nil, fmt.Errorf("%s is a dangling link", path)
 	}
 	f := &configFile{path: path, want: map[string]any{}}
 	if f.info, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +63,7 @@ func readConfig() (*configFile, error) {
 	return f, nil
 }
 
-// entries returns what the file says about the environments.
+// entries returns the parsed environments.
 func (f *configFile) entries() []map[string]any {
 	entries, _ := f.want["environments"].([]map[string]any)
 	return entries
@@ -78,10 +78,10 @@ func (f *configFile) ids() (ids []string) {
 	return ids
 }
 
-// tokens are lines that nobody should see.
+// tokens matches lines with secrets.
 var tokens = regexp.MustCompile(`^(\s*"?auth_bearer_token"?\s*=).*`)
 
-// note keeps lines for people, with a sign before each.
+// note records changed lines, with a sign before each.
 func (f *configFile) note(sign string, lines ...string) {
 	for _, line := range lines {
 		line = strings.TrimRight(line, "\r\n")
@@ -89,7 +89,7 @@ func (f *configFile) note(sign string, lines ...string) {
 	}
 }
 
-// add appends an entry, in the place of the one with its name.
+// add appends an entry, or replaces the one with its name.
 func (f *configFile) add(name, entry string) error {
 	var added struct{ Environments []map[string]any }
 	if err := toml.Unmarshal([]byte(entry), &added); err != nil {
@@ -145,8 +145,8 @@ func (f *configFile) remove(name string) {
 	}
 }
 
-// table returns the lines of the entry of that number, without the comments at its end,
-// which belong to what follows. start is -1 if it has none.
+// table returns the lines of an entry by its number, without the comments at its end, which
+// belong to the next one. start is -1 if there is no such entry.
 func (f *configFile) table(number int) (start, end int) {
 	start = -1
 	if number < 0 {
@@ -170,8 +170,7 @@ func (f *configFile) table(number int) (start, end int) {
 	return start, end
 }
 
-// set puts a setting at the top of the file, and removes the line that has it now. about
-// are comments for it.
+// set puts a setting with its comments at the top of the file, and removes its previous line.
 func (f *configFile) set(key, text string, value any, about ...string) {
 	f.unset(key)
 	f.want[key] = value
@@ -196,8 +195,19 @@ func (f *configFile) unset(key string) {
 	}
 }
 
-// text returns the new content, or an error if Codex would refuse it or it says something
-// else than it should.
+// localComment explains include_local in the file.
+const localComment = "# Or Codex would run commands on this machine when it cannot reach the other one.\n"
+
+// uncomment removes a comment that this program has written.
+func (f *configFile) uncomment(comment string) {
+	if i := slices.Index(f.lines, comment); i >= 0 {
+		f.note("-", comment)
+		f.lines = slices.Delete(f.lines, i, i+1)
+	}
+}
+
+// text returns the new content. It returns an error if Codex would refuse the content, or it
+// differs from want.
 func (f *configFile) text() ([]byte, error) {
 	if f.err != nil {
 		return nil, f.err
@@ -209,15 +219,15 @@ func (f *configFile) text() ([]byte, error) {
 	text := []byte(strings.Join(append(lines, f.lines...), ""))
 	var says map[string]any
 	if err := toml.Unmarshal(text, &says); err != nil || !reflect.DeepEqual(says, f.want) {
-		return nil, errors.New("this program does not understand how it is written")
+		return nil, errors.New("this program cannot edit its format")
 	}
 	return text, environments.Check(f.path, text)
 }
 
-// finish shows the changes, and makes them.
+// finish prints the changes, and writes the file.
 func (f *configFile) finish(log io.Writer, dryRun bool) error {
 	if len(f.changes) == 0 {
-		fmt.Fprintf(log, "%s says this already\n", cli.Printable(f.path))
+		fmt.Fprintf(log, "%s has this entry already\n", cli.Printable(f.path))
 		return nil
 	}
 	text, err := f.text()
@@ -234,7 +244,7 @@ func (f *configFile) finish(log io.Writer, dryRun bool) error {
 	return nil
 }
 
-// write replaces the file by one with the same mode and owner. Nobody sees a part of it.
+// write replaces the file atomically, and keeps its mode and owner.
 func (f *configFile) write(text []byte) error {
 	if f.secret && f.info != nil && f.info.Mode()&0o044 != 0 && runtime.GOOS != "windows" {
 		return fmt.Errorf("others can read it, and the entry has a token; first run: chmod 600 %s", cli.QuoteShell(f.path))
@@ -246,7 +256,7 @@ func (f *configFile) write(text []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // it fails after the rename
+	defer os.Remove(file.Name()) // fails after the rename
 	_, err = file.Write(text)
 	if err == nil && f.info != nil {
 		err = errors.Join(keepOwner(file, f.info), file.Chmod(f.info.Mode().Perm()))

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// keepOwner gives a new file the owner and the group of the one that it replaces.
+// keepOwner gives a new file the owner and group of the file that it replaces.
 func keepOwner(file *os.File, old fs.FileInfo) error {
 	info, err := file.Stat()
 	if err != nil {

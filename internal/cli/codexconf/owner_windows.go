@@ -5,5 +5,5 @@ import (
 	"os"
 )
 
-// keepOwner does nothing: on Windows a file has the permissions of its directory.
+// keepOwner does nothing: on Windows the directory decides about permissions.
 func keepOwner(*os.File, fs.FileInfo) error { return nil }

@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"execserver/internal/auth"
 	"execserver/internal/cli"
 	"execserver/internal/sys"
-	"execserver/internal/trusted"
 )
 
-// configName is the flag that names the configuration file, and no setting of it.
+// configName is the flag that names the configuration file. It is not a setting.
 const configName = "config"
 
 // setting is a flag that a configuration file sets.
@@ -41,7 +41,7 @@ func (s setting) apply(f *pflag.FlagSet) error {
 	return nil
 }
 
-// check returns what is wrong with the value, whatever the other settings are.
+// check returns the error of the value alone.
 func (s setting) check(listens bool) error {
 	f, alone := newFlags(listens)
 	err := s.apply(f)
@@ -51,10 +51,10 @@ func (s setting) check(listens bool) error {
 	if invalid, ok := errors.AsType[*cli.InvalidValueError](err); ok && invalid.Flag == s.name {
 		return fmt.Errorf("invalid value %q for %s: %s", invalid.Value, s.name, invalid.Problem)
 	}
-	return nil // what else is wrong is about other flags
+	return nil // other errors are about other flags
 }
 
-// newFlags returns the flags of a server that listens, or of one that does not.
+// newFlags returns the flags of a server, with or without those about listening.
 func newFlags(listens bool) (*pflag.FlagSet, *Flags) {
 	var o Flags
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -62,12 +62,12 @@ func newFlags(listens bool) (*pflag.FlagSet, *Flags) {
 	return f, &o
 }
 
-// configure applies the settings of --config, apart from those that the command line has.
+// configure applies the settings of --config that the command line does not override.
 func (o *Flags) configure(f *pflag.FlagSet) error {
 	if o.config == "" {
 		return nil
 	}
-	path, err := trusted.Absolute(o.config)
+	path, err := auth.AbsolutePath(o.config)
 	if err != nil {
 		return fmt.Errorf("find the configuration %s: %w", o.config, err)
 	}
@@ -85,7 +85,7 @@ func (o *Flags) configure(f *pflag.FlagSet) error {
 	return nil
 }
 
-// CheckConfig returns the reasons for which a server would not start with a file.
+// CheckConfig returns the faults of a configuration file that would prevent a start.
 func CheckConfig(path string) (faults []error) {
 	settings, faults := readConfig(path, true)
 	if len(faults) > 0 {
@@ -99,16 +99,16 @@ func CheckConfig(path string) (faults []error) {
 	if err == nil {
 		err = o.complete(f)
 	}
-	var where Address
+	var addr Address
 	if err == nil {
-		where, err = ParseListen(o.Listen, o.TLSCert != "")
+		addr, err = ParseListen(o.Listen, o.TLSCert != "")
 	}
 	switch {
 	case err != nil:
-	case where.Kind == listenInherited: // the sockets would tell more
+	case addr.Kind == listenInherited: // the sockets decide
 		err = o.checkAuth()
 	default:
-		_, _, err = o.Prepare(where)
+		_, _, err = o.Prepare(addr)
 	}
 	if err != nil {
 		return []error{fmt.Errorf("%s: %w", path, err)}
@@ -116,9 +116,9 @@ func CheckConfig(path string) (faults []error) {
 	return nil
 }
 
-// readConfig reads a configuration file. Each fault has its place.
+// readConfig reads a configuration file. Each fault has its position.
 func readConfig(path string, listens bool) (settings []setting, faults []error) {
-	text, err := trusted.Read(path, trusted.Public)
+	text, err := auth.ReadFile(path, auth.PublicFile)
 	if err != nil {
 		return nil, []error{fmt.Errorf("read the configuration %s: %w", path, sys.WrapError(err))}
 	}
@@ -153,7 +153,7 @@ func readConfig(path string, listens bool) (settings []setting, faults []error) 
 	return settings, faults
 }
 
-// placed adds the place of a fault.
+// placed adds the position of a fault.
 func placed(path string, line int, fault error) error {
 	if line == 0 {
 		return fmt.Errorf("%s: %w", path, fault)
@@ -161,12 +161,12 @@ func placed(path string, line int, fault error) error {
 	return fmt.Errorf("%s:%d: %w", path, line, fault)
 }
 
-// unreadable cannot be decoded, so that the library says where it is.
+// unreadable cannot be decoded, which makes the library report its position.
 type unreadable struct{}
 
 func (unreadable) UnmarshalTOML(any) error { return errors.New("unreadable") }
 
-// lineOf returns the line of a value, or 0 if the library does not know it.
+// lineOf returns the line of a value, or 0 if unknown.
 func lineOf(meta *toml.MetaData, value toml.Primitive) int {
 	parse, _ := errors.AsType[toml.ParseError](meta.PrimitiveDecode(value, new(unreadable)))
 	line := parse.Position.Line
@@ -216,8 +216,8 @@ func flagValues(flags *pflag.FlagSet, name string, content any) ([]string, error
 	return nil, fmt.Errorf("%s: expected %s", name, example)
 }
 
-// text accepts a string that is not empty: a variable that a template has not replaced
-// must not open the server.
+// text accepts a string that is not empty. A variable that a template has not replaced must not
+// open the server.
 func text(content any) (string, bool) {
 	value, ok := content.(string)
 	return value, ok && value != ""
@@ -236,9 +236,9 @@ func elements(name string, content any, expected string, convert func(any) (stri
 	return values, nil
 }
 
-// unknownSetting returns the error for a setting that does not exist, with a similar name if there is one.
+// unknownSetting returns the error for an unknown setting, with similar names.
 func unknownSetting(flags *pflag.FlagSet, name string) error {
-	names := &cobra.Command{SuggestionsMinimumDistance: min(max(1, len(name)/2), 3)} // it compares words
+	names := &cobra.Command{SuggestionsMinimumDistance: min(max(1, len(name)/2), 3)} // for its comparison of words
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Name != configName {
 			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
@@ -248,4 +248,40 @@ func unknownSetting(flags *pflag.FlagSet, name string) error {
 		return fmt.Errorf("unknown setting %q; did you mean %s?", name, strings.Join(near, " or "))
 	}
 	return fmt.Errorf("unknown setting %q", name)
+}
+
+// ConfigCommand returns the command config.
+func ConfigCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use: "config COMMAND", Short: "Check a configuration file", GroupID: cli.GroupServe,
+		Args: cobra.MatchAll(cli.NeedArgs("name a command: check"), cli.SubcommandOnly),
+		RunE: func(*cobra.Command, []string) error { return nil }, // never called: Args accepts no arguments
+	}
+	check := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check whether a server would start with a configuration file",
+		Long: "check reads a file for \"exec-server serve --config FILE\", and the files that it names, as the server\n" +
+			"would. It prints ok; or it prints a line for each mistake, and exits with 1. It does not\n" +
+			"listen. Run it as the user of the server. The settings are the flags of serve, without --.",
+		Example: "  exec-server config check /etc/exec-server/config.toml && systemctl restart exec-server",
+		Args: func(command *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.NewUsageError(errors.New("name the file to check"), command)
+			}
+			return cli.NoArgs(command, args[1:])
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			faults := CheckConfig(args[0])
+			for _, fault := range faults {
+				fmt.Fprintln(command.ErrOrStderr(), cli.OneLine(fault.Error()))
+			}
+			if len(faults) > 0 {
+				return cli.ExitCode(1)
+			}
+			_, err := fmt.Fprintln(command.OutOrStdout(), "ok")
+			return err
+		},
+	}
+	command.AddCommand(check)
+	return command
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var update = flag.Bool("update", false, "rewrite what the flags make of docs/configuration.md")
+var update = flag.Bool("update", false, "rewrite the table of settings in docs/operations.md")
 
 // reference returns the table of all settings, in the order of the flags.
 func reference() string {
@@ -43,26 +43,31 @@ func reference() string {
 	return b.String()
 }
 
-// TestConfigurationReference compares docs/configuration.md with the flags. -update
-// rewrites the document.
+// TestConfigurationReference compares the table of settings in docs/operations.md with the
+// flags. -update rewrites it.
 func TestConfigurationReference(t *testing.T) {
-	const path, marker = "../../../docs/configuration.md", "make docs -->\n"
+	const (
+		path  = "../../../docs/operations.md"
+		begin = "<!-- settings: make docs rewrites this table -->\n\n"
+		end   = "\n<!-- end of the settings -->\n"
+	)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, table, ok := strings.Cut(string(text), marker)
-	if !ok {
-		t.Fatalf("%s has no line that ends with %q", path, marker)
+	before, rest, hasBegin := strings.Cut(string(text), begin)
+	table, after, hasEnd := strings.Cut(rest, end)
+	if !hasBegin || !hasEnd {
+		t.Fatalf("%s lacks %q or %q", path, begin, end)
 	}
-	want := "\n" + reference()
+	want := reference()
 	switch {
 	case table == want:
 	case *update:
-		if err := os.WriteFile(path, []byte(head+marker+want), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("the flags of serve have changed; run make docs, which rewrites the table in %s to:\n%s", path, want)
+		t.Errorf("the flags of serve have changed; run make docs, which rewrites the settings in %s to:\n%s", path, want)
 	}
 }

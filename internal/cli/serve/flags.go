@@ -15,18 +15,20 @@ import (
 
 	"execserver/internal/auth"
 	"execserver/internal/cli"
+	"execserver/internal/cli/serve/workspace"
+	"execserver/internal/extension"
 	"execserver/internal/process"
+	"execserver/internal/recording"
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
-	"execserver/internal/workspace"
 )
 
-// Flags are the flags of the server, and what the program adds to them.
+// Flags are the flags of the server, and settings of the program.
 type Flags struct {
 	listens bool
 	config  string
 	Listen  string
-	doors
+	accessFlags
 	tls                 *tls.Config // nil for none
 	peers               auth.Peers
 	detachedTTL         time.Duration
@@ -42,44 +44,44 @@ type Flags struct {
 	record              recordFlags
 	workspaceTexts      []string
 	workspaces          []workspace.Workspace
-	private             string // see keeper.Info
+	private             string // see supervisor.Info
 	LogLevel, LogFormat string
 	metricsListen       string
 	Web                 bool
 	Version             string
-	Fleet               Fleet // what the server joins instead of listening, or nil
+	Fleet               Fleet // joined instead of listening, unless nil
 }
 
 // The values of --without.
 const (
-	withoutKeeper  = "keeper"
-	withoutCgroups = "cgroups"
+	withoutSupervisor = "supervisor"
+	withoutCgroups    = "cgroups"
 )
 
-// Command returns the subcommand serve, which does what the program does without a
-// subcommand. version is that of the program.
+// Command returns the command serve, which is also the program without a command. version is that
+// of the program.
 func Command(version string) *cobra.Command {
 	o := Flags{Version: version}
 	command := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Serve the exec-server protocol to agents",
-		Long: "serve serves the exec-server protocol of Codex over WebSocket, a unix socket or stdio:\n" +
-			"it starts processes with pipes or a terminal, keeps their output through lost connections,\n" +
-			"reads, writes and watches files, and sends HTTP requests. It prints its URL when it listens.\n" +
-			"exec-server without a subcommand does the same, with the same flags.",
+		Long: "The server starts processes with pipes or a terminal, and keeps their output when a connection\n" +
+			"breaks. It reads, writes and watches files, and sends HTTP requests. Clients connect over WebSocket, a\n" +
+			"unix socket or stdio.\n\n" +
+			"The server prints its URL when it listens. \"exec-server\" without a command is the\n" +
+			"same as \"exec-server serve\".",
 		Example: "  exec-server serve --listen unix://$HOME/exec-server.sock\n" +
 			"  exec-server serve --listen stdio\n" +
-			"  exec-server serve --listen ws://0.0.0.0:8765 --ws-auth capability-token --ws-token-file ~/.config/exec-server/token\n" +
+			"  exec-server serve --listen wss://0.0.0.0:8765 --tls-cert server.pem --tls-key server.key --tokens tokens.toml\n" +
 			"  exec-server serve --listen ws://localhost:8765",
 		Args: cli.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return o.Run(command) },
 	}
 	o.Define(command.Flags(), true)
-	command.Flags().BoolP("help", "h", false, "print this text")
 	return command
 }
 
-// Run serves as the flags of command say.
+// Run serves with the flags of command.
 func (o *Flags) Run(command *cobra.Command) error {
 	if err := o.configure(command.Flags()); err != nil {
 		return err
@@ -90,8 +92,8 @@ func (o *Flags) Run(command *cobra.Command) error {
 	return o.Report(serve(*o))
 }
 
-// Report returns the error with which the program ends. If the log is for programs, it has
-// got the error, and the program says no more.
+// Report returns the error with which the program ends. A log in JSON has recorded the error
+// already, so the program prints nothing more.
 func (o *Flags) Report(err error) error {
 	if err == nil || o.LogFormat != "json" || errors.As(err, new(*cli.UsageError)) || errors.As(err, new(cli.ExitCode)) {
 		return err
@@ -100,8 +102,8 @@ func (o *Flags) Report(err error) error {
 	return cli.ExitCode(1)
 }
 
-// Say tells people and launchers something on standard error, whatever the level of the log
-// is: in a line, or if the log is for programs, in a record of it.
+// Say prints a message for people and launchers on standard error, at every log level: as a line,
+// or as a record of a log in JSON.
 func (o *Flags) Say(text string) {
 	if o.LogFormat == "json" {
 		newLog(os.Stderr, o.LogFormat, slog.LevelInfo).Info(text)
@@ -110,34 +112,35 @@ func (o *Flags) Say(text string) {
 	fmt.Fprintln(os.Stderr, text)
 }
 
-// Define defines the flags of a server that listens, or of one that does not.
+// Define defines the flags of a server, with or without those about listening.
 func (o *Flags) Define(f *pflag.FlagSet, listens bool) {
 	f.SortFlags = false
-	f.StringVar(&o.config, configName, "", "read settings by the names of these flags from this TOML `file`; a flag of the command line counts instead of the file's")
+	f.StringVar(&o.config, configName, "", "read settings from this TOML `file`; their names are those of these flags; flags on the command line override them")
 	if o.listens = listens; listens {
 		o.defineListening(f)
 	}
 
-	f.DurationVar(&o.detachedTTL, "detached-session-ttl", session.DefaultDetachedTTL, "keep a session and its processes for this `time` without a connection; 30 minutes, if that is more, when the client only fell silent, as a sleeping laptop does")
-	f.StringVar(&o.detachedOutput, "detached-output", "block", "`policy` when a process without a connection has filled its retained output: block the process, or evict its oldest output")
+	f.DurationVar(&o.detachedTTL, "detached-session-ttl", session.DefaultDetachedTTL, "keep a session and its processes for this `time` without a connection; at least 30 minutes if the client only stopped answering, like a sleeping laptop")
+	f.StringVar(&o.detachedOutput, "detached-output", "block", "`policy` when no client is connected and the retained output of a process is full: block the process, or evict its oldest output")
 	f.Int64Var(&o.retainedBytes, "retained-output-bytes", process.DefaultRetainedBytes, "retain up to this many `bytes` of output for each process")
-	f.Int64Var(&o.retainedTotal, "retained-output-total", session.DefaultRetainedTotalBytes, "retain up to this many `bytes` of output for all processes together")
+	f.Int64Var(&o.retainedTotal, "retained-output-total", session.DefaultRetainedTotalBytes, "use up to this many `bytes` of memory to retain the output of all processes")
 
-	f.IntVar(&o.MaxSessions, "max-sessions", session.DefaultMaxSessions, "largest `number` of sessions, including those without a connection")
+	f.IntVar(&o.MaxSessions, "max-sessions", session.DefaultMaxSessions, "largest `number` of sessions, with and without a connection")
 
-	f.StringArrayVar(&o.without, "without", nil, "do without this `means` on Linux: keeper, a small parent process that ends everything the server started if the server is killed; "+
+	f.StringArrayVar(&o.without, "without", nil, "disable this `mechanism` of Linux: supervisor, a parent process that ends everything the server started if the server is killed; "+
 		"cgroups, the control groups that find, limit and kill the descendants of processes; may be repeated")
 
-	f.StringArrayVar(&o.workspaceTexts, "workspace", nil, "make the directory `PATH`, or with PATH=DIRECTORY show the directory at PATH, for clients that name the directories of their own machine; may be repeated")
+	f.StringArrayVar(&o.workspaceTexts, "workspace", nil, "create the directory `PATH`, or bind-mount DIRECTORY there with PATH=DIRECTORY, for clients that send paths of their own machine; may be repeated")
 
-	f.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox `mode`: auto enforces the sandbox that a client requests, or refuses the request; require also refuses commands without a sandbox; "+
-		"off refuses every request for a sandbox, on a machine that is a sandbox itself; landlock uses Landlock alone and refuses what needs more")
+	f.StringVar(&o.Sandbox, "sandbox", "auto", "sandbox `mode`: auto enforces the sandbox that a client requests, or refuses the command, and runs a command without one if the client requests none; "+
+		"require refuses commands without a sandbox; off refuses requests for a sandbox, for a machine that is a sandbox itself; "+
+		"landlock uses Landlock alone and refuses what needs more")
 
-	f.StringArrayVar(&o.sandboxSockets, "sandbox-socket", nil, "let sandboxed commands with a network use the unix socket at this `path`, or the sockets in this directory; may be repeated")
+	f.StringArrayVar(&o.sandboxSockets, "sandbox-socket", nil, "let sandboxed commands with network access use the unix socket at this `path`, or the sockets in this directory; may be repeated")
 
-	f.StringVar(&o.AuditLog, "audit-log", "", "record what clients do in this `file`, one JSON object to a line; - for standard error")
+	f.StringVar(&o.AuditLog, "audit-log", "", "record what clients do in this `file`, one JSON object per line; - for standard error")
 	f.BoolVar(&o.AuditRequired, "audit-required", false, "refuse actions that cannot be recorded in the audit log")
-	f.StringVar(&o.metricsListen, "metrics-listen", "", "serve metrics for Prometheus, and the probes, at this `address`, too: IP:PORT, where IP may be localhost; with the same TLS and authentication")
+	f.StringVar(&o.metricsListen, "metrics-listen", "", "also serve /metrics and the probes at this `address`, IP:PORT, with the same TLS and authentication")
 	o.record.define(f)
 	f.StringVar(&o.LogLevel, "log-level", "warn", "`level` of the log on standard error: debug, info, warn or error")
 	f.StringVar(&o.LogFormat, "log-format", "text", "`format` of the log: text or json")
@@ -145,17 +148,17 @@ func (o *Flags) Define(f *pflag.FlagSet, listens bool) {
 
 // defineListening defines the flags about listening.
 func (o *Flags) defineListening(f *pflag.FlagSet) {
-	f.StringVar(&o.Listen, "listen", "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio; IP may be localhost; port 0 picks a free port; systemd takes the sockets of a socket unit")
-	o.DefineDoors(f)
-	f.UintSliceVar(&o.peers.UIDs, "allow-uid", nil, "admit the user with this `number` to the unix socket, besides the server's own user and root; may be repeated")
-	f.UintSliceVar(&o.peers.GIDs, "allow-gid", nil, "admit the members of the group with this `number` to the unix socket; may be repeated")
+	cli.AddListenFlag(f, &o.Listen, "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH, stdio, or systemd for the sockets of its socket unit; IP may be localhost; port 0 picks a free port")
+	o.DefineAccess(f)
+	f.UintSliceVar(&o.peers.UIDs, "allow-uid", nil, "admit the user with this UID, a `number`, to the unix socket, in addition to the server's own user and root; may be repeated")
+	f.UintSliceVar(&o.peers.GIDs, "allow-gid", nil, "admit the members of the group with this GID, a `number`, to the unix socket; may be repeated")
 	for _, name := range []string{"allow-uid", "allow-gid"} {
 		f.Lookup(name).DefValue = "" // or help would say (default [])
 	}
 	f.BoolVar(&o.Web, "web", false, "serve a page for browsers at /web of the WebSocket listener; exec-server web prints a link to it")
 }
 
-// complete checks what the flag library cannot.
+// complete checks the flags beyond their syntax.
 func (o *Flags) complete(f *pflag.FlagSet) error {
 	for _, name := range []string{"ws-auth", "ws-token-file", "ws-token-sha256", "tokens", "tls-cert", "tls-key", "tls-client-ca", "audit-log", configName} {
 		// An unset variable in a script must not open the server.
@@ -163,7 +166,7 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 			return fmt.Errorf("--%s needs a value", name)
 		}
 	}
-	if err := o.CompleteDoors(); err != nil {
+	if err := o.CompleteAccess(); err != nil {
 		return err
 	}
 	for _, limit := range []struct {
@@ -181,8 +184,8 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 		}
 	}
 	for _, means := range o.without {
-		if means != withoutKeeper && means != withoutCgroups {
-			return cli.InvalidValue("without", means, "expected keeper or cgroups")
+		if means != withoutSupervisor && means != withoutCgroups {
+			return cli.InvalidValue("without", means, "expected supervisor or cgroups")
 		}
 	}
 	if err := o.record.complete(f); err != nil {
@@ -228,11 +231,50 @@ func (o *Flags) NewLog(w io.Writer) (*slog.Logger, error) {
 	return newLog(w, o.LogFormat, level), nil
 }
 
-// newLog returns a log of the format "json", or of text.
+// newLog returns a log in JSON or text.
 func newLog(w io.Writer, format string, level slog.Level) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// recordFlags are the flags of the server about recordings.
+type recordFlags struct {
+	dir   string
+	input bool
+}
+
+func (r *recordFlags) define(f *pflag.FlagSet) {
+	f.StringVar(&r.dir, "record", "", "record the output of every process in this `directory`, for asciinema; at most 1 GiB, and for 7 days")
+	f.BoolVar(&r.input, "record-input", false, "also record the input of processes, which may contain passwords")
+}
+
+// complete checks the flags beyond their syntax.
+func (r *recordFlags) complete(f *pflag.FlagSet) error {
+	if dir := f.Lookup("record"); dir.Changed && r.dir == "" {
+		return errors.New("--record needs a value")
+	}
+	if r.dir == "" {
+		if r.input {
+			return errors.New("--record-input needs --record")
+		}
+		return nil
+	}
+	dir, err := filepath.Abs(r.dir)
+	r.dir = dir
+	return err
+}
+
+// open returns the recorder, or nil, and a function that closes it.
+func (r *recordFlags) open(log *slog.Logger) (_ extension.Recorder, end func(), err error) {
+	if r.dir == "" {
+		return nil, func() {}, nil
+	}
+	recorder, err := recording.Open(r.dir, &recording.Options{Log: log, Input: r.input})
+	if err != nil {
+		return nil, nil, err
+	}
+	return recorder, recorder.Close, nil
 }

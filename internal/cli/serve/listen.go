@@ -23,8 +23,8 @@ const (
 	ListenStdio listenKind = iota
 	ListenWebSocket
 	listenUnix
-	listenInherited // one of the two above, as the sockets will show
-	listenFleet     // nowhere: the server joins a fleet
+	listenInherited // one of the two above, depending on the sockets
+	listenFleet     // no listener: the server joins a fleet
 )
 
 func (k listenKind) String() string {
@@ -36,11 +36,11 @@ type Address struct {
 	Kind      listenKind
 	address   string // IP:PORT, or the path of the socket
 	ip        netip.Addr
-	localhost bool           // listen on loopback, with each version of IP that the machine has
+	localhost bool           // loopback, with each IP version of the machine
 	inherited []net.Listener // listen on these instead
 }
 
-// ParseListen parses --listen (PROTOCOL.md, "Listening").
+// ParseListen parses --listen (docs/operations.md, "Where a server listens").
 func ParseListen(url string, tls bool) (Address, error) {
 	scheme, rest, isURL := strings.Cut(url, "://")
 	switch {
@@ -54,7 +54,7 @@ func ParseListen(url string, tls bool) (Address, error) {
 			return Address{Kind: ListenWebSocket, address: netip.AddrPortFrom(loopback, port).String(), ip: loopback, localhost: true}, nil
 		}
 		address, err := netip.ParseAddrPort(rest)
-		// A zone means something only on one machine, and nothing in a URL.
+		// A zone is local to one machine, and invalid in a URL.
 		if err != nil || address.Addr().Zone() != "" {
 			return Address{}, fmt.Errorf("invalid websocket --listen URL `%s`; expected `%s://IP:PORT`", url, scheme)
 		}
@@ -91,11 +91,11 @@ func (l Address) open() (listeners []net.Listener, shown string, err error) {
 	return []net.Listener{listener}, listener.Addr().String(), nil
 }
 
-// localhostAttempts is how many free ports openLocalhost tries, because one that is free
-// for IPv4 may be taken for IPv6.
+// localhostAttempts bounds the free ports that openLocalhost tries, because a port that is free
+// for IPv4 may be in use for IPv6.
 const localhostAttempts = 10
 
-// openLocalhost listens on the same port of 127.0.0.1 and ::1, or of that which there is.
+// openLocalhost listens on the same port of 127.0.0.1 and ::1, or of the one that exists.
 func (l Address) openLocalhost() (listeners []net.Listener, shown string, err error) {
 	_, wanted, _ := net.SplitHostPort(l.address)
 	for range localhostAttempts {
@@ -126,7 +126,7 @@ func (l Address) openLocalhost() (listeners []net.Listener, shown string, err er
 	return nil, "", err
 }
 
-// isMissing reports whether listening failed because the machine lacks a version of IP.
+// isMissing reports whether the machine lacks an IP version.
 func isMissing(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
 }
@@ -139,15 +139,15 @@ func listenTCP(network, address string) (net.Listener, error) {
 	if err != nil {
 		err = fmt.Errorf("listen on %s: %w", address, sys.WrapError(err))
 		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%w; end what listens there, or choose another port (0 picks a free one)", err)
+			err = fmt.Errorf("%w; stop the program that listens there, or choose another port (0 picks a free one)", err)
 		}
 		return nil, err
 	}
 	return listener, nil
 }
 
-// network returns the network's name in package net. Without the number, 0.0.0.0 would
-// mean all IPv6 addresses as well.
+// network returns the name of the network in package net. Without the version, 0.0.0.0 would
+// include all IPv6 addresses.
 func (l Address) network() string {
 	if l.ip.Unmap().Is4() {
 		return "tcp4"
@@ -155,17 +155,17 @@ func (l Address) network() string {
 	return "tcp"
 }
 
-// CheckOpen refuses an address that others can reach, if there is no authentication.
+// CheckOpen refuses an address that other machines can reach without authentication.
 func (l Address) CheckOpen(authenticated, insecure bool) error {
 	if l.Kind != ListenWebSocket || l.ip.Unmap().IsLoopback() || authenticated || insecure {
 		return nil
 	}
-	return fmt.Errorf("refusing to listen on %s without authentication: everybody who can reach it could run commands here; "+
-		"add --tokens or --ws-auth, listen on 127.0.0.1, or say --insecure-no-auth if that is what you want", l.address)
+	return fmt.Errorf("refusing to listen on %s without authentication: anyone who can reach it could run commands; "+
+		"add --tokens or --ws-auth, listen on 127.0.0.1, or use --insecure-no-auth if that is what you want", l.address)
 }
 
-// sockets returns the paths of the server's own sockets. A command that reached one could
-// do everything.
+// sockets returns the paths of the sockets of the server. A command that reaches one could do
+// anything.
 func (l Address) sockets() []string {
 	if l.Kind != listenUnix {
 		return nil
@@ -188,15 +188,15 @@ func (o *Flags) openMetrics(authenticator *server.Authenticator) (metricsListene
 	if o.metricsListen == "" {
 		return nil, nil
 	}
-	where, err := ParseListen("ws://"+o.metricsListen, false)
+	addr, err := ParseListen("ws://"+o.metricsListen, false)
 	if err != nil {
 		return nil, cli.InvalidValue("metrics-listen", o.metricsListen, "expected IP:PORT or localhost:PORT")
 	}
-	err = where.CheckOpen(authenticator != server.Unauthenticated, o.insecureNoAuth)
+	err = addr.CheckOpen(authenticator != server.Unauthenticated, o.insecureNoAuth)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-listen: %w", err)
 	}
-	listeners, shown, err := where.open()
+	listeners, shown, err := addr.open()
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-listen: %w", err)
 	}
@@ -211,7 +211,7 @@ func (o *Flags) openMetrics(authenticator *server.Authenticator) (metricsListene
 	return listeners, nil
 }
 
-// serve begins to serve metrics. ended receives the error when serving ends by itself.
+// serve starts to serve metrics. ended receives the error when serving ends by itself.
 func (l metricsListeners) serve(srv *server.Server, ended chan<- error) {
 	for _, listener := range l {
 		go func() {

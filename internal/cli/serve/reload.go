@@ -9,9 +9,9 @@ import (
 	"execserver/server"
 )
 
-// reloadInterval is how often the server checks the files that decide who may connect. It
-// accepts a change that two checks in a row find, because a file that is being written
-// may allow more than it will in the end. SIGHUP makes it accept a change at once.
+// reloadInterval is the interval at which the server checks the files that decide who may
+// connect. It accepts a change after two checks, because a half-written file may allow too much.
+// SIGHUP makes it accept a change at once.
 const reloadInterval = time.Second
 
 // Refresher is a value that was loaded from files.
@@ -20,7 +20,7 @@ type Refresher interface {
 	Poll() (changed bool, err error)    // accepts what it finds for the second time
 }
 
-// OpenAudit opens the audit log, if there is one.
+// OpenAudit opens the audit log, if configured.
 func (o *Flags) OpenAudit(log *slog.Logger) (*server.AuditLog, error) {
 	if o.AuditLog == "" {
 		return nil, nil
@@ -28,9 +28,9 @@ func (o *Flags) OpenAudit(log *slog.Logger) (*server.AuditLog, error) {
 	return server.OpenAuditLog(o.AuditLog, o.AuditRequired, log)
 }
 
-// Reload refreshes the values made from files when the files change, until ctx ends.
-// After an error a value stays as it was.
-func Reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *server.AuditLog, hangups <-chan os.Signal, supervisor supervisor, of map[string]Refresher) {
+// Reload refreshes values when their files change, until ctx ends. An error leaves a value
+// unchanged.
+func Reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *server.AuditLog, hangups <-chan os.Signal, manager serviceManager, of map[string]Refresher) {
 	ticker := time.NewTicker(reloadInterval)
 	defer ticker.Stop()
 	for {
@@ -41,7 +41,7 @@ func Reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *
 		case <-ticker.C:
 		case <-hangups:
 			atOnce = true
-			supervisor.reloading()
+			manager.reloading()
 			log.Info("checking for changed files", "signal", "hangup")
 			if err := audited.Reopen(); err != nil {
 				log.Error("cannot start a new audit log; the old file is still used", "error", err)
@@ -61,8 +61,8 @@ func Reload(ctx context.Context, log *slog.Logger, srv *server.Server, audited *
 			}
 		}
 		if atOnce {
-			supervisor.Say("READY=1")
+			manager.Say("READY=1")
 		}
-		ticker.Reset(reloadInterval) // two checks never follow each other at once
+		ticker.Reset(reloadInterval) // keep two checks apart
 	}
 }

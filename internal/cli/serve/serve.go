@@ -16,55 +16,55 @@ import (
 
 	"execserver/internal/audit"
 	"execserver/internal/auth"
+	"execserver/internal/cli"
+	"execserver/internal/extension"
 	"execserver/internal/metrics"
 	"execserver/internal/sandbox"
 	"execserver/internal/sys"
-	"execserver/internal/trusted"
-	"execserver/internal/unixsocket"
 	"execserver/internal/web"
 	"execserver/server"
 	"execserver/transport"
 )
 
-// ShutdownTimeout bounds how long the program waits at its end for clients to receive
-// their last messages. The processes have ended before.
+// ShutdownTimeout bounds the wait at the end for clients to receive their last messages. The
+// processes have ended by then.
 const ShutdownTimeout = 200 * time.Millisecond
 
-// killTimeout bounds how long the program kills, at its end, the processes that its
-// sessions left running. Only processes that cannot be killed make it wait so long.
+// killTimeout bounds the kill loop at the end for processes that remain. Only unkillable
+// processes exhaust it.
 const killTimeout = 2 * time.Second
 
-// writeTimeout bounds how long the program waits at its end for files that it writes in
-// place.
+// writeTimeout bounds the wait at the end for writes in place.
 const writeTimeout = 30 * time.Second
 
-// Fleet is what a server joins instead of listening.
+// Fleet is joined by a server instead of listening.
 type Fleet interface {
 	// Machine returns the name of this machine in the fleet.
 	Machine() string
 	// Files returns the files that only the server may read.
 	Files() []string
-	// Join makes srv a machine of the fleet. It waits for the fleet until a signal tells the
-	// program to end. drains receives a value when the fleet drains the machine, and ended the
-	// error when it stops to be one. The caller calls leave after it has shut srv down.
+	// Join makes srv a machine of the fleet. It waits for the fleet until a signal ends the
+	// program. drains receives a value when the fleet drains the machine, and ended the error
+	// when the machine leaves the fleet. The caller calls leave after srv.Shutdown.
 	Join(srv *server.Server, log *slog.Logger, drains chan<- os.Signal, ended chan<- error) (leave func(), err error)
 }
 
-// adviceToMakeDirectory is for clients that name the directories of their own machine, as
-// Codex does. Their users see it in the error of the server.
+// adviceToMakeDirectory is part of the error for a missing directory. Clients such as Codex name
+// directories of their own machine.
 const adviceToMakeDirectory = "the directory is not on this machine: have the server make it with --workspace PATH, or show another one there with --workspace PATH=DIRECTORY"
 
-// Main runs a program that serves. It makes it a helper of a server instead if it was
-// started as one. The goroutine must be locked to the first thread of the program, as an
-// init function of package main can do.
+// Main is the main function of every command, also of those that do not serve: the program may have
+// been started as the helper of a server, and its first thread must start no process. run is the
+// command line. The goroutine must be locked to the first thread of the program, by an init function of package
+// main.
 func Main(run func() int) {
 	becomeHelper()
 	go func() { os.Exit(run()) }()
 	runFirstThread()
 }
 
-// serve runs the server until a signal, the end of stdio, or a failure; or it becomes the
-// keeper of a server.
+// serve runs the server until a signal, the end of stdio, or a failure. It may become the
+// supervisor of a server instead.
 func serve(o Flags) error {
 	log, err := o.NewLog(os.Stderr)
 	if err != nil {
@@ -73,28 +73,28 @@ func serve(o Flags) error {
 	if err := o.showWorkspaces(log); err != nil {
 		return err
 	}
-	if o.wantsKeeper() {
-		log.Warn("the server has no keeper: if it is killed, its processes may keep running", "error", o.keep())
+	if o.wantsSupervisor() {
+		log.Warn("the server has no supervisor: if it is killed, its processes may keep running", "error", o.keep())
 	}
-	sockets, supervisor := HandedOver()
+	sockets, manager := HandedOver()
 	if err := InheritNothing(); err != nil {
 		return fmt.Errorf("keep the descriptors that the server was started with from its processes: %w", err)
 	}
-	return o.serve(log, sockets, supervisor)
+	return o.serve(log, sockets, manager)
 }
 
-// serve runs the server in this process. sockets are those that it inherited to listen on.
-func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) error {
-	where, err := o.listenAddress(sockets)
+// serve runs the server in this process. sockets is the number of inherited sockets.
+func (o *Flags) serve(log *slog.Logger, sockets int, manager serviceManager) error {
+	addr, err := o.listenAddress(sockets)
 	if err != nil {
 		return err
 	}
-	authenticator, certificate, err := o.Prepare(where)
+	authenticator, certificate, err := o.Prepare(addr)
 	if err != nil {
 		return err
 	}
-	if o.Web && where.Kind != ListenWebSocket {
-		return fmt.Errorf("--web requires a WebSocket listener, not %s", where.Kind)
+	if o.Web && addr.Kind != ListenWebSocket {
+		return fmt.Errorf("--web requires a WebSocket listener, not %s", addr.Kind)
 	}
 	scraped, err := o.openMetrics(authenticator)
 	if err != nil {
@@ -121,13 +121,16 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 		}
 	}
 	engine := sandbox.New(&sandbox.Options{
-		Log: log, Mode: sandbox.Mode(o.Sandbox), Hide: where.sockets(), Sockets: o.sandboxSockets,
+		Log: log, Mode: sandbox.Mode(o.Sandbox), Hide: addr.sockets(), Sockets: o.sandboxSockets,
 		Secrets: func() []string { return o.secrets(authenticator) }, Trusted: func() []string { return o.trusted(authenticator) },
 	})
 	defer engine.Close()
-	machine := ""
+	extensions := &extension.Options{Ownership: ownership, Sandbox: engine, Recorder: recorder}
 	if o.Fleet != nil {
-		machine = o.Fleet.Machine()
+		extensions.Machine = o.Fleet.Machine()
+	}
+	if o.Web {
+		extensions.Page = web.New()
 	}
 	options := &server.Options{
 		Log:            log,
@@ -140,7 +143,7 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 
 		NoDirectoryHint: adviceToMakeDirectory,
 
-		Internal: server.Internal{Ownership: ownership, Sandbox: engine, Recorder: recorder, Machine: machine},
+		Extensions: extensions,
 		Session: server.SessionOptions{
 			DetachedTTL:        o.detachedTTL,
 			MaxSessions:        o.MaxSessions,
@@ -149,37 +152,34 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 			EvictDetached:      o.detachedOutput == "evict",
 		},
 	}
-	o.ApplyDoors(options)
-	if o.Web {
-		options.Internal.Page = web.New()
-	}
+	o.ApplyAccess(options)
 	srv := server.New(options)
 
 	signals, hangups, drains := make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(signals, Ending()...)
 	notifyDrain(drains)
 	signal.Notify(hangups, syscall.SIGHUP)
-	IgnoreBrokenPipes()
-	catchIgnored()                                            // the other ignored signals
-	ended := make(chan error, 2+max(2, len(where.inherited))) // listeners, and two for metrics
-	if where.Kind == listenFleet {
+	cli.IgnoreBrokenPipes()
+	catchIgnored()                                           // the other ignored signals
+	ended := make(chan error, 2+max(2, len(addr.inherited))) // listeners, and two for metrics
+	if addr.Kind == listenFleet {
 		leave, err := o.Fleet.Join(srv, log, drains, ended)
 		if err != nil {
 			return err
 		}
 		defer leave()
-	} else if err := Start(srv, log, where, *o, ended); err != nil {
+	} else if err := Start(srv, log, addr, *o, ended); err != nil {
 		return err
 	}
 	scraped.serve(srv, ended)
 	reloading, stop := context.WithCancel(context.Background())
 	defer stop()
-	go Reload(reloading, log, srv, audited, hangups, supervisor, map[string]Refresher{
+	go Reload(reloading, log, srv, audited, hangups, manager, map[string]Refresher{
 		"credentials": authenticator, "TLS certificate": certificate,
 	})
-	supervisor.Say("READY=1")
-	err = untilEnd(srv, log, supervisor, signals, drains, ended)
-	supervisor.Say("STOPPING=1")
+	manager.Say("READY=1")
+	err = untilEnd(srv, log, manager, signals, drains, ended)
+	manager.Say("STOPPING=1")
 	ctx, cancel := context.WithTimeout(context.Background(), ShutdownTimeout)
 	defer cancel()
 	if timeout := srv.Shutdown(ctx); timeout != nil {
@@ -191,21 +191,21 @@ func (o *Flags) serve(log *slog.Logger, sockets int, supervisor supervisor) erro
 	return err
 }
 
-// listenAddress returns where to listen. sockets are those that the program inherited.
-func (o *Flags) listenAddress(sockets int) (where Address, err error) {
+// listenAddress returns the address to listen on. sockets is the number of inherited sockets.
+func (o *Flags) listenAddress(sockets int) (addr Address, err error) {
 	if o.Fleet != nil {
 		return Address{Kind: listenFleet}, nil
 	}
-	where, err = ParseListen(o.Listen, o.TLSCert != "")
-	if err == nil && where.Kind == listenInherited {
-		where, err = inheritedAddress(sockets)
+	addr, err = ParseListen(o.Listen, o.TLSCert != "")
+	if err == nil && addr.Kind == listenInherited {
+		addr, err = inheritedAddress(sockets)
 	}
-	return where, err
+	return addr, err
 }
 
-// untilEnd waits until a signal or the end of the last session ends a server, or it ends
-// by itself.
-func untilEnd(srv *server.Server, log *slog.Logger, supervisor supervisor, signals, drains <-chan os.Signal, ended <-chan error) error {
+// untilEnd waits until a signal or the last session of a drained server ends it, or it ends by
+// itself.
+func untilEnd(srv *server.Server, log *slog.Logger, manager serviceManager, signals, drains <-chan os.Signal, ended <-chan error) error {
 	var drained <-chan struct{}
 	for {
 		select {
@@ -214,7 +214,7 @@ func untilEnd(srv *server.Server, log *slog.Logger, supervisor supervisor, signa
 			return nil
 		case <-drains:
 			log.Warn("draining: there will be no new sessions, and the server ends with its last one")
-			supervisor.Say("STATUS=draining: no new sessions")
+			manager.Say("STATUS=draining: no new sessions")
 			drained = srv.Drain()
 		case <-drained:
 			log.Info("shutting down", "reason", "the last session has ended")
@@ -225,34 +225,33 @@ func untilEnd(srv *server.Server, log *slog.Logger, supervisor supervisor, signa
 	}
 }
 
-// Prepare checks that the flags go together, and reads the files that decide who may
-// connect.
-func (o *Flags) Prepare(where Address) (*server.Authenticator, *trusted.Value[*tls.Certificate], error) {
-	if where.Kind == listenUnix && o.mode != "" {
+// Prepare checks the flags against each other, and reads the files that decide who may connect.
+func (o *Flags) Prepare(addr Address) (*server.Authenticator, *auth.Reloaded[*tls.Certificate], error) {
+	if addr.Kind == listenUnix && o.mode != "" {
 		return nil, nil, errors.New("websocket authentication does not apply to a unix socket, which only its owner can open")
 	}
-	if where.Kind != ListenWebSocket && o.TLSCert != "" {
-		return nil, nil, fmt.Errorf("--tls-cert and --tls-key require a WebSocket listener, not %s", where.Kind)
+	if addr.Kind != ListenWebSocket && o.TLSCert != "" {
+		return nil, nil, fmt.Errorf("--tls-cert and --tls-key require a WebSocket listener, not %s", addr.Kind)
 	}
-	if where.Kind != listenUnix && o.peers.Others() {
-		return nil, nil, fmt.Errorf("--allow-uid and --allow-gid require a unix socket, not %s", where.Kind)
+	if addr.Kind != listenUnix && o.peers.Others() {
+		return nil, nil, fmt.Errorf("--allow-uid and --allow-gid require a unix socket, not %s", addr.Kind)
 	}
-	if o.peers.Others() && !auth.PeersKnown {
-		return nil, nil, fmt.Errorf("--allow-uid and --allow-gid: %w", auth.ErrPeersUnknown)
+	if o.peers.Others() && !auth.PeersSupported {
+		return nil, nil, fmt.Errorf("--allow-uid and --allow-gid: %w", auth.ErrPeersUnsupported)
 	}
-	authenticator, err := o.authenticator(where)
+	authenticator, err := o.authenticator(addr)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := where.CheckOpen(authenticator != server.Unauthenticated, o.insecureNoAuth); err != nil {
+	if err := addr.CheckOpen(authenticator != server.Unauthenticated, o.insecureNoAuth); err != nil {
 		return nil, nil, err
 	}
 	certificate, err := o.loadTLS(authenticator)
 	return authenticator, certificate, err
 }
 
-// finishWrites waits for files that are being written in place, which would otherwise
-// stay torn. Another signal ends the wait.
+// finishWrites waits for writes in place, which would otherwise leave torn files. Another signal
+// ends the wait.
 func finishWrites(srv *server.Server, log *slog.Logger) {
 	ctx, stop := signal.NotifyContext(context.Background(), Ending()...)
 	defer stop()
@@ -276,17 +275,17 @@ func (o *Flags) secrets(authenticator *server.Authenticator) []string {
 	return files
 }
 
-// maxRotated bounds the number of older audit logs that sandboxes hide, because a command
-// that may write in their directory can create files with such names.
+// maxRotated bounds the older audit logs that sandboxes hide, because a command with access to
+// their directory can create such names.
 const maxRotated = 64
 
-// rotated returns the older files of an audit log, by the names that programs for
-// rotating logs give them, such as audit.log.1 and audit.log-20261123.gz.
+// rotated returns the older files of an audit log by the names that log rotation uses, such as
+// audit.log.1 and audit.log-20261123.gz.
 func rotated(log string) (files []string) {
 	if log == "" {
 		return nil
 	}
-	entries, _ := os.ReadDir(filepath.Dir(log)) // without the directory there is no log either
+	entries, _ := os.ReadDir(filepath.Dir(log)) // without the directory, no log exists
 	for _, entry := range entries {
 		rest, ok := strings.CutPrefix(entry.Name(), filepath.Base(log))
 		if ok && rest != "" && strings.ContainsRune(".-", rune(rest[0])) && entry.Type().IsRegular() && len(files) < maxRotated {
@@ -312,9 +311,9 @@ func Given(to []string, files ...string) []string {
 	return to
 }
 
-// Start begins to serve. ended receives the error when serving ends by itself.
-func Start(srv *server.Server, log *slog.Logger, where Address, o Flags, ended chan<- error) error {
-	switch where.Kind {
+// Start starts to serve. ended receives the error when serving ends by itself.
+func Start(srv *server.Server, log *slog.Logger, addr Address, o Flags, ended chan<- error) error {
+	switch addr.Kind {
 	case ListenStdio:
 		in := interruptible(os.Stdin)
 		sys.EnlargePipe(in)
@@ -322,30 +321,35 @@ func Start(srv *server.Server, log *slog.Logger, where Address, o Flags, ended c
 		end := func() error { return errors.Join(in.Close(), os.Stdout.Close()) }
 		conn := transport.NewLines("stdio", in, os.Stdout, end, transport.DefaultMaxMessageBytes)
 		go func() {
-			_ = srv.ServeOnly(conn) // the log says why; a client that leaves is no failure
+			_ = srv.ServeOnly(conn) // the log has the reason; the end of a client is not a failure
 			ended <- nil
+		}()
+		go func() { // ends with the program
+			if awaitNoReader(os.Stdout) { // the client has left, although another process may hold stdin open
+				_ = conn.Close(transport.Reason{})
+			}
 		}()
 		return nil
 	case listenUnix:
-		listen := unixsocket.Listen
+		listen := auth.ListenUnix
 		if o.peers.Others() {
-			listen = unixsocket.ListenForAll
+			listen = auth.ListenUnixForAll
 		}
-		listeners := where.inherited
+		listeners := addr.inherited
 		if listeners == nil {
-			listener, err := listen(where.address)
+			listener, err := listen(addr.address)
 			if err != nil {
 				return err
 			}
 			listeners = []net.Listener{listener}
 		}
-		o.Banner(log, "unix://"+where.address)
+		o.Banner(log, "unix://"+addr.address)
 		for _, listener := range listeners {
 			go func() { ended <- srv.ServeUnix(listener) }()
 		}
 		return nil
 	}
-	listeners, shown, err := where.open()
+	listeners, shown, err := addr.open()
 	if err != nil {
 		return err
 	}
@@ -363,8 +367,8 @@ func Start(srv *server.Server, log *slog.Logger, where Address, o Flags, ended c
 	return nil
 }
 
-// Banner tells launchers where the server listens: newer ones read the URL from stdout,
-// and the oldest look for it in a sentence on stderr.
+// Banner prints the URL of the server for launchers: newer ones read it from stdout, and the
+// oldest find it in a sentence on stderr.
 func (o *Flags) Banner(log *slog.Logger, url string) {
 	if _, err := fmt.Println(url); err != nil {
 		// The launcher may have closed it.

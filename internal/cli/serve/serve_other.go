@@ -13,9 +13,9 @@ import (
 
 func runFirstThread() { select {} }
 
-func (o *Flags) wantsKeeper() bool { return false }
+func (o *Flags) wantsSupervisor() bool { return false }
 
-func shownByKeeper() bool { return false }
+func shownBySupervisor() bool { return false }
 
 func (o *Flags) keep() error { return errors.ErrUnsupported }
 
@@ -29,13 +29,13 @@ func Ending() []os.Signal { return []os.Signal{syscall.SIGTERM, os.Interrupt} }
 
 func InheritNothing() error { return nil }
 
-func IgnoreBrokenPipes() {}
-
 func interruptible(stdin *os.File) *os.File { return stdin }
+
+func awaitNoReader(*os.File) bool { return false }
 
 // startedAs returns no process: only Linux has systemd.
 func startedAs() int { return -1 }
 
 func isListening(int) bool { return false }
 
-func (supervisor) reloading() {}
+func (serviceManager) reloading() {}

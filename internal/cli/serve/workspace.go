@@ -7,10 +7,10 @@ import (
 	"os"
 
 	"execserver/internal/cli"
-	"execserver/internal/workspace"
+	"execserver/internal/cli/serve/workspace"
 )
 
-// parseWorkspaces understands --workspace.
+// parseWorkspaces parses --workspace.
 func parseWorkspaces(texts []string) (list []workspace.Workspace, err error) {
 	for _, text := range texts {
 		w, err := workspace.Parse(text)
@@ -22,10 +22,10 @@ func parseWorkspaces(texts []string) (list []workspace.Workspace, err error) {
 	return list, nil
 }
 
-// showWorkspaces makes the directories of --workspace. It may execute this program again,
-// or leave it to the keeper to start a server that sees them.
+// showWorkspaces makes the directories of --workspace. It may re-execute this program, or let the
+// supervisor start a server that sees them.
 func (o *Flags) showWorkspaces(log *slog.Logger) error {
-	if shownByKeeper() {
+	if shownBySupervisor() {
 		return nil
 	}
 	hidden, err := workspace.Prepare(o.workspaces)
@@ -41,17 +41,17 @@ func (o *Flags) showWorkspaces(log *slog.Logger) error {
 		}
 	}
 	mounting := workspace.Mount(hidden) // does not return if it succeeds
-	if errors.Is(mounting, os.ErrPermission) && o.wantsKeeper() {
+	if errors.Is(mounting, os.ErrPermission) && o.wantsSupervisor() {
 		private, err := workspace.TryUserNamespace(hidden)
 		if err == nil {
 			log.Warn("workspaces are shown in a user namespace: sudo and other programs that change the user do not work there")
 			o.private = private
 			return nil
 		}
-		mounting = err // Mount's says only that this is not root
+		mounting = err // the error of Mount only means that this user is not root
 	}
 	if err := workspace.Link(hidden); err != nil {
-		return fmt.Errorf("%w; nor can it be mounted: %w; make an empty directory of that path as root, "+
+		return fmt.Errorf("%w; and it cannot be mounted: %w; make an empty directory of that path as root, "+
 			"remove a link that is there, or use a path that both machines have", err, mounting)
 	}
 	log.Info("workspaces are links, because they cannot be mounted", "reason", mounting)

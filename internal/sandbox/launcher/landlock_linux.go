@@ -42,21 +42,20 @@ const (
 		unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// landlock applies what the kernel supports of Landlock: no signals to other processes,
-// no abstract sockets of others, and no TCP without a network. If nothing else confines
-// files, Landlock does, but it cannot protect anything in a writable directory. Otherwise
-// it covers what the mounts do not. A command that keeps its rights is only kept from TCP,
-// and with that, as by any rules, from the memory of processes outside, which have sockets.
+// landlock applies the rules that the kernel supports: no signals to other processes, no
+// abstract sockets of others, and no TCP without a network. With LandlockOnly it also confines
+// files, but cannot protect anything in a writable directory. Otherwise it covers what the
+// mounts do not. For a command that keeps its capabilities it only denies TCP and, as any
+// ruleset does, access to the memory of processes outside, which have sockets.
 func (s *Spec) landlock(abi int) *failure {
 	if s.LandlockOnly && abi < abiTruncate {
-		return &failure{"confine files by Landlock", errors.New("the kernel has none that confines truncation (6.2 or later)")}
+		return &failure{"confine files by Landlock", errors.New("the kernel cannot confine truncation, which needs Linux 6.2")}
 	}
 	attr := unix.LandlockRulesetAttr{}
 	switch {
 	case s.KeepRights && abi >= abiRefer && abi < abiTCP:
-		// This kernel has no rules but those about files. Moving files between directories is
-		// the right that can be handled and allowed everywhere with the least effect: the
-		// command can only mount nothing.
+		// This kernel has only rules about files. REFER is the right that can be handled and
+		// allowed everywhere with the least effect: the command can no longer mount.
 		attr.Handled_access_fs = unix.LANDLOCK_ACCESS_FS_REFER
 	case s.KeepRights:
 	case s.LandlockOnly:
@@ -142,7 +141,7 @@ func (s *Spec) allowOpening(rules int) *failure {
 			return &failure{"allow to write " + path, err}
 		}
 	}
-	// The terminal is the machine's, and only its descriptor leads to it.
+	// The terminal has no path in the sandbox, only descriptors.
 	for fd := range 3 {
 		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err != nil {
 			continue
@@ -154,9 +153,9 @@ func (s *Spec) allowOpening(rules int) *failure {
 	return nil
 }
 
-// allowReading allows reading what is at a path, apart from s.LandlockHide. A rule always
-// covers everything below a directory. So allowReading allows the entries of the directories
-// that lead to what is hidden, as far as they exist, and lists of names everywhere.
+// allowReading allows reading a path and everything below it, except s.LandlockHide. A rule
+// always covers everything below a directory. So for a directory that contains a hidden path,
+// allowReading adds a rule for each of the other existing entries, and one to list names.
 func (s *Spec) allowReading(rules int, path string) error {
 	leads := false
 	for _, hidden := range s.LandlockHide {
@@ -177,7 +176,7 @@ func (s *Spec) allowReading(rules int, path string) error {
 	}
 	for _, entry := range entries {
 		if entry.Type() == os.ModeSymlink {
-			continue // what it leads to has a rule of its own
+			continue // the target has a rule of its own
 		}
 		if err := s.allowReading(rules, filepath.Join(path, entry.Name())); err != nil {
 			return err

@@ -2,9 +2,12 @@ package launcher
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -14,15 +17,15 @@ import (
 	"execserver/internal/sys"
 )
 
-// installed says that the program has called Run.
+// installed is set once the program has called Run.
 var installed bool
 
 // Installed reports whether the program has called Run, without which it cannot start
 // itself as a launcher.
 func Installed() bool { return installed }
 
-// Run makes this program a launcher or a probe if a server has started it as one, and
-// does not return then. Otherwise it returns at once.
+// Run does the work of a launcher or a probe if a server has started this program as one, and
+// then does not return. Otherwise it returns at once.
 func Run() {
 	installed = true
 	switch {
@@ -39,9 +42,8 @@ func Run() {
 }
 
 // Require ends this program unless a launcher has started it as a helper. The launcher
-// leaves a helper the Spec, which names the helper and its arguments. Arguments,
-// environment and standard streams alone therefore make no helper. Require closes the
-// Spec.
+// passes the Spec, which names the helper and its arguments, to a helper. So arguments,
+// environment and standard streams alone do not make a helper. Require closes the Spec.
 func Require() {
 	spec, err := readSpec()
 	if err == nil && spec.Helper && slices.Equal(spec.Argv, os.Args) {
@@ -51,15 +53,15 @@ func Require() {
 	refuse()
 }
 
-// refuse ends a program that somebody has called with the arguments of a helper.
+// refuse ends a program that was called with the arguments of a helper, but not by a launcher.
 func refuse() {
 	_, _ = os.Stderr.WriteString("Error: only a server that starts itself in a sandbox may call " + os.Args[1] + "\n")
 	syscall.Exit(exitFailed)
 }
 
-// exitFailed is the exit code of a launcher whose command did not start. Launchers end
-// with syscall.Exit: they have nothing to clean up, and with the race detector they would
-// wait a second.
+// exitFailed is the exit code of a launcher whose command did not start. Launchers call
+// syscall.Exit: they have nothing to clean up, and the race detector would make os.Exit wait
+// a second.
 const exitFailed = 125
 
 // launch does all the work of a launcher. The caller has locked it to its thread, which is
@@ -89,10 +91,10 @@ func launch() {
 	if err := spec.enterDirectory(); err != nil {
 		fail(StageDir, spec.Dir, err)
 	}
-	if err := spec.giveUpRights(); err != nil {
+	if err := spec.dropPrivileges(); err != nil {
 		fail(StageConfine, err.what, err.err)
 	}
-	if spec.Become {
+	if spec.Exec {
 		err := syscall.Exec(spec.Program, spec.Argv, spec.Env)
 		fail(StageExec, spec.Program, err)
 	}
@@ -169,7 +171,7 @@ func awaitServer() (message []byte) {
 	}
 }
 
-// failure says what was attempted, and why it failed. nil is success.
+// failure is an error with the attempted operation. nil is success.
 type failure struct {
 	what string
 	err  error
@@ -177,8 +179,8 @@ type failure struct {
 
 // stage returns the Stage of a failure to confine files.
 func (f *failure) stage() Stage {
-	if f.err == errMoved {
-		return StageMoved
+	if f.err == errChanged {
+		return StageChanged
 	}
 	return StageConfine
 }
@@ -213,12 +215,12 @@ func send(report []byte, fds ...int) error {
 	return unix.Sendmsg(ControlFD, report, rights, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// giveUpRights leaves this thread, and what it starts, with nothing that could undo the
+// dropPrivileges takes from this thread, and from its children, everything that could undo the
 // confinement. The other threads of the launcher lose their capabilities and get the same
-// filter, so taking one over gains nothing. They stay outside of Landlock: each would be
-// confined by rules of its own, and none could forward signals to the command. A program
-// inside cannot use them, because nobody may trace the launcher or write its memory.
-func (s *Spec) giveUpRights() *failure {
+// filter, so that taking one over gains nothing. Landlock does not apply to them: each would
+// be confined by rules of its own, and none could forward signals to the command. A confined
+// program cannot use them, because it can neither trace the launcher nor write its memory.
+func (s *Spec) dropPrivileges() *failure {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return &failure{"renounce new privileges", err}
 	}
@@ -239,25 +241,28 @@ func (s *Spec) giveUpRights() *failure {
 	if err := s.limitDescriptors(); err != nil {
 		return &failure{"limit the number of descriptors", err}
 	}
-	if !s.Become {
-		// As process 1 of its namespace, this process was started from outside. Its
-		// program and directories must not be a way there.
+	if err := s.limitSignals(); err != nil {
+		return &failure{"limit the number of signals", err}
+	}
+	if !s.Exec {
+		// This process, number 1 of its namespace, was started from outside. Its links in
+		// /proc must not lead out.
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 			return &failure{"protect the launcher", err}
 		}
 	}
 	if s.LandlockOnly {
-		if err := seccomp.Install(seccomp.Neighbours()); err != nil {
+		if err := seccomp.Install(seccomp.FilterShared()); err != nil {
 			return &failure{"install the filter that protects other processes", err}
 		}
 	}
 	return attempt("install the filter of system calls", seccomp.Install(seccomp.Filter(s.Network, !s.KeepRights)))
 }
 
-// limitDescriptors leaves the command half of the descriptors. The kernel counts those that
-// a user's processes have sent through unix sockets and that nobody has received, and lets
-// no process send more while there are more than its limit. So commands stop at half, and
-// helpers, whose limit stays, can always send the files that they open.
+// limitDescriptors halves the limit of descriptors. The kernel counts the descriptors that a
+// user's processes have sent through unix sockets and that are not yet received, and lets a
+// process send none while there are more than its limit. So commands stop at half, and
+// helpers, whose limit is unchanged, can always send the files that they open.
 func (s *Spec) limitDescriptors() error {
 	if s.Helper {
 		return nil
@@ -273,8 +278,33 @@ func (s *Spec) limitDescriptors() error {
 	return unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 }
 
-// dropCapabilities takes the capabilities of all threads away, and from this one the
-// ways to get them back.
+// reservedThreads is how many threads the launcher needs while a command runs.
+const reservedThreads = 4
+
+// A command gets 1/signalsShare of the pending signals, but at least minSignals.
+const (
+	signalsShare = 64
+	minSignals   = 128
+)
+
+// limitSignals limits the pending signals and timers, which the kernel counts for each user. A
+// launcher needs a signal for each of its threads to drop their capabilities, and fails if
+// another command has used up the limit.
+func (s *Spec) limitSignals() error {
+	if s.Helper {
+		return nil
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &limit); err != nil {
+		return err
+	}
+	limit.Max = min(limit.Max, max(limit.Max/signalsShare, minSignals))
+	limit.Cur = min(limit.Cur, limit.Max)
+	return unix.Setrlimit(unix.RLIMIT_SIGPENDING, &limit)
+}
+
+// dropCapabilities drops the capabilities of all threads, and the bounding and ambient sets of
+// this one.
 func dropCapabilities() error {
 	for capability := range uintptr(64) {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -299,13 +329,15 @@ func dropCapabilities() error {
 	return errno
 }
 
-// startAndWait starts the command, and ends as the command does.
+// startAndWait starts the command, and exits with its status.
 func (s *Spec) startAndWait() {
 	pidfd := -1
 	files := []uintptr{0, 1, 2}
 	if s.Helper {
 		files = append(files, SpecFD)
 	}
+	signals := catchSignals()
+	ReserveThreads(reservedThreads)
 	pid, err := syscall.ForkExec(s.Program, s.Argv, &syscall.ProcAttr{
 		Env:   s.Env,
 		Files: files,
@@ -314,7 +346,6 @@ func (s *Spec) startAndWait() {
 	if err != nil {
 		fail(StageExec, s.Program, err)
 	}
-	signals := catchSignals()
 	var fds []int
 	if pidfd >= 0 {
 		fds = append(fds, pidfd)
@@ -324,7 +355,7 @@ func (s *Spec) startAndWait() {
 		err = send([]byte{ReportStarted})
 	}
 	if err != nil {
-		syscall.Exit(exitFailed) // the server has gone
+		syscall.Exit(exitFailed) // the server has disconnected
 	}
 	if pidfd >= 0 {
 		_ = unix.Close(pidfd)
@@ -332,9 +363,10 @@ func (s *Spec) startAndWait() {
 	for fd := range 3 {
 		_ = unix.Close(fd) // they end when the command's processes close them
 	}
-	go obeyServer(pid, s.Session)
-	go passSignals(signals, pid, s.Session)
-	status := wait(pid)
+	c := &command{pid: pid, group: s.Session}
+	go c.obeyRequests()
+	go c.forwardSignals(signals)
+	status := c.wait()
 	report := binary.LittleEndian.AppendUint32([]byte{ReportEnded}, uint32(status))
 	_ = send(report) // otherwise the server sees the exit code
 	if status.Signaled() {
@@ -343,29 +375,86 @@ func (s *Spec) startAndWait() {
 	syscall.Exit(status.ExitStatus())
 }
 
-// obeyServer signals the command when the server says so, and ends the launcher when the
-// server disconnects.
-func obeyServer(command int, group bool) {
-	if group {
-		command = -command
+// confineNetwork prepares the network of a command that must not use the machine's.
+func (s *Spec) confineNetwork() *failure {
+	if s.Network == seccomp.NetworkMachine {
+		return nil
 	}
-	for {
-		if message := awaitServer(); len(message) == 2 && message[0] == Signal {
-			_ = syscall.Kill(command, syscall.Signal(message[1])) // it may have ended
+	for fd := range 3 {
+		if !ReachesPeerAlone(fd) {
+			return &failure{"confine the network", errors.New("a stream of the command is a socket that can reach others than its peer")}
 		}
+	}
+	if s.Network == seccomp.NetworkOwn && !s.Check { // bubblewrap has done it
+		raiseLoopback()
+	}
+	return nil
+}
+
+// ReachesPeerAlone reports whether a descriptor is not a socket, or is a connected unix
+// stream or seqpacket socket. Other sockets can be connected to another peer, and stay in the
+// network namespace in which they were created.
+func ReachesPeerAlone(fd int) bool {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return true
+	}
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil || domain != unix.AF_UNIX {
+		return false
+	}
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_STREAM && kind != unix.SOCK_SEQPACKET {
+		return false
+	}
+	_, err = unix.Getpeername(fd)
+	return err == nil
+}
+
+// raiseLoopback brings up the loopback interface of the command's network namespace. If the
+// kernel refuses it, as in a container that allows namespaces but not their configuration, the
+// namespace has no network at all.
+func raiseLoopback() {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
+	if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, request) != nil {
+		return
+	}
+	request.SetUint16(request.Uint16() | unix.IFF_UP)
+	_ = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+}
+
+// limitInotify limits the command to half of the user's inotify instances and watches, so that
+// other programs can still watch files. The limits apply only in the user namespace. They
+// cannot be set in some containers.
+func (s *Spec) limitInotify() {
+	if !s.OwnUsers {
+		return // the limits would apply to the whole machine
+	}
+	for _, name := range []string{"instances", "watches"} {
+		var text [32]byte
+		n, err := onFile("/proc/sys/fs/inotify/max_user_"+name, unix.O_RDONLY, func(fd int) (int, error) { return unix.Read(fd, text[:]) })
+		if err != nil {
+			continue
+		}
+		limit, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+		if err != nil {
+			continue
+		}
+		half := strconv.Itoa(limit / 2)
+		_, _ = onFile("/proc/sys/user/max_inotify_"+name, unix.O_WRONLY, func(fd int) (int, error) { return unix.Write(fd, []byte(half)) })
 	}
 }
 
-// wait reaps children until the command has ended.
-func wait(command int) (status syscall.WaitStatus) {
-	for {
-		pid, err := syscall.Wait4(-1, &status, 0, nil)
-		switch {
-		case err == syscall.EINTR:
-		case err != nil:
-			syscall.Exit(exitFailed)
-		case pid == command:
-			return status
-		}
+func onFile(path string, mode int, do func(fd int) (int, error)) (int, error) {
+	fd, err := unix.Open(path, mode|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
 	}
+	defer unix.Close(fd)
+	return do(fd)
 }

@@ -3,22 +3,23 @@ package launcher
 import (
 	"errors"
 	"path"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// The launcher builds the new root directory here before it becomes the root: on a file
-// system of its own, in memory, which goes with the old root. It covers /proc, which
-// every machine has and the launcher does not need.
+// The launcher builds the new root directory on a tmpfs, which disappears with the old root.
+// It mounts the tmpfs over /proc, which exists on every machine and which the launcher does
+// not need.
 const (
-	scratch = "/proc"
-	newRoot = scratch + "/root"
-	void    = scratch + "/void"  // a directory that nobody may read
-	blank   = scratch + "/blank" // a file that nobody may open
+	scratch   = "/proc"
+	newRoot   = scratch + "/root"
+	emptyDir  = scratch + "/emptyDir"  // without permissions
+	emptyFile = scratch + "/emptyFile" // without permissions
 )
 
-// tree is a copy of mounts that is not attached yet.
+// tree is a detached copy of mounts.
 type tree int
 
 // confineFiles builds the view of the files that the Spec describes.
@@ -31,9 +32,9 @@ func (s *Spec) confineFiles() *failure {
 	}
 	old := unix.Umask(0)
 	defer unix.Umask(old)
-	// Mounts that are made later outside must not appear here: they could be written.
+	// Later mounts outside must not propagate into the sandbox: they could be writable.
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
-		return &failure{"leave the mounts of the machine alone", err}
+		return &failure{"make the mounts private", err}
 	}
 	v := view{spec: s}
 	for _, step := range []func() *failure{
@@ -70,7 +71,7 @@ func (v *view) cloneAll() *failure {
 			if t, err = cloneChecked(m); err != nil && m.Optional {
 				t = -1
 			} else if err != nil {
-				return &failure{"take hold of " + m.Path, moved(err)}
+				return &failure{"take hold of " + m.Path, changed(err)}
 			}
 		}
 		v.trees = append(v.trees, t)
@@ -130,12 +131,12 @@ func setAttributes(fd int, attributes uint64, flags uint) error {
 	return unix.MountSetattr(fd, "", flags|unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attributes})
 }
 
-var errMoved = errors.New("it is not what it was a moment ago")
+var errChanged = errors.New("it is not what it was a moment ago")
 
-// moved replaces an error that means errMoved with errMoved.
-func moved(err error) error {
+// changed replaces an error that means errChanged with errChanged.
+func changed(err error) error {
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
-		return errMoved
+		return errChanged
 	}
 	return err
 }
@@ -163,7 +164,7 @@ func (m Mount) check(fd int) error {
 		return err
 	}
 	if uint64(st.Dev) != m.Device || st.Ino != m.Inode {
-		return errMoved
+		return errChanged
 	}
 	return nil
 }
@@ -172,7 +173,7 @@ func (v *view) makeScratch() *failure {
 	if err := unix.Mount("tmpfs", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
 		return &failure{"make room for the new root directory", err}
 	}
-	for _, err := range []error{unix.Mkdir(newRoot, 0o755), unix.Mkdir(void, 0), makeFile(unix.AT_FDCWD, blank, 0)} {
+	for _, err := range []error{unix.Mkdir(newRoot, 0o755), unix.Mkdir(emptyDir, 0), makeFile(unix.AT_FDCWD, emptyFile, 0)} {
 		if err != nil {
 			return &failure{"make room for the new root directory", err}
 		}
@@ -231,7 +232,7 @@ func (v *view) attachBase() *failure {
 func (v *view) makeLinks() *failure {
 	for _, link := range v.spec.Links {
 		dir, name := path.Split(link.Path)
-		fd, err := v.reach(dir, true)
+		fd, err := v.openInRoot(dir, true)
 		if err == nil {
 			err = unix.Symlinkat(link.Target, fd, name)
 			_ = unix.Close(fd)
@@ -261,7 +262,7 @@ func (v *view) attachMounts() *failure {
 			continue // it may have disappeared
 		}
 		if err != nil {
-			return &failure{"mount " + m.Path, moved(err)}
+			return &failure{"mount " + m.Path, changed(err)}
 		}
 	}
 	if v.spec.Base != BaseEmpty {
@@ -284,10 +285,10 @@ func (v *view) hideInProc() *failure {
 	return nil
 }
 
-// known reports whether the mount point must be the file for which the mount was planned.
-// A socket that may have disappeared is hidden whatever is there by now. The same holds
-// for hollow directories and for files in a new /proc.
-func (m Mount) known() bool {
+// mustMatch reports whether the mount point must be the file for which the mount was planned.
+// A socket that may have disappeared is hidden even if the path is another file by now. The
+// same holds for hollow directories and for files in a new /proc.
+func (m Mount) mustMatch() bool {
 	return m.Kind != MountHollow && (m.Kind != MountHidden || !m.Optional && !m.InProc())
 }
 
@@ -295,7 +296,7 @@ func (v *view) attachMount(m Mount, t tree) error {
 	// The launcher creates mount points on its own file systems in memory.
 	create := strings.HasPrefix(m.Path, "/dev/") || v.spec.inHollow(m.Path) ||
 		v.spec.Base == BaseEmpty && m.Kind != MountHidden // a hidden path needs no mount point if nothing shows it
-	target, err := v.reachMount(m, create && !m.InProc())
+	target, err := v.openMountPoint(m, create && !m.InProc())
 	if err != nil {
 		return err
 	}
@@ -303,7 +304,7 @@ func (v *view) attachMount(m Mount, t tree) error {
 	if m.Path == "/" {
 		return nil // it is the root directory itself
 	}
-	if !create && m.known() {
+	if !create && m.mustMatch() {
 		if err := m.check(target); err != nil {
 			return err
 		}
@@ -312,9 +313,9 @@ func (v *view) attachMount(m Mount, t tree) error {
 	case m.Kind == MountHollow:
 		t, err = v.makeHollow()
 	case m.Kind == MountHidden && m.Directory:
-		t, err = clone(void, unix.MOUNT_ATTR_RDONLY)
+		t, err = clone(emptyDir, unix.MOUNT_ATTR_RDONLY)
 	case m.Kind == MountHidden:
-		t, err = clone(blank, unix.MOUNT_ATTR_RDONLY)
+		t, err = clone(emptyFile, unix.MOUNT_ATTR_RDONLY)
 	}
 	if err != nil {
 		return err
@@ -322,14 +323,14 @@ func (v *view) attachMount(m Mount, t tree) error {
 	return t.attach(target)
 }
 
-// reachMount opens the mount point of m. It follows no link on the way, because a link
+// openMountPoint opens the mount point of m. It follows no link on the way, because a link
 // created since the plan was made would lead elsewhere.
-func (v *view) reachMount(m Mount, create bool) (int, error) {
+func (v *view) openMountPoint(m Mount, create bool) (int, error) {
 	if m.Directory || !create {
-		return v.reach(m.Path, create)
+		return v.openInRoot(m.Path, create)
 	}
 	dir, name := path.Split(m.Path)
-	fd, err := v.reach(dir, true)
+	fd, err := v.openInRoot(dir, true)
 	if err != nil {
 		return -1, err
 	}
@@ -340,7 +341,7 @@ func (v *view) reachMount(m Mount, create bool) (int, error) {
 	return unix.Openat(fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-func (v *view) reach(name string, create bool) (int, error) {
+func (v *view) openInRoot(name string, create bool) (int, error) {
 	name = strings.Trim(name, "/")
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -370,8 +371,8 @@ func (v *view) attachProc() *failure {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	err := unix.Mount("proc", proc, "proc", flags, "")
 	if err == unix.EPERM {
-		// In a container that hides parts of /proc the kernel allows no new one. Then the
-		// command sees the processes in the machine's /proc, but cannot touch them,
+		// In a container that hides parts of /proc the kernel refuses a new one. Then the
+		// command sees the processes in the machine's /proc, but has no rights over them,
 		// because they belong to another user namespace.
 		return attempt("mount /proc", v.proc.attachAt(proc))
 	}
@@ -393,7 +394,7 @@ func (v *view) attachProc() *failure {
 	return nil
 }
 
-// finish makes the new root directory the root, and drops the old one.
+// finish switches to the new root directory, and unmounts the old one.
 func (v *view) finish() *failure {
 	readOnly := []string{newRoot + "/dev"}
 	if v.spec.Base == BaseEmpty {
@@ -408,9 +409,9 @@ func (v *view) finish() *failure {
 	for _, fd := range v.hollows {
 		err := setAttributes(fd, unix.MOUNT_ATTR_RDONLY, 0)
 		if err == unix.EINVAL {
-			// Somebody removed the directory, and the kernel unmounted what was on it.
-			// A new directory of that name would show its sockets.
-			err = errMoved
+			// Another program removed the directory, and the kernel unmounted the tmpfs. A
+			// new directory of that name would show its sockets.
+			err = errChanged
 		}
 		if err != nil {
 			return &failure{"protect a hollow directory", err}
@@ -424,7 +425,62 @@ func (v *view) finish() *failure {
 		return &failure{"change the root directory", err}
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return &failure{"let go of the old root directory", err}
+		return &failure{"unmount the old root directory", err}
 	}
 	return attempt("enter the new root directory", unix.Chdir("/"))
+}
+
+// makeHollow creates the mount for a hollow directory.
+func (v *view) makeHollow() (tree, error) {
+	dir := scratch + "/hollow" + strconv.Itoa(len(v.hollows))
+	if err := unix.Mkdir(dir, 0o755); err != nil {
+		return -1, err
+	}
+	t, err := clone(dir, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.FcntlInt(uintptr(t), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	v.hollows = append(v.hollows, fd)
+	return t, nil
+}
+
+// inHollow reports whether a path is in a hollow directory, where its mount point must be
+// created.
+func (s *Spec) inHollow(path string) bool {
+	for _, m := range s.Mounts {
+		if m.Kind == MountHollow && strings.HasPrefix(path, m.Path+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// checkMounts checks that the mounts made by another program are those of the plan.
+func (s *Spec) checkMounts() *failure {
+	for _, m := range s.Mounts {
+		if m.Kind == MountHidden || m.Kind == MountHollow || m.Optional {
+			continue
+		}
+		fd, err := unix.Open(m.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &failure{"look at " + m.Path, changed(err)}
+		}
+		err = m.check(fd)
+		var fs unix.Statfs_t
+		if err == nil {
+			err = unix.Fstatfs(fd, &fs)
+		}
+		_ = unix.Close(fd)
+		if err == nil && m.Kind == MountReadOnly && fs.Flags&unix.ST_RDONLY == 0 {
+			err = errors.New("it can be written, flags " + strconv.FormatInt(fs.Flags, 16))
+		}
+		if err != nil {
+			return &failure{"check " + m.Path, err}
+		}
+	}
+	return protectDevices()
 }

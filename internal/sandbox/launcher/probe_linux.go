@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProbeArgument makes this program attempt what a confinement must deny. Two arguments
-// follow: a directory in which ProbeRoot is writable, and the Namespaces outside.
-// The program writes what succeeded but must fail to standard output.
+// ProbeArgument makes this program attempt operations that a sandbox must deny. Two arguments
+// follow: a directory in which ProbeRoot is writable, and the Namespaces outside. The program
+// reports operations that should have failed on standard output.
 const (
 	ProbeArgument = "@sandbox-probe"
 	ProbeRoot     = "root"
@@ -26,7 +26,7 @@ func runProbe(dir, outside string) {
 	syscall.Exit(0)
 }
 
-// probe returns what is wrong with the confinement in which it runs.
+// probe returns a problem of the sandbox in which it runs, or "".
 func probe(dir, outside string) string {
 	root := path.Join(dir, ProbeRoot)
 	create := func(name string) error {

@@ -2,7 +2,7 @@
 
 // Package owning runs tests in programs that own their processes as a server does, by
 // control groups or as a subreaper. A program has one ownership, and its first thread
-// reaps, so tests with other means need a program of their own.
+// reaps, so tests with other mechanisms need a program of their own.
 package owning
 
 import (
@@ -22,29 +22,29 @@ import (
 	"execserver/internal/testkit"
 )
 
-// variable names the means in the environment of a program that Each starts.
-const variable = "EXEC_SERVER_TEST_MEANS"
+// variable names the mechanism in the environment of a program that Each starts.
+const variable = "EXEC_SERVER_TEST_MECHANISM"
 
 func init() {
-	if Means() != "" {
+	if Mechanism() != "" {
 		runtime.LockOSThread() // see ownership.ReapOrphans
 	}
 }
 
-// Means returns the means of this program, or "" if Each did not start it.
-func Means() ownership.Means { return ownership.Means(os.Getenv(variable)) }
+// Mechanism returns the mechanism of this program, or "" if Each did not start it.
+func Mechanism() ownership.Mechanism { return ownership.Mechanism(os.Getenv(variable)) }
 
 // Main runs the tests of a program that Each started, and does not return. In any other
 // program it does nothing. TestMain must call it last, just before it runs the tests.
 func Main(m testkit.Tests) {
-	if Means() == "" {
+	if Mechanism() == "" {
 		return
 	}
 	go func() { os.Exit(m.Run()) }()
 	panic(ownership.ReapOrphans(context.Background()))
 }
 
-// Each runs a test of the same package in one program for each of the means that an
+// Each runs a test of the same package in one program for each of the mechanisms that an
 // embedded server does not have, one after the other. The programs die with this one.
 func Each(t *testing.T, test string) { each(t, test, false) }
 
@@ -52,28 +52,28 @@ func Each(t *testing.T, test string) { each(t, test, false) }
 func Together(t *testing.T, test string) { each(t, test, true) }
 
 func each(t *testing.T, test string, together bool) {
-	if Means() != "" {
+	if Mechanism() != "" {
 		t.Skip("this is the program that it starts")
 	}
-	for _, means := range []ownership.Means{ownership.MeansSubreaper, ownership.MeansCgroup} {
-		t.Run(string(means), func(t *testing.T) {
+	for _, mechanism := range []ownership.Mechanism{ownership.MechanismSubreaper, ownership.MechanismCgroup} {
+		t.Run(string(mechanism), func(t *testing.T) {
 			if together {
 				t.Parallel()
 			}
-			run(t, test, means)
+			run(t, test, mechanism)
 		})
 	}
 }
 
-func run(t *testing.T, test string, means ownership.Means) {
+func run(t *testing.T, test string, mechanism ownership.Mechanism) {
 	args := []string{"-test.run=^" + test + "$", "-test.timeout=" + patience(t).String()}
 	if testing.Verbose() {
 		args = append(args, "-test.v")
 	}
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), variable+"="+string(means))
+	cmd.Env = append(os.Environ(), variable+"="+string(mechanism))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if means == ownership.MeansCgroup {
+	if mechanism == ownership.MechanismCgroup {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, testkit.Cgroup(t)
 	}
 	var output bytes.Buffer
@@ -100,12 +100,12 @@ func patience(t *testing.T) time.Duration {
 }
 
 // New makes the ownership of this program, and returns it with the directory that holds
-// the control groups, or "" if the means has none. Both are removed when the test ends.
+// the control groups, or "" if the mechanism has none. Both are removed when the test ends.
 // Only tests that Main runs may call New.
 func New(t testing.TB) (o *ownership.Ownership, groups string) {
 	t.Helper()
 	opts := &ownership.Options{Subreaper: true}
-	if Means() == ownership.MeansCgroup {
+	if Mechanism() == ownership.MechanismCgroup {
 		claimed, err := cgroup.Claim(ownership.CgroupControllers)
 		if err != nil {
 			t.Fatal(err)
@@ -124,8 +124,8 @@ func New(t testing.TB) (o *ownership.Ownership, groups string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(o.Close)
-	if got := o.Means(); got != Means() {
-		t.Fatalf("means %s, want %s", got, Means())
+	if got := o.Mechanism(); got != Mechanism() {
+		t.Fatalf("mechanism %s, want %s", got, Mechanism())
 	}
 	return o, groups
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"execserver/internal/extension"
 	"execserver/internal/recording"
 	"execserver/internal/sandbox"
 	"execserver/internal/web"
@@ -30,7 +31,7 @@ func AreFlags(options map[string]string) bool {
 // only Go programs have.
 func Options(t testing.TB, flags map[string]string) *server.Options {
 	t.Helper()
-	o := &server.Options{Version: "0.0.0-test", Auth: server.Unauthenticated}
+	o := &server.Options{Version: "0.0.0-test", Auth: server.Unauthenticated, Extensions: &extension.Options{}}
 	for name, value := range flags {
 		number := func() int {
 			n, err := strconv.Atoi(value)
@@ -53,9 +54,9 @@ func Options(t testing.TB, flags map[string]string) *server.Options {
 		case "sandbox":
 			// Nothing is confined where the transcripts run, so that they say the
 			// same everywhere: what needs no means, and how the rest is refused.
-			engine := sandbox.New(&sandbox.Options{Mode: sandbox.Mode(value), Means: []sandbox.Means{}, StateDir: t.TempDir()})
+			engine := sandbox.New(&sandbox.Options{Mode: sandbox.Mode(value), Mechanisms: []sandbox.Mechanism{}, StateDir: t.TempDir()})
 			t.Cleanup(engine.Close)
-			o.Internal.Sandbox = engine
+			o.Extensions.Sandbox = engine
 		case "allow-direct-exec":
 			o.AllowDirectExec = value == "true"
 		case "allow-prepared-exec":
@@ -76,10 +77,10 @@ func Options(t testing.TB, flags map[string]string) *server.Options {
 				t.Fatal(err)
 			}
 			t.Cleanup(recorder.Close)
-			o.Internal.Recorder = recorder
+			o.Extensions.Recorder = recorder
 		case "page":
 			if value == "true" {
-				o.Internal.Page = web.New()
+				o.Extensions.Page = web.New()
 			}
 		case "drain-timeout":
 			d, err := time.ParseDuration(value)

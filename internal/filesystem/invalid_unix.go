@@ -1,7 +1,0 @@
-//go:build unix
-
-package filesystem
-
-import "syscall"
-
-func isInvalid(errno syscall.Errno) bool { return errno == syscall.EINVAL }

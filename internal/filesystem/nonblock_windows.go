@@ -1,3 +1,0 @@
-package filesystem
-
-const nonblock = 0

@@ -1,0 +1,90 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"execserver/internal/testkit"
+)
+
+// TestSignalsForTheLauncher has commands send their launcher, which is process 1, the signals
+// with which the Go runtime ends a program. The server still learns how the command ended.
+func TestSignalsForTheLauncher(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		for _, number := range []syscall.Signal{
+			syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS,
+		} {
+			// The launcher forwards the second signal, so it has survived the first.
+			script := fmt.Sprintf("trap 'echo alive; exit 5' USR1; kill -%d 1; kill -USR1 1; while :; do :; done", number)
+			p := m.run(command{argv: []string{"/bin/sh", "-c", script}, sandbox: m.workspaceWrite()})
+			if got := m.written(p); got != "alive\n" || p.exit.ExitCode != 5 {
+				t.Errorf("after %v: %q, exit code %d", number, got, p.exit.ExitCode)
+			}
+		}
+	})
+}
+
+// queueSignals queues as many signals as it can, and keeps them until its input ends.
+func queueSignals() {
+	runtime.LockOSThread()
+	number := 40 // a real-time signal, each of which waits on its own
+	var blocked unix.Sigset_t
+	blocked.Val[0] = 1 << (number - 1)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, nil); err != nil {
+		fmt.Println(err)
+	}
+	for {
+		if err := unix.Tgkill(unix.Getpid(), unix.Gettid(), syscall.Signal(number)); err != nil {
+			fmt.Println("full:", err)
+			break
+		}
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// becomeSignaled executes a program as a user with a limit on signals that wait.
+func becomeSignaled(limit, id string, argv []string) error {
+	runtime.LockOSThread()
+	most, _ := strconv.ParseUint(limit, 10, 64)
+	uid, _ := strconv.Atoi(id)
+	if err := errors.Join(unix.Setrlimit(unix.RLIMIT_SIGPENDING, &unix.Rlimit{Cur: most, Max: most}),
+		unix.Setgroups(nil), unix.Setresgid(uid, uid, uid), unix.Setresuid(uid, uid, uid)); err != nil {
+		return err
+	}
+	return unix.Exec(argv[0], argv, os.Environ())
+}
+
+// TestSignalsThatWait runs a command that queues as many signals as it can. The kernel counts
+// them for each user; the user's other commands start all the same.
+func TestSignalsThatWait(t *testing.T) {
+	testkit.System(t, testkit.Root)
+	for i, means := range []string{"userNamespace", "bubblewrap"} {
+		t.Run(means, func(t *testing.T) {
+			t.Parallel()
+			m := prepareMachine(t, user{"ordinary", 61350 + i}, means) // a user of its own, whose signals the kernel counts
+			if means == "bubblewrap" && m.bubblewrap == "" {
+				testkit.Need(t, "bwrap")
+			}
+			m.inside = &syscall.SysProcAttr{}
+			m.through = []string{"signaled", "1000", strconv.Itoa(m.user.uid)}
+			m.start()
+			if m.conn.Info.Sandbox.Means != means {
+				t.Skip(m.conn.Info.Sandbox.Reason)
+			}
+			p, id, err := m.begin(command{argv: []string{m.program, "queue"}, sandbox: m.workspaceWrite()})
+			m.must(err)
+			m.awaitOutput(p, "full")
+			m.says(m.workspaceWrite(), [2]string{"echo started", "started\n"})
+			m.must(m.call("process/terminate", object{"processId": id}, nil))
+			m.await(p)
+		})
+	}
+}
