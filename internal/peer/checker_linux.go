@@ -246,7 +246,11 @@ func (c *Checker) mayHold(pid int, s Socket, own limits) bool {
 	case c.Authenticated:
 		return s.mayBelongTo(p)
 	}
-	return p.sharesNetwork() || !c.isIsolated(pid)
+	if !p.sharesNetwork() && c.isIsolated(pid) {
+		return false
+	}
+	l, err = p.limits() // neither is known of a process that has ended meanwhile
+	return err != nil && !isGone(err) || err == nil && !l.ended
 }
 
 // isIsolated reports whether a process or an ancestor is isolated. Other children of this

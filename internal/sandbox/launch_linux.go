@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/procfs"
 	"execserver/internal/sandbox/launcher"
 )
 
@@ -57,17 +58,54 @@ type Launch struct {
 	wrapped    bool // bubblewrap starts the launcher
 	isolated   bool // the command has no network
 	pid        int  // of the launcher, or of bubblewrap, while it is in isolatedLaunchers; otherwise 0
+
+	// known is closed when the launcher is in isolatedLaunchers, or will never be. It is nil
+	// if the command is not isolated.
+	known chan struct{}
 }
 
-// isolatedLaunchers are the process ids of launchers whose commands have no network.
-var isolatedLaunchers sync.Map
+// isolatedLaunchers are the process ids of launchers whose commands have no network, and
+// isolatedLaunches the Launches whose launcher may run without being one of them yet.
+var isolatedLaunchers, isolatedLaunches sync.Map
 
 // IsIsolated reports whether a process is the launcher, or the bubblewrap, of a command that has
 // its own network namespace. A process in that sandbox can receive no descriptor from another
-// program: its only sockets are pairs of its own.
+// program: its only sockets are pairs of its own. IsIsolated waits for starts under way, at
+// most launchTimeout, if the process may be one of their launchers.
 func IsIsolated(pid int) bool {
+	if _, ok := isolatedLaunchers.Load(pid); ok {
+		return true
+	}
+	if stat, err := procfs.ReadStat(pid); err != nil || stat.Parent != os.Getpid() {
+		return false
+	}
+	timeout := time.NewTimer(launchTimeout)
+	defer timeout.Stop()
+	isolatedLaunches.Range(func(l, _ any) bool {
+		select {
+		case <-l.(*Launch).known:
+			return true
+		case <-timeout.C:
+			return false
+		}
+	})
 	_, ok := isolatedLaunchers.Load(pid)
 	return ok
+}
+
+// prepare lets IsIsolated wait for this launch.
+func (l *Launch) prepare() {
+	if l.isolated {
+		l.known = make(chan struct{})
+		isolatedLaunches.Store(l, nil)
+	}
+}
+
+// setKnown ends the wait of IsIsolated for this launch.
+func (l *Launch) setKnown() {
+	if _, ok := isolatedLaunches.LoadAndDelete(l); ok {
+		close(l.known)
+	}
 }
 
 // Launch prepares the start of a command.
@@ -92,6 +130,7 @@ func (c *Confinement) Launch(command Command) (*Launch, error) {
 	l.control = os.NewFile(uintptr(pair[0]), "launcher")
 	l.Path, l.Args = "/proc/self/exe", []string{"exec-server", launcher.Argument}
 	l.attributes = func(*syscall.SysProcAttr) {}
+	l.prepare()
 	switch {
 	case c.plan.nothing:
 	case c.mechanism == MechanismBubblewrap:
@@ -169,6 +208,7 @@ func (l *Launch) Wait(pid int) (Started, error) {
 	if l.isolated {
 		l.pid = pid
 		isolatedLaunchers.Store(pid, nil)
+		l.setKnown()
 	}
 	if err := l.begin(pid); err != nil {
 		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: err.Error()}
@@ -322,6 +362,7 @@ func (l *Launch) Status() (syscall.WaitStatus, bool) {
 
 // Close disconnects from the launcher, which then ends together with the sandbox.
 func (l *Launch) Close() {
+	l.setKnown()
 	if l.pid > 0 {
 		isolatedLaunchers.Delete(l.pid)
 		l.pid = 0

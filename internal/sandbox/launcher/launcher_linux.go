@@ -24,13 +24,23 @@ var installed bool
 // itself as a launcher.
 func Installed() bool { return installed }
 
+// init keeps a launcher on the main thread. The kernel lets a confined command send signals only
+// to processes whose main thread is confined like it, and the thread of the launcher that calls
+// Run is the one that is confined.
+func init() {
+	if isLauncher() {
+		runtime.LockOSThread()
+	}
+}
+
+func isLauncher() bool { return len(os.Args) == 2 && os.Args[1] == Argument }
+
 // Run does the work of a launcher or a probe if a server has started this program as one, and
 // then does not return. Otherwise it returns at once.
 func Run() {
 	installed = true
 	switch {
-	case len(os.Args) == 2 && os.Args[1] == Argument:
-		runtime.LockOSThread()
+	case isLauncher():
 		launch()
 	case len(os.Args) == 4 && os.Args[1] == ProbeArgument:
 		Require()
@@ -64,8 +74,8 @@ func refuse() {
 // a second.
 const exitFailed = 125
 
-// launch does all the work of a launcher. The caller has locked it to its thread, which is
-// confined and starts the command.
+// launch does all the work of a launcher, on its main thread, which is confined and starts the
+// command.
 func launch() {
 	if !isSocket(ControlFD) {
 		refuse()
