@@ -5,9 +5,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"execserver/internal/extension"
 	"execserver/internal/sandbox"
@@ -16,9 +19,32 @@ import (
 	"execserver/transport"
 )
 
+// leaveMainThread moves the calling goroutine from the main thread to another, as the Go
+// scheduler does at any time. It does nothing if the goroutine is locked to the main thread.
+func leaveMainThread() {
+	for range 100 {
+		onMain := make(chan bool)
+		go func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			on := unix.Gettid() == unix.Getpid()
+			onMain <- on
+			if on {
+				select {}
+			}
+		}()
+		if <-onMain {
+			return
+		}
+	}
+}
+
 // TestMain makes the test program also the server and the attacker. Every user can run a
 // copy of it, and it needs no build.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "@") {
+		leaveMainThread() // of a launcher
+	}
 	server.RunHelper()
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
