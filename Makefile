@@ -112,7 +112,7 @@ bench: build ## measure the server (BENCHFLAGS=-help tells what can be chosen)
 
 bench-codex: build ## measure the server and the released Codex beside each other
 	$(GO) run ./bench $(BENCHFLAGS) 'bin/exec-server --listen ws://127.0.0.1:0' \
-		"$$(scripts/install-codex 0.169.0) exec-server --listen ws://127.0.0.1:0"
+		"$$(scripts/install-codex $(CODEX)) exec-server --listen ws://127.0.0.1:0"
 
 microbench: ## run the benchmarks of the packages that have some
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) \
