@@ -31,6 +31,8 @@ type caller struct {
 	outbox  *session.Outbox
 
 	observing bool // the client does not own its session; used by the reader alone
+
+	changes session.Changes // of files, by the connection
 }
 
 // credentials returns the credentials by which a session recognizes its owner.

@@ -140,6 +140,9 @@ func (c *connection) enter(s *session.Session, outbox *session.Outbox) {
 		c.leave()
 		return
 	}
+	if !c.observing {
+		s.Own(&c.changes)
+	}
 	c.rpc.SetSources(outbox, c.http, c.tcp.streams)
 }
 

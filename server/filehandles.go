@@ -37,9 +37,9 @@ func (h *handleHandler) inHandleLane(r *rpc.Request, id string, serve func()) {
 // changeInHandleLane does the same for a request that changes the file.
 func (h *handleHandler) changeInHandleLane(r *rpc.Request, id string, serve func()) {
 	turn := make(chan struct{})
-	x := h.changes.submit(func(*change) { close(turn) })
 	// If the connection ends before the request's turn in the lane, serve is not called.
-	r.Then(func(error) { h.changes.done(x) })
+	done := h.changes.Submit(r.Drop, func(func()) { close(turn) })
+	r.Then(func(error) { done() })
 	h.inHandleLane(r, id, func() {
 		select {
 		case <-turn:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"sync"
 
 	"execserver/internal/filesystem"
@@ -40,6 +39,7 @@ func newFileHandler(of *caller, conn *rpc.Conn) *fileHandler {
 
 // close closes the files of a connection that has ended.
 func (h *fileHandler) close() {
+	h.changes.Close()
 	h.watches.missing.Close()
 	h.handles.files.Close()
 }
@@ -48,7 +48,6 @@ func (h *fileHandler) close() {
 // nothing, and in order of arrival those that change something.
 type fileOperations struct {
 	*caller
-	changes changes
 }
 
 // answer serves a request that changes nothing, concurrently with all others.
@@ -76,9 +75,9 @@ func (o *fileOperations) change(r *rpc.Request, paths []string, do func() error)
 
 // changeWith is like change, for a request whose answer is not empty.
 func (o *fileOperations) changeWith(r *rpc.Request, paths []string, do func() (any, error)) {
-	o.changes.submit(func(x *change) {
+	o.changes.Submit(r.Drop, func(done func()) {
 		r.Go(func() {
-			defer o.changes.done(x)
+			defer done()
 			o.operate(r, func() (any, error) {
 				if err := o.auditChange(r.Method, paths); err != nil {
 					return nil, err
@@ -181,48 +180,6 @@ func fileError(err error) error {
 		return protocol.Errorf(protocol.CodeInvalidRequest, "%s", text)
 	}
 	return protocol.Errorf(protocol.CodeInternal, "%s", text)
-}
-
-// changes keeps the file changes of one connection in their order of arrival
-// (PROTOCOL.md, "Order and concurrency"): each begins when the previous one is done.
-type changes struct {
-	mu    sync.Mutex
-	queue []*change // in order of arrival; the first is in progress
-}
-
-// change is one operation that changes files.
-type change struct {
-	begin func()
-}
-
-// submit queues a change. It calls begin, which must not block, when it is the change's
-// turn. The caller must call done when the change is over, before its turn or after.
-func (c *changes) submit(begin func(*change)) *change {
-	x := new(change)
-	x.begin = func() { begin(x) }
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.queue = append(c.queue, x)
-	if len(c.queue) == 1 {
-		x.begin()
-	}
-	return x
-}
-
-// done removes x and begins the next change.
-func (c *changes) done(x *change) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.queue[0] != x {
-		i := slices.Index(c.queue, x)
-		c.queue = slices.Delete(c.queue, i, i+1)
-		return
-	}
-	c.queue[0] = nil
-	c.queue = c.queue[1:]
-	if len(c.queue) > 0 {
-		c.queue[0].begin()
-	}
 }
 
 // unfinished counts the writes in place that must finish before the program ends. The zero

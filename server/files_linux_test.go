@@ -1,7 +1,9 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -158,6 +160,46 @@ func TestSystemChangesWaitForADeadFileSystem(t *testing.T) {
 	}
 	if got := contentOf(t, live+"/copy"); got != "hi" {
 		t.Errorf("the copy holds %q", got)
+	}
+}
+
+// TestSystemChangesAcrossAResume loses the connection during a change, which goes on, and resumes
+// the session. Its changes begin when that one is done: a client repeats a change whose answer it
+// lost, and must not find later that the first attempt has overwritten what came afterwards.
+func TestSystemChangesAcrossAResume(t *testing.T) {
+	t.Parallel()
+	if !testkit.InMountNamespace(t) {
+		return
+	}
+	live := t.TempDir()
+	srv := newFileServer(t, nil)
+	dead, revive := mountDead(t)
+	lost := connectFiles(t, srv)
+	lost.send("fs/copy", fileParams{"sourcePath": dead + "/f", "destinationPath": live + "/f", "recursive": false})
+	lost.send("fs/writeFile", writeParams(live+"/waiting", "dropped"))
+	lost.call("fs/getMetadata", fileParams{"path": live}, nil)
+	lost.close()
+	p := resumeFiles(t, srv, &lost.SessionID)
+	repeated := p.send("fs/writeFile", writeParams(live+"/f", "new"))
+	later := p.send("fs/remove", fileParams{"path": live + "/none", "force": true})
+	for range 100 { // as many answers as it could need
+		p.call("fs/getMetadata", fileParams{"path": live}, nil)
+	}
+	unanswered(t, "change", []<-chan answer{repeated, later})
+	revive()
+	if t.Failed() {
+		return
+	}
+	for _, arrives := range []<-chan answer{repeated, later} {
+		if err := p.take(arrives, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := contentOf(t, live+"/f"); got != "new" {
+		t.Errorf("the file holds %q", got)
+	}
+	if _, err := os.Stat(live + "/waiting"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a change that waited when the connection ended was made: %v", err)
 	}
 }
 

@@ -128,9 +128,9 @@ func (h *fileHandler) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pa
 			return call(smallAnswerBytes)
 		})
 	default:
-		h.changes.submit(func(x *change) {
+		h.changes.Submit(r.Drop, func(done func()) {
 			r.Go(func() {
-				defer h.changes.done(x)
+				defer done()
 				defer h.server.inPlace.begin()() // it may be one
 				h.operate(r, func() (any, error) {
 					if err := h.auditChange(r.Method, paths); err != nil {

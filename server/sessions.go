@@ -20,6 +20,7 @@ func (h *sessionHandler) takeOver(r *rpc.Request, _ protocol.NoParams) {
 		return
 	}
 	h.observing = false
+	h.session.Own(&h.changes)
 	h.server.audit.Record(h.event("session taken over"))
 	r.Reply(protocol.Empty{})
 }

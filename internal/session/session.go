@@ -61,6 +61,7 @@ type Session struct {
 	expiry    *time.Timer       // expires the first of closed
 	by        Credentials       // of the client that created or last resumed it
 	owner     *Outbox           // nil while detached
+	changes   *Changes          // of the connection that owns it, or owned it last
 	acks      bool              // the owner sends process/ack
 	observers map[*Outbox]bool
 	watches   map[string]*watch
