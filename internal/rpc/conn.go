@@ -211,16 +211,16 @@ func (c *Conn) Run() error {
 }
 
 // finish waits for the requests that came before the end of input, and reports whether the
-// peer was sent all answers. Requests that wait for an event stop waiting. All others,
+// peer was sent all answers, and every event that the writer had taken. Requests that wait for an event stop waiting. All others,
 // and the peer's reading, have FinishTimeout.
 func (c *Conn) finish() (complete bool) {
 	c.inputEnded.Store(true)
 	c.endWaits()
 	timeout := time.NewTimer(c.opts.FinishTimeout)
 	defer timeout.Stop()
-	for _, idle := range []func() <-chan struct{}{c.work.idle, c.out.idle} {
+	for _, end := range []func() <-chan struct{}{c.work.idle, c.out.end} {
 		select {
-		case <-idle():
+		case <-end():
 		case <-timeout.C:
 			c.log.Warn("abandoned requests before the end of input", "timeout", c.opts.FinishTimeout)
 			return false

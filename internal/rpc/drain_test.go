@@ -92,3 +92,29 @@ func TestDrain(t *testing.T) {
 		})
 	}
 }
+
+// TestDrainWithAnEvent ends the input while an event is written, which the peer does not read
+// before it goes away. That is no clean end: the peer lacks the event.
+func TestDrainWithAnEvent(t *testing.T) {
+	for name, reads := range map[string]bool{"read": true, "not read": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, in, out := serveLines(t, handler{}, time.Minute)
+				c.SetSources(&source{size: 100, left: 1})
+				synctest.Wait() // the writer waits for the peer
+				_ = in.Close()
+				synctest.Wait()
+				if reads {
+					_, _ = io.Copy(io.Discard, out)
+				} else {
+					_ = out.Close()
+				}
+				<-c.Context().Done()
+				_ = c.wait(t)
+				if c.ClosedCleanly() != reads {
+					t.Errorf("closed cleanly: %v", c.ClosedCleanly())
+				}
+			})
+		})
+	}
+}

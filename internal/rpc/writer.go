@@ -226,12 +226,10 @@ type outbound struct {
 	changed  sync.Cond // signalled for the writer, on mu
 	written  sync.Cond // broadcast when loose shrinks, on mu
 	queue    []outgoing
-	bytes    int64         // of queue and of the messages that the writer has
-	loose    int64         // the part of bytes without a reservation
-	awake    bool          // a source may have an event
-	finished bool          // put refuses messages; the writer ends when queue is empty
-	unread   bool          // the peer no longer reads
-	quiet    chan struct{} // closed when everything is written; created on demand
+	loose    int64 // the part of bytes without a reservation
+	awake    bool  // a source may have an event
+	finished bool  // put refuses messages; the writer ends when queue is empty
+	unread   bool  // the peer no longer reads
 
 	sourceMu sync.Mutex // held while a source is used
 	sources  []Source
@@ -275,7 +273,6 @@ func (o *outbound) put(msg []byte, reserved *reservation) bool {
 		return false
 	}
 	o.queue = append(o.queue, m)
-	o.bytes += int64(len(msg))
 	if reserved == nil {
 		o.loose += int64(len(msg))
 	}
@@ -336,15 +333,11 @@ func (o *outbound) sent(messages []outgoing) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, m := range messages {
-		o.bytes -= int64(len(m.text))
 		if m.reserved == nil {
 			o.loose -= int64(len(m.text))
 		}
 	}
 	o.written.Broadcast()
-	if o.bytes == 0 {
-		o.quietLocked()
-	}
 }
 
 // abandon drops every message, now and later, because the peer does not read.
@@ -355,7 +348,6 @@ func (o *outbound) abandon() {
 	o.queue = nil
 	o.endReservations()
 	o.written.Broadcast()
-	o.quietLocked()
 }
 
 // abandoned reports whether messages were dropped.
@@ -365,24 +357,10 @@ func (o *outbound) abandoned() bool {
 	return o.unread
 }
 
-// idle returns a channel that is closed when every message is written or dropped. Only
-// one caller may use it.
-func (o *outbound) idle() <-chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	quiet := make(chan struct{})
-	o.quiet = quiet
-	if o.bytes == 0 || o.unread {
-		o.quietLocked()
-	}
-	return quiet
-}
-
-func (o *outbound) quietLocked() {
-	if o.quiet != nil {
-		close(o.quiet)
-		o.quiet = nil
-	}
+// end lets the writer end, and returns a channel that is closed when it has.
+func (o *outbound) end() <-chan struct{} {
+	o.finish()
+	return o.done
 }
 
 // eachAcknowledger calls f with the sources that are Acknowledgers.
