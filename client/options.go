@@ -35,7 +35,8 @@ type Options struct {
 
 	// ServerUser is the name or the id of a user whose server may receive the token, in addition
 	// to this program's user and root. On Linux, before the client sends a token without TLS over
-	// loopback, it asks the kernel which user has accepted the connection (docs/security.md).
+	// loopback, to the server or to a proxy, it asks the kernel which user has accepted the
+	// connection (docs/security.md).
 	ServerUser string
 
 	// AllowConfinedPeers lets local processes in sandboxes and containers connect to listeners of

@@ -27,9 +27,9 @@ type DialOptions struct {
 	MaxMessageBytes int64       // of one received message; default DefaultMaxMessageBytes
 
 	// ServerUser is the name or the number of a user to whom Dial may send secrets without
-	// TLS: Header, and credentials in the URL. On a connection to this machine Dial sends them
-	// only if the accepting process belongs to this program's user, root or ServerUser. Only
-	// Linux reports the user.
+	// TLS: Header, and credentials in the URL or in that of the proxy. On a connection to this
+	// machine, be it to the server or to a proxy, Dial sends them only if the accepting process
+	// belongs to this program's user, root or ServerUser. Only Linux reports the user.
 	ServerUser string
 }
 
@@ -107,28 +107,34 @@ func dialWebSocket(ctx context.Context, rawURL string, o DialOptions) (*webSocke
 	request.Header.Set("Upgrade", "websocket")
 	request.Header.Set("Sec-WebSocket-Version", "13")
 	request.Header.Set("Sec-WebSocket-Key", key)
-	tunnel, err := tunnelFor(request)
+	proxy, err := http.ProxyFromEnvironment(request)
 	if err != nil {
 		return nil, err
 	}
-	proxy, dial := http.ProxyFromEnvironment, dialWrittenFirst
-	switch through, err := proxy(request); {
-	case tunnel != nil:
-		proxy, dial = nil, tunnel
-	case err == nil && through == nil && o.inClear(u): // a proxy is no server
+	dial := new(net.Dialer).DialContext
+	if o.inClear(u, proxy) {
 		dial = o.dialChecked
+	}
+	if proxy != nil {
+		dial = naming(proxy, dial)
+	}
+	// Package http would send the proxy the request itself, and few proxies pass an upgrade on.
+	if proxy != nil && u.Scheme == "http" && (proxy.Scheme == "http" || proxy.Scheme == "https") {
+		dial, proxy = through(proxy, dial), nil
 	}
 	keep := func() bool { return true }
 	client := &http.Transport{
-		Proxy: proxy,
+		Proxy: http.ProxyURL(proxy),
 		// Package http would continue to dial, and the TLS handshake, after the end of ctx, and
 		// keep the connection for later requests.
 		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
-			if err == nil {
-				keep = context.AfterFunc(ctx, func() { _ = conn.Close() })
+			raw, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
 			}
-			return conn, err
+			conn := &writtenFirst{Conn: raw, open: make(chan struct{})}
+			keep = context.AfterFunc(ctx, func() { _ = conn.Close() })
+			return conn, nil
 		},
 		TLSClientConfig:        o.TLS,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -166,32 +172,27 @@ type writtenFirst struct {
 	open chan struct{} // closed by the first Write, and by Close
 }
 
-func dialWrittenFirst(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
+// inClear reports whether any program that accepts the connection, as the server or as its proxy,
+// could read secrets: those of the request, or the proxy's password.
+func (o *DialOptions) inClear(u, proxy *url.URL) bool {
+	secret := !o.proves(u) && (len(o.Header) > 0 || u.User != nil || u.Query().Has("token"))
+	if proxy == nil {
+		return secret
 	}
-	return newWrittenFirst(conn), nil
+	return (secret || proxy.User != nil) && !o.proves(proxy)
 }
 
-func newWrittenFirst(conn net.Conn) *writtenFirst {
-	return &writtenFirst{Conn: conn, open: make(chan struct{})}
+// proves reports whether TLS proves who is at a URL.
+func (o *DialOptions) proves(u *url.URL) bool {
+	return u.Scheme == "https" && (o.TLS == nil || !o.TLS.InsecureSkipVerify || o.TLS.VerifyConnection != nil || o.TLS.VerifyPeerCertificate != nil)
 }
 
-// inClear reports whether a request contains secrets that any program that accepts the
-// connection could read.
-func (o *DialOptions) inClear(u *url.URL) bool {
-	proven := u.Scheme == "https" && (o.TLS == nil || !o.TLS.InsecureSkipVerify || o.TLS.VerifyConnection != nil || o.TLS.VerifyPeerCertificate != nil)
-	return !proven && (len(o.Header) > 0 || u.User != nil || u.Query().Has("token"))
-}
+// dialFunc is the type of net.Dialer.DialContext.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
 // dialChecked checks the user of the accepting process before it sends anything.
 func (o *DialOptions) dialChecked(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := peer.DialServer(ctx, new(net.Dialer), network, address, o.ServerUser)
-	if err != nil {
-		return nil, err
-	}
-	return newWrittenFirst(conn), nil
+	return peer.DialServer(ctx, new(net.Dialer), network, address, o.ServerUser)
 }
 
 func (c *writtenFirst) begin() { c.once.Do(func() { close(c.open) }) }
@@ -236,19 +237,32 @@ func checkAccepted(response *http.Response, key string) error {
 	return nil
 }
 
-// tunnelFor returns a dialer that reaches the target of a request for a plain WebSocket
-// through the HTTP proxy of the environment, with CONNECT. Package http sends such a proxy
-// the request itself, and few proxies pass an upgrade on. It returns nil if package http
-// does the right thing: without a proxy, for wss and for SOCKS.
-func tunnelFor(request *http.Request) (dial func(ctx context.Context, network, address string) (net.Conn, error), err error) {
-	proxy, err := http.ProxyFromEnvironment(request)
-	if err != nil || proxy == nil || request.URL.Scheme != "http" || proxy.Scheme != "http" && proxy.Scheme != "https" {
-		return nil, err
-	}
+// naming returns a dialer whose errors name the proxy that it connects to.
+func naming(proxy *url.URL, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dialProxy(ctx, network, proxy)
+		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, fmt.Errorf("connect to the proxy %s: %w", proxy.Host, bare(err))
+		}
+		return conn, nil
+	}
+}
+
+// through returns a dialer that reaches its addresses through an HTTP proxy, with CONNECT. It
+// connects to the proxy with dial.
+func through(proxy *url.URL, dial dialFunc) dialFunc {
+	port := proxy.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[proxy.Scheme]
+	}
+	at := net.JoinHostPort(proxy.Hostname(), port)
+	if proxy.Scheme == "https" {
+		dial = naming(proxy, new(tls.Dialer).DialContext)
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, at)
+		if err != nil {
+			return nil, err
 		}
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 		err = connectThrough(conn, proxy, address)
@@ -259,20 +273,8 @@ func tunnelFor(request *http.Request) (dial func(ctx context.Context, network, a
 			_ = conn.Close()
 			return nil, err
 		}
-		return newWrittenFirst(conn), nil
-	}, nil
-}
-
-func dialProxy(ctx context.Context, network string, proxy *url.URL) (net.Conn, error) {
-	port := proxy.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[proxy.Scheme]
+		return conn, nil
 	}
-	address := net.JoinHostPort(proxy.Hostname(), port)
-	if proxy.Scheme == "https" {
-		return new(tls.Dialer).DialContext(ctx, network, address)
-	}
-	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
 // connectThrough asks a proxy to lead a connection to an address (RFC 9110 section 9.3.6).

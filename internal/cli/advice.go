@@ -83,7 +83,7 @@ func DialAdvice(err *client.DialError) string {
 	case err.Status == 403 && refused != nil && strings.Contains(refused.Text, peer.Remedy):
 		return "" // the answer has the advice
 	case other != nil:
-		return "if that is the server, use --server-user " + OneLine(other.User) + "; otherwise find out which program uses the port"
+		return "if that program is the right one, use --server-user " + OneLine(other.User) + "; otherwise find out why it uses the port"
 	case err.Status == 401 || err.Status == 403:
 		return "give the server's token with --token-file, or in environments.toml"
 	case err.Status == http.StatusBadRequest && strings.Contains(err.Error(), SaysTLS):

@@ -266,8 +266,8 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// squat listens at a port and prints what it gets from the first client that sends something.
-// It accepts nothing if the address ends in "!".
+// squat listens at a port and prints what it gets from clients. It lets them through, as a proxy
+// would, and prints what they send to the server. It accepts nothing if the address ends in "!".
 func squat(address string) {
 	address, never := strings.CutSuffix(address, "!")
 	l, err := net.Listen("tcp", address)
@@ -285,10 +285,30 @@ func squat(address string) {
 		if err != nil {
 			return
 		}
-		for lines := bufio.NewScanner(conn); lines.Scan() && lines.Text() != ""; {
-			fmt.Fprintln(os.Stderr, lines.Text())
+		from := bufio.NewReader(conn)
+		if printRequest(from) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+			printRequest(from)
 		}
 		_ = conn.Close()
+	}
+}
+
+// printRequest prints the head of a request, and reports whether it asks a proxy for a server. It
+// does not wait for the rest of what is not HTTP.
+func printRequest(from *bufio.Reader) (asksProxy bool) {
+	if first, err := from.Peek(1); err != nil || first[0] < ' ' {
+		return false
+	}
+	for {
+		line, err := from.ReadString('\n')
+		fmt.Fprint(os.Stderr, line)
+		if strings.HasPrefix(line, "CONNECT ") {
+			asksProxy = true
+		}
+		if err != nil || strings.TrimSpace(line) == "" {
+			return asksProxy
+		}
 	}
 }
 
@@ -347,6 +367,61 @@ func TestWhoGetsTheToken(t *testing.T) {
 				} else if got() == nil {
 					t.Errorf("the listener has got %q", row.listener.log)
 				}
+			})
+		}
+	}
+}
+
+// TestWhichProxyGetsTheToken has somebody else at the port of a local proxy, and clients with
+// secrets for the server behind it, or for the proxy itself.
+func TestWhichProxyGetsTheToken(t *testing.T) {
+	testkit.System(t, testkit.Root)
+	const password = "password-of-the-proxy"
+	for name, uid := range users() {
+		file, token := secret(t, uid)
+		rows := []struct {
+			name, server string
+			listener     int    // its user
+			proxy        string // before its address
+			flags        []string
+			want         string // what the listener gets; "" if the client refuses
+		}{
+			{"its user", "ws", uid, "http://", nil, token},
+			{"another", "ws", another, "http://", nil, ""},
+			{"another, named", "ws", another, "http://", []string{"--server-user", "61235"}, token},
+			{"another, SOCKS", "ws", another, "socks5h://", nil, ""},
+			{"another, with TLS behind it", "wss", another, "http://", nil, "CONNECT box.invalid:80"},
+			{"another, with a password", "wss", another, "http://me:" + password + "@", nil, ""},
+			{"its user, with a password", "wss", uid, "http://me:" + password + "@", nil, "Proxy-Authorization: "},
+		}
+		for _, row := range rows {
+			t.Run(name+"/"+row.name, func(t *testing.T) {
+				listener := launch(t, row.listener, exec.Command(programs+"/attacker", "squat", "127.0.0.1:0"))
+				args := append([]string{"run", "--url", row.server + "://box.invalid:80", "--token-file", file}, row.flags...)
+				command := as(uid, exec.Command(programs+"/exec-server", append(args, "--", "true")...))
+				proxy := row.proxy + listener.address
+				command.Env = append(os.Environ(), "HTTP_PROXY="+proxy, "HTTPS_PROXY="+proxy, "NO_PROXY=")
+				text, err := command.CombinedOutput()
+				if err == nil {
+					t.Errorf("the command ran: %s", text)
+				}
+				if row.want == "" {
+					for _, want := range []string{"connect to the proxy " + listener.address + ": refusing to send a secret in clear to the user 61235", "--server-user 61235"} {
+						if !strings.Contains(string(text), want) {
+							t.Errorf("the client says %q, without %q", text, want)
+						}
+					}
+					if listener.log.String() != "" {
+						t.Errorf("the listener has got %q", listener.log)
+					}
+					return
+				}
+				testkit.WaitFor(t, testkit.Patience, func() error {
+					if !strings.Contains(listener.log.String(), row.want) {
+						return fmt.Errorf("the listener has got %q; the client says %s", listener.log, text)
+					}
+					return nil
+				})
 			})
 		}
 	}

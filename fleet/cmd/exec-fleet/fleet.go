@@ -79,7 +79,9 @@ func (a *fleetAt) ask(ctx context.Context, method, path string) ([]byte, error) 
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
-	if proxy, err := transport.Proxy(r); a.tokenFile != "" && r.URL.Scheme == "http" && err == nil && proxy == nil {
+	proxy, err := transport.Proxy(r)
+	secret := a.tokenFile != "" && r.URL.Scheme == "http" || proxy != nil && proxy.User != nil
+	if err == nil && secret && (proxy == nil || proxy.Scheme != "https") { // any program that listens there could read it
 		transport.DialContext = func(_ context.Context, network, address string) (net.Conn, error) {
 			return peer.DialServer(ctx, new(net.Dialer), network, address, a.serverUser)
 		}

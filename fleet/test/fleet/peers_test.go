@@ -140,6 +140,13 @@ func TestSystemSquattedFleet(t *testing.T) {
 		started(cmd)
 		return log
 	}
+	// A command that asks the gateway, with the listener as its proxy.
+	ask := as(owner, exec.Command("/proc/self/fd/3", "ls", "--gateway", "ws://gateway.invalid:80", "--token-file", file))
+	ask.ExtraFiles, ask.Env = []*os.File{program}, append(os.Environ(), "HTTP_PROXY=http://"+strings.TrimSpace(address), "NO_PROXY=")
+	if text, err := ask.CombinedOutput(); err == nil || !strings.Contains(string(text), "refusing to send a secret in clear to the user 61251") {
+		t.Errorf("exec-fleet ls: %v, %s", err, text)
+	}
+
 	log := machine("--without=supervisor")
 	testkit.WaitFor(t, testkit.Patience, func() error {
 		if !strings.Contains(log.String(), "refusing to send a secret in clear to the user 61251") || !strings.Contains(log.String(), "--server-user 61251") {
