@@ -18,11 +18,16 @@ import (
 
 // hideState denies directories of this program's state and configuration, whatever the
 // policy grants. Unlike protectFiles it does not refuse links: it hides their present
-// targets.
+// targets. With Landlock alone it also hides missing ones, because makeOwnDirectories does not
+// make them.
 func (r *resolver) hideState(dirs []string) {
 	for _, dir := range dirs {
-		if w := r.walk(dir); w.err == nil && !w.missing && w.real != "/" {
+		switch w := r.walk(dir); {
+		case w.err != nil || w.real == "/":
+		case !w.missing:
 			r.denyEverywhere(w.real)
+		case r.landlock:
+			r.hide(w.real)
 		}
 	}
 }
@@ -45,24 +50,20 @@ func makeOwnDirectories(dirs []string) {
 	}
 }
 
-// stateDirs returns the real paths of such directories, existing or not.
-func (r *resolver) stateDirs(dirs []string) (names []string) {
-	for _, dir := range dirs {
-		switch w := r.walk(dir); {
-		case w.err != nil || w.real == "/":
-		case w.missing:
-			names = append(names, w.real)
-		default:
-			names = append(names, r.mounts.names(w.real)...)
-		}
-	}
-	return names
-}
-
 func (r *resolver) denyEverywhere(path string) {
 	for _, name := range r.mounts.names(path) {
-		r.add(name, protocol.AccessDeny)
+		r.hide(name)
 	}
+}
+
+// hide denies a path. Landlock alone cannot mount anything over it, but leave it out of what it
+// allows to read.
+func (r *resolver) hide(path string) {
+	if r.landlock {
+		r.closed = append(r.closed, path)
+		return
+	}
+	r.add(path, protocol.AccessDeny)
 }
 
 // protectFiles denies files that decide who may connect, or at least denies writing them,
@@ -78,6 +79,8 @@ func (r *resolver) protectFiles(paths []string, access protocol.Access) error {
 			}
 		}
 		switch {
+		case w.err == nil && w.missing && r.landlock && access == protocol.AccessDeny:
+			r.hide(w.real) // it may appear
 		case w.err != nil, w.missing:
 		case access == protocol.AccessDeny:
 			if err := checkOnlyName(w.real); err != nil {
@@ -154,7 +157,7 @@ func (r *resolver) hideDirectories(dirs []string, cwds ...string) {
 		}
 		for _, name := range r.mounts.names(dir) {
 			if !containsAny(name, used) {
-				r.add(name, protocol.AccessDeny)
+				r.hide(name)
 			}
 		}
 	}

@@ -42,6 +42,8 @@ type resolver struct {
 	nested   int   // submodules and worktrees examined
 	unread   error // why git's files could not be read
 	mounts   *mountTable
+	landlock bool     // only Landlock confines
+	closed   []string // with Landlock alone: what is hidden
 }
 
 // resolve makes a plan from a policy.
@@ -72,12 +74,12 @@ func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 		return nil, err
 	}
 	r.restrictOtherNames()
-	if ctx.Landlock {
-		p.closed = append(r.mounts.devices(), r.stateDirs(ctx.State)...)
+	if r.landlock = ctx.Landlock; r.landlock {
+		r.closed = r.mounts.devices()
 	} else {
 		r.protectKernel()
-		r.hideState(ctx.State)
 	}
+	r.hideState(ctx.State)
 	if err := r.protectFiles(ctx.Secrets, protocol.AccessDeny); err != nil {
 		return nil, err
 	}
@@ -102,7 +104,7 @@ func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 	if p.links = r.links; p.base != launcher.BaseEmpty {
 		p.links = r.hollowLinks()
 	}
-	p.missing, p.roots, p.kernel = r.missing, r.regions, r.hiddenKernel()
+	p.missing, p.roots, p.kernel, p.closed = r.missing, r.regions, r.hiddenKernel(), r.closed
 	return p, r.plan(p)
 }
 

@@ -230,6 +230,46 @@ func TestLandlockState(t *testing.T) {
 	}
 }
 
+// TestLandlockSecrets has files with secrets of the server where everything may be read and Landlock
+// alone confines files: in a directory of their own, in one with other files, and one that is
+// replaced while a command runs.
+func TestLandlockSecrets(t *testing.T) {
+	for _, u := range users() {
+		t.Run(u.name, func(t *testing.T) {
+			t.Parallel()
+			m := prepareMachine(t, u, "landlock")
+			shared, own := m.base+"/token", m.base+"/own/token"
+			m.mkdir(m.base + "/own")
+			m.write(shared, "secret")
+			m.write(own, "secret")
+			m.start()
+			if m.conn.Info.Sandbox.Means != "landlock" {
+				t.Skip(m.conn.Info.Sandbox.Reason)
+			}
+			const denied = "Permission denied"
+			for _, sandbox := range []object{
+				m.policy("restricted", special("root", "read")),
+				m.policy("restricted", special("minimal", "read"), at(m.base, "read")),
+			} {
+				m.says(sandbox, [2]string{"cat " + shared, denied}, [2]string{"cat " + own, denied}, [2]string{"cat " + m.outside + "/file", "old"})
+				for _, secret := range []string{shared, own} {
+					if m.call("fs/readFile", object{"path": uri(secret), "sandbox": sandbox}, nil) == nil {
+						t.Errorf("fs/readFile shows %s", secret)
+					}
+				}
+				p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "echo ready; read line; LC_ALL=C cat " + shared + " 2>&1"}, sandbox: sandbox})
+				m.must(err)
+				m.awaitOutput(p, "ready")
+				m.write(shared+".new", "secret")
+				m.must(os.Rename(shared+".new", shared))
+				m.must(m.call("process/write", object{"processId": id, "chunk": []byte("go\n"), "writeId": "go"}, nil))
+				m.await(p)
+				m.contains("it reads the new secret", m.written(p), denied)
+			}
+		})
+	}
+}
+
 // appears has a directory of configuration appear while a command runs, which then reads it.
 func (m *machine) appears(sandbox object, dir, want string) {
 	m.t.Helper()
