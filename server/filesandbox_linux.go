@@ -93,7 +93,7 @@ func openInside(path, mode, create string) {
 	case openUpdate:
 		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleUpdate, fs.FileMode(perm))
 	case openReadNoFollow:
-		file, err = filesystem.OpenNoFollow(path)
+		file, err = filesystem.OpenNoFollow(ctx, path)
 	default:
 		file, err = filesystem.OpenFile(ctx, path, filesystem.HandleRead, 0)
 	}

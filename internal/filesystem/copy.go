@@ -107,7 +107,7 @@ func copyLink(from, to string) error {
 }
 
 func copyFile(ctx context.Context, from, to string, options CopyOptions) error {
-	src, size, err := openRegular(from, Follow)
+	src, size, err := openRegular(ctx, from, Follow)
 	if err != nil {
 		return err
 	}

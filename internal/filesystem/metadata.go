@@ -62,5 +62,5 @@ func SetMetadata(ctx context.Context, path string, changes Changes) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return setMetadata(path, changes)
+	return setMetadata(ctx, path, changes)
 }

@@ -1,6 +1,7 @@
 package filesystem
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"time"
@@ -52,7 +53,7 @@ func getMetadata(path string, links Links, itself bool) (Metadata, error) {
 	return m, nil
 }
 
-func setMetadata(path string, changes Changes) error {
+func setMetadata(ctx context.Context, path string, changes Changes) error {
 	p, err := locate(path, changes.Links)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func setMetadata(path string, changes Changes) error {
 	}
 	pinned := pathAt{dirfd: unix.AT_FDCWD, name: fdPath(fd), path: path}
 	if changes.Size != nil {
-		if err := pinned.truncate(st, *changes.Size, changes.Links); err != nil {
+		if err := pinned.truncate(ctx, st, *changes.Size, changes.Links); err != nil {
 			return err
 		}
 	}
@@ -100,7 +101,7 @@ func setMetadata(path string, changes Changes) error {
 }
 
 // truncate changes the size of a file that st describes.
-func (p pathAt) truncate(st unix.Stat_t, size int64, links Links) error {
+func (p pathAt) truncate(ctx context.Context, st unix.Stat_t, size int64, links Links) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 	case unix.S_IFDIR:
@@ -108,7 +109,7 @@ func (p pathAt) truncate(st unix.Stat_t, size int64, links Links) error {
 	default:
 		return refuseNotFile(p.path, links)
 	}
-	fd, err := p.open(unix.O_WRONLY, 0)
+	fd, err := p.openContent(ctx, unix.O_WRONLY, 0)
 	if err == nil {
 		defer sys.Close(fd)
 		_, err = retry(func() (int, error) { return 0, sys.Ftruncate(fd, size) })

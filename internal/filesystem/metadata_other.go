@@ -3,6 +3,7 @@
 package filesystem
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"runtime"
@@ -47,7 +48,7 @@ func getMetadata(path string, links Links, itself bool) (Metadata, error) {
 	}, nil
 }
 
-func setMetadata(path string, changes Changes) error {
+func setMetadata(_ context.Context, path string, changes Changes) error {
 	if err := guard(path, changes.Links); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func Open(ctx context.Context, path string, options ReadOptions) (*File, error) 
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	f, size, err := openRegular(path, options.Links)
+	f, size, err := openRegular(ctx, path, options.Links)
 	if err != nil {
 		return nil, err
 	}
@@ -158,22 +158,23 @@ const (
 	HandleUpdate
 )
 
-// Opener opens a regular file. It never waits for another process.
+// Opener opens a regular file. It waits for another process only if that has a lease on the
+// file, and no longer than ctx.
 type Opener func(ctx context.Context, path string, mode HandleMode) (*os.File, error)
 
 // OpenFile is an [Opener] that uses the server's own permissions. A file that it creates
 // gets the permissions create minus the umask.
-func OpenFile(_ context.Context, path string, mode HandleMode, create fs.FileMode) (f *os.File, err error) {
+func OpenFile(ctx context.Context, path string, mode HandleMode, create fs.FileMode) (f *os.File, err error) {
 	if mode == HandleRead {
-		f, _, err = openRegular(path, Follow)
+		f, _, err = openRegular(ctx, path, Follow)
 		return f, err
 	}
-	return openToWrite(path, mode == HandleReplace, create.Perm())
+	return openToWrite(ctx, path, mode == HandleReplace, create.Perm())
 }
 
 // OpenNoFollow opens a regular file for reading, and follows no links.
-func OpenNoFollow(path string) (*os.File, error) {
-	f, _, err := openRegular(path, NoFollow)
+func OpenNoFollow(ctx context.Context, path string) (*os.File, error) {
+	f, _, err := openRegular(ctx, path, NoFollow)
 	return f, err
 }
 

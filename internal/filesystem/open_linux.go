@@ -60,7 +60,7 @@ func OpenNoMagicLinks(ctx context.Context, path string, links Links) (*os.File, 
 
 func openFollowing(ctx context.Context, path string, links Links) (*os.File, error) {
 	if links == NoFollow {
-		return OpenNoFollow(path)
+		return OpenNoFollow(ctx, path)
 	}
 	return OpenFile(ctx, path, HandleRead, 0)
 }
@@ -101,7 +101,7 @@ func IsOwnProcess(f *os.File) bool {
 	return err == nil
 }
 
-func openRegular(path string, links Links) (*os.File, int64, error) {
+func openRegular(ctx context.Context, path string, links Links) (*os.File, int64, error) {
 	p, err := locate(path, links)
 	if err != nil {
 		return nil, 0, err
@@ -123,7 +123,7 @@ func openRegular(path string, links Links) (*os.File, int64, error) {
 	default:
 		return nil, 0, refuseNotFile(path, links)
 	}
-	fd, err := p.open(flags, 0)
+	fd, err := p.openContent(ctx, flags, 0)
 	if err != nil {
 		return nil, 0, pathError("open", path, err)
 	}
@@ -140,7 +140,7 @@ func openRegular(path string, links Links) (*os.File, int64, error) {
 
 // openToWrite creates a file, or opens an existing regular file and, if asked to, empties
 // it in place. With O_NONBLOCK, opening a FIFO without a reader for writing fails.
-func openToWrite(path string, empty bool, perm fs.FileMode) (*os.File, error) {
+func openToWrite(ctx context.Context, path string, empty bool, perm fs.FileMode) (*os.File, error) {
 	p, err := locate(path, Follow)
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func openToWrite(path string, empty bool, perm fs.FileMode) (*os.File, error) {
 			return nil, refuseNotFile(path, Follow)
 		}
 	}
-	fd, err := p.open(unix.O_WRONLY|unix.O_CREAT, uint32(perm))
+	fd, err := p.openContent(ctx, unix.O_WRONLY|unix.O_CREAT, uint32(perm))
 	if err != nil {
 		return nil, pathError("open", path, err)
 	}

@@ -19,7 +19,7 @@ func OpenPath(path string, _ Links) (*os.File, error) { return os.Open(path) }
 // OpenNoMagicLinks opens a regular file to read it.
 func OpenNoMagicLinks(ctx context.Context, path string, links Links) (*os.File, error) {
 	if links == NoFollow {
-		return OpenNoFollow(path)
+		return OpenNoFollow(ctx, path)
 	}
 	return OpenFile(ctx, path, HandleRead, 0)
 }
@@ -28,7 +28,7 @@ func OpenNoMagicLinks(ctx context.Context, path string, links Links) (*os.File, 
 // the server.
 func InProc(*os.File) bool { return false }
 
-func openRegular(path string, links Links) (*os.File, int64, error) {
+func openRegular(_ context.Context, path string, links Links) (*os.File, int64, error) {
 	if err := guard(path, links); err != nil {
 		return nil, 0, err
 	}
@@ -60,7 +60,7 @@ func openRegular(path string, links Links) (*os.File, int64, error) {
 	return nil, 0, refuseNotFile(path, links)
 }
 
-func openToWrite(path string, empty bool, perm fs.FileMode) (*os.File, error) {
+func openToWrite(_ context.Context, path string, empty bool, perm fs.FileMode) (*os.File, error) {
 	if err := guard(path, Follow); err != nil {
 		return nil, err
 	}

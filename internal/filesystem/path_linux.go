@@ -1,6 +1,7 @@
 package filesystem
 
 import (
+	"context"
 	"os"
 	"path"
 	"strconv"
@@ -66,20 +67,30 @@ func (p pathAt) close() {
 // open opens the file with O_NONBLOCK, because it must not wait for another process: a
 // FIFO opens or fails at once, and a terminal does not wait for a carrier. O_NOCTTY keeps
 // a terminal from becoming the server's.
+func (p pathAt) open(flags int, perm uint32) (int, error) {
+	return retry(func() (int, error) {
+		return sys.Openat(p.dirfd, p.name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, perm)
+	})
+}
+
+// openContent opens a file to read or write its content.
 //
 // If another program has a lease on the file, as file servers do, the kernel asks it to give
 // up the lease, and breaks the lease after a while. Until then opening with O_NONBLOCK fails,
-// so open tries again.
-func (p pathAt) open(flags int, perm uint32) (int, error) {
-	for began := time.Now(); ; time.Sleep(leasePoll) {
-		fd, err := retry(func() (int, error) {
-			return sys.Openat(p.dirfd, p.name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, perm)
-		})
+// so openContent tries again until the context ends.
+func (p pathAt) openContent(ctx context.Context, flags int, perm uint32) (int, error) {
+	for began := time.Now(); ; {
+		fd, err := p.open(flags, perm)
 		if err != unix.EWOULDBLOCK || time.Since(began) > leaseTimeout {
 			return fd, err
 		}
 		if st, statErr := p.stat(0); statErr == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 			return fd, err // a device that is busy
+		}
+		select {
+		case <-time.After(leasePoll):
+		case <-ctx.Done():
+			return -1, context.Cause(ctx)
 		}
 	}
 }

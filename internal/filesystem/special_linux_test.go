@@ -2,6 +2,7 @@ package filesystem_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -175,6 +176,76 @@ func TestFilesUnderALease(t *testing.T) {
 		}
 		h.CloseHandle("r")
 		h.CloseHandle("w")
+	}
+}
+
+// TestAbandonedUnderALease ends the context of operations while they wait for the holder of a lease,
+// which does not give it up.
+func TestAbandonedUnderALease(t *testing.T) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGIO)
+	defer signal.Stop(asked)
+	var h filesystem.Handles
+	defer h.Close()
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		what string
+		kind int
+		do   func(ctx context.Context, file string) error
+	}{
+		{"write", unix.F_RDLCK, func(ctx context.Context, file string) error {
+			return filesystem.WriteFile(ctx, file, []byte("new"), filesystem.WriteOptions{})
+		}},
+		{"read", unix.F_WRLCK, func(ctx context.Context, file string) error {
+			_, err := filesystem.ReadFile(ctx, file, filesystem.ReadOptions{})
+			return err
+		}},
+		{"open to read", unix.F_WRLCK, func(ctx context.Context, file string) error {
+			return h.Open(ctx, "r", file, filesystem.HandleRead)
+		}},
+		{"open to write", unix.F_RDLCK, func(ctx context.Context, file string) error {
+			return h.Open(ctx, "w", file, filesystem.HandleReplace)
+		}},
+		{"set the size", unix.F_RDLCK, func(ctx context.Context, file string) error {
+			return filesystem.SetMetadata(ctx, file, filesystem.Changes{Size: new(int64)})
+		}},
+		{"copy", unix.F_WRLCK, func(ctx context.Context, file string) error {
+			return filesystem.Copy(ctx, file, dir+"/copy", filesystem.CopyOptions{})
+		}},
+		{"open without magic links", unix.F_WRLCK, func(ctx context.Context, file string) error {
+			f, err := filesystem.OpenNoMagicLinks(ctx, file, filesystem.NoFollow)
+			if err == nil {
+				_ = f.Close()
+			}
+			return err
+		}},
+	} {
+		file := put(t, dir+"/"+tt.what, "old")
+		flag := os.O_RDWR
+		if tt.kind == unix.F_RDLCK {
+			flag = os.O_RDONLY
+		}
+		holder, err := os.OpenFile(file, flag, 0)
+		ok(t, "open", err)
+		if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, tt.kind); err != nil {
+			t.Skip("no leases here: ", err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- tt.do(ctx, file) }()
+		select {
+		case <-asked:
+		case err := <-done:
+			t.Fatalf("%s: %v, and nobody asked the holder", tt.what, err)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, although the client has gone", tt.what, err)
+		}
+		ok(t, "close", holder.Close())
+		if got := content(t, file); got != "old" {
+			t.Errorf("%s: the file holds %q", tt.what, got)
+		}
 	}
 }
 

@@ -177,10 +177,10 @@ func (w *writer) rewrite(ctx context.Context, p, target pathAt) error {
 		flags |= unix.O_NOFOLLOW
 	}
 	// Opening the file for writing also checks the permission.
-	fd, err := p.open(flags, 0)
+	fd, err := p.openContent(ctx, flags, 0)
 	running := err == unix.ETXTBSY // a program that is being run: the permission is there
 	if running {
-		fd, err = p.open(flags&^unix.O_WRONLY|unix.O_RDONLY, 0)
+		fd, err = p.openContent(ctx, flags&^unix.O_WRONLY|unix.O_RDONLY, 0)
 	}
 	if err == unix.ENOENT {
 		return errRetry
