@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,9 +171,16 @@ func serve(means, bubblewrap, state string) {
 		}
 	}
 	opts.ProbeTimeout, _ = time.ParseDuration(os.Getenv(probeTimeoutVariable))
+	durable, err := strconv.ParseBool(os.Getenv(durableVariable))
+	if err == nil {
+		if err := denySync(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return
+		}
+	}
 	engine := sandbox.New(opts)
-	srv := server.New(&server.Options{Extensions: &extension.Options{Sandbox: engine}})
-	err := srv.ServeOnly(transport.NewLines("stdio", os.Stdin, os.Stdout, os.Stdin.Close, 1<<30))
+	srv := server.New(&server.Options{Extensions: &extension.Options{Sandbox: engine}, DurableWrites: durable})
+	err = srv.ServeOnly(transport.NewLines("stdio", os.Stdin, os.Stdout, os.Stdin.Close, 1<<30))
 	engine.Close()
 	fmt.Fprintln(os.Stderr, err)
 }
