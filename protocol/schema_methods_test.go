@@ -39,7 +39,7 @@ func paramsType[P any]() reflect.Type {
 // methods is the table of all methods and notifications.
 var methods = []method{
 	request[InitializeParams, InitializeResult](MethodInitialize, "", "Opens, resumes or observes a session. It is the first request of a connection."),
-	notification[NoParams](toServer, MethodInitialized, "", "Ends the handshake. The client sends it after the answer to `initialize`."),
+	notification[NoParams](toServer, MethodInitialized, "", "Ends the handshake, after the answer to `initialize`."),
 	notification[InitializeProgressParams](toClient, NotificationInitializeProgress, "", "Reports, before the answer to `initialize`, how much of the server has been copied to the other machine."),
 
 	request[NoParams, EnvironmentInfo](MethodEnvironmentInfo, "", "Describes the machine and the server."),
@@ -73,7 +73,7 @@ var methods = []method{
 	request[NoParams, SessionsResult](MethodSessions, "sessionList", "Lists the sessions that the connection may observe."),
 	request[EndSessionParams, Empty](MethodEndSession, "sessionControl", "Ends a session and all its processes."),
 	notification[TakenOverParams](toClient, NotificationTakenOver, "sessionObserve", "Reports to the former owner that another connection has taken the session over."),
-	notification[SessionEndedParams](toClient, NotificationSessionEnded, "sessionObserve", "Reports to an observer that the session has ended."),
+	notification[SessionEndedParams](toClient, NotificationSessionEnded, "", "Reports that the session has ended, to its observers or as the server stops."),
 
 	request[FileParams, FileMetadata](MethodGetMetadata, "", "Describes a file."),
 	request[FileParams, ReadFileResult](MethodReadFile, "", "Reads a whole file."),
