@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strconv"
 	"sync"
 
 	"execserver/internal/filesystem"
@@ -22,6 +23,7 @@ type watchHandler struct {
 func newWatchHandler(operations *fileOperations, conn *rpc.Conn) *watchHandler {
 	h := &watchHandler{fileOperations: operations, rpc: conn, watching: make(map[string]*subscription)}
 	h.missing = filesystem.NewMissingWatch(h.missingChanged)
+	h.missing.Admit = func(id uint64) (func(), error) { return h.session.AdmitWatch(strconv.FormatUint(id, 10)) }
 	return h
 }
 
@@ -37,8 +39,8 @@ func (h *watchHandler) watchMissing(r *rpc.Request, p protocol.WatchMissingParam
 		var begin func()
 		h.operate(r, func() (_ any, err error) {
 			var result protocol.WatchMissingResult
-			begin, result.Watching = h.missing.Arm(r.Context(), p.WatchID, missing, present)
-			return result, nil
+			begin, result.Watching, err = h.missing.Arm(r.Context(), p.WatchID, missing, present)
+			return result, err
 		})
 		if begin != nil {
 			begin()

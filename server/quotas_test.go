@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"execserver/internal/filesystem"
 	"execserver/internal/testkit"
 	"execserver/internal/testkit/transcript"
 	"execserver/protocol"
@@ -98,6 +99,35 @@ func TestQuotas(t *testing.T) {
 			}
 			return nil
 		})
+	})
+	t.Run("watches of missing files", func(t *testing.T) {
+		each := (filesystem.MaxWatchers() + 1) / 2
+		if each > 256 {
+			t.Skipf("the system lets a user watch %d times", 2*each)
+		}
+		as, dir := serveTokens(t, server.Options{}, full), t.TempDir()
+		missing := func(c *caller, id int) *protocol.Error {
+			return c.call("fs/watchMissing", params{"watchId": id, "missing": []string{dir + "/none"}}).Error
+		}
+		var last *caller
+		for i := range each {
+			if i%32 == 0 { // as many as a session may have
+				last = newCaller(t, as("greedy"), "")
+			}
+			last.result("fs/watch", params{"watchId": fmt.Sprint(i), "path": dir}, new(struct{}))
+		}
+		other := newCaller(t, as("greedy"), "")
+		want := fmt.Sprintf("watch `1` refused: the server has %d watches of this principal, the limit is %[1]d", each)
+		if err := missing(other, 1); err == nil || err.Message != want {
+			t.Errorf("one more: %v, want %q", err, want)
+		}
+		if err := missing(newCaller(t, as("modest"), ""), 1); err != nil {
+			t.Error(err)
+		}
+		last.result("fs/unwatch", params{"watchId": fmt.Sprint(each - 1)}, new(struct{}))
+		if err := missing(other, 2); err != nil {
+			t.Error(err)
+		}
 	})
 	t.Run("network connections for HTTP requests", func(t *testing.T) {
 		srv, as := newTokenServer(t, server.Options{}, full)

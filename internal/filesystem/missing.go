@@ -16,6 +16,11 @@ const maxMissing = 64
 type MissingWatch struct {
 	notify func(id uint64)
 
+	// Admit, if not nil, is called before a watch takes anything of the system, and its error
+	// refuses the watch. The watch calls release when it has ended or notified. Set it before
+	// the first use.
+	Admit func(id uint64) (release func(), err error)
+
 	mu     sync.Mutex // guards the fields below
 	last   uint64     // highest id claimed
 	slot   *missingSlot
@@ -45,34 +50,41 @@ func (w *MissingWatch) Claim(id uint64) bool {
 // Arm watches paths that must all be missing and, if present is not empty, one that must
 // stay as it is, under the id claimed last. It ends the previous watch. It reports false
 // if a path exists, has a link or a file on its way, or if there is too much to watch;
-// the previous watch ends all the same.
+// the previous watch ends all the same. An error is that of Admit.
 //
 // If Arm reports true, the watch calls notify only after begin: the peer must receive the
 // answer first.
-func (w *MissingWatch) Arm(ctx context.Context, id uint64, missing []string, present string) (begin func(), watching bool) {
+func (w *MissingWatch) Arm(ctx context.Context, id uint64, missing []string, present string) (begin func(), watching bool, err error) {
 	w.mu.Lock()
 	if w.closed || id != w.last {
 		w.mu.Unlock()
-		return nil, false
+		return nil, false, nil
 	}
 	old := w.slot
 	w.slot = nil
 	w.mu.Unlock()
 	old.stop()
 
-	slot := newMissingSlot(ctx, missing, present, func() { w.notify(id) })
+	leave := func() {}
+	if w.Admit != nil {
+		var err error
+		if leave, err = w.Admit(id); err != nil {
+			return nil, false, err
+		}
+	}
+	slot := newMissingSlot(ctx, missing, present, func() { w.notify(id) }, leave)
 	if slot == nil {
-		return nil, false
+		return nil, false, nil
 	}
 	w.mu.Lock()
 	if w.closed || id != w.last { // replaced by a later call
 		w.mu.Unlock()
 		slot.stop()
-		return nil, false
+		return nil, false, nil
 	}
 	w.slot = slot
 	w.mu.Unlock()
-	return slot.begin, true
+	return slot.begin, true, nil
 }
 
 // Close ends the watch. When it returns, notify is not running, and nothing will call it

@@ -29,12 +29,15 @@ type missingSlot struct {
 	files  *fsnotify.Watcher
 	mounts *mountWatch
 	names  map[string]bool // an event with one of these names matters
+	leave  func()
 }
 
-// newMissingSlot returns nil if the paths cannot be watched reliably.
-func newMissingSlot(ctx context.Context, missing []string, present string, notify func()) *missingSlot {
+// newMissingSlot returns nil if the paths cannot be watched reliably. It calls leave when the
+// slot holds nothing of the system any more, or never will.
+func newMissingSlot(ctx context.Context, missing []string, present string, notify, leave func()) *missingSlot {
 	plan, ok := planWatch(missing, present)
 	if !ok || ctx.Err() != nil {
+		leave()
 		return nil
 	}
 	s := &missingSlot{
@@ -42,6 +45,7 @@ func newMissingSlot(ctx context.Context, missing []string, present string, notif
 		stopped: make(chan struct{}),
 		done:    make(chan struct{}),
 		names:   map[string]bool{},
+		leave:   leave,
 	}
 	if !s.arm(plan) {
 		s.release()
@@ -161,6 +165,7 @@ func (s *missingSlot) release() {
 	if s.mounts != nil {
 		s.mounts.close()
 	}
+	s.leave()
 }
 
 // mountWatch reports that a file system was mounted or unmounted.

@@ -2,10 +2,12 @@ package filesystem_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,7 +42,9 @@ func (w *missingWatch) Watch(ctx context.Context, id uint64, missing []string, p
 	if !w.Claim(id) {
 		return nil, false
 	}
-	return w.Arm(ctx, id, missing, present)
+	begin, watching, err := w.Arm(ctx, id, missing, present)
+	ok(w.t, "arm", err)
+	return begin, watching
 }
 
 // next watches under the next id and reports whether Arm accepted it.
@@ -251,12 +255,12 @@ func TestMissingWatchOvertaken(t *testing.T) {
 	if !w.Claim(1) || !w.Claim(2) || w.Claim(2) {
 		t.Fatal("ids need not grow")
 	}
-	begin, watching := w.Arm(ctx, 2, []string{dir + "/a"}, "")
-	if !watching {
+	begin, watching, err := w.Arm(ctx, 2, []string{dir + "/a"}, "")
+	if !watching || err != nil {
 		t.Fatal("not watching")
 	}
 	begin()
-	if _, watching := w.Arm(ctx, 1, []string{dir + "/b"}, ""); watching {
+	if _, watching, _ := w.Arm(ctx, 1, []string{dir + "/b"}, ""); watching {
 		t.Error("a call that was replaced is watching")
 	}
 	put(t, dir+"/a", "")
@@ -282,6 +286,58 @@ func TestMissingWatchWaitsForBegin(t *testing.T) {
 	begin()
 	begin()
 	w.wantTold("after begin")
+}
+
+// TestMissingWatchAdmitted counts what watches hold of the system: nothing once they have notified,
+// have been replaced or closed, or were refused.
+func TestMissingWatchAdmitted(t *testing.T) {
+	dir := t.TempDir()
+	w := newMissingWatch(t)
+	var held atomic.Int64
+	gone := make(chan struct{}, 10)
+	w.Admit = func(uint64) (func(), error) {
+		held.Add(1)
+		return func() {
+			held.Add(-1)
+			gone <- struct{}{}
+		}, nil
+	}
+	holds := func(what string, want int64) {
+		t.Helper()
+		if got := held.Load(); got != want {
+			t.Errorf("%s: %d watches are held, want %d", what, got, want)
+		}
+	}
+	if !w.next([]string{dir + "/a"}, "") || !w.next([]string{dir + "/b"}, "") {
+		t.Fatal("not watching")
+	}
+	holds("a watch and its successor", 1)
+	put(t, dir+"/b", "")
+	w.wantTold("the second watch")
+	holds("after it has notified", 0)
+	if w.next([]string{dir}, "") {
+		t.Error("it watches what exists")
+	}
+	holds("after one that cannot be", 0)
+	if w.next(nil, "") {
+		t.Error("it watches nothing")
+	}
+	holds("after an empty one", 0)
+	if !w.next([]string{dir + "/c"}, "") {
+		t.Fatal("not watching")
+	}
+	w.Close()
+	holds("after Close", 0)
+	if len(gone) != 5 {
+		t.Errorf("%d watches have ended, want 5", len(gone))
+	}
+	full := errors.New("the limit is 0")
+	w = newMissingWatch(t)
+	w.Admit = func(uint64) (func(), error) { return nil, full }
+	w.Claim(1)
+	if _, watching, err := w.Arm(context.Background(), 1, []string{dir + "/d"}, ""); watching || err != full {
+		t.Errorf("refused: %v, %v", watching, err)
+	}
 }
 
 func TestMissingWatchManyTimes(t *testing.T) {

@@ -110,7 +110,7 @@ func TestSpecialFilesNeverBlock(t *testing.T) {
 			w := filesystem.NewMissingWatch(func(uint64) {})
 			defer w.Close()
 			w.Claim(1)
-			if _, watching := w.Arm(ctx, 1, []string{path, path + "/x"}, path); watching {
+			if _, watching, _ := w.Arm(ctx, 1, []string{path, path + "/x"}, path); watching {
 				t.Errorf("MissingWatch %s is watching", name)
 			}
 		})

@@ -143,7 +143,10 @@ const CanWatchMissing = false
 // single names in a directory. Arm refuses every watch.
 type missingSlot struct{}
 
-func newMissingSlot(context.Context, []string, string, func()) *missingSlot { return nil }
+func newMissingSlot(_ context.Context, _ []string, _ string, _, leave func()) *missingSlot {
+	leave()
+	return nil
+}
 
 func (s *missingSlot) begin() {}
 func (s *missingSlot) stop()  {}

@@ -119,6 +119,12 @@ func (s *Session) unwatchAll() {
 	}
 }
 
+// AdmitWatch counts a watch that is not the session's own among those of its principal, until
+// the caller calls release.
+func (s *Session) AdmitWatch(id string) (release func(), err error) {
+	return s.releaseWatch, s.acquireWatch(id)
+}
+
 // acquireWatch counts one more watch of the principal.
 func (s *Session) acquireWatch(id string) error {
 	if s.quotaKey == quota.None {
