@@ -164,12 +164,13 @@ func (h *processHandler) confine(spec *process.Spec, p protocol.StartParams) err
 	if by := g.StartSandbox(); by != nil {
 		policy = forced(by, policy)
 	}
+	spec.Asked = policy != nil
 	switch {
 	case required && (policy == nil || policy.FullWrite()):
 		return protocol.Errorf(protocol.CodeInvalidParams, "this server starts nothing that may write everywhere; request a sandbox that restricts writes")
-	case policy == nil:
+	case policy == nil || !policy.Enforces():
 		return nil
-	case policy.Enforces() && engine == nil:
+	case engine == nil:
 		return protocol.Errorf(protocol.CodeInvalidParams, "%s", &noSandbox)
 	case policy.Network && !policy.FullWrite():
 		if err := h.server.admission.checkNetwork(); err != nil {
@@ -178,9 +179,6 @@ func (h *processHandler) confine(spec *process.Spec, p protocol.StartParams) err
 	}
 	context := sandbox.Context{Cwd: spec.Dir, TmpDir: spec.Env["TMPDIR"], MakeIn: makeIn(g)}
 	spec.Sandbox = func() (*sandbox.Confinement, error) {
-		if !policy.Enforces() {
-			return nil, nil
-		}
 		h.server.counters.confined.Add(ConfinedProcess)
 		return engine.Confine(policy, context)
 	}

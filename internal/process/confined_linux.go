@@ -19,15 +19,14 @@ type confined struct {
 	launch      *sandbox.Launch
 }
 
-// confine changes the arguments of a start so that a launcher is started, unless the policy
-// turns out to confine nothing. It returns the launcher's descriptors, which follow those of the
-// streams.
+// confine changes the arguments of a start so that a launcher is started. It returns the
+// launcher's descriptors, which follow those of the streams.
 func (c *child) confine(cmd command, attr *syscall.ProcAttr, path *string, argv *[]string) (files []*os.File, err error) {
-	if c.confinement, err = cmd.spec.Sandbox(); err != nil || c.confinement == nil {
+	if c.confinement, err = cmd.spec.Sandbox(); err != nil {
 		return nil, err
 	}
 	c.launch, err = c.confinement.Launch(sandbox.Command{
-		Program: cmd.path, Argv: cmd.argv, Env: cmd.env, Dir: cmd.dir, DirFile: cmd.spec.DirFile, Terminal: cmd.spec.TTY,
+		Program: cmd.spec.Argv[0], Argv: cmd.argv, Env: cmd.env, Dir: cmd.dir, DirFile: cmd.spec.DirFile, Terminal: cmd.spec.TTY,
 	})
 	if err != nil {
 		c.releaseSandbox()
@@ -46,7 +45,7 @@ func (c *child) startError(cmd command, err error) error {
 	if c.launch != nil {
 		return &sandbox.PolicyError{Err: sandbox.ExplainStart(err)}
 	}
-	return &Error{Program: cmd.spec.Argv[0], Reason: execReason(cmd, err), Err: err}
+	return &Error{Program: cmd.spec.Argv[0], Reason: execReason(cmd.path, err), Err: err}
 }
 
 // waitStarted waits until the launcher has started the program. After an error the caller must
@@ -60,11 +59,15 @@ func (c *child) waitStarted(cmd command) error {
 		return nil
 	}
 	failure, ok := errors.AsType[*launcher.Failure](err)
+	const where = " in the sandbox"
 	switch {
-	case ok && failure.Stage == launcher.StageDir:
-		return &Error{Program: cmd.spec.Argv[0], Reason: "working directory \"" + cmd.dir + "\" in the sandbox", Err: errnoOf(err)}
-	case ok && failure.Stage == launcher.StageExec:
-		return &Error{Program: cmd.spec.Argv[0], Reason: execReason(cmd, err) + " in the sandbox", Err: errnoOf(err)}
+	case !ok:
+	case failure.Stage == launcher.StageDir:
+		return cmd.noDirectory(err, where)
+	case failure.Stage == launcher.StageFind:
+		return cmd.noProgram(err, where)
+	case failure.Stage == launcher.StageExec:
+		return &Error{Program: cmd.spec.Argv[0], Reason: execReason(failure.What, err) + where, Err: errnoOf(err)}
 	}
 	if text := c.stderrTail(); text != "" {
 		err = fmt.Errorf("%w: %q", err, text)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sort"
 	"strings"
 	"syscall"
 
+	"execserver/internal/execvp"
 	"execserver/internal/sys"
 	"execserver/protocol"
 )
@@ -42,19 +42,21 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// command is a checked Spec whose program has been found.
+// command is a checked Spec. Its directory and its program have been found, unless it has a
+// sandbox.
 type command struct {
-	path string // of the program; relative to dir unless absolute
+	path string // of the program; relative to dir unless absolute; "" with a sandbox
 	argv []string
 	env  []string
+	list string // the directories to search for the program
 	dir  string
 	spec Spec
 }
 
-// defaultPath is searched when the child's environment has no PATH.
-const defaultPath = "/usr/local/bin:/usr/bin:/bin"
-
 // prepare checks a Spec and finds the program. It stops searching when ctx ends.
+//
+// prepare looks at no file for a command with a sandbox: only what the sandbox shows may decide
+// about the start and its error. There the launcher finds the directory and the program.
 func prepare(ctx context.Context, spec Spec) (command, error) {
 	if len(spec.Argv) == 0 {
 		return command{}, &Error{Reason: "argv must not be empty"}
@@ -81,24 +83,72 @@ func prepare(ctx context.Context, spec Spec) (command, error) {
 	if hasNUL(argv) || hasNUL(env) || hasNUL(spec.Argv[:1]) {
 		return refuse(nil, "nul byte found in provided data")
 	}
-	info, err := sys.Stat(spec.Dir)
+	c := command{argv: argv, env: env, dir: spec.Dir, spec: spec}
+	var ok bool
+	if c.list, ok = searchPath(spec.Env); !ok {
+		c.list = execvp.DefaultPath
+	}
+	if n := len(filepath.SplitList(c.list)); n > maxPathEntries && !execvp.IsPath(program) {
+		return refuse(nil, "PATH has %d directories, the limit is %d", n, maxPathEntries)
+	}
+	if spec.Sandbox != nil {
+		return c, nil
+	}
+	return c, c.find(ctx)
+}
+
+// find finds the directory and the program of a command without a sandbox.
+func (c *command) find(ctx context.Context) error {
+	if err := checkDirectory(c.dir); err != nil {
+		return c.noDirectory(err, "")
+	}
+	err := execvp.Find(c.spec.Argv[0], c.list, func(path string) (stop bool, err error) {
+		if ctx.Err() != nil {
+			return true, &Error{Program: c.spec.Argv[0], Reason: fmt.Sprintf("search in PATH stopped: %s", context.Cause(ctx))}
+		}
+		c.path, err = checkExecutable(path, c.dir)
+		return false, err
+	})
+	if _, stopped := errors.AsType[*Error](err); err != nil && !stopped {
+		return c.noProgram(err, "")
+	}
+	return err
+}
+
+// checkDirectory checks that a directory can be the working directory of a child. The kernel
+// has the last word, but does not report that the directory was the reason.
+func checkDirectory(dir string) error {
+	info, err := sys.Stat(dir)
 	switch {
-	case errors.Is(err, syscall.ENOENT):
-		reason := fmt.Sprintf("working directory %q", spec.Dir)
-		return command{}, &Error{Program: program, Reason: reason, Err: syscall.ENOENT, Hint: spec.NoDirHint}
 	case err != nil:
-		return refuse(errnoOf(err), "working directory %q", spec.Dir)
+		return errnoOf(err)
 	case !info.IsDir():
-		return refuse(syscall.ENOTDIR, "working directory %q", spec.Dir)
+		return syscall.ENOTDIR
 	}
-	if err := checkSearchable(spec.Dir); err != nil {
-		return refuse(err, "working directory %q", spec.Dir)
+	return checkSearchable(dir)
+}
+
+// noDirectory returns the error for a working directory; where is where it is missing, and begins
+// with a space, or "".
+func (c *command) noDirectory(err error, where string) error {
+	e := &Error{Program: c.spec.Argv[0], Reason: fmt.Sprintf("working directory %q%s", c.dir, where), Err: errnoOf(err)}
+	if errors.Is(err, syscall.ENOENT) {
+		e.Err, e.Hint = syscall.ENOENT, c.spec.NoDirHint
 	}
-	path, err := lookup(ctx, program, spec)
-	if err != nil {
-		return command{}, err
+	return e
+}
+
+// noProgram returns the error for a program that execvp.Find has not found.
+func (c *command) noProgram(err error, where string) error {
+	reason := "program"
+	switch {
+	case execvp.IsPath(c.spec.Argv[0]):
+	case errors.Is(err, syscall.EACCES):
+		reason = fmt.Sprintf("program, in PATH %q", c.list)
+	default:
+		reason = fmt.Sprintf("program not found in PATH %q", c.list)
 	}
-	return command{path: path, argv: argv, env: env, dir: spec.Dir, spec: spec}, nil
+	return &Error{Program: c.spec.Argv[0], Reason: reason + where, Err: errnoOf(err)}
 }
 
 func hasNUL(list []string) bool {
@@ -108,52 +158,6 @@ func hasNUL(list []string) bool {
 		}
 	}
 	return false
-}
-
-// lookup finds a program as execvp does, with the child's PATH and relative to the child's
-// directory. It spells the path as execvp does, because a script sees it as its $0.
-func lookup(ctx context.Context, program string, spec Spec) (string, error) {
-	if strings.ContainsRune(program, '/') || strings.ContainsRune(program, filepath.Separator) {
-		path, err := checkExecutable(program, spec.Dir)
-		if err != nil {
-			return "", &Error{Program: program, Reason: "program", Err: err}
-		}
-		return path, nil
-	}
-	list, ok := searchPath(spec.Env)
-	if !ok {
-		list = defaultPath
-	}
-	dirs := filepath.SplitList(list)
-	if len(dirs) > maxPathEntries {
-		return "", &Error{Program: program, Reason: fmt.Sprintf("PATH has %d directories, the limit is %d", len(dirs), maxPathEntries)}
-	}
-	var denied error
-	for _, dir := range dirs {
-		if ctx.Err() != nil {
-			return "", &Error{Program: program, Reason: fmt.Sprintf("search in PATH stopped: %s", context.Cause(ctx))}
-		}
-		path, err := checkExecutable(joinPath(dir, program), spec.Dir)
-		if err == nil {
-			return path, nil
-		}
-		if errors.Is(err, syscall.EACCES) {
-			denied = err
-		}
-	}
-	if denied != nil {
-		return "", &Error{Program: program, Reason: fmt.Sprintf("program, in PATH %q", list), Err: denied}
-	}
-	return "", &Error{Program: program, Reason: fmt.Sprintf("program not found in PATH %q", list), Err: syscall.ENOENT}
-}
-
-// joinPath returns the path of a program in an element of PATH. An empty element means the
-// working directory.
-func joinPath(dir, program string) string {
-	if dir == "" {
-		return program
-	}
-	return dir + string(filepath.Separator) + program
 }
 
 // absolute resolves a path relative to dir.
@@ -170,15 +174,6 @@ func errnoOf(err error) error {
 		return e
 	}
 	return err
-}
-
-// LookPath finds a program as Start does, with the PATH of this program.
-func LookPath(program, dir string) (string, error) {
-	env := make(map[string]string)
-	if path, ok := os.LookupEnv("PATH"); ok {
-		env["PATH"] = path
-	}
-	return lookup(context.Background(), program, Spec{Dir: dir, Env: env})
 }
 
 // The limits of Linux. Larger values are refused before any other work.

@@ -39,6 +39,19 @@ func openNull() (*os.File, error) { return sys.OpenFile(os.DevNull, os.O_RDONLY,
 // confined has no fields: this system has no sandboxes.
 type confined struct{}
 
+// refuseSandbox refuses a start with a sandbox.
+func refuseSandbox(spec Spec) error {
+	if spec.Sandbox == nil {
+		return nil
+	}
+	confinement, err := spec.Sandbox()
+	if err == nil {
+		confinement.Release()
+		err = &Error{Program: spec.Argv[0], Reason: "there are no sandboxes on " + runtime.GOOS}
+	}
+	return err
+}
+
 // signalForwarder returns nil: the leader is the program.
 func (*confined) signalForwarder() func(syscall.Signal) error { return nil }
 

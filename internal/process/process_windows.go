@@ -20,6 +20,9 @@ type leaderHandle struct {
 
 // spawn starts a child.
 func spawn(c command, _ *ownership.Tree) (*child, error) {
+	if err := refuseSandbox(c.spec); err != nil {
+		return nil, err
+	}
 	ours, childFiles, err := makeStreams(c.spec)
 	defer ours.closeChildFiles(childFiles)
 	if err != nil {
@@ -30,7 +33,7 @@ func spawn(c command, _ *ownership.Tree) (*child, error) {
 	ours.handle.process, err = os.StartProcess(c.path, c.argv, attr)
 	if err != nil {
 		ours.close()
-		return nil, &Error{Program: c.spec.Argv[0], Reason: execReason(c, err), Err: errnoOf(err)}
+		return nil, &Error{Program: c.spec.Argv[0], Reason: execReason(c.path, err), Err: errnoOf(err)}
 	}
 	ours.pid = ours.handle.process.Pid
 	ours.group = ours.pid

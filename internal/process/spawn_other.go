@@ -15,6 +15,9 @@ type leaderHandle struct{}
 
 // spawn starts a child as the leader of a session of its own.
 func spawn(c command, _ *ownership.Tree) (*child, error) {
+	if err := refuseSandbox(c.spec); err != nil {
+		return nil, err
+	}
 	ours, childFiles, err := makeStreams(c.spec)
 	defer ours.closeChildFiles(childFiles)
 	if err != nil {
@@ -28,7 +31,7 @@ func spawn(c command, _ *ownership.Tree) (*child, error) {
 	ours.pid, err = syscall.ForkExec(c.path, c.argv, attr)
 	if err != nil {
 		ours.close()
-		return nil, &Error{Program: c.spec.Argv[0], Reason: execReason(c, err), Err: err}
+		return nil, &Error{Program: c.spec.Argv[0], Reason: execReason(c.path, err), Err: err}
 	}
 	ours.group = ours.pid
 	return ours, nil

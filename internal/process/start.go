@@ -33,8 +33,11 @@ type Spec struct {
 	Limits Limits
 
 	// Sandbox returns the confinement of the process; nil means no sandbox. Start calls
-	// it for each attempt. A nil Confinement confines nothing.
+	// it for each attempt. Dir and Argv[0] are then found inside.
 	Sandbox func() (*sandbox.Confinement, error)
+	// Asked is set if the client asked for a sandbox, even one that restricts nothing. The exit
+	// record then has a guess of whether a sandbox made the process fail.
+	Asked bool
 
 	// Drain selects whether closed waits for the end of the streams; "" selects
 	// Options.DrainTimeout.
@@ -114,7 +117,7 @@ func Start(spec Spec, opts *Options) (_ *Process, err error) {
 			err = &PanicError{Program: spec.Argv[0], Value: v, Stack: debug.Stack()}
 		}
 	}()
-	p.sandboxed = spec.Sandbox != nil
+	p.sandboxed = spec.Asked
 	p.description = describe(spec)
 	p.sizes.add(0, spec.Size)
 	p.tree, err = p.opts.Owner.NewTree(p, ownership.TreeOptions{
@@ -265,13 +268,13 @@ type namedFile struct {
 	file *os.File
 }
 
-// execReason adds what the errno does not say. The program was found, so a missing file is
-// its interpreter.
-func execReason(c command, err error) string {
+// execReason adds what the errno of executing a path does not say. The program was found, so a
+// missing file is its interpreter.
+func execReason(path string, err error) string {
 	if errors.Is(err, syscall.ENOENT) {
-		return "the interpreter or loader that " + c.path + " needs"
+		return "the interpreter or loader that " + path + " needs"
 	}
-	return "execute " + c.path
+	return "execute " + path
 }
 
 // makeStreams makes both ends of the child's streams; childFiles are its descriptors 0, 1

@@ -17,10 +17,10 @@ import (
 
 // Command is the command to start in a confinement.
 type Command struct {
-	Program string // path for execve, inside
+	Program string // as for execvp, with the PATH of Env; it is found inside
 	Argv    []string
 	Env     []string
-	Dir     string
+	Dir     string   // inside
 	DirFile *os.File // Dir, opened outside, in which the command must start; nil: wherever Dir leads
 	// Terminal makes standard input the controlling terminal of the command's session.
 	Terminal bool

@@ -14,7 +14,6 @@ import (
 
 	"execserver/internal/cli"
 	"execserver/internal/cli/serve"
-	"execserver/internal/process"
 	"execserver/internal/sandbox"
 	"execserver/internal/sandbox/launcher"
 	"execserver/protocol"
@@ -94,13 +93,6 @@ func (o *sandboxOptions) run(args []string) error {
 	if err != nil {
 		return failed(err)
 	}
-	program, err := process.LookPath(args[0], dir)
-	if errors.Is(err, os.ErrPermission) {
-		return &cli.Failure{Text: err.Error(), Code: cli.ExitNotAllowed}
-	}
-	if err != nil {
-		return &cli.Failure{Text: err.Error(), Code: cli.ExitNotFound}
-	}
 	sockets := make([]string, len(o.sockets))
 	for i, path := range o.sockets {
 		if sockets[i], err = filepath.Abs(path); err != nil {
@@ -123,7 +115,7 @@ func (o *sandboxOptions) run(args []string) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, passedSignals...)
 	err = confinement.Run(context.Background(), sandbox.Command{
-		Program: program, Argv: args, Env: os.Environ(), Dir: dir, Shared: true,
+		Program: args[0], Argv: args, Env: os.Environ(), Dir: dir, Shared: true,
 		Started: func(p *os.Process) { go passToLauncher(signals, p) },
 	}, streams.attach)
 	return sandboxResult(err)
@@ -156,9 +148,9 @@ func sandboxResult(err error) error {
 	switch {
 	case ok && why.Stage == launcher.StageDir:
 		failure.Text = "the working directory cannot be reached in the sandbox; add --read . or --write ."
-	case ok && why.Stage == launcher.StageExec && errors.Is(why, os.ErrNotExist):
+	case ok && (why.Stage == launcher.StageFind || why.Stage == launcher.StageExec) && errors.Is(why, os.ErrNotExist):
 		failure.Code = cli.ExitNotFound
-	case ok && why.Stage == launcher.StageExec:
+	case ok && (why.Stage == launcher.StageFind || why.Stage == launcher.StageExec):
 		failure.Code = cli.ExitNotAllowed
 	}
 	return failure

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"execserver/internal/execvp"
 	"execserver/internal/seccomp"
 	"execserver/internal/sys"
 )
@@ -98,17 +99,46 @@ func launch() {
 	if err := spec.reopenDevices(); err != nil {
 		fail(StageConfine, err.what, err.err)
 	}
-	if err := spec.enterDirectory(); err != nil {
-		fail(StageDir, spec.Dir, err)
-	}
+	// Root may start in any directory that the sandbox shows, also where the command could not go.
+	entered := spec.enterDirectory() == nil
 	if err := spec.dropPrivileges(); err != nil {
 		fail(StageConfine, err.what, err.err)
 	}
+	if !entered { // the error must disclose no more than the command could find out itself
+		if err := spec.enterDirectory(); err != nil {
+			fail(StageDir, spec.Dir, err)
+		}
+	}
 	if spec.Exec {
-		err := syscall.Exec(spec.Program, spec.Argv, spec.Env)
-		fail(StageExec, spec.Program, err)
+		spec.execute(func(path string) error { return syscall.Exec(path, spec.Argv, spec.Env) })
 	}
 	spec.startAndWait()
+}
+
+// execute finds the program as execvp does and calls exec with its path, in the sandbox and with
+// the rights of the command: a file that the sandbox does not show must neither be chosen nor
+// change an error. Like execvp it continues where the kernel refuses to execute a file. It returns
+// when exec has succeeded.
+func (s *Spec) execute(exec func(path string) error) {
+	list := execvp.DefaultPath
+	for _, variable := range s.Env {
+		if value, ok := strings.CutPrefix(variable, "PATH="); ok {
+			list = value
+			break
+		}
+	}
+	err := execvp.Find(s.Program, list, func(path string) (stop bool, err error) {
+		if err := execvp.Check(path); err != nil {
+			return false, err
+		}
+		if err = exec(path); err != nil && err != unix.EACCES {
+			fail(StageExec, path, err)
+		}
+		return false, err
+	})
+	if err != nil {
+		fail(StageFind, s.Program, err)
+	}
 }
 
 // enterDirectory changes to the directory in which the command starts.
@@ -348,19 +378,20 @@ func (s *Spec) startAndWait() {
 	}
 	signals := catchSignals()
 	ReserveThreads(reservedThreads)
-	pid, err := syscall.ForkExec(s.Program, s.Argv, &syscall.ProcAttr{
-		Env:   s.Env,
-		Files: files,
-		Sys:   &syscall.SysProcAttr{Setsid: s.Session, Setctty: s.Terminal, PidFD: &pidfd},
+	var pid int
+	s.execute(func(path string) (err error) {
+		pid, err = syscall.ForkExec(path, s.Argv, &syscall.ProcAttr{
+			Env:   s.Env,
+			Files: files,
+			Sys:   &syscall.SysProcAttr{Setsid: s.Session, Setctty: s.Terminal, PidFD: &pidfd},
+		})
+		return err
 	})
-	if err != nil {
-		fail(StageExec, s.Program, err)
-	}
 	var fds []int
 	if pidfd >= 0 {
 		fds = append(fds, pidfd)
 	}
-	err = send([]byte{ReportStarted}, fds...)
+	err := send([]byte{ReportStarted}, fds...)
 	if err == unix.ETOOMANYREFS { // see limitDescriptors
 		err = send([]byte{ReportStarted})
 	}

@@ -101,7 +101,7 @@ type Spec struct {
 	Processes   uint64 // limit for the user inside; 0 means none
 	Descriptors uint64 // soft limit for each process, if the hard one allows it; 0 means the hard one
 
-	Program string
+	Program string // as for execvp; the launcher finds it inside
 	Argv    []string
 	Env     []string
 	Dir     string
@@ -245,7 +245,8 @@ type Stage byte
 const (
 	StageConfine Stage = iota + 1 // the confinement
 	StageDir                      // the working directory
-	StageExec                     // the program
+	StageFind                     // the program, which was not found
+	StageExec                     // the execution of the program at the path What
 	StageChanged                  // the confinement: a file changed after the plan was made
 )
 
