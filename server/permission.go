@@ -186,13 +186,15 @@ func (c *caller) permitDirectory(spec *process.Spec) error {
 	if err != nil {
 		return denied("any directory: %s", err)
 	}
+	// One refusal for all: it must not disclose what is outside of the granted directory.
+	refused := denied("the directory %.200q, or it does not exist", spec.Dir)
 	opened, dir, err := openDirectory(spec.Dir)
 	if err != nil {
-		return denied("the directory %.200q: %s", spec.Dir, err)
+		return refused
 	}
 	if relative, err := filepath.Rel(below, dir); err != nil || !filepath.IsLocal(relative) {
 		_ = opened.Close()
-		return denied("the directory %.200q", spec.Dir)
+		return refused
 	}
 	spec.Dir, spec.DirFile = dir, opened
 	return nil

@@ -95,6 +95,8 @@ func (r *resolver) protectRepository(path string, info fs.FileInfo) error {
 func (r *resolver) protectDirectory(dir string) (real string, err error) {
 	w := r.walk(dir)
 	switch {
+	case w.err != nil && !r.reveals(w.real), !r.reaches(dir):
+		return "", nil // git cannot follow it inside, and an error would disclose what is there
 	case w.err != nil:
 		return "", w.err
 	case w.foreign:

@@ -231,7 +231,7 @@ func isForeign(path string, info fs.FileInfo) bool {
 
 // walked is the result of following a path.
 type walked struct {
-	real    string // the path without links; up to the missing name
+	real    string // the path without links; up to the missing name, or to the directory of what could not be followed
 	missing bool
 	crossed string // the first link on the path that a confined command can change
 	foreign bool   // that link belongs to another user
@@ -289,7 +289,7 @@ func (r *resolver) walk(path string) (w walked) {
 			w.err = &fs.PathError{Op: "follow the link", Path: next, Err: syscall.ELOOP}
 			return w
 		}
-		if w.crossed == "" && r.writable(w.real) {
+		if w.crossed == "" && r.writable(w.real) && (r.outer == nil || r.outer.access(w.real) == protocol.AccessWrite) {
 			w.crossed, w.foreign = next, isForeign(next, info)
 		}
 		w.links = append(w.links, launcher.Link{Path: next, Target: target})

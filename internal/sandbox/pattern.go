@@ -115,6 +115,9 @@ func (e *expansion) walk(dir string, parts []part, deep int) error {
 		e.match(dir)
 		return nil
 	}
+	if e.reaches != nil && !e.reaches(dir) {
+		return nil
+	}
 	if e.timedOut() {
 		return e.stop(dir)
 	}

@@ -33,6 +33,7 @@ type plan struct {
 
 // resolver makes a plan from rules.
 type resolver struct {
+	outer    *resolver       // a policy that also applies; nil: none
 	rules    []rule          // resolved, one for each path
 	index    map[string]int  // indexes of the rules, by path
 	regions  []string        // the real paths of writable directories
@@ -52,19 +53,22 @@ func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 	if p.nothing = s.FullWrite(); p.nothing {
 		return p, nil
 	}
-	var r *resolver
+	var policies []*protocol.Sandbox
 	for policy := s; policy != nil; policy = policy.Within {
-		if policy.Files.FullWrite() {
-			continue
+		if !policy.Files.FullWrite() {
+			policies = append(policies, policy)
 		}
-		one, err := resolveOne(policy, ctx, s.Network)
+	}
+	var r *resolver
+	for _, policy := range slices.Backward(policies) { // a client's own policy last
+		one, err := resolveOne(policy, ctx, s.Network, r)
 		if err != nil {
 			return nil, err
 		}
 		if r == nil {
 			r = one
 		} else {
-			r = r.intersect(one)
+			r = one.intersect(r)
 		}
 	}
 	if s.Network {
@@ -108,9 +112,12 @@ func resolve(s *protocol.Sandbox, ctx Context) (_ *plan, err error) {
 	return p, r.plan(p)
 }
 
-// resolveOne resolves the rules of one policy.
-func resolveOne(s *protocol.Sandbox, ctx Context, network bool) (*resolver, error) {
-	rules, err := expand(s, ctx)
+// resolveOne resolves the rules of one policy. outer, if not nil, also applies. Then a client may
+// have written the policy to learn from an error, or from the time that it takes, what outer hides:
+// such files must change neither.
+func resolveOne(s *protocol.Sandbox, ctx Context, network bool, outer *resolver) (*resolver, error) {
+	r := &resolver{missing: make(map[string]bool), outer: outer}
+	rules, err := expand(s, ctx, r.reaches)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +128,6 @@ func resolveOne(s *protocol.Sandbox, ctx Context, network bool) (*resolver, erro
 			}
 		}
 	}
-	r := &resolver{missing: make(map[string]bool)}
 	if err := r.resolve(rules); err != nil {
 		return nil, err
 	}
@@ -135,7 +141,7 @@ func (r *resolver) resolve(rules []rule) error {
 		if rule.access != protocol.AccessWrite {
 			continue
 		}
-		if w := r.walk(rule.path); !w.missing && !rule.moved(w) {
+		if w := r.walk(rule.path); !w.missing && !rule.moved(w) && (r.outer == nil || r.outer.writes(w.real)) {
 			r.regions = append(r.regions, w.real)
 		}
 	}
@@ -143,10 +149,11 @@ func (r *resolver) resolve(rules []rule) error {
 	r.regions = slices.Compact(r.regions)
 	for _, rule := range rules {
 		w := r.walk(rule.path)
-		if w.err != nil {
-			return w.err
-		}
 		switch {
+		case w.err != nil && r.outer != nil && !r.outer.reveals(w.real):
+			continue // no process inside can follow it either
+		case w.err != nil:
+			return w.err
 		case rule.access == protocol.AccessWrite:
 			keep, err := r.checkRoot(rule, w)
 			if err != nil {
@@ -259,6 +266,27 @@ func (r *resolver) has(path string) bool {
 // regions.
 func (r *resolver) writable(dir string) bool {
 	return slices.ContainsFunc(r.regions, func(region string) bool { return within(dir, region) })
+}
+
+// reveals reports whether a command sees a path without links, or something below it.
+func (r *resolver) reveals(path string) bool {
+	switch r.access(path) {
+	case protocol.AccessRead, protocol.AccessWrite:
+		return true
+	case protocol.AccessDeny:
+		return false
+	}
+	return containsAny(path, r.grants())
+}
+
+// writes reports whether a command may write at a path without links, or below it.
+func (r *resolver) writes(path string) bool {
+	return r.access(path) == protocol.AccessWrite || containsAny(path, r.regions)
+}
+
+// reaches reports whether the outer policy reveals what a path leads to.
+func (r *resolver) reaches(path string) bool {
+	return r.outer == nil || r.outer.reveals(r.walk(path).real)
 }
 
 // isFileRoot reports whether a path is writable and not a directory. As a mount it stays

@@ -53,14 +53,16 @@ var minimal = []string{
 	"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/nix/store", "/run/current-system/sw",
 }
 
-// expand makes rules from the entries of a policy.
-func expand(s *protocol.Sandbox, ctx Context) ([]rule, error) {
+// expand makes rules from the entries of a policy. It searches for files that match patterns only
+// in directories that reaches accepts.
+func expand(s *protocol.Sandbox, ctx Context, reaches func(dir string) bool) ([]rule, error) {
 	cwd := ctx.Cwd
 	if !s.Cwd.IsZero() {
 		cwd, _ = s.Cwd.OSPath() // DecodeSandbox has checked it
 	}
 	roots, rootsErr := workspaceRoots(s, cwd)
 	patterns := newSearch(append(writtenPaths(s), slices.Concat(roots, []string{cwd, ctx.Cwd})...)...)
+	patterns.reaches = reaches
 	var rules []rule
 	for _, e := range s.Files.Entries {
 		add := func(paths ...string) {

@@ -23,6 +23,7 @@ const (
 
 // search collects the files that the patterns of one policy match.
 type search struct {
+	reaches  func(dir string) bool // whether to search in a directory; nil: in all
 	deadline time.Time
 	budget   int                               // bytes of patterns that may still come
 	visible  []string                          // directories that are never hidden as a whole: roots, and the one in which the command starts
