@@ -164,7 +164,8 @@ func (h *fileSandbox) landlocked() bool {
 // openToRead opens a file in a sandbox, unless the policy lets everything be read. Even
 // then it uses a sandbox for files that every sandbox hides and for files in /proc: those
 // would describe this server, such as its memory or its environment, and links in /proc lead
-// anywhere.
+// anywhere. The error is also that of the sandbox: outside, it would tell which of the hidden files
+// exist.
 func (h *fileSandbox) openToRead(ctx context.Context, policy *protocol.Sandbox, path, mode string) (*os.File, error) {
 	if !policy.FullRead() {
 		return h.open(ctx, policy, path, mode, 0)
@@ -175,7 +176,7 @@ func (h *fileSandbox) openToRead(ctx context.Context, policy *protocol.Sandbox, 
 	}
 	if err == nil {
 		_ = f.Close()
-	} else if !errors.Is(err, filesystem.ErrMagicLink) {
+	} else if ctx.Err() != nil {
 		return nil, err
 	}
 	return h.open(ctx, policy, path, mode, 0)

@@ -125,3 +125,26 @@ func TestStartErrorsInSandbox(t *testing.T) {
 		}
 	})
 }
+
+// TestReadTellsNothingOfHidden reads files in a directory that every sandbox hides, under a policy
+// that lets everything else be read.
+func TestReadTellsNothingOfHidden(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		m.must(os.WriteFile(m.state+"/file", nil, 0o644))
+		m.own(m.state + "/file")
+		for _, method := range []string{"fs/readFile", "fs/getMetadata"} {
+			answers := make(map[string][]string)
+			for _, name := range []string{"file", "file/below", "missing", "missing/below"} {
+				err := m.call(method, object{"path": uri(m.state + "/" + name), "sandbox": m.workspaceWrite()}, nil)
+				text := "read"
+				if err != nil {
+					text = strings.ReplaceAll(err.Error(), m.state+"/"+name, "SENT")
+				}
+				answers[text] = append(answers[text], name)
+			}
+			if len(answers) != 1 {
+				t.Errorf("%s: the answers differ: %q", method, answers)
+			}
+		}
+	})
+}
