@@ -20,11 +20,10 @@ import (
 
 // remoteSide is the side of a copy on the machine of the server.
 type remoteSide struct {
-	c        *copying
-	conns    *connManager
-	files    remoteFiles // for the requests that are the same as those of an FS
-	root     string      // a path of the machine
-	resolved bool        // root contains no links, so requests need not follow any
+	c     *copying
+	conns *connManager
+	files remoteFiles
+	root  string // a path of the machine
 }
 
 func (c *copying) remote(root string) *remoteSide {
@@ -45,8 +44,6 @@ func (s *remoteSide) path(name string) string {
 	return strings.TrimSuffix(s.root, s.separator()) + s.separator() + strings.ReplaceAll(name, "/", s.separator())
 }
 
-func (s *remoteSide) uri(name string) protocol.Path { return s.conns.machine.uri(s.path(name)) }
-
 // split divides a path into its directory and its last name.
 func (s *remoteSide) split(path string) (dir, base string) {
 	separators := "/"
@@ -62,14 +59,14 @@ func (s *remoteSide) resolve() (*copyEntry, error) {
 	real, err := s.files.realPath(s.c.ctx, s.root)
 	switch {
 	case err == nil:
-		s.root, s.resolved = real, true
+		s.root, s.files.resolved = real, true
 	case isNotExist(err):
 		dir, base := s.split(s.root)
 		if dir, err = s.files.realPath(s.c.ctx, dir); err != nil {
 			return nil, err
 		}
 		s.root = dir
-		s.root, s.resolved = s.path(base), true
+		s.root, s.files.resolved = s.path(base), true
 	case !errors.Is(err, errors.ErrUnsupported):
 		return nil, err
 	}
@@ -189,12 +186,11 @@ func mayName(name string) bool {
 
 // mkdir accepts an existing directory, so that the request can be repeated.
 func (s *remoteSide) mkdir(name string, mode fs.FileMode) error {
-	params := protocol.CreateDirectoryParams{Path: s.uri(name), Recursive: true, FollowSymlinks: !s.resolved}
+	var bits *protocol.FileMode
 	if s.c.modes {
-		params.Mode = modeBits(mode)
+		bits = modeBits(mode)
 	}
-	_, err := s.conns.repeat(s.c.ctx, protocol.MethodCreateDirectory, params)
-	return err
+	return s.files.mkdir(s.c.ctx, s.path(name), true, bits)
 }
 
 func (s *remoteSide) symlink(e, old *copyEntry) error {
@@ -205,9 +201,7 @@ func (s *remoteSide) symlink(e, old *copyEntry) error {
 	if old != nil {
 		path = s.hidden(e.name)
 	}
-	_, err := s.conns.repeat(s.c.ctx, protocol.MethodSymlink, protocol.SymlinkParams{
-		Path: s.conns.machine.uri(path), FollowSymlinks: !s.resolved, LinkTarget: protocol.NewLinkTarget(e.target),
-	})
+	_, err := s.conns.repeat(s.c.ctx, protocol.MethodSymlink, s.files.symlinkParams(path, e.target))
 	if errors.Is(err, fs.ErrExist) && s.isLink(path, e.target) { // the request was repeated
 		err = nil
 	}
@@ -232,14 +226,9 @@ func (s *remoteSide) hidden(name string) string {
 	return strings.TrimSuffix(dir, s.separator()) + s.separator() + hiddenName()
 }
 
-// rename gives a hidden file its name. With replace, the name may be in use, even by a link: then
-// the request follows links, because the server would refuse a link in the last place, too.
-// rename(2) replaces the link itself in any case.
+// rename gives a hidden file its name. With replace, the name may be in use, even by a link.
 func (s *remoteSide) rename(path, name string, replace bool) error {
-	params := protocol.RenameParams{
-		SourcePath: s.conns.machine.uri(path), DestinationPath: s.uri(name),
-		NoReplace: !replace, FollowSymlinks: !s.resolved || replace,
-	}
+	params := s.files.renameParams(path, s.path(name), replace)
 	for repeated := false; ; repeated = true {
 		_, err := s.conns.try(s.c.ctx, protocol.MethodRename, params)
 		switch {
@@ -255,9 +244,9 @@ func (s *remoteSide) rename(path, name string, replace bool) error {
 
 // remove tries to remove a hidden file.
 func (s *remoteSide) remove(ctx context.Context, path string) {
-	_, _ = s.conns.repeat(ctx, protocol.MethodRemove, protocol.RemoveParams{
-		Path: s.conns.machine.uri(path), Force: true, FollowSymlinks: true, // in the directories; a link itself is removed, never its target
-	})
+	params := s.files.removeParams(path, false)
+	params.Force = true
+	_, _ = s.conns.repeat(ctx, protocol.MethodRemove, params)
 }
 
 func (s *remoteSide) change(name string, mode *fs.FileMode, modified *time.Time) error {
@@ -265,15 +254,14 @@ func (s *remoteSide) change(name string, mode *fs.FileMode, modified *time.Time)
 }
 
 func (s *remoteSide) set(path string, mode *fs.FileMode, modified *time.Time, size *uint64) error {
-	params := protocol.SetMetadataParams{Path: s.conns.machine.uri(path), FollowSymlinks: !s.resolved, Size: size}
+	params := protocol.SetMetadataParams{Size: size}
 	if mode != nil {
 		params.Mode = modeBits(*mode)
 	}
 	if modified != nil {
 		params.FileTime = protocol.NewFileTime(*modified)
 	}
-	_, err := s.conns.repeat(s.c.ctx, protocol.MethodSetMetadata, params)
-	return err
+	return s.files.setMetadata(s.c.ctx, path, params)
 }
 
 // maxGrown bounds a small file that has grown, because many answers may be in memory.
@@ -283,7 +271,7 @@ func (s *remoteSide) readAll(e *copyEntry) ([]byte, error) {
 	// FileParams would add the defaults to every request, and small files are many.
 	params := struct {
 		Path protocol.Path `json:"path"`
-	}{s.uri(e.name)}
+	}{s.files.file(s.path(e.name)).Path}
 	for {
 		raw, data, err := s.conns.tryBulk(s.c.ctx, protocol.MethodReadFile, params)
 		switch {
@@ -319,7 +307,7 @@ func (s *remoteSide) writeAll(data []byte, t *copyTarget) error {
 	if t.old.isLink() && s.conns.has(capRename) { // the request would not replace it
 		return s.writeParts(data, t)
 	}
-	params := protocol.WriteFileParams{Path: s.uri(t.name), Data: data, FollowSymlinks: !s.resolved}
+	params := s.files.writeParams(s.path(t.name), data)
 	if t.mode != nil {
 		params.Mode = modeBits(*t.mode)
 	}
@@ -456,7 +444,7 @@ func (w *remoteWriter) commit() error {
 // the owner and the attributes.
 func (w *remoteWriter) replace() error {
 	s, t := w.side, w.target
-	err := s.write(protocol.MethodCopy, protocol.CopyParams{SourcePath: s.conns.machine.uri(w.path), DestinationPath: s.uri(t.name)})
+	err := s.write(protocol.MethodCopy, s.files.copyParams(w.path, s.path(t.name), false))
 	if err != nil {
 		return err
 	}

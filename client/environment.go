@@ -50,7 +50,7 @@ func newEnvironment(opts Options) *Environment {
 // open connects the Environment.
 func (e *Environment) open(ctx context.Context, m *connManager) (*Environment, error) {
 	m.user, m.opts, m.ctx, m.states.report = e, &e.opts, e.ctx, e.opts.OnState
-	e.conns, e.files, e.remote = m, remoteFiles{m}, remoteProcesses{m}
+	e.conns, e.files, e.remote = m, remoteFiles{conns: m}, remoteProcesses{m}
 	if err := m.inherit(&e.opts); err != nil {
 		return nil, err
 	}

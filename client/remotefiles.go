@@ -14,10 +14,45 @@ import (
 )
 
 // remoteFiles makes the requests about files.
-type remoteFiles struct{ conns *connManager }
+type remoteFiles struct {
+	conns    *connManager
+	resolved bool // the paths of changes contain no links, so these requests need not follow any
+}
+
+// The next methods return the params of requests, to which the caller may add.
 
 func (f remoteFiles) file(path string) protocol.FileParams {
 	return protocol.FileParams{Path: f.conns.machine.uri(path), FollowSymlinks: true}
+}
+
+func (f remoteFiles) writeParams(path string, data []byte) protocol.WriteFileParams {
+	return protocol.WriteFileParams{Path: f.conns.machine.uri(path), Data: data, FollowSymlinks: !f.resolved}
+}
+
+func (f remoteFiles) mkdirParams(path string, all bool) protocol.CreateDirectoryParams {
+	return protocol.CreateDirectoryParams{Path: f.conns.machine.uri(path), Recursive: all, FollowSymlinks: !f.resolved}
+}
+
+func (f remoteFiles) removeParams(path string, all bool) protocol.RemoveParams {
+	// It follows links in the directories; a link itself is removed, never its target.
+	return protocol.RemoveParams{Path: f.conns.machine.uri(path), Recursive: all, Force: all, FollowSymlinks: true}
+}
+
+func (f remoteFiles) copyParams(from, to string, all bool) protocol.CopyParams {
+	return protocol.CopyParams{SourcePath: f.conns.machine.uri(from), DestinationPath: f.conns.machine.uri(to), Recursive: all}
+}
+
+func (f remoteFiles) symlinkParams(path, target string) protocol.SymlinkParams {
+	return protocol.SymlinkParams{Path: f.conns.machine.uri(path), FollowSymlinks: !f.resolved, LinkTarget: protocol.NewLinkTarget(target)}
+}
+
+// With replace, to may exist, even as a link. Then the request follows links, because the server would
+// refuse a link in the last place, too. rename(2) replaces the link itself in any case.
+func (f remoteFiles) renameParams(from, to string, replace bool) protocol.RenameParams {
+	return protocol.RenameParams{
+		SourcePath: f.conns.machine.uri(from), DestinationPath: f.conns.machine.uri(to),
+		NoReplace: !replace, FollowSymlinks: !f.resolved || replace,
+	}
 }
 
 // stat describes a file, with details if the server has them.
@@ -150,14 +185,15 @@ func (f remoteFiles) realPath(ctx context.Context, path string) (string, error) 
 // writeFile repeats the request after a broken connection, because the result is the
 // same. With a nil mode an existing file keeps its own.
 func (f remoteFiles) writeFile(ctx context.Context, path string, data []byte, mode *protocol.FileMode, replace bool) error {
-	_, err := f.conns.repeat(ctx, protocol.MethodWriteFile, protocol.WriteFileParams{
-		Path: f.conns.machine.uri(path), Data: data, FollowSymlinks: true, Mode: mode, Replace: replace,
-	})
+	params := f.writeParams(path, data)
+	params.Mode, params.Replace = mode, replace
+	_, err := f.conns.repeat(ctx, protocol.MethodWriteFile, params)
 	return err
 }
 
 func (f remoteFiles) mkdir(ctx context.Context, path string, all bool, mode *protocol.FileMode) error {
-	params := protocol.CreateDirectoryParams{Path: f.conns.machine.uri(path), Recursive: all, FollowSymlinks: true, Mode: mode}
+	params := f.mkdirParams(path, all)
+	params.Mode = mode
 	if all {
 		_, err := f.conns.repeat(ctx, protocol.MethodCreateDirectory, params)
 		return err
@@ -167,7 +203,7 @@ func (f remoteFiles) mkdir(ctx context.Context, path string, all bool, mode *pro
 }
 
 func (f remoteFiles) remove(ctx context.Context, path string, all bool) error {
-	params := protocol.RemoveParams{Path: f.conns.machine.uri(path), Recursive: all, Force: all, FollowSymlinks: true}
+	params := f.removeParams(path, all)
 	if all {
 		_, err := f.conns.repeat(ctx, protocol.MethodRemove, params)
 		return err
@@ -177,9 +213,7 @@ func (f remoteFiles) remove(ctx context.Context, path string, all bool) error {
 }
 
 func (f remoteFiles) copyFile(ctx context.Context, from, to string, all bool) error {
-	_, err := f.conns.request(ctx, protocol.MethodCopy, protocol.CopyParams{
-		SourcePath: f.conns.machine.uri(from), DestinationPath: f.conns.machine.uri(to), Recursive: all,
-	})
+	_, err := f.conns.request(ctx, protocol.MethodCopy, f.copyParams(from, to, all))
 	return err
 }
 
@@ -366,23 +400,19 @@ func (f remoteFiles) readLink(ctx context.Context, path string) (string, error) 
 }
 
 func (f remoteFiles) symlink(ctx context.Context, target, path string) error {
-	_, err := f.conns.request(ctx, protocol.MethodSymlink, protocol.SymlinkParams{
-		Path: f.conns.machine.uri(path), FollowSymlinks: true, LinkTarget: protocol.NewLinkTarget(target),
-	})
+	_, err := f.conns.request(ctx, protocol.MethodSymlink, f.symlinkParams(path, target))
 	return err
 }
 
 func (f remoteFiles) rename(ctx context.Context, from, to string) error {
-	_, err := f.conns.request(ctx, protocol.MethodRename, protocol.RenameParams{
-		SourcePath: f.conns.machine.uri(from), DestinationPath: f.conns.machine.uri(to), FollowSymlinks: true,
-	})
+	_, err := f.conns.request(ctx, protocol.MethodRename, f.renameParams(from, to, true))
 	return err
 }
 
 // setMetadata makes the changes of params, whose path it sets. It repeats the request
 // after a broken connection, because the result is the same.
 func (f remoteFiles) setMetadata(ctx context.Context, path string, params protocol.SetMetadataParams) error {
-	params.Path, params.FollowSymlinks = f.conns.machine.uri(path), true
+	params.Path, params.FollowSymlinks = f.conns.machine.uri(path), !f.resolved
 	_, err := f.conns.repeat(ctx, protocol.MethodSetMetadata, params)
 	return err
 }
