@@ -25,6 +25,9 @@ func (c *child) confine(cmd command, attr *syscall.ProcAttr, path *string, argv 
 	if c.confinement, err = cmd.spec.Sandbox(); err != nil {
 		return nil, err
 	}
+	if c.confinement == nil { // never run what was to be confined
+		return nil, &sandbox.PolicyError{Err: errors.New("the policy confines nothing")}
+	}
 	c.launch, err = c.confinement.Launch(sandbox.Command{
 		Program: cmd.spec.Argv[0], Argv: cmd.argv, Env: cmd.env, Dir: cmd.dir, DirFile: cmd.spec.DirFile, Terminal: cmd.spec.TTY,
 	})
