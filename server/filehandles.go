@@ -8,6 +8,7 @@ import (
 	"execserver/internal/filesystem"
 	"execserver/internal/quota"
 	"execserver/internal/rpc"
+	"execserver/internal/session"
 	"execserver/protocol"
 )
 
@@ -37,9 +38,10 @@ func (h *handleHandler) inHandleLane(r *rpc.Request, id string, serve func()) {
 // changeInHandleLane does the same for a request that changes the file.
 func (h *handleHandler) changeInHandleLane(r *rpc.Request, id string, serve func()) {
 	turn := make(chan struct{})
+	x := &session.Change{Begin: func() { close(turn) }, Drop: r.Drop}
 	// If the connection ends before the request's turn in the lane, serve is not called.
-	done := h.changes.Submit(r.Drop, func(func()) { close(turn) })
-	r.Then(func(error) { done() })
+	r.Then(func(error) { h.changes.Done(x) })
+	h.changes.Submit(x)
 	h.inHandleLane(r, id, func() {
 		select {
 		case <-turn:

@@ -9,6 +9,7 @@ import (
 	"execserver/internal/filesystem"
 	"execserver/internal/quota"
 	"execserver/internal/rpc"
+	"execserver/internal/session"
 	"execserver/protocol"
 )
 
@@ -75,9 +76,10 @@ func (o *fileOperations) change(r *rpc.Request, paths []string, do func() error)
 
 // changeWith is like change, for a request whose answer is not empty.
 func (o *fileOperations) changeWith(r *rpc.Request, paths []string, do func() (any, error)) {
-	o.changes.Submit(r.Drop, func(done func()) {
+	x := &session.Change{Drop: r.Drop}
+	x.Begin = func() {
 		r.Go(func() {
-			defer done()
+			defer o.changes.Done(x)
 			o.operate(r, func() (any, error) {
 				if err := o.auditChange(r.Method, paths); err != nil {
 					return nil, err
@@ -85,7 +87,8 @@ func (o *fileOperations) changeWith(r *rpc.Request, paths []string, do func() (a
 				return do()
 			})
 		})
-	})
+	}
+	o.changes.Submit(x)
 }
 
 // operate runs a file operation that may block, and answers with its result.

@@ -128,17 +128,9 @@ func (h *fileHandler) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pa
 			return call(smallAnswerBytes)
 		})
 	default:
-		h.changes.Submit(r.Drop, func(done func()) {
-			r.Go(func() {
-				defer done()
-				defer h.server.inPlace.begin()() // it may be one
-				h.operate(r, func() (any, error) {
-					if err := h.auditChange(r.Method, paths); err != nil {
-						return nil, err
-					}
-					return call(smallAnswerBytes)
-				})
-			})
+		h.changeWith(r, paths, func() (any, error) {
+			defer h.server.inPlace.begin()() // it may be one
+			return call(smallAnswerBytes)
 		})
 	}
 }

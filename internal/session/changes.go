@@ -11,49 +11,47 @@ import (
 type Changes struct {
 	mu     sync.Mutex
 	closed bool
-	queue  []*change // in order of arrival; the first has begun
+	queue  []*Change // in order of arrival; the first has begun
 }
 
-// change is one operation that changes files.
-type change struct{ begin, drop func() }
+// Change is one operation that changes files. Its functions must not block.
+type Change struct {
+	Begin func() // called when it is the change's turn
+	Drop  func() // called instead if the connection ends before; nil: the change stays
+}
 
-// Submit queues a change. It calls begin, which must not block, when it is the change's turn, or
-// drop if Close is called before. begin or the caller must call done when the change is over,
-// before its turn or after; further calls have no effect.
-func (c *Changes) Submit(drop func(), begin func(done func())) (done func()) {
-	x := &change{drop: drop}
-	done = func() { c.done(x) }
-	x.begin = func() { begin(done) }
+// Submit queues a change. The caller must call Done when the change is over, before its turn or
+// after.
+func (c *Changes) Submit(x *Change) {
 	c.mu.Lock()
-	dropped := c.closed && drop != nil
+	dropped := c.closed && x.Drop != nil
 	if !dropped {
 		c.queue = append(c.queue, x)
 	}
-	first := len(c.queue) == 1 && !dropped
+	first := !dropped && len(c.queue) == 1
 	c.mu.Unlock()
 	switch {
 	case dropped:
-		drop()
+		x.Drop()
 	case first:
-		x.begin()
+		x.Begin()
 	}
-	return done
 }
 
-// done removes x and begins the next change.
-func (c *Changes) done(x *change) {
+// Done removes x and begins the next change. It does nothing if x is not in the queue.
+func (c *Changes) Done(x *Change) {
 	c.mu.Lock()
 	i := slices.Index(c.queue, x)
 	if i >= 0 {
 		c.queue = slices.Delete(c.queue, i, i+1)
 	}
-	var next *change
+	var next *Change
 	if i == 0 && len(c.queue) > 0 {
 		next = c.queue[0]
 	}
 	c.mu.Unlock()
 	if next != nil {
-		next.begin()
+		next.Begin()
 	}
 }
 
@@ -62,9 +60,9 @@ func (c *Changes) done(x *change) {
 func (c *Changes) Close() {
 	c.mu.Lock()
 	c.closed = true
-	var kept, dropped []*change
+	var kept, dropped []*Change
 	for i, x := range c.queue {
-		if i == 0 || x.drop == nil {
+		if i == 0 || x.Drop == nil {
 			kept = append(kept, x)
 		} else {
 			dropped = append(dropped, x)
@@ -73,18 +71,21 @@ func (c *Changes) Close() {
 	c.queue = kept
 	c.mu.Unlock()
 	for _, x := range dropped {
-		x.drop()
+		x.Drop()
 	}
 }
 
-// follow makes the changes of c, to which nothing was submitted yet, begin when those of a
-// connection before it are done.
+// follow makes the changes that are submitted to c from now on begin when those that were submitted
+// to the queue of another connection before are done.
 func (c *Changes) follow(before *Changes) {
-	done := c.Submit(nil, func(func()) {})
-	before.Submit(nil, func(over func()) {
-		done()
-		over()
-	})
+	wait := &Change{Begin: func() {}}
+	c.Submit(wait)
+	last := new(Change)
+	last.Begin = func() {
+		c.Done(wait)
+		before.Done(last)
+	}
+	before.Submit(last)
 }
 
 // Own makes the changes of the connection that owns the session now begin when those of the

@@ -11,11 +11,15 @@ func TestChangesOfThreeConnections(t *testing.T) {
 	t.Parallel()
 	var events []string
 	begun := map[string]func(){}
-	submit := func(c *Changes, name string) func() {
-		return c.Submit(func() { events = append(events, "drop "+name) }, func(done func()) {
+	submit := func(c *Changes, name string) (done func()) {
+		x := &Change{Drop: func() { events = append(events, "drop "+name) }}
+		done = func() { c.Done(x) }
+		x.Begin = func() {
 			events = append(events, "begin "+name)
 			begun[name] = done
-		})
+		}
+		c.Submit(x)
+		return done
 	}
 	expect := func(want ...string) {
 		t.Helper()
