@@ -211,8 +211,8 @@ func (c *Conn) Run() error {
 }
 
 // finish waits for the requests that came before the end of input, and reports whether the
-// peer was sent all answers, and every event that the writer had taken. Requests that wait for an event stop waiting. All others,
-// and the peer's reading, have FinishTimeout.
+// peer was sent all answers, and every event that the writer had taken. Requests that wait for
+// an event stop waiting. All others, and the peer's reading, have FinishTimeout.
 func (c *Conn) finish() (complete bool) {
 	c.inputEnded.Store(true)
 	c.endWaits()

@@ -226,7 +226,7 @@ type outbound struct {
 	changed  sync.Cond // signalled for the writer, on mu
 	written  sync.Cond // broadcast when loose shrinks, on mu
 	queue    []outgoing
-	loose    int64 // the part of bytes without a reservation
+	loose    int64 // bytes of queue and of what the writer has, without those with a reservation
 	awake    bool  // a source may have an event
 	finished bool  // put refuses messages; the writer ends when queue is empty
 	unread   bool  // the peer no longer reads
