@@ -124,6 +124,14 @@ func (c *caller) auditAttached(s *session.Session, p protocol.InitializeParams) 
 	c.server.audit.Record(e)
 }
 
+// auditClosed records the end of the connection. It is a function of its own because the record is
+// large, and the stack from which it is called waits for that end.
+func (c *caller) auditClosed(err error) {
+	e := c.event("connection closed")
+	e.Reason = err.Error()
+	c.server.audit.Record(e)
+}
+
 // auditStart records a process that is about to start.
 func (c *caller) auditStart(p protocol.StartParams, dir string) error {
 	e := c.event("start")

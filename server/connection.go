@@ -111,9 +111,7 @@ func (c *connection) run(stream transport.Conn) error {
 	}
 	err := context.Cause(c.rpc.Context())
 	c.log.Info("connection closed", "reason", err)
-	closed := c.event("connection closed")
-	closed.Reason = err.Error()
-	c.server.audit.Record(closed)
+	c.auditClosed(err)
 	return err
 }
 
