@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -43,8 +42,7 @@ func TestChangesOfALostConnection(t *testing.T) {
 		c.send("fs/writeBlock", params{"handleId": "h", "offset": 0, "chunk": "bmV3"})
 	}
 	testkit.WaitFor(t, testkit.Patience, func() error {
-		all := make([]byte, 4<<20)
-		if !strings.Contains(string(all[:runtime.Stack(all, true)]), "filesystem.(*writer).rewrite(") {
+		if !strings.Contains(testkit.Stacks(), "filesystem.(*writer).rewrite(") {
 			return errors.New("the write has not begun")
 		}
 		return nil

@@ -41,8 +41,7 @@ func TestSystemStartsOnADeadFileSystem(t *testing.T) {
 		stuck = append(stuck, start("/", script), start("/", dead+"/program"), start(dead, "/bin/true"))
 	}
 	testkit.WaitFor(t, testkit.Patience, func() error { // until each of them waits
-		all := make([]byte, 1<<20)
-		stacks := string(all[:runtime.Stack(all, true)])
+		stacks := testkit.Stacks()
 		waiting := strings.Count(stacks, "process.prepare(") + strings.Count(stacks, "process.prefault(")
 		if waiting != len(stuck) {
 			return fmt.Errorf("%d of %d starts wait", waiting, len(stuck))
@@ -86,8 +85,7 @@ func TestStartsDuringALease(t *testing.T) {
 	}
 	leased := start("leased", script)
 	testkit.WaitFor(t, testkit.Patience, func() error {
-		all := make([]byte, 1<<20)
-		if !strings.Contains(string(all[:runtime.Stack(all, true)]), "process.prefault(") {
+		if !strings.Contains(testkit.Stacks(), "process.prefault(") {
 			return errors.New("the start does not wait where it holds up nobody")
 		}
 		return nil

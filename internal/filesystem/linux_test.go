@@ -30,6 +30,20 @@ func socket(t *testing.T, path string) string {
 	return path
 }
 
+// putEachKind makes a file with content, a directory with another one, a FIFO, a socket, and links:
+// to the file, to the directory, to nothing and to itself.
+func putEachKind(t *testing.T, dir, content string) {
+	t.Helper()
+	put(t, dir+"/f", content)
+	mkdir(t, dir+"/d/sub")
+	mkfifo(t, dir+"/fifo")
+	socket(t, dir+"/sock")
+	symlink(t, "f", dir+"/lf")
+	symlink(t, "d", dir+"/ld")
+	symlink(t, "nope", dir+"/dang")
+	symlink(t, "loop", dir+"/loop")
+}
+
 // mountTmpfs mounts a file system for one test.
 func mountTmpfs(t *testing.T, options string) string {
 	t.Helper()

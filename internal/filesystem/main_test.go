@@ -30,8 +30,7 @@ func within(t *testing.T, what string, f func()) {
 	select {
 	case <-done:
 	case <-time.After(testkit.Patience):
-		buf := make([]byte, 1<<20)
-		t.Fatalf("%s hangs\n%s", what, buf[:runtime.Stack(buf, true)])
+		t.Fatalf("%s hangs\n%s", what, testkit.Stacks())
 	}
 }
 

@@ -90,14 +90,7 @@ func TestRemoveTable(t *testing.T) {
 			{Links: filesystem.NoFollow, Force: true},
 		} {
 			dir := t.TempDir()
-			put(t, dir+"/f", "")
-			mkdir(t, dir+"/d/sub")
-			mkfifo(t, dir+"/fifo")
-			socket(t, dir+"/sock")
-			symlink(t, "f", dir+"/lf")
-			symlink(t, "d", dir+"/ld")
-			symlink(t, "nope", dir+"/dang")
-			symlink(t, "loop", dir+"/loop")
+			putEachKind(t, dir, "")
 			text := want.follow
 			if options.Links == filesystem.NoFollow {
 				text = want.noFollow

@@ -23,14 +23,7 @@ func TestNoFollow(t *testing.T) {
 		nxio    = "no such device or address (os error 6)"
 	)
 	dir := t.TempDir()
-	put(t, dir+"/f", "hello")
-	mkdir(t, dir+"/d/sub")
-	mkfifo(t, dir+"/fifo")
-	socket(t, dir+"/sock")
-	symlink(t, "f", dir+"/lf")
-	symlink(t, "d", dir+"/ld")
-	symlink(t, "nope", dir+"/dang")
-	symlink(t, "loop", dir+"/loop")
+	putEachKind(t, dir, "hello")
 	type want struct {
 		kind filesystem.Kind
 		text string // "" for success

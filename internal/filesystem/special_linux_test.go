@@ -131,6 +131,34 @@ func TestSpecialFilesNeverBlock(t *testing.T) {
 	})
 }
 
+// lease takes a lease of a kind on a file. The kernel sends SIGIO when the holder is to give it up.
+func lease(t *testing.T, file string, kind int) (holder *os.File) {
+	t.Helper()
+	flag := os.O_RDWR
+	if kind == unix.F_RDLCK {
+		flag = os.O_RDONLY
+	}
+	holder, err := os.OpenFile(file, flag, 0)
+	ok(t, "open", err)
+	if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, kind); err != nil {
+		t.Skip("no leases here: ", err)
+	}
+	return holder
+}
+
+// untilAsked calls do, and returns once the holder of a lease was asked to give it up.
+func untilAsked(t *testing.T, asked <-chan os.Signal, what string, do func() error) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	select {
+	case <-asked:
+	case err := <-done:
+		t.Fatalf("%s: %v, and nobody asked the holder", what, err)
+	}
+	return done
+}
+
 // TestFilesUnderALease reads and writes files on which another program has a lease, as file
 // servers do, which it gives up when it is asked to.
 func TestFilesUnderALease(t *testing.T) {
@@ -142,32 +170,22 @@ func TestFilesUnderALease(t *testing.T) {
 	ctx := context.Background()
 	file := put(t, t.TempDir()+"/f", "old")
 	for _, tt := range []struct {
-		what       string
-		flag, kind int // of the holder
-		do         func() error
-		want       string
+		what string
+		kind int
+		do   func() error
+		want string
 	}{
-		{"write", os.O_RDONLY, unix.F_RDLCK, func() error { return write(file, "written") }, "written"},
-		{"read", os.O_RDWR, unix.F_WRLCK, func() error {
+		{"write", unix.F_RDLCK, func() error { return write(file, "written") }, "written"},
+		{"read", unix.F_WRLCK, func() error {
 			_, err := filesystem.ReadFile(ctx, file, filesystem.ReadOptions{})
 			return err
 		}, "written"},
-		{"open to read", os.O_RDWR, unix.F_WRLCK, func() error { return h.Open(ctx, "r", file, filesystem.HandleRead) }, "written"},
-		{"open to write", os.O_RDONLY, unix.F_RDLCK, func() error { return h.Open(ctx, "w", file, filesystem.HandleReplace) }, ""},
+		{"open to read", unix.F_WRLCK, func() error { return h.Open(ctx, "r", file, filesystem.HandleRead) }, "written"},
+		{"open to write", unix.F_RDLCK, func() error { return h.Open(ctx, "w", file, filesystem.HandleReplace) }, ""},
 	} {
-		holder, err := os.OpenFile(file, tt.flag, 0)
-		ok(t, "open", err)
-		if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, tt.kind); err != nil {
-			t.Skip("no leases here: ", err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- tt.do() }()
-		select {
-		case <-asked:
-		case err := <-done:
-			t.Fatalf("%s: %v, and nobody asked the holder", tt.what, err)
-		}
-		_, err = unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		holder := lease(t, file, tt.kind)
+		done := untilAsked(t, asked, tt.what, tt.do)
+		_, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 		ok(t, "give the lease up", err)
 		ok(t, tt.what, <-done)
 		ok(t, "close", holder.Close())
@@ -221,23 +239,9 @@ func TestAbandonedUnderALease(t *testing.T) {
 		}},
 	} {
 		file := put(t, dir+"/"+tt.what, "old")
-		flag := os.O_RDWR
-		if tt.kind == unix.F_RDLCK {
-			flag = os.O_RDONLY
-		}
-		holder, err := os.OpenFile(file, flag, 0)
-		ok(t, "open", err)
-		if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, tt.kind); err != nil {
-			t.Skip("no leases here: ", err)
-		}
+		holder := lease(t, file, tt.kind)
 		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- tt.do(ctx, file) }()
-		select {
-		case <-asked:
-		case err := <-done:
-			t.Fatalf("%s: %v, and nobody asked the holder", tt.what, err)
-		}
+		done := untilAsked(t, asked, tt.what, func() error { return tt.do(ctx, file) })
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, although the client has gone", tt.what, err)
@@ -257,12 +261,8 @@ func TestSweepDoesNotWait(t *testing.T) {
 	defer signal.Stop(asked)
 	dir := t.TempDir()
 	decoy := put(t, fmt.Sprintf("%s/.exec-server-%d-0123456789abcdef.tmp", dir, os.Geteuid()), "")
-	holder, err := os.OpenFile(decoy, os.O_RDWR, 0)
-	ok(t, "open", err)
+	holder := lease(t, decoy, unix.F_WRLCK)
 	defer holder.Close()
-	if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
-		t.Skip("no leases here: ", err)
-	}
 	ok(t, "write", write(dir+"/f", "new"))
 	// The kernel would have ended the lease before an open that waits has returned.
 	if _, err := os.Lstat(decoy); err != nil {

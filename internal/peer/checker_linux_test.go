@@ -3,7 +3,6 @@ package peer
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -117,6 +116,25 @@ func TestConfinedAreFound(t *testing.T) {
 	}
 }
 
+// tcpPair returns the two ends of a connection over loopback; near was accepted.
+func tcpPair(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if far, err = net.Dial("tcp", listener.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = far.Close() })
+	if near, err = listener.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = near.Close() })
+	return near, far
+}
+
 // TestLeftSocket has a socket that is on its way between two others, with no process that holds
 // it, as a confined process can leave one behind.
 func TestLeftSocket(t *testing.T) {
@@ -125,20 +143,7 @@ func TestLeftSocket(t *testing.T) {
 	}
 	// Not in parallel with tests that start processes, which hold the socket for a
 	// moment.
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	far, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	near, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer near.Close()
+	near, far := tcpPair(t)
 	// Use a user without processes: on some machines even some of root's cannot be
 	// examined.
 	if err := sys.OnDescriptor(far, func(fd int) error { return unix.Fchown(fd, 61239, 61239) }); err != nil {
@@ -153,8 +158,7 @@ func TestLeftSocket(t *testing.T) {
 	if err := sys.OnDescriptor(far, func(fd int) error { return unix.Sendmsg(ends[0], []byte{0}, unix.UnixRights(fd), nil, 0) }); err != nil {
 		t.Fatal(err)
 	}
-	address := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
-	found, err := FindTCP(address(near.LocalAddr()), address(near.RemoteAddr()))
+	found, err := FindTCP(addrPort(near.LocalAddr()), addrPort(near.RemoteAddr()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,21 +176,7 @@ func TestLeftSocket(t *testing.T) {
 // moment that its parent is just starting.
 func TestHeldByAChild(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	far, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer far.Close()
-	near, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer near.Close()
+	near, far := tcpPair(t)
 	file, err := far.(*net.TCPConn).File()
 	if err != nil {
 		t.Fatal(err)
@@ -202,8 +192,7 @@ func TestHeldByAChild(t *testing.T) {
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	})
-	address := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
-	found, err := FindTCP(address(near.LocalAddr()), address(near.RemoteAddr()))
+	found, err := FindTCP(addrPort(near.LocalAddr()), addrPort(near.RemoteAddr()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -355,10 +354,8 @@ func exceeding(have, want map[string]int) string {
 
 // goroutines counts all goroutines but those that start processes, which stay.
 func goroutines() int {
-	stacks := make([]byte, 4<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
 	n := 0
-	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+	for stack := range strings.SplitSeq(testkit.Stacks(), "\n\n") {
 		if !strings.Contains(stack, "process.(*forkThread).run") && !strings.Contains(stack, "process.watchStrays") {
 			n++
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -247,9 +246,8 @@ func closeUnblocksRead(t *testing.T, k Kind) {
 
 // Waits reports whether a goroutine that runs the named function waits itself.
 func Waits(function string) error {
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, stack := range strings.Split(string(stacks), "\n\n") {
+	stacks := testkit.Stacks()
+	for _, stack := range strings.Split(stacks, "\n\n") {
 		state, _, _ := strings.Cut(stack, "\n")
 		if strings.Contains(stack, function) && (strings.Contains(state, "[select") || strings.Contains(state, "[IO wait")) {
 			return nil
