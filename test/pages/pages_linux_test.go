@@ -72,6 +72,10 @@ exec-server codex-config add box --replace --url ws://127.0.0.1:8765`,
 		{command: "codex -C", prints: `box`},
 		{command: "codex", before: "ssh box mkdir -p project", prints: `box`},
 		{command: "ssh box 'git init", before: "git init -q -b main && git add . && git commit -qm begin"},
+		// The ways to copy are alternatives: a second way would find the files of the first, of which
+		// git's objects are read-only.
+		{command: "rsync -a ~/project/ box:work/", before: "ssh box rm -rf work"},
+		{command: "exec-server cp --on box ~/project/.", before: "ssh box rm -rf work"},
 		{command: "exec-server ls", prints: `main\.go`},
 		{command: "ssh box 'systemctl", skip: noSystemd},
 		{command: "scp ~/.local/bin/exec-server", before: `mkdir -p ~/.local/bin && cp "$(command -v exec-server)" ~/.local/bin`},
