@@ -61,6 +61,7 @@ func newConnection(s *Server, stream transport.Conn, principal *auth.Principal, 
 		ProbeTimeout:    s.opts.ProbeTimeout,
 		FinishTimeout:   finishTimeout,
 		Memory:          c.holdMemory,
+		Ended:           c.leave,
 	})
 	c.environment = &environmentHandler{caller: of, carriesBinary: c.rpc.CarriesBinary()}
 	c.processes = &processHandler{caller: of}
@@ -91,7 +92,6 @@ func (c *connection) run(stream transport.Conn) error {
 	}
 	<-c.rpc.Context().Done()
 	c.handshake.finish()
-	c.leave()
 	c.tcp.close(context.Cause(c.rpc.Context()))
 	<-c.rpc.Closed()
 	wg.Go(c.files.close) // which takes time on a file system that does not answer
@@ -135,7 +135,7 @@ func (c *connection) enter(s *session.Session, outbox *session.Outbox) {
 	left := c.left
 	c.mu.Unlock()
 	if left {
-		c.leave()
+		c.leaveSession(s, outbox)
 		return
 	}
 	if !c.observing {
@@ -144,15 +144,21 @@ func (c *connection) enter(s *session.Session, outbox *session.Outbox) {
 	c.rpc.SetSources(outbox, c.http, c.tcp.streams)
 }
 
-// leave leaves the session when the connection has ended.
+// leave leaves the session when the connection has ended. That comes before the stream is
+// closed: a client that sees the end and comes back at once must find the session as its
+// connection left it.
 func (c *connection) leave() {
 	c.mu.Lock()
 	c.left = true
 	s, outbox := c.session, c.outbox
 	c.mu.Unlock()
 	if s != nil {
-		c.server.sessions.Leave(s, outbox, c.departure())
+		c.leaveSession(s, outbox)
 	}
+}
+
+func (c *connection) leaveSession(s *session.Session, outbox *session.Outbox) {
+	c.server.sessions.Leave(s, outbox, c.departure())
 }
 
 // departure returns how the connection has ended.

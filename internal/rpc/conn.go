@@ -80,6 +80,10 @@ type Options struct {
 	// and the peer may take to read the answers. With 0, and on a transport that is not a
 	// transport.HalfCloser, the end of input ends the connection at once.
 	FinishTimeout time.Duration
+
+	// Ended, if not nil, is called once when the connection has ended, before the stream is
+	// closed. What it does is done before the peer can notice the end.
+	Ended func()
 }
 
 func (o Options) withDefaults() Options {
@@ -291,6 +295,9 @@ func (c *Conn) Close(reason transport.Reason, cause error) {
 		c.out.finish()
 		c.work.release()
 		c.start(func() {
+			if c.opts.Ended != nil {
+				c.opts.Ended()
+			}
 			select {
 			case <-c.out.done:
 			case <-time.After(flushTimeout):

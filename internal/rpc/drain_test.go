@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,10 +18,14 @@ import (
 // serveLines serves one end of a stream of lines, which the other end may close
 // in its own direction only.
 func serveLines(t *testing.T, h rpc.Handler, timeout time.Duration) (c *running, in io.WriteCloser, out net.Conn) {
+	return serveLinesWith(t, h, &rpc.Options{FinishTimeout: timeout})
+}
+
+func serveLinesWith(t *testing.T, h rpc.Handler, opts *rpc.Options) (c *running, in io.WriteCloser, out net.Conn) {
 	theirs, in := io.Pipe()
 	out, ours := net.Pipe()
 	stop := func() error { return errors.Join(theirs.Close(), ours.Close()) }
-	c = serveOn(t, transport.NewLines("lines", theirs, ours, stop, 0), h, &rpc.Options{FinishTimeout: timeout})
+	c = serveOn(t, transport.NewLines("lines", theirs, ours, stop, 0), h, opts)
 	t.Cleanup(func() { _, _ = in.Close(), out.Close() })
 	return c, in, out
 }
@@ -113,6 +118,40 @@ func TestDrainWithAnEvent(t *testing.T) {
 				_ = c.wait(t)
 				if c.ClosedCleanly() != reads {
 					t.Errorf("closed cleanly: %v", c.ClosedCleanly())
+				}
+			})
+		})
+	}
+}
+
+// TestEndedBeforeThePeerKnows delays what Ended does. Until then the peer finds its connection
+// open, however it ends.
+func TestEndedBeforeThePeerKnows(t *testing.T) {
+	for name, end := range map[string]func(c *running, in io.Closer){
+		"end of input": func(_ *running, in io.Closer) { _ = in.Close() },
+		"closed here":  func(c *running, _ io.Closer) { c.Close(transport.Reason{}, errors.New("closed here")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := make(chan struct{})
+				c, in, out := serveLinesWith(t, handler{}, &rpc.Options{FinishTimeout: time.Minute, Ended: func() { <-ended }})
+				var open atomic.Bool
+				open.Store(true)
+				go func() {
+					_, _ = io.Copy(io.Discard, out)
+					open.Store(false)
+				}()
+				end(c, in)
+				time.Sleep(time.Hour)
+				if !open.Load() {
+					t.Error("the peer saw the end first")
+				}
+				close(ended)
+				_ = in.Close()
+				_ = c.wait(t)
+				synctest.Wait()
+				if open.Load() {
+					t.Error("the peer does not see the end")
 				}
 			})
 		})
