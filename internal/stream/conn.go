@@ -48,12 +48,14 @@ type Conn struct {
 	inDone bool // nothing comes after in
 	eof    bool // and the program knows
 
-	closed  bool  // by the program
-	waiting bool  // the program waits for the other
-	ended   bool  // there will be no other link
-	err     error // why; nil if both programs have closed the stream
-	code    Code  // what the other end is sent then
-	tell    bool  // the other end must be sent it
+	closed  bool      // by the program
+	waiting bool      // the program waits for the other
+	unused  bool      // the end that dials may not know that the stream has begun
+	left    time.Time // when the last link was lost
+	ended   bool      // there will be no other link
+	err     error     // why; nil if both programs have closed the stream
+	code    Code      // what the other end is sent then
+	tell    bool      // the other end must be sent it
 }
 
 func newConn(keep time.Duration) *Conn {
@@ -78,13 +80,11 @@ func (c *Conn) read() int64     { return c.in.start + flag(c.eof) }
 // Read implements io.Reader. It returns io.EOF when the other program has closed its direction,
 // and waits as long as the stream is without a link.
 func (c *Conn) Read(p []byte) (int, error) {
-	c.readers.Lock()
-	defer c.readers.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if len(p) == 0 {
 		return 0, nil
 	}
+	c.readers.Lock()
+	defer c.readers.Unlock()
 	b, err := c.next()
 	if err != nil {
 		return 0, err
@@ -98,23 +98,19 @@ func (c *Conn) Read(p []byte) (int, error) {
 func (c *Conn) WriteTo(w io.Writer) (written int64, err error) {
 	c.readers.Lock()
 	defer c.readers.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for {
 		b, err := c.next()
-		if err != nil {
-			if err == io.EOF {
-				err = nil
-			}
+		if err == io.EOF {
+			return written, nil
+		} else if err != nil {
 			return written, err
 		}
-		c.mu.Unlock()
 		n, err := w.Write(b)
-		c.mu.Lock()
-		if !c.closed {
-			c.consume(n)
-		}
+		c.consume(n)
 		written += int64(n)
+		if err == nil && n < len(b) {
+			err = io.ErrShortWrite
+		}
 		if err != nil {
 			return written, err
 		}
@@ -123,6 +119,8 @@ func (c *Conn) WriteTo(w io.Writer) (written int64, err error) {
 
 // next waits for bytes, and returns some, which consume removes.
 func (c *Conn) next() ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for {
 		switch {
 		case c.closed:
@@ -145,6 +143,11 @@ func (c *Conn) next() ([]byte, error) {
 
 // consume removes n bytes that the program has read.
 func (c *Conn) consume(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return // they were dropped
+	}
 	c.in.discard(c.in.start + int64(n))
 	if l := c.link; l != nil && c.read()-l.acked >= ackEvery {
 		c.acknowledge()
@@ -187,9 +190,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		m := copy(c.out.tail(), p[:min(int64(len(p)), room)])
 		c.out.end += int64(m)
 		p, n = p[m:], n+m
-		if c.link != nil {
-			c.send(c.link, c.out.end)
-		}
+		c.kick()
 	}
 }
 
@@ -223,7 +224,7 @@ func (c *Conn) Close() error {
 	c.readable.Broadcast()
 	c.writable.Broadcast()
 	if !c.ended {
-		c.expire()
+		c.expire(c.keep)
 	}
 	c.acknowledge()
 	c.settle()
@@ -262,20 +263,29 @@ func (c *Conn) settle() {
 }
 
 // expire makes the stream end after its time.
-func (c *Conn) expire() {
-	if c.expiry != nil {
-		c.expiry.Stop()
-	}
-	c.expiry = time.AfterFunc(c.keep, func() {
+func (c *Conn) expire(keep time.Duration) {
+	c.persist()
+	var timer *time.Timer
+	timer = time.AfterFunc(keep, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
+		case c.expiry != timer:
 		case c.link == nil:
 			c.finish(Expired, Expired, true)
 		case c.closed: // and the other program does not read
 			c.finish(Ended, Ended, true)
 		}
 	})
+	c.expiry = timer
+}
+
+// persist stops expire.
+func (c *Conn) persist() {
+	if c.expiry != nil {
+		c.expiry.Stop()
+		c.expiry = nil
+	}
 }
 
 // finish ends the stream. tell says whether to send the other end a code.
@@ -286,9 +296,7 @@ func (c *Conn) finish(err error, code Code, tell bool) {
 	c.ended, c.err, c.code, c.tell = true, err, code, tell
 	c.kill()
 	c.forget()
-	if c.expiry != nil {
-		c.expiry.Stop()
-	}
+	c.persist()
 	c.readable.Broadcast()
 	c.writable.Broadcast()
 	l := c.link
@@ -309,7 +317,7 @@ func (c *Conn) finish(err error, code Code, tell bool) {
 }
 
 // attach makes l the link of the stream. The other end has received what is before a number. The
-// caller may write to l until it calls unlock, and must call run.
+// caller may write to l until it calls run, which it must.
 func (c *Conn) attach(l *link, received int64) error {
 	switch {
 	case c.ended:
@@ -320,23 +328,25 @@ func (c *Conn) attach(l *link, received int64) error {
 		c.finish(errInvalid, Violated, true)
 		return errInvalid
 	}
-	c.link, c.latest, l.sent, l.pinned = l, l, received, received
+	c.link, c.latest, l.sent = l, l, received
 	l.last, l.timer = time.Now(), time.AfterFunc(interval, func() { c.tick(l) })
-	l.lock()
-	if c.expiry != nil && !c.closed {
-		c.expiry.Stop()
+	if !c.closed {
+		c.persist()
 	}
 	return nil
 }
 
 // detach removes the link of the stream.
 func (c *Conn) detach() {
-	c.link = nil
+	c.link, c.left = nil, time.Now()
 	switch {
 	case c.ended:
 		close(c.gone)
-	case !c.closed && !c.dials:
-		c.expire()
+	case c.closed: // expires already
+	case c.unused:
+		c.expire(silence)
+	case !c.dials:
+		c.expire(c.keep)
 	}
 	c.settle()
 }

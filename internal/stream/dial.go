@@ -42,7 +42,6 @@ func Dial(ctx context.Context, opts Options) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin a stream: %w", err)
 	}
-	c.start(l)
 	go c.maintain(l, &opts) // until the stream has ended
 	return c, nil
 }
@@ -70,13 +69,6 @@ func (l *link) shake(ctx context.Context, run func(*handshake) error) error {
 	return err
 }
 
-// start lets others write to a link after the handshake.
-func (c *Conn) start(l *link) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unlock(l)
-}
-
 // maintain serves a link, and then others, until the stream has ended.
 func (c *Conn) maintain(l *link, opts *Options) {
 	var lost time.Time // the last link that was of use
@@ -93,12 +85,13 @@ func (c *Conn) maintain(l *link, opts *Options) {
 		if opts.Lost != nil {
 			opts.Lost(cause)
 		}
-		for l = nil; l == nil; attempts++ {
+		for linked := false; !linked; attempts++ {
 			if attempts > 0 && !c.pause(time.Since(lost)) {
 				return
 			}
 			var err error
-			if l, err = c.relink(opts); err != nil && !c.goesOn(err, time.Since(lost)) {
+			l, err = c.relink(opts)
+			if linked = err == nil; !linked && !c.goesOn(err, time.Since(lost)) {
 				return
 			}
 		}
@@ -132,11 +125,7 @@ func (c *Conn) relink(opts *Options) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.shake(c.alive, func(h *handshake) error { return h.resume(c) }); err != nil {
-		return nil, err
-	}
-	c.start(l)
-	return l, nil
+	return l, l.shake(c.alive, func(h *handshake) error { return h.resume(c) })
 }
 
 // goesOn reports whether to try again after an error, and ends the stream otherwise.

@@ -176,6 +176,10 @@ func TestHostileFrames(t *testing.T) {
 		{"frame that is too large", func(r *raw) { r.frame(0, 1<<16+1, 0) }},
 		{"largest frame there can be", func(r *raw) { r.frame(0, 1<<24-1, 0) }},
 		{"unknown flag", func(r *raw) { r.frame(16, 0, 0) }},
+		{"unknown flag with the end of the stream", func(r *raw) { r.frame(16|end, 0, 0) }},
+		{"code that is cut to that of a regular end", func(r *raw) { r.frame(end, 1<<8, 0) }},
+		{"code that is cut to another", func(r *raw) { r.frame(end, 1<<8+int(stream.Ended), 0) }},
+		{"regular end of what was not read", func(r *raw) { r.frame(end, 0, 0) }},
 		{"data after the end", func(r *raw) { r.frame(done, 1, 0, 'x'); r.frame(0, 1, 0, 'y') }},
 		{"two ends", func(r *raw) { r.frame(done, 1, 0, 'x'); r.frame(done, 0, 0) }},
 		{"more than the window", func(r *raw) {
@@ -205,8 +209,8 @@ func TestHostileFrames(t *testing.T) {
 				if held := stream.Held(accepted); held > 4<<20+3<<16 {
 					t.Errorf("%d bytes are held", held)
 				}
-				if _, err := accepted.Write([]byte("x")); err == nil {
-					t.Error("the program does not notice")
+				if _, err := accepted.Write([]byte("x")); err == nil || accepted.Err() == nil {
+					t.Errorf("the program does not notice: %v, %v", err, accepted.Err())
 				}
 				again := dialRaw(t, n)
 				again.hello(1, 1, r.id, make([]byte, 32))
@@ -216,6 +220,120 @@ func TestHostileFrames(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAcknowledgesEarlierLink acknowledges what was sent on an earlier link, and not again on this one.
+func TestAcknowledgesEarlierLink(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const all = 1 << 20 // more than a link holds
+		n, streams := rawServer(t)
+		first := dialRaw(t, n)
+		first.begin()
+		accepted := <-streams
+		go accepted.Write(make([]byte, all))
+		for got := 0; got < all; {
+			_, size, _, _ := first.next()
+			got += size
+		}
+		second := dialRaw(t, n)
+		second.prove(first.id, first.secret, 1, 0)
+		second.frame(0, 0, all) // is there before the server sends anything
+		second.receive(1 + 8 + 32)
+		if code := second.ends(); code != stream.Violated {
+			t.Errorf("the server ended the stream: %v", code)
+		}
+	})
+}
+
+// TestUnansweredStreams begins streams, and never reads the reply.
+func TestUnansweredStreams(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		leave  func(w *wire)
+		within time.Duration
+	}{
+		{"the link ends", (*wire).cut, 15 * time.Second},
+		{"the link is silent", (*wire).stall, 35 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n, streams := rawServer(t)
+				r := dialRaw(t, n)
+				key, err := ecdh.X25519().GenerateKey(rand.Reader)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.hello(1, 0, make([]byte, 16), key.PublicKey().Bytes())
+				accepted := <-streams
+				synctest.Wait()
+				c.leave(n.last())
+				begin := time.Now()
+				<-accepted.Done()
+				if d := time.Since(begin); d > c.within {
+					t.Errorf("it was kept for %s", d)
+				}
+				n.last().resume()
+			})
+		})
+	}
+}
+
+// TestFull has an owner whose streams have no link. They make room for another: first one whose creator never used it,
+// then the one that has been without a link for the longest time.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		streams, over := make(chan *stream.Conn, 10), make(chan struct{})
+		n := newNetwork(t, stream.ServerOptions{MaxStreams: 3, Handle: func(c *stream.Conn) {
+			streams <- c
+			<-over
+		}})
+		defer n.close()
+		defer close(over)
+		begin := func(used, cut bool) *stream.Conn {
+			t.Helper()
+			r := dialRaw(t, n)
+			r.begin()
+			if used {
+				r.frame(0, 0, 0)
+			}
+			synctest.Wait()
+			if cut {
+				n.last().cut()
+			}
+			time.Sleep(time.Second)
+			return <-streams
+		}
+		ended := func(streams ...*stream.Conn) (n int) {
+			for _, c := range streams {
+				if c.Err() == stream.Expired {
+					n++
+				}
+			}
+			return n
+		}
+		older, newer, unused := begin(true, true), begin(true, true), begin(false, true)
+		begin(true, false)
+		if ended(unused) != 1 || ended(older, newer) != 0 {
+			t.Error("another stream than the unused one has made room")
+		}
+		begin(true, false)
+		if ended(older) != 1 || ended(newer) != 0 {
+			t.Error("another stream than the one without a link for longer has made room")
+		}
+		begin(true, false)
+		r := dialRaw(t, n)
+		key, err := ecdh.X25519().GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.hello(1, 0, make([]byte, 16), key.PublicKey().Bytes())
+		if code, _, _ := r.reply(); code != stream.Full {
+			t.Errorf("while all streams have a link, another one is answered: %v", code)
+		}
+	})
 }
 
 // rawServer returns a server, and its streams.
@@ -328,8 +446,8 @@ func TestOtherOwner(t *testing.T) {
 		r := &raw{network: n, t: t, conn: wireEnd{w, 0}}
 		id, _, _ := stream.Secrets(dialed)
 		r.hello(1, 1, id, make([]byte, 32))
-		if code, _, _ := r.reply(); code != stream.Refused {
-			t.Errorf("the server says: %v", code)
+		if code, _, _ := r.reply(); code != stream.Expired {
+			t.Errorf("the server says that there is such a stream: %v", code)
 		}
 	})
 }
@@ -467,6 +585,97 @@ func TestReplaced(t *testing.T) {
 			t.Errorf("%d links were made", n.links())
 		}
 	})
+}
+
+// FuzzPeer has a peer that breaks the rules anywhere, over several links. The program reads the bytes that were sent, in
+// order, and never others; the stream holds no more than it may; and another stream works.
+func FuzzPeer(f *testing.F) {
+	const (
+		payload = iota
+		flags
+		acknowledge
+		resume
+		cutOff
+		programWrites
+		size
+		ops
+	)
+	f.Add([]byte{programWrites, 255, acknowledge, 100, payload, 200, resume, 90, acknowledge, 255, resume, 120, payload, 3})
+	f.Add([]byte{payload, 255, payload, 255, programWrites, 10, flags, ping, cutOff, 0, resume, 0, flags, done, flags, stop, resume, 9})
+	f.Add([]byte{size, 9, resume, 0, payload, 250, flags, end, payload, 1})
+	f.Fuzz(func(t *testing.T, plan []byte) {
+		synctest.Test(t, func(t *testing.T) {
+			n, streams := rawServer(t)
+			other, err := stream.Dial(t.Context(), stream.Options{Link: n.link})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			neighbour := <-streams
+			first := dialRaw(t, n)
+			first.begin()
+			r := first
+			accepted := <-streams
+			go expectPrefix(t, accepted)
+			discard := func(r *raw) { _, _ = io.Copy(io.Discard, r.conn) }
+			go discard(r)
+			at, ack, generation := 0, uint64(0), uint64(0)
+			for ; len(plan) >= 2; plan = plan[2:] {
+				synctest.Wait()
+				if held := stream.Held(accepted); held > 2*(4<<20)+5<<16 {
+					t.Fatalf("%d bytes are held", held)
+				}
+				if accepted.Err() != nil {
+					break
+				}
+				arg := plan[1]
+				switch plan[0] % ops {
+				case payload:
+					b := sequence(1, at, int(arg)*int(arg))
+					at = (at + len(b)) % period
+					r.frame(0, len(b), ack, b...)
+				case flags:
+					r.frame(arg, 0, ack)
+				case acknowledge:
+					ack = uint64(arg) << 8
+					r.frame(0, 0, ack)
+				case resume:
+					r, generation = dialRaw(t, n), generation+1
+					code, received := r.resume(first.id, first.secret, generation, uint64(arg)<<8)
+					if at = int(received) % period; code != 0 && accepted.Err() == nil {
+						t.Errorf("refused: %v", code)
+					}
+					go discard(r)
+				case cutOff:
+					n.last().cut()
+				case programWrites:
+					go accepted.Write(make([]byte, int(arg)<<8))
+				case size:
+					r.frame(0, int(arg)<<8, ack)
+					n.last().cut()
+				}
+			}
+			write(t, other, "x")
+			read(t, neighbour, "x")
+			n.last().cut()
+		})
+	})
+}
+
+// expectPrefix reads a sequence until the stream ends.
+func expectPrefix(t *testing.T, r io.Reader) {
+	buf := make([]byte, 1<<20)
+	for at := 0; ; {
+		n, err := r.Read(buf)
+		if !bytes.Equal(buf[:n], sequence(1, at, n)) {
+			t.Errorf("the %d bytes at %d are not what was sent", n, at)
+			return
+		}
+		if err != nil {
+			return
+		}
+		at = (at + n) % period
+	}
 }
 
 // TestHandshakeStops has an end that says only the first bytes of the handshake, and goes or stays.

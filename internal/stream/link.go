@@ -43,25 +43,24 @@ type link struct {
 	small [4 << 10]byte // headers, and small payloads with them
 
 	// Guarded by mu of the stream.
-	err     error            // why the link has ended
-	empty   [headerSize]byte // a frame without payload
-	writing bool             // a goroutine writes to it, from pinned on
-	pinned  int64
-	sent    int64       // what is before was sent on this link, or received on others
-	acked   int64       // the last acknowledgement that was sent
-	owes    bool        // the other end has not been shown that its last bytes have come
-	answer  bool        // a frame must be sent
-	ping    bool        // and be a ping
-	asked   time.Time   // when a ping was due that nothing has answered; else zero
-	last    time.Time   // when something was heard, to the precision of ticks
-	stop    bool        // flagStop was sent
-	end     bool        // flagEnd was sent
-	timer   *time.Timer // the next tick
+	err    error            // why the link has ended
+	empty  [headerSize]byte // a frame without payload
+	pinned int64            // what is from here on is retained for the frame that is being written
+	sent   int64            // what is before was sent on this link, or received on others
+	acked  int64            // the last acknowledgement that was sent
+	owes   bool             // the other end has not been shown that its last bytes have come
+	answer bool             // a frame must be sent
+	ping   bool             // and be a ping
+	asked  time.Time        // when a ping was due that nothing has answered; else zero
+	last   time.Time        // when something was heard, to the precision of ticks
+	stop   bool             // flagStop was sent
+	end    bool             // flagEnd was sent
+	timer  *time.Timer      // the next tick
 }
 
 func newLink(rwc io.ReadWriteCloser) *link {
 	return &link{
-		rwc: rwc, close: sync.OnceValue(rwc.Close),
+		rwc: rwc, close: sync.OnceValue(rwc.Close), pinned: math.MaxInt64,
 		work: make(chan struct{}, 1), down: make(chan struct{}), gone: make(chan struct{}),
 	}
 }
@@ -174,31 +173,23 @@ func (c *Conn) readFrames(l *link) error {
 
 // header acts on the header of a frame.
 func (c *Conn) header(l *link, flags byte, n int, ack uint64) error {
-	if l.err != nil {
+	switch {
+	case l.err != nil:
 		return l.err
-	}
-	if flags&flagEnd != 0 {
+	case !c.permits(l, flags, n, int64(ack)):
+		c.finish(errInvalid, Violated, true)
+		return errInvalid
+	case flags&flagEnd != 0:
 		var err error
-		if code := Code(n); code != 0 {
-			err = code
+		if n != 0 {
+			err = Code(n)
 		}
 		c.finish(err, 0, false)
 		return errEnded
 	}
-	if flags&flagStop != 0 && !c.stopped {
-		c.stopped = true
-		c.release(l)
-		c.writable.Broadcast()
-	}
-	switch {
-	case flags&^flagsKnown != 0, n > chunkSize, c.received()+int64(n)-c.read() > window,
-		c.inDone && (n > 0 || flags&flagDone != 0),
-		!c.stopped && (int64(ack) < c.acked || int64(ack) > c.high):
-		c.finish(errInvalid, Violated, true)
-		return errInvalid
-	case c.stopped:
-	case int64(ack) > c.acked:
-		c.acked = int64(ack)
+	c.unused = false
+	if !c.stopped && (flags&flagStop != 0 || int64(ack) > c.acked) {
+		c.stopped, c.acked = flags&flagStop != 0, int64(ack)
 		c.release(l)
 		c.writable.Broadcast()
 	}
@@ -209,14 +200,25 @@ func (c *Conn) header(l *link, flags byte, n int, ack uint64) error {
 	return nil
 }
 
+// permits reports whether the other end may send a frame with this header.
+func (c *Conn) permits(l *link, flags byte, n int, ack int64) bool {
+	switch {
+	case flags&^flagsKnown != 0:
+		return false
+	case flags&flagEnd != 0:
+		// Without a code, this end has read everything, or does not want to.
+		return n <= math.MaxUint8 && (n != 0 || c.eof || c.closed)
+	case n > chunkSize, c.received()+int64(n)-c.read() > window, c.inDone && (n > 0 || flags&flagDone != 0):
+		return false
+	}
+	return c.stopped || ack >= c.acked && ack <= l.sent
+}
+
 // release releases what need not be retained.
 func (c *Conn) release(l *link) {
-	n := c.out.end
+	n := min(c.out.end, l.pinned)
 	if !c.stopped {
 		n = min(n, c.acked)
-	}
-	if l.writing {
-		n = min(n, l.pinned)
 	}
 	c.out.discard(n)
 }
@@ -239,7 +241,7 @@ func (c *Conn) acknowledge() {
 	}
 }
 
-// writeFrames sends what no call of Write sends.
+// writeFrames sends what is due. No call of Write does, because Close could not end that.
 func (c *Conn) writeFrames(l *link) {
 	for {
 		select {
@@ -248,37 +250,10 @@ func (c *Conn) writeFrames(l *link) {
 			return
 		}
 		c.mu.Lock()
-		c.send(l, math.MaxInt64)
+		for l.err == nil && c.due(l) {
+			c.write(l)
+		}
 		c.mu.Unlock()
-	}
-}
-
-// send sends frames, unless another goroutine does, until the bytes before a number were sent or
-// nothing is due. writeFrames sends what is due then.
-func (c *Conn) send(l *link, until int64) {
-	if l.writing || l.err != nil {
-		return
-	}
-	l.lock()
-	for l.err == nil && l.sent < until && c.due(l) {
-		c.write(l)
-	}
-	c.unlock(l)
-}
-
-// lock keeps others from writing to the link.
-func (l *link) lock() {
-	l.writing = true
-	l.users.Add(1)
-}
-
-// unlock lets others write to the link.
-func (c *Conn) unlock(l *link) {
-	l.writing = false
-	l.users.Done()
-	c.release(l)
-	if l.err == nil && c.due(l) {
-		c.kick()
 	}
 }
 
@@ -327,6 +302,8 @@ func (c *Conn) write(l *link) {
 	_, err := l.rwc.Write(frame)
 	c.mu.Lock()
 	copy(frame, saved[:])
+	l.pinned = math.MaxInt64
+	c.release(l)
 	if err != nil {
 		c.fail(l, fmt.Errorf("write to the link: %w", err))
 	}
@@ -342,7 +319,7 @@ func (c *Conn) tick(l *link) {
 	if l.heard.Swap(false) {
 		l.asked, l.last = time.Time{}, time.Now()
 	}
-	expects := c.waiting || c.acked < c.limit() && !c.stopped
+	expects := c.waiting || c.unused || c.acked < c.limit() && !c.stopped
 	switch {
 	case !l.asked.IsZero():
 		if elapsed(l.asked) >= silence {

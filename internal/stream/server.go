@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -63,12 +65,11 @@ func (s *Server) Serve(owner string, rwc io.ReadWriteCloser) error {
 		_ = l.close()
 		return err
 	}
-	c.mu.Lock()
 	if err != nil {
+		c.mu.Lock()
 		c.fail(l, err)
+		c.mu.Unlock()
 	}
-	c.unlock(l)
-	c.mu.Unlock()
 	return c.run(l)
 }
 
@@ -122,7 +123,12 @@ func (s *Server) begin(h *handshake, owner string, other []byte) (*Conn, error) 
 	if c.secret, err = agree(key, other, other, own); err != nil {
 		return nil, h.refuse(Violated)
 	}
-	if code := s.add(c, owner); code != 0 {
+	c.unused = true
+	code := s.add(c, owner)
+	for code == Full && s.makeRoom(owner) {
+		code = s.add(c, owner)
+	}
+	if code != 0 {
 		return nil, h.refuse(code)
 	}
 	c.mu.Lock()
@@ -163,18 +169,46 @@ func (s *Server) add(c *Conn, owner string) Code {
 	return 0
 }
 
+// makeRoom ends a stream of an owner that has no link, and reports whether there was one. It prefers
+// those that nobody uses, and then the one that has lost its link first.
+func (s *Server) makeRoom(owner string) bool {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.streams))
+	s.mu.Unlock()
+	var (
+		oldest *Conn
+		unused bool
+		left   time.Time
+	)
+	for _, c := range all {
+		c.mu.Lock()
+		if c.owner == owner && c.link == nil && !c.left.IsZero() &&
+			(oldest == nil || c.unused && !unused || c.unused == unused && c.left.Before(left)) {
+			oldest, unused, left = c.Conn, c.unused, c.left
+		}
+		c.mu.Unlock()
+	}
+	if oldest == nil {
+		return false
+	}
+	oldest.mu.Lock()
+	defer oldest.mu.Unlock()
+	if oldest.link == nil {
+		oldest.finish(Expired, Expired, true)
+	}
+	return true
+}
+
 // resume attaches the link to a stream, in place of an older one.
 func (s *Server) resume(h *handshake, owner string, id [idSize]byte) (*Conn, error) {
 	s.mu.Lock()
 	c := s.streams[id]
 	s.mu.Unlock()
 	switch {
-	case c == nil && [8]byte(id[:]) == s.instance:
-		return nil, h.refuse(Expired)
-	case c == nil:
+	case [8]byte(id[:]) != s.instance:
 		return nil, h.refuse(Unknown)
-	case c.owner != owner:
-		return nil, h.refuse(Refused)
+	case c == nil || c.owner != owner: // which looks the same to another owner
+		return nil, h.refuse(Expired)
 	}
 	nonce := make([]byte, nonceSize)
 	_, _ = rand.Read(nonce)
@@ -206,7 +240,7 @@ func (c *Conn) replace(l *link, generation uint64, received int64) (int64, Code)
 	case generation <= c.generation:
 		return 0, Refused
 	}
-	c.generation = generation
+	c.generation, c.unused = generation, false
 	old := c.latest
 	c.fail(old, errReplaced)
 	c.mu.Unlock()

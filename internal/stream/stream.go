@@ -31,7 +31,8 @@
 // goroutines while it has a link, and without one only at the end that dials. A silent link is
 // closed after at most interval+silence while something is expected, else idle later. The
 // handshake has silence for each message. A stream without a link, or closed by one program alone,
-// lasts as long as Keep says.
+// lasts as long as Keep says; but one from whose creator no frame has come, which may not know of
+// it, lasts for silence only. A server ends streams without a link sooner if an owner has too many.
 //
 // A party that sees the bytes of links, but cannot change them, cannot resume the stream: the ends
 // agree on a secret by X25519, and prove it with nonces of both. Nothing protects the bytes
@@ -91,7 +92,7 @@ func (c Code) Error() string {
 	case Refused:
 		return "the other end refused to resume the stream"
 	case Full:
-		return "the other end keeps no more streams of this user; end some, or wait until streams without a link expire"
+		return "the other end keeps no more streams of this user, and all of them have a link; end some"
 	case Unknown:
 		return "the other end does not know the stream; it was probably started again"
 	case Expired:

@@ -168,6 +168,45 @@ func TestCloseDuringWriteTo(t *testing.T) {
 	})
 }
 
+// TestWriterPanics has a writer that panics. The stream can be used after that.
+func TestWriterPanics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, dialed, accepted := pair(t, stream.Options{})
+		write(t, accepted, "x")
+		func() {
+			defer func() {
+				if got := recover(); got != "it is broken" {
+					t.Errorf("the panic is %v", got)
+				}
+			}()
+			_, _ = dialed.WriteTo(writerFunc(func([]byte) (int, error) { panic("it is broken") }))
+		}()
+		read(t, dialed, "x")
+	})
+}
+
+// TestShortWriter has a writer that takes nothing, without an error.
+func TestShortWriter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, dialed, accepted := pair(t, stream.Options{})
+		write(t, accepted, "xyz")
+		synctest.Wait()
+		calls := 0
+		_, err := dialed.WriteTo(writerFunc(func([]byte) (int, error) {
+			if calls++; calls > 1 {
+				return 0, errors.New("called again")
+			}
+			return 1, nil
+		}))
+		if err != io.ErrShortWrite {
+			t.Errorf("the error is %v", err)
+		}
+		read(t, dialed, "yz")
+	})
+}
+
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
@@ -362,8 +401,8 @@ func TestNobodyReads(t *testing.T) {
 // TestCloseUnblocks closes an end whose reads and writes are blocked.
 func TestCloseUnblocks(t *testing.T) {
 	for _, end := range []string{"dials", "accepts"} {
-		for _, linked := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, linked=%t", end, linked), func(t *testing.T) {
+		for _, link := range []string{"works", "stalls", "is away"} {
+			t.Run(fmt.Sprintf("end that %s, link that %s", end, link), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					n, dialed, accepted := pair(t, stream.Options{})
@@ -371,7 +410,11 @@ func TestCloseUnblocks(t *testing.T) {
 					if end == "accepts" {
 						c = accepted
 					}
-					if !linked {
+					switch link {
+					case "stalls":
+						n.last().stall()
+						defer n.last().resume()
+					case "is away":
 						n.setDown(true)
 						n.last().cut()
 					}
@@ -602,7 +645,7 @@ func TestUselessLinks(t *testing.T) {
 	})
 }
 
-// TestMaxStreams bounds the streams of an owner, with and without links.
+// TestMaxStreams bounds the streams of an owner.
 func TestMaxStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -613,7 +656,6 @@ func TestMaxStreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.last().cut() // its other end is kept
 		second, err := dial()
 		if err != nil {
 			t.Fatal(err)
