@@ -76,6 +76,34 @@ func readText(t *testing.T, path string) string {
 	return string(text)
 }
 
+// TestSizes checks that the pages which people read from the beginning to the end stay short, and
+// that docs does not grow more pages.
+func TestSizes(t *testing.T) {
+	root := filepath.Join("..", "..")
+	for _, limit := range []struct {
+		page  string
+		unit  string
+		size  func(text string) int
+		limit int
+	}{
+		{"README.md", "lines", func(text string) int { return strings.Count(text, "\n") }, 80},
+		{"PROTOCOL.md", "bytes", func(text string) int { return len(text) }, 25_000},
+		{"CONTRIBUTING.md", "bytes", func(text string) int { return len(text) }, 8192},
+	} {
+		if size := limit.size(readText(t, filepath.Join(root, limit.page))); size > limit.limit {
+			t.Errorf("%s has %d %s, the limit is %d: remove something else from it", limit.page, size, limit.unit, limit.limit)
+		}
+	}
+	const maxPages = 12
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pages) > maxPages {
+		t.Errorf("docs has %d pages, the limit is %d: extend another page instead", len(pages), maxPages)
+	}
+}
+
 // TestNamedFiles checks that the source files which CONTRIBUTING.md names exist: one by its path,
 // or by the name that a file somewhere has.
 func TestNamedFiles(t *testing.T) {

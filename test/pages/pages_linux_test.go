@@ -54,7 +54,7 @@ var pages = map[string][]fact{
 		{
 			command: "exec-server run -d", prints: `build`,
 			before: `scp Makefile "$(command -v exec-server)" box:
-ssh box 'nohup ./exec-server serve --listen ws://127.0.0.1:8765 --web >exec-server.log 2>&1 </dev/null &'
+ssh box 'mkfifo url; nohup ./exec-server serve --listen ws://127.0.0.1:8765 --web >url 2>exec-server.log </dev/null & head -n 1 url'
 exec-server codex-config add box --replace --url ws://127.0.0.1:8765`,
 		},
 		{command: "exec-server serve --listen ws://127.0.0.1:8765", before: "pkill exec-server"},
