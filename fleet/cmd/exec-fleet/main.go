@@ -69,7 +69,7 @@ func newCommand() *cobra.Command {
 		newChangeCommand("forget", "Remove the entries of lost machines",
 			"forget removes the entry of a machine at once, so that another machine can take its name. Without\n"+
 				"heartbeats an entry expires by itself: within seconds if the machine had no sessions, otherwise within\n"+
-				"half an hour. A live machine makes its entry again. Its token remains valid until exec-fleet token\n"+
+				"half an hour. A live machine registers again. Its token remains valid until exec-fleet token\n"+
 				"--revoke.", http.MethodDelete, "", "is forgotten; its token still holds"),
 	)
 	command.AddCommand(cli.ReleaseCommands(cli.Version(version))...)
