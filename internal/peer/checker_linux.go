@@ -64,6 +64,8 @@ func (c *Checker) CheckTCP(s Socket) (seen bool, err error) {
 		return seen, &ConfinedError{how}
 	case why != "":
 		return seen, &UnknownError{why}
+	case !seen && s.above != "":
+		return false, s.noProofOfReader()
 	}
 	return seen, nil
 }

@@ -2,6 +2,8 @@ package peer
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -107,8 +109,15 @@ const (
 	answerBytes  = 4 + idBytes + 20
 )
 
-// attributeGroup is INET_DIAG_CGROUP_ID, which Linux 5.9 and later always send.
-const attributeGroup = 21
+// Attributes of a response. Linux 5.9 and later always send INET_DIAG_CGROUP_ID. Linux 5.4 and
+// later send INET_DIAG_ULP_INFO with INET_DIAG_INFO, which is requested, if there is a protocol
+// above TCP. Multipath TCP is younger.
+const (
+	attributeInfo      = 2
+	attributeAbove     = 19
+	attributeAboveName = 1 // in attributeAbove
+	attributeGroup     = 21
+)
 
 // sockDiagByFamily is the type of the request and of its response.
 const sockDiagByFamily = 20
@@ -148,6 +157,7 @@ func buildRequest(local, remote netip.AddrPort) []byte {
 		r[0] = unix.AF_INET6
 	}
 	r[1] = unix.IPPROTO_TCP
+	r[2] = 1 << (attributeInfo - 1)
 	binary.NativeEndian.PutUint32(r[4:], ^uint32(0)) // any state
 	id := r[8:]
 	binary.BigEndian.PutUint16(id, remote.Port())
@@ -194,32 +204,40 @@ func parseResponse(b []byte, local, remote netip.AddrPort) (Socket, error) {
 	if binary.BigEndian.Uint16(id) != remote.Port() || binary.BigEndian.Uint16(id[2:]) != local.Port() {
 		return Socket{}, ErrNotFound
 	}
-	return Socket{
+	s := Socket{
 		UID:    int(binary.NativeEndian.Uint32(a[4+idBytes+12:])),
 		Inode:  uint64(binary.NativeEndian.Uint32(a[4+idBytes+16:])),
-		Group:  group(a[answerBytes:]),
 		unread: int(binary.NativeEndian.Uint32(a[4+idBytes+4:])),
 		unsent: int(binary.NativeEndian.Uint32(a[4+idBytes+8:])),
-	}, nil
+	}
+	if of := attribute(a[answerBytes:], attributeGroup); len(of) == 8 {
+		s.Group = binary.NativeEndian.Uint64(of)
+	}
+	if of := attribute(a[answerBytes:], attributeAbove); of != nil {
+		name, _, _ := bytes.Cut(attribute(of, attributeAboveName), []byte{0})
+		s.above = cmp.Or(string(name), "unknown")
+	}
+	return s, nil
 }
 
-// group returns the control group in the attributes of a response, or 0.
-func group(attributes []byte) uint64 {
+// attribute returns the value of an attribute of a response, or nil.
+func attribute(attributes []byte, wanted uint16) []byte {
 	for len(attributes) >= unix.SizeofNlAttr {
 		size := int(binary.NativeEndian.Uint16(attributes))
-		kind := binary.NativeEndian.Uint16(attributes[2:])
+		kind := binary.NativeEndian.Uint16(attributes[2:]) &^ unix.NLA_F_NESTED
 		if size < unix.SizeofNlAttr || size > len(attributes) {
-			return 0
+			return nil
 		}
-		if kind == attributeGroup && size == unix.SizeofNlAttr+8 {
-			return binary.NativeEndian.Uint64(attributes[unix.SizeofNlAttr:])
+		if kind == wanted {
+			return attributes[unix.SizeofNlAttr:size]
 		}
 		attributes = attributes[min((size+3)&^3, len(attributes)):]
 	}
-	return 0
+	return nil
 }
 
-// findInTable finds a socket in the tables of all sockets, in time linear in their number.
+// findInTable finds a socket in the tables of all sockets, in time linear in their number. They do
+// not show what is above TCP, so it reports a protocol that may be there.
 func findInTable(local, remote netip.AddrPort) (Socket, error) {
 	tables := []string{"/proc/net/tcp6"}
 	if remote.Addr().Is4() { // an IPv6 socket may have an IPv4 address as well
@@ -255,7 +273,7 @@ func searchTable(path string, local, remote netip.AddrPort) (Socket, error) {
 		if err != nil {
 			return Socket{}, fmt.Errorf("%s has a line that cannot be understood: %q", path, lines.Text())
 		}
-		s := Socket{UID: uid, Inode: inode}
+		s := Socket{UID: uid, Inode: inode, above: availableAbove()}
 		if _, err := fmt.Sscanf(fields[4], "%x:%x", &s.unsent, &s.unread); err != nil {
 			return Socket{}, fmt.Errorf("%s has a line that cannot be understood: %q", path, lines.Text())
 		}
@@ -265,6 +283,21 @@ func searchTable(path string, local, remote netip.AddrPort) (Socket, error) {
 		return Socket{}, err
 	}
 	return Socket{}, ErrNotFound
+}
+
+// availableAbove returns a protocol that a program may put above TCP on this machine without a
+// privilege, or "". The kernel lists multipath TCP among them even if it is turned off.
+func availableAbove() string {
+	if on, err := os.ReadFile("/proc/sys/net/mptcp/enabled"); err == nil && strings.TrimSpace(string(on)) != "0" {
+		return "mptcp"
+	}
+	names, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_ulp") // there is none in a network namespace
+	for name := range strings.FieldsSeq(string(names)) {
+		if name != "mptcp" {
+			return name
+		}
+	}
+	return ""
 }
 
 // matchesAddress reports whether text, an address in the format of the tables, is a. The

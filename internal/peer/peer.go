@@ -33,6 +33,7 @@ type Socket struct {
 	Group uint64
 
 	unread, unsent int            // bytes that its process has not read, and that the other end does not have
+	above          string         // the protocol above TCP, such as mptcp; "" if there is none
 	local, remote  netip.AddrPort // as passed to FindTCP
 }
 

@@ -23,6 +23,8 @@ func (s Socket) AwaitRead(ctx context.Context) error {
 			return err
 		case its.Inode != s.Inode:
 			return errPeerGone
+		case its.above != "":
+			return its.noProofOfReader()
 		case own.unsent == 0 && its.unread == 0:
 			return nil
 		}
@@ -32,4 +34,11 @@ func (s Socket) AwaitRead(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// noProofOfReader returns why AwaitRead would prove nothing about a socket with a protocol above
+// TCP: the kernel passes on to that what arrives, whether a process reads it or not.
+func (s Socket) noProofOfReader() error {
+	return &UnknownError{"no process that this program may examine holds its other end, and over the protocol " + s.above +
+		" it cannot be seen whether one reads, as it can over plain TCP"}
 }

@@ -34,7 +34,7 @@ func attack(args []string) {
 	}
 	connect := func() net.Conn {
 		var dialer net.Dialer
-		dialer.SetMultipathTCP(way == "multipath")
+		dialer.SetMultipathTCP(strings.HasSuffix(way, "multipath"))
 		conn, err := dialer.Dial(network, address)
 		if err != nil {
 			fmt.Println("no connection:", err)
@@ -98,7 +98,7 @@ func attack(args []string) {
 		back, _ := net.FileConn(os.NewFile(uintptr(fds[0]), "socket"))
 		_ = back.SetDeadline(time.Now().Add(testkit.Patience))
 		report(back, file)
-	case "post": // when the server looks, the socket is on its way to a program that does not receive it, and its sender has ended
+	case "post", "post multipath": // when the server looks, the socket is on its way to a program that does not receive it, and its sender has ended
 		conn := connect()
 		receiver, err := net.Dial("unix", receiverOf(file))
 		if err != nil {
