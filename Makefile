@@ -184,8 +184,8 @@ measure-fleet: ## three gateways that are killed and cut off from each other und
 measure-connect: ## the start of connect over ssh beside ssh HOST true, in turns, on a quiet machine
 	EXEC_SERVER_TEST_SYSTEM=1 EXEC_SERVER_MEASURE_CONNECT=$${EXEC_SERVER_MEASURE_CONNECT:-51} $(GO) test -count=1 -v -run TestStart -timeout 20m ./test/connect
 
-soak: ## the suite 20 times with the race detector
-	$(MAKE) race COUNT=20 TIMEOUT=90m
+soak: ## the suite five times with the race detector
+	$(MAKE) race COUNT=5 TIMEOUT=90m
 
 nightly: ## what takes long: the tests that .ci/run leaves out or shortens, with a summary at the end
 	scripts/nightly
