@@ -68,16 +68,23 @@ func (h *environmentHandler) machine() protocol.EnvironmentInfo {
 }
 
 // cwd finds the working directory of the program. A file system that hangs must not keep
-// clients out: one goroutine at a time asks it, and callers stop waiting after cwdTimeout.
+// clients out: one goroutine at a time asks it, and callers stop waiting after a timeout.
 type cwd struct {
-	mu     sync.Mutex
-	known  string        // the last answer; "" if there is none
-	asking chan struct{} // closed with the answer; nil while no goroutine asks
-	since  time.Time     // when asking began
+	getwd func() (string, error) // os.Getwd
+
+	mu       sync.Mutex
+	answered bool
+	known    string        // the last answer; "" if there is none, or the directory has been removed
+	asking   chan struct{} // closed with the answer; nil while no goroutine asks
+	since    time.Time     // when asking began
 }
 
-// cwdTimeout is how long the file system may take to answer.
-const cwdTimeout = 100 * time.Millisecond
+// How long the file system may take to answer: firstCwdTimeout as long as it never has, because
+// clients take no answer for a directory that has been removed, otherwise cwdTimeout.
+const (
+	firstCwdTimeout = 5 * time.Second
+	cwdTimeout      = 100 * time.Millisecond
+)
 
 // get returns the directory, or "" if it is unknown or has been removed.
 func (c *cwd) get() string {
@@ -87,6 +94,9 @@ func (c *cwd) get() string {
 		go c.ask() // ends with the answer
 	}
 	asking, patience := c.asking, cwdTimeout-time.Since(c.since)
+	if !c.answered {
+		patience = firstCwdTimeout - time.Since(c.since)
+	}
 	c.mu.Unlock()
 	if patience > 0 {
 		timer := time.NewTimer(patience)
@@ -102,10 +112,10 @@ func (c *cwd) get() string {
 }
 
 func (c *cwd) ask() {
-	dir, _ := os.Getwd()
+	dir, _ := c.getwd()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known = dir
+	c.answered, c.known = true, dir
 	close(c.asking)
 	c.asking = nil
 }

@@ -89,6 +89,7 @@ func New(opts *Options) *Server {
 	s := &Server{conns: make(map[*connection]struct{}), listeners: make(map[net.Listener]struct{})}
 	s.confined, s.listingValues = quota.NewSemaphore(maxConfined), maxListingValues
 	s.starting = quota.NewSemaphore(maxStarting)
+	s.cwd.getwd = os.Getwd
 	if opts != nil {
 		s.opts = *opts
 	}
