@@ -129,13 +129,16 @@ func (c *Confinement) bubblewrapOptions(self string, l *Launch) ([]string, error
 		add("--remount-ro", path)
 	}
 	add("--proc", "/proc")
-	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs"} {
+	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"} {
 		add("--ro-bind-try", "/proc/"+name, "/proc/"+name)
 	}
 	if err := attach(true); err != nil {
 		return nil, err
 	}
 	add("--ro-bind", self, launcher.SelfInside, "--remount-ro", "/dev")
+	if os.Geteuid() == 0 { // the mode of a file in /proc is the same in every /proc, and root can change it
+		add("--remount-ro", "/proc")
+	}
 	if c.plan.base == launcher.BaseEmpty {
 		add("--remount-ro", "/")
 	}

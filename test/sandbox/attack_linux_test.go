@@ -137,6 +137,11 @@ var fileAttacks = []attempt{
 	{"1 mkdir outside", "EROFS", func(a *attacker) error { return unix.Mkdir(a.out("newdir"), 0o755) }},
 	{"2 chmod outside", "EROFS", func(a *attacker) error { return unix.Chmod(a.out("file"), 0o600) }},
 	{"2 chown outside", "EROFS", func(a *attacker) error { return unix.Lchown(a.out("file"), os.Getuid(), os.Getgid()) }},
+	// These are the same files in every /proc. They keep their modes and owner if an attempt succeeds.
+	{"2 chmod in /proc", "EROFS EPERM", func(*attacker) error { return unix.Chmod("/proc/uptime", 0o444) }},
+	{"2 chmod the directory of the network in /proc", "EROFS EPERM", func(*attacker) error { return unix.Chmod("/proc/self/net", 0o555) }},
+	{"2 chown in /proc", "EROFS EPERM", func(*attacker) error { return unix.Lchown("/proc/uptime", os.Getuid(), os.Getgid()) }},
+	{"2 chmod below /proc/acpi", "EROFS EPERM ENOENT", func(*attacker) error { return unix.Chmod("/proc/acpi", 0o555) }},
 	{"2 utimes outside", "EROFS", func(a *attacker) error { return unix.Utimes(a.out("file"), make([]unix.Timeval, 2)) }},
 	{"2 setxattr outside", "EROFS", func(a *attacker) error { return unix.Setxattr(a.out("file"), "user.x", []byte("x"), 0) }},
 	{"3 truncate outside", "EROFS", func(a *attacker) error { return unix.Truncate(a.out("file"), 0) }},
@@ -263,7 +268,7 @@ var processAttacks = []attempt{
 		}
 		return err
 	}},
-	{"18 open /proc/1/mem", "EACCES", func(a *attacker) error { return write("/proc/1/mem") }},
+	{"18 open /proc/1/mem", "EACCES EROFS", func(a *attacker) error { return write("/proc/1/mem") }},
 	{"18 environment of process 1", "EACCES", func(a *attacker) error {
 		_, err := os.ReadFile("/proc/1/environ")
 		return err

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"errors"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -397,6 +398,9 @@ func (v *view) attachProc() *failure {
 // finish switches to the new root directory, and unmounts the old one.
 func (v *view) finish() *failure {
 	readOnly := []string{newRoot + "/dev"}
+	if os.Geteuid() == 0 { // the mode of a file in /proc is the same in every /proc, and root can change it
+		readOnly = append(readOnly, newRoot+"/proc")
+	}
 	if v.spec.Base == BaseEmpty {
 		readOnly = append(readOnly, newRoot)
 	}
