@@ -37,7 +37,8 @@ type Checker struct {
 	holders   Holders
 
 	scanMu    sync.Mutex // serializes scans of all processes
-	lastFound []int      // confined processes found by the latest scan
+	lastFound []suspect  // by the latest scan
+	lastError error
 
 	mu      sync.Mutex
 	scans   uint64 // started so far
@@ -147,10 +148,8 @@ func (c *Checker) checkHolder(s Socket, own limits) (seen bool, confined, unknow
 	if err != nil {
 		return false, "", err.Error()
 	}
-	for _, pid := range others {
-		if c.mayHold(pid, s, own) {
-			return false, "", "no process that this program may examine holds its other end, and one of the same user is confined"
-		}
+	if slices.ContainsFunc(others, func(other suspect) bool { return other.mayHold(s, c.Authenticated) }) {
+		return false, "", "no process that this program may examine holds its other end, and one of the same user is confined"
 	}
 	if err := collectUnixSockets(); err != nil {
 		return false, "", err.Error()
@@ -183,28 +182,102 @@ func (c *Checker) hasUnseen(s Socket, own limits) bool {
 	})
 }
 
+// suspect is a confined process.
+type suspect struct {
+	pid      int
+	unknown  bool  // it cannot be examined; the rest is not set
+	users    []int // as which it runs
+	network  bool  // it is, or may be, in this program's network namespace
+	isolated bool  // it cannot receive descriptors from others
+	group    uint64
+}
+
+// maxRounds bounds how often confined looks again. On a busy machine a few times are enough.
+const maxRounds = 100
+
 // confined returns the confined processes. Concurrent callers share a scan that started
 // after they called.
-func (c *Checker) confined(own limits) ([]int, error) {
+//
+// A confined process could start another one and end, again and again, so that each has ended
+// when it is examined. But one of them is in every list of processes, because the kernel lists
+// pids in the order in which it assigns them. So while a listed process has ended unexamined,
+// the scan lists the processes again.
+func (c *Checker) confined(own limits) ([]suspect, error) {
 	asked := c.addWaiting(1)
 	c.scanMu.Lock()
 	defer c.scanMu.Unlock()
 	defer c.addWaiting(-1)
 	if c.startedSince(asked) {
-		return c.lastFound, nil
+		return c.lastFound, c.lastError
 	}
-	pids, err := procfs.Pids()
+	c.lastFound, c.lastError = c.scan(own)
+	return c.lastFound, c.lastError
+}
+
+func (c *Checker) scan(own limits) ([]suspect, error) {
+	var found []suspect
+	examined := make(map[int]bool)
+	for range maxRounds {
+		pids, err := procfs.Pids()
+		if err != nil {
+			return nil, err
+		}
+		ended := false
+		for _, pid := range slices.Backward(pids) { // the youngest may end first
+			if examined[pid] {
+				continue
+			}
+			is, err := c.examine(pid, own)
+			switch {
+			case isGone(err):
+				ended = true
+				continue
+			case err == errZombie: // it may have started another one after the list was made
+				ended = true
+			case err != nil:
+				found = append(found, suspect{pid: pid, unknown: true})
+			case is != nil:
+				found = append(found, *is)
+			}
+			examined[pid] = true
+		}
+		if !ended {
+			return found, nil
+		}
+	}
+	return nil, errors.New("no process that this program may examine holds its other end, and processes of this machine " +
+		"start and end so fast that it cannot be seen whether one of them is confined")
+}
+
+var errZombie = errors.New("the process has ended")
+
+// examine returns what is known about a process if it is confined, and nil if it is not. It
+// fails if the process, or an ancestor that matters, ends meanwhile.
+func (c *Checker) examine(pid int, own limits) (*suspect, error) {
+	p, err := openProcess(strconv.Itoa(pid))
 	if err != nil {
 		return nil, err
 	}
-	var found []int
-	for _, pid := range pids {
-		if beyond, err := limitsOf(pid, own); err == nil && beyond != "" || err != nil && !isGone(err) {
-			found = append(found, pid)
+	defer p.close()
+	l, err := p.limits()
+	if err != nil || l.beyond(own) == "" {
+		return nil, err
+	}
+	is := &suspect{pid: pid, users: l.users, network: p.sharesNetwork()}
+	switch {
+	case l.ended:
+		return nil, errZombie
+	case c.Authenticated:
+		is.group = p.fixedGroup()
+	case !is.network:
+		if is.isolated, err = c.isIsolated(pid); err != nil {
+			return nil, err
 		}
 	}
-	c.lastFound = found
-	return found, nil
+	if l, err = p.limits(); err == nil && l.ended {
+		err = unix.ESRCH
+	}
+	return is, err
 }
 
 // addWaiting counts the callers that wait for a scan, and returns how many scans have
@@ -228,53 +301,43 @@ func (c *Checker) startedSince(asked uint64) bool {
 	return false
 }
 
-// mayHold reports whether a process is confined and may hold a socket. Without
-// authentication it is not enough that the process cannot have made the socket: another one
-// may have passed it on and exited. Only this program's sandboxes without network access
-// cannot receive any.
-func (c *Checker) mayHold(pid int, s Socket, own limits) bool {
-	p, err := openProcess(strconv.Itoa(pid))
-	if err != nil {
-		return !isGone(err)
-	}
-	defer p.close()
-	l, err := p.limits()
-	if err != nil {
-		return !isGone(err)
-	}
+// mayHold reports whether a confined process may hold a socket. Without authentication it is
+// not enough that the process cannot have made the socket: another one may have passed it on and
+// exited. Only this program's sandboxes without network access cannot receive any.
+func (c suspect) mayHold(s Socket, authenticated bool) bool {
 	switch {
-	case l.beyond(own) == "" || !l.runsAs(s):
+	case c.unknown:
+		return true
+	case !slices.Contains(c.users, s.UID):
 		return false
-	case c.Authenticated:
-		return s.mayBelongTo(p)
+	case authenticated:
+		return c.network && s.mayBeMadeIn(c.group)
 	}
-	if !p.sharesNetwork() && c.isIsolated(pid) {
-		return false
-	}
-	l, err = p.limits() // neither is known of a process that has ended meanwhile
-	return err != nil && !isGone(err) || err == nil && !l.ended
+	return c.network || !c.isolated
 }
 
 // isIsolated reports whether a process or an ancestor is isolated. Other children of this
 // program may be containers, which can get descriptors from anywhere. In a PID namespace
 // that ends with its first process, orphans stay below that one.
-func (c *Checker) isIsolated(pid int) bool {
+func (c *Checker) isIsolated(pid int) (bool, error) {
 	if c.Isolated == nil || procfs.CheckNamespace() != nil {
-		return false
+		return false, nil
 	}
 	for pid > 1 && !c.Isolated(pid) {
 		stat, err := procfs.ReadStat(pid)
 		if err != nil {
-			return false
+			return false, err
 		}
 		pid = stat.Parent
 	}
-	return pid > 1
+	return pid > 1, nil
 }
 
 // mayBelongTo reports whether a process is in the network namespace of a socket and may
 // have made it.
-func (s Socket) mayBelongTo(p process) bool { return p.sharesNetwork() && s.mayBeMadeBy(p) }
+func (s Socket) mayBelongTo(p process) bool {
+	return p.sharesNetwork() && s.mayBeMadeIn(p.fixedGroup())
+}
 
 // runsAs reports whether a process with these limits is running as the socket's user.
 func (l limits) runsAs(s Socket) bool { return !l.ended && slices.Contains(l.users, s.UID) }

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -111,8 +112,43 @@ func TestConfinedAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := new(Checker).confined(own)
-	if err != nil || !slices.Contains(found, cmd.Process.Pid) {
+	if err != nil || !slices.ContainsFunc(found, func(s suspect) bool { return s.pid == cmd.Process.Pid }) {
 		t.Errorf("%d is not in %v, %v", cmd.Process.Pid, found, err)
+	}
+}
+
+// TestConfinedChainIsFound has confined processes that end faster than they can be examined, while
+// there always is one.
+func TestConfinedChainIsFound(t *testing.T) {
+	const user = 61236 // without other processes
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	program, err := os.Open("/proc/self/exe") // other users may not enter its directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	cmd := exec.Command("/proc/self/fd/3", "chain")
+	cmd.ExtraFiles = []*os.File{program}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	stdin, stdout := testkit.StartPiped(t, cmd)
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	if _, err := io.ReadFull(stdout, make([]byte, len("started\n"))); err != nil {
+		t.Fatal(err)
+	}
+	own, err := ownLimits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		found, err := new(Checker).confined(own)
+		if err == nil && !slices.ContainsFunc(found, func(s suspect) bool { return s.unknown || slices.Contains(s.users, user) }) {
+			t.Fatalf("there are said to be none but %+v", found)
+		}
 	}
 }
 

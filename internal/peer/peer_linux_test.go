@@ -3,14 +3,18 @@ package peer_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
+	"runtime"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +28,41 @@ func TestMain(m *testing.M) {
 		connect(os.Args[2], os.Args[3])
 		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == "chain" {
+		chain()
+		return
+	}
 	os.Exit(m.Run())
+}
+
+// chain runs confined processes, each of which starts the next one and ends, until the end of its
+// input.
+func chain() {
+	runtime.LockOSThread()
+	signal.Ignore(unix.SIGCHLD) // so that none remains a zombie
+	filter := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	program := unix.SockFprog{Len: 1, Filter: &filter}
+	if err := errors.Join(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), unix.SetNonblock(0, true)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	var input [1]byte
+	fork := func() uintptr {
+		pid, _, _ := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+		return pid
+	}
+	if fork() == 0 { // where no Go code may run but this
+		unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
+		unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0, 0)
+		for {
+			_, _, errno := unix.RawSyscall(unix.SYS_READ, 0, uintptr(unsafe.Pointer(&input)), 1)
+			if errno == 0 || fork() != 0 {
+				unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+			}
+		}
+	}
+	fmt.Println("started")
+	_, _ = unix.Wait4(-1, nil, 0, nil) // for all of them
 }
 
 // connect connects, calls then, and ends at the end of its input.

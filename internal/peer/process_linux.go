@@ -167,21 +167,19 @@ var procHides = sync.OnceValue(func() bool {
 })
 
 // isGone reports whether an error of /proc means that the process is gone.
-func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, procfs.ErrGone)
+}
 
 // rootGroup is the id of the root control group. The kernel also reports it if it does not
 // know in which group a socket was made.
 const rootGroup = 1
 
-// mayBeMadeBy reports whether a process, or one that passed it the socket, may have made a
-// socket, judging by the control group in which the socket was made, which never changes.
-// This proves something only about a process that its user may not move.
-func (s Socket) mayBeMadeBy(p process) bool {
-	if s.Group <= rootGroup {
-		return true
-	}
-	group := p.fixedGroup()
-	return group == 0 || group == s.Group
+// mayBeMadeIn reports whether a process with a fixed control group, or one that passed it the
+// socket, may have made a socket, judging by the control group in which the socket was made, which
+// never changes. 0 means that the process has none.
+func (s Socket) mayBeMadeIn(group uint64) bool {
+	return s.Group <= rootGroup || group == 0 || group == s.Group
 }
 
 // fixedGroup returns the id of a process's control group if this program's user may not
