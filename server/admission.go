@@ -33,6 +33,8 @@ type admission struct {
 	admitsNobody bool                // Options.Auth is nil
 	audit        *audit.Log
 	refusals     *refusals
+	pending      *pending
+	closing      context.Context // cancelled by Shutdown
 	judge        peer.Checker
 	overHTTP     atomic.Bool // the server serves WebSocket clients
 }
@@ -126,7 +128,7 @@ func (a *admission) refuseCredentials(r *http.Request, reason string) {
 func (a *admission) refusePeer(w http.ResponseWriter, r *http.Request) bool {
 	unseen, err := a.checkPeer(r)
 	if err == nil && unseen != nil {
-		err = awaitReader(w, r, unseen)
+		err = a.awaitReader(w, r, unseen)
 	}
 	if err == nil {
 		return false
@@ -190,15 +192,14 @@ func (a *admission) checkPeer(r *http.Request) (unseen *peer.Socket, _ error) {
 	return &found, nil
 }
 
-// readTimeout is how long a peer that cannot be examined may take to read an answer.
-const readTimeout = 10 * time.Second
-
 // awaitReader makes a peer that cannot be examined prove that a process holds its socket, before
-// the server acts on what has arrived over it. With an upgrade, the proof follows the answer.
-func awaitReader(w http.ResponseWriter, r *http.Request, of *peer.Socket) error {
+// the server acts on what has arrived over it. With an upgrade, the proof follows the answer. Until
+// then the connection is pending.
+func (a *admission) awaitReader(w http.ResponseWriter, r *http.Request, of *peer.Socket) error {
 	await := func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readTimeout)
-		defer cancel()
+		ctx, cancel := context.WithCancelCause(a.closing)
+		defer cancel(nil)
+		defer a.pending.begin(sourceOf(r.RemoteAddr), cancel).done()
 		return of.AwaitRead(ctx)
 	}
 	out, ok := w.(*response)

@@ -63,6 +63,7 @@ type Server struct {
 	sessions  *session.Sessions
 
 	admission     *admission
+	endAdmission  context.CancelCauseFunc // ends what admission waits for
 	pending       *pending
 	refusals      *refusals
 	confined      *quota.Semaphore // of helpers in sandboxes
@@ -126,7 +127,9 @@ func New(opts *Options) *Server {
 	s.quotas = newQuotas(&s.opts)
 	s.admission = &admission{
 		opts: &s.opts, log: s.opts.Log, auth: s.auth, admitsNobody: s.opts.Auth == nil, audit: s.audit, refusals: s.refusals,
+		pending: s.pending,
 	}
+	s.admission.closing, s.endAdmission = context.WithCancelCause(context.Background())
 	s.admission.judge.Authenticated, s.admission.judge.Isolated = s.auth != nil, sandbox.IsIsolated
 	s.counters.begin()
 	s.log, s.ownership = s.opts.Log, s.ext.Ownership
@@ -307,6 +310,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		conns = append(conns, c)
 	}
 	s.mu.Unlock()
+	s.endAdmission(ErrClosed)
 	s.sessions.Close("server shutdown")
 	for _, c := range conns {
 		c.shutDown()

@@ -2,7 +2,7 @@ package peer
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 )
 
@@ -30,7 +30,7 @@ func (s Socket) AwaitRead(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.New("no process reads at the other end of this connection")
+			return fmt.Errorf("no process reads at the other end of this connection: %w", context.Cause(ctx))
 		case <-time.After(pause):
 		}
 	}
