@@ -263,7 +263,7 @@ func ConfigCommand() *cobra.Command {
 		Long: "check reads a file for \"exec-server serve --config FILE\", and the files that it names, as the server\n" +
 			"would. It prints ok; or it prints a line for each mistake, and exits with 1. It does not\n" +
 			"listen. Run it as the user of the server. The settings are the flags of serve, without --.",
-		Example: "  exec-server config check /etc/exec-server/config.toml && systemctl restart exec-server",
+		Example: "  runuser -u exec-server -- exec-server config check /etc/exec-server/config.toml && systemctl restart exec-server",
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.NewUsageError(errors.New("name the file to check"), command)
