@@ -201,7 +201,10 @@ const maxRounds = 100
 // A confined process could start another one and end, again and again, so that each has ended
 // when it is examined. But one of them is in every list of processes, because the kernel lists
 // pids in the order in which it assigns them. So while a listed process has ended unexamined,
-// the scan lists the processes again.
+// the scan lists the processes again. It also does when the kernel has begun with the lowest pids
+// again: a process may then have a pid that was passed already, or that belonged to another one.
+// The kernel may have done that for a process that is just being made, and not listed yet. So one
+// list that shows nothing new is not enough.
 func (c *Checker) confined(own limits) ([]suspect, error) {
 	asked := c.addWaiting(1)
 	c.scanMu.Lock()
@@ -217,12 +220,24 @@ func (c *Checker) confined(own limits) ([]suspect, error) {
 func (c *Checker) scan(own limits) ([]suspect, error) {
 	var found []suspect
 	examined := make(map[int]bool)
+	quiet := 0 // lists in a row without a process that ended unexamined
+	last, err := procfs.LastPid()
+	if err != nil {
+		return nil, err
+	}
 	for range maxRounds {
 		pids, err := procfs.Pids()
 		if err != nil {
 			return nil, err
 		}
-		ended := false
+		ended, before := false, last
+		if last, err = procfs.LastPid(); err != nil {
+			return nil, err
+		}
+		if last < before {
+			clear(examined)
+			ended = true
+		}
 		for _, pid := range slices.Backward(pids) { // the youngest may end first
 			if examined[pid] {
 				continue
@@ -241,7 +256,9 @@ func (c *Checker) scan(own limits) ([]suspect, error) {
 			}
 			examined[pid] = true
 		}
-		if !ended {
+		if ended {
+			quiet = 0
+		} else if quiet++; quiet == 2 {
 			return found, nil
 		}
 	}

@@ -37,6 +37,20 @@ func (s Stat) Ended() bool { return (s.State == 'Z' || s.State == 'X') && s.Thre
 // ErrGone reports that the process does not exist any more.
 var ErrGone = errors.New("the process is gone")
 
+// LastPid returns the pid that the kernel has assigned last in this program's PID namespace. It
+// assigns them in ascending order, and begins with the lowest again after the highest.
+func LastPid() (int, error) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 5 {
+		return 0, fmt.Errorf("read the last pid: /proc/loadavg is %q", text)
+	}
+	return strconv.Atoi(fields[4])
+}
+
 // Pids returns the ids of all processes, in ascending order.
 func Pids() ([]int, error) {
 	fd, err := sys.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
