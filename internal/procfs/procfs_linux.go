@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"strconv"
@@ -38,9 +39,13 @@ func (s Stat) Ended() bool { return (s.State == 'Z' || s.State == 'X') && s.Thre
 var ErrGone = errors.New("the process is gone")
 
 // LastPid returns the pid that the kernel has assigned last in this program's PID namespace. It
-// assigns them in ascending order, and begins with the lowest again after the highest.
+// assigns them in ascending order, and begins with the lowest again after the highest. LastPid
+// returns 0 if /proc has only processes (the mount option subset=pid).
 func LastPid() (int, error) {
 	text, err := os.ReadFile("/proc/loadavg")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}
