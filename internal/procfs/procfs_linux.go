@@ -42,7 +42,7 @@ var ErrGone = errors.New("the process is gone")
 // assigns them in ascending order, and begins with the lowest again after the highest. LastPid
 // returns 0 if /proc has only processes (the mount option subset=pid).
 func LastPid() (int, error) {
-	text, err := os.ReadFile("/proc/loadavg")
+	text, err := sys.ReadFile("/proc/loadavg")
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
