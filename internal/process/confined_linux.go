@@ -51,8 +51,8 @@ func (c *child) startError(cmd command, err error) error {
 	return &Error{Program: cmd.spec.Argv[0], Reason: execReason(cmd.path, err), Err: err}
 }
 
-// waitStarted waits until the launcher has started the program. After an error the caller must
-// discard the child.
+// waitStarted waits until the launcher has started the program. If that fails, it discards the
+// child.
 func (c *child) waitStarted(cmd command) error {
 	started, err := c.launch.Wait(c.pid)
 	if err == nil {
@@ -61,6 +61,8 @@ func (c *child) waitStarted(cmd command) error {
 		}
 		return nil
 	}
+	text := c.stderrTail()
+	status := c.discard()
 	failure, ok := errors.AsType[*launcher.Failure](err)
 	const where = " in the sandbox"
 	switch {
@@ -72,7 +74,10 @@ func (c *child) waitStarted(cmd command) error {
 	case failure.Stage == launcher.StageExec:
 		return &Error{Program: cmd.spec.Argv[0], Reason: execReason(failure.What, err) + where, Err: errnoOf(err)}
 	}
-	if text := c.stderrTail(); text != "" {
+	if errors.Is(err, sandbox.ErrLauncherEnded) {
+		err = fmt.Errorf("%w (%s)", err, howEnded(status))
+	}
+	if text != "" {
 		err = fmt.Errorf("%w: %q", err, text)
 	}
 	return &sandbox.PolicyError{Err: err}
@@ -85,6 +90,14 @@ func (c *child) signalForwarder() func(syscall.Signal) error {
 		return nil
 	}
 	return c.launch.Signal
+}
+
+// howEnded says how a process ended.
+func howEnded(status syscall.WaitStatus) string {
+	if status.Signaled() {
+		return signalName(status.Signal())
+	}
+	return fmt.Sprintf("exit code %d", status.ExitStatus())
 }
 
 // stderrTail returns what bubblewrap or a launcher has printed, in one line.

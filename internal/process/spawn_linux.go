@@ -117,7 +117,7 @@ func spawnOnce(c command, t *ownership.Tree) (*child, error) {
 	}
 	t.RestoreOOMScore(ours.pid) // before a launcher starts the program
 	if ours.launch != nil {
-		if err := ours.waitStarted(c); err != nil {
+		if err := ours.waitStarted(c); err != nil { // it has discarded the child
 			return nil, err
 		}
 	}
@@ -145,17 +145,20 @@ func forkExec(c *child, path string, argv []string, attr *syscall.ProcAttr, t *o
 	return err
 }
 
-// discard kills and reaps a child whose life cycle has not begun, and frees its resources.
-func (c *child) discard() {
+// discard kills and reaps a child whose life cycle has not begun, and frees its resources. It
+// returns how the child ended.
+func (c *child) discard() (status syscall.WaitStatus) {
 	_ = sys.Kill(-c.pid, syscall.SIGKILL) // it may have ended
 	for {
-		if _, err := sys.Wait4(c.pid, nil, 0, nil); err != syscall.EINTR {
+		if _, err := sys.Wait4(c.pid, &status, 0, nil); err != syscall.EINTR {
 			break
 		}
 	}
 	c.handle.thread.forget(c)
 	c.releaseSandbox()
 	c.close()
+	c.pid = 0
+	return status
 }
 
 // inputPipe makes a pipe to a child, which reads from r.

@@ -200,6 +200,10 @@ func (c *Confinement) namespaces(attr *syscall.SysProcAttr) {
 // or if the kernel does not report it.
 type Started struct{ Pid int }
 
+// ErrLauncherEnded is the error of Wait if the launcher has ended without a report. How it ended
+// is then all that is known.
+var ErrLauncherEnded = &launcher.Failure{Stage: launcher.StageConfine, What: "the launcher ended before it reported that the command started"}
+
 // Wait lets the launcher with a process id begin, waits until the command has started,
 // and closes the launcher's files. The error is a *launcher.Failure if the launcher
 // reported it.
@@ -222,7 +226,7 @@ func (l *Launch) Wait(pid int) (Started, error) {
 		// A file that it mounts may have disappeared.
 		return Started{}, &launcher.Failure{Stage: launcher.StageChanged, What: "bubblewrap has ended before it started the launcher"}
 	case errors.Is(err, io.EOF):
-		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: "the launcher has ended without a word"}
+		return Started{}, ErrLauncherEnded
 	case err != nil:
 		return Started{}, &launcher.Failure{Stage: launcher.StageConfine, What: "wait for the launcher: " + err.Error()}
 	case report[0] == launcher.ReportFailed:

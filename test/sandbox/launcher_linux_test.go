@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -87,4 +88,34 @@ func TestSignalsThatWait(t *testing.T) {
 			m.await(p)
 		})
 	}
+}
+
+// TestKilledLauncher kills launchers before they start their command. The client learns how each
+// ended.
+func TestKilledLauncher(t *testing.T) {
+	everywhere(t, func(t *testing.T, m *machine) {
+		if m.means != "namespaces" {
+			t.Skip("the server does more between the start of the launcher and its end, and fails at that")
+		}
+		starting, killed := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(killed)
+			for {
+				select {
+				case <-starting:
+					return
+				default:
+				}
+				for _, pid := range testkit.Children(m.pid) {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		}()
+		_, _, err := m.begin(command{argv: []string{"/bin/true"}, sandbox: m.workspaceWrite()})
+		close(starting)
+		<-killed
+		if err == nil || !strings.Contains(err.Error(), "SIGKILL") {
+			t.Errorf("a command whose launcher was killed: %v, want an error that names SIGKILL", err)
+		}
+	})
 }
