@@ -34,7 +34,7 @@ func runFlags(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.kill)
-	return map[string][]string{"local": nil, "server": {"--url", p.url}}
+	return map[string][]string{"local": {"--on", "local"}, "server": {"--url", p.url}}
 }
 
 // terminal runs "exec-server run -t" on a terminal, and plays its user.

@@ -121,15 +121,32 @@ func (m *Machine) Open(ctx context.Context, opts *client.Options) (*client.Envir
 	return environments.Open(ctx, m.On, &o)
 }
 
-// RequireDefault returns an error if the configuration has no default other than this machine,
-// on which the system's own commands do the same.
+// RequireDefault returns an error if the configuration has no default other than this machine: a
+// command that is meant for another one must not run here by mistake.
 func RequireDefault() error {
 	names, byDefault, err := environments.Names()
 	if err != nil || byDefault != ThisMachine {
 		return err
 	}
-	return fmt.Errorf("no machine is named; use --on NAME (%s) or --url URL, or set CODEX_EXEC_SERVER_URL",
-		strings.Join(names, ", "))
+	names = slices.DeleteFunc(names, func(name string) bool { return name == ThisMachine })
+	return fmt.Errorf("no machine is named; use --on NAME (%s) or --url URL, or add a default with exec-server codex-config add",
+		strings.Join(append(names, ThisMachine+" for this machine"), ", "))
+}
+
+// DescribeDefault returns the name of the machine if no flag names it, and what names it. Otherwise
+// it returns "".
+func (m *Machine) DescribeDefault() string {
+	if m.On != "" || m.URL != "" {
+		return ""
+	}
+	entry, err := environments.Find("")
+	if err != nil {
+		return ""
+	}
+	if file, err := environments.File(); err == nil && entry.Source == file {
+		return entry.Name + ", the default of " + Printable(file)
+	}
+	return "the server of " + entry.Source + ", " + Printable(WithoutSecrets(entry.URL))
 }
 
 // Do connects to the machine and calls work with a context that ends at the first signal. name

@@ -197,8 +197,11 @@ const (
 	GroupSetUp = "setup"
 )
 
-// CompleteNames completes the name of a machine.
-func CompleteNames(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	names, _, _ := environments.Names() // no completions without a valid configuration
+// CompleteMachines completes the name of a machine for --on.
+func CompleteMachines(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names, _, _ := environments.Names()
+	if !slices.Contains(names, ThisMachine) { // --on local works without include_local, too
+		names = append(names, ThisMachine)
+	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -142,7 +142,7 @@ func TestOtherEscape(t *testing.T) {
 	s.press("C-b")
 	s.write(".")
 	s.isLocal()
-	s.line("exec-server run -t --escape-char none sh -c 'echo read\"\"y; cat'")
+	s.line("exec-server run -t --on local --escape-char none sh -c 'echo read\"\"y; cat'")
 	s.await("\nready")
 	s.input("~.")
 	s.await("~.\n~.")

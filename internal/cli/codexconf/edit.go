@@ -84,7 +84,13 @@ func newRemoveCommand() *cobra.Command {
 			}
 			return f.finish(command.ErrOrStderr(), dryRun)
 		},
-		ValidArgsFunction: cli.CompleteNames,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			f, err := readConfig()
+			if err != nil || len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return f.ids(), cobra.ShellCompDirectiveNoFileComp
+		},
 	}
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "print the lines, and write nothing")
 	return command

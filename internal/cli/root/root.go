@@ -84,13 +84,19 @@ func New(version string) *cobra.Command {
 	command.SetHelpCommand(helpCommand())
 	command.InitDefaultHelpCmd()
 	cli.AddHelpFlags(command)
+	completeMachines(command)
+	return command
+}
+
+// completeMachines makes --on of all subcommands complete the names of machines.
+func completeMachines(command *cobra.Command) {
 	for _, sub := range command.Commands() {
 		if sub.Flags().Lookup("on") != nil {
 			// It fails only for a flag that does not exist or is completed already.
-			_ = sub.RegisterFlagCompletionFunc("on", cli.CompleteNames)
+			_ = sub.RegisterFlagCompletionFunc("on", cli.CompleteMachines)
 		}
+		completeMachines(sub)
 	}
-	return command
 }
 
 // helpCommand returns the command help. Cobra's own succeeds for a word that is not a command.

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"execserver/client"
-	"execserver/client/environments"
 	"execserver/internal/cli"
 	"execserver/internal/cli/term"
 )
@@ -77,15 +76,6 @@ func (o *runOptions) check(command *cobra.Command) (err error) {
 	switch {
 	case err != nil:
 		return cli.NewUsageError(fmt.Errorf("--escape-char: %w", err), command)
-	case o.machine == (cli.Machine{}):
-		switch _, byDefault, err := environments.Names(); {
-		case err != nil:
-			return err
-		case byDefault == cli.ThisMachine:
-			o.machine.On = cli.ThisMachine
-		}
-	}
-	switch {
 	case (o.detach || o.keep) && o.machine.On == cli.ThisMachine:
 		err = errors.New("-d and --keep need a server that keeps the command running; name one with --on or --url")
 	case set("name") && !o.detach && !o.tty && !set("keep"):

@@ -47,14 +47,14 @@ func Command() *cobra.Command {
 	var o runOptions
 	command := &cobra.Command{
 		Use:        "run [flags] -- COMMAND [ARG...]",
-		Short:      "Run a command on a server or on this machine",
+		Short:      "Run a command on a machine",
 		GroupID:    cli.GroupWork,
 		SuggestFor: []string{"exec", "ssh", "shell", "rm", "mv", "mkdir"},
 		Long: "run runs a command on a server as if it ran on this machine. It connects the input and output,\n" +
 			"forwards signals, and exits with the code of the command. The command gets the environment and the\n" +
 			"directory of the server.\n\n" +
-			"Without --on and --url, the command runs on the default machine of environments.toml. If there is\n" +
-			"none, it runs on THIS machine.\n\n" +
+			"Without --on and --url, the command runs on the default machine of environments.toml, and run names\n" +
+			"that machine on a terminal. --on local is this machine.\n\n" +
 			"The exit code is 124 after --timeout, and 125 if run itself fails. It is 126 if the server cannot\n" +
 			"execute the program or enforce a limit or the sandbox, and 127 if it does not find the program.\n\n" +
 			"With a server that listens, run reconnects after a broken connection, for as long as the server\n" +
@@ -135,6 +135,9 @@ func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err e
 	opts := &client.Options{Name: clientPrefix + "run", OnState: r.link.Set, RecoveryTimeout: client.RecoverWhileKept}
 	if r.env, err = o.machine.Open(ctx, opts); err != nil {
 		return err
+	}
+	if where := o.machine.DescribeDefault(); where != "" && cli.IsTerminal(os.Stdin) && cli.IsTerminal(os.Stderr) {
+		fmt.Fprintln(os.Stderr, "running on", where)
 	}
 	c := r.env.Command(ctx, args[0], args[1:]...)
 	o.configure(c)
