@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -163,18 +164,32 @@ func (r *resolver) hideDirectories(dirs []string, cwds ...string) {
 	}
 }
 
-// Hides reports whether an open file is one that every sandbox hides or replaces by its own. It examines the open
-// file, because the path may lead to another file by now.
+// Hides reports whether an open file is one that every sandbox hides or replaces by its own. It
+// decides about the file that is open, because another one may have its path by now, or none. It
+// returns true if it cannot tell.
 func (e *Engine) Hides(f *os.File) bool {
 	if e.opts.Mode == ModeOff {
 		return false
 	}
 	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 	if err != nil {
-		return true // unknown, so assume it does
+		return true
+	}
+	file, err := statxOpen(f)
+	if err != nil {
+		return true
+	}
+	// The kernel adds this to the path that a file had before it was removed or replaced, as when
+	// a secret is rotated. What the path was says nothing any more.
+	if strings.HasSuffix(path, " (deleted)") && !isSame(path, file) {
+		return true
 	}
 	mounts, err := readMounts()
 	if err != nil {
+		return true
+	}
+	mount := mounts.mountOf(path, file)
+	if mount == nil { // it has been unmounted, and the path begins at its root
 		return true
 	}
 	// Every sandbox has a /dev of its own.
@@ -184,7 +199,7 @@ func (e *Engine) Hides(f *os.File) bool {
 			hidden = append(hidden, real)
 		}
 	}
-	names := mounts.names(path)
+	names := mounts.everyName(path, mount)
 	return slices.ContainsFunc(hidden, func(secret string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return within(name, secret) })
 	})

@@ -77,7 +77,10 @@ func (t *mountTable) otherNames(m *procfs.Mount, real, path string, add func(str
 		case other.ID == m.ID:
 		case within(real, other.Root):
 			name := join(other.Point, below(real, other.Root))
-			if name != path && isSame(name, path) { // another mount may cover it
+			if name == path {
+				continue
+			}
+			if file, err := statx(path); err == nil && isSame(name, file) { // another mount may cover it
 				add(name)
 			}
 		case within(other.Root, real) && other.Point != "/":
@@ -86,6 +89,19 @@ func (t *mountTable) otherNames(m *procfs.Mount, real, path string, add func(str
 			}
 		}
 	}
+}
+
+// everyName returns the paths of a file in a mount, also those that another mount covers or where
+// another file is by now. The first one is path, at which the file has been opened.
+func (t *mountTable) everyName(path string, m *procfs.Mount) []string {
+	names := []string{path}
+	real := join(m.Root, below(path, m.Point))
+	for _, other := range t.of[m.Device] {
+		if other.ID != m.ID && within(real, other.Root) {
+			names = append(names, join(other.Point, below(real, other.Root)))
+		}
+	}
+	return names
 }
 
 // mountOf returns the mount that contains a file.
@@ -112,19 +128,22 @@ func statx(path string) (*unix.Statx_t, error) {
 	return &st, err
 }
 
+// statxOpen describes an open file.
+func statxOpen(f *os.File) (*unix.Statx_t, error) {
+	var st unix.Statx_t
+	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_MNT_ID, &st)
+	return &st, err
+}
+
 // hasMountID reports whether the kernel has reported the mount of a file, as it does since
 // 5.8.
 func hasMountID(file *unix.Statx_t) bool { return file.Mask&unix.STATX_MNT_ID != 0 }
 
-// isSame reports whether two paths lead to the same file, by device and inode. Some file
-// systems, such as btrfs, have more devices than mountinfo lists.
-func isSame(a, b string) bool {
-	one, err := statx(a)
-	if err != nil {
-		return false
-	}
-	other, err := statx(b)
-	return err == nil && one.Ino == other.Ino && one.Dev_major == other.Dev_major && one.Dev_minor == other.Dev_minor
+// isSame reports whether a path leads to a file, by device and inode. Some file systems, such as
+// btrfs, have more devices than mountinfo lists.
+func isSame(path string, file *unix.Statx_t) bool {
+	found, err := statx(path)
+	return err == nil && found.Ino == file.Ino && found.Dev_major == file.Dev_major && found.Dev_minor == file.Dev_minor
 }
 
 // below returns the part of a path that is below a directory.
@@ -132,7 +151,7 @@ func below(path, dir string) string {
 	if dir == "/" {
 		return path
 	}
-	return path[len(dir):]
+	return strings.TrimPrefix(path, dir)
 }
 
 func join(dir, rest string) string { return filepath.Clean(dir + "/" + rest) }
