@@ -207,7 +207,7 @@ func TestUploadReportsProgress(t *testing.T) {
 		told = append(told, message.Params)
 	}
 	for i, p := range told {
-		if p.Total != told[0].Total || p.Bytes > p.Total || i > 0 && p.Bytes <= told[i-1].Bytes {
+		if p.Total != told[0].Total || p.Bytes > p.Total || i > 0 && p.Bytes < told[i-1].Bytes {
 			t.Errorf("connect has told %v", told)
 		}
 	}
