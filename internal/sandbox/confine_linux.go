@@ -47,7 +47,7 @@ func newEngineState(opts *Options, log *slog.Logger) *engineState {
 	if opts.Mode == ModeLandlock {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s.secrets, s.dirs = newSecrets(opts, log), append(programDirs(), dirs...)
+	s.secrets, s.dirs = newSecrets(opts, log), slices.Concat(programDirs(), dirs, opts.Private)
 	return s
 }
 

@@ -50,6 +50,9 @@ type Options struct {
 	Mechanisms []Mechanism
 	// Hide are paths that no confined command reaches, even with a network.
 	Hide []string
+	// Private are further directories with state of this program. No confined command sees
+	// anything in them, whatever its policy grants.
+	Private []string
 	// Sockets are sockets of other programs, or directories of such sockets, that a
 	// confined command with a network may use.
 	Sockets []string

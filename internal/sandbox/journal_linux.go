@@ -185,6 +185,10 @@ func programDirs() []string {
 		bases = append(bases, filepath.Join(home, ".config"), filepath.Join(home, ".local/state"))
 	}
 	dirs := append(stateDirs(), "/var/lib/exec-fleet-gateway") // /var/lib/exec-server holds the commands' files
+	// For root, stateDirs leaves it out. It has programs that connect starts, and sockets of servers.
+	if dir, err := os.UserCacheDir(); err == nil && filepath.IsAbs(dir) {
+		dirs = append(dirs, filepath.Join(dir, "exec-server"))
+	}
 	for _, base := range bases {
 		if filepath.IsAbs(base) {
 			dirs = append(dirs, filepath.Join(base, "exec-server"), filepath.Join(base, "exec-fleet"))

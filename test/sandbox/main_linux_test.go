@@ -150,6 +150,7 @@ func serve(means, bubblewrap, state string) {
 	opts := &sandbox.Options{
 		Bubblewrap: bubblewrap, StateDir: state,
 		Sockets: []string{filepath.Join(base, "allowed")},
+		Private: configured(base, "elsewhere/run"),
 		Secrets: func() []string {
 			later, _ := filepath.Glob(filepath.Join(base, "ws/later*"))
 			if _, err := os.Lstat(base + "/link"); err == nil {

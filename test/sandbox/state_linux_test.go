@@ -80,3 +80,37 @@ func TestStateOfOthers(t *testing.T) {
 		}
 	})
 }
+
+// TestServersOfConnect has the files of servers that connect has started. A command with write access
+// around them neither reads nor replaces them.
+func TestServersOfConnect(t *testing.T) {
+	everyUser(t, func(t *testing.T, m *machine) {
+		dirs := []string{m.base + "/.cache/exec-server/run/server", m.base + "/elsewhere/run"}
+		var files []string
+		script := "LC_ALL=C; export LC_ALL; try() { \"$@\" && echo \"allowed: $*\"; }; put() { echo new >\"$1\"; }; "
+		for _, dir := range dirs {
+			m.must(os.MkdirAll(dir, 0o700))
+			for _, name := range []string{"socket", "lock", "program", "log"} {
+				path := filepath.Join(dir, name)
+				m.write(path, "private")
+				files = append(files, path)
+				script += "try cat " + path + "; try put " + path + "; try cp file " + path + "; "
+			}
+			script += "try mv " + dir + " " + dir + "2; try rm -rf " + dir + "; "
+		}
+		m.own(m.base)
+		m.start()
+		for _, network := range []string{"restricted", "enabled"} {
+			sandbox := m.policy(network, special("root", "read"), at(m.base, "write"), at(m.base+"/.cache", "write"))
+			said := m.written(m.run(command{argv: []string{"/bin/sh", "-c", script + "echo done"}, sandbox: sandbox}))
+			if !strings.Contains(said, "done") || strings.Contains(said, "allowed") {
+				t.Errorf("network %s: %s", network, said)
+			}
+		}
+		for _, path := range files {
+			if text, err := os.ReadFile(path); err != nil || string(text) != "private" {
+				t.Errorf("%s has %q, %v", path, text, err)
+			}
+		}
+	})
+}
