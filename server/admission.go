@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,6 @@ import (
 	"execserver/internal/peer"
 	"execserver/internal/sandbox"
 	"execserver/protocol"
-	"execserver/transport"
 )
 
 // admission decides who may connect to a server: by the host and the origin of a request, by
@@ -41,9 +41,10 @@ type admission struct {
 
 // checkHost refuses requests of a browser for a foreign page whose name now resolves to
 // this machine (DNS rebinding). On loopback the Host must be one that always means
-// loopback, or one of Options.AllowHosts.
+// loopback, or one of Options.AllowHosts. So it must on a unix socket, to which a port of
+// a person's machine may be forwarded.
 func (a *admission) checkHost(r *http.Request) error {
-	if local, _ := ends(r); !local.Addr().IsLoopback() {
+	if local, _ := ends(r); !local.Addr().IsLoopback() && unixOf(r) == nil {
 		return nil
 	}
 	name := r.Host
@@ -97,6 +98,12 @@ func navigates(r *http.Request) bool {
 // admit authenticates a request. If the server does not admit its sender, it answers the
 // request and returns nil.
 func (a *admission) admit(w http.ResponseWriter, r *http.Request) *auth.Principal {
+	if u := unixOf(r); u != nil {
+		if a.refusePeer(w, r) {
+			return nil
+		}
+		return u.principal
+	}
 	if a.admitsNobody {
 		a.refusals.add(RefusedCredentials, r.RemoteAddr, errNoAuthenticator.Error())
 		refuse(w, http.StatusForbidden, errNoAuthenticator.Error())
@@ -126,6 +133,12 @@ func (a *admission) refuseCredentials(r *http.Request, reason string) {
 // refusePeer refuses a request of a process that may not connect, and reports whether it
 // did.
 func (a *admission) refusePeer(w http.ResponseWriter, r *http.Request) bool {
+	if u := unixOf(r); u != nil { // admitUnix has decided
+		if u.refusal != nil {
+			refuse(w, http.StatusForbidden, u.refusal.Error())
+		}
+		return u.refusal != nil
+	}
 	unseen, err := a.checkPeer(r)
 	if err == nil && unseen != nil {
 		err = a.awaitReader(w, r, unseen)
@@ -138,27 +151,6 @@ func (a *admission) refusePeer(w http.ResponseWriter, r *http.Request) bool {
 	a.auditRefusal(r.RemoteAddr, err.Error())
 	refuse(w, http.StatusForbidden, err.Error())
 	return true
-}
-
-// admitUnix returns the principal of a connection of a unix socket. If it may not connect,
-// admitUnix refuses it and returns nil.
-func (a *admission) admitUnix(conn net.Conn, stream transport.Conn) *auth.Principal {
-	principal, err := (*auth.Peers)(a.opts.Peers).Authenticate(conn)
-	if err == nil && !a.opts.AllowConfinedPeers {
-		err = a.judge.CheckUnix(conn)
-	}
-	if err == nil {
-		return principal
-	}
-	err = a.addPeersHint(err)
-	source := stream.Remote()
-	if refused, ok := errors.AsType[*auth.PeerRefusedError](err); ok {
-		source = fmt.Sprintf("uid:%d", refused.UID)
-	}
-	a.refusals.add(RefusedPeer, source, err.Error())
-	a.auditRefusal(stream.Remote(), err.Error())
-	refuseStream(stream, err)
-	return nil
 }
 
 // checkPeer checks the process that sends a request, if it is on this machine. An error means
@@ -225,6 +217,16 @@ type response struct {
 
 // Unwrap is for http.ResponseController.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack implements http.Hijacker. It returns the socket itself, to which several buffers can be
+// written at once.
+func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if u, ok := conn.(*unixConn); ok {
+		conn = u.Conn // and rw has what was read from u
+	}
+	return conn, rw, err
+}
 
 // Upgraded is called by transport.Upgrade.
 func (w *response) Upgraded() error {

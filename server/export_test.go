@@ -44,3 +44,14 @@ func LimitConfined(s *Server, n int) { s.confined = quota.NewSemaphore(n) }
 
 // LimitHandles sets how many file handles the principals with quotas may have.
 func LimitHandles(s *Server, n int) { s.quotas.handles = quota.New(n) }
+
+// HandshakeDeadlines lets a test expire handshakes, in place of the clock. It returns a channel of
+// functions, one for each deadline that begins.
+func HandshakeDeadlines(s *Server) <-chan func() {
+	deadlines := make(chan func(), 16)
+	s.pending.after = func(_ time.Duration, expire func()) *time.Timer {
+		deadlines <- expire
+		return time.NewTimer(time.Hour)
+	}
+	return deadlines
+}

@@ -37,14 +37,19 @@ func (c *connection) beginHandshake(stream transport.Conn) {
 	}
 	limited.LimitTotal(maxHandshakeBytes)
 	c.handshake.limited = limited
-	c.handshake.pending = c.server.pending.begin(c.principal.Name+" "+sourceOf(c.remote), func(err error) {
+	drop := func(err error) {
 		c.server.refusals.counts.Add(RefusedHandshake)
 		if err == errTooManyPending {
 			c.rpc.Close(transport.Reason{Code: transport.CodeTryAgainLater, Text: err.Error()}, err)
 			return
 		}
 		c.end(err)
-	})
+	}
+	if c.handshake.pending != nil {
+		c.handshake.pending.pass(drop)
+		return
+	}
+	c.handshake.pending = c.server.pending.begin(c.principal.Name+" "+sourceOf(c.remote), drop)
 }
 
 // finish stops the timer, because the client has sent initialize or the connection has ended.

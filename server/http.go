@@ -25,6 +25,10 @@ const maxHeaderBytes = 64 << 10
 // rely.
 func (s *Server) Handler() http.Handler {
 	s.admission.overHTTP.Store(true)
+	return s.endpoint()
+}
+
+func (s *Server) endpoint() http.Handler {
 	paths := map[string]http.HandlerFunc{
 		"/readyz": s.serveReadyz, "/healthz": s.serveHealthz, "/": s.serveUpgrade, "/metrics": s.metricsOn(s.opts.Metrics),
 	}
@@ -117,7 +121,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, principal *auth
 		}()
 	}
 	// serve logs how the connection ends.
-	_ = s.serveAdmitted(conn, principal)
+	_ = s.serveAdmitted(conn, principal, nil)
 }
 
 // serveGateway checks a request as serveUpgrade does before the gateway serves it.
@@ -280,6 +284,10 @@ func (ps pageServer) CheckUpgrade(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (ps pageServer) Serve(w http.ResponseWriter, r *http.Request, p *auth.Principal, signedOut <-chan struct{}) {
+	if u := unixOf(r); u != nil && u.principal != nil && u.principal.Name != p.Name {
+		ps.Refuse(w, r, "this browser is signed in as "+p.Name+", and the connection is that of "+u.principal.Name)
+		return
+	}
 	if ps.CheckPeer(w, r) {
 		ps.s.upgrade(w, r, p, signedOut)
 	}

@@ -31,6 +31,7 @@ var (
 // that completes its handshake promptly gets in, however many idle connections others make.
 type pending struct {
 	limit, perSource int
+	after            func(time.Duration, func()) *time.Timer // time.AfterFunc, except in tests
 
 	mu      sync.Mutex
 	sources map[string][]*pendingConnection // oldest first
@@ -48,7 +49,7 @@ type pendingConnection struct {
 }
 
 func newPending(limit int) *pending {
-	return &pending{limit: limit, perSource: max(1, limit/2), sources: make(map[string][]*pendingConnection)}
+	return &pending{limit: limit, perSource: max(1, limit/2), after: time.AfterFunc, sources: make(map[string][]*pendingConnection)}
 }
 
 // begin adds a connection. It calls drop with the reason at most once: when a newer connection
@@ -56,24 +57,42 @@ func newPending(limit int) *pending {
 func (p *pending) begin(source string, drop func(error)) *pendingConnection {
 	h := &pendingConnection{pending: p, source: source, drop: drop}
 	p.mu.Lock()
-	victim := p.victimLocked(source)
-	if victim != nil {
+	var dropVictim func(error)
+	if victim := p.victimLocked(source); victim != nil {
 		p.removeLocked(victim)
+		dropVictim = victim.drop
 	}
 	p.begun++
 	p.count++
 	h.order = p.begun
 	p.sources[source] = append(p.sources[source], h)
-	h.timer = time.AfterFunc(handshakeTimeout, func() {
-		if h.done() {
+	h.timer = p.after(handshakeTimeout, func() {
+		if drop := h.take(); drop != nil {
 			drop(errHandshakeTimeout)
 		}
 	})
 	p.mu.Unlock()
-	if victim != nil {
-		victim.drop(errTooManyPending)
+	if dropVictim != nil {
+		dropVictim(errTooManyPending)
 	}
 	return h
+}
+
+// pass changes what ends a connection that is still pending. If it is not, it is being closed.
+func (h *pendingConnection) pass(drop func(error)) {
+	h.pending.mu.Lock()
+	defer h.pending.mu.Unlock()
+	h.drop = drop
+}
+
+// take removes a connection, and returns what ends it, or nil if it is not pending any more.
+func (h *pendingConnection) take() (drop func(error)) {
+	h.pending.mu.Lock()
+	defer h.pending.mu.Unlock()
+	if !h.pending.removeLocked(h) {
+		return nil
+	}
+	return h.drop
 }
 
 // done removes a connection, and reports whether it was still pending.

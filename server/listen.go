@@ -30,48 +30,29 @@ func (s *Server) serveHTTP(l net.Listener, handler http.Handler) error {
 	}
 	defer s.untrack(l)
 	s.admission.warnOfPeers(l)
-	httpServer := &http.Server{
-		Handler:        handler,
-		MaxHeaderBytes: maxHeaderBytes,
-		ConnState:      s.pending.connState(s.refusals), // and their time
-		ErrorLog:       log.New(httpLog{s.refusals}, "", 0),
-	}
-	httpServer.SetKeepAlivesEnabled(false) // one request; a refused client must connect again
+	httpServer := s.httpServer(handler)
+	httpServer.ConnState = s.pending.connState(s.refusals)
 	err := httpServer.Serve(patient{l, s.log})
 	_ = httpServer.Close() // connections that are not upgraded yet
 	return s.serveError(err)
 }
 
-// ServeUnix serves connections of a unix socket, one message to a line, to the users that
-// Options.Peers admits. It closes l when it returns. It returns ErrClosed after Shutdown.
-func (s *Server) ServeUnix(l net.Listener) error {
-	if err := s.track(l); err != nil {
-		return err
-	}
-	defer s.untrack(l)
-	s.admission.warnOfPeers(l)
-	for {
-		conn, err := patient{l, s.log}.Accept()
-		if err != nil {
-			return s.serveError(err)
-		}
-		go s.serveUnix(conn) // ends with the connection, for which Shutdown waits
-	}
+// httpServer returns an http.Server. Its ConnState must bound the time of a request.
+func (s *Server) httpServer(handler http.Handler) *http.Server {
+	h := &http.Server{Handler: handler, MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(httpLog{s.refusals}, "", 0)}
+	h.SetKeepAlivesEnabled(false) // one request; a refused client must connect again
+	return h
 }
 
-func (s *Server) serveUnix(conn net.Conn) {
-	stream := transport.NewUnix(conn, s.opts.MaxMessageBytes)
-	if principal := s.admission.admitUnix(conn, stream); principal != nil {
-		_ = s.serveAdmitted(stream, principal) // which logs how the connection ends
-	}
-}
-
-// serveAdmitted serves an admitted client of a listener.
-func (s *Server) serveAdmitted(conn transport.Conn, principal *auth.Principal) error {
+// serveAdmitted serves an admitted client of a listener. pending is that of its connection, or nil.
+func (s *Server) serveAdmitted(conn transport.Conn, principal *auth.Principal, pending *pendingConnection) error {
 	if s.ext.Relay != nil {
+		if pending != nil {
+			pending.done()
+		}
 		return s.ext.Relay(conn)
 	}
-	return s.serve(conn, principal, true)
+	return s.serve(conn, principal, true, pending)
 }
 
 func (s *Server) serveError(err error) error {

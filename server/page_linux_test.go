@@ -29,11 +29,12 @@ type browser struct {
 	origin string // "" sends none
 	plain  bool   // requests for a socket are no upgrades
 	fetch  map[string]string
+	client *http.Client
 }
 
 func newBrowser(t *testing.T, url string) *browser {
 	base := strings.Replace(url, "ws://", "http://", 1)
-	return &browser{t: t, base: base, origin: base}
+	return &browser{t: t, base: base, origin: base, client: http.DefaultClient}
 }
 
 // do sends a request, and returns the status and the body of the answer.
@@ -59,7 +60,7 @@ func (b *browser) do(method, path, bearer, body string) (status int, text string
 	for name, value := range b.fetch {
 		r.Header.Set(name, value)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := b.client.Do(r)
 	if err != nil {
 		b.t.Fatal(err)
 	}

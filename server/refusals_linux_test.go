@@ -29,6 +29,9 @@ func TestSystemRefusalsOnUnixSocket(t *testing.T) {
 				return
 			}
 			defer conn.Drop()
+			if err := conn.Send(0, []byte("{}")); err != nil {
+				t.Error(err)
+			}
 			if text, err := conn.Receive(); err != nil || !strings.Contains(string(text), "may not connect") {
 				t.Errorf("got %q, %v", text, err)
 			}

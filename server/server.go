@@ -163,14 +163,14 @@ func (s *Server) sessionOptions() *session.Options {
 // session afterwards. The server keeps it as SessionOptions says, but if the client has closed the
 // connection properly and the session holds nothing, the session ends at once.
 func (s *Server) ServeConn(stream transport.Conn) error {
-	return s.serve(stream, auth.Unauthenticated, true)
+	return s.serve(stream, auth.Unauthenticated, true, nil)
 }
 
 // ServeOnly is like ServeConn, but the session ends with the connection, as on stdio: no other
 // connection can resume it. If closing the connection does not unblock a Read, ServeOnly returns
 // without waiting for it.
 func (s *Server) ServeOnly(stream transport.Conn) error {
-	return s.serve(stream, auth.Unauthenticated, false)
+	return s.serve(stream, auth.Unauthenticated, false, nil)
 }
 
 // ServeFor is like ServeConn for a client that a gateway has admitted. assertion names the client
@@ -181,11 +181,14 @@ func (s *Server) ServeFor(stream transport.Conn, assertion []byte) error {
 		refuseStream(stream, err)
 		return err
 	}
-	return s.serve(stream, principal, true)
+	return s.serve(stream, principal, true, nil)
 }
 
-func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumable bool) error {
+// serve serves a client. pending is that of its connection, or nil if nothing has bounded its time yet.
+func (s *Server) serve(stream transport.Conn, principal *auth.Principal, resumable bool, pending *pendingConnection) error {
 	c := newConnection(s, stream, principal, resumable)
+	c.handshake.pending = pending
+	defer c.handshake.finish()
 	s.counters.opened.Add(1)
 	if err := s.add(c); err != nil {
 		s.refusals.counts.Add(RefusedShutdown)

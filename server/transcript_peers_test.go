@@ -97,6 +97,19 @@ func (s unixServer) Connect() (conn transcript.Conn, err error) {
 	return conn, err
 }
 
+// webSocketOnUnix connects as the user unixPeer.
+type webSocketOnUnix struct{ path string }
+
+func (s webSocketOnUnix) Connect() (transcript.Conn, error) {
+	return transcript.DialWebSocketBy(context.Background(), s, "ws://localhost", nil, nil)
+}
+
+// DialContext implements transcript.Dialer.
+func (s webSocketOnUnix) DialContext(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+	asUser(unixPeer(), func() { conn, err = new(net.Dialer).DialContext(ctx, "unix", s.path) })
+	return conn, err
+}
+
 type webSocketServer struct{ url string }
 
 func listenWebSocket(t *testing.T, srv *server.Server) transcript.Server {

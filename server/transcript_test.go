@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite the expectations of the transcr
 const updateTransport = "websocket"
 
 // TestTranscripts runs the contract with other implementations, as chosen says. wss has client
-// certificates, unix a peer that is another user.
+// certificates, unix and ws-unix, which is WebSocket, a peer that is another user.
 func TestTranscripts(t *testing.T) {
 	files := transcripts(t)
 	for _, f := range files {
@@ -65,7 +65,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-var transports = []string{"memory", "unix", "stdio", "wss", "websocket"}
+var transports = []string{"memory", "unix", "stdio", "wss", "ws-unix", "websocket"}
 
 // chosen reports whether a transcript, the ith one, is run over a transport. With
 // EXEC_SERVER_TEST_TRANSCRIPTS=full it is run over every one that it is for. Otherwise it is run
@@ -79,9 +79,12 @@ func chosen(f *transcript.File, i int, transport string) bool {
 	return transport == "websocket" || len(others) > 0 && others[i%len(others)] == transport
 }
 
-// isFor reports whether a transcript is for a transport. wss is a websocket.
+// isFor reports whether a transcript is for a transport. wss and ws-unix are a websocket.
 func isFor(f *transcript.File, transport string) bool {
-	return f.For(strings.Replace(transport, "wss", "websocket", 1))
+	if strings.HasPrefix(transport, "ws") {
+		transport = "websocket"
+	}
+	return f.For(transport)
 }
 
 func transcripts(t *testing.T) []*transcript.File {
@@ -138,7 +141,7 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 		}
 		o.Auth = authenticator
 	}
-	if transport == "unix" {
+	if strings.HasSuffix(transport, "unix") {
 		o.Peers = &server.Peers{UIDs: []uint{uint(unixPeer())}}
 	}
 	srv := server.New(o)
@@ -151,6 +154,8 @@ func serveInProcess(t *testing.T, transport string, options map[string]string) t
 		return stdioServer{srv, limit}
 	case "unix":
 		return listenUnix(t, srv)
+	case "ws-unix":
+		return webSocketOnUnix{listenUnix(t, srv).(unixServer).path}
 	case "wss":
 		return listenTLS(t, srv, authority)
 	}

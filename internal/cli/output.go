@@ -267,15 +267,25 @@ func PageLink(out io.Writer, at, path, query string, life time.Duration) error {
 	if _, err := fmt.Fprintln(out, link); err != nil {
 		return err
 	}
+	if path, isSocket := strings.CutPrefix(at, "unix://"); isSocket {
+		fmt.Fprintf(os.Stderr, "A browser cannot open a unix socket. Forward port %s of the browser's machine to it: ssh -NL %[1]s:%s HOST\n",
+			forwardedPort, QuoteShell(path))
+	}
 	if _, shows := OnTerminal(out); shows {
 		fmt.Fprintf(os.Stderr, "The link works once, within %s.\n", Spell(life.Round(time.Second)))
 	}
 	return nil
 }
 
+// forwardedPort is the port in the link to a page that is on a unix socket.
+const forwardedPort = "8765"
+
 // pageURL returns the URL of a page of the server, for a browser on this machine.
 func pageURL(at string, page *url.URL) (string, error) {
 	u, err := url.Parse(at)
+	if err == nil && u.Scheme == "unix" {
+		u = &url.URL{Scheme: "ws", Host: "localhost:" + forwardedPort}
+	}
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" {
 		return "", errors.New("the page needs the address of the server, which this connection does not have; use --url ws://HOST:PORT, " +
 			"with exec-server forward to the port if it is not reachable")

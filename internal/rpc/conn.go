@@ -12,6 +12,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -368,8 +369,11 @@ func (c *Conn) dispatch(buf *buffer) error {
 	m, binary, err := c.parse(buf.b)
 	if err != nil {
 		defer buffers.put(buf)
-		if binary {
+		switch {
+		case binary:
 			return fmt.Errorf("malformed binary message: %w", err)
+		case beginsHTTP(buf.b):
+			return errors.New("this is a request of HTTP")
 		}
 		c.fail(protocol.MalformedID, protocol.Errorf(protocol.CodeInvalidRequest, "malformed message: %s", err))
 		return nil
@@ -394,6 +398,13 @@ func (c *Conn) dispatch(buf *buffer) error {
 		}
 	}
 	return nil
+}
+
+// beginsHTTP reports whether a line is the first one of a request of HTTP. A web page can have a
+// browser send one to a port that is forwarded to a unix socket, with a method and a body of its
+// choice, so the body must not be read as messages.
+func beginsHTTP(line []byte) bool {
+	return bytes.HasSuffix(line, []byte(" HTTP/1.1")) || bytes.HasSuffix(line, []byte(" HTTP/1.0"))
 }
 
 // notify lets the handler serve a notification. A panic ends only that.

@@ -155,7 +155,7 @@ func (o *Flags) defineListening(f *pflag.FlagSet) {
 	for _, name := range []string{"allow-uid", "allow-gid"} {
 		f.Lookup(name).DefValue = "" // or help would say (default [])
 	}
-	f.BoolVar(&o.Web, "web", false, "serve a page for browsers at /web of the WebSocket listener; exec-server web prints a link to it")
+	f.BoolVar(&o.Web, "web", false, "serve a page for browsers at /web of the listener; exec-server web prints a link to it")
 }
 
 // complete checks the flags beyond their syntax.

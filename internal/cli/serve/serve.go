@@ -93,8 +93,8 @@ func (o *Flags) serve(log *slog.Logger, sockets int, manager serviceManager) err
 	if err != nil {
 		return err
 	}
-	if o.Web && addr.Kind != ListenWebSocket {
-		return fmt.Errorf("--web requires a WebSocket listener, not %s", addr.Kind)
+	if o.Web && addr.Kind != ListenWebSocket && addr.Kind != listenUnix {
+		return fmt.Errorf("--web requires a WebSocket or unix listener, not %s", addr.Kind)
 	}
 	scraped, err := o.openMetrics(authenticator)
 	if err != nil {

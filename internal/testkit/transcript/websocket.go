@@ -20,8 +20,13 @@ func DialWebSocket(ctx context.Context, url string, config *tls.Config, header h
 	return DialWebSocketBy(ctx, new(net.Dialer), url, config, header)
 }
 
+// Dialer makes a connection to an address, or to another one that stands for it.
+type Dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
 // DialWebSocketBy is DialWebSocket with a dialer of the caller's.
-func DialWebSocketBy(ctx context.Context, dialer *net.Dialer, url string, config *tls.Config, header http.Header) (Conn, error) {
+func DialWebSocketBy(ctx context.Context, dialer Dialer, url string, config *tls.Config, header http.Header) (Conn, error) {
 	peer := &webSocket{ended: make(chan error, 1)}
 	roundTripper := &http.Transport{
 		DisableKeepAlives: true,
