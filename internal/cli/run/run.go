@@ -46,7 +46,7 @@ func endingOf(end client.Exit) error {
 func Command() *cobra.Command {
 	var o runOptions
 	command := &cobra.Command{
-		Use:        "run [flags] -- COMMAND [ARG...]",
+		Use:        "run [flags] [-- COMMAND [ARG...]]",
 		Short:      "Run a command on a machine",
 		GroupID:    cli.GroupWork,
 		SuggestFor: []string{"exec", "ssh", "shell", "rm", "mv", "mkdir"},
@@ -54,7 +54,8 @@ func Command() *cobra.Command {
 			"forwards signals, and exits with the code of the command. The command gets the environment and the\n" +
 			"directory of the server.\n\n" +
 			"Without --on and --url, the command runs on the default machine of environments.toml, and run names\n" +
-			"that machine on a terminal. --on local is this machine.\n\n" +
+			"that machine on a terminal. --on local is this machine. Without a COMMAND, -t runs the login shell of\n" +
+			"the account there.\n\n" +
 			"The exit code is 124 after --timeout, and 125 if run itself fails. It is 126 if the server cannot\n" +
 			"execute the program or enforce a limit or the sandbox, and 127 if it does not find the program.\n\n" +
 			"With a server that listens, run reconnects after a broken connection, for as long as the server\n" +
@@ -62,12 +63,12 @@ func Command() *cobra.Command {
 			"and lists them. A server that connect or ssh starts ends with its connection. There, and on this\n" +
 			"machine, run waits until background processes close the output.",
 		Example: "  exec-server run --on box -- make test\n" +
-			"  exec-server run -t --on box -- bash\n" +
+			"  exec-server run -t --on box                   # a login shell\n" +
 			"  exec-server run -d --name build --url ws://127.0.0.1:8765 -- make\n" +
 			"  tar c . | exec-server run --on box -- tar x -C /tmp",
 		Args: func(command *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.NewUsageError(errors.New("there is no command to run; put it after --"), command)
+			if len(args) == 0 && !o.tty {
+				return cli.NewUsageError(errors.New("there is no command to run; put it after --, or run a shell with -t"), command)
 			}
 			return nil
 		},
@@ -100,7 +101,7 @@ func (o *runOptions) run(args []string) error {
 	}
 	r := &runner{
 		cancel: cancel, link: term.NewLinkMonitor(o.machine.Label()),
-		machine: &o.machine, keeping: &o.keeping, program: args[0],
+		machine: &o.machine, keeping: &o.keeping,
 	}
 	defer r.close()
 	started, stopped := make(chan struct{}), make(chan struct{})
@@ -118,7 +119,7 @@ func (o *runOptions) run(args []string) error {
 		return &cli.Failure{Text: fmt.Sprintf("%s; a single argument names a program; a command line needs a shell: sh -c %s",
 			cli.OneLine(err.Error()), cli.QuoteShell(cli.Printable(args[0]))), Code: cli.ExitNotFound}
 	}
-	if errors.Is(err, exec.ErrNotFound) {
+	if errors.Is(err, exec.ErrNotFound) && len(args) > 0 {
 		err = cli.SuggestMachine(args[0], err)
 	}
 	if err != nil {
@@ -139,7 +140,11 @@ func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err e
 	if where := o.machine.DescribeDefault(); where != "" && cli.IsTerminal(os.Stdin) && cli.IsTerminal(os.Stderr) {
 		fmt.Fprintln(os.Stderr, "running on", where)
 	}
-	c := r.env.Command(ctx, args[0], args[1:]...)
+	c, err := commandOf(ctx, r.env, args)
+	if err != nil {
+		return err
+	}
+	r.program = c.Path
 	o.configure(c)
 	// Without a session lifetime, background processes end with this program.
 	c.LeaveBackground = r.env.Info().SessionLifetime != nil
@@ -168,6 +173,22 @@ func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err e
 		return err
 	}
 	return nil
+}
+
+// commandOf returns the command of these arguments or, without any, the login shell of the account.
+func commandOf(ctx context.Context, env *client.Environment, args []string) (*client.Cmd, error) {
+	if len(args) > 0 {
+		return env.Command(ctx, args[0], args[1:]...), nil
+	}
+	shell := env.Info().ShellPath
+	if shell == "" {
+		return nil, errors.New("the server does not report a login shell; name one, such as -- sh")
+	}
+	c := env.Command(ctx, shell)
+	if env.Info().OS != "windows" {
+		c.Args = []string{"-" + path.Base(shell)} // it reads the files of a login, such as ~/.profile
+	}
+	return c, nil
 }
 
 // warnOfLinks warns if the directory that a sandbox makes writable is a link. An earlier command
