@@ -121,7 +121,9 @@ func Each(ctx context.Context, env *client.Environment, args []string, work func
 		if ctx.Err() != nil || env.Err() != nil || IsBrokenPipe(err) {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "Error: %s\n", ErrorLine(err))
+		if !errors.As(err, new(ExitCode)) { // a nested Each has printed its errors
+			fmt.Fprintf(os.Stderr, "Error: %s\n", ErrorLine(err))
+		}
 		failed = ExitCode(1)
 	}
 	return failed

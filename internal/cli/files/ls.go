@@ -1,12 +1,14 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,9 +22,10 @@ import (
 
 // listOptions are the flags of ls.
 type listOptions struct {
-	machine         cli.Machine
-	long, all, json bool
-	human           bool
+	machine                   cli.Machine
+	long, human, all, json    bool
+	byTime, bySize, backwards bool
+	recursive, itself, lines  bool
 }
 
 // LsCommand returns the command ls.
@@ -35,8 +38,9 @@ func LsCommand() *cobra.Command {
 		SuggestFor: []string{"list", "dir"},
 		Long: "ls lists directories, or the files that you name. Without a PATH it lists the directory of the\n" +
 			"server, where relative paths start. On a terminal it prints columns, otherwise one name per line.\n" +
+			"Without -t and -S it sorts by name. With -R it does not follow links to directories.\n" +
 			"The exit code is 1 if something could not be listed.",
-		Example: "  exec-server ls --on box -l /var/log\n" +
+		Example: "  exec-server ls --on box -lt /var/log\n" +
 			"  exec-server ls --on box --json src",
 		ValidArgsFunction: o.machine.CompletePaths,
 		Args:              cli.NeedPaths,
@@ -56,6 +60,13 @@ func LsCommand() *cobra.Command {
 	f.BoolVarP(&o.long, "long", "l", false, "also print the mode, the size and the time of the last change")
 	f.BoolVarP(&o.human, "human-readable", "h", false, "with -l: print sizes as 1.5 kB or 20 MB")
 	f.BoolVarP(&o.all, "all", "a", false, "also list names that begin with a dot")
+	f.BoolVarP(&o.all, "almost-all", "A", false, "the same as -a, because ls never lists . and ..")
+	f.BoolVarP(&o.byTime, "time", "t", false, "sort by the time of the last change, newest first")
+	f.BoolVarP(&o.bySize, "size", "S", false, "sort by size, largest first")
+	f.BoolVarP(&o.backwards, "reverse", "r", false, "reverse the order")
+	f.BoolVarP(&o.recursive, "recursive", "R", false, "also list the directories below")
+	f.BoolVarP(&o.itself, "directory", "d", false, "list a directory itself, not what is in it")
+	f.BoolVarP(&o.lines, "one", "1", false, "print one name per line on a terminal, too")
 	f.BoolVar(&o.json, "json", false, "print a JSON array with one detailed object for each file")
 	o.machine.AddFlags(f)
 	f.Bool("help", false, "print this text") // -h is that of ls
@@ -72,14 +83,16 @@ type listing struct {
 // listedFile is one file of a listing.
 type listedFile struct {
 	name, path string
-	info       fs.FileInfo // nil if only the name is printed
+	isDir      bool
+	info       fs.FileInfo // nil if only the name is needed
 }
 
 // run lists paths.
 func (o *listOptions) run(ctx context.Context, env *client.Environment, out io.Writer, paths []string) error {
 	documents := []listedJSON{}
 	var before *listing // the previous listing
-	err := cli.Each(ctx, env, paths, func(path string) error {
+	var list func(path string) error
+	list = func(path string) error {
 		l, listError := o.look(ctx, env, path)
 		var err error
 		switch {
@@ -92,14 +105,24 @@ func (o *listOptions) run(ctx context.Context, env *client.Environment, out io.W
 			if before != nil && (before.isDir || l.isDir) {
 				_, err = fmt.Fprintln(out)
 			}
-			if l.isDir && len(paths) > 1 {
+			if l.isDir && (len(paths) > 1 || o.recursive) {
 				_, err = fmt.Fprintf(out, "%s:\n", cli.Printable(path))
 			}
 			before = l
 			err = errors.Join(err, o.print(out, l))
 		}
-		return errors.Join(err, listError)
-	})
+		if err = errors.Join(err, listError); err != nil || !o.recursive || !l.isDir {
+			return err
+		}
+		var below []string
+		for _, file := range l.files {
+			if file.isDir {
+				below = append(below, file.path)
+			}
+		}
+		return cli.Each(ctx, env, below, list)
+	}
+	err := cli.Each(ctx, env, paths, list)
 	if o.json && ctx.Err() == nil && env.Err() == nil {
 		err = errors.Join(cli.JSON(out, documents), err)
 	}
@@ -121,9 +144,9 @@ func (o *listOptions) look(ctx context.Context, env *client.Environment, name st
 	if err != nil {
 		return nil, pathError("list", name, err)
 	}
-	l := &listing{path: name, isDir: info.IsDir()}
+	l := &listing{path: name, isDir: info.IsDir() && !o.itself}
 	if !l.isDir {
-		l.files = []listedFile{{name, name, info}}
+		l.files = []listedFile{{name: name, path: name, info: info}}
 		return l, nil
 	}
 	entries, err := files.ReadDir(".")
@@ -131,8 +154,8 @@ func (o *listOptions) look(ctx context.Context, env *client.Environment, name st
 		if !o.all && strings.HasPrefix(entry.Name(), ".") {
 			continue
 		}
-		file := listedFile{name: entry.Name(), path: path.Join(name, entry.Name())}
-		if o.long || o.json {
+		file := listedFile{name: entry.Name(), path: path.Join(name, entry.Name()), isDir: entry.IsDir()}
+		if o.long || o.json || o.byTime || o.bySize {
 			info, infoError := entry.Info()
 			if errors.Is(infoError, fs.ErrNotExist) {
 				continue // just removed
@@ -147,7 +170,21 @@ func (o *listOptions) look(ctx context.Context, env *client.Environment, name st
 	if err != nil {
 		err = pathError("list", name, err)
 	}
+	o.sort(l.files)
 	return l, err
+}
+
+// sort sorts files that are in the order of their names.
+func (o *listOptions) sort(files []listedFile) {
+	switch {
+	case o.byTime:
+		slices.SortStableFunc(files, func(a, b listedFile) int { return b.info.ModTime().Compare(a.info.ModTime()) })
+	case o.bySize:
+		slices.SortStableFunc(files, func(a, b listedFile) int { return cmp.Compare(b.info.Size(), a.info.Size()) })
+	}
+	if o.backwards {
+		slices.Reverse(files)
+	}
 }
 
 func (o *listOptions) print(out io.Writer, l *listing) error {
@@ -177,7 +214,7 @@ func (o *listOptions) print(out io.Writer, l *listing) error {
 			names = append(names, file.name) // for a program
 		}
 	}
-	if terminal {
+	if terminal && !o.lines {
 		return cli.Columns(out, names, width)
 	}
 	if len(names) == 0 {
