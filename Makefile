@@ -30,7 +30,7 @@ install_codex = $(if $(filter true,$(CI)),scripts/install-codex $(1),@:)
 CODEX_PACKAGES ?= ./test/codex ./client ./examples/codex-demo
 PAGES_SHORT := Story|HandOver|Keyboard|Foreign|Codex|Files|Commands|Fleet(\b|OfOne|OfLiars|OfHostile|Without)
 PICTURES ?= $(CURDIR)/coverage/page
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= $(shell scripts/version 2>/dev/null || echo dev)
 
 # No target is a file.
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*##.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -56,7 +56,7 @@ test-system: ## run the tests with sshd, tmux, Chromium, Prometheus, namespaces 
 	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -parallel 6 -count=$(COUNT) -timeout $(TIMEOUT) \
 		./test/sandbox ./test/connect $$(grep -rl --include='*_test.go' --exclude-dir=page --exclude-dir=pages --exclude-dir=metrics --exclude-dir=faults 'testkit\.System' ./test | xargs -n1 dirname | sort -u)
 	EXEC_SERVER_TEST_SYSTEM=1 $(GO) test $(FAST_LINK) -shuffle=on -count=$(COUNT) -timeout $(TIMEOUT) -run '^TestSystem' \
-		$$(grep -rl --include='*_test.go' '^func TestSystem' cmd client internal server transport | xargs -n1 dirname | sort -u | sed 's|^|./|')
+		$$(grep -rl --include='*_test.go' '^func TestSystem' cmd client internal scripts server transport | xargs -n1 dirname | sort -u | sed 's|^|./|')
 	$(MAKE) test-pages
 	$(MAKE) test-metrics
 	$(MAKE) test-page PAGES='$(or $(PAGES),$(PAGES_SHORT))'

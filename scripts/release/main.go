@@ -43,7 +43,7 @@ func (p platform) String() string { return p.system + "-" + p.arch }
 
 func main() {
 	platforms := flag.String("platforms", "linux/amd64", "the platforms, as `SYSTEM/ARCHITECTURE...`")
-	version := flag.String("version", "", "the `version` (default: what git describe says)")
+	version := flag.String("version", "", "the `version` (default: that of scripts/version)")
 	out := flag.String("out", "dist", "the `directory` for the files; what a release has left there is removed")
 	lean := flag.Bool("archive-only", false, "make neither packages nor lists of modules, whose tools take long to build")
 	flag.Parse()
@@ -93,7 +93,7 @@ func run(names []string, r *release) error {
 // specify it.
 func (r *release) identify() (err error) {
 	if r.version == "" {
-		if r.version, err = output(exec.Command("git", "describe", "--tags", "--always", "--dirty")); err != nil {
+		if r.version, err = output(exec.Command("scripts/version")); err != nil {
 			return fmt.Errorf("find the version: %w; name it with -version", err)
 		}
 	}

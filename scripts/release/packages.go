@@ -46,6 +46,9 @@ func (r *release) pack(p platform, files []file) error {
 
 var numbered = regexp.MustCompile(`^v?(\d+(?:\.\d+)+)(?:-(.+))?$`)
 
+// day begins a version without a number.
+var day = regexp.MustCompile(`^\d{4}-\d\d-\d\d-`)
+
 // packageVersion returns a version in the order of packages: v1.2.0-rc1 comes before v1.2.0,
 // which comes before the commits after it (v1.2.0-3-g0123abc). A commit without a number
 // comes before every number.
@@ -54,7 +57,7 @@ func packageVersion(version string, committed time.Time) string {
 	match := numbered.FindStringSubmatch(version)
 	switch {
 	case match == nil:
-		return "0~" + committed.Format("20060102.150405") + "." + dotted(version)
+		return "0~" + committed.Format("20060102.150405") + "." + dotted(day.ReplaceAllString(version, ""))
 	case match[2] == "":
 		return match[1]
 	case match[2][0] >= '0' && match[2][0] <= '9' || match[2] == "dirty":

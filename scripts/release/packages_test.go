@@ -16,6 +16,7 @@ func TestPackageVersion(t *testing.T) {
 		"v1.2.3-dirty":        "1.2.3+dirty",
 		"98dcca2":             "0~20261123.230900.98dcca2",
 		"98dcca2-dirty":       "0~20261123.230900.98dcca2.dirty",
+		"2026-11-23-98dcca2":  "0~20261123.230900.98dcca2",
 	} {
 		if got := packageVersion(version, committed); got != want {
 			t.Errorf("packageVersion(%q) = %q, want %q", version, got, want)
