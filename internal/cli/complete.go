@@ -5,6 +5,7 @@ import (
 	"context"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,8 +35,17 @@ func LocalPaths(typed string) []string {
 	return matching(entries, dir, begun)
 }
 
-// CompleteTargets completes processes of the server, with their command lines as descriptions.
-func (m *Machine) CompleteTargets(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// CompleteTarget completes the only TARGET of a command.
+func (m *Machine) CompleteTarget(command *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return m.CompleteTargets(command, args, typed)
+}
+
+// CompleteTargets completes processes of the server, with their command lines as descriptions. It
+// leaves out those that the command line has already.
+func (m *Machine) CompleteTargets(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var targets []string
 	m.ask(true, func(ctx context.Context, env *client.Environment) {
 		l, err := List(ctx, env)
@@ -43,7 +53,9 @@ func (m *Machine) CompleteTargets(*cobra.Command, []string, string) ([]cobra.Com
 			return
 		}
 		for _, p := range l.Processes {
-			targets = append(targets, cobra.CompletionWithDesc(l.SessionLabel(p.Session)+"/"+Printable(p.ID), CommandLine(p, 60)))
+			if target := l.SessionLabel(p.Session) + "/" + Printable(p.ID); !slices.Contains(args, target) {
+				targets = append(targets, cobra.CompletionWithDesc(target, CommandLine(p, 60)))
+			}
 		}
 	})
 	return targets, cobra.ShellCompDirectiveNoFileComp

@@ -197,6 +197,18 @@ const (
 	GroupSetUp = "setup"
 )
 
+// DescribePlainly removes the marks of help texts from the descriptions of flags if args ask for
+// completions, which show the descriptions as they are.
+func DescribePlainly(command *cobra.Command, args []string) {
+	if len(args) == 0 || args[0] != cobra.ShellCompRequestCmd {
+		return
+	}
+	command.Flags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
+	for _, sub := range command.Commands() {
+		DescribePlainly(sub, args)
+	}
+}
+
 // CompleteMachines completes the name of a machine for --on.
 func CompleteMachines(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	names, _, _ := environments.Names()

@@ -25,6 +25,7 @@ func main() { serve.Main(func() int { return run(os.Args[1:]) }) }
 // invalid command line, 128 and its number for a signal.
 func run(args []string) int {
 	command := newCommand()
+	cli.DescribePlainly(command, args)
 	command.SetArgs(args)
 	return cli.Report(command.Execute())
 }

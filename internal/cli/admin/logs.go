@@ -38,7 +38,7 @@ func LogsCommand() *cobra.Command {
 			"them. The first four characters of an id can be enough.",
 		Example: "  exec-server logs --on box build\n" +
 			"  exec-server logs --on box -f build/2 | grep error",
-		ValidArgsFunction: o.machine.CompleteTargets,
+		ValidArgsFunction: o.machine.CompleteTarget,
 		Args:              cli.OneTarget,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.machine.Check(command); err != nil {

@@ -36,7 +36,7 @@ func ScreenCommand() *cobra.Command {
 			"them. The first four characters of an id can be enough.",
 		Example: "  exec-server screen --on box build\n" +
 			"  exec-server screen --on box --json build | jq .cursor",
-		ValidArgsFunction: o.machine.CompleteTargets,
+		ValidArgsFunction: o.machine.CompleteTarget,
 		Args:              cli.OneTarget,
 		RunE: func(command *cobra.Command, args []string) error {
 			if err := o.machine.Check(command); err != nil {

@@ -28,6 +28,7 @@ func Run(version string, args []string) int {
 	if len(args) > 0 && args[0] == "kill" {
 		args = admin.ExpandSignals(args)
 	}
+	cli.DescribePlainly(command, args)
 	command.SetArgs(args)
 	return cli.Report(command.Execute())
 }

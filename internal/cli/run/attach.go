@@ -73,7 +73,7 @@ func AttachCommand() *cobra.Command {
 			return cli.NewUsageError(err, command)
 		},
 	}
-	command.ValidArgsFunction = o.machine.CompleteTargets
+	command.ValidArgsFunction = o.machine.CompleteTarget
 	f := command.Flags()
 	o.machine.AddFlags(f)
 	f.BoolVar(&o.readOnly, "read-only", false, "only watch: your input does not reach the command")
