@@ -145,6 +145,41 @@ func TestDoctorOfAHealthyServer(t *testing.T) {
 	}
 }
 
+// TestDoctorOfAllMachines lists the machines, with those that do not answer.
+func TestDoctorOfAllMachines(t *testing.T) {
+	diagnose(t, nil, "--all").expect(t, "name", problem, "no machine is configured", "exec-server codex-config add")
+	s := newServer(t, "--sandbox=off")
+	environment, _ := configured(t, 0o600, urlLine(s.url), "[[environments]]", `id = "down"`, urlLine("ws://127.0.0.1:1"),
+		"[[environments]]", `id = "broken"`, `program = "false"`)
+	d := diagnose(t, environment, "--all")
+	var names []string
+	for _, f := range d.Findings {
+		names = append(names, f.Check)
+	}
+	if want := []string{"box", "down", "broken"}; !slices.Equal(names, want) {
+		t.Errorf("it lists %v, want %v", names, want)
+	}
+	d.expect(t, "box", fine, s.url+" answers, after ", "")
+	d.expect(t, "down", problem, "cannot connect to 127.0.0.1:1: connection refused", "start a server there")
+	d.expect(t, "broken", problem, "false: the program ended with the code 1 before it answered", "run it by hand")
+	environment, _ = configured(t, 0o600, urlLine(s.url))
+	if d := diagnose(t, environment, "--all"); !d.OK {
+		t.Errorf("all machines answer, but: %s", d.text)
+	}
+}
+
+// TestDoctorOfSeveralMachines warns that Codex may use another machine than it should.
+func TestDoctorOfSeveralMachines(t *testing.T) {
+	environment, _ := configured(t, 0o600, urlLine("ws://127.0.0.1:1"), "[[environments]]", `id = "production"`, urlLine("ws://127.0.0.1:1"))
+	diagnose(t, environment, "--on", "box").expect(t, "fallback", warning, "when Codex has no link to box, it uses production instead", "CODEX_HOME")
+	environment, _ = configured(t, 0o600, urlLine("ws://127.0.0.1:1"))
+	for _, f := range diagnose(t, environment, "--on", "box").Findings {
+		if strings.Contains(f.Text, "instead") && !strings.Contains(f.Text, "this machine") {
+			t.Errorf("with one machine it says: %s", f.Text)
+		}
+	}
+}
+
 // TestDoctorOfTheConfiguration has what is wrong on this machine.
 func TestDoctorOfTheConfiguration(t *testing.T) {
 	d := diagnose(t, nil)

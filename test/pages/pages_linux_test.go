@@ -34,6 +34,7 @@ type fact struct {
 
 const (
 	noSystemd = "systemd does not run here"
+	oneBox    = "there is no second box; TestOtherMachine in test/codex has two machines"
 	builds    = "builds the program, as make release does"
 	withTLS   = "no server with a certificate runs here; TestOwnAuthority in test/codex has one"
 )
@@ -85,6 +86,7 @@ exec-server codex-config add box --replace --url ws://127.0.0.1:8765`,
 		{command: "GOOS=", skip: builds},
 		{command: "exec-server connect --listen", before: "pkill ssh; pkill exec-server", serves: true, prints: `ws://127.0.0.1:8765`},
 		{command: "CODEX_EXEC_SERVER_URL=", prints: `box`},
+		{command: "CODEX_HOME=~/.codex-gpu codex", skip: oneBox},
 	},
 }
 

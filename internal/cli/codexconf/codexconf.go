@@ -44,6 +44,9 @@ func Command() *cobra.Command {
 			return cli.NoArgs(command, args[1:])
 		},
 		RunE: func(command *cobra.Command, args []string) error {
+			if args[0] == "list" || args[0] == "ls" {
+				return cli.NewUsageError(fmt.Errorf("exec-server doctor --all lists the machines; for a host of the name %s, write ssh://%[1]s", args[0]), command)
+			}
 			text, err := o.entry(args[0])
 			if err != nil {
 				return cli.NewUsageError(err, command)

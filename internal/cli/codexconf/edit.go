@@ -37,7 +37,7 @@ func newAddCommand() *cobra.Command {
 			"command that tests the machine.\n\n" +
 			"add sets include_local = false. Otherwise Codex silently runs commands on this machine when it cannot\n" +
 			"reach the other one. With include_local = false Codex needs a default, so the first machine becomes\n" +
-			"the default.",
+			"the default. With several machines in one file, Codex may use another one than the default.",
 		Example: "  exec-server codex-config add box --ssh me@box.example\n" +
 			"  exec-server codex-config add box --url wss://box.example:8765 --token-file token --replace\n" +
 			"  exec-server codex-config add build --default -- exec-server connect docker build",
@@ -146,6 +146,10 @@ func (o *addOptions) run(command *cobra.Command, args []string) error {
 	if version := OldVersion(command.Context()); version != "" {
 		fmt.Fprintf(command.ErrOrStderr(), "warning: the codex in PATH is %s, which ignores environments.toml or refuses it; install %s or newer\n", version, FirstVersion)
 	}
+	if others := slices.DeleteFunc(f.ids(), func(id string) bool { return id == name }); len(others) > 0 {
+		fmt.Fprintf(command.ErrOrStderr(), "warning: when Codex cannot reach its default machine, it uses another one of this file (%s); %s\n",
+			strings.Join(append(others, name), ", "), OneFileEach)
+	}
 	fmt.Fprintln(command.ErrOrStderr(), "try it with:")
 	_, err = fmt.Fprintf(command.OutOrStdout(), "exec-server run --on %s -- hostname\n", name)
 	return err
@@ -216,6 +220,9 @@ func nameOfThisProgram() (string, error) {
 	}
 	return self, nil
 }
+
+// OneFileEach is the remedy against the use of another machine by mistake.
+const OneFileEach = "use a CODEX_HOME for each machine (docs/codex.md, \"Several machines\")"
 
 // FirstVersion is the first version of Codex that accepts include_local in environments.toml. From
 // 0.131 Codex refuses a file with a setting that it does not know; before, it ignores the file.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,21 +40,33 @@ type route struct {
 	proxy *url.URL // nil without one
 }
 
-// examineName resolves the name of the machine. It returns nil if that fails.
-func (d *doctor) examineName(m *cli.Machine) *route {
+// String returns the address of the server, or the program that starts it, without secrets.
+func (r *route) String() string {
+	switch {
+	case r.url != "":
+		return cli.WithoutSecrets(r.url)
+	case r.command != nil:
+		return strings.Join(r.command.Args, " ")
+	}
+	return "this machine"
+}
+
+// examineName resolves the name of the machine. It returns no route if that fails, and no entry if
+// the configuration was not read.
+func (d *doctor) examineName(m *cli.Machine) (*route, *environments.Entry) {
 	opts := client.Options{Name: "exec-server-doctor", TokenFile: m.TokenFile, ServerUser: m.ServerUser, RecoveryTimeout: -1, ConnectTimeout: doctorTimeout}
 	switch {
 	case m.URL != "":
 		d.ok("name", "--url names the server at %s", cli.WithoutSecrets(m.URL))
-		return &route{url: m.URL, opts: opts}
+		return &route{url: m.URL, opts: opts}, nil
 	case m.On == cli.ThisMachine:
 		d.ok("name", "--on local is this machine, without a server")
-		return &route{opts: opts}
+		return &route{opts: opts}, nil
 	}
 	if m.On == "" {
 		if err := cli.RequireDefault(); err != nil {
 			d.find("name", problem, cli.Advice(err), "%s", err)
-			return nil
+			return nil, nil
 		}
 	}
 	entry, err := environments.Find(m.On)
@@ -65,7 +78,7 @@ func (d *doctor) examineName(m *cli.Machine) *route {
 			mend = advice
 		}
 		d.find("name", problem, mend, "%s", err)
-		return nil
+		return nil, nil
 	}
 	found := &route{url: entry.URL, command: entry.Command, opts: opts}
 	if entry.Options.ConnectTimeout > 0 {
@@ -78,15 +91,13 @@ func (d *doctor) examineName(m *cli.Machine) *route {
 	}
 	switch {
 	case found.url != "":
-		d.ok("name", "%s names the server at %s as %s", entry.Source, cli.WithoutSecrets(found.url), entry.Name)
+		d.ok("name", "%s names the server at %s as %s", entry.Source, found, entry.Name)
 	case found.command != nil:
-		d.ok("name", "%s names the program %s as %s", entry.Source, strings.Join(found.command.Args, " "), entry.Name)
+		d.ok("name", "%s names the program %s as %s", entry.Source, found, entry.Name)
 	default:
 		d.ok("name", "%s is this machine, without a server", entry.Name)
 	}
-	d.examineFile(entry)
-	d.examineCodex(entry)
-	return found
+	return found, entry
 }
 
 // examineFile checks that others cannot change the configuration or read its token.
@@ -116,9 +127,19 @@ func (d *doctor) examineCodex(entry *environments.Entry) {
 		d.find("fallback", warning, "write include_local = false above the first [[environments]], as \"exec-server codex-config add\" does",
 			"when Codex has no link to %s, it may run commands on this machine instead", entry.Name)
 	}
+	if others := otherMachines(entry.Name); others != "" {
+		d.find("fallback", warning, codexconf.OneFileEach, "when Codex has no link to %s, it uses %s instead", entry.Name, others)
+	}
 	if version := codexconf.OldVersion(d.ctx); version != "" {
 		d.find("codex", warning, "install Codex "+codexconf.FirstVersion+" or newer", "the codex in PATH is %s, which ignores %s or refuses it", version, entry.Source)
 	}
+}
+
+// otherMachines returns the names of the other machines of the configuration.
+func otherMachines(name string) string {
+	names, _, _ := environments.Names()
+	names = slices.DeleteFunc(names, func(other string) bool { return other == name || other == cli.ThisMachine })
+	return strings.Join(names, " or ")
 }
 
 // examineRoute checks the connection to a URL up to the handshake.
