@@ -29,8 +29,7 @@ type Machine struct {
 
 // AddFlags defines the flags.
 func (m *Machine) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&m.On, "on", "", "work on the machine of this `NAME`: an environment in Codex's environments.toml, local for this machine, "+
-		"or GATEWAY/MACHINE for a machine of a fleet; GATEWAY may be fleet, the gateway that $"+environments.GatewayVariable+" names")
+	f.StringVar(&m.On, "on", "", "work on this machine: a `NAME` of environments.toml, local, or GATEWAY/MACHINE of a fleet")
 	f.StringVar(&m.URL, "url", "", "work on the server at this `URL`: ws://HOST:PORT, wss://HOST:PORT or unix:///PATH")
 	f.StringVar(&m.TokenFile, "token-file", "", "read the bearer token for --url or fleet/MACHINE from this `FILE`")
 	DefineServerUser(f, &m.ServerUser)

@@ -75,6 +75,9 @@ type recordingJSON struct {
 	SizeBytes   int64    `json:"sizeBytes"`
 }
 
+// shortSession is the length of the session ids that cast ls prints, as ps does.
+const shortSession = 8
+
 func printRecordings(out io.Writer, list []client.RecordingInfo, asJSON bool) error {
 	if asJSON {
 		all := make([]recordingJSON, 0, len(list))
@@ -98,9 +101,9 @@ func printRecordings(out io.Writer, list []client.RecordingInfo, asJSON bool) er
 			took = cli.ShortDuration(r.Ended.Sub(r.Started))
 		}
 		command := cli.CommandLine(client.ProcessInfo{Args: r.Args, ArgsTruncated: r.ArgsTruncated}, 0)
-		rows = append(rows, []string{cli.Printable(r.ID), cli.Printable(cmp.Or(r.Name, r.Session)), cli.Printable(r.Process), took, cli.FormatSize(r.Size), command})
+		rows = append(rows, []string{cli.Printable(r.ID), cli.Printable(cmp.Or(r.Name, r.Session[:min(shortSession, len(r.Session))])), cli.Printable(r.Process), took, cli.FormatSize(r.Size), command})
 	}
-	return cli.Table(out, rows, 3, 4)
+	return printTable(out, rows, 3, 4)
 }
 
 // recordings lists the recordings of a server.
@@ -113,13 +116,14 @@ func recordings(ctx context.Context, env *client.Environment) ([]client.Recordin
 }
 
 // findRecording returns the id of a recording. name is its id, a prefix of it, or a session or
-// process, which stands for its newest recording.
+// process, which stands for its newest recording. A session has its name, its id, or the beginning
+// of the id that cast ls prints.
 func findRecording(list []client.RecordingInfo, name string) (string, error) {
 	session, process, both := strings.Cut(name, "/")
 	var begins, named []client.RecordingInfo
 	sessions := make(map[string]bool) // ids of those that are named
 	for _, r := range list {
-		ofSession := r.Name == session || r.Session == session
+		ofSession := r.Name == session || r.Session == session || len(session) >= shortSession && strings.HasPrefix(r.Session, session)
 		switch {
 		case r.ID == name:
 			return r.ID, nil

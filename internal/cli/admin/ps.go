@@ -56,7 +56,6 @@ func (o *psOptions) run(ctx context.Context, env *client.Environment, out io.Wri
 	if err != nil {
 		return err
 	}
-	width, terminal := cli.OnTerminal(out)
 	documents := []processJSON{}
 	rows := [][]string{{"SESSION", "PROCESS", "STATE", "AGE", "COMMAND"}}
 	for _, p := range l.Processes {
@@ -73,10 +72,7 @@ func (o *psOptions) run(ctx context.Context, env *client.Environment, out io.Wri
 	if o.json {
 		return cli.JSON(out, documents)
 	}
-	if terminal {
-		cutLast(rows, width)
-	}
-	return cli.Table(out, rows, 3)
+	return printTable(out, rows, 3)
 }
 
 // stateOf describes the state of a process: running, exit status 1, signal: SIGKILL.
@@ -88,6 +84,14 @@ func stateOf(p client.ProcessInfo) string {
 		return p.Exit.String() + ", output open"
 	}
 	return p.Exit.String()
+}
+
+// printTable prints rows in columns. On a terminal it cuts the last column so that no row wraps.
+func printTable(out io.Writer, rows [][]string, right ...int) error {
+	if width, terminal := cli.OnTerminal(out); terminal {
+		cutLast(rows, width)
+	}
+	return cli.Table(out, rows, right...)
 }
 
 // cutLast cuts the last column so that the rows fit into width.
