@@ -60,6 +60,7 @@ func newConnection(s *Server, stream transport.Conn, principal *auth.Principal, 
 		PingInterval:    s.opts.PingInterval,
 		ProbeTimeout:    s.opts.ProbeTimeout,
 		FinishTimeout:   finishTimeout,
+		Lasting:         lasts(stream),
 		Memory:          c.holdMemory,
 		Ended:           c.leave,
 	})

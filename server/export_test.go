@@ -55,3 +55,6 @@ func HandshakeDeadlines(s *Server) <-chan func() {
 	}
 	return deadlines
 }
+
+// LimitPending sets how many connections may be in their handshake.
+func LimitPending(s *Server, n int) { s.pending.limit, s.pending.perSource = n, n/2 }

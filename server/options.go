@@ -77,6 +77,10 @@ type Options struct {
 	// exist. It explains how to solve the problem to people who see only the server's errors.
 	NoDirectoryHint string
 
+	// StreamKeep is how long a stream of ServeUnix lasts without a link, by default 30 minutes. Its
+	// session is detached afterwards.
+	StreamKeep time.Duration
+
 	// Session has the limits of sessions, and of the output that they retain.
 	Session SessionOptions
 

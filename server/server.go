@@ -42,6 +42,7 @@ import (
 	"execserver/internal/quota"
 	"execserver/internal/sandbox"
 	"execserver/internal/session"
+	"execserver/internal/stream"
 	"execserver/protocol"
 	"execserver/transport"
 )
@@ -64,6 +65,7 @@ type Server struct {
 
 	admission     *admission
 	endAdmission  context.CancelCauseFunc // ends what admission waits for
+	streams       *stream.Server
 	pending       *pending
 	refusals      *refusals
 	confined      *quota.Semaphore // of helpers in sandboxes
@@ -137,6 +139,7 @@ func New(opts *Options) *Server {
 		s.ownership = ownership.Default()
 	}
 	s.sessions = session.New(s.sessionOptions())
+	s.streams = s.newStreams()
 	return s
 }
 
@@ -322,6 +325,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		s.sessions.Wait()
+		_ = s.streams.Shutdown(ctx)
 		s.wg.Wait()
 		_ = s.inPlace.wait(context.Background())
 	}()

@@ -17,9 +17,9 @@ import (
 
 // ServeUnix serves connections of a unix socket to the users that Options.Peers admits. What a
 // client sends first decides what the connection speaks (docs/operations.md, "What a unix socket
-// speaks"): one message to a line, or HTTP with everything that Handler serves. The user at the
-// other end is the credential for both, and Options.Auth is for neither. ServeUnix closes l when it
-// returns. It returns ErrClosed after Shutdown.
+// speaks"): one message to a line, the same over a stream that survives its connections, or HTTP with
+// everything that Handler serves. The user at the other end is the credential for all, and
+// Options.Auth is for none. ServeUnix closes l when it returns. It returns ErrClosed after Shutdown.
 func (s *Server) ServeUnix(l net.Listener) error {
 	if err := s.track(l); err != nil {
 		return err
@@ -103,16 +103,21 @@ func (s *Server) serveUnix(conn net.Conn, web *unixHTTP) {
 	}
 	first := make([]byte, 1)
 	_, err := io.ReadFull(conn, first)
-	proceed()
 	switch {
 	case err == nil:
 		u.first = first
 	case u.refusal == nil:
+		proceed()
 		u.pending.done()
 		_ = conn.Close()
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
+	if err == nil && first[0] == beginsStream {
+		s.serveStreamLink(u, proceed)
+		return
+	}
+	proceed()
 	if err == nil && beginsHTTP(first[0]) {
 		web.serve(u)
 		return
@@ -125,6 +130,10 @@ func (s *Server) serveUnix(conn net.Conn, web *unixHTTP) {
 	}
 	_ = s.serveAdmitted(stream, u.principal, u.pending) // which logs how the connection ends
 }
+
+// beginsStream is the first byte of a link of a stream. Nothing else begins with it: frames of binary
+// messages, which do, come after initialize.
+const beginsStream = 0
 
 // beginsHTTP reports whether a byte is the first one of a method of HTTP: GET, HEAD, POST, PUT,
 // PATCH, DELETE, OPTIONS, CONNECT or TRACE. None of them begins a JSON object.

@@ -111,7 +111,15 @@ func (p *Peers) Authenticate(conn net.Conn) (*Principal, error) {
 	default:
 		return nil, &PeerRefusedError{UID: peer.uid}
 	}
-	return &Principal{Name: fmt.Sprintf("uid:%d", peer.uid), Alone: !p.Others()}, nil
+	return p.Principal(fmt.Sprintf("uid:%d", peer.uid)), nil
+}
+
+// Principal returns the principal that Authenticate returns for a user by its name.
+func (p *Peers) Principal(name string) *Principal {
+	if name == "" {
+		return Unauthenticated
+	}
+	return &Principal{Name: name, Alone: !p.Others()}
 }
 
 // peer is a user at the other end of a socket.

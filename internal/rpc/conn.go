@@ -72,6 +72,10 @@ type Options struct {
 	// Pause again. Pause must not block.
 	Pause func(calling bool) (ready <-chan struct{})
 
+	// Lasting says that the stream stalls while its peer is out of reach and goes on later, and that
+	// it notices itself when the peer is gone. No silence ends the connection then, and only pongs
+	// acknowledge.
+	Lasting bool
 	// PingInterval is the time between two pings, by default 15 s. ProbeTimeout is how
 	// long Probe waits for a sign of life, by default 1 s.
 	PingInterval time.Duration
@@ -197,7 +201,7 @@ var ErrPeerClosed = errors.New("peer closed the connection")
 // that came before the end; see [Options.FinishTimeout].
 func (c *Conn) Run() error {
 	c.start(c.writeLoop)
-	if c.pinger != nil {
+	if c.pinger != nil && !c.opts.Lasting {
 		c.start(c.heartbeatLoop)
 	}
 	err := c.readLoop()

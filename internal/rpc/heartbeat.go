@@ -189,7 +189,7 @@ func (c *Conn) WantAck() {
 func (c *Conn) eventSent(n int) {
 	c.life.unpinged += n
 	first := c.life.pinged.Load() == 0
-	if first && c.pinger != nil {
+	if first && c.pinger != nil && !c.opts.Lasting {
 		c.life.expectAnswer(c)
 	}
 	if first || c.life.unpinged >= pingEvery || c.sentIsRead() {

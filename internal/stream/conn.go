@@ -25,6 +25,7 @@ type Conn struct {
 	alive  context.Context // until the stream has ended
 	kill   context.CancelFunc
 	dials  bool          // this end makes the links
+	owner  string        // at the end that accepts
 	forget func()        // removes the stream from its server
 	gone   chan struct{} // closed when the stream has ended, and its link
 
@@ -47,6 +48,9 @@ type Conn struct {
 	in     buffer
 	inDone bool // nothing comes after in
 	eof    bool // and the program knows
+
+	confirmed func(n uint64) // see OnConfirm
+	asked     []question     // in the order of Confirm
 
 	closed  bool      // by the program
 	waiting bool      // the program waits for the other
@@ -249,7 +253,52 @@ func (c *Conn) SetWaiting(waiting bool) {
 	c.waiting = waiting
 }
 
+// Owner returns the owner that Serve was called with for the first link.
+func (c *Conn) Owner() string { return c.owner }
+
+// A question waits until the other program has read what is before a number.
+type question struct {
+	at int64
+	n  uint64
+}
+
+// OnConfirm sets the function that is called for the numbers of Confirm. It must not block. OnConfirm
+// must be called before Confirm.
+func (c *Conn) OnConfirm(f func(n uint64)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.confirmed = f
+}
+
+// Confirm asks the other end to confirm that its program has read everything written so far, and
+// then calls the function of OnConfirm with n. That also proves that the other end lives. Without a
+// link, it waits for one. Another call with the same n replaces the last one.
+func (c *Conn) Confirm(n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || c.closed {
+		return
+	}
+	if last := len(c.asked) - 1; last >= 0 && c.asked[last].n == n {
+		c.asked = c.asked[:last]
+	}
+	c.asked = append(c.asked, question{c.out.end, n})
+	if c.link != nil {
+		c.link.ping = true
+		c.kick()
+	}
+}
+
 // The following are called with c.mu held.
+
+// takeConfirmed appends to numbers those that a frame of the other end has confirmed.
+func (c *Conn) takeConfirmed(numbers []uint64) []uint64 {
+	for len(c.asked) > 0 && c.asked[0].at <= c.acked && !c.stopped {
+		numbers = append(numbers, c.asked[0].n)
+		c.asked = c.asked[1:]
+	}
+	return numbers
+}
 
 // settle ends the stream if nobody needs it any more.
 func (c *Conn) settle() {
@@ -338,6 +387,7 @@ func (c *Conn) attach(l *link, received int64) error {
 
 // detach removes the link of the stream.
 func (c *Conn) detach() {
+	l := c.link
 	c.link, c.left = nil, time.Now()
 	switch {
 	case c.ended:
@@ -345,6 +395,8 @@ func (c *Conn) detach() {
 	case c.closed: // expires already
 	case c.unused:
 		c.expire(silence)
+	case !c.dials && l.keep > 0 && l.err != errSilent: // the relay has closed it
+		c.expire(min(c.keep, l.keep))
 	case !c.dials:
 		c.expire(c.keep)
 	}

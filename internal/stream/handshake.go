@@ -9,10 +9,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
-// The handshake. The end that dials begins:
+// The handshake. A relay may precede it:
+//
+//	preface   prefaceMagic, prefaceVersion, 0; seconds that a stream is kept if the relay closes the link
+//
+// The end that dials begins:
 //
 //	hello     magic, version; 0: begin, 1: resume; identifier; nonce or public key
 //	reply     magic, version; 0, or a Code and no more; identifier; nonce or public key; Keep in seconds
@@ -35,7 +40,18 @@ const (
 	replySize   = refusalSize + idSize + nonceSize + 4
 	proofSize   = 16 // without the mac
 	answerSize  = 8  // without the code and the mac
+
+	prefaceMagic   = "\x00relay"
+	prefaceVersion = 1
 )
+
+// Preface returns what a relay writes to the end that accepts before anything else, so that a stream
+// is kept for this long only, in whole seconds, when the relay has closed its link. Zero changes
+// nothing.
+func Preface(keep time.Duration) []byte {
+	seconds := min(max(keep/time.Second, 0), math.MaxUint32)
+	return binary.BigEndian.AppendUint32(append([]byte(prefaceMagic), prefaceVersion, 0), uint32(seconds))
+}
 
 var (
 	errNoStream = errors.New("what answers over the link is not the other end of a stream")

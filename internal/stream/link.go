@@ -56,6 +56,7 @@ type link struct {
 	stop   bool             // flagStop was sent
 	end    bool             // flagEnd was sent
 	timer  *time.Timer      // the next tick
+	keep   time.Duration    // of the stream if a relay closes the link; 0: as after any other end
 }
 
 func newLink(rwc io.ReadWriteCloser) *link {
@@ -116,6 +117,7 @@ func (c *Conn) run(l *link) error {
 	if l.err == nil {
 		l.users.Go(func() { c.writeFrames(l) })
 		l.answer = true // says at once whether this end has stopped or ended
+		l.ping = len(c.asked) > 0
 		c.kick()
 	}
 	c.mu.Unlock()
@@ -134,7 +136,11 @@ func (c *Conn) run(l *link) error {
 // readFrames never waits for anything but the link. If both ends waited for the other to read,
 // neither would.
 func (c *Conn) readFrames(l *link) error {
+	var confirmed []uint64
 	for {
+		for _, n := range confirmed {
+			c.confirmed(n)
+		}
 		head, err := l.take(headerSize)
 		if err != nil {
 			return fmt.Errorf("read from the link: %w", err)
@@ -162,6 +168,7 @@ func (c *Conn) readFrames(l *link) error {
 			c.acknowledge()
 			c.readable.Broadcast()
 		}
+		confirmed = c.takeConfirmed(confirmed[:0])
 		c.mu.Unlock()
 		if err != nil {
 			return err
@@ -319,7 +326,7 @@ func (c *Conn) tick(l *link) {
 	if l.heard.Swap(false) {
 		l.asked, l.last = time.Time{}, time.Now()
 	}
-	expects := c.waiting || c.unused || c.acked < c.limit() && !c.stopped
+	expects := c.waiting || c.unused || len(c.asked) > 0 || c.acked < c.limit() && !c.stopped
 	switch {
 	case !l.asked.IsZero():
 		if elapsed(l.asked) >= silence {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"crypto/ecdh"
 	"crypto/rand"
 	"encoding/binary"
@@ -22,6 +23,9 @@ type ServerOptions struct {
 	// MaxStreams bounds the streams of each owner. The default is 64, because a stream can hold
 	// twice the window, and few people run as many clients.
 	MaxStreams int
+	// MaxAll bounds the streams of all owners, and with them the memory. The default is 64, which
+	// can hold 512 MiB.
+	MaxAll int
 }
 
 // Server is the end of streams that accepts their links.
@@ -32,13 +36,8 @@ type Server struct {
 
 	mu      sync.Mutex // taken after that of a Conn
 	closed  bool
-	streams map[[idSize]byte]*owned
+	streams map[[idSize]byte]*Conn
 	count   map[string]int // of each owner
-}
-
-type owned struct {
-	*Conn
-	owner string
 }
 
 // NewServer returns a Server.
@@ -49,7 +48,10 @@ func NewServer(opts ServerOptions) *Server {
 	if opts.MaxStreams == 0 {
 		opts.MaxStreams = 64
 	}
-	s := &Server{opts: opts, streams: make(map[[idSize]byte]*owned), count: make(map[string]int)}
+	if opts.MaxAll == 0 {
+		opts.MaxAll = 64
+	}
+	s := &Server{opts: opts, streams: make(map[[idSize]byte]*Conn), count: make(map[string]int)}
 	_, _ = rand.Read(s.instance[:]) // never fails
 	return s
 }
@@ -57,6 +59,11 @@ func NewServer(opts ServerOptions) *Server {
 // Serve serves a link of an owner to its end, and closes it. It returns why the link has ended.
 // Only an owner's own links can resume a stream.
 func (s *Server) Serve(owner string, rwc io.ReadWriteCloser) error {
+	return s.ServeLink(owner, rwc, func() {})
+}
+
+// ServeLink is Serve, and calls attached when the link has become that of a stream.
+func (s *Server) ServeLink(owner string, rwc io.ReadWriteCloser, attached func()) error {
 	l := newLink(rwc)
 	h := newHandshake(l)
 	c, err := s.accept(h, owner)
@@ -65,6 +72,7 @@ func (s *Server) Serve(owner string, rwc io.ReadWriteCloser) error {
 		_ = l.close()
 		return err
 	}
+	attached()
 	if err != nil {
 		c.mu.Lock()
 		c.fail(l, err)
@@ -73,9 +81,41 @@ func (s *Server) Serve(owner string, rwc io.ReadWriteCloser) error {
 	return c.run(l)
 }
 
+// Refuse sends the other end of a link a code in answer to what it says first, and closes the link.
+func (s *Server) Refuse(rwc io.ReadWriteCloser, code Code) {
+	l := newLink(rwc)
+	h := newHandshake(l)
+	defer h.timer.Stop()
+	if hello, err := h.hello(); err == nil && string(hello[:len(magic)]) == magic {
+		if _, err = h.receive(helloSize - len(hello)); err == nil { // or closing could discard the code
+			_ = h.refuse(code)
+		}
+	}
+	_ = l.close()
+}
+
+// hello returns the magic and the version of what the end that dials says first, after the preface of
+// a relay.
+func (h *handshake) hello() ([]byte, error) {
+	hello, err := h.receive(len(magic) + 1)
+	if err != nil || string(hello[:len(prefaceMagic)]) != prefaceMagic {
+		return hello, err
+	}
+	if hello[len(prefaceMagic)] != prefaceVersion {
+		return nil, h.refuse(Version)
+	}
+	seconds, err := h.receive(4)
+	if err != nil {
+		return nil, err
+	}
+	h.keep = time.Duration(binary.BigEndian.Uint32(seconds)) * time.Second
+	h.said = nil // the other end does not know it
+	return h.receive(len(magic) + 1)
+}
+
 // accept is the handshake of the end that accepts. Without a Conn the link is not attached.
 func (s *Server) accept(h *handshake, owner string) (*Conn, error) {
-	hello, err := h.receive(len(magic) + 1)
+	hello, err := h.hello()
 	if err != nil {
 		return nil, err
 	}
@@ -152,10 +192,11 @@ func (s *Server) add(c *Conn, owner string) Code {
 	switch {
 	case s.closed:
 		return Ended
-	case s.count[owner] >= s.opts.MaxStreams:
+	case s.count[owner] >= s.opts.MaxStreams, len(s.streams) >= s.opts.MaxAll:
 		return Full
 	}
-	s.streams[c.id] = &owned{c, owner}
+	c.owner = owner
+	s.streams[c.id] = c
 	s.count[owner]++
 	s.handlers.Add(1)
 	c.forget = func() {
@@ -184,7 +225,7 @@ func (s *Server) makeRoom(owner string) bool {
 		c.mu.Lock()
 		if c.owner == owner && c.link == nil && !c.left.IsZero() &&
 			(oldest == nil || c.unused && !unused || c.unused == unused && c.left.Before(left)) {
-			oldest, unused, left = c.Conn, c.unused, c.left
+			oldest, unused, left = c, c.unused, c.left
 		}
 		c.mu.Unlock()
 	}
@@ -226,7 +267,7 @@ func (s *Server) resume(h *handshake, owner string, id [idSize]byte) (*Conn, err
 		_ = h.send([]byte{byte(code)})
 		return nil, fmt.Errorf("a link was refused: %w", code)
 	}
-	return c.Conn, h.sendSigned(c.secret, accepting, binary.BigEndian.AppendUint64([]byte{0}, uint64(own)))
+	return c, h.sendSigned(c.secret, accepting, binary.BigEndian.AppendUint64([]byte{0}, uint64(own)))
 }
 
 // replace attaches a link of a higher generation, when nothing comes over older ones any more. It
@@ -257,15 +298,49 @@ func (c *Conn) replace(l *link, generation uint64, received int64) (int64, Code)
 	return c.received(), 0
 }
 
-// Close ends all streams, and waits for their handlers.
-func (s *Server) Close() error {
+// Count returns how many streams there are.
+func (s *Server) Count() int {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
+}
+
+// Shutdown is Close, but first gives the streams that have a link a moment to deliver what was
+// written. Their handlers must be about to return.
+func (s *Server) Shutdown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	for _, c := range s.stop() {
+		c.mu.Lock()
+		l := c.link
+		c.mu.Unlock()
+		if l == nil {
+			continue
+		}
+		select {
+		case <-c.Done():
+		case <-l.gone:
+		case <-ctx.Done():
+		}
+	}
+	return s.Close()
+}
+
+// stop refuses new streams, and returns the others.
+func (s *Server) stop() []*Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.closed = true
 	streams := make([]*Conn, 0, len(s.streams))
 	for _, c := range s.streams {
-		streams = append(streams, c.Conn)
+		streams = append(streams, c)
 	}
-	s.mu.Unlock()
+	return streams
+}
+
+// Close ends all streams, and waits for their handlers.
+func (s *Server) Close() error {
+	streams := s.stop()
 	for _, c := range streams {
 		c.mu.Lock()
 		c.finish(Ended, Ended, true)

@@ -33,6 +33,14 @@
 // handshake has silence for each message. A stream without a link, or closed by one program alone,
 // lasts as long as Keep says; but one from whose creator no frame has come, which may not know of
 // it, lasts for silence only. A server ends streams without a link sooner if an owner has too many.
+// All streams of a server together are at most MaxAll, and so hold at most twice the window of each.
+//
+// A relay between a link and the end that accepts can say, by what it writes first ([Preface]), for
+// how long a stream is kept if the relay closes the link. A relay on the far side of an ssh sees the
+// end of its input when the ssh client has ended: killed, or with its machine shut down in order.
+// That differs from a link that falls silent, as when a laptop sleeps or changes its network, which
+// the accepting end notices itself and for which Keep holds. Nothing else can be told apart: what
+// ends the ssh client may as well have ended the program that would resume the stream, or not.
 //
 // A party that sees the bytes of links, but cannot change them, cannot resume the stream: the ends
 // agree on a secret by X25519, and prove it with nonces of both. Nothing protects the bytes
@@ -82,6 +90,7 @@ const (
 	Expired                  // it no longer has this stream
 	Violated                 // this end broke the rules
 	Ended                    // the other end stops
+	Denied                   // this user or process may not use the other end
 )
 
 // Error implements error.
@@ -92,13 +101,15 @@ func (c Code) Error() string {
 	case Refused:
 		return "the other end refused to resume the stream"
 	case Full:
-		return "the other end keeps no more streams of this user, and all of them have a link; end some"
+		return "the other end keeps no more streams, and all of this user have a link; end some"
 	case Unknown:
 		return "the other end does not know the stream; it was probably started again"
 	case Expired:
 		return "the stream is no longer kept: it was without a link for too long, or has ended meanwhile"
 	case Violated:
 		return "the other end of the stream found invalid data"
+	case Denied:
+		return "the other end does not serve this user, or this process because it is confined; the log there says more"
 	case Ended:
 		return "the other end has ended the stream"
 	}

@@ -32,6 +32,7 @@ type Flags struct {
 	tls                 *tls.Config // nil for none
 	peers               auth.Peers
 	detachedTTL         time.Duration
+	streamKeep          time.Duration
 	detachedOutput      string
 	retainedBytes       int64
 	retainedTotal       int64
@@ -155,6 +156,7 @@ func (o *Flags) defineListening(f *pflag.FlagSet) {
 	for _, name := range []string{"allow-uid", "allow-gid"} {
 		f.Lookup(name).DefValue = "" // or help would say (default [])
 	}
+	f.DurationVar(&o.streamKeep, "stream-keep", 30*time.Minute, "keep a stream over the unix socket, such as that of connect, for this `time` while ssh is broken")
 	f.BoolVar(&o.Web, "web", false, "serve a page for browsers at /web of the listener; exec-server web prints a link to it")
 }
 
@@ -182,6 +184,9 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 		if limit.value <= 0 {
 			return cli.InvalidValue(limit.flag, f.Lookup(limit.flag).Value.String(), "must be greater than zero")
 		}
+	}
+	if keep := f.Lookup("stream-keep"); keep != nil && o.streamKeep < time.Second {
+		return cli.InvalidValue(keep.Name, keep.Value.String(), "must be at least one second")
 	}
 	for _, means := range o.without {
 		if means != withoutSupervisor && means != withoutCgroups {

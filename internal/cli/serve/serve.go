@@ -144,6 +144,7 @@ func (o *Flags) serve(log *slog.Logger, sockets int, manager serviceManager) err
 		NoDirectoryHint: adviceToMakeDirectory,
 
 		Extensions: extensions,
+		StreamKeep: o.streamKeep,
 		Session: server.SessionOptions{
 			DetachedTTL:        o.detachedTTL,
 			MaxSessions:        o.MaxSessions,
