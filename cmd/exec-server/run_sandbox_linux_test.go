@@ -12,7 +12,8 @@ import (
 )
 
 // TestRunInSandbox checks that the flags about sandboxes let a command write where they
-// say, and nowhere else, and that a sandbox that cannot be enforced is an error.
+// say, and nowhere else, with a server and on this machine, and that a sandbox that cannot be
+// enforced is an error.
 func TestRunInSandbox(t *testing.T) {
 	p := newServer(t, "--listen", "ws://127.0.0.1:0")
 	refused := newServer(t, "--listen", "ws://127.0.0.1:0", "--sandbox", "off")
@@ -37,13 +38,15 @@ func TestRunInSandbox(t *testing.T) {
 		{[]string{"--sandbox", "read-only", "--allow-write", root + "/other"}, "other read"},
 		{[]string{"--sandbox", "workspace-write", "--allow-write", root + "/other", "--network"}, "work other read"},
 	} {
-		args := append([]string{"run", "--url", p.url, "-w", root + "/work"}, test.flags...)
-		out, err := exec.Command("exec-server", append(args, "--", "sh", "-c", script)...).CombinedOutput()
-		if strings.Contains(string(out), "cannot be enforced") {
-			t.Skipf("there are no sandboxes here: %s", out)
-		}
-		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != test.want {
-			t.Errorf("%v: %v, %q, want %q", test.flags, err, got, test.want)
+		for _, machine := range [][]string{{"--url", p.url}, {"--on", "local"}} {
+			args := append(append([]string{"run", "-w", root + "/work"}, machine...), test.flags...)
+			out, err := exec.Command("exec-server", append(args, "--", "sh", "-c", script)...).CombinedOutput()
+			if strings.Contains(string(out), "cannot be enforced") {
+				t.Skipf("there are no sandboxes here: %s", out)
+			}
+			if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != test.want {
+				t.Errorf("%v %v: %v, %q, want %q", machine, test.flags, err, got, test.want)
+			}
 		}
 	}
 	if err := os.Symlink("other", filepath.Join(root, "link")); err != nil {

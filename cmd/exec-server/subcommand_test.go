@@ -35,7 +35,7 @@ func TestAdviceAtOldServers(t *testing.T) {
 			"it lacks sessionList; list the processes of the machine instead, with exec-server run and ps -ef, or start this server there: exec-server serve"},
 		{"forward 0:80", "it lacks tcpOpen; start this server there: exec-server serve"},
 		{"run -d -- true", "this server keeps no session without a connection; start this server there: exec-server serve"},
-		{"run --sandbox read-only -- true", "it lacks sandbox"},
+		{"run --sandbox read-only -- true", "it lacks sandbox; start this server there: exec-server serve"},
 		{"run --timeout 1s -- true", "it lacks processLimits"},
 	} {
 		for line := range strings.SplitSeq(test.lines, ", ") {

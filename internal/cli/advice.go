@@ -39,7 +39,7 @@ func Advice(err error) string {
 	case unsupported == nil:
 	case unsupported.Capability == CapSessionList:
 		return "name an exec-server that listens: one that was started for a single client has no other sessions"
-	case unsupported.Capability == "tcpOpen":
+	case unsupported.Capability == "tcpOpen", unsupported.Capability == "sandbox":
 		return ToServe
 	}
 	switch dial, dialing := errors.AsType[*client.DialError](err); {

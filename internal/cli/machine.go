@@ -120,6 +120,15 @@ func (m *Machine) Open(ctx context.Context, opts *client.Options) (*client.Envir
 	return environments.Open(ctx, m.On, &o)
 }
 
+// OpenSandboxed is like Open, but this machine, too, runs commands in a sandbox. It takes longer there
+// than Open, because it first tests the mechanisms.
+func (m *Machine) OpenSandboxed(ctx context.Context, opts *client.Options) (*client.Environment, error) {
+	if m.On == ThisMachine {
+		return local.NewSandboxed(opts)
+	}
+	return m.Open(ctx, opts)
+}
+
 // RequireDefault returns an error if the configuration has no default other than this machine: a
 // command that is meant for another one must not run here by mistake.
 func RequireDefault() error {

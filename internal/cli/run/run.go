@@ -134,7 +134,11 @@ func (o *runOptions) run(args []string) error {
 // start opens the environment and starts the command.
 func (o *runOptions) start(ctx context.Context, r *runner, args []string) (err error) {
 	opts := &client.Options{Name: clientPrefix + "run", OnState: r.link.Set, RecoveryTimeout: client.RecoverWhileKept}
-	if r.env, err = o.machine.Open(ctx, opts); err != nil {
+	open := o.machine.Open
+	if o.sandbox != "" {
+		open = o.machine.OpenSandboxed
+	}
+	if r.env, err = open(ctx, opts); err != nil {
 		return err
 	}
 	if where := o.machine.DescribeDefault(); where != "" && cli.IsTerminal(os.Stdin) && cli.IsTerminal(os.Stderr) {
