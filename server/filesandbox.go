@@ -75,7 +75,7 @@ func (h *fileHandler) serveConfined(r *rpc.Request, policy *protocol.Sandbox, pa
 			r.Fail(err)
 			return
 		}
-		h.watches.watchIf(r, p, paths, h.sandbox.permitWatch)
+		h.watches.watchPermitted(r, p, paths, h.permitVisible)
 	case r.Method == protocol.MethodWatch:
 		r.Fail(protocol.Errorf(protocol.CodeInvalidRequest,
 			"%s cannot be confined; ask for it without a sandbox, or with one that lets everything be read", r.Method))
@@ -175,23 +175,17 @@ func (h *fileSandbox) openToRead(ctx context.Context, policy *protocol.Sandbox, 
 }
 
 // hides reports whether every sandbox hides an open file, or replaces it by another one.
-func (h *fileSandbox) hides(f *os.File) bool {
-	engine := h.server.sandbox
+func (c *caller) hides(f *os.File) bool {
+	engine := c.server.sandbox
 	return filesystem.InProc(f) || engine != nil && engine.Hides(f)
 }
 
-// permitWatch refuses to watch a file that every sandbox hides. It permits a missing file.
-func (h *fileSandbox) permitWatch(path string) error {
-	f, err := filesystem.OpenPath(path, filesystem.Follow)
-	if err == nil {
-		defer f.Close()
-		if !h.hides(f) {
-			return nil
-		}
-	} else if !errors.Is(err, filesystem.ErrMagicLink) {
-		return nil
+// permitVisible returns an error for an open file that every sandbox hides.
+func (c *caller) permitVisible(f *os.File) error {
+	if c.hides(f) {
+		return syscall.EACCES
 	}
-	return &fs.PathError{Op: "watch", Path: path, Err: syscall.EACCES}
+	return nil
 }
 
 // confine prepares the sandbox of a file request once a slot is free for its helper, first

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"io/fs"
+	"os"
 	"strconv"
 	"sync"
 
@@ -39,6 +41,9 @@ func (h *watchHandler) watchMissing(r *rpc.Request, p protocol.WatchMissingParam
 		var begin func()
 		h.operate(r, func() (_ any, err error) {
 			var result protocol.WatchMissingResult
+			if err := h.permitMissing(append(missing, present)); err != nil {
+				return nil, err
+			}
 			begin, result.Watching, err = h.missing.Arm(r.Context(), p.WatchID, missing, present)
 			return result, err
 		})
@@ -46,6 +51,28 @@ func (h *watchHandler) watchMissing(r *rpc.Request, p protocol.WatchMissingParam
 			begin()
 		}
 	})
+}
+
+// permitMissing refuses paths that the sandbox of the credentials hides, or that lead over what it
+// hides, whether they exist or not.
+func (h *watchHandler) permitMissing(paths []string) error {
+	if confinement(protocol.MethodWatchMissing, h.principal.Grant.FileSandbox()) == nil {
+		return nil
+	}
+	for _, path := range paths {
+		var refused error
+		f, err := filesystem.OpenPermitted(path, func(f *os.File) error {
+			refused = h.permitVisible(f)
+			return refused
+		})
+		if err == nil {
+			_ = f.Close()
+		}
+		if refused != nil {
+			return &fs.PathError{Op: "watch", Path: path, Err: refused}
+		}
+	}
+	return nil
 }
 
 // missingPaths returns the paths of a watch, or none if one of them is not a path of this
@@ -84,21 +111,18 @@ func watchLane(id string) string { return "\x00watch " + id }
 
 // watch serves fs/watch.
 func (h *watchHandler) watch(r *rpc.Request, p protocol.WatchParams, paths []string) {
-	h.watchIf(r, p, paths, func(string) error { return nil })
+	h.watchPermitted(r, p, paths, nil)
 }
 
-// watchIf serves fs/watch if may returns no error for the path.
-func (h *watchHandler) watchIf(r *rpc.Request, p protocol.WatchParams, paths []string, may func(path string) error) {
+// watchPermitted serves fs/watch if permit, as in filesystem.WatchOptions, returns no error.
+func (h *watchHandler) watchPermitted(r *rpc.Request, p protocol.WatchParams, paths []string, permit func(*os.File) error) {
 	r.Queue(watchLane(p.WatchID), rpc.Blocking, func(*rpc.Lane) {
 		var feed *watchFeed
 		h.operate(r, func() (any, error) {
 			if h.subscribed(p.WatchID) {
 				return nil, protocol.Errorf(protocol.CodeInvalidRequest, "watch `%s` already exists", p.WatchID)
 			}
-			if err := may(paths[0]); err != nil {
-				return nil, err
-			}
-			watcher, fresh, err := h.session.Watch(r.Context(), p.WatchID, paths[0])
+			watcher, fresh, err := h.session.Watch(r.Context(), p.WatchID, paths[0], permit)
 			if err != nil {
 				return nil, err
 			}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"execserver/internal/sandbox"
 )
 
 // TestTokenTellsNothingOfOutside has clients, confined by their tokens, ask for directories and for
@@ -91,5 +93,61 @@ func TestTokenTellsNothingOfOutside(t *testing.T) {
 				t.Errorf("the answers differ: %q", answers)
 			}
 		})
+	}
+}
+
+// TestHiddenTellsNothing asks for files in a directory that every sandbox hides, with a token that
+// lets everything else be read. The answers must not depend on what is there.
+func TestHiddenTellsNothing(t *testing.T) {
+	root, hidden := realTempDir(t), realTempDir(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(hidden+"/dir", 0o700))
+	must(os.WriteFile(hidden+"/file", nil, 0o600))
+	must(os.Symlink(root, hidden+"/link"))
+	names := []string{"missing", "missing/below", "dir", "dir/below", "file", "link", "dir/../.." + root, "missing/../.." + root}
+	for i, name := range names {
+		must(os.Symlink(hidden+"/"+name, fmt.Sprintf("%s/to-%d", root, i)))
+	}
+	as := serveTokens(t, confiningWith(t, sandbox.Options{StateDir: hidden}), map[string]string{
+		"reader": fmt.Sprintf("scope = [\"full\"]\n[token.sandbox]\nread = [\"/\"]\nwrite = [%q]", root),
+	})
+	c := newCaller(t, as("reader"), "")
+	id := 0
+	for _, method := range []string{
+		"fs/watch", "fs/watchMissing", "fs/readFile", "fs/open", "fs/getMetadata", "fs/readDirectory", "fs/canonicalize", "fs/readLink",
+	} {
+		for kind, ask := range map[string]func(i int) string{
+			"path": func(i int) string { return hidden + "/" + names[i] },
+			"link": func(i int) string { return fmt.Sprintf("%s/to-%d/.", root, i) },
+		} {
+			if kind == "link" && method == "fs/readLink" {
+				continue // it reads the link itself
+			}
+			answers := make(map[string][]string)
+			for i, name := range names {
+				if kind == "path" && strings.Contains(name, "..") {
+					continue // a URI has no such segments
+				}
+				p := params{"path": "file://" + ask(i), "watchId": fmt.Sprint(kind, i), "handleId": fmt.Sprint(kind, i), "followSymlinks": true}
+				if method == "fs/watchMissing" {
+					id++
+					p = params{"watchId": id, "missing": []string{"file://" + ask(i)}}
+				}
+				r := c.call(method, p)
+				text := string(r.Result)
+				if r.Error != nil {
+					text = fmt.Sprint(r.Error.Code, " ", r.Error.Message)
+				}
+				answers[text] = append(answers[text], name)
+			}
+			if len(answers) != 1 {
+				t.Errorf("%s, %s: the answers differ: %q", method, kind, answers)
+			}
+		}
 	}
 }

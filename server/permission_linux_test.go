@@ -24,7 +24,13 @@ import (
 // confiningOptions have sandboxes; the test is skipped where there are none.
 func confiningOptions(t *testing.T) server.Options {
 	t.Helper()
-	engine := sandbox.New(&sandbox.Options{StateDir: t.TempDir()})
+	return confiningWith(t, sandbox.Options{StateDir: t.TempDir()})
+}
+
+// confiningWith does the same with options of the sandboxes.
+func confiningWith(t *testing.T, o sandbox.Options) server.Options {
+	t.Helper()
+	engine := sandbox.New(&o)
 	t.Cleanup(engine.Close)
 	if means, reason := engine.Mechanism(); means == sandbox.MechanismNone || means == sandbox.MechanismLandlock {
 		t.Skipf("no sandbox here: %s", reason)

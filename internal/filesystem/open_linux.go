@@ -38,6 +38,76 @@ func OpenPath(path string, links Links) (*os.File, error) {
 	return nil, ErrMagicLink
 }
 
+// maxLinks is the maximum number of links on a path, as in the kernel.
+const maxLinks = 40
+
+// OpenPermitted opens a file of any kind only to identify it. It calls permit with the file and with
+// every directory on the way, and fails with the error of permit. It looks at nothing in a directory
+// that permit refuses, so that the error does not depend on what is there.
+func OpenPermitted(path string, permit func(*os.File) error) (*os.File, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	fd, err := openDirAt(unix.AT_FDCWD, "/")
+	if err != nil {
+		return nil, err
+	}
+	f := newFile(fd, path)
+	rest := strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == "" {
+			continue
+		}
+		next, target, err := openNext(f, name)
+		switch {
+		case err != nil:
+		case target == "":
+			err = permit(next)
+		case links == maxLinks:
+			err = unix.ELOOP
+		default:
+			links++
+			rest = append(strings.Split(target, "/"), rest...)
+		}
+		if err != nil {
+			if next != nil {
+				next.Close()
+			}
+			f.Close()
+			return nil, err
+		}
+		if next != nil {
+			f.Close()
+			f = next
+		}
+	}
+	return f, nil
+}
+
+// openNext opens a name in a directory. If it is a link, openNext returns its target, and the root
+// directory if the target begins there.
+func openNext(dir *os.File, name string) (next *os.File, target string, err error) {
+	fd, err := pathAt{dirfd: int(dir.Fd()), name: name}.open(unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	next = newFile(fd, name)
+	var st unix.Stat_t
+	if err := sys.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return next, "", err
+	}
+	defer next.Close()
+	if target, err = (pathAt{dirfd: fd}).readLink(); err != nil || !strings.HasPrefix(target, "/") {
+		return nil, target, err
+	}
+	if fd, err = openDirAt(unix.AT_FDCWD, "/"); err != nil {
+		return nil, "", err
+	}
+	return newFile(fd, "/"), target, nil
+}
+
 // OpenNoMagicLinks opens a regular file for reading. A magic link is ErrMagicLink.
 func OpenNoMagicLinks(ctx context.Context, path string, links Links) (*os.File, error) {
 	identity, err := OpenPath(path, links)

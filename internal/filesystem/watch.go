@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -16,6 +17,10 @@ type WatchOptions struct {
 	Debounce       time.Duration // changes within this time are reported together; 50 ms
 	MaxDirectories int           // watched at the same time; 50,000
 	History        int           // events kept for readers that come back, if their paths are not long; 4,096
+
+	// Permit, if not nil, is called with the root, opened only to identify it, before it is watched,
+	// and with every file on the way to it. Its error refuses the watch: see OpenPermitted.
+	Permit func(*os.File) error
 }
 
 func (o WatchOptions) withDefaults() WatchOptions {

@@ -74,7 +74,7 @@ func (s *watchSource) setUp() error {
 	}
 	s.inotify = sys.NewFile(uintptr(fd), "inotify")
 	s.watchPath() // first, so that any later change is an event
-	dir, err := openDirectory(s.path)
+	dir, err := s.openRoot()
 	if err != nil {
 		return pathError("watch", s.path, err)
 	}
@@ -89,6 +89,19 @@ func (s *watchSource) setUp() error {
 	s.root, s.nodes[root.wd] = root, root
 	s.scan(root, dir, false)
 	return nil
+}
+
+// openRoot opens the directory to which the path leads now, if it may be watched.
+func (s *watchSource) openRoot() (*os.File, error) {
+	if s.options.Permit == nil {
+		return openDirectory(s.path)
+	}
+	permitted, err := OpenPermitted(s.path, s.options.Permit)
+	if err != nil {
+		return nil, err
+	}
+	defer permitted.Close()
+	return openDirectory(fdPath(int(permitted.Fd())))
 }
 
 func (s *watchSource) close() {
@@ -303,7 +316,7 @@ func (s *watchSource) watchPath() {
 			dir = join(dir, name)
 			continue
 		}
-		if links++; links > 40 {
+		if links++; links > maxLinks {
 			return
 		}
 		if strings.HasPrefix(text, "/") {

@@ -2,6 +2,7 @@ package filesystem_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -131,6 +132,55 @@ func TestWatcherRootRemoved(t *testing.T) {
 	w := newWatcher(t, dir, filesystem.WatchOptions{})
 	ok(t, "remove", os.RemoveAll(dir))
 	w.want("overflow .")
+}
+
+// TestWatcherIsPermitted watches a link that leads to a permitted directory, then to a forbidden one,
+// and then to a permitted one again. The watcher reports no change in the forbidden one.
+func TestWatcherIsPermitted(t *testing.T) {
+	base := t.TempDir()
+	link, forbidden := base+"/link", mkdir(t, base+"/forbidden")
+	refused := make(chan struct{}, 100)
+	permit := func(f *os.File) error {
+		if path, err := os.Readlink(fmt.Sprint("/proc/self/fd/", f.Fd())); err != nil || path == forbidden {
+			select {
+			case refused <- struct{}{}:
+			default:
+			}
+			return os.ErrPermission
+		}
+		return nil
+	}
+	lead := func(dir string) {
+		t.Helper()
+		ok(t, "link", os.Symlink(dir, link+"-new"))
+		ok(t, "rename", os.Rename(link+"-new", link))
+	}
+	for _, path := range []string{forbidden, forbidden + "/none", forbidden + "/../link"} {
+		if _, err := filesystem.NewWatcher(t.Context(), path, filesystem.WatchOptions{Permit: permit}); !errors.Is(err, os.ErrPermission) {
+			t.Errorf("watch %s: %v", path, err)
+		}
+	}
+	lead(mkdir(t, base+"/first"))
+	w := newWatcher(t, link, filesystem.WatchOptions{Permit: permit})
+	put(t, base+"/first/a", "")
+	got := w.want("created a")
+	for len(refused) > 0 {
+		<-refused
+	}
+	lead(forbidden)
+	got = append(got, w.want("overflow .")...)
+	put(t, forbidden+"/b", "")
+	<-refused // before or after the change
+	<-refused
+	lead(mkdir(t, base+"/second"))
+	got = append(got, w.want("overflow .")...)
+	put(t, base+"/second/c", "")
+	got = append(got, w.want("created c")...)
+	for _, event := range got {
+		if strings.HasSuffix(event, " b") {
+			t.Errorf("%q", got)
+		}
+	}
 }
 
 // TestWatcherLosesItsRoot makes the path of a watch lead elsewhere. The watcher reports

@@ -49,13 +49,13 @@ func TestQuotasOfSessions(t *testing.T) {
 		},
 		"watches": {
 			take: func(s *session.Session, id string) error {
-				_, _, err := s.Watch(t.Context(), id, dir)
+				_, _, err := s.Watch(t.Context(), id, dir, nil)
 				return err
 			},
 			give: func(s *session.Session, id string) { s.Unwatch(id) },
 			text: "watch `more` refused: the server has 4 watches of this principal, the limit is 4",
 			fails: func(s *session.Session) error {
-				_, _, err := s.Watch(t.Context(), "bad", dir+"/nowhere")
+				_, _, err := s.Watch(t.Context(), "bad", dir+"/nowhere", nil)
 				return err
 			},
 		},

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"os"
 
 	"execserver/internal/filesystem"
 	"execserver/internal/quota"
@@ -20,15 +21,16 @@ type watch struct {
 }
 
 // Watch returns the watcher of a tree under a client's id. If there is none yet, it
-// starts one and fresh is true. ctx bounds the start, not the watcher.
-func (s *Session) Watch(ctx context.Context, id, path string) (w *filesystem.Watcher, fresh bool, err error) {
+// starts one and fresh is true. ctx bounds the start, not the watcher. permit is that of
+// filesystem.WatchOptions.
+func (s *Session) Watch(ctx context.Context, id, path string, permit func(*os.File) error) (w *filesystem.Watcher, fresh bool, err error) {
 	for {
 		mine, found, err := s.reserveWatch(id, path)
 		if err != nil {
 			return nil, false, err
 		}
 		if found == nil {
-			w, err := s.startWatch(ctx, id, mine)
+			w, err := s.startWatch(ctx, id, mine, permit)
 			return w, true, err
 		}
 		select {
@@ -68,9 +70,9 @@ func (s *Session) reserveWatch(id, path string) (mine, found *watch, err error) 
 	return mine, nil, nil
 }
 
-func (s *Session) startWatch(ctx context.Context, id string, mine *watch) (*filesystem.Watcher, error) {
+func (s *Session) startWatch(ctx context.Context, id string, mine *watch, permit func(*os.File) error) (*filesystem.Watcher, error) {
 	defer close(mine.ready)
-	w, err := filesystem.NewWatcher(ctx, mine.path, filesystem.WatchOptions{})
+	w, err := filesystem.NewWatcher(ctx, mine.path, filesystem.WatchOptions{Permit: permit})
 	s.mu.Lock()
 	wanted := s.watches[id] == mine && !s.ended
 	switch {
