@@ -54,18 +54,21 @@ type Launch struct {
 	attributes func(*syscall.SysProcAttr)
 	control    *os.File
 	exec       bool
-	mapsIDs    bool // the launcher is in a user namespace of its own
-	wrapped    bool // bubblewrap starts the launcher
-	isolated   bool // the command has no network
-	pid        int  // of the launcher, or of bubblewrap, while it is in isolatedLaunchers; otherwise 0
+	mapsIDs    bool   // the launcher is in a user namespace of its own
+	wrapped    bool   // bubblewrap starts the launcher
+	isolated   bool   // the command has no network
+	pid        int    // of the launcher, or of bubblewrap, while it is in isolatedLaunchers; otherwise 0
+	start      uint64 // of that process
 
 	// known is closed when the launcher is in isolatedLaunchers, or will never be. It is nil
 	// if the command is not isolated.
 	known chan struct{}
 }
 
-// isolatedLaunchers are the process ids of launchers whose commands have no network, and
-// isolatedLaunches the Launches whose launcher may run without being one of them yet.
+// isolatedLaunchers are the launchers whose commands have no network: their start times (see
+// procfs.Stat) by process id, because a launcher may end, and its id belong to another process,
+// before it is removed. isolatedLaunches are the Launches whose launcher may run without being one
+// of them yet.
 var isolatedLaunchers, isolatedLaunches sync.Map
 
 // IsIsolated reports whether a process is the launcher, or the bubblewrap, of a command that has
@@ -73,10 +76,18 @@ var isolatedLaunchers, isolatedLaunches sync.Map
 // program: its only sockets are pairs of its own. IsIsolated waits for starts under way, at
 // most launchTimeout, if the process may be one of their launchers.
 func IsIsolated(pid int) bool {
-	if _, ok := isolatedLaunchers.Load(pid); ok {
+	stat, err := procfs.ReadStat(pid)
+	if err != nil {
+		return false
+	}
+	isLauncher := func() bool {
+		start, ok := isolatedLaunchers.Load(pid)
+		return ok && start == stat.Start
+	}
+	if isLauncher() {
 		return true
 	}
-	if stat, err := procfs.ReadStat(pid); err != nil || stat.Parent != os.Getpid() {
+	if stat.Parent != os.Getpid() {
 		return false
 	}
 	timeout := time.NewTimer(launchTimeout)
@@ -89,8 +100,7 @@ func IsIsolated(pid int) bool {
 			return false
 		}
 	})
-	_, ok := isolatedLaunchers.Load(pid)
-	return ok
+	return isLauncher()
 }
 
 // prepare lets IsIsolated wait for this launch.
@@ -210,8 +220,10 @@ var ErrLauncherEnded = &launcher.Failure{Stage: launcher.StageConfine, What: "th
 func (l *Launch) Wait(pid int) (Started, error) {
 	l.closeFiles()
 	if l.isolated {
-		l.pid = pid
-		isolatedLaunchers.Store(pid, nil)
+		if stat, err := procfs.ReadStat(pid); err == nil { // it is not reaped yet
+			l.pid, l.start = pid, stat.Start
+			isolatedLaunchers.Store(pid, l.start)
+		}
 		l.setKnown()
 	}
 	if err := l.begin(pid); err != nil {
@@ -368,7 +380,7 @@ func (l *Launch) Status() (syscall.WaitStatus, bool) {
 func (l *Launch) Close() {
 	l.setKnown()
 	if l.pid > 0 {
-		isolatedLaunchers.Delete(l.pid)
+		isolatedLaunchers.CompareAndDelete(l.pid, l.start) // another launcher may have the id by now
 		l.pid = 0
 	}
 	l.closeFiles()

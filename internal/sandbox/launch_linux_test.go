@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 
 	"golang.org/x/sys/unix"
+
+	"execserver/internal/procfs"
 )
 
 // TestIsolatedWhileItStarts asks about a launcher that runs already, but of which the server
@@ -48,5 +50,25 @@ func TestIsolatedWhileItStarts(t *testing.T) {
 	}
 	if IsIsolated(pid) {
 		t.Error("isolated after the launch was closed")
+	}
+}
+
+// TestIsolatedWithReusedID asks about a process that has got the id of a launcher which has ended, but
+// whose Launch is not closed yet.
+func TestIsolatedWithReusedID(t *testing.T) {
+	stat, err := procfs.ReadStat(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := &Launch{pid: stat.Pid, start: stat.Start - 1, control: os.NewFile(^uintptr(0), "none")}
+	isolatedLaunchers.Store(earlier.pid, earlier.start)
+	if IsIsolated(stat.Pid) {
+		t.Error("another process with the id of a launcher is isolated")
+	}
+	isolatedLaunchers.Store(stat.Pid, stat.Start) // now it is one
+	defer isolatedLaunchers.Delete(stat.Pid)
+	earlier.Close()
+	if !IsIsolated(stat.Pid) {
+		t.Error("the end of an earlier launcher with the same id ends the isolation of a later one")
 	}
 }
