@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"execserver/internal/testkit"
 )
 
 // narrow are policies that do not show what is in m.outside.
@@ -69,6 +71,26 @@ func TestStartTellsNothingOfOutside(t *testing.T) {
 				if len(answers) != 1 {
 					t.Errorf("%s, %s: the answers differ: %q", kind, policy, answers)
 				}
+			}
+		}
+	})
+}
+
+// TestStartInForeignDirectory starts commands in a directory that another user keeps closed, and that
+// the sandbox shows. Also the commands of root have no right to enter it, so they neither start there
+// nor find out by the error what is in it.
+func TestStartInForeignDirectory(t *testing.T) {
+	testkit.System(t, testkit.Root)
+	everywhere(t, func(t *testing.T, m *machine) {
+		closed := filepath.Join(m.shared(), "closed")
+		m.must(os.MkdirAll(closed+"/dir", 0o755))
+		m.must(os.Chown(closed, foreigner, foreigner))
+		m.must(os.Chmod(closed, 0o700))
+		for _, name := range []string{"", "/dir", "/missing"} {
+			_, _, err := m.begin(command{argv: []string{"/bin/true"}, dir: closed + name, sandbox: m.policy("restricted", special("root", "read"))})
+			want := `working directory "` + closed + name + `" in the sandbox: permission denied (os error 13)`
+			if err == nil || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", name, err, want)
 			}
 		}
 	})

@@ -99,15 +99,14 @@ func launch() {
 	if err := spec.reopenDevices(); err != nil {
 		fail(StageConfine, err.what, err.err)
 	}
-	// Root may start in any directory that the sandbox shows, also where the command could not go.
-	entered := spec.enterDirectory() == nil
 	if err := spec.dropPrivileges(); err != nil {
 		fail(StageConfine, err.what, err.err)
 	}
-	if !entered { // the error must disclose no more than the command could find out itself
-		if err := spec.enterDirectory(); err != nil {
-			fail(StageDir, spec.Dir, err)
-		}
+	// With the rights of the command: root's launcher could enter a directory that another user keeps
+	// closed. From there the command would reach files that it could not reach itself, and a start that
+	// succeeds would disclose which directories exist.
+	if err := spec.enterDirectory(); err != nil {
+		fail(StageDir, spec.Dir, err)
 	}
 	if spec.Exec {
 		spec.execute(func(path string) error { return syscall.Exec(path, spec.Argv, spec.Env) })
