@@ -33,6 +33,52 @@ func TestSignalsForTheLauncher(t *testing.T) {
 	})
 }
 
+// TestNoSignalEndsTheLauncher checks that a launcher ignores or handles every signal that would end
+// it. The kernel drops other signals for process 1 of a namespace, but they may be pending, which a
+// command must not have to do with. The command itself ignores none.
+func TestNoSignalEndsTheLauncher(t *testing.T) {
+	const harmless = 1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1) | // for process 1 of a namespace
+		1<<(unix.SIGCHLD-1) | 1<<(unix.SIGCONT-1) | 1<<(unix.SIGTSTP-1) | 1<<(unix.SIGTTIN-1) | 1<<(unix.SIGTTOU-1)
+	everywhere(t, func(t *testing.T, m *machine) {
+		if m.means == "bubblewrap" {
+			t.Skip("bubblewrap is process 1, and has one thread")
+		}
+		p, id, err := m.begin(command{argv: []string{"/bin/sh", "-c", "grep SigIgn: /proc/self/status; read end"}, sandbox: m.workspaceWrite()})
+		m.must(err)
+		m.awaitOutput(p, "\n")
+		if got := strings.Fields(m.written(p)); len(got) != 2 || strings.Trim(got[1], "0") != "" {
+			t.Errorf("the command ignores signals: %v", got)
+		}
+		for _, launcher := range testkit.Children(m.pid) {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", launcher))
+			m.must(err)
+			var covered uint64 = harmless
+			for line := range strings.Lines(string(status)) {
+				if mask, ok := strings.CutPrefix(line, "SigIgn:"); ok {
+					covered |= parseMask(t, mask)
+				}
+				if mask, ok := strings.CutPrefix(line, "SigCgt:"); ok {
+					covered |= parseMask(t, mask)
+				}
+			}
+			if covered != 1<<64-1 {
+				t.Errorf("signals outside the mask %#x would end the launcher", covered)
+			}
+		}
+		m.must(m.call("process/terminate", object{"processId": id}, nil))
+		m.await(p)
+	})
+}
+
+// parseMask parses a set of signals.
+func parseMask(t *testing.T, text string) uint64 {
+	mask, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mask
+}
+
 // queueSignals queues as many signals as it can, and keeps them until its input ends.
 func queueSignals() {
 	runtime.LockOSThread()

@@ -23,18 +23,36 @@ var fatal = []syscall.Signal{
 	syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGSTKFLT, syscall.SIGSYS,
 }
 
-// catchSignals catches the signals to forward. It also removes the handlers of the fatal ones:
-// process 1 of a namespace receives no signal from inside that it does not handle, so a command
-// cannot end the launcher, and the server sees how the command ended. A fault still ends it.
+// unhandled are the signals that end a program and for which the Go runtime has no handler.
+var unhandled = []syscall.Signal{32, 34}
+
+// catchSignals catches the signals to forward, and keeps all others from ending the launcher, so
+// that a command cannot end it, and the server sees how the command ended. For process 1 of a
+// namespace the kernel drops what it has no handler for, but not surely while a thread blocks
+// signals, as it does to start the command. A fault still ends the launcher.
 func catchSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
-	var action [4]uintptr // the kernel's sigaction: SIG_DFL, and nothing else
+	ignore := action{handler: 1} // SIG_IGN; package syscall gives the command the default again
 	for _, number := range fatal {
-		const maskBytes = 8
-		_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(number), uintptr(unsafe.Pointer(&action)), 0, maskBytes, 0, 0)
+		setAction(number, &ignore, nil)
+	}
+	// The command would inherit that these are ignored. The runtime's handler ignores them, too.
+	var caught action
+	setAction(syscall.SIGUSR1, nil, &caught)
+	for _, number := range unhandled {
+		setAction(number, &caught, nil)
 	}
 	return signals
+}
+
+// action is the kernel's sigaction.
+type action struct{ handler, flags, restorer, mask uintptr }
+
+// setAction sets what a signal does, unless it is nil, and returns in old what it did.
+func setAction(number syscall.Signal, to, old *action) {
+	const maskBytes = 8
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(number), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(old)), maskBytes, 0, 0)
 }
 
 // ReserveThreads makes the Go runtime create and keep a number of threads. The runtime ends a
