@@ -22,7 +22,7 @@ func TestCopyOnTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newTerminal(t, "--", "exec-server", "cp", "--on", "local", source, ":"+dir+"/target")
+	m := newTerminal(t, "--on", "local", "--", "exec-server", "cp", "--on", "local", source, ":"+dir+"/target")
 	m.expect(`left out ` + source + `/\x1b[2Jfifo: not a file, a directory or a link` + "\r\n")
 	m.expect("2 files, 8 B in ")
 	m.expect(" s, 1 left out\r\n")
@@ -37,8 +37,8 @@ func TestListOnTerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := newTerminal(t, "--", "exec-server", "ls", "--on", "local", dir)
+	m := newTerminal(t, "--on", "local", "--", "exec-server", "ls", "--on", "local", dir)
 	m.expect(`\x1b[2Jthree\nfour  a "b"  one  two` + "\r\n")
-	m = newTerminal(t, "--", "exec-server", "ls", "-l", "--on", "local", dir)
+	m = newTerminal(t, "--on", "local", "--", "exec-server", "ls", "-l", "--on", "local", dir)
 	m.expect(`  \x1b[2Jthree\nfour` + "\r\n")
 }

@@ -141,7 +141,7 @@ func TestSandboxSignals(t *testing.T) {
 // signals to its foreground job, and jobs can be stopped and continued.
 func TestSandboxOnTerminal(t *testing.T) {
 	inSandbox(t, "--read", "/")
-	m := newTerminal(t, "--", "exec-server", "sandbox", "--read", "/", "--", "sh", "-im")
+	m := newTerminal(t, "--on", "local", "--", "exec-server", "sandbox", "--read", "/", "--", "sh", "-im")
 	m.write("PS1=rea''dy:\n")
 	m.expect("ready:")
 	m.write("sh -c 'echo be''gun; exec sleep 3600'\n")
