@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -51,7 +52,36 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 		_ = listener.Close()
 		return nil, fmt.Errorf("listen on unix socket %s: %w", path, sys.WrapError(err))
 	}
-	return listener, nil
+	return own(listener, path), nil
+}
+
+// ownSocket is a listener that removes its socket when it is closed, and nothing else that has
+// taken its path.
+type ownSocket struct {
+	*net.UnixListener
+	remove func()
+}
+
+func own(l net.Listener, path string) net.Listener {
+	listener, ok := l.(*net.UnixListener)
+	made, err := os.Lstat(path)
+	if !ok || err != nil {
+		return l
+	}
+	listener.SetUnlinkOnClose(false)
+	return &ownSocket{listener, sync.OnceFunc(func() {
+		now, err := os.Lstat(path)
+		if err == nil && now.Mode().Type() == fs.ModeSocket && os.SameFile(made, now) {
+			_ = os.Remove(path) // what it belongs to is ending anyway
+		}
+	})}
+}
+
+// Close removes the socket before it closes the listener: afterwards its inode could be that of
+// another file, and another server could take the path.
+func (l *ownSocket) Close() error {
+	l.remove()
+	return l.UnixListener.Close()
 }
 
 func removeStale(path string) error {

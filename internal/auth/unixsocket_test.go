@@ -182,3 +182,37 @@ func TestListenUnixRefuses(t *testing.T) {
 		t.Errorf("the file in the way: %q, %v", content, err)
 	}
 }
+
+// TestListenUnixRemovesOnlyItsOwn closes listeners whose path has something else meanwhile.
+func TestListenUnixRemovesOnlyItsOwn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	first, err := auth.ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	second, err := auth.ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_ = first.Close()
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatalf("the socket of another server: %v", err)
+	}
+	_ = conn.Close()
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = second.Close()
+	if content, err := os.ReadFile(path); err != nil || string(content) != "precious" {
+		t.Errorf("the file in its place: %q, %v", content, err)
+	}
+}

@@ -33,6 +33,7 @@ type Flags struct {
 	peers               auth.Peers
 	detachedTTL         time.Duration
 	streamKeep          time.Duration
+	idleExit            time.Duration // 0 for never
 	detachedOutput      string
 	retainedBytes       int64
 	retainedTotal       int64
@@ -156,6 +157,7 @@ func (o *Flags) defineListening(f *pflag.FlagSet) {
 	for _, name := range []string{"allow-uid", "allow-gid"} {
 		f.Lookup(name).DefValue = "" // or help would say (default [])
 	}
+	f.DurationVar(&o.idleExit, "idle-exit", 0, "end the server when it has had no client, session and process for this `time`; 0 never does")
 	f.DurationVar(&o.streamKeep, "stream-keep", 30*time.Minute, "keep a stream over the unix socket, such as that of connect, for this `time` while ssh is broken")
 	f.BoolVar(&o.Web, "web", false, "serve a page for browsers at /web of the listener; exec-server web prints a link to it")
 }
@@ -184,6 +186,9 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 		if limit.value <= 0 {
 			return cli.InvalidValue(limit.flag, f.Lookup(limit.flag).Value.String(), "must be greater than zero")
 		}
+	}
+	if o.idleExit < 0 {
+		return cli.InvalidValue("idle-exit", o.idleExit.String(), "must not be negative")
 	}
 	if keep := f.Lookup("stream-keep"); keep != nil && o.streamKeep < time.Second {
 		return cli.InvalidValue(keep.Name, keep.Value.String(), "must be at least one second")

@@ -179,7 +179,7 @@ func (o *Flags) serve(log *slog.Logger, sockets int, manager serviceManager) err
 		"credentials": authenticator, "TLS certificate": certificate,
 	})
 	manager.Say("READY=1")
-	err = untilEnd(srv, log, manager, signals, drains, ended)
+	err = untilEnd(srv, log, manager, signals, drains, ended, o.awaitIdle(reloading, srv))
 	manager.Say("STOPPING=1")
 	ctx, cancel := context.WithTimeout(context.Background(), ShutdownTimeout)
 	defer cancel()
@@ -206,7 +206,7 @@ func (o *Flags) listenAddress(sockets int) (addr Address, err error) {
 
 // untilEnd waits until a signal or the last session of a drained server ends it, or it ends by
 // itself.
-func untilEnd(srv *server.Server, log *slog.Logger, manager serviceManager, signals, drains <-chan os.Signal, ended <-chan error) error {
+func untilEnd(srv *server.Server, log *slog.Logger, manager serviceManager, signals, drains <-chan os.Signal, ended <-chan error, idle <-chan struct{}) error {
 	var drained <-chan struct{}
 	for {
 		select {
@@ -217,6 +217,9 @@ func untilEnd(srv *server.Server, log *slog.Logger, manager serviceManager, sign
 			log.Warn("draining: there will be no new sessions, and the server ends with its last one")
 			manager.Say("STATUS=draining: no new sessions")
 			drained = srv.Drain()
+		case <-idle:
+			log.Info("nobody uses the server any more")
+			idle, drained = nil, srv.Drain() // a client may have come just now
 		case <-drained:
 			log.Info("shutting down", "reason", "the last session has ended")
 			return nil
@@ -224,6 +227,20 @@ func untilEnd(srv *server.Server, log *slog.Logger, manager serviceManager, sign
 			return err
 		}
 	}
+}
+
+// awaitIdle returns a channel that is closed when the server has been idle for --idle-exit.
+func (o *Flags) awaitIdle(ctx context.Context, srv *server.Server) <-chan struct{} {
+	if o.idleExit == 0 {
+		return nil
+	}
+	idle := make(chan struct{})
+	go func() { // until ctx is done
+		if srv.AwaitIdle(ctx, o.idleExit) == nil {
+			close(idle)
+		}
+	}()
+	return idle
 }
 
 // Prepare checks the flags against each other, and reads the files that decide who may connect.
