@@ -32,7 +32,7 @@ const exitTimeout = 2 * time.Second
 // Unix the server gets its own process group, so an interrupt from the keyboard does not reach it.
 // Close sends SIGTERM to the group, and SIGKILL two seconds later.
 //
-// The Environment cannot reconnect. Options.RecoveryTimeout, Token, TokenFile, TLS and ServerUser
+// The Environment cannot reconnect; "exec-server connect" does so by itself. Options.RecoveryTimeout, Token, TokenFile, TLS and ServerUser
 // have no effect.
 func Launch(ctx context.Context, command *exec.Cmd, opts *Options) (*Environment, error) {
 	e := newEnvironment(opts.withDefaults())

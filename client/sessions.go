@@ -60,10 +60,10 @@ func (e *Environment) TakeOver(ctx context.Context) error {
 //
 // ctx limits the time in which the server confirms the output that this program has read. If ctx is
 // done first, Detach still returns nil, and the next program may receive that output again. The
-// error is an *UnsupportedError if the session ends with its connection, as with Launch and New, and
-// ErrClosed if the Environment was closed before.
+// error is an *UnsupportedError if the session ends with its connection, as with New and with a server
+// that Launch starts, and ErrClosed if the Environment was closed before.
 func (e *Environment) Detach(ctx context.Context) error {
-	if !e.conns.resumes {
+	if !e.conns.resumes && e.conns.machine.SessionLifetime == nil {
 		return &UnsupportedError{"detach", "a session that outlives its connection"}
 	}
 	err := ErrClosed

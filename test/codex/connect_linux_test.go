@@ -20,7 +20,7 @@ func connectBySSH(t testing.TB, r *run, program string) func(url string) []strin
 	}
 	sshd := testkit.StartSSHD(t, dir)
 	return func(url string) []string {
-		words := []string{program, "connect", "--remote-dir", filepath.Join(r.root, "far")}
+		words := []string{program, "connect", "--ephemeral", "--remote-dir", filepath.Join(r.root, "far")}
 		if url != "stdio" {
 			words = append(words, "--listen", url)
 		}

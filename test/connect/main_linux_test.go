@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -93,6 +94,7 @@ func newBox(t *testing.T) *box {
 		{name: "small", shell: "/bin/sh"},
 		{name: "noexec", shell: "/bin/sh"},
 		{name: "liar", shell: "/bin/sh"},
+		{name: "long", shell: "/bin/sh"},
 	} {
 		a.uid = 61700 + i
 		a.home = filepath.Join(site, a.name)
@@ -101,6 +103,10 @@ func newBox(t *testing.T) *box {
 		}
 		home := a.home
 		switch a.name {
+		case "long": // than the path of a socket may be
+			a.home = filepath.Join(a.home, strings.Repeat("long/", 20)+"home")
+			must(t, os.MkdirAll(a.home, 0o755))
+			home = a.home
 		case "bare":
 			a.home = filepath.Join(a.home, "home")
 			home = "/home"
@@ -190,9 +196,32 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// connect returns a command that connects to an account, with flags of connect.
+// connect returns a command that connects to an account, with flags of connect. Its server ends with
+// the connection.
 func (b *box) connect(t *testing.T, name string, flags ...string) *exec.Cmd {
+	return b.connectThrough(t, b.sshd.Port(), name, append([]string{"--ephemeral"}, flags...)...)
+}
+
+// lasting is connect with a server that outlives the connection, and ends with the test.
+func (b *box) lasting(t *testing.T, name string, flags ...string) *exec.Cmd {
+	t.Helper()
+	t.Cleanup(func() { b.endAll(t, name) })
 	return b.connectThrough(t, b.sshd.Port(), name, flags...)
+}
+
+// endAll kills what an account runs.
+func (b *box) endAll(t *testing.T, name string) {
+	t.Helper()
+	testkit.WaitFor(t, testkit.Patience, func() error {
+		running := b.running(name)
+		for pid := range running {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if len(running) > 0 {
+			return fmt.Errorf("%s runs %v", name, running)
+		}
+		return nil
+	})
 }
 
 // connectThrough is connect through a port that leads to sshd.
@@ -237,24 +266,27 @@ func uidOf(pid int) int {
 	return uid
 }
 
+// running returns the command lines of the processes of an account.
+func (b *box) running(name string) map[int]string {
+	found := make(map[int]string)
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || uidOf(pid) != b.accounts[name].uid || !testkit.Alive(pid) {
+			continue
+		}
+		words, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		found[pid] = strings.ReplaceAll(string(words), "\x00", " ")
+	}
+	return found
+}
+
 // vanished waits until nothing of an account runs.
 func (b *box) vanished(t *testing.T, name string) {
 	t.Helper()
 	testkit.WaitFor(t, testkit.Patience, func() error {
-		entries, err := os.ReadDir("/proc")
-		if err != nil {
-			return err
-		}
-		for _, entry := range entries {
-			pid, err := strconv.Atoi(entry.Name())
-			if err != nil {
-				continue
-			}
-			if uidOf(pid) != b.accounts[name].uid || !testkit.Alive(pid) {
-				continue
-			}
-			words, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-			return fmt.Errorf("process %d of %s runs: %q", pid, name, strings.ReplaceAll(string(words), "\x00", " "))
+		if running := b.running(name); len(running) > 0 {
+			return fmt.Errorf("%s runs %v", name, running)
 		}
 		return nil
 	})

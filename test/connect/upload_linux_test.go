@@ -49,7 +49,7 @@ const copying = "copying exec-server for linux-"
 // TestConnect connects to each account twice. The second time there is nothing to copy.
 func TestConnect(t *testing.T) {
 	b := newBox(t)
-	for _, name := range []string{"bare", "plain", "csh", "fish", "noisy", "other", "reader"} {
+	for _, name := range []string{"bare", "plain", "csh", "fish", "noisy", "other", "reader", "long"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if said := hello(t, b.connect(t, name)); strings.Count(said, copying) != 1 {
@@ -66,6 +66,11 @@ func TestConnect(t *testing.T) {
 				t.Errorf("the second time, connect said %q", said)
 			}
 			b.vanished(t, name)
+			for range 2 {
+				if said := hello(t, b.lasting(t, name)); said != "" {
+					t.Errorf("to a server that lasts, connect said %q", said)
+				}
+			}
 		})
 	}
 }
@@ -130,7 +135,7 @@ func TestBrokenUpload(t *testing.T) {
 	must(t, err)
 	defer link.Close()
 	_, port, _ := strings.Cut(link.Addr(), ":")
-	connect := b.connectThrough(t, port, "plain")
+	connect := b.connectThrough(t, port, "plain", "--ephemeral")
 	stdin, err := connect.StdinPipe() // stays open
 	must(t, err)
 	defer stdin.Close()
@@ -179,7 +184,7 @@ func TestUploadReportsProgress(t *testing.T) {
 	must(t, err)
 	defer link.Close()
 	_, port, _ := strings.Cut(link.Addr(), ":")
-	connect := b.connectThrough(t, port, "plain")
+	connect := b.connectThrough(t, port, "plain", "--ephemeral")
 	stdin, err := connect.StdinPipe()
 	must(t, err)
 	stdout, err := connect.StdoutPipe()

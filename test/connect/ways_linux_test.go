@@ -35,7 +35,7 @@ func TestWays(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(dir, words[0]), []byte(standIn), 0o755))
 			record := filepath.Join(dir, "record")
 			for _, first := range []bool{true, false} {
-				connect := local(t, append([]string{"connect"}, words...)...)
+				connect := local(t, append([]string{"connect", "--ephemeral"}, words...)...)
 				connect.Env = []string{"HOME=" + connect.Dir, "PATH=" + dir + ":" + os.Getenv("PATH"), "RECORD=" + record, "FAR_HOME=" + far}
 				if said := hello(t, connect); strings.Contains(said, copying) != first {
 					t.Errorf("connect said %q", said)
@@ -57,7 +57,7 @@ func TestAnyCommand(t *testing.T) {
 	for _, words := range []string{"sh", "bash", "dash", "busybox sh", "env A=b sh", "sh -c sh", "tcsh"} {
 		t.Run(words, func(t *testing.T) {
 			t.Parallel()
-			connect := local(t, append([]string{"connect", "--"}, strings.Fields(words)...)...)
+			connect := local(t, append([]string{"connect", "--ephemeral", "--"}, strings.Fields(words)...)...)
 			if _, err := exec.LookPath(strings.Fields(words)[0]); err != nil {
 				t.Skipf("it is not installed: %v", err)
 			}

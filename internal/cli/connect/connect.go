@@ -34,10 +34,15 @@ type connecting struct {
 	confined  bool // confined processes may connect to listen
 	serve     []string
 	shown     []string // values of --workspace
+	ephemeral bool     // the server ends with the connection
+	upgrade   bool     // end a server of another program first
 
 	name  string   // the arguments, for messages
 	words []string // the command that starts a shell on the other machine
 	typed bool     // the command reads shell commands from standard input
+	isSSH bool
+
+	notes notes
 }
 
 // shellCommand is a known kind of command that starts a shell on another machine.
@@ -79,9 +84,12 @@ func Command(version string) *cobra.Command {
 		Use:     "connect [flags] ssh|docker|podman|kubectl ARGUMENT... | -- COMMAND...",
 		Short:   "Start a server on another machine, and copy this program there if it is missing",
 		GroupID: cli.GroupWork,
-		Long: "connect starts a server on the other machine, and connects it to standard input and output. It is the\n" +
-			"program of an entry in environments.toml; without </dev/null it waits for a client. The server ends\n" +
-			"with the connection.\n\n" +
+		Long: "connect starts a server on the other machine, unless one runs, and connects it to standard input and\n" +
+			"output. It is the program of an entry in environments.toml; without </dev/null it waits for a client.\n\n" +
+			"The server and its commands survive a broken connection: connect starts the command again until the\n" +
+			"server answers, for up to 30 minutes. All your clients share the server. It ends when nobody has used\n" +
+			"it for 30 minutes. Its files, with its log, are in ~/.cache/exec-server/run there. With --ephemeral\n" +
+			"each client has a server of its own, which ends with the connection.\n\n" +
 			"The other machine needs no installation. connect copies this program to ~/.cache/exec-server there,\n" +
 			"unless a copy exists, and then removes copies that were not started for 30 days.\n\n" +
 			"  ssh [OPTION]... HOST                 connect by ssh, which never prompts (BatchMode=yes)\n" +
@@ -93,7 +101,7 @@ func Command(version string) *cobra.Command {
 			"to it, and in ~/.local/share/exec-server.\n\n" +
 			"Codex sends the path of the directory in which you start it. --workspace makes that path exist on the\n" +
 			"other machine. git, rsync or \"exec-server cp\" copy files to it and from it.\n\n" +
-			"With --listen, connect listens on this machine, and starts a server for each client. It is for\n" +
+			"With --listen, connect listens on this machine, and connects each client to the server. It is for\n" +
 			"clients that cannot start a program, such as Codex before 0.131.",
 		Example: "  exec-server connect ssh box </dev/null        # copies exec-server to the box, and tests it\n" +
 			"  exec-server connect ssh -p 2222 me@box.example </dev/null\n" +
@@ -112,6 +120,8 @@ func Command(version string) *cobra.Command {
 	cli.AddListenFlag(f, &c.listen, "", "serve clients at this `URL` of this machine, ws://127.0.0.1:PORT or unix:///PATH, instead of standard input")
 	serve.DefineAllowConfined(f, &c.confined)
 	f.StringVar(&c.remoteDir, "remote-dir", "", "keep the program in this `DIR` of the other machine, absolute or below ~/ (default: the user's cache directory)")
+	f.BoolVar(&c.ephemeral, "ephemeral", false, "start a server that serves only this client, and ends with the connection")
+	f.BoolVar(&c.upgrade, "upgrade", false, "end the running server, with everything that it runs, if it was started from another program than this one")
 	f.StringVar(&c.release, "release", "", "look first in this `DIR` for the programs for other systems and architectures")
 	f.StringArrayVar(&c.serve, "serve-flag", nil, "start the server with this `FLAG` of exec-server serve, such as --serve-flag=--sandbox=require; may be repeated")
 	f.StringArrayVar(&c.shown, "workspace", nil, "create `DIR` on the other machine; DIR=REMOTE bind-mounts REMOTE there, which may begin with ~/; may be repeated")
@@ -138,6 +148,15 @@ func (c *connecting) parse(command *cobra.Command, args []string) error {
 	}
 	if c.remoteDir != "" && c.remoteDir[0] != '/' && !strings.HasPrefix(c.remoteDir, "~/") {
 		return cli.NewUsageError(cli.InvalidValue("remote-dir", c.remoteDir, "expected an absolute path, or one that begins with ~/"), command)
+	}
+	if c.ephemeral && c.upgrade {
+		return invalid("--ephemeral and --upgrade exclude each other")
+	}
+	for _, flag := range c.serve {
+		// connect must find the server.
+		if name, _, _ := strings.Cut(flag, "="); slices.Contains([]string{"--listen", "--run-directory", "--idle-exit"}, name) {
+			return cli.NewUsageError(cli.InvalidValue("serve-flag", flag, "connect sets this flag"), command)
+		}
 	}
 	for _, text := range c.shown {
 		dir, remote, mapped := strings.Cut(text, "=")
@@ -171,7 +190,7 @@ func (c *connecting) parse(command *cobra.Command, args []string) error {
 	case slices.Contains(args, ""):
 		return invalid("an argument of %s is empty; name it, or leave it out", args[0])
 	}
-	c.words = by.words(args[1:])
+	c.words, c.isSSH = by.words(args[1:]), args[0] == "ssh"
 	return nil
 }
 
@@ -195,11 +214,29 @@ func (c *connecting) run(command *cobra.Command) error {
 // silence is how long connect waits for a first answer before it prints a notice.
 const silence = 5 * time.Second
 
-// start starts the server on the other machine. It reports the progress of an upload to report,
-// unless that is nil.
-func (c *connecting) start(ctx context.Context, report func(arrived, size int64)) (*bootstrap.Session, error) {
+// open connects to a server on the other machine, which it starts if necessary. It reports the
+// progress of an upload to report, unless that is nil.
+func (c *connecting) open(ctx context.Context, report func(arrived, size int64)) (far, error) {
+	if c.ephemeral {
+		return c.startServer(ctx, report)
+	}
+	return c.openLasting(ctx, report)
+}
+
+// startServer starts a server on the other machine that ends with the connection.
+func (c *connecting) startServer(ctx context.Context, report func(arrived, size int64)) (*bootstrap.Session, error) {
+	return c.start(ctx, append([]string{"serve", "--listen", "stdio"}, c.serve...), remoteStderr(), report)
+}
+
+// start starts this program with args on the other machine.
+func (c *connecting) start(ctx context.Context, args []string, stderr io.Writer, report func(arrived, size int64)) (*bootstrap.Session, error) {
 	command := exec.Command(c.words[0], c.words[1:]...)
-	command.Stderr = remoteStderr()
+	command.Stderr = stderr
+	if !c.ephemeral && !mayAsk() {
+		// A signal for the group of this program, such as that of client.Launch, would end ssh before it
+		// could tell the server.
+		detach(command)
+	}
 	upload := &uploadNotice{to: c.name}
 	session, err := bootstrap.Start(ctx, command, &bootstrap.Options{
 		Releases: c.releases(), Version: c.version, Dir: c.remoteDir, Typed: c.typed,
@@ -213,7 +250,7 @@ func (c *connecting) start(ctx context.Context, report func(arrived, size int64)
 			fmt.Fprintf(os.Stderr, "no shell has answered over %s for %s; still waiting (a startup file that reads standard input, "+
 				"or starts another shell, can cause this)\n", cli.Printable(c.name), silence)
 		},
-		Args: append([]string{"serve", "--listen", "stdio"}, c.serve...),
+		Args: args,
 	})
 	upload.clear()
 	if err != nil && ctx.Err() == nil {
@@ -244,33 +281,43 @@ func ownRelease() string {
 // pass relays between standard input and output and the server until either side ends.
 func (c *connecting) pass(ctx context.Context, in io.Reader, out io.Writer) error {
 	var asked atomic.Bool // the client has sent its first bytes
-	started := make(chan *bootstrap.Session, 1)
+	opened := make(chan far, 1)
 	go func() { // ends with the program
 		first := bufio.NewReader(in)
 		if _, err := first.Peek(1); err == nil {
 			asked.Store(true)
 		}
-		session := <-started
-		_, _ = copyBytes(session, first)
-		_ = session.CloseWrite()
+		server := <-opened
+		_, _ = copyBytes(server, first)
+		_ = server.CloseWrite()
 	}()
-	session, err := c.start(ctx, initializeProgress(&asked, out))
+	server, err := c.open(ctx, initializeProgress(&asked, out))
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, session.End)()
-	started <- session
-	said, err := copyBytes(out, session)
-	session.End()
+	defer context.AfterFunc(ctx, server.End)()
+	opened <- server
+	said, err := copyBytes(out, server)
+	server.End()
 	if errors.Is(err, syscall.EPIPE) {
 		return cli.ExitCode(cli.Signaled + int(syscall.SIGPIPE))
 	}
-	code := ended(session.Wait())
+	if l, ok := server.(*lasting); ok {
+		return l.Err()
+	}
+	code := ended(server.(*bootstrap.Session).Wait())
 	if said == 0 && code >= cli.ExitNotAllowed && ctx.Err() == nil {
-		return &cli.Failure{Text: fmt.Sprintf("connect by %s: the command started a server, and ended with the exit code %d before that answered; "+
-			"if the program below %s there is damaged, remove it", c.name, code, cmp.Or(c.remoteDir, "~/.cache/exec-server")), Code: code}
+		return c.unanswered(code)
 	}
 	return cli.ExitCode(code)
+}
+
+// unanswered returns the error for a command that ended before the program that it started has
+// answered.
+func (c *connecting) unanswered(code int) error {
+	code = ended(code)
+	return &cli.Failure{Text: fmt.Sprintf("connect by %s: the command started a server, and ended with the exit code %d before that answered; "+
+		"if the program below %s there is damaged, remove it", c.name, code, cmp.Or(c.remoteDir, "~/.cache/exec-server")), Code: max(1, code)}
 }
 
 // ended converts the exit code of another program.

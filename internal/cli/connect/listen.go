@@ -18,7 +18,7 @@ import (
 // maxRelayed bounds the clients that connect serves concurrently. Each has its own ssh.
 const maxRelayed = 64
 
-// serveClients listens, and starts a server on the other machine for each client.
+// serveClients listens, and connects each client to a server on the other machine.
 func (c *connecting) serveClients(ctx context.Context) error {
 	address, err := serve.ParseListen(c.listen, false)
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *connecting) serveClients(ctx context.Context) error {
 		return fmt.Errorf("cannot listen at %s: connect serves only this machine; expected ws://127.0.0.1:PORT or unix:///PATH", cli.Printable(c.listen))
 	}
 	// Upload the program first: it takes longer than clients wait, and the user sees errors.
-	session, err := c.start(ctx, nil)
+	session, err := c.open(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -69,9 +69,9 @@ func (c *connecting) serveClients(ctx context.Context) error {
 
 // relay relays the messages of one client until either side ends.
 func (c *connecting) relay(ctx context.Context, client transport.Conn, log *slog.Logger) error {
-	session, err := c.start(ctx, nil)
+	session, err := c.open(ctx, nil)
 	if err != nil {
-		log.Warn("cannot start a server for a client", "error", err)
+		log.Warn("cannot connect a client to the server", "error", err)
 		return client.Close(transport.Reason{Code: transport.CodeInternal, Text: cli.Printable(err.Error())})
 	}
 	end := func() error {

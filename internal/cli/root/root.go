@@ -14,6 +14,7 @@ import (
 	"execserver/internal/cli/admin"
 	"execserver/internal/cli/codexconf"
 	"execserver/internal/cli/connect"
+	"execserver/internal/cli/connect/relay"
 	"execserver/internal/cli/doctor"
 	"execserver/internal/cli/files"
 	"execserver/internal/cli/run"
@@ -75,7 +76,7 @@ func New(version string) *cobra.Command {
 	command.AddCommand(
 		serving, admin.DrainCommand(func() *cobra.Command { return New(version) }), serve.ConfigCommand(), run.SandboxCommand(),
 		run.Command(), run.AttachCommand(), files.LsCommand(), files.CatCommand(), files.CpCommand(),
-		files.WatchCommand(), connect.ForwardCommand(), connect.Command(version),
+		files.WatchCommand(), connect.ForwardCommand(), connect.Command(version), relay.Command(version),
 		admin.PsCommand(), admin.LogsCommand(), admin.ScreenCommand(), admin.KillCommand(), admin.SessionsCommand(),
 	)
 	command.AddCommand(

@@ -20,6 +20,9 @@ import (
 // configName is the flag that names the configuration file. It is not a setting.
 const configName = "config"
 
+// isSetting reports whether a flag is also a setting of the configuration file.
+func isSetting(f *pflag.Flag) bool { return f.Name != configName && f.Name != runDirectoryName }
+
 // setting is a flag that a configuration file sets.
 type setting struct {
 	name   string
@@ -184,7 +187,7 @@ func lineOf(meta *toml.MetaData, value toml.Primitive) int {
 // flagValues returns the values for the flag of that name.
 func flagValues(flags *pflag.FlagSet, name string, content any) ([]string, error) {
 	flag := flags.Lookup(name)
-	if flag == nil || name == configName {
+	if flag == nil || !isSetting(flag) {
 		return nil, unknownSetting(flags, name)
 	}
 	switch flag.Value.Type() {
@@ -240,7 +243,7 @@ func elements(name string, content any, expected string, convert func(any) (stri
 func unknownSetting(flags *pflag.FlagSet, name string) error {
 	names := &cobra.Command{SuggestionsMinimumDistance: min(max(1, len(name)/2), 3)} // for its comparison of words
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Name != configName {
+		if isSetting(f) {
 			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 		}
 	})

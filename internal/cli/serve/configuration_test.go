@@ -18,7 +18,7 @@ func reference() string {
 	b.WriteString("| setting | value | default | |\n| --- | --- | --- | --- |\n")
 	flags, _ := newFlags(true)
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Name == configName {
+		if !isSetting(f) {
 			return
 		}
 		_, meaning := pflag.UnquoteUsage(f)

@@ -25,9 +25,10 @@ import (
 
 // Flags are the flags of the server, and settings of the program.
 type Flags struct {
-	listens bool
-	config  string
-	Listen  string
+	listens      bool
+	config       string
+	Listen       string
+	runDirectory string // of connect's relay; it has the socket to listen at, and the log
 	accessFlags
 	tls                 *tls.Config // nil for none
 	peers               auth.Peers
@@ -59,6 +60,9 @@ const (
 	withoutSupervisor = "supervisor"
 	withoutCgroups    = "cgroups"
 )
+
+// runDirectoryName is the name of the flag of connect's relay.
+const runDirectoryName = "run-directory"
 
 // Command returns the command serve, which is also the program without a command. version is that
 // of the program.
@@ -151,6 +155,8 @@ func (o *Flags) Define(f *pflag.FlagSet, listens bool) {
 // defineListening defines the flags about listening.
 func (o *Flags) defineListening(f *pflag.FlagSet) {
 	cli.AddListenFlag(f, &o.Listen, "ws://127.0.0.1:0", "listen at `URL`: ws://IP:PORT, wss://IP:PORT, unix:///PATH, stdio, or systemd for the sockets of its socket unit; IP may be localhost; port 0 picks a free port")
+	f.StringVar(&o.runDirectory, runDirectoryName, "", "listen at the socket in this `directory`, which connect has made, and bound the log there")
+	_ = f.MarkHidden(runDirectoryName) // it exists
 	o.DefineAccess(f)
 	f.UintSliceVar(&o.peers.UIDs, "allow-uid", nil, "admit the user with this UID, a `number`, to the unix socket, in addition to the server's own user and root; may be repeated")
 	f.UintSliceVar(&o.peers.GIDs, "allow-gid", nil, "admit the members of the group with this GID, a `number`, to the unix socket; may be repeated")
@@ -169,6 +175,12 @@ func (o *Flags) complete(f *pflag.FlagSet) error {
 		if flag := f.Lookup(name); flag != nil && flag.Changed && flag.Value.String() == "" {
 			return fmt.Errorf("--%s needs a value", name)
 		}
+	}
+	if o.runDirectory != "" {
+		if !filepath.IsAbs(o.runDirectory) {
+			return cli.InvalidValue(runDirectoryName, o.runDirectory, "expected an absolute path")
+		}
+		o.Listen = "unix://" + filepath.Join(o.runDirectory, "socket")
 	}
 	if err := o.CompleteAccess(); err != nil {
 		return err

@@ -5,18 +5,21 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"execserver/internal/audit"
 	"execserver/internal/auth"
 	"execserver/internal/cli"
+	"execserver/internal/cli/connect/relay"
 	"execserver/internal/extension"
 	"execserver/internal/metrics"
 	"execserver/internal/sandbox"
@@ -66,7 +69,11 @@ func Main(run func() int) {
 // serve runs the server until a signal, the end of stdio, or a failure. It may become the
 // supervisor of a server instead.
 func serve(o Flags) error {
-	log, err := o.NewLog(os.Stderr)
+	var stderr io.Writer = os.Stderr
+	if o.runDirectory != "" {
+		stderr = &boundedLog{file: os.Stderr}
+	}
+	log, err := o.NewLog(stderr)
 	if err != nil {
 		return err
 	}
@@ -121,7 +128,7 @@ func (o *Flags) serve(log *slog.Logger, sockets int, manager serviceManager) err
 		}
 	}
 	engine := sandbox.New(&sandbox.Options{
-		Log: log, Mode: sandbox.Mode(o.Sandbox), Hide: addr.sockets(), Sockets: o.sandboxSockets,
+		Log: log, Mode: sandbox.Mode(o.Sandbox), Hide: addr.sockets(), Sockets: o.sandboxSockets, Private: Given(nil, o.runDirectory),
 		Secrets: func() []string { return o.secrets(authenticator) }, Trusted: func() []string { return o.trusted(authenticator) },
 	})
 	defer engine.Close()
@@ -355,7 +362,11 @@ func Start(srv *server.Server, log *slog.Logger, addr Address, o Flags, ended ch
 		}
 		listeners := addr.inherited
 		if listeners == nil {
-			listener, err := listen(addr.address)
+			path, err := o.socketPath(addr)
+			if err != nil {
+				return err
+			}
+			listener, err := listen(path)
 			if err != nil {
 				return err
 			}
@@ -383,6 +394,41 @@ func Start(srv *server.Server, log *slog.Logger, addr Address, o Flags, ended ch
 		go func() { ended <- srv.ServeWebSocket(listener) }()
 	}
 	return nil
+}
+
+// socketPath returns the path at which to bind the socket.
+func (o *Flags) socketPath(addr Address) (string, error) {
+	if o.runDirectory == "" {
+		return addr.address, nil
+	}
+	dir, err := os.Open(o.runDirectory) // stays open, because the path may need it
+	if err != nil {
+		return "", err
+	}
+	runDirectories = append(runDirectories, dir)
+	return relay.SocketPath(dir), nil
+}
+
+// runDirectories stay open until the program ends.
+var runDirectories []*os.File
+
+// maxLog bounds the log of a server that connect's relay has started, because nobody rotates it.
+const maxLog = 1 << 20
+
+// boundedLog empties a file when it is full. Others may append to the file.
+type boundedLog struct {
+	mu   sync.Mutex
+	file *os.File
+}
+
+// Write implements io.Writer.
+func (l *boundedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if info, err := l.file.Stat(); err == nil && info.Mode().IsRegular() && info.Size() > maxLog {
+		_ = l.file.Truncate(0)
+	}
+	return l.file.Write(b)
 }
 
 // Banner prints the URL of the server for launchers: newer ones read it from stdout, and the

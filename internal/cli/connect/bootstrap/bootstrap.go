@@ -86,7 +86,7 @@ func Start(ctx context.Context, command *exec.Cmd, opts *Options) (*Session, err
 	if err := s.start(); err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, s.kill)
+	stop := context.AfterFunc(ctx, s.Kill)
 	err := s.bootstrap(loader, opts)
 	if !stop() {
 		err = context.Cause(ctx)
@@ -275,6 +275,12 @@ func (s *Session) hear(line string) {
 // Read implements io.Reader.
 func (s *Session) Read(b []byte) (int, error) { return s.output.Read(b) }
 
+// Line returns the first line of the program's standard output.
+func (s *Session) Line() (string, error) {
+	line, err := s.output.ReadSlice('\n')
+	return string(line), err
+}
+
 // Write implements io.Writer.
 func (s *Session) Write(b []byte) (int, error) { return s.stdin.Write(b) }
 
@@ -298,12 +304,12 @@ func (s *Session) stop() {
 		return
 	case <-time.After(stopTimeout):
 	}
-	s.kill()
+	s.Kill()
 	<-s.gone
 }
 
-// kill ends the command at once.
-func (s *Session) kill() { _ = s.command.Process.Kill() }
+// Kill ends the command at once. The caller must call End.
+func (s *Session) Kill() { _ = s.command.Process.Kill() }
 
 // explain returns err, or the end of the command if that is the cause.
 func (s *Session) explain(err error) error {
