@@ -167,6 +167,11 @@ func TestStreamWindowIsNotReceived(t *testing.T) {
 		Env: map[string]string{"PATH": "/usr/bin:/bin"},
 	}, nil)
 	conn.Pause()
+	unpause := sync.OnceFunc(func() {
+		gate.release()
+		conn.Unpause()
+	})
+	t.Cleanup(unpause)
 	if _, err := conn.Begin(protocol.MethodWrite, map[string]any{"processId": "p", "chunk": []byte("\n"), "writeId": "1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +188,7 @@ func TestStreamWindowIsNotReceived(t *testing.T) {
 		}
 		return nil
 	})
-	gate.release()
-	conn.Unpause()
+	unpause()
 	f := newFollower()
 	plain := dial()
 	again := overStream(t, plain, plain.CloseWrite, conn.SessionID, f)
