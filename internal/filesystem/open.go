@@ -144,8 +144,6 @@ func (f *File) readAll(ctx context.Context) ([]byte, error) {
 	}
 }
 
-func (e *OutsideError) Error() string { return "a link leads out of the directory" }
-
 // HandleMode is the access for which a handle is opened.
 type HandleMode int
 
@@ -187,6 +185,8 @@ type Tree struct {
 
 // OutsideError reports that a path leads out of a directory.
 type OutsideError struct{}
+
+func (e *OutsideError) Error() string { return "a link leads out of the directory" }
 
 // OpenTree opens a directory, which may itself be a link.
 func OpenTree(ctx context.Context, dir string) (*Tree, error) {

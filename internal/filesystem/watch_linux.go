@@ -339,7 +339,7 @@ func (s *watchSource) watchName(dir, name string) {
 	s.rootPath.directories[wd][name] = true
 }
 
-// blocks reports whether an event concerns the way to the root.
+// affectsPath reports whether an event concerns the way to the root.
 func (s *watchSource) affectsPath(wd int32, mask uint32, name string) bool {
 	names := s.rootPath.directories[wd]
 	if names == nil {
@@ -349,7 +349,7 @@ func (s *watchSource) affectsPath(wd int32, mask uint32, name string) bool {
 		mask&(unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_MOVED_FROM|unix.IN_DELETE) != 0 && names[name]
 }
 
-// moved reports whether the path leads to another directory than before. The kernel sends
+// rootMoved reports whether the path leads to another directory than before. The kernel sends
 // no event when a mount causes it.
 func (s *watchSource) rootMoved() bool {
 	now, err := os.Stat(s.path)

@@ -23,7 +23,7 @@ func (s *Sessions) Observe(id string, peer Peer, others bool) (*Session, *Outbox
 		return nil, nil, err
 	}
 	o := newOutbox(session, peer)
-	o.resumed, o.drops = true, true
+	o.resumed, o.tellsDropped = true, true
 	for _, sp := range session.processes {
 		if sp.proc != nil && sp.announced {
 			o.viewLocked(sp).at = sp.proc.Log.Tail()

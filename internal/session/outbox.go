@@ -61,7 +61,7 @@ type Outbox struct {
 	puller       Puller // of peer
 	capabilities protocol.ClientCapabilities
 	resumed      bool // the session has had another connection before
-	drops        bool // report evicted output; released clients would not understand that
+	tellsDropped bool // report evicted output; released clients would not understand that
 
 	// guarded by session.mu
 	views    map[*sessionProcess]*view
@@ -93,7 +93,7 @@ type ping struct {
 func newOutbox(s *Session, peer Peer) *Outbox {
 	capabilities := peer.Capabilities()
 	return &Outbox{
-		session: s, peer: peer, puller: peer.Puller(), capabilities: capabilities, drops: capabilities.ProcessEvents,
+		session: s, peer: peer, puller: peer.Puller(), capabilities: capabilities, tellsDropped: capabilities.ProcessEvents,
 		views: make(map[*sessionProcess]*view), sent: make(map[*sessionProcess]uint64),
 	}
 }
@@ -180,7 +180,8 @@ func (o *Outbox) AppendEvent(msg []byte) ([]byte, bool) {
 			// This may run before Changed. A client that learns of the end may start another process.
 			v.process.noteClosedLocked()
 		}
-		if dropped := event.Offset - v.at.Offset; event.Seq > v.at.Seq+1 && o.drops {
+		// Only what was evicted is missing between two events.
+		if dropped := event.Offset - v.at.Offset; event.Seq > v.at.Seq+1 && o.tellsDropped {
 			v.at = output.Position{Seq: event.Seq - 1, Offset: event.Offset}
 			log.Return(event)
 			return protocol.AppendDropped(msg, v.process.id, event.Seq, dropped), true
