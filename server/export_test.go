@@ -49,9 +49,9 @@ func LimitHandles(s *Server, n int) { s.quotas.handles = quota.New(n) }
 // functions, one for each deadline that begins.
 func HandshakeDeadlines(s *Server) <-chan func() {
 	deadlines := make(chan func(), 16)
-	s.pending.after = func(_ time.Duration, expire func()) *time.Timer {
+	s.pending.after = func(_ time.Duration, expire func()) func() bool {
 		deadlines <- expire
-		return time.NewTimer(time.Hour)
+		return func() bool { return true }
 	}
 	return deadlines
 }

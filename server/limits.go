@@ -31,7 +31,7 @@ var (
 // that completes its handshake promptly gets in, however many idle connections others make.
 type pending struct {
 	limit, perSource int
-	after            func(time.Duration, func()) *time.Timer // time.AfterFunc, except in tests
+	after            func(time.Duration, func()) (stop func() bool) // afterFunc, except in tests
 
 	mu      sync.Mutex
 	sources map[string][]*pendingConnection // oldest first
@@ -45,11 +45,14 @@ type pendingConnection struct {
 	source  string
 	order   uint64      // number of the connection
 	drop    func(error) // ends the connection
-	timer   *time.Timer
+	stop    func() bool
 }
 
+// afterFunc is time.AfterFunc.
+func afterFunc(d time.Duration, f func()) (stop func() bool) { return time.AfterFunc(d, f).Stop }
+
 func newPending(limit int) *pending {
-	return &pending{limit: limit, perSource: max(1, limit/2), after: time.AfterFunc, sources: make(map[string][]*pendingConnection)}
+	return &pending{limit: limit, perSource: max(1, limit/2), after: afterFunc, sources: make(map[string][]*pendingConnection)}
 }
 
 // begin adds a connection. It calls drop with the reason at most once: when a newer connection
@@ -66,7 +69,7 @@ func (p *pending) begin(source string, drop func(error)) *pendingConnection {
 	p.count++
 	h.order = p.begun
 	p.sources[source] = append(p.sources[source], h)
-	h.timer = p.after(handshakeTimeout, func() {
+	h.stop = p.after(handshakeTimeout, func() {
 		if drop := h.take(); drop != nil {
 			drop(errHandshakeTimeout)
 		}
@@ -125,7 +128,7 @@ func (p *pending) removeLocked(h *pendingConnection) bool {
 	if i < 0 {
 		return false
 	}
-	h.timer.Stop()
+	h.stop()
 	p.count--
 	if p.sources[h.source] = slices.Delete(of, i, i+1); len(of) == 1 {
 		delete(p.sources, h.source)
