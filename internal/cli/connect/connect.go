@@ -298,11 +298,16 @@ func (c *connecting) pass(ctx context.Context, in io.Reader, out io.Writer) erro
 	defer context.AfterFunc(ctx, server.End)()
 	opened <- server
 	said, err := copyBytes(out, server)
+	l, lasts := server.(*lasting)
+	unasked := lasts && err == nil && ctx.Err() == nil && !l.isEnding() // as when the server is told to end
 	server.End()
 	if errors.Is(err, syscall.EPIPE) {
 		return cli.ExitCode(cli.Signaled + int(syscall.SIGPIPE))
 	}
-	if l, ok := server.(*lasting); ok {
+	switch {
+	case unasked:
+		return &cli.Failure{Text: fmt.Sprintf("connect by %s: the server on the other machine has ended the connection", c.name), Code: 1}
+	case lasts:
 		return l.Err()
 	}
 	code := ended(server.(*bootstrap.Session).Wait())
