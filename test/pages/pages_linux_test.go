@@ -34,6 +34,7 @@ type fact struct {
 
 const (
 	noSystemd = "systemd does not run here"
+	notOnBox  = "no exec-server is in the PATH of the box; the tests of unix sockets in server have the page over one"
 	oneBox    = "there is no second box; TestOtherMachine in test/codex has two machines"
 	builds    = "builds the program, as make release does"
 	withTLS   = "no server with a certificate runs here; TestOwnAuthority in test/codex has one"
@@ -61,6 +62,7 @@ exec-server codex-config add box --replace --url ws://127.0.0.1:8765`,
 		{command: "exec-server serve --listen ws://127.0.0.1:8765", before: "pkill exec-server"},
 	},
 	"docs/page.md": {
+		{command: "ssh box exec-server web", skip: notOnBox},
 		{command: "exec-server web", prints: `http://`},
 		{command: "exec-server serve --listen ws://localhost:8765 --record", before: "pkill exec-server"},
 		{command: "exec-server cast ls", before: "exec-server run --url ws://localhost:8765 -- echo recorded"},
