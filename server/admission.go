@@ -223,7 +223,7 @@ func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if u, ok := conn.(*unixConn); ok {
-		conn = u.Conn // and rw has what was read from u
+		conn = u.Conn // rw still has the bytes that were read from u
 	}
 	return conn, rw, err
 }

@@ -311,7 +311,7 @@ func TestStreamFlood(t *testing.T) {
 	call(t, overStream(t, c, c.CloseWrite, "", newFollower()), protocol.MethodEnvironmentStatus, nil, nil)
 }
 
-// TestStreamGarbage sends what is no handshake.
+// TestStreamGarbage sends bytes that are not a handshake.
 func TestStreamGarbage(t *testing.T) {
 	t.Parallel()
 	_, dial := serveUnix(t, nil)

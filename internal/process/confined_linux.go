@@ -92,7 +92,7 @@ func (c *child) signalForwarder() func(syscall.Signal) error {
 	return c.launch.Signal
 }
 
-// howEnded says how a process ended.
+// howEnded describes the end of a process: its signal, or its exit code.
 func howEnded(status syscall.WaitStatus) string {
 	if status.Signaled() {
 		return signalName(status.Signal())

@@ -299,7 +299,7 @@ func (c *connecting) pass(ctx context.Context, in io.Reader, out io.Writer) erro
 	opened <- server
 	said, err := copyBytes(out, server)
 	l, lasts := server.(*lasting)
-	unasked := lasts && err == nil && ctx.Err() == nil && !l.isEnding() // as when the server is told to end
+	unasked := lasts && err == nil && ctx.Err() == nil && !l.isEnding() // the server was told to end
 	server.End()
 	if errors.Is(err, syscall.EPIPE) {
 		return cli.ExitCode(cli.Signaled + int(syscall.SIGPIPE))

@@ -249,7 +249,7 @@ func (l *lasting) noteBack() {
 // kills this program after 2 seconds.
 const farewellTimeout = 1500 * time.Millisecond
 
-// closeSoon ends the stream of a client that has said its last, if there is no link for a while.
+// closeSoon closes the stream of a client that sends nothing more, unless a link comes back in time.
 // l.mu is held.
 func (l *lasting) closeSoon() {
 	lost := l.lost
@@ -397,7 +397,7 @@ func (p *pace) failed() {
 	p.last = time.Now()
 }
 
-// ended says how long a link has existed.
+// ended takes the age of a link that has ended.
 func (p *pace) ended(age time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
