@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// Alive reports whether a process exists and is not a zombie.
+// Alive reports whether a process exists and runs. A process whose first thread has exited while
+// others still run looks like a zombie; it keeps its program and its files open.
 func Alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -23,7 +24,9 @@ func Alive(pid int) bool {
 		return os.IsNotExist(err) && !hasProc()
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(rest, "Z")
+	const threads = 17 // of the fields from the state on
+	fields := strings.Fields(rest)
+	return len(fields) > threads && (fields[0] != "Z" || fields[threads] != "1")
 }
 
 // Gone waits until processes have ended.
